@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use lock_bench::target::Openers;
-use lock_bench::worker;
+use polylock_bench::target::Openers;
+use polylock_bench::worker;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {

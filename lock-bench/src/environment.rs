@@ -65,11 +65,8 @@ fn version() -> String {
 }
 
 fn build() -> String {
-    let profile = if cfg!(debug_assertions) {
-        "debug"
-    } else {
-        "release"
-    };
+    let is_debug = cfg!(debug_assertions);
+    let profile = if is_debug { "debug" } else { "release" };
     format!("{}, {profile}", env!("LOCK_BENCH_RUSTC"))
 }
 
@@ -77,10 +74,9 @@ fn processor() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = text.lines().find(|line| line.starts_with("model name"));
     let model = model.and_then(|line| line.split_once(": "));
-    model.map_or_else(
-        || std::env::consts::ARCH.to_owned(),
-        |(_, name)| name.to_owned(),
-    )
+    model
+        .map_or(std::env::consts::ARCH, |(_, name)| name)
+        .to_owned()
 }
 
 fn kernel() -> String {
@@ -103,25 +99,18 @@ mod tests {
     #[test]
     fn tells_of_this_machine() {
         let environment = of_this_machine();
-        assert!(environment.started.starts_with("20"));
-        assert!(environment.cores > 0);
-        assert!(environment.kernel.starts_with("Linux "));
-        assert!(
-            environment.build.contains("rustc 1."),
-            "{}",
-            environment.build
-        );
-        assert!(environment.load >= 0.0);
+        assert!(environment.started.starts_with("20"), "{environment:?}");
+        assert!(environment.kernel.starts_with("Linux "), "{environment:?}");
+        assert!(environment.build.contains("rustc 1."), "{environment:?}");
+        assert!(environment.cores > 0 && environment.load >= 0.0);
     }
 
     #[test]
     fn near_and_far_targets_are_told_apart() {
+        let near = ["memory:", "sqlite:locks.db", "redis://127.0.0.1:7000"];
         let cases: &[(&[&str], bool)] = &[
             (&[], false),
-            (
-                &["memory:", "sqlite:locks.db", "redis://127.0.0.1:7000"],
-                false,
-            ),
+            (&near, false),
             (&["redis://cache", "postgres://db/locks"], false),
             (&["redis://localhost", "zk://[::1]:2181"], false),
             (&["redis://LOCALHOST", "postgres://db/locks"], true),

@@ -3,6 +3,8 @@
 //! `lockctl bench` is its command line. A [`plan::Plan`] says what is measured, a
 //! [`report::Report`] what came out.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod clock;
 mod environment;
 mod measure;

@@ -71,59 +71,49 @@ pub enum ContendersAs {
     Tasks,
 }
 
-/// A question that a measurement answers.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Workload {
-    /// What one acquisition and release costs: as many keys as contenders.
-    Uncontended,
-    /// What comes through one key: all contenders want it, and nothing is done under it. Two who hold
-    /// for no time are seen by chance alone; the order of the tokens is checked.
-    Contended,
-    /// How long nobody holds a lock that others wait for: from the call of release to the next
-    /// acquisition.
-    HandOff,
-    /// Who starves: contenders that hold for a while and ask again at once.
-    Fairness,
-    /// How much of the time is useful: holds of 0, 1, 10 and 100 ms.
-    HoldSweep,
-    /// What a user sees under a load that does not wait for answers: latency from the intended
-    /// start.
-    OpenLoop,
-    /// How long a lock stays taken whose holder was killed.
-    CrashRecovery,
-    /// What the tower layer adds to a request.
-    Layer,
-    /// What held and wanted locks cost while nothing else happens: memory, processor, renewals.
-    Footprint,
+/// The workloads with their names, the same in every form of the report and on the command line.
+macro_rules! workloads {
+    ($($(#[$doc:meta])* $workload:ident $name:literal,)*) => {
+        /// A question that a measurement answers.
+        #[non_exhaustive]
+        #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+        pub enum Workload {
+            $($(#[$doc])* #[serde(rename = $name)] $workload,)*
+        }
+
+        /// All workloads, in the order of a report.
+        pub const WORKLOADS: [Workload; [$($name),*].len()] = [$(Workload::$workload),*];
+
+        /// The name of a workload, the same in every form of the report and on the command line.
+        #[must_use]
+        pub fn name_of(workload: Workload) -> &'static str {
+            match workload {
+                $(Workload::$workload => $name,)*
+            }
+        }
+    };
 }
 
-/// All workloads, in the order of a report.
-pub const WORKLOADS: [Workload; 9] = [
-    Workload::Uncontended,
-    Workload::Contended,
-    Workload::HandOff,
-    Workload::Fairness,
-    Workload::HoldSweep,
-    Workload::OpenLoop,
-    Workload::CrashRecovery,
-    Workload::Layer,
-    Workload::Footprint,
-];
-
-/// The name of a workload, the same in every form of the report and on the command line.
-#[must_use]
-pub fn name_of(workload: Workload) -> &'static str {
-    match workload {
-        Workload::Uncontended => "uncontended",
-        Workload::Contended => "contended",
-        Workload::HandOff => "hand-off",
-        Workload::Fairness => "fairness",
-        Workload::HoldSweep => "hold-sweep",
-        Workload::OpenLoop => "open-loop",
-        Workload::CrashRecovery => "crash-recovery",
-        Workload::Layer => "layer",
-        Workload::Footprint => "footprint",
-    }
+workloads! {
+    /// What one acquisition and release costs: as many keys as contenders.
+    Uncontended "uncontended",
+    /// What comes through one key: all contenders want it, and nothing is done under it. Two who hold
+    /// for no time are seen by chance alone; the order of the tokens is checked.
+    Contended "contended",
+    /// How long nobody holds a lock that others wait for: from the call of release to the next
+    /// acquisition.
+    HandOff "hand-off",
+    /// Who starves: contenders that hold for a while and ask again at once.
+    Fairness "fairness",
+    /// How much of the time is useful: holds of 0, 1, 10 and 100 ms.
+    HoldSweep "hold-sweep",
+    /// What a user sees under a load that does not wait for answers: latency from the intended
+    /// start.
+    OpenLoop "open-loop",
+    /// How long a lock stays taken whose holder was killed.
+    CrashRecovery "crash-recovery",
+    /// What the tower layer adds to a request.
+    Layer "layer",
+    /// What held and wanted locks cost while nothing else happens: memory, processor, renewals.
+    Footprint "footprint",
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polylock::{AcquireRequest, DistributedLock, ErrorKind, LockGuard, LockKey, Released, Wait};
+use serde::{Deserialize, Serialize};
 
 /// Something with locks that can be measured: a client, of which all contenders of a process have
 /// a clone.
@@ -111,7 +112,7 @@ impl Subject for Locks {
 }
 
 /// What went wrong with a lock or with a run.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Failure {
     kind: String,
     message: String,

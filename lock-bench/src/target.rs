@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -104,12 +105,8 @@ pub struct Openers {
     worker: Option<Worker>,
 }
 
-/// How a process is started that calls [`serve`](crate::worker::serve).
-#[derive(Clone, Debug)]
-pub(crate) struct Worker {
-    pub(crate) program: PathBuf,
-    pub(crate) args: Vec<OsString>,
-}
+/// The program and arguments of a process that calls [`serve`](crate::worker::serve).
+type Worker = (PathBuf, Vec<OsString>);
 
 impl Openers {
     /// All backends of polylock whose features are on. Contenders that are processes run the
@@ -136,10 +133,8 @@ impl Openers {
         program: impl Into<PathBuf>,
         args: impl IntoIterator<Item = impl Into<OsString>>,
     ) -> Self {
-        self.worker = Some(Worker {
-            program: program.into(),
-            args: args.into_iter().map(Into::into).collect(),
-        });
+        let args = args.into_iter().map(Into::into);
+        self.worker = Some((program.into(), args.collect()));
         self
     }
 
@@ -331,7 +326,8 @@ pub trait Probe: fmt::Debug + Send + Sync {
     /// The answer is lost, and nothing else.
     async fn ping(&self) -> Result<(), Failure>;
 
-    /// Commands that the server has served since it was started, if it counts them.
+    /// Commands that the server has served since it was started, if it counts them. Each answer is
+    /// larger by this question too.
     ///
     /// # Errors
     ///
@@ -354,17 +350,22 @@ pub trait Probe: fmt::Debug + Send + Sync {
     async fn facts(&self) -> Result<BTreeMap<String, String>, Failure>;
 }
 
-/// A subject, with the loops of all workloads around it.
+/// A subject of any type, with the loops of all workloads around it.
 #[derive(Clone)]
 pub struct Runner {
-    contend: Arc<dyn Contend>,
+    contend: Arc<dyn Fn(Job, Window) -> Boxed<Recorded> + Send + Sync>,
+    take: Arc<dyn Fn(String, Duration, Duration) -> Boxed<Option<Taken>> + Send + Sync>,
     locks: Option<Arc<dyn DistributedLock>>,
 }
 
+type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send>>;
+
 /// Puts the loops of all workloads around a subject.
 pub fn runner(subject: impl Subject) -> Runner {
+    let taker = subject.clone();
     Runner {
-        contend: Arc::new(Contenders(subject)),
+        contend: Arc::new(move |job, window| Box::pin(contend(subject.clone(), job, window))),
+        take: Arc::new(move |name, ttl, wait| Box::pin(take(taker.clone(), name, ttl, wait))),
         locks: None,
     }
 }
@@ -380,7 +381,7 @@ impl Runner {
     }
 
     pub(crate) async fn contend(&self, job: Job, window: Window) -> Result<Recorded, Failure> {
-        self.contend.contend(job, window).await
+        (self.contend)(job, window).await
     }
 
     pub(crate) async fn take(
@@ -388,8 +389,8 @@ impl Runner {
         name: String,
         ttl: Duration,
         wait: Duration,
-    ) -> Result<Option<Box<dyn Taken>>, Failure> {
-        self.contend.take(name, ttl, wait).await
+    ) -> Result<Option<Taken>, Failure> {
+        (self.take)(name, ttl, wait).await
     }
 
     /// Ends what goes on behind locks, as far as it ends soon.
@@ -409,36 +410,5 @@ const CLOSES_WITHIN: Duration = Duration::from_secs(1);
 impl fmt::Debug for Runner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Runner").finish_non_exhaustive()
-    }
-}
-
-/// A subject of any type: one dynamic call for all that its contenders do.
-#[async_trait]
-trait Contend: Send + Sync {
-    async fn contend(&self, job: Job, window: Window) -> Result<Recorded, Failure>;
-
-    async fn take(
-        &self,
-        name: String,
-        ttl: Duration,
-        wait: Duration,
-    ) -> Result<Option<Box<dyn Taken>>, Failure>;
-}
-
-struct Contenders<S>(S);
-
-#[async_trait]
-impl<S: Subject> Contend for Contenders<S> {
-    async fn contend(&self, job: Job, window: Window) -> Result<Recorded, Failure> {
-        contend(self.0.clone(), job, window).await
-    }
-
-    async fn take(
-        &self,
-        name: String,
-        ttl: Duration,
-        wait: Duration,
-    ) -> Result<Option<Box<dyn Taken>>, Failure> {
-        take(self.0.clone(), name, ttl, wait).await
     }
 }

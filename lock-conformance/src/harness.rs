@@ -3,8 +3,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::memory::{Fault, Reachable, Request};
-use lock_core::{AcquireRequest, DistributedLock, LockKey};
+use polylock_core::memory::{Fault, Reachable, Request};
+use polylock_core::{AcquireRequest, DistributedLock, LockKey};
 
 use crate::taker::Taker;
 

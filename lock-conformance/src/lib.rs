@@ -7,13 +7,13 @@
 //!
 //! # Examples
 //!
-//! The memory backend of `lock-core` is its own [`Harness`]. It has no separate processes to kill:
+//! The memory backend of `polylock-core` is its own [`Harness`]. It has no separate processes to kill:
 //!
 //! ```
 //! mod memory {
-//!     use lock_core::memory::Memory;
+//!     use polylock_core::memory::Memory;
 //!
-//!     lock_conformance::conformance!(harness = Memory::new(), skip = [Taker]);
+//!     polylock_conformance::conformance!(harness = Memory::new(), skip = [Taker]);
 //! }
 //! # fn main() {}
 //! ```
@@ -25,9 +25,9 @@
 //! use std::sync::Arc;
 //!
 //! use async_trait::async_trait;
-//! use lock_conformance::Harness;
-//! use lock_core::DistributedLock;
-//! use lock_core::memory::Memory;
+//! use polylock_conformance::Harness;
+//! use polylock_core::DistributedLock;
+//! use polylock_core::memory::Memory;
 //!
 //! #[derive(Debug)]
 //! struct Store(Memory);
@@ -39,12 +39,14 @@
 //!     }
 //! }
 //!
-//! lock_conformance::conformance!(
+//! polylock_conformance::conformance!(
 //!     harness = Store(Memory::new()),
 //!     skip = [Duplicates, Faults, Look, Taker],
 //! );
 //! # fn main() {}
 //! ```
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod cases;
 mod harness;

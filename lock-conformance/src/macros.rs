@@ -15,9 +15,9 @@
 ///
 /// ```
 /// mod memory {
-///     use lock_core::memory::Memory;
+///     use polylock_core::memory::Memory;
 ///
-///     lock_conformance::conformance!(harness = Memory::new(), skip = [Taker]);
+///     polylock_conformance::conformance!(harness = Memory::new(), skip = [Taker]);
 /// }
 /// # fn main() {}
 /// ```
@@ -147,6 +147,7 @@ macro_rules! __conformance_table {
             a_grant_that_comes_too_late_is_no_guard [Lease Faults];
             a_grant_without_an_answer_leaves_nothing [Faults];
             a_late_grant_counts_from_its_request [Lease Faults];
+            a_ping_is_answered_by_a_server_that_is_reached [Admin Faults];
             a_place_in_the_queue_without_an_answer_leaves_nothing [Faults];
             a_renewal_that_fails_once_costs_no_lock [Lease Faults];
             a_request_that_arrives_twice_is_one [Duplicates];
@@ -158,20 +159,20 @@ macro_rules! __conformance_table {
             a_dead_holder_gives_its_permit_back_after_its_ttl [Permits Lease];
             a_limit_of_one_is_exclusive [Permits];
             a_waiter_gets_the_next_permit [Permits];
-            another_limit_is_refused [Permits];
+            each_permit_counts_by_its_own_limit [Permits];
             at_most_the_limit_hold_permits [Permits];
             competitors_are_never_more_than_the_limit [Permits];
             permits_and_exclusive_holders_exclude_each_other [Permits];
         } }
         $crate::__conformance_group! { $skip queue {
-            a_full_line_refuses [];
+            a_full_line_refuses [Bare];
             a_task_that_gives_up_swallows_no_wake_up [];
-            a_thousand_tasks_are_one_contender [];
+            a_thousand_tasks_are_one_contender [Bare];
             a_wait_in_line_ends_at_its_limit [];
             acquire_dropped_after_each_poll_leaves_no_line [];
             tasks_are_served_in_the_order_of_their_arrival [];
             tasks_do_not_wait_for_a_holder_that_lost_the_lock [Lease];
-            the_place_of_a_contender_that_gave_up_is_taken_over [];
+            the_place_of_a_contender_that_gave_up_is_taken_over [Bare];
         } }
         $crate::__conformance_group! { $skip reentry {
             an_owner_does_not_enter_a_lock_that_it_lost [Lease];
@@ -278,6 +279,7 @@ macro_rules! __conformance_case {
 macro_rules! __conformance_skips {
     ($need:ident [] { $($skipped:tt)* } { $($run:tt)* }) => { $($run)* };
     (Admin [Admin $($rest:ident)*] { $($skipped:tt)* } $run:tt) => { $($skipped)* };
+    (Bare [Bare $($rest:ident)*] { $($skipped:tt)* } $run:tt) => { $($skipped)* };
     (Downgrade [Downgrade $($rest:ident)*] { $($skipped:tt)* } $run:tt) => { $($skipped)* };
     (Duplicates [Duplicates $($rest:ident)*] { $($skipped:tt)* } $run:tt) => { $($skipped)* };
     (Fair [Fair $($rest:ident)*] { $($skipped:tt)* } $run:tt) => { $($skipped)* };

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::admin::LockAdmin;
-use lock_core::memory::{Fault, Memory, Reachable, Request};
-use lock_core::{DistributedLock, LockKey};
+use polylock_core::admin::LockAdmin;
+use polylock_core::memory::{Fault, Memory, Reachable, Request};
+use polylock_core::{DistributedLock, LockKey};
 
 use crate::{Faults, Harness, Look};
 

@@ -4,11 +4,9 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_conformance::history::{
-    Access, Checker, Counter, Event, FencedRegister, Recorder, What, read_history,
-};
-use lock_core::memory::Memory;
-use lock_core::{AcquireRequest, FencingToken, LockKey, Renewal, Wait};
+use polylock_conformance::history::{Access, Checker, Event, FencedRegister, Recorder, What};
+use polylock_core::memory::Memory;
+use polylock_core::{AcquireRequest, FencingToken, LockKey, Renewal, Wait};
 
 /// A file in memory.
 #[derive(Clone, Default)]
@@ -68,15 +66,10 @@ async fn a_life_is_written_line_by_line() {
         "released",
     ];
     assert_eq!(kinds(&events), expected);
-    assert_eq!(read_history(&page.text()[..]).unwrap(), events);
+    let text = String::from_utf8(page.text()).unwrap();
+    let read = |line| serde_json::from_str::<Event>(line).unwrap();
+    assert_eq!(text.lines().map(read).collect::<Vec<_>>(), events);
     assert_ne!(events[0].attempt, events[3].attempt);
-    let torn = [page.text(), b"{\"at\":12,\"se".to_vec()].concat();
-    assert_eq!(
-        read_history(&torn[..]).unwrap(),
-        events,
-        "a torn line is left out"
-    );
-    read_history(&b"no event\n"[..]).unwrap_err();
     Checker::new().check(&events).assert_clean();
 }
 
@@ -101,12 +94,7 @@ async fn what_is_dropped_is_written_too() {
         "cancelled",
     ];
     assert_eq!(kinds(&events), expected);
-    drop(held.into_guard());
-    assert_eq!(
-        recorder.events().len(),
-        events.len(),
-        "a guard that is taken out is on its own"
-    );
+    drop(held);
 }
 
 #[tokio::test]
@@ -137,19 +125,10 @@ fn the_register_refuses_and_notes_what_is_stale() {
     register.write(FencingToken::new(5)).unwrap();
     register.write(FencingToken::new(5)).unwrap();
     let stale = register.write(FencingToken::new(4)).unwrap_err();
-    assert_eq!((stale.token, stale.largest), (4, 5));
+    let (token, newest) = (FencingToken::new(4), FencingToken::new(5));
+    assert_eq!((stale.token, stale.newest), (token, Some(newest)));
     let summary = Checker::new().check(&recorder.events()).assert_clean();
     assert_eq!((summary.writes, summary.stale_writes), (2, 1));
-}
-
-#[tokio::test]
-async fn the_counter_loses_increments_that_nothing_orders() {
-    let counter = Counter::default();
-    tokio::join!(
-        counter.increment(Duration::ZERO),
-        counter.increment(Duration::ZERO)
-    );
-    assert_eq!(counter.value(), 1);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! The memory backend keeps every promise.
 
-use lock_core::memory::Memory;
+use polylock_core::memory::Memory;
 
-lock_conformance::conformance!(harness = Memory::new(), skip = [Taker]);
+polylock_conformance::conformance!(harness = Memory::new(), skip = [Taker]);

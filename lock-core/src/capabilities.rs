@@ -1,5 +1,4 @@
 use std::sync::Once;
-use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
@@ -24,8 +23,9 @@ pub struct Capabilities {
     /// How far the order of fencing tokens can be trusted.
     pub fencing: Fencing,
     /// Whether a new token is never below the time of the server's clock, in microseconds since
-    /// 1970 and read to the millisecond or better, so that those of two such servers can be compared to within the difference of their
-    /// clocks.
+    /// 1970 and read to the millisecond or better, so that those of two such servers can be compared
+    /// to within the difference of their clocks. A lease that is handed over inside a process may
+    /// bring a token from when it was acquired.
     pub clock_tokens: bool,
     /// Whether holders can be listed, inspected and broken.
     pub admin: bool,
@@ -93,7 +93,7 @@ pub enum Waiting {
 /// Once per process: a service with a short ttl asks for it again and again.
 fn warn_of_short_ttl(request: &AcquireRequest) {
     static ONCE: Once = Once::new();
-    if request.ttl() < Duration::from_secs(5) {
+    if request.ttl() < AcquireRequest::SHORT_TTL {
         let (key, ttl) = (request.key().as_str(), request.ttl());
         ONCE.call_once(|| {
             tracing::warn!(
@@ -111,7 +111,7 @@ impl Capabilities {
     /// For implementors, which enable what they support:
     ///
     /// ```
-    /// use lock_core::{Capabilities, Fencing};
+    /// use polylock_core::{Capabilities, Fencing};
     ///
     /// let mut capabilities = Capabilities::least("example");
     /// capabilities.fencing = Fencing::Strong;

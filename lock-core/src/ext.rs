@@ -24,10 +24,10 @@ use crate::request::AcquireRequest;
 /// ```
 /// use std::time::Duration;
 ///
-/// use lock_core::prelude::*;
+/// use polylock_core::prelude::*;
 ///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
-/// let locks = lock_core::memory::Memory::new();
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+/// let locks = polylock_core::memory::Memory::new();
 /// let reader = locks.request("report").shared().ttl(Duration::from_secs(10)).acquire().await?;
 /// assert!(locks.try_lock("report").await?.is_none());
 /// reader.release().await?;
@@ -108,10 +108,10 @@ pub trait DistributedLockExt: DistributedLock {
     /// # Examples
     ///
     /// ```
-    /// use lock_core::prelude::*;
+    /// use polylock_core::prelude::*;
     ///
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
-    /// let locks = lock_core::memory::Memory::new();
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+    /// let locks = polylock_core::memory::Memory::new();
     /// let both = locks.lock_all(["acct/2", "acct/1"]).await?;
     /// assert_eq!(both.guards()[0].key().as_str(), "acct/1");
     /// assert!(locks.try_lock("acct/2").await?.is_none());
@@ -123,6 +123,42 @@ pub trait DistributedLockExt: DistributedLock {
         I: IntoIterator<Item: TryInto<LockKey, Error: Into<Error>>>,
     {
         self.request_all(keys).acquire()
+    }
+
+    /// Asks the server for an answer, for the readiness endpoint of a service.
+    ///
+    /// One question on a connection that locks use, about a key that nobody locks
+    /// ([`LockAdmin::inspect`](crate::admin::LockAdmin::inspect)); nothing is written. `Ok` says that
+    /// the server answered, for a quorum most of its servers, and that this client may read its locks.
+    ///
+    /// # Errors
+    ///
+    /// - [`Unavailable`](ErrorKind::Unavailable) without an answer in `within`. Outside of a tokio
+    ///   runtime the time-out of the backend counts instead.
+    /// - [`Unsupported`](ErrorKind::Unsupported) if the backend has no
+    ///   [`admin`](DistributedLock::admin).
+    /// - Others of `inspect`, such as [`Denied`](ErrorKind::Denied).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use polylock_core::prelude::*;
+    ///
+    /// async fn is_ready(locks: &dyn DistributedLock) -> bool {
+    ///     locks.ping(Duration::from_secs(1)).await.is_ok()
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// # assert!(is_ready(&polylock_core::memory::Memory::new()).await);
+    /// # }
+    /// ```
+    fn ping(&self, within: Duration) -> impl Future<Output = Result<()>> + Send {
+        ask(self, within)
     }
 
     /// Starts a request that differs from the defaults of [`AcquireRequest`].
@@ -166,59 +202,60 @@ pub struct RequestBuilder<'a, L: ?Sized> {
 }
 
 impl<L: DistributedLock + ?Sized> RequestBuilder<'_, L> {
-    fn map(mut self, with: impl FnOnce(AcquireRequest) -> AcquireRequest) -> Self {
+    /// Changes the request, for options that are kept elsewhere.
+    pub fn with(mut self, with: impl FnOnce(AcquireRequest) -> AcquireRequest) -> Self {
         self.request = self.request.map(with);
         self
     }
 
     /// Asks for a shared lock.
     pub fn shared(self) -> Self {
-        self.map(|request| request.with_mode(Mode::Shared))
+        self.with(|request| request.with_mode(Mode::Shared))
     }
 
     /// Asks for one of `limit` permits.
     pub fn permit(self, limit: NonZeroU32) -> Self {
-        self.map(|request| request.with_mode(Mode::Permit { limit }))
+        self.with(|request| request.with_mode(Mode::Permit { limit }))
     }
 
     /// Sets how long to wait; see [`AcquireRequest::with_wait`].
     pub fn wait(self, wait: Wait) -> Self {
-        self.map(|request| request.with_wait(wait))
+        self.with(|request| request.with_wait(wait))
     }
 
     /// Sets the lease; see [`AcquireRequest::with_ttl`].
     pub fn ttl(self, ttl: Duration) -> Self {
-        self.map(|request| request.with_ttl(ttl))
+        self.with(|request| request.with_ttl(ttl))
     }
 
     /// Leaves renewal to the caller; see [`Renewal::Manual`].
     pub fn manual_renewal(self) -> Self {
-        self.map(|request| request.with_renewal(Renewal::Manual))
+        self.with(|request| request.with_renewal(Renewal::Manual))
     }
 
     /// Sets the least hold; see [`AcquireRequest::with_min_hold`].
     pub fn min_hold(self, min_hold: Duration) -> Self {
-        self.map(|request| request.with_min_hold(min_hold))
+        self.with(|request| request.with_min_hold(min_hold))
     }
 
     /// Sets the longest hold; see [`AcquireRequest::with_max_hold`].
     pub fn max_hold(self, max_hold: impl Into<Option<Duration>>) -> Self {
-        self.map(|request| request.with_max_hold(max_hold))
+        self.with(|request| request.with_max_hold(max_hold))
     }
 
     /// Sets the owner; see [`AcquireRequest::with_owner`].
     pub fn owner(self, owner: &Owner) -> Self {
-        self.map(|request| request.with_owner(owner.clone()))
+        self.with(|request| request.with_owner(owner.clone()))
     }
 
     /// Sets what others see of the holder; see [`AcquireRequest::with_label`].
     pub fn label(self, label: Label) -> Self {
-        self.map(|request| request.with_label(label))
+        self.with(|request| request.with_label(label))
     }
 
     /// Names the kind of work; see [`AcquireRequest::with_class`].
     pub fn class(self, class: &str) -> Self {
-        self.map(|request| request.with_class(class))
+        self.with(|request| request.with_class(class))
     }
 
     /// Acquires the lock and waits for it.
@@ -236,8 +273,11 @@ impl<L: DistributedLock + ?Sized> RequestBuilder<'_, L> {
     pub async fn acquire(self) -> Result<LockGuard> {
         let Self { lock, request } = self;
         let request = request?;
-        let acquired = lock.acquire(&request).await;
-        name_holder(lock, request.wait(), acquired).await
+        match lock.acquire(&request).await {
+            Ok(guard) => Ok(guard),
+            // In a box, or each future that acquires would be larger.
+            Err(error) => Err(Box::pin(name_holder(lock, request.wait(), error)).await),
+        }
     }
 
     /// Makes one attempt; `None` if the lock is held.
@@ -266,7 +306,7 @@ pub struct MultiRequestBuilder<'a, L: ?Sized> {
 impl<L: DistributedLock + ?Sized> MultiRequestBuilder<'_, L> {
     /// Changes the options that all of the keys are requested with.
     pub fn with(mut self, with: impl FnOnce(AcquireRequest) -> AcquireRequest) -> Self {
-        self.request = self.request.map(with);
+        self.request = self.request.with(with);
         self
     }
 
@@ -288,10 +328,13 @@ impl<L: DistributedLock + ?Sized> MultiRequestBuilder<'_, L> {
             .request
             .as_ref()
             .map_or(Wait::Never, AcquireRequest::wait);
-        name_holder(lock, wait, self.acquire_unnamed().await).await
+        match self.acquire_in_order().await {
+            Ok(guards) => Ok(guards),
+            Err(error) => Err(Box::pin(name_holder(lock, wait, error)).await),
+        }
     }
 
-    async fn acquire_unnamed(self) -> Result<MultiGuard> {
+    async fn acquire_in_order(self) -> Result<MultiGuard> {
         let mut keys = self.keys?;
         // One order for everybody: crossing pairs cannot deadlock.
         keys.sort();
@@ -324,30 +367,42 @@ impl<L: DistributedLock + ?Sized> MultiRequestBuilder<'_, L> {
     }
 }
 
-/// Adds the holder to the error of a wait that has timed out.
-async fn name_holder<L: DistributedLock + ?Sized, G>(
-    lock: &L,
-    wait: Wait,
-    acquired: Result<G>,
-) -> Result<G> {
-    let Err(error) = acquired else {
-        return acquired;
+async fn ask<L: DistributedLock + ?Sized>(lock: &L, within: Duration) -> Result<()> {
+    let unsupported = || Error::new(ErrorKind::Unsupported, "the backend answers no questions");
+    let admin = lock.admin().ok_or_else(unsupported)?;
+    let key = LockKey::new("polylock/ping").expect("BUG: a literal is a key");
+    let question = admin.inspect(&key);
+    // The timer needs a runtime.
+    if Handle::try_current().is_err() {
+        return question.await.map(drop);
+    }
+    let silent = |_| {
+        let message = format!("the server did not answer within {within:?}");
+        Error::new(ErrorKind::Unavailable, message)
     };
+    tokio::time::timeout(within, question)
+        .await
+        .map_err(silent)?
+        .map(drop)
+}
+
+/// Adds the holder to the error of a wait that has timed out.
+async fn name_holder<L: DistributedLock + ?Sized>(lock: &L, wait: Wait, error: Error) -> Error {
     // An acquisition whose outcome is unknown may be in its own way.
     let is_held = error.kind() == ErrorKind::Contended && !error.is_outcome_unknown();
     // The timer needs a runtime.
     if !is_held || !wait.waits() || Handle::try_current().is_err() {
-        return Err(error);
+        return error;
     }
     let (Ok(_turn), Some(admin), Some(key)) = (LOOKS.try_acquire(), lock.admin(), error.key())
     else {
-        return Err(error);
+        return error;
     };
     let look = tokio::time::timeout(LONGEST_LOOK, admin.inspect(key)).await;
     let info = look.ok().and_then(Result::ok).flatten();
     match info.and_then(|info| info.holders.into_iter().next()) {
-        Some(holder) => Err(error.with_holder(holder)),
-        None => Err(error),
+        Some(holder) => error.with_holder(holder),
+        None => error,
     }
 }
 

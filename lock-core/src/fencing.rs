@@ -72,8 +72,8 @@ impl StdError for StaleToken {}
 /// # Examples
 ///
 /// ```
-/// use lock_core::FencingToken;
-/// use lock_core::fencing::expect_written;
+/// use polylock_core::FencingToken;
+/// use polylock_core::fencing::expect_written;
 ///
 /// let token = FencingToken::new(7);
 /// assert_eq!(expect_written("orders/42", token, 1), Ok(1));

@@ -110,6 +110,36 @@ impl HealthCheck {
     pub fn is_fault(&self) -> bool {
         self.status >= Status::Warning
     }
+
+    /// Logs a warning for each fault that a start has found, once where several servers have it.
+    ///
+    /// # Errors
+    ///
+    /// With `strict`, the text of all faults if there are any; nothing is logged then.
+    pub fn report(checks: &[Self], strict: bool) -> Result<(), String> {
+        let mut faults: Vec<&Self> = Vec::new();
+        for check in checks.iter().filter(|check| check.is_fault()) {
+            if !faults.contains(&check) {
+                faults.push(check);
+            }
+        }
+        if strict && !faults.is_empty() {
+            let texts: Vec<_> = faults.iter().map(ToString::to_string).collect();
+            return Err(format!(
+                "strict=on refuses this server: {}",
+                texts.join(". ")
+            ));
+        }
+        for check in faults {
+            tracing::warn!(
+                summary = %check.summary,
+                impact = %check.impact,
+                fix = %check.fix,
+                "a server may lose locks"
+            );
+        }
+        Ok(())
+    }
 }
 
 impl<I: ?Sized> HealthRule<I> {
@@ -186,6 +216,18 @@ mod tests {
         assert!(Status::NotChecked < Status::Warning);
         assert!(Status::Warning < Status::Error);
         assert!(!HealthCheck::not_checked("a", "b").is_fault());
+    }
+
+    #[test]
+    fn faults_refuse_a_server_where_checks_are_strict() {
+        let ok = HealthCheck::ok("x", "it is good");
+        let bad = HealthCheck::warning("x", "a", "b", "c");
+        let worse = HealthCheck::error("y", "d", "e", "f");
+        HealthCheck::report(std::slice::from_ref(&ok), true).unwrap();
+        HealthCheck::report(&[bad.clone(), worse.clone()], false).unwrap();
+        let refusal = HealthCheck::report(&[bad.clone(), ok, bad, worse], true);
+        let says = "strict=on refuses this server: a: b; c. d: e; f";
+        assert_eq!(refusal, Err(says.to_owned()));
     }
 
     #[test]

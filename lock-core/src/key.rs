@@ -17,12 +17,12 @@ use crate::error::{Error, Result};
 /// # Examples
 ///
 /// ```
-/// use lock_core::{ErrorKind, LockKey};
+/// use polylock_core::{ErrorKind, LockKey};
 ///
 /// let key = LockKey::new("orders/42")?;
 /// assert_eq!(key.as_str(), "orders/42");
 /// assert_eq!(LockKey::new("").unwrap_err().kind(), ErrorKind::InvalidKey);
-/// # Ok::<(), lock_core::Error>(())
+/// # Ok::<(), polylock_core::Error>(())
 /// ```
 #[derive(Clone, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct LockKey(Arc<str>);
@@ -64,7 +64,7 @@ impl LockKey {
 
     /// Puts `namespace` and a colon in front; the result may be longer than a user's key.
     pub(crate) fn within(&self, namespace: &str) -> Self {
-        Self(format!("{namespace}:{}", self.0).into())
+        Self([namespace, ":", &self.0].concat().into())
     }
 
     /// Rebuilds a key that a backend stored, which may carry a namespace.

@@ -1,10 +1,10 @@
 //! The lock API of polylock, the engine that keeps leases, the layers and the memory backend.
 //!
 //! ```
-//! use lock_core::memory::Memory;
-//! use lock_core::prelude::*;
+//! use polylock_core::memory::Memory;
+//! use polylock_core::prelude::*;
 //!
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
 //! let locks = Memory::new();
 //! let guard = locks.lock("orders/42").await?;
 //! let token = guard.fencing_token().expect("memory has tokens");
@@ -50,8 +50,12 @@
 //! The first lock of a process starts one thread, `polylock-engine`. It renews the leases of all
 //! backends and sends background releases, so that code which blocks its own runtime loses no locks.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod admin;
+pub mod blocking;
 mod capabilities;
+mod credentials;
 pub mod engine;
 mod error;
 mod event;
@@ -71,10 +75,13 @@ mod mode;
 mod owner;
 mod registry;
 mod request;
+#[doc(hidden)]
+pub mod suggest;
 mod token;
 mod url;
 
 pub use crate::capabilities::{Capabilities, Fencing, LockLifetime, Waiting};
+pub use crate::credentials::{Credentials, Login, LoginSource, PasswordFile};
 pub use crate::error::{Error, ErrorKind, Result};
 pub use crate::ext::{DistributedLockExt, MultiRequestBuilder, RequestBuilder};
 pub use crate::guard::{Expiring, LockGuard, LostSignal, MultiGuard, PendingRelease};

@@ -29,6 +29,8 @@ use crate::request::AcquireRequest;
 /// [`Capabilities::check`], arms a [`PendingRelease`](crate::PendingRelease), sends, and makes the
 /// guard by [`PendingRelease::granted`](crate::PendingRelease::granted). When the server reports
 /// that the lock is held, it calls [`AcquireRequest::mark_contended`].
+#[doc(alias = "lease")]
+#[doc(alias = "mutex")]
 #[async_trait]
 pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// What this stack can do.

@@ -10,21 +10,26 @@ use tokio::time::Instant;
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Mode {
     /// One holder.
+    #[doc(alias = "mutex")]
     #[default]
     Exclusive,
-    /// At most `limit` holders at a time, all of whom must name the same limit.
+    /// One of several holders. The request is granted when fewer than `limit` hold the lock; later
+    /// requests with larger limits may join. Where waiters queue, earlier waiters go first.
+    #[doc(alias = "semaphore")]
     Permit {
-        /// Greatest number of holders, at least 1.
+        /// Greatest number of holders when the request is granted, itself included; at least 1.
         limit: NonZeroU32,
     },
     /// Any number of holders, and no exclusive one.
+    #[doc(alias = "rwlock")]
     Shared,
 }
 
 /// How long to wait for a lock that is held.
 ///
 /// The wait is one budget for everything: the local queue, the check-out of a connection, the
-/// commands in flight.
+/// commands in flight. [`RequestBuilder::acquire`](crate::RequestBuilder::acquire) may look for the
+/// holder after it has ended.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Wait {

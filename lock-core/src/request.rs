@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::event::{Observer, OfPart};
+use crate::event::Observer;
 use crate::key::LockKey;
 use crate::label::Label;
 use crate::layers::AttemptState;
@@ -16,35 +16,38 @@ use crate::owner::Owner;
 /// ```
 /// use std::time::Duration;
 ///
-/// use lock_core::{AcquireRequest, LockKey, Mode, Wait};
+/// use polylock_core::{AcquireRequest, LockKey, Mode, Wait};
 ///
 /// let request = AcquireRequest::new(LockKey::new("report")?)
 ///     .with_mode(Mode::Shared)
 ///     .with_wait(Wait::AtMost(Duration::from_secs(2)))
 ///     .with_ttl(Duration::from_secs(10));
 /// assert_eq!(request.ttl(), Duration::from_secs(10));
-/// # Ok::<(), lock_core::Error>(())
+/// # Ok::<(), polylock_core::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct AcquireRequest(Arc<Options>);
+pub struct AcquireRequest {
+    // What the layers change stands here, so that they need no copy of the rest.
+    key: LockKey,
+    wait: Wait,
+    owner: Option<Owner>,
+    attempt_state: Option<Arc<AttemptState>>,
+    options: Arc<Options>,
+}
 
 /// Shared between the layers that pass a request on; copied on write.
 #[derive(Clone, Debug)]
 struct Options {
-    key: LockKey,
     /// The key as the user named it, where a layer stores it under another one.
     named: LockKey,
     mode: Mode,
-    wait: Wait,
     ttl: Duration,
     renewal: Renewal,
     min_hold: Duration,
     max_hold: Option<Duration>,
-    owner: Option<Owner>,
     label: Label,
     class: Option<Arc<str>>,
     observer: Option<Arc<dyn Observer>>,
-    attempt_state: Option<Arc<AttemptState>>,
 }
 
 impl AcquireRequest {
@@ -58,6 +61,9 @@ impl AcquireRequest {
     /// Longest lease that is accepted.
     pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
+    /// A lease below is lost in a short pause of the process or a failover, and is warned of.
+    pub const SHORT_TTL: Duration = Duration::from_secs(5);
+
     /// Time after which a lock is taken from a holder that keeps renewing, unless the request says
     /// otherwise.
     pub const DEFAULT_MAX_HOLD: Duration = Duration::from_secs(60 * 60);
@@ -65,25 +71,28 @@ impl AcquireRequest {
     /// Asks for an exclusive lock on `key` with the defaults of each option.
     #[must_use]
     pub fn new(key: LockKey) -> Self {
-        Self(Arc::new(Options {
+        let options = Options {
             named: key.clone(),
-            key,
             mode: Mode::default(),
-            wait: Wait::default(),
             ttl: Self::DEFAULT_TTL,
             renewal: Renewal::default(),
             min_hold: Duration::ZERO,
             max_hold: Some(Self::DEFAULT_MAX_HOLD),
-            owner: None,
             label: Label::of_this_process(),
             class: None,
             observer: None,
+        };
+        Self {
+            key,
+            wait: Wait::default(),
+            owner: None,
             attempt_state: None,
-        }))
+            options: Arc::new(options),
+        }
     }
 
     fn change(mut self, change: impl FnOnce(&mut Options)) -> Self {
-        change(Arc::make_mut(&mut self.0));
+        change(Arc::make_mut(&mut self.options));
         self
     }
 
@@ -96,7 +105,7 @@ impl AcquireRequest {
     /// Sets how long to wait. Default: at most 30 s.
     #[must_use]
     pub fn with_wait(self, wait: Wait) -> Self {
-        self.change(|options| options.wait = wait)
+        Self { wait, ..self }
     }
 
     /// Sets the lease, 1 s to 24 h. Default: 30 s.
@@ -138,7 +147,8 @@ impl AcquireRequest {
     /// Lets the request enter a lock that a request with the same owner holds. Default: none.
     #[must_use]
     pub fn with_owner(self, owner: Owner) -> Self {
-        self.change(|options| options.owner = Some(owner))
+        let owner = Some(owner);
+        Self { owner, ..self }
     }
 
     /// Sets what others see of the holder. Default: host, process id and program.
@@ -158,26 +168,28 @@ impl AcquireRequest {
     /// Replaces the key.
     #[must_use]
     pub fn with_key(self, key: LockKey) -> Self {
-        self.change(|options| (options.key, options.named) = (key.clone(), key))
+        self.change(|options| options.named = key.clone())
+            .stored_as(key)
     }
 
     /// Stores the lock under another key than the one that the user sees.
     pub(crate) fn stored_as(self, key: LockKey) -> Self {
-        self.change(|options| options.key = key)
+        Self { key, ..self }
     }
 
     /// The key as the user named it.
     pub(crate) fn named(&self) -> &LockKey {
-        &self.0.named
+        &self.options.named
     }
 
     /// For what is below the local queue, which bounds the wait and counts the re-entries.
     pub(crate) fn in_attempt(self, wait: Wait, attempt_state: &Arc<AttemptState>) -> Self {
-        self.change(|options| {
-            options.wait = wait;
-            options.owner = None;
-            options.attempt_state = Some(Arc::clone(attempt_state));
-        })
+        Self {
+            wait,
+            owner: None,
+            attempt_state: Some(Arc::clone(attempt_state)),
+            ..self
+        }
     }
 
     /// Notes that another client holds the lock. For implementors.
@@ -186,7 +198,7 @@ impl AcquireRequest {
     /// was given: a layer above whose wait ends knows then that the server has answered, and reports
     /// [`Contended`](ErrorKind::Contended) and not [`Unavailable`](ErrorKind::Unavailable).
     pub fn mark_contended(&self) {
-        if let Some(attempt_state) = &self.0.attempt_state {
+        if let Some(attempt_state) = &self.attempt_state {
             attempt_state.mark_contended();
         }
     }
@@ -196,7 +208,7 @@ impl AcquireRequest {
     /// A backend that goes on to ask calls it, so that a layer above whose wait ends meanwhile does
     /// not report what the server said before. [`mark_contended`](AcquireRequest::mark_contended) undoes it.
     pub fn mark_unresponsive(&self) {
-        if let Some(attempt_state) = &self.0.attempt_state {
+        if let Some(attempt_state) = &self.attempt_state {
             attempt_state.mark_unresponsive();
         }
     }
@@ -205,84 +217,72 @@ impl AcquireRequest {
         self.change(|options| options.observer = Some(observer))
     }
 
-    /// For a part of this request; events are sent for the whole.
-    pub(crate) fn for_a_part(self, wait: Wait) -> Self {
-        self.change(|options| {
-            options.wait = wait;
-            options.min_hold = Duration::ZERO;
-            options.max_hold = None;
-            // The second part waits while the first is held.
-            options.renewal = Renewal::Automatic;
-            options.observer = options.observer.take().map(OfPart::of);
-        })
-    }
-
     /// The key to lock.
     #[must_use]
     pub fn key(&self) -> &LockKey {
-        &self.0.key
+        &self.key
     }
 
     /// The mode.
     #[must_use]
     pub fn mode(&self) -> Mode {
-        self.0.mode
+        self.options.mode
     }
 
     /// How long to wait.
     #[must_use]
     pub fn wait(&self) -> Wait {
-        self.0.wait
+        self.wait
     }
 
     /// The lease.
     #[must_use]
     pub fn ttl(&self) -> Duration {
-        self.0.ttl
+        self.options.ttl
     }
 
     /// What extends the lease.
     #[must_use]
     pub fn renewal(&self) -> Renewal {
-        self.0.renewal
+        self.options.renewal
     }
 
     /// Least time that the lock stays taken.
     #[must_use]
     pub fn min_hold(&self) -> Duration {
-        self.0.min_hold
+        self.options.min_hold
     }
 
     /// Longest time that the lock is renewed.
     #[must_use]
     pub fn max_hold(&self) -> Option<Duration> {
-        self.0.max_hold
+        self.options.max_hold
     }
 
     /// The caller, for re-entry.
     #[must_use]
     pub fn owner(&self) -> Option<&Owner> {
-        self.0.owner.as_ref()
+        self.owner.as_ref()
     }
 
     /// What others see of the holder.
     #[must_use]
     pub fn label(&self) -> &Label {
-        &self.0.label
+        &self.options.label
     }
 
     /// The kind of work.
     #[must_use]
     pub fn class(&self) -> Option<&str> {
-        self.0.class.as_deref()
+        self.options.class.as_deref()
     }
 
     pub(crate) fn class_shared(&self) -> Option<Arc<str>> {
-        self.0.class.clone()
+        self.options.class.clone()
     }
 
     pub(crate) fn observer(&self) -> Option<&Arc<dyn Observer>> {
-        self.0.observer.as_ref()
+        self.options.observer.as_ref()
     }
 
     /// Checks the ranges of the durations.
@@ -297,19 +297,19 @@ impl AcquireRequest {
                 false => format!("{value:?}"),
             };
             let message = format!("{what} must be {range}, not {value}");
-            Err(Error::new(ErrorKind::InvalidRequest, message).with_key(&self.0.key))
+            Err(Error::new(ErrorKind::InvalidRequest, message).with_key(&self.key))
         };
-        if self.0.ttl < Self::MIN_TTL || self.0.ttl > Self::MAX_TTL {
-            return wrong("ttl", "between 1s and 24h", self.0.ttl);
+        if self.options.ttl < Self::MIN_TTL || self.options.ttl > Self::MAX_TTL {
+            return wrong("ttl", "between 1s and 24h", self.options.ttl);
         }
-        if self.0.min_hold > Self::MAX_TTL {
-            return wrong("min_hold", "at most 24h", self.0.min_hold);
+        if self.options.min_hold > Self::MAX_TTL {
+            return wrong("min_hold", "at most 24h", self.options.min_hold);
         }
-        if let Some(max_hold) = self.0.max_hold {
+        if let Some(max_hold) = self.options.max_hold {
             if max_hold.is_zero() {
                 return wrong("max_hold", "more than zero", max_hold);
             }
-            if max_hold < self.0.min_hold {
+            if max_hold < self.options.min_hold {
                 return wrong("max_hold", "at least min_hold", max_hold);
             }
         }

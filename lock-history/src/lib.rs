@@ -21,7 +21,7 @@
 //! Two clients hold one lock at the same time, and the later one has the smaller token:
 //!
 //! ```
-//! use lock_history::{Checker, Event, Violation, What};
+//! use polylock_history::{Checker, Event, Violation, What};
 //!
 //! let request = |attempt| Event::new(0, "invoice/7", attempt, What::exclusive());
 //! let grant = |attempt, at, token| {
@@ -43,7 +43,7 @@
 //! The same question for a benchmark, which has nothing but times:
 //!
 //! ```
-//! use lock_history::{Exclusion, Hold};
+//! use polylock_history::{Exclusion, Hold};
 //!
 //! let mut exclusion = Exclusion::new();
 //! assert_eq!(exclusion.enter(Hold::new(1, 10, 20)), None);
@@ -51,6 +51,8 @@
 //! let other = exclusion.enter(Hold::new(3, 30, 50)).expect("2 is inside until 40");
 //! assert_eq!((other.holder, other.until), (2, 40));
 //! ```
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod checker;
 mod event;

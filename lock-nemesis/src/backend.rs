@@ -59,7 +59,9 @@ impl Backend {
     /// What the URL of each client adds to that of the servers.
     pub(crate) fn parameters(self) -> String {
         match self {
-            Self::Cluster | Self::Redis | Self::Sentinel | Self::Sqlite => String::new(),
+            Self::Cluster | Self::Redis | Self::Sqlite => String::new(),
+            // Without it, a master that dies takes the last renewals with it.
+            Self::Sentinel => "?min-replica-acks=1".to_owned(),
             Self::Quorum => format!("?rejoin-delay={}s", LONG_TTL.as_secs()),
             Self::ZooKeeper => format!("?session-timeout={}s", SESSION.as_secs()),
             Self::MariaDb(Mode::Lease) | Self::Postgres(Mode::Lease) => "?mode=lease".to_owned(),

@@ -4,9 +4,9 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lock_core::{AcquireRequest, LockKey, Wait};
 use lock_testkit::history::{Recorded, Recorder};
 use lock_testkit::sim::Rng;
+use polylock_core::{AcquireRequest, LockKey, Wait};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::backend::LONG_TTL;

@@ -5,12 +5,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lock_core::LockKey;
-use lock_core::engine::{BootClock, Clock};
 use lock_testkit::clock::ShiftedClock;
 use lock_testkit::history::{Event, What};
 use lock_testkit::network::Host;
 use lock_testkit::taker::TakerProcess;
+use polylock_core::LockKey;
+use polylock_core::engine::{BootClock, Clock};
 
 /// Everything that starts a client.
 #[derive(Debug)]

@@ -24,94 +24,95 @@ pub(crate) struct Exception {
     pub(crate) unreplicated: bool,
 }
 
+impl Exception {
+    const fn new(
+        row: &'static str,
+        faults: &'static [&'static str],
+        backends: &'static [Backend],
+    ) -> Self {
+        Self {
+            faults,
+            backends,
+            row,
+            longest: LONG_TTL,
+            together: false,
+            unreplicated: false,
+        }
+    }
+
+    const fn lasting(self, longest: Duration) -> Self {
+        Self { longest, ..self }
+    }
+}
+
 pub(crate) static EXCEPTIONS: &[Exception] = &[
-    Exception {
-        faults: &["server-clock"],
-        backends: &[Backend::Redis, Backend::Sentinel, Backend::Cluster],
-        row: "the clock of the wall jumps",
-        longest: LONG_TTL,
-        together: false,
-        unreplicated: false,
-    },
-    Exception {
-        faults: &["server-clock"],
-        backends: &[
+    Exception::new("the clock of the wall jumps", &["server-clock"], ONE_MASTER),
+    Exception::new(
+        "the clock of the server jumps",
+        &["server-clock"],
+        &[
             Backend::Postgres(Mode::Lease),
             Backend::MariaDb(Mode::Lease),
         ],
-        row: "the clock of the server jumps",
-        longest: LONG_TTL,
-        together: false,
-        unreplicated: false,
-    },
-    // A minority may jump; with a node that missed the grant it is none.
+    ),
     Exception {
-        faults: &["server-clock"],
-        backends: &[Backend::Quorum],
-        row: "the clock of the wall jumps",
-        longest: LONG_TTL,
+        // A minority may jump; with a node that missed the grant it is none.
         together: true,
-        unreplicated: false,
+        ..Exception::new(
+            "the clock of the wall jumps",
+            &["server-clock"],
+            &[Backend::Quorum],
+        )
     },
+    Exception::new(
+        "the store restarts without what it acknowledged (no persistence, an old snapshot)",
+        &["disk-full", "server-forget"],
+        ONE_MASTER,
+    ),
     Exception {
-        faults: &["disk-full", "server-forget"],
-        backends: &[Backend::Redis, Backend::Sentinel, Backend::Cluster],
-        row: "the store restarts without what it acknowledged (no persistence, an old snapshot)",
-        longest: LONG_TTL,
-        together: false,
-        unreplicated: false,
-    },
-    Exception {
-        faults: &LEADERS,
-        backends: &[Backend::Sentinel],
-        row: "a fail-over loses what was not replicated",
-        longest: LONG_TTL,
-        together: false,
         unreplicated: true,
+        ..Exception::new(
+            "a fail-over loses what was not replicated",
+            &LEADERS,
+            &[Backend::Sentinel],
+        )
     },
     // `cluster-node-timeout`, which is a second, and a third of the longest lease, rounded up.
-    Exception {
-        faults: &LEADERS,
-        backends: &[Backend::Cluster],
-        row: "a fail-over loses what was not replicated",
-        longest: Duration::from_millis(4_500),
-        together: false,
-        unreplicated: false,
-    },
-    Exception {
-        faults: &["replies-lost", "reset", "session-end"],
-        backends: &[
+    Exception::new(
+        "a fail-over loses what was not replicated",
+        &LEADERS,
+        &[Backend::Cluster],
+    )
+    .lasting(Duration::from_millis(4_500)),
+    Exception::new(
+        "the session is ended by an administrator (`pg_terminate_backend`, `KILL`)",
+        &["replies-lost", "reset", "session-end"],
+        &[
             Backend::MariaDb(Mode::Advisory),
             Backend::MariaDb(Mode::Row),
             Backend::Postgres(Mode::Advisory),
             Backend::Postgres(Mode::Row),
         ],
-        row: "the session is ended by an administrator (`pg_terminate_backend`, `KILL`)",
-        longest: SESSION,
-        together: false,
-        unreplicated: false,
-    },
+    )
+    .lasting(SESSION),
     // PostgreSQL ends idle sessions by its wall clock.
-    Exception {
-        faults: &["server-clock"],
-        backends: &[
+    Exception::new(
+        "the clock of the server jumps",
+        &["server-clock"],
+        &[
             Backend::Postgres(Mode::Advisory),
             Backend::Postgres(Mode::Row),
         ],
-        row: "the clock of the server jumps",
-        longest: SESSION,
-        together: false,
-        unreplicated: false,
-    },
-    Exception {
-        faults: &["admin-break"],
-        backends: &Backend::ALL,
-        row: "an operator breaks the lock",
-        longest: LONG_TTL,
-        together: false,
-        unreplicated: false,
-    },
+    )
+    .lasting(SESSION),
+    Exception::new(
+        "an operator breaks the lock",
+        &["admin-break"],
+        &Backend::ALL,
+    ),
 ];
+
+const ONE_MASTER: &[Backend] = &[Backend::Redis, Backend::Sentinel, Backend::Cluster];
 
 /// How long a replica that was away takes to have the data of its master.
 const RESYNC: Duration = Duration::from_secs(4);

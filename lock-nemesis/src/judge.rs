@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lock_core::LockKey;
 use lock_testkit::history::{Checker, Event, Summary, Violation, What};
+use polylock_core::LockKey;
 
 use crate::backend::Backend;
 use crate::exceptions::{self, Exception};
@@ -114,30 +114,22 @@ fn excuse(
     what: &Violation,
     overlap: Option<Duration>,
 ) -> Excuse {
-    match what {
+    let granted = |attempt: &u64| attempts.granted(*attempt).unwrap_or_default();
+    let (first, begins) = match what {
         Violation::LostWithoutCause { holder } => {
             let lost = attempts.last(*holder);
-            let is_cause = |fault: &Struck| fault.shows_at(lost, AFTERMATH);
-            if faults.iter().any(is_cause) {
-                return Excuse::Fault;
-            }
-            Excuse::None
+            return match faults.iter().any(|fault| fault.shows_at(lost, AFTERMATH)) {
+                true => Excuse::Fault,
+                false => Excuse::None,
+            };
         }
-        Violation::Overlap { first, second } => {
-            let first = attempts.granted(*first).unwrap_or_default();
-            let begins = attempts.granted(*second).unwrap_or_default();
-            let overlap = overlap.unwrap_or_default();
-            let row = exceptions::find(backend, faults, first, begins, overlap);
-            row.map_or(Excuse::None, Excuse::Row)
-        }
-        Violation::ForeignRelease { by } => {
-            let released = attempts.last(*by);
-            let first = attempts.granted(*by).unwrap_or_default();
-            let row = exceptions::find(backend, faults, first, released, Duration::ZERO);
-            row.map_or(Excuse::None, Excuse::Row)
-        }
-        _ => Excuse::None,
-    }
+        Violation::Overlap { first, second } => (granted(first), granted(second)),
+        Violation::ForeignRelease { by } => (granted(by), attempts.last(*by)),
+        _ => return Excuse::None,
+    };
+    let overlap = overlap.unwrap_or_default();
+    let row = exceptions::find(backend, faults, first, begins, overlap);
+    row.map_or(Excuse::None, Excuse::Row)
 }
 
 /// The longest time from the end of all faults until each lock has a holder, where no other fault
@@ -145,7 +137,7 @@ fn excuse(
 fn recovery(events: &[Event], faults: &[Struck]) -> Duration {
     let mut signs: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for event in events {
-        if matches!(event.what, What::Granted { .. } | What::Held { .. }) {
+        if is_sign(event) {
             signs.entry(&event.key).or_default().push(event.at);
         }
     }
@@ -176,8 +168,7 @@ fn unrecovered(key: &LockKey, events: &[Event], faults: &[Struck]) -> Option<Fou
     let since = events
         .iter()
         .filter(|event| event.key == key.as_str() && Some(event.at) > healed);
-    let is_sign = |event: &&Event| matches!(event.what, What::Granted { .. } | What::Held { .. });
-    if since.clone().any(|event| is_sign(&event)) {
+    if since.clone().any(is_sign) {
         return None;
     }
     let waiter = since.map(|event| event.attempt).max().unwrap_or_default();
@@ -187,6 +178,11 @@ fn unrecovered(key: &LockKey, events: &[Event], faults: &[Struck]) -> Option<Fou
         overlap: None,
         parties: vec![waiter],
     })
+}
+
+/// Whether it shows that the lock has a holder.
+pub(crate) fn is_sign(event: &Event) -> bool {
+    matches!(event.what, What::Granted { .. } | What::Held { .. })
 }
 
 /// The events by acquisition.
@@ -221,14 +217,14 @@ impl<'a> Attempts<'a> {
             }
             Violation::RefusedFreshToken { token } => self.with_tokens(key, &[token]),
             Violation::Starved { waiter } => vec![waiter],
-            Violation::TokenReused { later, token } => {
+            Violation::TokenReused { later, token }
+            | Violation::TokenWentBack {
+                later,
+                largest: token,
+                ..
+            } => {
                 let mut all = self.with_tokens(key, &[token]);
                 all.retain(|attempt| *attempt != later);
-                all.push(later);
-                all
-            }
-            Violation::TokenWentBack { later, largest, .. } => {
-                let mut all = self.with_tokens(key, &[largest]);
                 all.push(later);
                 all
             }

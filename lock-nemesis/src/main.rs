@@ -21,7 +21,7 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use lock_core::engine::{Entropy, OsEntropy};
+use polylock_core::engine::{Entropy, OsEntropy};
 
 use self::backend::Backend;
 use self::client::ClientOptions;

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-use lock_core::{FencingToken, LockKey};
 use lock_testkit::history::{FencedRegister, Recorder};
+use polylock_core::{FencingToken, LockKey};
 
 /// Serves writes at this socket for as long as the process lives.
 pub(crate) fn serve(socket: &Path, keys: &[LockKey], recorder: &Recorder) -> io::Result<()> {

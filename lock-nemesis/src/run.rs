@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lock_core::LockKey;
-use lock_testkit::history::{Event, Recorder, What};
+use lock_testkit::history::{Event, Recorder};
 use lock_testkit::network::Network;
 use lock_testkit::sim::Rng;
+use polylock_core::LockKey;
 
 use crate::backend::Backend;
 use crate::clients::{Clients, now};
-use crate::faults::Fault;
+use crate::faults::{Heal, Injected};
 use crate::fleet::Fleet;
 use crate::judge::{self, Struck};
 use crate::schedule::{self, Planned};
@@ -83,7 +83,7 @@ impl Run {
         // What takes longer than nothing, such as the start of servers, puts off what follows.
         let mut late = Duration::ZERO;
         let mut struck: Vec<Struck> = Vec::new();
-        let mut active: Vec<(Planned, usize, Box<dyn Fault>)> = Vec::new();
+        let mut active: Vec<(Planned, usize, Heal)> = Vec::new();
         let mut coming = plan.into_iter().peekable();
         loop {
             active.sort_by_key(|(planned, ..)| planned.heal_at);
@@ -97,18 +97,18 @@ impl Run {
             }
             thread::sleep((began + next + late).saturating_duration_since(Instant::now()));
             if heals == Some(next) {
-                let (_, place, mut fault) = active.remove(0);
-                fault.heal(&mut world)?;
+                let (_, place, heal) = active.remove(0);
+                heal(&mut world)?;
                 struck[place].healed = Some(now());
                 // Whether a mutant is found is all that its run is for.
                 if self.mutant.is_some() && self.has_violation(&world, &struck) {
                     return Ok((world.finish(), struck));
                 }
             } else if let Some(planned) = coming.next() {
-                let mut fault = (planned.kind.make)();
                 let injected = now();
-                let met = fault.inject(&mut world, &mut Rng::stream(planned.seed, "fault", 0))?;
-                active.push((planned, struck.len(), fault));
+                let mut rng = Rng::stream(planned.seed, "fault", 0);
+                let Injected { met, heal } = (planned.kind.inject)(&mut world, &mut rng)?;
+                active.push((planned, struck.len(), heal));
                 struck.push(Struck {
                     name: planned.kind.name,
                     met,
@@ -134,10 +134,7 @@ impl Run {
 /// Waits until each lock has had a holder since the last fault.
 fn wait_for_recovery(world: &World, since: Option<u64>) {
     let deadline = Instant::now() + RECOVERY_TIMEOUT;
-    let is_sign = |event: &&Event| {
-        let holds = matches!(event.what, What::Granted { .. } | What::Held { .. });
-        holds && Some(event.at) > since
-    };
+    let is_sign = |event: &&Event| judge::is_sign(event) && Some(event.at) > since;
     while Instant::now() < deadline {
         let events = world.clients.events();
         let keys: std::collections::BTreeSet<_> = events

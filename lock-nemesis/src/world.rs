@@ -1,7 +1,7 @@
-use lock_core::LockKey;
 use lock_testkit::history::{Event, Recorder};
 use lock_testkit::network::{Host, Network};
 use lock_testkit::proxy::Proxy;
+use polylock_core::LockKey;
 
 use crate::backend::Backend;
 use crate::clients::Clients;

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lock_core::{AcquireRequest, Error, Grant, Lease, LockGuard, Mode, PendingRelease, Result};
+use polylock_core::{AcquireRequest, Error, Grant, Lease, LockGuard, Mode, PendingRelease, Result};
 
 use crate::budget::Budget;
 use crate::error::Failure;
@@ -54,7 +54,7 @@ impl Client {
         {
             let sent = self.engine.now();
             let server = &self.shared.server;
-            let taking = pin!(server.take(lease.keys(), &claim, self.replicas));
+            let taking = pin!(server.take(lease.keys(), &claim, self.replicas, lease.unanswered()));
             match lease.answered(budget, taking).await {
                 Some(Ok(Taken::Granted(token))) => {
                     let grant = Grant::new(sent, Some(lease.granted(token)));

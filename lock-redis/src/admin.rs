@@ -1,10 +1,11 @@
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use lock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, watch_by_polling};
-use lock_core::engine::LeaseId;
-use lock_core::{
+use polylock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, watch_by_polling};
+use polylock_core::engine::LeaseId;
+use polylock_core::{
     Error, FencingToken, Label, LeaseState, LockKey, Mode, Released, RenewalRequest, Result,
 };
 use tokio::sync::mpsc;
@@ -85,12 +86,7 @@ pub(crate) const MAX_REASON: usize = 1024;
 /// else on a server, and are found by `inspect` only.
 async fn list(server: &Server, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
     let mut found = Vec::new();
-    for name in server.topology.scan(&pattern(prefix)).await? {
-        let key = String::from_utf8(name).ok().map(LockKey::new);
-        let Some(Ok(key)) = key else { continue };
-        if Keys::is_companion(&key) {
-            continue;
-        }
+    for key in keys(server.topology.scan(&pattern(prefix)).await?) {
         match server.inspect(&key).await {
             Ok(Some(seen)) if seen.is_ours() => found.push(info(key, &seen)),
             // A key of another type is no lock.
@@ -99,8 +95,14 @@ async fn list(server: &Server, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
             Err(failure) => return Err(failure),
         }
     }
-    found.sort_by(|a, b| a.key.cmp(&b.key));
     Ok(found)
+}
+
+/// Those of these names that may be locks, in their order and each once.
+pub(crate) fn keys(names: impl IntoIterator<Item = Vec<u8>>) -> BTreeSet<LockKey> {
+    let key = |name| LockKey::new(String::from_utf8(name).ok()?).ok();
+    let keys = names.into_iter().filter_map(key);
+    keys.filter(|key| !Keys::is_companion(key)).collect()
 }
 
 /// A glob that matches what begins with `prefix`.

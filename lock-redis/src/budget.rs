@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{AcquireRequest, Error, Wait};
+use polylock_core::{AcquireRequest, Error, Wait};
 use tokio::time::Instant;
 
 /// The wait of one request, as a deadline.

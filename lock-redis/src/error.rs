@@ -2,7 +2,7 @@ use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind};
+use polylock_core::{Error, ErrorKind};
 use redis::{RedisError, ServerError};
 
 pub(crate) use crate::refusal::Refusal;
@@ -33,6 +33,9 @@ pub(crate) enum Cause {
 
     #[error("{server} answered something that is not understood: {what}")]
     Malformed { server: Arc<str>, what: String },
+
+    #[error("there are no credentials for {server}")]
+    NoLogin { server: Arc<str>, source: Source },
 
     #[error("no master named {name:?} can be reached by the sentinels")]
     NoMaster { name: Arc<str> },
@@ -74,6 +77,13 @@ pub(crate) enum Cause {
     )]
     Untrusted { server: Arc<str>, source: Source },
 
+    #[error("what answers at {server} is {what}")]
+    Stranger {
+        server: Arc<str>,
+        what: String,
+        kind: ErrorKind,
+    },
+
     #[error("{server} did not answer within {within:?}")]
     Silent { server: Arc<str>, within: Duration },
 }
@@ -107,6 +117,11 @@ impl Failure {
             let source = Arc::new(error);
             Cause::Disconnected { server, source }
         };
+        Self::unknown(cause)
+    }
+
+    /// The server may have done what it was asked for.
+    fn unknown(cause: Cause) -> Self {
         Self {
             cause,
             outcome_unknown: true,
@@ -124,6 +139,10 @@ impl Failure {
             }
             .into();
         }
+        if error.to_string().contains(NO_SUCH_DATABASE) {
+            let message = format!("{server} has fewer databases: see its option `databases`");
+            return Cause::Config(message).into();
+        }
         match ServerError::try_from(error) {
             Ok(reply) => Self {
                 outcome_unknown: false,
@@ -140,6 +159,15 @@ impl Failure {
         }
     }
 
+    /// What supplies the user and the password failed.
+    pub(crate) fn without_login(server: &Arc<str>, error: Error) -> Self {
+        Cause::NoLogin {
+            server: Arc::clone(server),
+            source: Arc::new(error),
+        }
+        .into()
+    }
+
     /// There is no answer; `sent` says whether the request may have left.
     pub(crate) fn silent(server: &Arc<str>, within: Duration, sent: bool) -> Self {
         Self {
@@ -153,29 +181,20 @@ impl Failure {
 
     /// A script answered what none of ours says; it may have acted all the same.
     pub(crate) fn malformed(what: &str) -> Self {
-        Self {
-            cause: Cause::Malformed {
-                server: "the server".into(),
-                what: what.to_owned(),
-            },
-            outcome_unknown: true,
-        }
+        Self::unknown(Cause::Malformed {
+            server: "the server".into(),
+            what: what.to_owned(),
+        })
     }
 
     /// The lock is granted, and would not survive a fail-over.
     pub(crate) fn too_few_replicas(acked: u32, wanted: u32) -> Self {
-        Self {
-            cause: Cause::Replicas { acked, wanted },
-            outcome_unknown: true,
-        }
+        Self::unknown(Cause::Replicas { acked, wanted })
     }
 
     /// The lease is extended, and a fail-over would undo it.
     pub(crate) fn unacknowledged(acked: u32, wanted: u32) -> Self {
-        Self {
-            cause: Cause::Unacknowledged { acked, wanted },
-            outcome_unknown: true,
-        }
+        Self::unknown(Cause::Unacknowledged { acked, wanted })
     }
 
     /// Whether the same request may succeed later.
@@ -200,10 +219,7 @@ impl Failure {
 
     /// A renewal got no reply within its time.
     pub(crate) fn late_renewal() -> Self {
-        Self {
-            cause: Cause::LateRenewal,
-            outcome_unknown: true,
-        }
+        Self::unknown(Cause::LateRenewal)
     }
 
     /// What the server refused, if that is what happened.
@@ -214,6 +230,9 @@ impl Failure {
         }
     }
 }
+
+/// What Redis says of a database that it does not have.
+const NO_SUCH_DATABASE: &str = "DB index is out of range";
 
 /// Whether a TLS handshake failed; rustls wraps its reasons in such I/O errors.
 fn is_of_tls(error: &RedisError) -> bool {
@@ -226,17 +245,19 @@ fn is_of_tls(error: &RedisError) -> bool {
 }
 
 impl Cause {
-    fn kind(&self) -> ErrorKind {
+    pub(crate) fn kind(&self) -> ErrorKind {
         match self {
             Self::Config(_) => ErrorKind::InvalidConfig,
             Self::Foreign { .. } => ErrorKind::Foreign,
             Self::Malformed { .. } => ErrorKind::Protocol,
+            Self::Stranger { kind, .. } => *kind,
             Self::Untrusted { .. } => ErrorKind::Denied,
             Self::Refused { refusal, .. } => refusal.kind(),
             Self::Connect { .. }
             | Self::Disconnected { .. }
             | Self::Late
             | Self::LateRenewal
+            | Self::NoLogin { .. }
             | Self::NoMaster { .. }
             | Self::Replicas { .. }
             | Self::Silent { .. }
@@ -255,6 +276,7 @@ impl Cause {
             } => None,
             Self::Connect { source, .. }
             | Self::Disconnected { source, .. }
+            | Self::NoLogin { source, .. }
             | Self::Refused { source, .. }
             | Self::Untrusted { source, .. } => Some(source),
             _ => None,

@@ -81,9 +81,8 @@ fn foreign<'k>(keys: &[&'k [u8]], types: &[&str]) -> Option<(&'k [u8], String)> 
         // The lock itself, its counter, its queue, its notes.
         0 => !["string", "zset"].contains(&of_type),
         1 if key.ends_with(b":fence") => of_type != "string",
-        1 => of_type != "stream",
-        2 => of_type != "zset",
-        _ => of_type != "hash",
+        3 => of_type != "hash",
+        _ => of_type != "stream",
     };
     let other = typed
         .clone()
@@ -120,9 +119,9 @@ mod tests {
         assert_eq!(found(&["list", "none", "none", "none"]), is(b"k", "a list"));
         let fence = found(&["none", "hash", "none", "none"]);
         assert_eq!(fence, is(b"{k}:fence", "a hash"));
-        let set = found(&["zset", "string", "zset", "hash"]);
+        let set = found(&["zset", "string", "stream", "hash"]);
         assert_eq!(set, is(b"k", "a sorted set"));
-        assert_eq!(found(&["string", "string", "zset", "hash"]), None);
+        assert_eq!(found(&["string", "string", "stream", "hash"]), None);
         assert_eq!(found(&["none", "none", "none", "none"]), None);
     }
 

@@ -4,11 +4,17 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use lock_core::engine::LeaseId;
-use lock_core::{LeaseControl, LostReason};
+use polylock_core::engine::LeaseId;
+use polylock_core::{LeaseControl, LostReason};
 
-#[derive(Debug, Default)]
-pub(crate) struct HeldLeases(Mutex<HashMap<LeaseId, Held>>);
+use crate::quorum::majority;
+
+/// One server decides about a lease, or a majority of several nodes.
+#[derive(Debug)]
+pub(crate) struct HeldLeases {
+    leases: Mutex<HashMap<LeaseId, Held>>,
+    nodes: usize,
+}
 
 /// A lease that this process holds.
 #[derive(Clone, Debug)]
@@ -16,14 +22,26 @@ struct Held {
     control: LeaseControl,
     /// Its token, and since when it is held, if the server may not know them.
     untold: Option<(u64, Instant)>,
+    /// The nodes that say that the lock was broken.
+    broken_by: Vec<usize>,
 }
 
 impl HeldLeases {
+    /// Leases on this many servers.
+    pub(crate) fn on(nodes: usize) -> Self {
+        let leases = Mutex::default();
+        Self { leases, nodes }
+    }
+
     /// `untold` is the token, if the server may not know it.
     pub(crate) fn attach(&self, id: LeaseId, control: LeaseControl, untold: Option<u64>) {
-        let untold = untold.map(|token| (token, Instant::now()));
+        let held = Held {
+            control,
+            untold: untold.map(|token| (token, Instant::now())),
+            broken_by: Vec::new(),
+        };
         // Outside of the mutex: what is replaced may be the last of its kind.
-        let replaced = self.lock().insert(id, Held { control, untold });
+        let replaced = self.lock().insert(id, held);
         drop(replaced);
     }
 
@@ -45,15 +63,26 @@ impl HeldLeases {
         drop(detached);
     }
 
-    /// Handles a message `broken|<id>`; returns whether it is one. The message is trusted: a client
-    /// that may publish on this channel may break locks as well.
-    pub(crate) fn broken(&self, payload: &[u8]) -> bool {
+    /// Handles a message `broken|<id>` of a node; returns whether it is one. The message is trusted: a
+    /// client that may publish on this channel may break locks as well.
+    pub(crate) fn broken(&self, payload: &[u8], node: usize) -> bool {
         let Some(id) = payload.strip_prefix(b"broken|") else {
             return false;
         };
         let id = std::str::from_utf8(id).ok().and_then(LeaseId::from_hex);
-        if let Some(id) = id {
-            self.lost(id, LostReason::Broken);
+        let found = id.and_then(|id| {
+            let mut leases = self.lock();
+            let held = leases.get_mut(&id)?;
+            if !held.broken_by.contains(&node) {
+                held.broken_by.push(node);
+            }
+            Some((held.control.clone(), held.broken_by.len()))
+        });
+        match found {
+            Some((control, by)) if is_lost(by, self.nodes) => control.lose(LostReason::Broken),
+            // Other nodes may have the lease still, or send nothing: a renewal shows it.
+            Some((control, _)) => control.check(),
+            None => {}
         }
         true
     }
@@ -75,6 +104,24 @@ impl HeldLeases {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, Held>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether no majority can have a lease that so many nodes say is broken.
+const fn is_lost(broken: usize, nodes: usize) -> bool {
+    nodes - broken < majority(nodes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_broken_when_no_majority_can_have_it() {
+        for (nodes, least) in [(1, 1), (3, 2), (4, 2), (5, 3), (6, 3)] {
+            let broken = (0..=nodes).find(|broken| is_lost(*broken, nodes));
+            assert_eq!(broken, Some(least), "of {nodes}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use lock_core::{Error, ErrorKind, LockKey, Result};
+use polylock_core::{Error, ErrorKind, LockKey, Result};
 
 /// The four keys of one lock, which a cluster keeps in one slot.
 ///
@@ -103,6 +103,10 @@ impl Keys {
 
     pub(crate) fn tokens(&self) -> &[u8] {
         &self.tokens
+    }
+
+    pub(crate) fn queue(&self) -> &[u8] {
+        &self.companions[..self.queue_len]
     }
 
     pub(crate) fn name(&self) -> &LockKey {

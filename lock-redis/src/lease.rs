@@ -1,11 +1,11 @@
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::engine::{Engine, LeaseId};
-use lock_core::{
+use polylock_core::engine::{Engine, LeaseId};
+use polylock_core::{
     FencingToken, Lease, LeaseControl, LeaseState, Liveness, Mode, Released, RenewalRequest,
     Renewer, Result,
 };
@@ -15,9 +15,11 @@ use crate::contention::ContentionHint;
 use crate::error::Failure;
 use crate::held_leases::HeldLeases;
 use crate::keys::Keys;
+use crate::reply::Ticket;
 use crate::script::BLOCK;
 use crate::server::{Acquisition, Holder, ReleaseReply, RenewalCallbacks, Server};
 use crate::tokens::Tokens;
+use crate::topology::Unanswered;
 
 /// What all leases on one server share.
 #[derive(Debug)]
@@ -45,8 +47,10 @@ pub(crate) struct RedisLease {
     attached: AtomicBool,
     /// Whether a request of this acquisition may still be under way.
     has_copies: AtomicBool,
-    /// Its last place in the queue; 0 for none.
-    ticket: AtomicU64,
+    /// The connection of a request to take the lock at once that has no answer.
+    unanswered: Unanswered,
+    /// Its place in the queue.
+    ticket: OnceLock<Ticket>,
 }
 
 impl RedisLease {
@@ -66,8 +70,13 @@ impl RedisLease {
             block: AtomicU64::new(BLOCK),
             attached: AtomicBool::new(false),
             has_copies: AtomicBool::new(false),
-            ticket: AtomicU64::new(0),
+            unanswered: Unanswered::default(),
+            ticket: OnceLock::new(),
         }
+    }
+
+    pub(crate) fn unanswered(&self) -> &Unanswered {
+        &self.unanswered
     }
 
     pub(crate) fn id(&self) -> LeaseId {
@@ -100,9 +109,13 @@ impl RedisLease {
         self.has_copies.load(Ordering::Relaxed)
     }
 
-    /// The place in the queue.
-    pub(crate) fn joined(&self, ticket: u64) {
-        self.ticket.store(ticket, Ordering::Relaxed);
+    /// Keeps the place in the queue, of which an id has one.
+    pub(crate) fn joined(&self, ticket: Ticket) {
+        self.ticket.get_or_init(|| ticket);
+    }
+
+    pub(crate) fn ticket(&self) -> Option<&Ticket> {
+        self.ticket.get()
     }
 
     /// Keeps the token that was granted.
@@ -110,14 +123,20 @@ impl RedisLease {
         self.tokens.keep(token, 1)
     }
 
-    /// Releases once more when copies of the acquisition that were still under way have arrived. One
-    /// that comes later costs a ttl, as they all do if the process ends before.
+    /// Releases once more behind a request that has no answer, which the release may have overtaken on
+    /// another connection; a shutdown waits for that. Where its connection does not answer, and for
+    /// copies on others, once more when they have arrived. One that comes later costs a ttl, as they all
+    /// do if the process ends before.
     fn release_copies(&self) {
         let (shared, keys) = (Arc::clone(&self.shared), self.keys.clone());
-        let holder = self.holder.clone();
-        self.shared.engine.spawn_service(async move {
-            tokio::time::sleep(shared.longest.max(LATE_REQUESTS)).await;
-            drop(shared.server.release(&keys, &holder, None).await);
+        let (holder, unanswered) = (self.holder.clone(), self.unanswered.take());
+        self.shared.engine.spawn(async move {
+            let server = Arc::clone(&shared.server);
+            server.release_behind(unanswered, &keys, &holder).await;
+            shared.engine.clone().spawn_service(async move {
+                tokio::time::sleep(shared.longest.max(LATE_REQUESTS)).await;
+                drop(server.release(&keys, &holder, None).await);
+            });
         });
     }
 }
@@ -164,7 +183,7 @@ impl Lease for RedisLease {
             .downgrade(&self.keys, self.id, token)
             .await;
         match downgraded? {
-            LeaseState::Lost(reason) => Err(lock_core::Error::lost(reason)),
+            LeaseState::Lost(reason) => Err(polylock_core::Error::lost(reason)),
             _ => Ok(()),
         }
     }
@@ -173,14 +192,17 @@ impl Lease for RedisLease {
         let LeaseContext {
             server, contention, ..
         } = &*self.shared;
-        let ticket = self.ticket.load(Ordering::Relaxed);
-        let ticket = (ticket > 0).then_some(ticket);
-        let freed = server.release(&self.keys, &self.holder, ticket).await?;
+        let freed = server
+            .release(&self.keys, &self.holder, self.ticket())
+            .await?;
         if self.has_copies.swap(false, Ordering::Relaxed) {
             self.release_copies();
         }
-        if freed == ReleaseReply::Granted {
-            contention.record(self.keys.name());
+        match freed {
+            ReleaseReply::Granted => contention.record(self.keys.name()),
+            // It has deleted the queue.
+            ReleaseReply::Lock => contention.forget_queue(self.keys.name()),
+            ReleaseReply::Nothing => {}
         }
         Ok(match freed {
             ReleaseReply::Nothing => Released::AlreadyLost,

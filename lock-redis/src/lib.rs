@@ -1,5 +1,7 @@
 //! Locks in Redis: one server, Sentinel, Cluster, and a quorum of independent masters.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod acquire;
 mod admin;
 mod backend;
@@ -21,6 +23,7 @@ mod refusal;
 mod reply;
 mod script;
 mod server;
+mod stranger;
 mod tokens;
 mod topology;
 

@@ -3,9 +3,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::admin::LockAdmin;
-use lock_core::engine::Engine;
-use lock_core::{
+use polylock_core::admin::LockAdmin;
+use polylock_core::engine::Engine;
+use polylock_core::{
     AcquireRequest, Capabilities, DistributedLock, Error, Fencing, HealthCheck, LockGuard, Result,
     Waiting,
 };
@@ -17,6 +17,7 @@ use crate::held_leases::HeldLeases;
 use crate::lease::{LeaseContext, RedisRenewer};
 use crate::notifications::GrantNotifications;
 use crate::server::Server;
+use crate::stranger;
 use crate::topology::{self, ConnectionEvents, NoEvents};
 
 /// Locks on one Redis server, on the master that Sentinel names, or in a cluster.
@@ -28,10 +29,10 @@ use crate::topology::{self, ConnectionEvents, NoEvents};
 /// # Examples
 ///
 /// ```no_run
-/// use lock_core::prelude::*;
-/// use lock_redis::{Redis, RedisConfig};
+/// use polylock_core::prelude::*;
+/// use polylock_redis::{Redis, RedisConfig};
 ///
-/// # async fn example() -> lock_core::Result<()> {
+/// # async fn example() -> polylock_core::Result<()> {
 /// let locks = Redis::connect(RedisConfig::new("127.0.0.1", 6379)).await?;
 /// let guard = locks.lock("orders/42").await?;
 /// guard.release().await?;
@@ -63,26 +64,29 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// - [`Unavailable`](lock_core::ErrorKind::Unavailable) if it cannot be reached.
-    /// - [`Denied`](lock_core::ErrorKind::Denied) if it refuses the credentials.
-    /// - [`InvalidConfig`](lock_core::ErrorKind::InvalidConfig) if it is not fit for locks and the
+    /// - [`Unavailable`](polylock_core::ErrorKind::Unavailable) if it cannot be reached.
+    /// - [`Denied`](polylock_core::ErrorKind::Denied) if it refuses the credentials.
+    /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is not fit for locks and the
     ///   configuration is strict.
     ///
     /// # Cancel safety
     ///
     /// Nothing is left but a connection that closes.
     pub async fn connect(config: RedisConfig) -> Result<Self> {
-        let engine = config.engine.clone();
-        let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
+        let engine = config.engine(NAME);
         let notifications = Arc::<GrantNotifications>::default();
-        let held_leases = Arc::<HeldLeases>::default();
+        let held_leases = Arc::new(HeldLeases::on(1));
         let events = Arc::new(Listener {
             notifications: Arc::clone(&notifications),
             held_leases: Arc::clone(&held_leases),
         });
-        let topology = topology::connect(&config, events, &engine)
-            .await
-            .map_err(|failure| Error::from(failure).with_backend(NAME))?;
+        let topology = match topology::connect(&config, events, &engine).await {
+            Ok(topology) => topology,
+            Err(failure) => {
+                let failure = stranger::explained(failure, config.speaks_tls()).await;
+                return Err(Error::from(failure).with_backend(NAME));
+            }
+        };
         let confirms = topology.confirms();
         let replicas =
             (config.replica_acks > 0).then_some((config.replica_acks, config.replica_ack_timeout));
@@ -123,8 +127,7 @@ impl Redis {
 
 /// Checks the servers of a configuration, and closes the connections to them.
 pub(crate) async fn check_health(config: RedisConfig) -> Result<Vec<HealthCheck>> {
-    let engine = config.engine.clone();
-    let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
+    let engine = config.engine(NAME);
     let seen = async {
         let topology = topology::open(&config, Arc::new(NoEvents), &engine).await?;
         look(&*topology, &config).await
@@ -144,7 +147,7 @@ struct Listener {
 
 impl ConnectionEvents for Listener {
     fn on_message(&self, payload: &[u8]) {
-        if !self.held_leases.broken(payload) {
+        if !self.held_leases.broken(payload, 0) {
             self.notifications.deliver(payload);
         }
     }

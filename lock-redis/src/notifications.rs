@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lock_core::engine::LeaseId;
+use polylock_core::engine::LeaseId;
 use tokio::sync::Notify;
 
 /// The waiters of this process that listen.

@@ -4,18 +4,18 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::engine::{LeaseId, Moment};
-use lock_core::{AcquireRequest, Error, ErrorKind, Grant, Result};
+use polylock_core::engine::{LeaseId, Moment};
+use polylock_core::{AcquireRequest, Error, ErrorKind, Grant, Mode, Result};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::acquire::Outcome;
 use crate::budget::Budget;
-use crate::error::Failure;
+use crate::error::{Failure, Refusal};
 use crate::lease::RedisLease;
 use crate::lock::Client;
 use crate::notifications::{Event, GrantReceiver};
 use crate::reply::AcquireReply;
-use crate::server::{Acquisition, MAX_AGE, QueueEntry, Ticket};
+use crate::server::{Acquisition, MAX_AGE, Position, QueueEntry};
 use crate::topology::Taken;
 
 /// An acquisition that has not been granted at once.
@@ -33,8 +33,6 @@ pub(crate) struct Waiter {
     /// Whether a request of this acquisition may still be under way.
     is_unanswered: bool,
     subscription: Subscription,
-    /// The place that the server has given.
-    ticket: Option<u64>,
     beats: Heartbeats,
     poll: Duration,
 }
@@ -43,6 +41,8 @@ pub(crate) struct Waiter {
 enum Phase {
     /// Nothing yet.
     Asking,
+    /// It has joined the queue by a plain command; the state of the lock is unknown.
+    Joined,
     /// Another client holds the lock.
     Held {
         /// When it may come free by time alone, for the first in the queue.
@@ -81,7 +81,6 @@ impl Waiter {
             phase: Phase::Asking,
             is_unanswered: false,
             subscription: Subscription::None,
-            ticket: None,
             beats: Heartbeats::default(),
             poll: MIN_POLL,
         }
@@ -106,8 +105,53 @@ impl Waiter {
             && let Some(channel) = self.client.shared.server.topology.subscribed()
         {
             self.listen(Some(channel));
+            if self.join().await? {
+                return Ok(None);
+            }
         }
         self.ask().await
+    }
+
+    /// Joins a queue that other waiters have made, by one plain command; false if a script has to.
+    async fn join(&mut self) -> Result<bool> {
+        let sent = self.client.engine.now();
+        let (client, lease) = (Arc::clone(&self.client), Arc::clone(&self.lease));
+        let (key, hint) = (lease.keys().name(), &client.shared.contention);
+        // The first heartbeat must fit in: where the holder is gone, it is what finds the lock free.
+        let is_short = self.budget.left(2 * FIRST_HEARTBEAT) < 2 * FIRST_HEARTBEAT;
+        if self.claim.mode != Mode::Exclusive
+            || self.is_unanswered
+            || is_short
+            || !hint.has_lasting_queue(key, sent)
+        {
+            return Ok(false);
+        }
+        let Some(place) = self.place(sent) else {
+            return Ok(false);
+        };
+        let server = &client.shared.server;
+        let joining = server.join(self.lease.keys(), &self.claim, &place);
+        match self.lease.answered(self.budget, joining).await {
+            Some(Ok(Some(ticket))) => {
+                self.lease.joined(ticket);
+                self.request.mark_contended();
+                self.phase = Phase::Joined;
+            }
+            Some(Ok(None)) => {
+                hint.forget_queue(key);
+                return Ok(false);
+            }
+            // The script finds a way, or the reason. Redis 6.0 does not know the command.
+            Some(Err(failure)) if failure.refusal().is_some() => {
+                if failure.refusal() == Some(Refusal::Other) {
+                    hint.forbid_joining();
+                }
+                return Ok(false);
+            }
+            Some(Err(failure)) => self.failed(failure)?,
+            None => return Err(self.gives_up()),
+        }
+        Ok(true)
     }
 
     /// Waits until the lock is granted, refused, or the time is over.
@@ -138,29 +182,21 @@ impl Waiter {
             .answered(self.budget, self.request_lock(place.as_ref()));
         match answer.await {
             Some(Ok(AcquireReply::Granted(token))) => {
-                if !matches!(self.phase, Phase::Held { .. }) {
+                if matches!(self.phase, Phase::Asking) {
                     contended.clear(key);
                 }
                 let token = self.lease.granted(token);
                 return Ok(Some(Outcome::Granted(Grant::new(sent, Some(token)))));
             }
             Some(Ok(AcquireReply::Gone)) => return Ok(Some(Outcome::Gone)),
-            Some(Ok(AcquireReply::Limit(limit))) => {
-                return Ok(Some(Outcome::Refused(other_limit(limit))));
-            }
             Some(Ok(AcquireReply::Held)) if !self.budget.waits() => {
                 return Ok(Some(Outcome::Refused(self.budget.contended())));
             }
             Some(Ok(AcquireReply::Held)) => self.is_held(None),
-            Some(Ok(AcquireReply::Queued {
-                next,
-                ahead,
-                ticket,
-            })) => {
-                contended.record(key);
-                self.ticket = Some(ticket);
+            Some(Ok(AcquireReply::Queued { next, ticket })) => {
+                contended.record_queue(key, sent);
                 self.lease.joined(ticket);
-                self.is_held(next.filter(|_| ahead == 0));
+                self.is_held(next);
             }
             Some(Err(failure)) => self.failed(failure)?,
             None => return Err(self.gives_up()),
@@ -227,10 +263,10 @@ impl Waiter {
         };
         Some(QueueEntry {
             beat: self.beats.next(sent),
-            ticket: match self.ticket {
-                Some(ticket) => Ticket::Known(ticket),
-                None if self.is_unanswered => Ticket::Unknown,
-                None => Ticket::None,
+            position: match self.lease.ticket() {
+                Some(ticket) => Position::Known(Arc::clone(ticket)),
+                None if self.is_unanswered => Position::Unknown,
+                None => Position::None,
             },
             alive: HEARTBEAT_TIMEOUT,
             window: window(self.claim.ttl),
@@ -268,7 +304,7 @@ impl Waiter {
     fn gives_up(&self) -> Error {
         match &self.phase {
             Phase::Silent { failure, .. } => failure.clone().into(),
-            Phase::Held { .. } => self.budget.contended(),
+            Phase::Joined | Phase::Held { .. } => self.budget.contended(),
             Phase::Asking => {
                 let message = "the server did not answer before the wait was over";
                 Error::new(ErrorKind::Unavailable, message).with_unknown_outcome()
@@ -328,7 +364,11 @@ impl Waiter {
             return free_in.map_or(pause, |free_in| free_in.min(pause));
         }
         self.poll = MIN_POLL;
-        let beat = self.jitter(heartbeat(self.claim.ttl));
+        let mut beat = heartbeat(self.claim.ttl);
+        if matches!(self.phase, Phase::Joined) {
+            beat = beat.min(FIRST_HEARTBEAT);
+        }
+        let beat = self.jitter(beat);
         match free_in {
             Some(free_in) => beat.min(free_in + Duration::from_millis(1)),
             None => beat,
@@ -338,11 +378,6 @@ impl Waiter {
     fn jitter(&self, most: Duration) -> Duration {
         self.client.engine.jitter(most * 3 / 4, most)
     }
-}
-
-fn other_limit(limit: u32) -> Error {
-    let message = format!("permits of this key are taken with the limit {limit}");
-    Error::new(ErrorKind::InvalidRequest, message)
 }
 
 /// When the last heartbeats left.
@@ -371,6 +406,10 @@ impl Heartbeats {
 
 /// Older ones could not be relied on anyway.
 const MAX_HEARTBEATS: usize = 16;
+
+/// Max time until the first heartbeat of a waiter that joined by a plain command. The server counts no
+/// heartbeat within 100 ms of an arrival; the first one keeps the queue from expiring.
+const FIRST_HEARTBEAT: Duration = Duration::from_millis(150);
 
 /// How long a server takes a waiter for alive after a heartbeat.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3);

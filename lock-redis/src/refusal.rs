@@ -1,6 +1,6 @@
 use std::fmt;
 
-use lock_core::ErrorKind;
+use polylock_core::ErrorKind::{self, Denied, Foreign, InvalidConfig, Protocol, Unavailable};
 use redis::ServerError;
 
 /// What an error reply says.
@@ -55,26 +55,8 @@ impl Refusal {
     }
 
     fn of_code(code: &str) -> Option<Self> {
-        Some(match code {
-            "ASK" => Self::Ask,
-            "BUSY" => Self::Busy,
-            "CLUSTERDOWN" => Self::ClusterDown,
-            "CROSSSLOT" => Self::CrossSlot,
-            "LOADING" => Self::Loading,
-            "MASTERDOWN" => Self::MasterDown,
-            "MISCONF" => Self::Misconf,
-            "MOVED" => Self::Moved,
-            "NOAUTH" => Self::NoAuth,
-            "NOPERM" => Self::NoPerm,
-            "NOREPLICAS" => Self::NoReplicas,
-            "NOSCRIPT" => Self::NoScript,
-            "OOM" => Self::Full,
-            "READONLY" => Self::ReadOnly,
-            "TRYAGAIN" => Self::TryAgain,
-            "WRONGPASS" => Self::WrongPass,
-            "WRONGTYPE" => Self::WrongType,
-            _ => return None,
-        })
+        let row = TABLE.iter().find(|row| row.1 == code && !code.is_empty());
+        row.map(|row| row.0)
     }
 
     /// Whether a script that ends like this has changed nothing.
@@ -85,25 +67,55 @@ impl Refusal {
     }
 
     pub(crate) fn kind(self) -> ErrorKind {
-        match self {
-            Self::NoAuth | Self::NoPerm | Self::WrongPass => ErrorKind::Denied,
-            Self::Moved | Self::NoCluster => ErrorKind::InvalidConfig,
-            Self::CrossSlot | Self::NoScript | Self::Other => ErrorKind::Protocol,
-            Self::WrongType => ErrorKind::Foreign,
-            Self::Ask
-            | Self::Busy
-            | Self::ClusterDown
-            | Self::Full
-            | Self::Loading
-            | Self::MasterDown
-            | Self::Misconf
-            | Self::NoReplicas
-            | Self::ReadOnly
-            | Self::TooManyClients
-            | Self::TryAgain => ErrorKind::Unavailable,
-        }
+        self.row().2
+    }
+
+    fn row(self) -> &'static Row {
+        let row = TABLE.iter().find(|row| row.0 == self);
+        row.expect("BUG: the table has every refusal")
     }
 }
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.row().3)
+    }
+}
+
+/// A refusal, the code that begins the reply (none if its text tells), and the error that it is.
+type Row = (Refusal, &'static str, ErrorKind, &'static str);
+
+#[rustfmt::skip]
+const TABLE: &[Row] = &[
+    (Refusal::Ask, "ASK", Unavailable, "is moving the key to another node"),
+    (Refusal::Busy, "BUSY", Unavailable,
+        "is kept busy by a script that does not end; SCRIPT KILL ends it"),
+    (Refusal::ClusterDown, "CLUSTERDOWN", Unavailable,
+        "is in a cluster that is down: CLUSTER INFO and CLUSTER NODES say which masters fail"),
+    (Refusal::CrossSlot, "CROSSSLOT", Protocol,
+        "is in a cluster and was given keys of different slots"),
+    (Refusal::Full, "OOM", Unavailable, "has no memory left: raise maxmemory or remove data"),
+    (Refusal::Loading, "LOADING", Unavailable, "is loading its data set"),
+    (Refusal::MasterDown, "MASTERDOWN", Unavailable, "is a replica that has lost its master"),
+    (Refusal::Misconf, "MISCONF", Unavailable,
+        "cannot save its data and takes no writes (MISCONF): its log says why, often a full disk"),
+    (Refusal::Moved, "MOVED", InvalidConfig,
+        "is in a cluster and does not have this key: use redis-cluster://"),
+    (Refusal::NoAuth, "NOAUTH", Denied, "asks for a user or a password, and the URL has none"),
+    (Refusal::NoCluster, "", InvalidConfig, "is no cluster: use redis://"),
+    (Refusal::NoPerm, "NOPERM", Denied,
+        "denies a command or a key to this user: see the list of ACL rules"),
+    (Refusal::NoReplicas, "NOREPLICAS", Unavailable,
+        "has fewer good replicas than min-replicas-to-write asks for, and takes no writes"),
+    (Refusal::NoScript, "NOSCRIPT", Protocol, "does not keep scripts"),
+    (Refusal::Other, "", Protocol, "answered with an error"),
+    (Refusal::ReadOnly, "READONLY", Unavailable,
+        "is a replica, which takes no writes: name its master"),
+    (Refusal::TooManyClients, "", Unavailable, "has as many clients as its maxclients allows"),
+    (Refusal::TryAgain, "TRYAGAIN", Unavailable, "is moving the keys to another node"),
+    (Refusal::WrongPass, "WRONGPASS", Denied, "refuses this user or password"),
+    (Refusal::WrongType, "WRONGTYPE", Foreign, "has something at the key that is no lock"),
+];
 
 /// How a missing right looks inside a script: up to Redis 7.0, and from 7.2 on.
 const DENIED_IN_SCRIPT: &[&str] = &[
@@ -111,43 +123,9 @@ const DENIED_IN_SCRIPT: &[&str] = &[
     "ACL failure in script",
 ];
 
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ask => "is moving the key to another node",
-            Self::Busy => "is kept busy by a script that does not end; SCRIPT KILL ends it",
-            Self::ClusterDown => {
-                "is in a cluster that is down: CLUSTER INFO and CLUSTER NODES say which masters fail"
-            }
-            Self::CrossSlot => "is in a cluster and was given keys of different slots",
-            Self::Full => "has no memory left: raise maxmemory or remove data",
-            Self::Loading => "is loading its data set",
-            Self::MasterDown => "is a replica that has lost its master",
-            Self::Misconf => {
-                "cannot save its data and takes no writes (MISCONF): its log says why, often a full \
-                 disk"
-            }
-            Self::Moved => "is in a cluster and does not have this key: use redis-cluster://",
-            Self::NoAuth => "asks for a user or a password, and the URL has none",
-            Self::NoCluster => "is no cluster: use redis://",
-            Self::NoPerm => "denies a command or a key to this user: see the list of ACL rules",
-            Self::NoReplicas => {
-                "has fewer good replicas than min-replicas-to-write asks for, and takes no writes"
-            }
-            Self::NoScript => "does not keep scripts",
-            Self::Other => "answered with an error",
-            Self::ReadOnly => "is a replica, which takes no writes: name its master",
-            Self::TooManyClients => "has as many clients as its maxclients allows",
-            Self::TryAgain => "is moving the keys to another node",
-            Self::WrongPass => "refuses this user or password",
-            Self::WrongType => "has something at the key that is no lock",
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use lock_core::Error;
+    use polylock_core::Error;
 
     use super::*;
     use crate::error::Failure;
@@ -160,140 +138,66 @@ mod tests {
         }
     }
 
-    type Case = (&'static str, Refusal, ErrorKind, bool);
+    type Case = (&'static str, Refusal, ErrorKind);
 
-    fn check(cases: &[Case], dress: fn(&str) -> String) {
-        for (line, refusal, kind, unknown) in cases {
+    /// The replies as they are, or dressed as Redis does it where a script ran.
+    fn check(cases: &[Case], is_unknown: bool, dress: fn(&str) -> String) {
+        for (line, refusal, kind) in cases {
             let failure = Failure::refused(&"server".into(), reply(&dress(line)));
             assert_eq!(failure.refusal(), Some(*refusal), "{line}");
             let error = Error::from(failure);
             assert_eq!(error.kind(), *kind, "{line}");
-            assert_eq!(error.is_outcome_unknown(), *unknown, "{line}");
+            assert_eq!(error.is_outcome_unknown(), is_unknown, "{line}");
         }
     }
 
     #[test]
-    fn replies_to_commands_are_read() {
-        use ErrorKind::{Denied, InvalidConfig, Protocol, Unavailable};
-        let busy = "BUSY Redis is busy running a script. You can only call SCRIPT KILL";
-        let denied = "NOPERM this user has no permissions to run the 'evalsha' command";
-        let invalid = "WRONGPASS invalid username-password pair or user is disabled.";
-        let keys = "CROSSSLOT Keys in request don't hash to the same slot";
-        let alone = "ERR This instance has cluster support disabled";
-        let unknown = "ERR unknown command `EVALSHA`, with args beginning with: ";
-        let cases = [
-            ("ASK 866 127.0.0.1:7001", Refusal::Ask, Unavailable, false),
-            (busy, Refusal::Busy, Unavailable, false),
-            (
-                "CLUSTERDOWN The cluster is down",
-                Refusal::ClusterDown,
-                Unavailable,
-                false,
-            ),
-            (keys, Refusal::CrossSlot, Protocol, false),
-            (
-                "LOADING Redis is loading",
-                Refusal::Loading,
-                Unavailable,
-                false,
-            ),
-            (
-                "MASTERDOWN Topology with MASTER is down",
-                Refusal::MasterDown,
-                Unavailable,
-                false,
-            ),
-            (
-                "MOVED 866 127.0.0.1:7001",
-                Refusal::Moved,
-                InvalidConfig,
-                false,
-            ),
-            (
-                "NOAUTH Authentication required.",
-                Refusal::NoAuth,
-                Denied,
-                false,
-            ),
-            (alone, Refusal::NoCluster, InvalidConfig, false),
-            (denied, Refusal::NoPerm, Denied, false),
-            (
-                "ERR max number of clients reached",
-                Refusal::TooManyClients,
-                Unavailable,
-                false,
-            ),
-            (
-                "TRYAGAIN Multiple keys request",
-                Refusal::TryAgain,
-                Unavailable,
-                false,
-            ),
-            (invalid, Refusal::WrongPass, Denied, false),
-            (unknown, Refusal::Other, Protocol, false),
+    #[rustfmt::skip]
+    fn replies_are_read() {
+        let commands = [
+            ("ASK 866 127.0.0.1:7001", Refusal::Ask, Unavailable),
+            ("BUSY Redis is busy running a script.", Refusal::Busy, Unavailable),
+            ("CLUSTERDOWN The cluster is down", Refusal::ClusterDown, Unavailable),
+            ("CROSSSLOT Keys in request don't hash to the same slot", Refusal::CrossSlot, Protocol),
+            ("LOADING Redis is loading", Refusal::Loading, Unavailable),
+            ("MASTERDOWN Topology with MASTER is down", Refusal::MasterDown, Unavailable),
+            ("MOVED 866 127.0.0.1:7001", Refusal::Moved, InvalidConfig),
+            ("NOAUTH Authentication required.", Refusal::NoAuth, Denied),
+            ("ERR This instance has cluster support disabled", Refusal::NoCluster, InvalidConfig),
+            ("NOPERM this user may not run the 'evalsha' command", Refusal::NoPerm, Denied),
+            ("NOSCRIPT No matching script.", Refusal::NoScript, Protocol),
+            ("ERR max number of clients reached", Refusal::TooManyClients, Unavailable),
+            ("TRYAGAIN Multiple keys request", Refusal::TryAgain, Unavailable),
+            ("WRONGPASS invalid username-password pair", Refusal::WrongPass, Denied),
+            ("ERR unknown command `EVALSHA`, with args beginning with: ", Refusal::Other, Protocol),
         ];
-        check(&cases, str::to_owned);
-    }
+        check(&commands, false, str::to_owned);
 
-    #[test]
-    fn errors_inside_scripts_are_read() {
-        use ErrorKind::{Denied, Protocol, Unavailable};
-        let full = "OOM command not allowed when used memory > 'maxmemory'.";
-        let read_only = "READONLY You can't write against a read only replica.";
-        let cases = [
-            (full, Refusal::Full, Unavailable, false),
-            (
-                "MISCONF Redis is configured to save",
-                Refusal::Misconf,
-                Unavailable,
-                false,
-            ),
-            (
-                "NOREPLICAS Not enough good replicas",
-                Refusal::NoReplicas,
-                Unavailable,
-                false,
-            ),
-            (read_only, Refusal::ReadOnly, Unavailable, false),
-            (
-                "WRONGTYPE Operation against a key",
-                Refusal::WrongType,
-                ErrorKind::Foreign,
-                false,
-            ),
+        let first_writes = [
+            ("OOM command not allowed when used memory > 'maxmemory'.", Refusal::Full, Unavailable),
+            ("MISCONF Redis is configured to save", Refusal::Misconf, Unavailable),
+            ("NOREPLICAS Not enough good replicas", Refusal::NoReplicas, Unavailable),
+            ("READONLY You can't write against a replica.", Refusal::ReadOnly, Unavailable),
+            ("WRONGTYPE Operation against a key", Refusal::WrongType, Foreign),
         ];
-        // Redis 7, and Redis 6.
-        check(&cases, |line| {
-            format!("{line} script: 0c66, on @user_script:1.")
-        });
-        check(&cases, |line| {
+        let in_script = |line: &str| format!("{line} script: 0c66, on @user_script:1.");
+        check(&first_writes, false, in_script);
+        // Redis 6.
+        check(&first_writes, false, |line| {
             format!("ERR Error running script (call to f_0c66): @user_script:1: -{line}")
         });
 
         // What came before in the script has happened.
-        let cases = [
-            (
-                "ERR The user executing the script can't run this",
-                Refusal::NoPerm,
-                Denied,
-                true,
-            ),
-            (
-                "ERR ACL failure in script: User u has no",
-                Refusal::NoPerm,
-                Denied,
-                true,
-            ),
-            (
-                "ERR user_script:1: attempt to perform",
-                Refusal::Other,
-                Protocol,
-                true,
-            ),
+        let later = [
+            ("ERR The user executing the script can't run this", Refusal::NoPerm, Denied),
+            ("ERR ACL failure in script: User u has no", Refusal::NoPerm, Denied),
+            ("ERR user_script:1: attempt to perform", Refusal::Other, Protocol),
         ];
-        check(&cases, |line| {
-            format!("{line} script: 0c66, on @user_script:1.")
-        });
+        check(&later, true, in_script);
+
+        let of_all = commands.iter().chain(&first_writes).chain(&later);
+        let read: Vec<_> = of_all.map(|case| case.1).collect();
+        assert!(TABLE.iter().all(|row| read.contains(&row.0)), "one has no case");
     }
 
     #[test]

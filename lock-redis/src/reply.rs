@@ -1,27 +1,27 @@
 //! What the scripts answer, read with care.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
 
 use crate::error::Failure;
 
+/// A place in the queue: the id of an entry of its stream.
+pub(crate) type Ticket = Arc<str>;
+
 /// What the server says to an acquisition.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum AcquireReply {
     /// With this token.
     Granted(u64),
     /// Granted before, and ended since; or released before it came.
     Gone,
     Held,
-    /// Permits are taken with another limit.
-    Limit(u32),
     Queued {
-        /// When the lock may come free by time alone.
+        /// When the lock may come free by time alone, for the first waiter.
         next: Option<Duration>,
-        /// How many wait before this one.
-        ahead: u64,
-        ticket: u64,
+        ticket: Ticket,
     },
 }
 
@@ -30,26 +30,31 @@ pub(crate) fn answer(reply: Value) -> Result<AcquireReply, Failure> {
     let Value::Array(parts) = reply else {
         return token(&reply).map(AcquireReply::Granted);
     };
-    let number = |n: usize| match parts.get(n) {
-        Some(Value::Int(number)) => Some(*number),
-        _ => None,
-    };
-    let word = parts.first().and_then(text);
-    let answer = match (word, number(1), number(2)) {
-        (Some("gone"), _, _) => Some(AcquireReply::Gone),
-        (Some("held"), _, _) => Some(AcquireReply::Held),
-        (Some("limit"), Some(limit), _) => u32::try_from(limit).ok().map(AcquireReply::Limit),
-        (Some("queued"), Some(next), Some(ahead)) => {
-            let ticket = parts.get(3).and_then(text).and_then(|t| t.parse().ok());
-            ticket.map(|ticket| AcquireReply::Queued {
-                next: u64::try_from(next).ok().map(Duration::from_millis),
-                ahead: ahead.unsigned_abs(),
+    let answer = match (parts.first().and_then(text), &parts[..]) {
+        (Some("gone"), _) => Some(AcquireReply::Gone),
+        (Some("held"), _) => Some(AcquireReply::Held),
+        (Some("queued"), [_, Value::Int(next), ticket]) => {
+            read_ticket(ticket).map(|ticket| AcquireReply::Queued {
+                next: u64::try_from(*next).ok().map(Duration::from_millis),
                 ticket,
             })
         }
         _ => None,
     };
     answer.ok_or_else(|| strange(&Value::Array(parts)))
+}
+
+/// Reads the answer to a plain command that joins a queue: nothing if there is none.
+pub(crate) fn joined(reply: Value) -> Result<Option<Ticket>, Failure> {
+    let read = |reply| read_ticket(&reply).ok_or_else(|| strange(&reply));
+    optional(reply, read)
+}
+
+fn read_ticket(value: &Value) -> Option<Ticket> {
+    let id = text(value)?;
+    let is_number = |part: &str| part.parse::<u64>().is_ok();
+    let (ms, number) = id.split_once('-')?;
+    (is_number(ms) && is_number(number)).then(|| id.into())
 }
 
 /// Reads the time of a server that has a request for too late, in milliseconds.
@@ -204,26 +209,21 @@ mod tests {
 
     #[test]
     fn reads_what_the_script_says() {
-        let queued = |next, ahead| AcquireReply::Queued {
+        let queued = |next| AcquireReply::Queued {
             next,
-            ahead,
-            ticket: 9,
+            ticket: "9-0".into(),
         };
         for (reply, expected) in [
             (Value::Int(7), AcquireReply::Granted(7)),
             (list(&[word("gone"), Value::Int(0)]), AcquireReply::Gone),
             (list(&[word("held"), Value::Int(-1)]), AcquireReply::Held),
             (
-                list(&[word("limit"), Value::Int(3)]),
-                AcquireReply::Limit(3),
+                list(&[word("queued"), Value::Int(12), word("9-0")]),
+                queued(Some(Duration::from_millis(12))),
             ),
             (
-                list(&[word("queued"), Value::Int(12), Value::Int(2), word("9")]),
-                queued(Some(Duration::from_millis(12)), 2),
-            ),
-            (
-                list(&[word("queued"), Value::Int(-1), Value::Int(0), word("9")]),
-                queued(None, 0),
+                list(&[word("queued"), Value::Int(-1), word("9-0")]),
+                queued(None),
             ),
         ] {
             assert_eq!(answer(reply).unwrap(), expected);
@@ -257,10 +257,16 @@ mod tests {
             word("1"),
             list(&[]),
             list(&[word("granted"), Value::Int(1)]),
-            list(&[word("limit"), Value::Int(-1)]),
             list(&[word("queued"), Value::Int(1)]),
+            list(&[word("queued"), Value::Int(1), word("9")]),
+            list(&[word("queued"), word("1"), word("9-0")]),
         ] {
             assert!(answer(reply.clone()).is_err(), "{reply:?}");
+        }
+        assert_eq!(joined(Value::Nil).unwrap(), None);
+        assert_eq!(joined(word("9-0")).unwrap().as_deref(), Some("9-0"));
+        for reply in [Value::Int(7), word("9"), word("9-"), word("*")] {
+            assert!(joined(reply.clone()).is_err(), "{reply:?}");
         }
         assert_eq!(late(&list(&[word("late"), Value::Int(7)])), Some(7));
         for reply in [Value::Int(7), list(&[word("held"), Value::Int(7)])] {

@@ -6,9 +6,17 @@ use std::sync::LazyLock;
 /// A script with the hash by which the server knows it.
 pub(crate) struct Script {
     pub(crate) name: &'static str,
+    /// Empty for a plain command, which has the name.
     pub(crate) text: &'static str,
     pub(crate) hash: LazyLock<String>,
 }
+
+/// Joins a queue that exists. A plain command: servers older than Redis 6.2 refuse it.
+pub(crate) static JOIN: Script = Script {
+    name: "XADD",
+    text: "",
+    hash: LazyLock::new(String::new),
+};
 
 impl Script {
     pub(crate) fn hash(&self) -> &str {
@@ -125,8 +133,7 @@ mod tests {
             "
         );
         let server = RedisServer::start(RedisOptions::new());
-        let keys = ["4", "a", "{}:tokens", "{a}:waiters", "{a}:notes"];
-        let eval: Vec<_> = ["EVAL", BURST].into_iter().chain(keys).collect();
+        let eval: Vec<_> = ["EVAL", BURST].into_iter().chain(KEYS).collect();
         for clock in 0..20 {
             let wrong = server.command(&eval).integer();
             assert_eq!(wrong, Some(0), "tokens that did not grow, in run {clock}");
@@ -136,6 +143,7 @@ mod tests {
     const KEYS: [&str; 5] = ["4", "a", "{}:tokens", "{a}:waiters", "{a}:notes"];
     const ID: &str = "000102030405060708090a0b0c0d0e0f";
     const NEXT: &str = "100102030405060708090a0b0c0d0e0f";
+    const LAST: &str = "200102030405060708090a0b0c0d0e0f";
 
     fn run(server: &RedisServer, script: &Script, args: &[&str]) -> lock_testkit::servers::Reply {
         let eval = ["EVAL", script.text].into_iter().chain(KEYS);
@@ -148,11 +156,9 @@ mod tests {
         let server = RedisServer::start(RedisOptions::new());
         let holder = format!("{ID}|label");
         server.command(&["SET", "a", &holder, "PX", "30000"]);
-        let waiter = format!("{NEXT}|label");
-        let place = ["", "3000", "3000", "1", "channel"];
-        let args = [&[waiter.as_str(), "x", "30000"][..], &place].concat();
-        run(&server, &ACQUIRE, &args);
-        assert_eq!(server.command(&["ZCARD", "{a}:waiters"]).integer(), Some(1));
+        let waiter = format!("{NEXT}|3000|3000|1|x|channel|label");
+        run(&server, &ACQUIRE, &["30000", "", &waiter]);
+        assert_eq!(server.command(&["XLEN", "{a}:waiters"]).integer(), Some(1));
         server
     }
 
@@ -166,43 +172,76 @@ mod tests {
             assert!(failed.is_error(), "{name}: {failed:?}");
             let free = server.command(&["EXISTS", "a"]).integer();
             assert_eq!(free, Some(0), "{name}: the lock is not free");
-            let waiting = server.command(&["ZCARD", "{a}:waiters"]).integer();
+            let waiting = server.command(&["XLEN", "{a}:waiters"]).integer();
             assert_eq!(waiting, Some(1), "{name}: the waiter has lost its place");
         }
     }
 
     #[test]
+    fn a_release_needs_no_memory_to_grant_the_lock() {
+        for (script, args) in [(&RELEASE, &[ID, ""][..]), (&BREAK, &["reason"])] {
+            let server = held_and_wanted();
+            server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+            let name = script.name;
+            assert!(server.command(&["SET", "b", "c"]).is_error(), "{name}");
+            let released = run(&server, script, args);
+            assert!(!released.is_error(), "{name}: {released:?}");
+            let holder = server.command(&["GET", "a"]).text();
+            let holder = holder.unwrap_or_default();
+            assert!(holder.starts_with(NEXT), "{name}: held by {holder:?}");
+        }
+    }
+
+    /// A waiter that came and had a heartbeat so many ms ago; one without a channel polls.
+    #[test]
+    fn a_release_passes_over_waiters_that_are_not_alive() {
+        for (came, heard, channel, lives) in [
+            (0, None, "channel", true),
+            (2_000, None, "channel", true),
+            (4_000, None, "channel", false),
+            (4_000, Some(2_000), "channel", true),
+            (9_000, Some(4_000), "channel", false),
+            (2_000, Some(1_000), "", true),
+            (4_000, None, "", false),
+        ] {
+            let server = RedisServer::start(RedisOptions::new());
+            let time = server.command(&["TIME"]).items()[0].text();
+            let seconds: u64 = time.expect("a text").parse().expect("a number");
+            let at = |ago: u64| seconds * 1_000 - ago;
+            server.command(&["SET", "a", &format!("{ID}|label"), "PX", "30000"]);
+            let first = format!("{NEXT}|3000|3000|1|x|{channel}|label");
+            let ticket = format!("{}-0", at(came));
+            server.command(&["XADD", "{a}:waiters", &ticket, "w", &first]);
+            if let Some(heard) = heard {
+                let (field, note) = (format!("w:{NEXT}"), format!("{}|2|{channel}", at(heard)));
+                server.command(&["HSET", "{a}:notes", &field, &note]);
+            }
+            let last = format!("{LAST}|3000|3000|1|x|channel|label");
+            server.command(&["XADD", "{a}:waiters", "*", "w", &last]);
+            let case = format!("{came} {heard:?} {channel:?}");
+            let released = run(&server, &RELEASE, &[ID, ""]);
+            assert_eq!(released.integer(), Some(2), "{case}: {released:?}");
+            let holder = server.command(&["GET", "a"]).text();
+            let expected = if lives { NEXT } else { LAST };
+            assert_eq!(holder.unwrap_or_default()[..32], *expected, "{case}");
+            let left = server.command(&["XLEN", "{a}:waiters"]).integer();
+            assert_eq!(left, Some(i64::from(lives)), "{case}");
+            assert_eq!(server.command(&["HLEN", "{a}:notes"]).integer(), Some(0));
+        }
+    }
+
+    #[test]
     fn a_release_grants_nothing_to_the_holder() {
-        let server = held_and_wanted();
-        let members = server.command(&["ZRANGE", "{a}:waiters", "0", "0"]);
-        let next = members.items().first().and_then(|one| one.text());
-        let twice = next.expect("a member").replacen(NEXT, ID, 1);
-        server.command(&["ZADD", "{a}:waiters", "1", &twice]);
+        let server = RedisServer::start(RedisOptions::new());
+        server.command(&["SET", "a", &format!("{ID}|label"), "PX", "30000"]);
+        for id in [ID, NEXT] {
+            let entry = format!("{id}|3000|3000|1|x|channel|label");
+            server.command(&["XADD", "{a}:waiters", "*", "w", &entry]);
+        }
         let released = run(&server, &RELEASE, &[ID, ""]);
         assert_eq!(released.integer(), Some(2), "{released:?}");
         let holder = server.command(&["GET", "a"]);
         let holder = holder.text().expect("a holder");
         assert!(holder.starts_with(NEXT), "the holder has it again");
-    }
-
-    #[test]
-    fn scripts_are_data_and_take_theirs_from_outside() {
-        for script in [
-            &ACQUIRE,
-            &AGE,
-            &BREAK,
-            &DOWNGRADE,
-            &INSPECT,
-            &RAISE,
-            &RELEASE,
-            &RENEW,
-            &RESERVE,
-            &VOTE,
-            &LOSS_REASON,
-            &WITHDRAW,
-        ] {
-            assert_eq!(script.hash().len(), 40, "{}", script.name);
-            assert!(!script.text.contains("loadstring"), "{}", script.name);
-        }
     }
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lock_core::engine::{LeaseId, is_mutant};
-use lock_core::{Label, LeaseState, LockKey, LostReason, Mode, Released, RenewalRequest};
+use polylock_core::engine::{LeaseId, is_mutant};
+use polylock_core::{Label, LeaseState, LockKey, LostReason, Mode, Released, RenewalRequest};
 use redis::Value;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
@@ -16,11 +16,12 @@ use crate::clock::ServerClock;
 use crate::config::RedisConfig;
 use crate::error::{Cause, Failure};
 use crate::keys::{Counter, Keys};
-use crate::reply::{self, AcquireReply};
+use crate::reply::{self, AcquireReply, Ticket};
 use crate::script::{
-    ACQUIRE, BREAK, DOWNGRADE, INSPECT, LOSS_REASON, RELEASE, RENEW, RESERVE, Script, WITHDRAW,
+    ACQUIRE, BREAK, DOWNGRADE, INSPECT, JOIN, LOSS_REASON, RELEASE, RENEW, RESERVE, Script,
+    WITHDRAW,
 };
-use crate::topology::{Call, Done, Take, Taken, Topology, whole_millis};
+use crate::topology::{Call, Done, Take, Taken, Topology, Unanswered, whole_millis};
 
 /// The server, or the cluster, that has the keys.
 #[derive(Debug)]
@@ -59,21 +60,17 @@ impl Holder {
             (label, encoded)
         });
         let (usual, encoded) = &*OF_THIS_PROCESS;
-        let mut holder = id.to_hex();
-        if label == usual {
-            holder.reserve_exact(1 + encoded.len());
-            holder.push('|');
-            holder.push_str(encoded);
-        } else {
-            holder.push('|');
-            holder.push_str(&label.encode());
-        }
-        Self(holder.into())
+        let label = match label == usual {
+            true => Cow::Borrowed(&**encoded),
+            false => Cow::Owned(label.encode()),
+        };
+        let mut hex = [0; 32];
+        Self([id.encode_hex(&mut hex), "|", &*label].concat().into())
     }
 
     /// The identity of an acquisition, in hexadecimal digits.
     pub(crate) fn id(&self) -> &[u8] {
-        &self.0.as_bytes()[..32]
+        &self.0.as_bytes()[..ID_LEN]
     }
 }
 
@@ -86,7 +83,9 @@ impl From<LeaseId> for Holder {
 /// Shows no id: it is a capability to release the lock.
 impl fmt::Debug for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Holder").field(&self.0.get(32..)).finish()
+        f.debug_tuple("Holder")
+            .field(&self.0.get(ID_LEN..))
+            .finish()
     }
 }
 
@@ -94,7 +93,7 @@ impl fmt::Debug for Holder {
 #[derive(Clone, Debug)]
 pub(crate) struct QueueEntry {
     pub(crate) beat: u32,
-    pub(crate) ticket: Ticket,
+    pub(crate) position: Position,
     /// How long the server takes the waiter for alive.
     pub(crate) alive: Duration,
     /// The lease of a grant that is pushed.
@@ -104,14 +103,14 @@ pub(crate) struct QueueEntry {
 }
 
 /// What a waiter knows of its place in the queue.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Ticket {
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Position {
     /// It has none.
     None,
     /// A request that had no answer may have taken one.
     Unknown,
     /// The one that the server has given.
-    Known(u64),
+    Known(Ticket),
 }
 
 /// What a release did.
@@ -233,12 +232,14 @@ impl Server {
         keys: &Keys,
         claim: &Acquisition,
         wait: Option<(u32, Duration)>,
+        unanswered: &Unanswered,
     ) -> Result<Taken, Failure> {
         let take = Take {
             lock: keys.lock(),
             tokens: keys.tokens(),
             holder: claim.holder.0.as_bytes(),
             ttl: claim.ttl,
+            unanswered,
         };
         let (taken, done) = self.topology.take(take, wait).await?;
         match (taken, wait) {
@@ -260,19 +261,21 @@ impl Server {
         place: Option<&QueueEntry>,
         wait: Option<(u32, Duration)>,
     ) -> Result<AcquireReply, Failure> {
-        let (mode, ttl) = (mode_text(claim.mode), millis(claim.ttl));
-        let place = place.map(QueueEntry::texts);
-        let mut args = vec![claim.holder.0.as_bytes(), mode.as_bytes(), ttl.as_bytes()];
-        args.extend(place.iter().flatten().map(|text| text.as_bytes()));
+        let (ttl, entry) = (millis(claim.ttl), claim.entry(place));
+        let ticket = match place.map(|place| &place.position) {
+            None | Some(Position::None) => "",
+            Some(Position::Unknown) => "?",
+            Some(Position::Known(ticket)) => &**ticket,
+        };
         let call = Call {
             script: &ACQUIRE,
             keys: &keys.all(),
-            args: &args,
+            args: &[ttl.as_bytes(), ticket.as_bytes(), entry.as_bytes()],
         };
         let done = self.topology.call_with(call, wait).await;
         let mut done = self.explained(call.keys, done).await?;
         let answer = reply::answer(std::mem::replace(&mut done.value, Value::Nil))?;
-        match (answer, wait) {
+        match (&answer, wait) {
             (AcquireReply::Granted(_), Some((acks, _))) if done.acked < acks => {
                 return Err(Failure::too_few_replicas(done.acked, acks));
             }
@@ -284,14 +287,31 @@ impl Server {
         Ok(answer)
     }
 
+    /// Joins a queue that exists by one plain command; `None` if there is none. Each holder reads
+    /// the queue at its release.
+    pub(crate) async fn join(
+        &self,
+        keys: &Keys,
+        claim: &Acquisition,
+        place: &QueueEntry,
+    ) -> Result<Option<Ticket>, Failure> {
+        let entry = claim.entry(Some(place));
+        let call = Call {
+            script: &JOIN,
+            keys: &[keys.queue()],
+            args: &[b"NOMKSTREAM", b"*", b"w", entry.as_bytes()],
+        };
+        reply::joined(self.topology.call(call).await?)
+    }
+
     /// Releases the lock, or leaves its queue.
     pub(crate) async fn release(
         &self,
         keys: &Keys,
         holder: &Holder,
-        ticket: Option<u64>,
+        ticket: Option<&Ticket>,
     ) -> Result<ReleaseReply, Failure> {
-        let ticket = ticket.map(|ticket| ticket.to_string()).unwrap_or_default();
+        let ticket = ticket.map_or("", |ticket| &**ticket);
         let args = [holder.id(), ticket.as_bytes()];
         match self.run(&RELEASE, keys, &args).await? {
             Value::Int(0) => Ok(ReleaseReply::Nothing),
@@ -299,6 +319,21 @@ impl Server {
             Value::Int(2) => Ok(ReleaseReply::Granted),
             reply => Err(reply::strange(&reply)),
         }
+    }
+
+    /// Releases the lock behind a request for it that has no answer, if its connection still works.
+    pub(crate) async fn release_behind(
+        &self,
+        unanswered: Unanswered,
+        keys: &Keys,
+        holder: &Holder,
+    ) {
+        let call = Call {
+            script: &RELEASE,
+            keys: &keys.all(),
+            args: &[holder.id(), b""],
+        };
+        unanswered.run_behind(call, self.timeout).await;
     }
 
     /// Takes a vote back.
@@ -491,6 +526,9 @@ impl Server {
     }
 }
 
+/// Length of an id in hexadecimal digits.
+const ID_LEN: usize = 32;
+
 /// More would keep the server from its other clients for milliseconds.
 pub(crate) const MAX_RENEWALS: usize = 2_000;
 
@@ -506,23 +544,19 @@ pub(crate) fn millis(duration: Duration) -> String {
     whole_millis(duration).to_string()
 }
 
-impl QueueEntry {
-    /// As the script reads it: ticket, alive for, lease of a grant, heartbeat, channel.
-    fn texts(&self) -> [Cow<'_, str>; 5] {
-        let ticket = match self.ticket {
-            Ticket::None => "".into(),
-            Ticket::Unknown => "?".into(),
-            Ticket::Known(ticket) => ticket.to_string().into(),
-        };
-        let (alive, window) = (millis(self.alive), millis(self.window));
-        let beat = self.beat.to_string();
-        [
-            ticket,
-            alive.into(),
-            window.into(),
-            beat.into(),
-            (&*self.channel).into(),
-        ]
+impl Acquisition {
+    /// As the scripts read it: id, alive for, lease of a grant, heartbeat, mode, channel, label.
+    fn entry(&self, place: Option<&QueueEntry>) -> String {
+        let (id, label) = self.holder.0.split_at(ID_LEN);
+        let mode = mode_text(self.mode);
+        match place {
+            None => format!("{id}|0|0|0|{mode}|{label}"),
+            Some(place) => {
+                let (alive, window) = (whole_millis(place.alive), whole_millis(place.window));
+                let QueueEntry { beat, channel, .. } = place;
+                format!("{id}|{alive}|{window}|{beat}|{mode}|{channel}{label}")
+            }
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lock_core::{FencingToken, Mode};
+use polylock_core::{FencingToken, Mode};
 
 use crate::script::BLOCK;
 

@@ -3,26 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{AcquireRequest, DistributedLock, ErrorKind, LostReason, Released, Wait};
-use lock_redis::{Redis, RedisConfig};
 use lock_testkit::history::{Checker, Recorder};
 use lock_testkit::servers::{RedisCluster, RedisSentinels, RedisServer};
+use polylock_core::{AcquireRequest, DistributedLock, ErrorKind};
+use polylock_redis::{Redis, RedisConfig};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::support::{SOON, TTL, key, look, ms, open, request, until, within};
+use crate::support::{
+    SOON, TTL, acquire, assert_error, assert_replaced, attempt, granted, key, look, ms, of_cluster,
+    of_sentinels, open, pass, release, request, until, within,
+};
 
 /// A fail-over takes seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-fn by_sentinels(servers: &RedisSentinels) -> RedisConfig {
-    let ports = servers.ports().into_iter().map(|port| ("127.0.0.1", port));
-    RedisConfig::sentinel(ports, RedisSentinels::MASTER)
-}
-
-fn by_nodes(cluster: &RedisCluster) -> RedisConfig {
-    RedisConfig::cluster(cluster.ports().iter().map(|port| ("127.0.0.1", *port)))
-}
 
 /// A lease that outlasts a fail-over, and several renewals.
 fn long(name: &str) -> AcquireRequest {
@@ -48,42 +42,19 @@ fn cut_off(master: &RedisServer, replica: &RedisServer) {
 /// The master forgot the lock in `fail_over`: there are two holders for a while, as documented.
 async fn assert_lost(config: RedisConfig, ttl: Duration, fail_over: impl FnOnce()) {
     let (locks, other) = (open(config.clone()).await, open(config).await);
-    let guard = locks
-        .acquire(&lasting("a", ttl))
-        .await
-        .expect("it is granted");
+    let guard = acquire(&locks, &lasting("a", ttl)).await;
     fail_over();
-    let next = other.acquire(&long("a")).await.expect("nobody remembers");
-    assert!(
-        next.fencing_token() > guard.fencing_token(),
-        "the token does not grow"
-    );
-    let lost = tokio::time::timeout(SOON, guard.lost().into_future()).await;
-    assert_eq!(lost.expect("the loss is signaled"), LostReason::Stolen);
-    assert_eq!(
-        guard.release().await.expect("no error"),
-        Released::AlreadyLost
-    );
-    next.renew()
-        .await
-        .expect("the second holder keeps the lock");
-    assert_eq!(
-        next.release().await.expect("it is released"),
-        Released::Clean
-    );
+    let next = acquire(&other, &long("a")).await;
+    assert_replaced(guard, next).await;
 }
 
 #[tokio::test]
 async fn a_fail_over_that_loses_the_lock_is_noticed_and_the_token_grows() {
     let servers = RedisSentinels::start();
-    let config = by_sentinels(&servers);
+    let config = of_sentinels(&servers);
     // The replica knows of an earlier lock, and of nothing later.
     let locks = open(config.clone()).await;
-    crate::support::take(&locks, "a")
-        .await
-        .release()
-        .await
-        .expect("it is released");
+    pass(&locks, "a").await;
     servers.wait_for_replica();
     cut_off(&servers.servers()[0], &servers.servers()[1]);
     // The client sees the change, long before its next renewal is due.
@@ -130,7 +101,7 @@ async fn queued(server: &RedisServer, count: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fail_over_keeps_what_is_replicated_and_serves_who_waits() {
     let servers = RedisSentinels::start();
-    let config = by_sentinels(&servers);
+    let config = of_sentinels(&servers);
     let clients = [open(config.clone()).await, open(config).await];
     let recorder = Recorder::new();
     let held = recorder
@@ -141,7 +112,7 @@ async fn a_fail_over_keeps_what_is_replicated_and_serves_who_waits() {
     queued(&servers.servers()[0], 10).await;
     servers.wait_for_replica();
     servers.servers()[0].kill();
-    let attempt = request("a").with_wait(Wait::Never);
+    let attempt = attempt("a");
     let began = Instant::now();
     loop {
         let error = clients[1]
@@ -168,31 +139,24 @@ async fn a_fail_over_keeps_what_is_replicated_and_serves_who_waits() {
 #[tokio::test]
 async fn a_lock_that_too_few_replicas_know_is_not_granted_and_not_left() {
     let servers = RedisSentinels::start();
-    let config = by_sentinels(&servers);
+    let config = of_sentinels(&servers);
     let careful = config
         .clone()
         .with_replica_acks(1, ms(200))
         .expect("it is in range");
     let (locks, other) = (open(careful).await, open(config).await);
-    let once = request("a").with_wait(Wait::Never);
+    let once = attempt("a");
     let patient = within(request("a"), PATIENCE);
-    let guard = locks.acquire(&patient).await.expect("the replica answers");
+    let guard = acquire(&locks, &patient).await;
     guard.release().await.expect("it is released");
     servers.wait_for_replica();
     servers.servers()[1].stop();
-    let error = locks
-        .acquire(&once)
-        .await
-        .expect_err("the replica does not answer");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let _error = assert_error(&locks, &once, ErrorKind::Unavailable).await;
     assert!(locks.shutdown(SOON).await, "the lock is not given back");
-    let guard = other.acquire(&once).await.expect("it is free");
+    let guard = acquire(&other, &once).await;
     guard.release().await.expect("it is released");
     servers.servers()[1].resume();
-    let guard = locks
-        .acquire(&within(request("a"), PATIENCE))
-        .await
-        .expect("it answers again");
+    let guard = acquire(&locks, &within(request("a"), PATIENCE)).await;
     guard.release().await.expect("it is released");
 }
 
@@ -200,7 +164,7 @@ async fn a_lock_that_too_few_replicas_know_is_not_granted_and_not_left() {
 async fn a_waiter_has_replicas_confirm_its_grant_and_no_heartbeat() {
     let servers = RedisSentinels::start();
     servers.wait_for_replica();
-    let config = by_sentinels(&servers);
+    let config = of_sentinels(&servers);
     let careful = config.clone().with_replica_acks(1, ms(500));
     let careful = open(careful.expect("it is in range")).await;
     let other = open(config).await;
@@ -220,7 +184,7 @@ async fn a_waiter_has_replicas_confirm_its_grant_and_no_heartbeat() {
     tokio::time::sleep(ms(1_000)).await;
     assert_eq!(waits(), before);
     guard.release().await.expect("it is released");
-    let guard = next.await.expect("no panic").expect("it is granted");
+    let guard = granted(next).await;
     assert!(waits() > before, "no replica was asked");
     guard.release().await.expect("it is released");
 }
@@ -244,16 +208,12 @@ async fn a_take_over_that_loses_the_lock_is_noticed_and_the_token_grows() {
             .any(|line| line.contains("myself,slave") && line.contains(&id))
     });
     let replica = replica.expect("it has a replica");
-    let locks = open(by_nodes(&cluster)).await;
-    crate::support::take(&locks, "a")
-        .await
-        .release()
-        .await
-        .expect("it is released");
+    let locks = open(of_cluster(&cluster)).await;
+    pass(&locks, "a").await;
     tokio::time::sleep(ms(300)).await;
     cut_off(&cluster[master], &cluster[replica]);
     // By its next renewal.
-    assert_lost(by_nodes(&cluster), TTL * 9, || {
+    assert_lost(of_cluster(&cluster), TTL * 9, || {
         cluster[master].kill();
         cluster[replica].resume();
         cluster.take_over(replica);
@@ -264,7 +224,7 @@ async fn a_take_over_that_loses_the_lock_is_noticed_and_the_token_grows() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_moves_takes_its_lock_and_its_queue_along() {
     let cluster = RedisCluster::start(3, 0);
-    let (slot, config) = (cluster.slot_of("a"), by_nodes(&cluster));
+    let (slot, config) = (cluster.slot_of("a"), of_cluster(&cluster));
     let clients = [open(config.clone()).await, open(config).await];
     let recorder = Recorder::new();
     let from = cluster.owner_of(slot);
@@ -291,15 +251,15 @@ async fn a_slot_that_moves_takes_its_lock_and_its_queue_along() {
 #[tokio::test]
 async fn a_slot_between_two_nodes_grants_nothing_twice() {
     let cluster = RedisCluster::start(3, 0);
-    let (slot, config) = (cluster.slot_of("a"), by_nodes(&cluster));
+    let (slot, config) = (cluster.slot_of("a"), of_cluster(&cluster));
     let (locks, other) = (open(config.clone()).await, open(config).await);
     let from = cluster.owner_of(slot);
     let to = (from + 1) % 3;
-    let guard = locks.acquire(&long("a")).await.expect("it is granted");
+    let guard = acquire(&locks, &long("a")).await;
     let counter = cluster[from].command(&["KEYS", "*:tokens"]).items()[0].text();
     let counter = counter.expect("a counter");
     cluster.begin_move(slot, to);
-    let once = request("a").with_wait(Wait::Never);
+    let once = attempt("a");
     // Before and between the moves of its keys, in both orders.
     for moved in ["", "a", &counter] {
         if !moved.is_empty() {
@@ -312,14 +272,10 @@ async fn a_slot_between_two_nodes_grants_nothing_twice() {
     }
     cluster.end_move(slot, to);
     guard.renew().await.expect("the lock has moved");
-    let error = other.acquire(&once).await.expect_err("two hold the lock");
-    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+    let _error = assert_error(&other, &once, ErrorKind::Contended).await;
     let token = guard.fencing_token();
-    assert_eq!(
-        guard.release().await.expect("it is released"),
-        Released::Clean
-    );
-    let next = other.acquire(&long("a")).await.expect("it is free");
+    release(guard).await;
+    let next = acquire(&other, &long("a")).await;
     assert!(next.fencing_token() > token);
     next.release().await.expect("it is released");
     assert_eq!(look(&cluster[to], key("a").as_str()).holders, 0);

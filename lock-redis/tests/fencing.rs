@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use lock_core::layers::LocalQueue;
-use lock_core::layers::acquire_all;
-use lock_core::{DistributedLock, ErrorKind, FencingToken, LockGuard, Mode, Released, Wait};
 use lock_testkit::proxy::Fate;
+use polylock_core::layers::LocalQueue;
+use polylock_core::layers::acquire_all;
+use polylock_core::{DistributedLock, ErrorKind, FencingToken, LockGuard, Mode, Released};
 use tokio::task::JoinSet;
 
-use crate::support::{Place, SOON, TTL, key, ms, request, take, until, waiting, within};
+use crate::support::{
+    Place, SOON, TTL, acquire, attempt, key, ms, request, take, until, waiting, within,
+};
 
 fn token(guard: &LockGuard) -> FencingToken {
     guard.fencing_token().expect("it has a token")
@@ -28,7 +30,7 @@ async fn tokens_grow_over_any_number_of_hand_overs_and_a_counter_that_is_deleted
         let (queue, tokens) = (Arc::clone(&queue), Arc::clone(&tokens));
         tasks.spawn(async move {
             let one = within(request("a").with_ttl(TTL * 10), SOON * 4);
-            let guard = queue.acquire(&one).await.expect("it is granted");
+            let guard = acquire(&queue, &one).await;
             tokens.lock().expect("no panic").push(token(&guard));
             // Not so fast that a counter that is forgotten could fall behind.
             tokio::time::sleep(ms(1)).await;
@@ -132,7 +134,7 @@ async fn a_lock_that_is_broken_before_its_token_is_drawn_is_not_granted() {
     for round in 0..2 {
         let late = Fate::LateRequest(ms(250));
         let planned = place.proxy().plan(|command| command.is("XADD"), late);
-        let first = waiting(&locks, request("a").with_wait(Wait::Never));
+        let first = waiting(&locks, attempt("a"));
         until("it is set", || place.number(&["EXISTS", "a"]) == 1).await;
         let admin = other.admin().expect("it has an administration");
         admin

@@ -4,10 +4,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use lock_core::{DistributedLock, ErrorKind, LostReason, Released, Wait};
+use polylock_core::{DistributedLock, ErrorKind, LostReason};
 use tokio::time::Instant;
 
-use crate::support::{Place, SOON, TTL, assert_took, loss, ms, request, take, waiting, within};
+use crate::support::{
+    Place, SOON, TTL, assert_error, assert_took, attempt, granted, loss, ms, release, release_lost,
+    request, take, waiting, within,
+};
 
 /// The release of that family: compare and delete.
 const RELEASE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then \
@@ -127,11 +130,7 @@ async fn exclude_each_other(place: &Place, foreign: &mut impl Foreign) {
     let locks = place.client().await;
     // Theirs excludes ours.
     assert!(foreign.take(), "a free lock is taken");
-    let error = locks.acquire(&request("a").with_wait(Wait::Never)).await;
-    assert_eq!(
-        error.expect_err("two hold the lock").kind(),
-        ErrorKind::Contended
-    );
+    assert_error(&locks, &attempt("a"), ErrorKind::Contended).await;
     let admin = locks.admin().expect("it has an administration");
     let seen = admin
         .inspect(&crate::support::key("a"))
@@ -143,16 +142,13 @@ async fn exclude_each_other(place: &Place, foreign: &mut impl Foreign) {
     place.queued("a", 1).await;
     let began = Instant::now();
     assert!(foreign.give_back(), "they release what they hold");
-    let guard = waiter.await.expect("no panic").expect("it is granted");
+    let guard = granted(waiter).await;
     assert_took("noticing their release", began, ..TTL / 5 + ms(1_000));
     // Ours excludes theirs, and their release does not end it.
     assert!(!foreign.take(), "two hold the lock");
     assert!(!foreign.give_back(), "they release what they do not hold");
     guard.renew().await.expect("the lock is there");
-    assert_eq!(
-        guard.release().await.expect("it is released"),
-        Released::Clean
-    );
+    release(guard).await;
     place.assert_nothing_left(&[&locks], "a").await;
     // The release of one of ours that lost its lock does not end theirs.
     let guard = take(&locks, "a").await;
@@ -160,10 +156,7 @@ async fn exclude_each_other(place: &Place, foreign: &mut impl Foreign) {
     assert!(foreign.take(), "a free lock is taken");
     guard.renew().await.expect_err("it is somebody else's");
     assert_eq!(loss(&guard).await, LostReason::Stolen);
-    assert_eq!(
-        guard.release().await.expect("no error"),
-        Released::AlreadyLost
-    );
+    release_lost(guard).await;
     assert!(foreign.give_back(), "theirs is there");
     // Ours while they hold it with waiters in our queue: what they stored is not touched.
     assert!(foreign.take());

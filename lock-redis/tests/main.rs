@@ -2,11 +2,14 @@
 
 mod cancellation;
 mod conformance;
+mod cost;
+mod credentials;
 mod failover;
 mod fencing;
 mod health;
 mod interop;
 mod network;
+mod own_client;
 mod partition;
 mod queue;
 mod quorum;

@@ -2,21 +2,17 @@
 
 use std::sync::Arc;
 
-use lock_core::memory::Request;
-use lock_core::{AcquireRequest, DistributedLock, ErrorKind, LostReason, Released, Wait};
-use lock_redis::Redis;
 use lock_testkit::history::{Checker, Recorder};
 use lock_testkit::proxy::{Command, Direction, Fate};
+use polylock_core::memory::Request;
+use polylock_core::{DistributedLock, ErrorKind, LostReason, Wait};
+use polylock_redis::Redis;
 use tokio::time::Instant;
 
 use crate::support::{
-    ALIVE, Place, SOON, TTL, assert_took, key, lease, loss, ms, open, request, take, until,
-    waiting, within,
+    ALIVE, Place, SOON, TTL, assert_error, assert_took, attempt, granted, key, lease, loss, ms,
+    open, pass, release, request, take, until, waiting, within,
 };
-
-fn attempt(name: &str) -> AcquireRequest {
-    request(name).with_wait(Wait::Never)
-}
 
 /// Bytes of a command on its way.
 fn length(command: &Command) -> usize {
@@ -52,7 +48,7 @@ async fn an_acquisition_cut_at_any_byte_leaves_nothing() {
     for (name, step) in [("SET", 1), ("XADD", 5), ("GETRANGE", 5)] {
         let is_part = move |command: &Command| command.is(name);
         let watch = place.proxy().watch(is_part);
-        take(&locks, "a").await.release().await.expect("released");
+        pass(&locks, "a").await;
         for fate in cuts(&watch.seen().pop().expect("it was sent"), step) {
             let planned = place.proxy().plan(is_part, fate);
             match locks.acquire(&attempt("a")).await {
@@ -84,12 +80,9 @@ async fn a_waiter_cut_at_any_byte_is_served_once() {
         let next = waiting(&locks, within(request("a"), SOON * 2));
         place.queued("a", 1).await;
         guard.release().await.expect("it is released");
-        let next = next.await.expect("no panic").expect("it is granted");
+        let next = granted(next).await;
         assert_eq!(place.look(&key("a")).waiters, 0, "{fate:?}");
-        assert_eq!(
-            next.release().await.expect("it is released"),
-            Released::Clean
-        );
+        release(next).await;
         place.assert_nothing_left(&[&locks], "a").await;
     }
 }
@@ -124,10 +117,7 @@ async fn a_renewal_cut_at_any_byte_costs_no_lock() {
         }
         assert!(guard.is_held(), "{fate:?}");
     }
-    assert_eq!(
-        guard.release().await.expect("it is released"),
-        Released::Clean
-    );
+    release(guard).await;
     place.assert_nothing_left(&[&locks], "a").await;
 }
 
@@ -148,11 +138,7 @@ async fn black_hole(direction: Direction) {
     place.queued("b", 1).await;
     place.proxy().hold(direction);
     let began = Instant::now();
-    let error = locks
-        .acquire(&attempt("c"))
-        .await
-        .expect_err("nobody answers");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let _error = assert_error(&locks, &attempt("c"), ErrorKind::Unavailable).await;
     assert_took("a request that nobody answers", began, ..ms(1_800));
     assert_eq!(held.lost().await, LostReason::Unreachable);
     assert_took("the loss", began, ..TTL + ms(500));
@@ -164,15 +150,10 @@ async fn black_hole(direction: Direction) {
         .expect("it is released");
     blocked.release().await.expect("it is released");
     let began = Instant::now();
-    take(&other, "b")
-        .await
-        .release()
-        .await
-        .expect("it is released");
+    pass(&other, "b").await;
     assert_took("passing over the waiter", began, ..ALIVE + ms(2_000));
     place.proxy().clear();
-    let waits = waits.await.expect("no panic").expect("it is granted");
-    waits.release().await.expect("it is released");
+    release(granted(waits).await).await;
     drop(held);
     // What was under way all the time arrives after everybody has given up, for one lease at most.
     for name in ["a", "b", "c"] {
@@ -203,18 +184,10 @@ async fn a_black_hole_both_ways_grants_nothing_and_ends() {
 async fn bytes_that_drip_make_no_false_grant() {
     let place = Place::new().await;
     let locks = place.client().await;
-    take(&locks, "a")
-        .await
-        .release()
-        .await
-        .expect("it is released");
+    pass(&locks, "a").await;
     // Too slow for the time-out.
     place.proxy().set_drip(Direction::Both, 1, ms(5));
-    let error = locks
-        .acquire(&attempt("a"))
-        .await
-        .expect_err("it takes too long");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let _error = assert_error(&locks, &attempt("a"), ErrorKind::Unavailable).await;
     place.proxy().clear();
     until("it is undone", || place.remains("a").is_empty()).await;
     // Slow, but in time: the lease counts from the first byte.
@@ -331,6 +304,5 @@ async fn a_waiter_whose_subscription_failed_once_is_notified_all_the_same() {
         "it asks again and again: {asked} times in a second"
     );
     guard.release().await.expect("it is released");
-    let guard = next.await.expect("no panic").expect("it is granted");
-    guard.release().await.expect("it is released");
+    release(granted(next).await).await;
 }

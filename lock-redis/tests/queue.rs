@@ -1,22 +1,23 @@
 //! The queue on the server: in order, past the dead, and whether or not messages arrive.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::rights;
-use lock_core::memory::Reachable;
-use lock_core::{DistributedLock, LostReason, Registry, Wait};
-use lock_redis::RedisBackend;
 use lock_testkit::history::{Checker, Recorder};
-use lock_testkit::proxy::{Command, Direction, Proxy, PushFate, Watch};
+use lock_testkit::proxy::{Answer, Command, Direction, Fate, Proxy, PushFate, Then, Watch};
 use lock_testkit::servers::{RedisCluster, RedisOptions, RedisSentinels, Reply};
 use lock_testkit::taker::Taker;
+use polylock_core::memory::Reachable;
+use polylock_core::{DistributedLock, ErrorKind, LostReason, Registry, Wait};
+use polylock_redis::{Redis, RedisBackend};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::support::{
-    ALIVE, Place, SOON, TTL, assert_took, key, lease, loss, ms, open, request, take, until,
-    waiting, within,
+    ALIVE, Place, SOON, TTL, acquire, assert_error, assert_took, granted, key, lease, loss, ms,
+    of_cluster, of_sentinels, open, release, request, take, until, waiting, within,
 };
 
 #[tokio::test]
@@ -44,7 +45,7 @@ async fn waiters_that_are_killed_delay_the_next_by_no_more_than_their_grace() {
     }
     let began = Instant::now();
     guard.release().await.expect("it is released");
-    let next = next.await.expect("no panic").expect("it is granted");
+    let next = granted(next).await;
     // One grant to a dead waiter, and a heartbeat until somebody notices.
     assert_took("passing over dead waiters", began, ..ALIVE + ms(1_500));
     next.release().await.expect("it is released");
@@ -72,7 +73,7 @@ async fn served_within(fate: PushFate, beat: Duration) {
         place.proxy().plan_push(|_| true, fate);
         let began = Instant::now();
         guard.release().await.expect("it is released");
-        let next = next.await.expect("no panic").expect("it is granted");
+        let next = granted(next).await;
         assert!(
             began.elapsed() < beat + ms(1_000),
             "{fate:?}: {:?}",
@@ -137,7 +138,7 @@ async fn a_grant_that_is_told_after_its_lease_makes_no_guard() {
     }
     place.proxy().clear();
     third.release().await.expect("it is released");
-    let next = next.await.expect("no panic").expect("it is granted");
+    let next = granted(next).await;
     next.release().await.expect("it is released");
     place.assert_nothing_left(&[&locks, &other], "a").await;
     Checker::new().check(&recorder.events()).assert_clean();
@@ -156,12 +157,7 @@ async fn a_waiter_that_is_cut_off_keeps_its_place_or_gets_another() {
         place.faults().set_reachable(Reachable::Connected);
         place.queued("a", 1).await;
         guard.release().await.expect("it is released");
-        next.await
-            .expect("no panic")
-            .expect("granted")
-            .release()
-            .await
-            .expect("released");
+        release(granted(next).await).await;
         place.assert_nothing_left(&[&locks, &other], "a").await;
     }
 }
@@ -182,7 +178,7 @@ async fn a_waiter_whose_runtime_is_blocked_keeps_its_place_and_gets_its_lock() {
             let first = waiting(&locks, within(request("a"), SOON * 4));
             tokio::time::sleep(ms(500)).await;
             std::thread::sleep(ALIVE * 2);
-            let first = first.await.expect("no panic").expect("it is granted");
+            let first = granted(first).await;
             assert!(first.is_held(), "it was renewed meanwhile");
             first.release().await.expect("it is released");
         });
@@ -195,7 +191,7 @@ async fn a_waiter_whose_runtime_is_blocked_keeps_its_place_and_gets_its_lock() {
     place.queued("a", 1).await;
     tokio::time::sleep(ms(500)).await;
     assert!(!second.is_finished(), "the second waiter went first");
-    let second = second.await.expect("no panic").expect("it is granted");
+    let second = granted(second).await;
     blocked
         .join()
         .expect("the first waiter had the lock before");
@@ -203,8 +199,144 @@ async fn a_waiter_whose_runtime_is_blocked_keeps_its_place_and_gets_its_lock() {
     place.assert_nothing_left(&[&holder, &other], "a").await;
 }
 
+/// Three clients that have waited for a lock, as waiters that join by a plain command.
+async fn regulars(place: &Place) -> [Arc<Redis>; 3] {
+    let clients = [
+        place.client().await,
+        place.client().await,
+        place.client().await,
+    ];
+    for client in &clients {
+        let other = place.elsewhere().await;
+        let guard = take(&other, "a").await;
+        let next = waiting(client, within(request("a"), SOON));
+        place.queued("a", 1).await;
+        release(guard).await;
+        // A release that nobody waits for deletes the queue, and its client knows that.
+        let last = waiting(&other, within(request("a"), SOON));
+        place.queued("a", 1).await;
+        release(granted(next).await).await;
+        release(granted(last).await).await;
+    }
+    clients
+}
+
+fn joins(command: &Command) -> bool {
+    command.has("NOMKSTREAM")
+}
+
+#[tokio::test]
+async fn waiters_that_join_by_a_plain_command_are_served_in_order() {
+    let place = Place::new().await;
+    let (clients, other) = (regulars(&place).await, place.elsewhere().await);
+    let joined = place.proxy().watch(joins);
+    let mut guard = take(&other, "a").await;
+    let mut waiters = VecDeque::new();
+    for (n, client) in clients.iter().cycle().take(6).enumerate() {
+        waiters.push_back(waiting(client, within(request("a"), SOON * 4)));
+        place.queued("a", n + 1).await;
+    }
+    while let Some(next) = waiters.pop_front() {
+        let before = guard.fencing_token();
+        release(guard).await;
+        guard = granted(next).await;
+        assert!(guard.fencing_token() > before);
+        assert!(waiters.iter().all(|one| !one.is_finished()));
+    }
+    release(guard).await;
+    assert!(joined.count() >= 5, "they joined by scripts");
+    let all = [&clients[0], &clients[1], &clients[2], &other];
+    place.assert_nothing_left(&all, "a").await;
+    assert_eq!(place.number(&["EXISTS", "{a}:waiters"]), 0);
+}
+
+#[tokio::test]
+async fn a_waiter_that_joins_by_a_plain_command_keeps_the_queue() {
+    let place = Place::new().await;
+    let (clients, other) = (regulars(&place).await, place.elsewhere().await);
+    let guard = take(&other, "a").await;
+    let first = waiting(&clients[0], within(request("a"), SOON * 4));
+    place.queued("a", 1).await;
+    let joined = place.proxy().watch(joins);
+    let second = waiting(
+        &clients[1],
+        within(request("a").with_ttl(TTL * 30), SOON * 4),
+    );
+    place.queued("a", 2).await;
+    assert_eq!(joined.count(), 1);
+    first.abort();
+    place.queued("a", 1).await;
+    // Long before it would be heard of otherwise.
+    let began = Instant::now();
+    place.command(&["PEXPIRE", "{a}:waiters", "800"]);
+    until("the queue is kept", || {
+        place.number(&["PTTL", "{a}:waiters"]) > 1_000
+    })
+    .await;
+    assert_took("a first heartbeat", began, ..ms(800));
+    // A queue that is evicted is made again.
+    place.command(&["DEL", "{a}:waiters", "{a}:notes"]);
+    place.queued("a", 1).await;
+    release(guard).await;
+    release(granted(second).await).await;
+    let all = [&clients[0], &clients[1], &other];
+    place.assert_nothing_left(&all, "a").await;
+}
+
+/// The queue outlives a holder that is gone; nobody but a waiter finds the lock free.
+#[tokio::test]
+async fn a_short_wait_finds_a_lock_free_whose_queue_is_left() {
+    let place = Place::new().await;
+    let (clients, other) = (regulars(&place).await, place.elsewhere().await);
+    let guard = take(&other, "a").await;
+    let lasting = || request("a").with_ttl(TTL * 30);
+    let next = waiting(&clients[0], within(lasting(), SOON * 4));
+    place.queued("a", 1).await;
+    release(guard).await;
+    let gone = granted(next).await;
+    place.command(&["DEL", "a"]);
+    assert_eq!(place.number(&["EXISTS", "{a}:waiters"]), 1, "it is left");
+    let short = clients[1].acquire(&within(lasting(), ms(100))).await;
+    release(short.expect("it is free")).await;
+    drop(gone);
+    let all = [&clients[0], &clients[1], &other];
+    place.assert_nothing_left(&all, "a").await;
+}
+
+#[tokio::test]
+async fn a_plain_command_that_joins_may_be_lost_or_come_twice() {
+    let place = Place::new().await;
+    let twice = Fate::Duplicated {
+        after: Duration::ZERO,
+        answer: Answer::First,
+    };
+    for fate in [
+        Fate::LostReply(Then::Cut),
+        Fate::LostRequest(Then::Cut),
+        Fate::LateReply(ms(800)),
+        twice,
+    ] {
+        let (clients, other) = (regulars(&place).await, place.elsewhere().await);
+        let guard = take(&other, "a").await;
+        let first = waiting(&clients[0], within(request("a"), SOON * 4));
+        place.queued("a", 1).await;
+        let planned = place.proxy().plan(joins, fate);
+        let second = waiting(&clients[1], within(request("a"), SOON * 4));
+        place.queued("a", if fate == twice { 3 } else { 2 }).await;
+        assert_eq!(planned.struck(), 1, "{fate:?}");
+        // By now it knows its place.
+        tokio::time::sleep(ms(1_200)).await;
+        release(guard).await;
+        release(granted(first).await).await;
+        release(granted(second).await).await;
+        place
+            .assert_nothing_left(&[&clients[0], &clients[1], &other], "a")
+            .await;
+    }
+}
+
 /// Waiters who are not told get the lock all the same, one after the other.
-async fn serve_untold(place: &Place, config: lock_redis::RedisConfig) {
+async fn serve_untold(place: &Place, config: polylock_redis::RedisConfig) {
     let (locks, other) = (open(config).await, place.elsewhere().await);
     for _ in 0..2 {
         let guard = take(&other, "a").await;
@@ -226,11 +358,7 @@ async fn serve_untold(place: &Place, config: lock_redis::RedisConfig) {
         // The wait has an end as well.
         let guard = take(&other, "a").await;
         let began = Instant::now();
-        let error = locks.acquire(&within(request("a"), ms(300))).await;
-        assert_eq!(
-            error.expect_err("it is held").kind(),
-            lock_core::ErrorKind::Contended
-        );
+        assert_error(&locks, &within(request("a"), ms(300)), ErrorKind::Contended).await;
         assert_took("a wait of 300 ms", began, ms(300)..ms(1_500));
         guard.release().await.expect("it is released");
     }
@@ -238,7 +366,7 @@ async fn serve_untold(place: &Place, config: lock_redis::RedisConfig) {
 }
 
 /// A waiter hears of its grant, and does not have to ask.
-async fn told(proxies: &[Proxy], config: lock_redis::RedisConfig) {
+async fn told(proxies: &[Proxy], config: polylock_redis::RedisConfig) {
     let (locks, other) = (open(config.clone()).await, open(config).await);
     let beats: Vec<_> = proxies
         .iter()
@@ -254,7 +382,7 @@ async fn told(proxies: &[Proxy], config: lock_redis::RedisConfig) {
         tokio::time::sleep(ms(30)).await;
         let before = asked();
         guard.release().await.expect("it is released");
-        let next = next.await.expect("no panic").expect("it is granted");
+        let next = granted(next).await;
         told += usize::from(asked() == before);
         next.release().await.expect("it is released");
     }
@@ -275,19 +403,13 @@ async fn a_waiter_is_told_by_one_server() {
 #[tokio::test]
 async fn a_waiter_is_told_by_the_master_of_sentinels() {
     let (sentinels, proxy) = RedisSentinels::start_light_behind_proxy();
-    let ports = sentinels
-        .ports()
-        .into_iter()
-        .map(|port| ("127.0.0.1", port));
-    let config = lock_redis::RedisConfig::sentinel(ports, RedisSentinels::MASTER);
-    told(&[proxy], config).await;
+    told(&[proxy], of_sentinels(&sentinels)).await;
 }
 
 #[tokio::test]
 async fn a_waiter_is_told_in_a_cluster() {
     let (cluster, proxies) = RedisCluster::start_behind_proxies(3, 0);
-    let ports = cluster.ports().iter().map(|port| ("127.0.0.1", *port));
-    told(&proxies, lock_redis::RedisConfig::cluster(ports)).await;
+    told(&proxies, of_cluster(&cluster)).await;
 }
 
 #[tokio::test]
@@ -332,13 +454,13 @@ async fn a_thousand_waiting_tasks_are_two_connections_and_one_waiter_per_key() {
     let url = place.server.url();
     let locks = registry.connect(&url).await.expect("it connects");
     // One that is renewed, and the tasks.
-    let own = locks.acquire(&request("own")).await.expect("it is granted");
+    let own = acquire(&locks, &request("own")).await;
     let mut tasks = JoinSet::new();
     for n in 0..1_000 {
         let locks = Arc::clone(&locks);
         tasks.spawn(async move {
             let one = request(&format!("key/{}", n % 10)).with_wait(Wait::AtMost(SOON * 6));
-            let guard = locks.acquire(&one).await.expect("it is granted");
+            let guard = acquire(&locks, &one).await;
             guard.release().await.expect("it is released");
         });
     }
@@ -425,7 +547,7 @@ async fn what_is_known_of_a_broken_lock_goes_while_others_wait() {
     let was_held = admin.break_lock(&key("a"), "test").await;
     was_held.expect("it is broken").expect("it was held");
     assert_eq!(loss(&guard).await, LostReason::Broken);
-    let next = next.await.expect("no panic").expect("it is granted");
+    let next = granted(next).await;
     let last = waiting(&other, within(request("a"), SOON * 2));
     place.queued("a", 1).await;
     let kept = || {
@@ -439,6 +561,5 @@ async fn what_is_known_of_a_broken_lock_goes_while_others_wait() {
     place.command(&["HSET", notes, "b:", "1"]);
     until("a heartbeat of the waiter", || kept() == 0).await;
     next.release().await.expect("it is released");
-    let last = last.await.expect("no panic").expect("it is granted");
-    last.release().await.expect("it is released");
+    release(granted(last).await).await;
 }

@@ -1,14 +1,17 @@
 //! What a server refuses is an error of the documented kind, and never a grant.
 
-use lock_core::{DistributedLock, Error, ErrorKind, Wait};
-use lock_redis::{Redis, RedisConfig};
+#[cfg(feature = "tls")]
+use lock_testkit::servers::{ClientCertificate, ServerCertificate, TlsFiles};
 use lock_testkit::servers::{RedisOptions, RedisServer, RespClient};
+use polylock_core::{DistributedLock, Error, ErrorKind, Registry};
+use polylock_redis::{Redis, RedisBackend, RedisConfig};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::support::{Place, SOON, TTL, key, ms, open, request, take, until};
+use crate::support::{Place, SOON, TTL, attempt, key, ms, open, pass, take, until};
 
 /// What one attempt comes to.
 async fn refused(locks: &Redis) -> Error {
-    let attempt = request("a").with_wait(Wait::Never);
+    let attempt = attempt("a");
     let error = locks.acquire(&attempt).await.expect_err("it is granted");
     assert_eq!(error.key(), Some(&key("a")));
     error
@@ -167,13 +170,20 @@ async fn credentials_that_are_missing_or_wrong_are_denied() {
             "refuses this user or password",
         ),
         (
+            config().with_password("wrong").with_resp2(),
+            "refuses this user or password",
+        ),
+        (
             config().with_login("nobody", "right"),
             "refuses this user or password",
         ),
     ] {
         let error = Redis::connect(config).await.expect_err("it connects");
         assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
-        assert!(!error.is_retryable(), "{error:?}");
+        assert!(
+            !error.is_retryable() && !error.is_outcome_unknown(),
+            "{error:?}"
+        );
         assert!(error.to_string().contains(says), "{error}");
         assert!(
             !format!("{error:?} {error}").contains("wrong\""),
@@ -181,11 +191,7 @@ async fn credentials_that_are_missing_or_wrong_are_denied() {
         );
     }
     let locks = open(config().with_password("right")).await;
-    take(&locks, "a")
-        .await
-        .release()
-        .await
-        .expect("it is released");
+    pass(&locks, "a").await;
 }
 
 #[tokio::test]
@@ -201,7 +207,7 @@ async fn what_the_user_may_not_do_is_denied() {
         let rules = format!("on >secret ~* &* +@all {denied}");
         let place = Place::with(RedisOptions::new().with_user("locks", &rules)).await;
         let locks = open(place.direct().with_login("locks", "secret")).await;
-        let attempt = request("a").with_wait(Wait::Never);
+        let attempt = attempt("a");
         match locks.acquire(&attempt).await {
             // The plain commands that take a free lock need less than a release.
             Ok(guard) => match guard.release().await {
@@ -218,8 +224,9 @@ async fn what_the_user_may_not_do_is_denied() {
                 assert!(!half || error.is_outcome_unknown(), "{denied}: {error:?}");
             }
         }
-        // At worst, half of a script costs one lease.
-        tokio::time::sleep(TTL).await;
+        // At worst, half of a script costs one lease. The server counts it on the wall clock, in whole
+        // milliseconds, and ends it in the one after.
+        tokio::time::sleep(TTL + ms(50)).await;
         assert_eq!(place.number(&["EXISTS", "a"]), 0, "{denied}");
     }
 }
@@ -299,4 +306,72 @@ async fn a_key_that_was_replaced_by_something_else_costs_no_other_lease() {
         place.command(&["DEL", "a"]);
         assert!(locks.shutdown(SOON).await);
     }
+}
+
+/// Answers each connection with these bytes, before or after it is asked, and closes it.
+async fn stranger(says: &'static [u8]) -> u16 {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await;
+    let listener = listener.expect("a free port");
+    let port = listener.local_addr().expect("it is bound").port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let read = stream.read(&mut [0; 256]).await;
+                drop((read, stream.write_all(says).await));
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn what_is_no_redis_is_named() {
+    for (says, named) in [
+        (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], "an HTTP server"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "an SSH server"),
+        (b"J\0\0\0\x0a5.5.5-10.11.6-MariaDB\0", "MySQL or MariaDB"),
+        (b"\x15\x03\x01\0\x02\x02\x50", "TLS only: use rediss:"),
+        (b"220 mail.example\r\n", "says \"220 mail.example\""),
+    ] {
+        let port = stranger(says).await;
+        let error = Redis::connect(RedisConfig::new("127.0.0.1", port)).await;
+        let error = error.expect_err("it is no Redis");
+        assert_unavailable(&error, named);
+        let place = format!("127.0.0.1:{port}");
+        assert!(error.to_string().contains(&place), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_closes_connections_is_not_guessed_at() {
+    let port = stranger(b"").await;
+    let error = Redis::connect(RedisConfig::new("127.0.0.1", port)).await;
+    assert_unavailable(&error.expect_err("it closes"), "cannot connect to");
+}
+
+#[cfg(feature = "tls")]
+#[tokio::test]
+async fn tls_on_one_side_alone_is_named() {
+    let files = TlsFiles::new(ServerCertificate::Valid);
+    let secure =
+        RedisServer::start(RedisOptions::new().with_tls(&files, ClientCertificate::Ignored));
+    let plain = RedisServer::start(RedisOptions::new());
+    let url = format!("redis://127.0.0.1:{}", secure.port());
+    assert_unavailable(&unconnected(&url).await, "TLS only: use rediss:");
+    let url = format!("rediss://127.0.0.1:{}", plain.port());
+    assert_unavailable(&unconnected(&url).await, "a Redis without TLS");
+}
+
+#[tokio::test]
+async fn a_database_that_is_not_there_is_a_mistake_of_the_configuration() {
+    let server = RedisServer::start(RedisOptions::new());
+    let error = unconnected(&format!("{}/99", server.url())).await;
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    assert!(error.to_string().contains("databases"), "{error}");
+}
+
+async fn unconnected(url: &str) -> Error {
+    let registry = Registry::new().with(RedisBackend::default());
+    let locks = registry.expect("one backend").connect(url).await;
+    locks.expect_err("there is nothing to connect to")
 }

@@ -2,58 +2,36 @@
 
 use std::fs;
 
-use lock_core::{DistributedLock, ErrorKind, LockGuard, LostReason, Released, Wait};
 use lock_testkit::servers::{Fsync, RedisOptions};
+use polylock_core::{DistributedLock, ErrorKind, LockGuard};
 use tokio::time::Instant;
 
-use crate::support::{Place, SOON, TTL, assert_took, loss, ms, request, take, within};
+use crate::support::{
+    Place, SOON, TTL, acquire, assert_error, assert_replaced, assert_took, attempt, granted, ms,
+    pass, release, request, take, within,
+};
 
 /// A ttl that outlasts what a test does.
-fn long(name: &str) -> lock_core::AcquireRequest {
+fn long(name: &str) -> polylock_core::AcquireRequest {
     within(request(name).with_ttl(TTL * 10), TTL * 5)
 }
 
 /// The lock is gone, and the holder does not know yet: documented as unsafe.
 async fn assert_lost(place: &Place, guard: LockGuard) {
     let other = place.elsewhere().await;
-    let next = other.acquire(&long("a")).await.expect("nobody remembers");
+    let next = acquire(&other, &long("a")).await;
     assert!(guard.is_held(), "not shown to be unsafe");
-    assert!(
-        next.fencing_token() > guard.fencing_token(),
-        "the token does not grow"
-    );
-    guard
-        .renew()
-        .await
-        .expect_err("it was given to another one");
-    assert_eq!(loss(&guard).await, LostReason::Stolen);
-    assert_eq!(
-        guard.release().await.expect("no error"),
-        Released::AlreadyLost
-    );
-    next.renew()
-        .await
-        .expect("the second holder keeps the lock");
-    assert_eq!(
-        next.release().await.expect("it is released"),
-        Released::Clean
-    );
+    guard.renew().await.expect_err("another one has it");
+    assert_replaced(guard, next).await;
 }
 
 /// The lock is there, and its holder goes on.
 async fn assert_kept(place: &Place, guard: LockGuard) {
     let other = place.elsewhere().await;
-    let error = other.acquire(&request("a").with_wait(Wait::Never)).await;
-    assert_eq!(
-        error.expect_err("two hold the lock").kind(),
-        ErrorKind::Contended
-    );
+    assert_error(&other, &attempt("a"), ErrorKind::Contended).await;
     renewed(&guard).await;
     let token = guard.fencing_token();
-    assert_eq!(
-        guard.release().await.expect("it is released"),
-        Released::Clean
-    );
+    release(guard).await;
     let next = take(&other, "a").await;
     assert!(next.fencing_token() > token, "the token does not grow");
     next.release().await.expect("it is released");
@@ -90,11 +68,7 @@ async fn without_persistence_a_restart_loses_the_lock() {
 async fn a_snapshot_from_before_the_lock_loses_it() {
     let place = Place::with(RedisOptions::new().with_config("save", "3600 1")).await;
     let first = place.client().await;
-    take(&first, "a")
-        .await
-        .release()
-        .await
-        .expect("it is released");
+    pass(&first, "a").await;
     place.command(&["SAVE"]);
     let guard = held(&place).await;
     place.server.restart();
@@ -106,17 +80,13 @@ async fn a_snapshot_from_before_the_release_brings_the_lock_back_until_its_lease
     let place = Place::with(RedisOptions::new().with_config("save", "3600 1")).await;
     let locks = place.client().await;
     let lease = crate::support::lease("a").with_ttl(TTL * 2);
-    let guard = locks.acquire(&lease).await.expect("it is granted");
+    let guard = acquire(&locks, &lease).await;
     let token = guard.fencing_token();
     place.command(&["SAVE"]);
     guard.release().await.expect("it is released");
     place.server.restart();
     let other = place.elsewhere().await;
-    let error = other.acquire(&request("a").with_wait(Wait::Never)).await;
-    assert_eq!(
-        error.expect_err("it does not come back").kind(),
-        ErrorKind::Contended
-    );
+    assert_error(&other, &attempt("a"), ErrorKind::Contended).await;
     let began = Instant::now();
     let next = take(&other, "a").await;
     assert_took("the end of the lease", began, ..TTL * 2 + ms(1_500));
@@ -146,11 +116,11 @@ async fn an_append_only_file_keeps_the_queue() {
     let second = crate::support::waiting(&locks, long("a"));
     place.queued("a", 2).await;
     guard.release().await.expect("it is released");
-    let first = first.await.expect("no panic").expect("it is granted");
+    let first = granted(first).await;
     assert!(!second.is_finished(), "two hold the lock");
     let token = first.fencing_token();
     first.release().await.expect("it is released");
-    let second = second.await.expect("no panic").expect("it is granted");
+    let second = granted(second).await;
     assert!(second.fencing_token() > token);
     second.release().await.expect("it is released");
     place.assert_nothing_left(&[&locks], "a").await;
@@ -168,11 +138,7 @@ async fn an_append_only_file_that_lost_its_end_may_lose_the_lock_and_the_token_g
         .find(|path| path.to_string_lossy().ends_with(".incr.aof"))
         .expect("a log");
     let first = place.client().await;
-    take(&first, "a")
-        .await
-        .release()
-        .await
-        .expect("it is released");
+    pass(&first, "a").await;
     let before = fs::metadata(&log).expect("a file").len();
     let guard = held(&place).await;
     place.server.kill();

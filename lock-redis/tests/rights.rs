@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use lock_core::layers::LocalQueue;
-use lock_core::{DistributedLock, Mode, Released};
-use lock_redis::Redis;
 use lock_testkit::servers::RedisOptions;
+use polylock_core::layers::LocalQueue;
+use polylock_core::{DistributedLock, Mode};
+use polylock_redis::Redis;
 
 use crate::support::rights::{self, CHECKS, COMMANDS, LIST};
 use crate::support::{
-    Place, SOON, TTL, key, lease, loss, open, request, take, until, waiting, within,
+    Place, SOON, TTL, acquire, granted, key, lease, loss, open, release, release_lost, request,
+    take, until, waiting, within,
 };
 
 const NAME: &str = "lock:a";
@@ -25,8 +26,7 @@ async fn everything(place: &Place) {
     place.queued(NAME, 1).await;
     guard.renew().await.expect("it is renewed");
     guard.release().await.expect("it is released");
-    let next = next.await.expect("no panic").expect("it is granted");
-    next.release().await.expect("it is released");
+    release(granted(next).await).await;
     for mode in [
         Mode::Shared,
         Mode::Permit {
@@ -34,20 +34,14 @@ async fn everything(place: &Place) {
         },
     ] {
         let several = within(request(NAME).with_mode(mode), SOON);
-        let first = locks.acquire(&several).await.expect("it is granted");
-        let second = other.acquire(&several).await.expect("it is granted");
+        let first = acquire(&locks, &several).await;
+        let second = acquire(&other, &several).await;
         let writer = waiting(&other, within(request(NAME), SOON));
         place.queued(NAME, 1).await;
         first.renew().await.expect("it is renewed");
         first.release().await.expect("it is released");
         second.release().await.expect("it is released");
-        writer
-            .await
-            .expect("no panic")
-            .expect("granted")
-            .release()
-            .await
-            .expect("released");
+        release(granted(writer).await).await;
     }
     let mut guard = take(&locks, NAME).await;
     guard.downgrade().await.expect("it is downgraded");
@@ -56,20 +50,19 @@ async fn everything(place: &Place) {
     let below: Arc<dyn DistributedLock> = Arc::<Redis>::clone(&locks);
     let queue = Arc::new(LocalQueue::new(below));
     let one = within(request(NAME), SOON);
-    let guard = queue.acquire(&one).await.expect("it is free");
+    let guard = acquire(&queue, &one).await;
     let next = {
         let (queue, one) = (Arc::clone(&queue), one.clone());
         tokio::spawn(async move { queue.acquire(&one).await })
     };
     tokio::time::sleep(TTL / 10).await;
     guard.release().await.expect("it is released");
-    let next = next.await.expect("no panic").expect("it is handed over");
-    next.release().await.expect("it is released");
+    release(granted(next).await).await;
     // Tokens that are ahead of the clock.
     place.command(&["XADD", "{lock}:tokens", "9999999999999-0", "t", ""]);
     // Readers whose leases end, and others after them.
     let reader = lease(NAME).with_mode(Mode::Shared);
-    let expired = locks.acquire(&reader).await.expect("it is free");
+    let expired = acquire(&locks, &reader).await;
     until("its lease ends", || place.number(&["EXISTS", NAME]) == 0).await;
     drop(expired);
     let next = other.acquire(&within(reader, SOON)).await;
@@ -79,8 +72,7 @@ async fn everything(place: &Place) {
     let next = waiting(&other, within(request(NAME), SOON));
     tokio::time::sleep(TTL / 2).await;
     guard.release().await.expect("it is released");
-    let next = next.await.expect("no panic").expect("it is granted");
-    next.release().await.expect("it is released");
+    release(granted(next).await).await;
     // An administrator, and what becomes of the holder and the waiter.
     let guard = take(&locks, NAME).await;
     let next = waiting(&other, within(request(NAME), SOON));
@@ -98,15 +90,11 @@ async fn everything(place: &Place) {
         .expect("it is broken")
         .expect("it was held");
     loss(&guard).await;
-    let next = next.await.expect("no panic").expect("it is granted");
-    next.release().await.expect("it is released");
+    release(granted(next).await).await;
     // A release that comes too late.
-    let guard = locks.acquire(&lease(NAME)).await.expect("it is granted");
+    let guard = acquire(&locks, &lease(NAME)).await;
     place.command(&["DEL", NAME]);
-    assert_eq!(
-        guard.release().await.expect("no error"),
-        Released::AlreadyLost
-    );
+    release_lost(guard).await;
 }
 
 fn words(list: &str) -> BTreeSet<String> {
@@ -140,6 +128,7 @@ async fn the_list_of_rights_is_complete_and_has_no_more() {
                 "exists",
                 "type",
                 "xinfo|stream",
+                "xlen",
             ]
             .contains(&name.as_str())
         })

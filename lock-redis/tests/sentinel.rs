@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use lock_core::{DistributedLock, ErrorKind, LockGuard, LostReason, Wait};
-use lock_redis::{Redis, RedisConfig};
 use lock_testkit::servers::{RedisSentinels, RedisServer};
+use polylock_core::{DistributedLock, ErrorKind, LockGuard, LostReason};
+use polylock_redis::{Redis, RedisConfig};
 
-use crate::support::{SOON, TTL, loss, ms, open, request, take, within};
-
-fn config(servers: &RedisSentinels) -> RedisConfig {
-    named(&servers.ports())
-}
+use crate::support::{
+    SOON, TTL, assert_error, attempt, granted, loss, ms, of_sentinels, open, pass, release,
+    request, stays_held, take, within,
+};
 
 fn named(ports: &[u16]) -> RedisConfig {
     let ports = ports.iter().map(|port| ("127.0.0.1", *port));
@@ -32,7 +31,7 @@ async fn hold(locks: &Redis, name: &str) -> LockGuard {
 async fn one_sentinel_that_is_gone_or_hangs_costs_nothing() {
     for hangs in [false, true] {
         let servers = RedisSentinels::start_light();
-        let locks = open(config(&servers)).await;
+        let locks = open(of_sentinels(&servers)).await;
         let guard = hold(&locks, "a").await;
         let ill = &servers.sentinels()[usize::from(hangs)];
         if hangs {
@@ -42,7 +41,7 @@ async fn one_sentinel_that_is_gone_or_hangs_costs_nothing() {
         }
         for _ in 0..10 {
             guard.renew().await.expect("two of three are a majority");
-            take(&locks, "b").await.release().await.expect("no error");
+            pass(&locks, "b").await;
             tokio::time::sleep(TTL / 5).await;
         }
         guard.release().await.expect("it is released");
@@ -52,7 +51,7 @@ async fn one_sentinel_that_is_gone_or_hangs_costs_nothing() {
 #[tokio::test]
 async fn a_master_that_few_sentinels_confirm_extends_nothing_and_grants_nothing() {
     let servers = RedisSentinels::start_light();
-    let locks = open(config(&servers)).await;
+    let locks = open(of_sentinels(&servers)).await;
     let guard = take(&locks, "a").await;
     for sentinel in &servers.sentinels()[1..] {
         sentinel.stop();
@@ -60,9 +59,8 @@ async fn a_master_that_few_sentinels_confirm_extends_nothing_and_grants_nothing(
     // The master answers every renewal.
     assert_eq!(loss(&guard).await, LostReason::Unreachable);
     tokio::time::sleep(ms(2_000)).await;
-    let once = request("b").with_wait(Wait::Never);
-    let error = locks.acquire(&once).await.expect_err("it may be replaced");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let once = attempt("b");
+    let error = assert_error(&locks, &once, ErrorKind::Unavailable).await;
     assert!(error.message().contains("1 of 3 sentinels"), "{error}");
     assert!(locks.shutdown(SOON).await, "the grant is not undone");
     let master = &servers.servers()[0];
@@ -71,8 +69,7 @@ async fn a_master_that_few_sentinels_confirm_extends_nothing_and_grants_nothing(
     // Waiters get through as soon as there is a majority.
     let waiting = crate::support::waiting(&locks, within(request("b"), SOON * 2));
     servers.sentinels()[2].resume();
-    let guard = waiting.await.expect("no panic").expect("it is confirmed");
-    guard.release().await.expect("it is released");
+    release(granted(waiting).await).await;
 }
 
 #[tokio::test]
@@ -81,8 +78,7 @@ async fn sentinels_that_the_configuration_does_not_name_are_found_and_counted() 
     let locks = open(named(&servers.ports()[..1])).await;
     let guard = hold(&locks, "a").await;
     servers.sentinels()[1].stop();
-    tokio::time::sleep(LEASE * 2).await;
-    assert!(guard.is_held(), "two of three are a majority");
+    stays_held(&guard, LEASE * 2).await;
     servers.sentinels()[2].stop();
     assert_eq!(loss(&guard).await, LostReason::Unreachable);
 }
@@ -113,19 +109,9 @@ async fn sentinels_that_join_later_are_found_and_counted() {
     second.resume();
     third.resume();
     crate::support::until("the first one knows the others", || counted_by(first) == 3).await;
-    tokio::time::sleep(LEASE * 2).await;
-    assert!(
-        guard.is_held(),
-        "lost as {:?}, although three of three Sentinels answer",
-        guard.lost().reason()
-    );
+    stays_held(&guard, LEASE * 2).await;
     third.stop();
-    tokio::time::sleep(LEASE * 2).await;
-    assert!(
-        guard.is_held(),
-        "lost as {:?}, although two of three Sentinels answer",
-        guard.lost().reason()
-    );
+    stays_held(&guard, LEASE * 2).await;
     second.stop();
     assert_eq!(loss(&guard).await, LostReason::Unreachable);
 }
@@ -145,12 +131,7 @@ async fn a_sentinel_with_two_names_counts_once() {
     let locks = open(RedisConfig::sentinel(names, RedisSentinels::MASTER)).await;
     let guard = hold(&locks, "a").await;
     servers.sentinels()[1].stop();
-    tokio::time::sleep(LEASE * 2).await;
-    assert!(
-        guard.is_held(),
-        "lost as {:?}, although the first Sentinel and the third one answer",
-        guard.lost().reason()
-    );
+    stays_held(&guard, LEASE * 2).await;
     servers.sentinels()[2].stop();
     assert_eq!(loss(&guard).await, LostReason::Unreachable);
 }
@@ -159,7 +140,7 @@ async fn a_sentinel_with_two_names_counts_once() {
 async fn acks_of_all_replicas_do_not_replace_the_sentinels() {
     let servers = RedisSentinels::start();
     servers.wait_for_replica();
-    let careful = config(&servers).with_replica_acks(1, ms(200));
+    let careful = of_sentinels(&servers).with_replica_acks(1, ms(200));
     let locks = open(careful.expect("it is in range")).await;
     let guard = hold(&locks, "a").await;
     guard.renew().await.expect("it is renewed");
@@ -174,7 +155,7 @@ async fn acks_of_all_replicas_do_not_replace_the_sentinels() {
 async fn renewals_without_their_acks_do_not_count() {
     let servers = RedisSentinels::start();
     servers.wait_for_replica();
-    let careful = config(&servers).with_replica_acks(1, ms(200));
+    let careful = of_sentinels(&servers).with_replica_acks(1, ms(200));
     let locks = open(careful.expect("it is in range")).await;
     let guard = take(&locks, "a").await;
     servers.servers()[1].stop();
@@ -184,15 +165,14 @@ async fn renewals_without_their_acks_do_not_count() {
     assert_eq!(loss(&guard).await, LostReason::Unreachable);
     servers.servers()[1].resume();
     let guard = hold(&locks, "b").await;
-    tokio::time::sleep(LEASE * 2).await;
-    assert!(guard.is_held());
+    stays_held(&guard, LEASE * 2).await;
     guard.release().await.expect("it is released");
 }
 
 #[tokio::test]
 async fn sentinels_are_not_asked_for_each_grant() {
     let servers = RedisSentinels::start_light();
-    let locks = open(config(&servers)).await;
+    let locks = open(of_sentinels(&servers)).await;
     let asked = || -> u64 {
         let count = |sentinel: &RedisServer| {
             let stats = sentinel.command(&["INFO", "stats"]).text().expect("a text");
@@ -205,7 +185,7 @@ async fn sentinels_are_not_asked_for_each_grant() {
     };
     let before = asked();
     for _ in 0..500 {
-        take(&locks, "a").await.release().await.expect("no error");
+        pass(&locks, "a").await;
     }
     // With what they ask each other, and this test.
     let count = asked() - before;

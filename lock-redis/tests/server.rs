@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lock_core::layers::LocalQueue;
-use lock_core::{DistributedLock, ErrorKind, LostReason, Released, Wait};
-use lock_redis::Redis;
 use lock_testkit::history::{Checker, Counter, Recorder};
 use lock_testkit::servers::{Fsync, RedisOptions};
+use polylock_core::layers::LocalQueue;
+use polylock_core::{DistributedLock, ErrorKind};
+use polylock_redis::Redis;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::support::{
-    Place, SOON, TTL, key, lease, loss, ms, request, take, until, waiting, within,
+    Place, SOON, TTL, acquire, assert_error, assert_replaced, attempt, granted, key, lease, ms,
+    pass, release, request, take, until, waiting, within,
 };
 
 const KEYS: usize = 5;
@@ -159,9 +160,9 @@ async fn a_server_that_forgets_its_scripts_loses_no_increment() {
             tasks.spawn(async move {
                 for _ in 0..20 {
                     let one = within(request("key/0").with_ttl(TTL * 10), SOON * 4);
-                    let guard = client.acquire(&one).await.expect("it is granted");
+                    let guard = acquire(&client, &one).await;
                     counter.increment(Duration::ZERO).await;
-                    assert_eq!(guard.release().await.expect("released"), Released::Clean);
+                    release(guard).await;
                 }
             });
         }
@@ -187,16 +188,10 @@ async fn a_server_that_forgets_its_scripts_loses_no_increment() {
 async fn a_server_that_pauses_writes_for_longer_than_the_time_out_grants_nothing() {
     let place = Place::new().await;
     let locks = place.client().await;
-    take(&locks, "a")
-        .await
-        .release()
-        .await
-        .expect("it is released");
+    pass(&locks, "a").await;
     place.command(&["CLIENT", "PAUSE", "1500", "WRITE"]);
     let began = Instant::now();
-    let error = locks.acquire(&request("a").with_wait(Wait::Never)).await;
-    let error = error.expect_err("nobody answers");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let error = assert_error(&locks, &attempt("a"), ErrorKind::Unavailable).await;
     assert!(error.is_outcome_unknown(), "{error:?}");
     let guard = take(&locks, "a").await;
     assert!(began.elapsed() > ms(1_000), "it does not pause");
@@ -215,19 +210,7 @@ async fn taken_away(place: &Place, how: impl FnOnce()) {
     let next = take(&other, "a").await;
     // Documented as unsafe, and so it is: for a while there are two.
     assert!(guard.is_held(), "not shown to be unsafe");
-    assert!(next.fencing_token() > guard.fencing_token());
-    assert_eq!(loss(&guard).await, LostReason::Stolen);
-    assert_eq!(
-        guard.release().await.expect("no error"),
-        Released::AlreadyLost
-    );
-    next.renew()
-        .await
-        .expect("the second holder keeps the lock");
-    assert_eq!(
-        next.release().await.expect("it is released"),
-        Released::Clean
-    );
+    assert_replaced(guard, next).await;
     place.assert_nothing_left(&[&locks, &other], "a").await;
 }
 
@@ -282,13 +265,12 @@ async fn a_lock_that_lost_its_expiry_gets_it_back_by_the_next_renewal() {
     until("it expires", || place.number(&["PTTL", "a"]) > 0).await;
     guard.release().await.expect("it is released");
     // Nobody renews this one: it stays until somebody breaks it.
-    let guard = locks.acquire(&lease("a")).await.expect("it is granted");
+    let guard = acquire(&locks, &lease("a")).await;
     place.command(&["PERSIST", "a"]);
     guard.abandon();
     tokio::time::sleep(TTL.mul_f64(1.1)).await;
     let other = place.elsewhere().await;
-    let error = other.acquire(&request("a").with_wait(Wait::Never)).await;
-    assert_eq!(error.expect_err("it is stuck").kind(), ErrorKind::Contended);
+    assert_error(&other, &attempt("a"), ErrorKind::Contended).await;
     let next = waiting(&other, within(request("a"), SOON));
     place.queued("a", 1).await;
     let admin = locks.admin().expect("it has an administration");
@@ -296,7 +278,6 @@ async fn a_lock_that_lost_its_expiry_gets_it_back_by_the_next_renewal() {
         .break_lock(&key("a"), "stuck")
         .await
         .expect("it is broken");
-    let next = next.await.expect("no panic").expect("it is granted");
-    next.release().await.expect("it is released");
+    release(granted(next).await).await;
     place.assert_nothing_left(&[&locks, &other], "a").await;
 }

@@ -2,9 +2,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::admin::{LockAdmin, LockEvent, LockInfo, watch_by_polling};
-use lock_core::engine::LeaseId;
-use lock_core::{Error, LeaseState, LockKey, Released, RenewalRequest, Result};
+use polylock_core::admin::{LockAdmin, LockEvent, LockInfo, watch_by_polling};
+use polylock_core::engine::LeaseId;
+use polylock_core::{Error, LeaseState, LockKey, Released, RenewalRequest, Result};
 use tokio::sync::mpsc;
 
 use crate::error::Failure;
@@ -32,7 +32,7 @@ impl LockAdmin for Leases {
         let broken = broken.map_err(|failure| self.named(failure).with_key(key))?;
         if broken.is_some() {
             tracing::warn!(%key, reason, "lock broken by an administrator");
-            self.shared.release_notifier.wake(key);
+            self.shared.store.release_notifier().wake(key);
         }
         Ok(broken)
     }
@@ -59,7 +59,7 @@ impl LockAdmin for Leases {
     async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
         let released = self.shared.store.release(key, id).await;
         let released = released.map_err(|failure| self.named(failure).with_key(key))?;
-        self.shared.release_notifier.wake(key);
+        self.shared.store.release_notifier().wake(key);
         Ok(released)
     }
 }

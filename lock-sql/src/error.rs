@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind};
+use polylock_core::{Error, ErrorKind};
 
 #[cfg(feature = "_server")]
 use crate::wire::{Class, DbError};
@@ -19,8 +19,8 @@ pub(crate) struct Failure {
 
 /// What goes wrong with a database. Clonable, because one transaction serves several requests.
 #[cfg_attr(
-    not(all(feature = "sqlite", feature = "_server")),
-    expect(dead_code, reason = "each database has some that others have not")
+    not(feature = "sqlite"),
+    expect(dead_code, reason = "SQLite has some that servers have not")
 )]
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Cause {
@@ -39,27 +39,12 @@ pub(crate) enum Cause {
     #[error("the database file {path:?} is damaged, or something else than a database")]
     Damaged { path: PathBuf, source: Source },
 
-    /// What is written there says what is in place of the table of locks.
-    #[error("{says}")]
-    Foreign { says: String, source: Source },
-
-    #[error("the disk of the database file {path:?} is full")]
-    Full { path: PathBuf, source: Source },
-
-    #[error("the database file {path:?} cannot be read or written")]
-    Io { path: PathBuf, source: Source },
-
     #[error("table {table:?} has layout {found}, and this version knows layout {known}")]
     Layout {
         table: String,
         found: i64,
         known: i64,
     },
-
-    /// What is written there says which right to the table is missing.
-    #[cfg(feature = "_server")]
-    #[error("{says}")]
-    MayNot { says: String, source: Source },
 
     #[error("table {table:?} has a row that polylock has not written{remove}")]
     Malformed {
@@ -74,30 +59,14 @@ pub(crate) enum Cause {
     #[error("the directory of the database file {path:?} does not exist")]
     NoDirectory { path: PathBuf, source: Source },
 
-    #[error("the database file {path:?} cannot have a write-ahead log, its journal is {journal:?}")]
-    NoWal { path: PathBuf, journal: String },
-
     #[error("the database file {path:?} cannot be opened")]
     Open { path: PathBuf, source: Source },
-
-    #[error("the database file {path:?} is read-only")]
-    ReadOnly { path: PathBuf, source: Source },
 
     #[error("the database refused a statement, its table may be somebody else's")]
     Refused { source: Source },
 
-    /// MySQL and MariaDB have the same words for a wrong password.
-    #[cfg(feature = "mysql")]
-    #[error("the server refuses this user, or takes it by TLS only: then write tls=on")]
-    RefusedWithoutTls { source: Source },
-
     #[error("the database file {path:?} was replaced or deleted")]
     Replaced { path: PathBuf },
-
-    /// Not a held lock: that is an answer.
-    #[cfg(feature = "_server")]
-    #[error("the server gave up to wait for the lock, it was told to or has no memory")]
-    Interrupted,
 
     /// Sessions of the start before may not know yet that they have ended.
     #[cfg(feature = "_server")]
@@ -106,6 +75,14 @@ pub(crate) enum Cause {
          lock: locks are granted again in {left:.0?}"
     )]
     Restarted { waited: Duration, left: Duration },
+
+    /// What nothing depends on but the error of the caller.
+    #[error("{says}")]
+    Said {
+        kind: ErrorKind,
+        says: String,
+        source: Source,
+    },
 
     /// It was closed, or broke, before it was asked.
     #[cfg(feature = "_server")]
@@ -167,7 +144,11 @@ pub(crate) fn foreign(
         "the table {name}{owner} has the columns {columns}, is no table of locks and is left as it is; \
          name another one by table=NAME in the URL, or, if nobody needs it, remove it: {remove}"
     );
-    Cause::Foreign { says, source }
+    Cause::Said {
+        kind: ErrorKind::Foreign,
+        says,
+        source,
+    }
 }
 
 /// Whether a table with these columns has not all that are expected, in any order.
@@ -181,50 +162,38 @@ pub(crate) type Source = Arc<dyn StdError + Send + Sync>;
 impl Cause {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Config(_) | Self::Network { .. } | Self::NoWal { .. } => ErrorKind::InvalidConfig,
-            #[cfg(feature = "_server")]
-            Self::MayNot { .. } => ErrorKind::Denied,
-            #[cfg(feature = "mysql")]
-            Self::RefusedWithoutTls { .. } => ErrorKind::Denied,
+            Self::Said { kind, .. } => *kind,
+            Self::Config(_) | Self::Network { .. } => ErrorKind::InvalidConfig,
             #[cfg(feature = "_server")]
             Self::Sql(db_error) => db_error.class.kind(),
-            #[cfg(feature = "_server")]
-            Self::Interrupted | Self::Restarted { .. } | Self::SessionOver | Self::Unfit(_) => {
-                ErrorKind::Unavailable
-            }
-            Self::Foreign { .. } | Self::Malformed { .. } => ErrorKind::Foreign,
+            Self::Malformed { .. } => ErrorKind::Foreign,
             Self::Layout { .. } | Self::Refused { .. } => ErrorKind::Protocol,
             Self::Unportable { .. } => ErrorKind::Unsupported,
-            Self::Busy
-            | Self::Damaged { .. }
-            | Self::Full { .. }
-            | Self::Io { .. }
-            | Self::NoDirectory { .. }
-            | Self::Open { .. }
-            | Self::ReadOnly { .. }
-            | Self::Replaced { .. }
-            | Self::Silent(_) => ErrorKind::Unavailable,
+            _ => ErrorKind::Unavailable,
         }
     }
 
     fn into_source(self) -> Option<Source> {
         match self {
             Self::Damaged { source, .. }
-            | Self::Foreign { source, .. }
-            | Self::Full { source, .. }
-            | Self::Io { source, .. }
             | Self::NoDirectory { source, .. }
             | Self::Open { source, .. }
-            | Self::ReadOnly { source, .. }
             | Self::Refused { source }
+            | Self::Said { source, .. }
             | Self::Unportable { source } => Some(source),
-            #[cfg(feature = "_server")]
-            Self::MayNot { source, .. } => Some(source),
-            #[cfg(feature = "mysql")]
-            Self::RefusedWithoutTls { source } => Some(source),
             #[cfg(feature = "_server")]
             Self::Sql(db_error) => Some(db_error.source),
             _ => None,
+        }
+    }
+
+    /// The table means something else by its columns.
+    pub(crate) fn layout(table: &str, found: i64, known: i64) -> Self {
+        let table = table.to_owned();
+        Self::Layout {
+            table,
+            found,
+            known,
         }
     }
 }
@@ -288,16 +257,7 @@ impl Class {
             Self::Denied | Self::Insecure | Self::Untrusted => ErrorKind::Denied,
             Self::NoTable | Self::NoTls => ErrorKind::InvalidConfig,
             Self::Other => ErrorKind::Protocol,
-            Self::Cancelled
-            | Self::Conflict
-            | Self::Full
-            | Self::Gone
-            | Self::Killed
-            | Self::LockTimeout
-            | Self::ReadOnly
-            | Self::Starting
-            | Self::TooMany
-            | Self::Unprepared => ErrorKind::Unavailable,
+            _ => ErrorKind::Unavailable,
         }
     }
 
@@ -311,6 +271,7 @@ impl Class {
             Self::Insecure => "the server takes no such connection without TLS, write tls=on",
             Self::Killed => "the server was told to end the connection",
             Self::LockTimeout => "the row was locked by somebody else for too long",
+            Self::NoLogin => "there are no credentials for the server",
             Self::NoTable => "the table, its schema or the database does not exist",
             Self::NoTls => "the server speaks no TLS, and tls=on asks for it",
             Self::Other => "the server refused a statement, the table may be somebody else's",

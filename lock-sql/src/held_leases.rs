@@ -1,11 +1,12 @@
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 #[cfg(feature = "postgres")]
 use std::time::Duration;
 
-use lock_core::engine::LeaseId;
-use lock_core::{LeaseControl, LockKey, LostReason};
+use polylock_core::engine::LeaseId;
+use polylock_core::{LeaseControl, LockKey, LostReason};
 use tokio::time::Instant;
+
+use crate::mutex::Mutex;
 
 /// The leases that this process holds, for when all of them are gone at once, or one is broken.
 #[derive(Debug, Default)]
@@ -35,19 +36,19 @@ impl HeldLeases {
             since: Instant::now(),
         };
         // Outside of the mutex: what is replaced may be the last of its kind.
-        let replaced = self.lock().held.insert(id, held);
+        let replaced = self.0.lock().held.insert(id, held);
         drop(replaced);
     }
 
     #[cfg(feature = "postgres")]
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().held.is_empty()
+        self.0.lock().held.is_empty()
     }
 
     /// Whether one of them is held for this time already.
     #[cfg(feature = "postgres")]
     pub(crate) fn is_held_for(&self, time: Duration) -> bool {
-        let leases = self.lock();
+        let leases = self.0.lock();
         leases
             .held
             .values()
@@ -58,7 +59,7 @@ impl HeldLeases {
     #[cfg(feature = "postgres")]
     pub(crate) fn check(&self, is_it: impl Fn(&LockKey) -> bool) {
         let doubtful: Vec<_> = {
-            let leases = self.lock();
+            let leases = self.0.lock();
             let held = leases.held.values().filter(|held| is_it(&held.key));
             held.map(|held| held.control.clone()).collect()
         };
@@ -68,20 +69,20 @@ impl HeldLeases {
     }
 
     pub(crate) fn detach(&self, id: LeaseId) {
-        let detached = self.lock().held.remove(&id);
+        let detached = self.0.lock().held.remove(&id);
         drop(detached);
     }
 
     /// The database that is opened from here on.
     pub(crate) fn epoch(&self) -> u64 {
-        self.lock().epoch
+        self.0.lock().epoch
     }
 
     /// The database of that epoch is gone, and its leases with it; a late observer takes nothing
     /// from its successor.
     pub(crate) fn end(&self, epoch: u64) {
         let lost = {
-            let mut leases = self.lock();
+            let mut leases = self.0.lock();
             if leases.epoch != epoch {
                 return;
             }
@@ -91,9 +92,5 @@ impl HeldLeases {
         for held in lost.into_values() {
             held.control.lose(LostReason::Stolen);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Leases> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

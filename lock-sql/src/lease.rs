@@ -1,26 +1,34 @@
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::engine::LeaseId;
-use lock_core::{
+use polylock_core::engine::LeaseId;
+use polylock_core::{
     Error, FencingToken, Lease, LeaseControl, LeaseState, Liveness, LockKey, Released,
     RenewalRequest, Renewer, Result,
 };
 
 use crate::error::Failure;
 use crate::held_leases::HeldLeases;
-use crate::release_notifier::ReleaseNotifier;
+use crate::mutex::Mutex;
 use crate::store::Store;
 use crate::table::Tokens;
 
-/// What all leases in one table share.
+/// What all leases in one table share. It renews them, in as few transactions as they fit in.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) renewer: Arc<dyn Renewer>,
-    pub(crate) release_notifier: Arc<ReleaseNotifier>,
     pub(crate) held_leases: Arc<HeldLeases>,
+}
+
+#[async_trait]
+impl Renewer for Shared {
+    async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
+        let answers = self.store.renew(due).await.into_iter();
+        answers
+            .map(|answer| answer.map_err(Failure::into))
+            .collect()
+    }
 }
 
 /// One acquisition in a table of leases.
@@ -44,12 +52,8 @@ impl TableLease {
     /// Keeps what was granted, and gives the token of the first holder.
     pub(crate) fn granted(&self, tokens: Tokens) -> FencingToken {
         let token = FencingToken::new(tokens.next);
-        *self.tokens() = tokens.rest();
+        *self.tokens.lock() = tokens.rest();
         token
-    }
-
-    fn tokens(&self) -> MutexGuard<'_, Option<Tokens>> {
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -58,7 +62,7 @@ impl Lease for TableLease {
     fn liveness(&self) -> Liveness {
         Liveness::Renewed {
             id: self.id,
-            renewer: Arc::clone(&self.shared.renewer),
+            renewer: Arc::<Shared>::clone(&self.shared),
         }
     }
 
@@ -68,7 +72,7 @@ impl Lease for TableLease {
     }
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
-        let reserved = *self.tokens();
+        let reserved = *self.tokens.lock();
         let tokens = match reserved {
             Some(tokens) => Some(tokens),
             None => self.shared.store.reserve(&self.key, self.id).await?,
@@ -82,13 +86,13 @@ impl Lease for TableLease {
             return Err(Error::lost(reason));
         }
         // Readers may enter beside this one.
-        self.shared.release_notifier.wake(&self.key);
+        self.shared.store.release_notifier().wake(&self.key);
         Ok(())
     }
 
     async fn release(&self) -> Result<Released> {
         let released = self.shared.store.release(&self.key, self.id).await?;
-        self.shared.release_notifier.wake(&self.key);
+        self.shared.store.release_notifier().wake(&self.key);
         Ok(released)
     }
 }
@@ -105,19 +109,5 @@ impl fmt::Debug for TableLease {
             .field("key", &self.key)
             .field("id", &self.id)
             .finish_non_exhaustive()
-    }
-}
-
-/// Renews the leases in one table, in as few transactions as they fit in.
-#[derive(Debug)]
-pub(crate) struct TableRenewer(pub(crate) Arc<dyn Store>);
-
-#[async_trait]
-impl Renewer for TableRenewer {
-    async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
-        let answers = self.0.renew(due).await.into_iter();
-        answers
-            .map(|answer| answer.map_err(Failure::into))
-            .collect()
     }
 }

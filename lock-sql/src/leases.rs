@@ -3,15 +3,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lock_core::engine::{Engine, LeaseId, Moment, before};
-use lock_core::{
+use polylock_core::engine::{Engine, LeaseId, before};
+use polylock_core::{
     AcquireRequest, Capabilities, Error, ErrorKind, Grant, Lease, LockGuard, LockKey, Mode, Result,
     Wait,
 };
 use tokio::time::Instant;
 
 use crate::held_leases::HeldLeases;
-use crate::lease::{Shared, TableLease, TableRenewer};
+use crate::lease::{Shared, TableLease};
 use crate::store::Store;
 use crate::table::{Claim, Refusal};
 
@@ -30,17 +30,9 @@ impl Leases {
         held_leases: Arc<HeldLeases>,
         capabilities: Capabilities,
     ) -> Self {
-        let renewer = Arc::new(TableRenewer(Arc::clone(&store)));
-        let release_notifier = Arc::clone(store.release_notifier());
-        let shared = Shared {
-            store,
-            renewer,
-            release_notifier,
-            held_leases,
-        };
         Self {
             engine,
-            shared: Arc::new(shared),
+            shared: Arc::new(Shared { store, held_leases }),
             capabilities,
         }
     }
@@ -95,8 +87,8 @@ impl Leases {
         }
         answered.store(true, Ordering::Relaxed);
         request.mark_contended();
-        let waiting = self.shared.release_notifier.enter(request.key());
-        let mut pause = Duration::ZERO;
+        let waiting = self.shared.store.release_notifier().enter(request.key());
+        let mut backoff = Duration::ZERO;
         let (mut is_told, mut was_soon) = (false, false);
         while deadline.is_none_or(|deadline| Instant::now() < deadline) {
             let mut released = pin!(waiting.released.notified());
@@ -108,7 +100,7 @@ impl Leases {
                 true => None,
                 false => self.look(request, place).await?,
             };
-            let (until, is_soon) = match seen {
+            let Refusal { until, is_soon } = match seen {
                 Some(held) => held,
                 None => match self.attempt(request, place, true).await? {
                     Ok(guard) => return Ok(guard),
@@ -118,16 +110,16 @@ impl Leases {
                 },
             };
             if is_soon && !std::mem::replace(&mut was_soon, is_soon) {
-                pause = Duration::ZERO;
+                backoff = Duration::ZERO;
             }
             let left = until.since(self.engine.now());
             // There are two of them for each key at most.
             let last = if is_soon { pace.last / 4 } else { pace.last };
-            pause = pause.clamp(pace.first, last);
-            let wake_at = Instant::now() + self.engine.jitter(pause / 2, pause).min(left);
+            backoff = backoff.clamp(pace.first, last);
+            let wake_at = Instant::now() + self.engine.jitter(backoff / 2, backoff).min(left);
             let wake_at = deadline.map_or(wake_at, |deadline| deadline.min(wake_at));
             is_told = before(wake_at, released).await.is_some();
-            pause = if is_told { Duration::ZERO } else { pause * 2 };
+            backoff = if is_told { Duration::ZERO } else { backoff * 2 };
         }
         Err(Error::contended(request.wait()))
     }
@@ -138,7 +130,7 @@ impl Leases {
         request: &AcquireRequest,
         place: &Place,
         is_queued: bool,
-    ) -> Result<Result<LockGuard, Held>> {
+    ) -> Result<Result<LockGuard, Refusal>> {
         let key = request.key();
         let claim = self.claim(request, place, is_queued);
         let lease = Arc::new(TableLease::new(&self.shared, key, claim.id));
@@ -162,14 +154,14 @@ impl Leases {
             }
         };
         pending.disarm();
-        held_until(refusal).map(Err)
+        Ok(Err(refusal))
     }
 
     /// Until when another client has the lock; `None` if it is time for an attempt.
-    async fn look(&self, request: &AcquireRequest, place: &Place) -> Result<Option<Held>> {
+    async fn look(&self, request: &AcquireRequest, place: &Place) -> Result<Option<Refusal>> {
         let claim = self.claim(request, place, true);
         let seen = self.shared.store.look(request.key(), &claim).await?;
-        seen.err().map(held_until).transpose()
+        Ok(seen.err())
     }
 
     fn claim(&self, request: &AcquireRequest, place: &Place, is_queued: bool) -> Claim {
@@ -224,22 +216,8 @@ impl Drop for Place {
     }
 }
 
-/// Until when a lock is held, and whether the turn of the waiter comes soon.
-type Held = (Moment, bool);
-
 /// What an attempt gets at least before a wait ends, so that a short one is an attempt at all.
 const MIN_TIME: Duration = Duration::from_millis(100);
-
-fn held_until(refusal: Refusal) -> Result<Held> {
-    match refusal {
-        Refusal::Held { until } => Ok((until, false)),
-        Refusal::Soon { until } => Ok((until, true)),
-        Refusal::OtherLimit(limit) => {
-            let message = format!("permits of this key are taken with the limit {limit}");
-            Err(Error::new(ErrorKind::InvalidRequest, message))
-        }
-    }
-}
 
 fn silent() -> Error {
     let message = "the database did not answer before the wait was over";

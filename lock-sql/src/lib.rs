@@ -1,6 +1,9 @@
 //! Locks in SQL databases: leases in a table that several processes share.
 //!
 //! Each database is a feature of its own, and there is nothing without one.
+
+#![cfg(feature = "_sql")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     feature = "sqlite",
     doc = r#"
@@ -11,8 +14,8 @@ With `sqlite` there is [`Sqlite`], for the processes of one machine.
 Two connections stand for two processes on one machine:
 
 ```
-use lock_core::prelude::*;
-use lock_sql::Sqlite;
+use polylock_core::prelude::*;
+use polylock_sql::Sqlite;
 
 # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 # let directory = tempfile::tempdir()?;
@@ -39,43 +42,29 @@ assert!(guard.fencing_token() > first);
     expect(dead_code, reason = "each database uses a part of what they share")
 )]
 
-#[cfg(feature = "_sql")]
 mod admin;
-#[cfg(feature = "_sql")]
 mod backend;
-#[cfg(feature = "_sql")]
 mod checks;
-#[cfg(feature = "_sql")]
 mod config;
 #[cfg(feature = "_server")]
 mod database;
-#[cfg(feature = "_sql")]
 mod dialect;
-#[cfg(feature = "_sql")]
 mod error;
-#[cfg(feature = "_sql")]
 mod held_leases;
-#[cfg(feature = "_sql")]
 mod lease;
-#[cfg(feature = "_sql")]
 mod leases;
-#[cfg(feature = "_sql")]
 mod lock;
+mod mutex;
 #[cfg(feature = "_server")]
 mod pool;
-#[cfg(feature = "_sql")]
 mod release_notifier;
-#[cfg(feature = "_sql")]
 mod schema;
 #[cfg(feature = "_server")]
 mod session;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-#[cfg(feature = "_sql")]
 mod store;
-#[cfg(feature = "_sql")]
 mod table;
-#[cfg(feature = "_sql")]
 pub mod transaction;
 #[cfg(feature = "_server")]
 mod wire;
@@ -94,5 +83,4 @@ pub use crate::config::{SqlConfig, SqlMode};
 pub use crate::lock::SqlLock;
 #[cfg(feature = "sqlite")]
 pub use crate::lock::Sqlite;
-#[cfg(feature = "_sql")]
 pub use crate::schema::{Applied, Schema};

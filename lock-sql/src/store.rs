@@ -3,9 +3,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::admin::LockInfo;
-use lock_core::engine::LeaseId;
-use lock_core::{LeaseState, LockKey, Released, RenewalRequest};
+use polylock_core::admin::LockInfo;
+use polylock_core::engine::LeaseId;
+use polylock_core::{LeaseState, LockKey, Released, RenewalRequest};
 
 use crate::error::Failure;
 use crate::release_notifier::ReleaseNotifier;

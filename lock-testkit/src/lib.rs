@@ -4,24 +4,63 @@
 //! - [`servers`] starts private servers, [`proxy`] makes the network before them fail, and [`network`]
 //!   the one between them.
 //! - [`sim`] runs the engine over a simulated store from a seed, and [`mutants`] break it.
-//! - [`doubles`] have flaws that the suite has to find.
+//! - [`double`] has flaws that the suite has to find.
 //!
-//! The suite itself is the crate `lock-conformance`, which is found here as well.
+//! The suite itself is the crate `polylock-conformance`, which is found here as well.
+//!
+//! A function here panics if a server is not installed, refuses its options or does not do what it is
+//! asked within 5 s, or 60 s for a start: a test cannot go on without. The functions that begin with
+//! `try_` return the error.
+
+#![expect(
+    clippy::missing_panics_doc,
+    reason = "the documentation of the crate says it once"
+)]
 
 pub mod clock;
-pub mod doubles;
+pub mod double;
 pub mod mutants;
 pub mod network;
 pub mod proxy;
 pub mod servers;
 pub mod sim;
 
-pub use lock_conformance::{cases as conformance, conformance, history, taker};
+pub use polylock_conformance::{cases as conformance, conformance, history, taker};
 
 /// What a backend gives the conformance suite.
 pub mod harness {
-    pub use lock_conformance::{Faults, Harness, Look};
+    pub use polylock_conformance::{Faults, Harness, Look};
 }
+
+/// An enum whose variants are rows of a table with one more column.
+macro_rules! variants {
+    (
+        $(#[$about:meta])* $name:ident,
+        $(#[$column:meta])* $method:ident: $type:ty {
+            $($(#[$doc:meta])* $variant:ident => $value:expr,)*
+        }
+    ) => {
+        $(#[$about])*
+        #[non_exhaustive]
+        #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+        pub enum $name {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl $name {
+            /// Every one of them.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            $(#[$column])*
+            pub fn $method(self) -> $type {
+                match self {
+                    $(Self::$variant => $value,)*
+                }
+            }
+        }
+    };
+}
+use variants;
 
 /// What is behind a mutex, also after a test that had it has panicked.
 fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {

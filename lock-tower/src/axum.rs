@@ -5,9 +5,9 @@ use axum_core::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::request::Parts;
 
-use crate::answer::{Answer, Asked, Problem, Rejection};
 use crate::held::{HeldLock, NotHeld};
 use crate::locker::Locker;
+use crate::rejection::{ProblemDetails, Rejection, RejectionResponder, RequestInfo};
 
 /// Refuses a handler that wants a lock on a route that takes none: 500, because a handler that runs
 /// unprotected by mistake is worse than one that does not run.
@@ -53,7 +53,7 @@ impl IntoResponse for Rejection {
     fn into_response(self) -> Response {
         let answer = match self.response() {
             Some(response) => response.clone(),
-            None => Problem::new().answer(&Asked::nothing(), &self),
+            None => ProblemDetails::new().respond(&RequestInfo::nothing(), &self),
         };
         answer.map(Into::into)
     }

@@ -1,15 +1,15 @@
 //! What a handler sees of the locks that its request holds.
 
 use std::fmt;
-use std::future::IntoFuture as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::future::{IntoFuture as _, poll_fn};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
-use std::time::Duration;
 
-use lock_core::{Error, FencingToken, LockGuard, LockKey, LostReason, LostSignal, Released};
+use futures_util::future::{join_all, select_all};
+use polylock_core::{Error, FencingToken, LockGuard, LockKey, LostReason, LostSignal, Released};
 use tokio::time::Instant;
 
-use crate::locker::{Claim, Namespace};
+use crate::locker::{AdmissionSlot, Namespace};
 
 /// The locks of a request; a handler gets it as an extractor (feature `axum`) or from the
 /// extensions of its request.
@@ -20,19 +20,22 @@ use crate::locker::{Claim, Namespace};
 /// Work that must not happen twice carries [`fencing_token`](HeldLock::fencing_token) to where the
 /// data live: a lock can be lost while a write is on its way.
 #[derive(Clone)]
-pub struct HeldLock(Arc<State>);
+pub struct HeldLock(Arc<HeldState>);
 
-struct State {
+struct HeldState {
     namespace: Namespace,
     /// Sorted by key.
-    locks: Box<[One]>,
+    locks: Box<[OneLock]>,
     /// Keys that the request runs without.
     missing: Box<[LockKey]>,
-    /// Taken when the locks are released.
-    claim: Mutex<Option<Claim>>,
+    /// Taken when the locks are released. Guards come first: the next request is admitted as the
+    /// next, and not as a waiter.
+    held: Mutex<Option<Acquired>>,
 }
 
-struct One {
+type Acquired = (Vec<LockGuard>, Vec<AdmissionSlot>);
+
+struct OneLock {
     key: LockKey,
     token: Option<FencingToken>,
     lost: LostSignal,
@@ -54,17 +57,24 @@ pub enum NotHeld {
 }
 
 impl HeldLock {
-    pub(crate) fn new(claim: Claim) -> Self {
-        let one = |guard: &LockGuard| One {
+    /// Takes guards that are sorted by key; `missing` has keys that are asked for and not held.
+    pub(crate) fn new(
+        namespace: &Namespace,
+        guards: Vec<LockGuard>,
+        missing: Vec<LockKey>,
+        mut slots: Vec<AdmissionSlot>,
+    ) -> Self {
+        slots.iter_mut().for_each(AdmissionSlot::granted);
+        let one = |guard: &LockGuard| OneLock {
             key: guard.key().clone(),
             token: guard.fencing_token(),
             lost: guard.lost(),
         };
-        Self(Arc::new(State {
-            namespace: claim.namespace().clone(),
-            locks: claim.guards().iter().map(one).collect(),
-            missing: claim.missing().into(),
-            claim: Mutex::new(Some(claim)),
+        Self(Arc::new(HeldState {
+            namespace: namespace.clone(),
+            locks: guards.iter().map(one).collect(),
+            missing: missing.into(),
+            held: Mutex::new(Some((guards, slots))),
         }))
     }
 
@@ -81,7 +91,7 @@ impl HeldLock {
     }
 
     /// The number to send with every write that the lock protects: it grows with every holder of
-    /// the key, as far as [`Fencing`](lock_core::Fencing) of the backend goes.
+    /// the key, as far as [`Fencing`](polylock_core::Fencing) of the backend goes.
     ///
     /// `None` if the backend has no tokens, if the request is unprotected, and if it holds several
     /// locks: each of them has its own, see [`fencing_token_of`](HeldLock::fencing_token_of).
@@ -109,7 +119,7 @@ impl HeldLock {
     /// they have no time limit, were released, or the request is unprotected.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        self.claim().as_ref()?;
+        self.held().as_ref()?;
         let deadlines = self.0.locks.iter().map(|one| one.lost.valid_until());
         deadlines.flatten().min()
     }
@@ -146,7 +156,7 @@ impl HeldLock {
         if self.is_unprotected() {
             return Err(NotHeld::Unprotected);
         }
-        if self.claim().is_none() {
+        if self.held().is_none() {
             return Err(NotHeld::Released);
         }
         Ok(())
@@ -159,25 +169,18 @@ impl HeldLock {
     /// Dropping the future loses nothing; a loss is final.
     pub async fn lost(&self) -> LostReason {
         let signals = self.0.locks.iter().map(|one| one.lost.clone());
-        let mut signals: Vec<_> = signals.map(LostSignal::into_future).collect();
-        std::future::poll_fn(|cx| {
-            let fired = signals
-                .iter_mut()
-                .find_map(|signal| match signal.as_mut().poll(cx) {
-                    Poll::Ready(reason) => Some(reason),
-                    Poll::Pending => None,
-                });
-            fired.map_or(Poll::Pending, Poll::Ready)
-        })
-        .await
+        match signals.len() {
+            0 => std::future::pending().await,
+            _ => select_all(signals.map(LostSignal::into_future)).await.0,
+        }
     }
 
-    /// Gives the locks back before the handler ends, and waits for the answer. A second call does
+    /// Releases the locks before the handler ends, and waits for the reply. A second call does
     /// nothing.
     ///
     /// # Errors
     ///
-    /// [`Unavailable`](lock_core::ErrorKind::Unavailable) if the service did not confirm it; it is
+    /// [`Unavailable`](polylock_core::ErrorKind::Unavailable) if the service did not confirm it; it is
     /// repeated in the background.
     ///
     /// # Cancel safety
@@ -185,7 +188,11 @@ impl HeldLock {
     /// The release goes on in the background.
     pub async fn release(&self) -> Result<Released, Error> {
         match self.take() {
-            Some(claim) => claim.release().await,
+            Some((guards, slots)) => {
+                let released = release_all(guards).await;
+                drop(slots);
+                released
+            }
             None if self.is_lost() => Ok(Released::AlreadyLost),
             None => Ok(Released::Clean),
         }
@@ -193,11 +200,11 @@ impl HeldLock {
 
     /// Runs `work` until it is done or a lock is lost. The clock is read before each poll, so that a
     /// process that was paused beyond its lease does not go on.
-    pub(crate) async fn run<W: Future>(&self, work: W) -> Result<W::Output, NotHeld> {
-        // Most handlers finish at once, and need no wake-up.
+    pub(crate) async fn run_while_held<W: Future>(&self, work: W) -> Result<W::Output, NotHeld> {
+        // Handlers that finish at once need no wake-up.
         let mut lost = None;
         tokio::pin!(work);
-        std::future::poll_fn(|cx| {
+        poll_fn(|cx| {
             if let Some(reason) = self.lost_reason() {
                 return Poll::Ready(Err(NotHeld::Lost(reason)));
             }
@@ -215,17 +222,31 @@ impl HeldLock {
     }
 
     fn first(&self) -> &LockKey {
-        self.keys().next().expect("BUG: a claim has a key")
+        self.keys().next().expect("BUG: a request has a key")
     }
 
     /// Ends the hold; dropped guards are released in the background.
-    fn take(&self) -> Option<Claim> {
-        self.claim().take()
+    pub(crate) fn take(&self) -> Option<Acquired> {
+        self.held().take()
     }
 
-    fn claim(&self) -> std::sync::MutexGuard<'_, Option<Claim>> {
-        self.0.claim.lock().unwrap_or_else(PoisonError::into_inner)
+    fn held(&self) -> MutexGuard<'_, Option<Acquired>> {
+        self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Releases all of them at the same time, and reports the first outcome that is not clean.
+async fn release_all(guards: Vec<LockGuard>) -> Result<Released, Error> {
+    let guards = match <[LockGuard; 1]>::try_from(guards) {
+        Ok([guard]) => return guard.release().await,
+        Err(guards) => guards,
+    };
+    let outcomes = join_all(guards.into_iter().map(LockGuard::release)).await;
+    let is_worse = |outcome: &Result<_, _>| !matches!(outcome, Ok(Released::Clean));
+    outcomes
+        .into_iter()
+        .find(is_worse)
+        .unwrap_or(Ok(Released::Clean))
 }
 
 impl fmt::Debug for HeldLock {
@@ -236,36 +257,5 @@ impl fmt::Debug for HeldLock {
             .field("lost", &self.lost_reason())
             .field("unprotected", &self.is_unprotected())
             .finish_non_exhaustive()
-    }
-}
-
-/// Longest time that an answer waits for the release of its lock.
-const RELEASE_LIMIT: Duration = Duration::from_secs(1);
-
-/// Releases the locks when it is dropped, also if a [`HeldLock`] remains.
-#[derive(Debug)]
-pub(crate) struct Ward {
-    held: HeldLock,
-}
-
-impl Ward {
-    pub(crate) fn new(held: HeldLock) -> Self {
-        Self { held }
-    }
-
-    pub(crate) fn held(&self) -> &HeldLock {
-        &self.held
-    }
-
-    /// Waits for the release, but not for long: it goes on in the background, and so does making
-    /// good for an error, which has been logged.
-    pub(crate) async fn give_back(self) {
-        drop(tokio::time::timeout(RELEASE_LIMIT, self.held.release()).await);
-    }
-}
-
-impl Drop for Ward {
-    fn drop(&mut self) {
-        drop(self.held.take());
     }
 }

@@ -4,8 +4,8 @@
 //! use std::sync::Arc;
 //!
 //! use http::{Request, Response};
-//! use lock_core::memory::Memory;
-//! use lock_tower::{HeldLock, KeyLockLayer, Keys, Locker};
+//! use polylock_core::memory::Memory;
+//! use polylock_tower::{HeldLock, KeyLockLayer, Keys, Locker};
 //! use tower::{Layer as _, ServiceExt as _, service_fn};
 //!
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -16,7 +16,7 @@
 //! let service = layer.layer(service_fn(|request: Request<String>| async move {
 //!     let held = request.extensions().get::<HeldLock>().expect("the layer has put it there");
 //!     held.ensure_held()?;
-//!     Ok::<_, lock_tower::NotHeld>(Response::new("transferred".to_owned()))
+//!     Ok::<_, polylock_tower::NotHeld>(Response::new("transferred".to_owned()))
 //! }));
 //!
 //! let response = service.oneshot(Request::post("/accounts/42").body(String::new())?).await?;
@@ -26,14 +26,13 @@
 //!
 //! # The parts
 //!
-//! - [`Locker`]: who queues for which keys on which lock service, how long, and how many may.
-//! - [`KeyLockLayer`]: what that means for a request of HTTP or gRPC; [`plain::CallLockLayer`] for
-//!   services whose requests are something else.
-//! - [`KeyExtractor`]: which key a request needs; [`keys`] has ready-made ones, and any extractor of
-//!   axum is one ([`KeyLockLayer::from_extractor`]).
+//! - [`Locker`]: the lock service, the namespace of the keys, how long requests wait, and how many.
+//! - [`KeyLockLayer`]: locks HTTP and gRPC requests; [`plain::CallLockLayer`] locks other requests.
+//! - [`KeyExtractor`]: reads the key of a request; [`keys`] has three of them and examples of closures,
+//!   and any extractor of axum is one ([`KeyLockLayer::from_extractor`]).
 //! - [`HeldLock`]: what the handler gets.
-//! - [`Answer`]: what a client is told whose request was rejected; [`Problem`] unless another is set.
-//! - [`idempotency`]: requests that are sent again and answered once.
+//! - [`RejectionResponder`]: makes the response to a rejected request; [`ProblemDetails`] by default.
+//! - [`idempotency`]: handles a repeated request once.
 //!
 //! # Features
 //!
@@ -41,26 +40,30 @@
 //! |---|---|
 //! | `axum` | `HeldLock` and `Locker` as extractors, `Rejection` and `NotHeld` as responses, keys by extractors |
 //! | `tonic` | gRPC statuses with `RetryInfo`; a locked gRPC service keeps its name |
+//! | `redis` | stored responses in Redis |
 //! | `sqlite`, `postgres`, `mysql` | stored responses in a database |
 
-mod answer;
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 #[cfg(feature = "axum")]
 mod axum;
 mod held;
 pub mod idempotency;
-mod inner;
 pub mod keys;
 mod layer;
 mod locker;
 pub mod plain;
+mod rejection;
+mod service;
 
-pub use crate::answer::{
-    Answer, Asked, Format, Problem, Reason, RefusedRequest, Rejection, RejectionObserver,
-};
 pub use crate::held::{HeldLock, NotHeld};
 pub use crate::keys::extractor::{KeyError, KeyExtractor, Keys};
 pub use crate::layer::{
-    BodyError, HoldUntil, KeyLock, KeyLockLayer, LockBody, OnDisconnect, OnLost, ResponseFuture,
-    SafeMethods,
+    BodyError, HoldUntil, KeyLock, KeyLockLayer, LockBody, OnDisconnect, OnLost, SafeMethods,
 };
-pub use crate::locker::{Locked, Locker, LockerBuilder, WhenUnavailable};
+pub use crate::locker::{Locker, LockerBuilder, LockerGuard, WhenUnavailable};
+pub use crate::rejection::{
+    Format, ProblemDetails, Reason, RejectedRequest, Rejection, RejectionObserver,
+    RejectionResponder, RequestInfo,
+};
+pub use crate::service::ResponseFuture;

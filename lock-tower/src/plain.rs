@@ -4,31 +4,31 @@
 //! with, [`CallLockLayer`] returns [`CallError`].
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use lock_core::Mode;
+use polylock_core::Mode;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::answer::Rejection;
-use crate::held::{HeldLock, Ward};
-use crate::inner::call;
+use crate::held::HeldLock;
 use crate::keys::{KeyError, Keys};
-use crate::locker::{Locker, no_key};
+use crate::locker::LockerGuard;
+use crate::locker::{Locker, key_rejection};
+use crate::rejection::Rejection;
+use crate::service::{ResponseFuture, call};
 
 /// Lets calls with the same key run one at a time, in all processes that use the same locks.
 ///
 /// # Cancel safety
 ///
 /// A call that is dropped while it waits leaves the queue at once; later, it drops the future of the
-/// inner service and gives the lock back in the background.
+/// inner service and releases the lock in the background.
 pub struct CallLockLayer<R> {
-    settings: Arc<Settings<R>>,
+    options: Arc<CallOptions<R>>,
 }
 
-struct Settings<R> {
+struct CallOptions<R> {
     locker: Locker,
     keys: KeysOf<R>,
     attach: Attach<R>,
@@ -48,7 +48,7 @@ impl<R> CallLockLayer<R> {
         attach: impl Fn(&mut R, HeldLock) + Send + Sync + 'static,
     ) -> Self {
         Self {
-            settings: Arc::new(Settings {
+            options: Arc::new(CallOptions {
                 locker,
                 keys: Box::new(keys),
                 attach: Box::new(attach),
@@ -60,7 +60,7 @@ impl<R> CallLockLayer<R> {
 impl<R> Clone for CallLockLayer<R> {
     fn clone(&self) -> Self {
         Self {
-            settings: Arc::clone(&self.settings),
+            options: Arc::clone(&self.options),
         }
     }
 }
@@ -71,7 +71,7 @@ impl<S, R> Layer<S> for CallLockLayer<R> {
     fn layer(&self, inner: S) -> CallLock<S, R> {
         CallLock {
             inner,
-            settings: Arc::clone(&self.settings),
+            options: Arc::clone(&self.options),
         }
     }
 }
@@ -79,14 +79,14 @@ impl<S, R> Layer<S> for CallLockLayer<R> {
 /// The service that [`CallLockLayer`] makes; clones share the queue.
 pub struct CallLock<S, R> {
     inner: S,
-    settings: Arc<Settings<R>>,
+    options: Arc<CallOptions<R>>,
 }
 
 impl<S: Clone, R> Clone for CallLock<S, R> {
     fn clone(&self) -> Self {
         Self {
             inner: self.inner.clone(),
-            settings: Arc::clone(&self.settings),
+            options: Arc::clone(&self.options),
         }
     }
 }
@@ -113,7 +113,7 @@ where
 {
     type Response = S::Response;
     type Error = CallError<S::Error>;
-    type Future = CallFuture<S::Response, S::Error>;
+    type Future = ResponseFuture<S::Response, Self::Error>;
 
     /// Always ready; the inner service is asked when the lock is held.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
@@ -121,55 +121,39 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let (settings, inner) = (Arc::clone(&self.settings), self.inner.clone());
+        let (options, inner) = (Arc::clone(&self.options), self.inner.clone());
         // The key is read here: a request that is not `Sync` cannot be borrowed while it waits.
-        let keys = (settings.keys)(&request);
-        CallFuture(Box::pin(serve(settings, inner, request, keys)))
+        let keys = (options.keys)(&request);
+        ResponseFuture::new(serve(options, inner, request, keys))
     }
 }
 
 async fn serve<S: Service<R>, R>(
-    settings: Arc<Settings<R>>,
+    options: Arc<CallOptions<R>>,
     inner: S,
     mut request: R,
     keys: Result<Keys, KeyError>,
 ) -> Result<S::Response, CallError<S::Error>> {
     let rejected = |rejection| CallError::Rejected(rejection);
-    let keys = keys.map_err(no_key).map_err(rejected)?;
-    let claim = settings.locker.claim(keys, Mode::Exclusive, None).await;
-    let Some(claim) = claim.map_err(rejected)? else {
+    let keys = keys.map_err(key_rejection).map_err(rejected)?;
+    let held = options.locker.acquire(keys, Mode::Exclusive, None).await;
+    let Some(held) = held.map_err(rejected)? else {
         return call(inner, request).await.map_err(CallError::Inner);
     };
-    let ward = Ward::new(HeldLock::new(claim));
-    (settings.attach)(&mut request, ward.held().clone());
-    let answer = match ward.held().run(call(inner, request)).await {
+    let guard = LockerGuard::new(held);
+    (options.attach)(&mut request, HeldLock::clone(&guard));
+    let answer = match guard.run_while_held(call(inner, request)).await {
         Ok(answer) => answer.map_err(CallError::Inner),
         Err(lost) => return Err(rejected(lost.into())),
     };
-    ward.give_back().await;
+    guard.release_before_response().await;
     answer
-}
-
-/// The future of a [`CallLock`].
-///
-/// # Cancel safety
-///
-/// As for [`CallLockLayer`].
-#[must_use = "futures do nothing unless they are polled"]
-pub struct CallFuture<T, E>(Pin<Box<dyn Future<Output = Result<T, CallError<E>>> + Send>>);
-
-impl<T, E> Future for CallFuture<T, E> {
-    type Output = Result<T, CallError<E>>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.as_mut().poll(cx)
-    }
 }
 
 impl<R> fmt::Debug for CallLockLayer<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallLockLayer")
-            .field("locker", &self.settings.locker)
+            .field("locker", &self.options.locker)
             .finish_non_exhaustive()
     }
 }
@@ -177,13 +161,7 @@ impl<R> fmt::Debug for CallLockLayer<R> {
 impl<S, R> fmt::Debug for CallLock<S, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallLock")
-            .field("locker", &self.settings.locker)
+            .field("locker", &self.options.locker)
             .finish_non_exhaustive()
-    }
-}
-
-impl<T, E> fmt::Debug for CallFuture<T, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CallFuture").finish_non_exhaustive()
     }
 }

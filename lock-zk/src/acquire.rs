@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use futures_util::join;
-use lock_core::engine::{Moment, before};
-use lock_core::{AcquireRequest, Error, ErrorKind, FencingToken, Grant, Mode, Result};
+use polylock_core::engine::{Moment, before};
+use polylock_core::{AcquireRequest, Error, FencingToken, Grant, Mode, Result};
 use tokio::time::{Instant, sleep};
 use zookeeper_client::{CreateMode, Error as ClientError, OneshotWatcher, Stat};
 
@@ -14,7 +14,7 @@ use crate::lease::{KnownNode, Node, ZooKeeperLease};
 use crate::lock::Client;
 use crate::recipe::names::Contender;
 use crate::recipe::queue_position::{Blocker, QueuePosition, contenders_in_order, queue_position};
-use crate::recipe::sequence::{is_any_used_up, order_by_creation};
+use crate::recipe::sequence::{created, order_by_creation};
 use crate::session::connect::{acls, make_root};
 use crate::time_budget::TimeBudget;
 
@@ -108,9 +108,6 @@ impl Attempt<'_> {
                     }
                     listing = self.list_again().await?;
                     continue;
-                }
-                QueuePosition::OtherLimit(limit) => {
-                    return Ok(Outcome::Refused(other_limit(limit)));
                 }
                 QueuePosition::Behind(blocker) => blocker,
             };
@@ -262,8 +259,13 @@ impl Attempt<'_> {
             let names = listing.names.iter().map(String::as_str);
             let mut line = contenders_in_order(names, Some(own));
             let contenders = line.len();
-            if is_any_used_up(&line) {
-                self.order_by_creation(&mut line).await?;
+            if line.iter().any(|own| own.sequence.is_used_up()) {
+                let created = || async {
+                    let session = &self.lease.session;
+                    Ok(created(&line, &session.client, &self.lease.directory).await?)
+                };
+                let created = self.retried(self.budget.step(), created).await?;
+                order_by_creation(&mut line, &created);
             }
             let queue_position = queue_position(&line, own);
             if queue_position == QueuePosition::Holds && line.len() < contenders {
@@ -276,27 +278,11 @@ impl Attempt<'_> {
         }
     }
 
-    async fn order_by_creation(&self, line: &mut Vec<Contender>) -> Result<(), AttemptError> {
-        let until = self.budget.step();
-        let (client, directory) = (&self.lease.session.client, &self.lease.directory);
-        loop {
-            let ordered = order_by_creation(line, client, directory);
-            match self.until(until, ordered).await? {
-                Ok(()) => return Ok(()),
-                Err(error) => self.pause_if_ambiguous(error.into()).await?,
-            }
-        }
-    }
-
     /// Commits a write before the lock is granted after a long wait: the session may have been
     /// served by a leader that was replaced.
     async fn prove(&self) -> Result<(), AttemptError> {
-        let until = self.budget.step();
-        match self.until(until, self.lease.session.prove()).await? {
-            Ok(()) => Ok(()),
-            Err(ClientError::NoNode) => Err(AttemptError::Gone),
-            Err(error) => self.pause_if_ambiguous(error.into()).await,
-        }
+        let prove = || async { Ok(self.lease.session.prove().await?) };
+        self.retried(self.budget.step(), prove).await
     }
 
     /// The token of a holder: the last change of the directory that shows that it is the first.
@@ -450,9 +436,4 @@ impl Attempt<'_> {
         sleep(self.client.engine.jitter(RETRY_BACKOFF / 2, RETRY_BACKOFF)).await;
         Ok(())
     }
-}
-
-fn other_limit(limit: u32) -> Error {
-    let message = format!("permits of this key are taken with the limit {limit}");
-    Error::new(ErrorKind::InvalidRequest, message)
 }

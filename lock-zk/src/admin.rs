@@ -1,16 +1,16 @@
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use futures_util::join;
-use lock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo};
-use lock_core::engine::{LeaseId, before};
-use lock_core::{Error, ErrorKind, FencingToken, Label, LeaseState, LockKey, Released, Result};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use polylock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, watch_holders_by_polling};
+use polylock_core::engine::{LeaseId, before};
+use polylock_core::{Error, ErrorKind, FencingToken, Label, LeaseState, LockKey, Released, Result};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use zookeeper_client::{Client as Connection, Error as ClientError, Stat};
 
 use crate::downgrade::noted_token;
@@ -19,7 +19,7 @@ use crate::lock::{Client, NAME};
 use crate::recipe::directory::{Directory, key_of};
 use crate::recipe::names::Contender;
 use crate::recipe::queue_position::{contenders_in_order, holders};
-use crate::recipe::sequence::order_by_creation;
+use crate::recipe::sequence::{created, order_by_creation};
 use crate::recipe::tokens::token;
 use crate::session::Session;
 
@@ -47,8 +47,21 @@ impl LockAdmin for Client {
         Ok(broken)
     }
 
+    /// A recursive watch would be faster, and load this client with every contender that comes and goes.
+    /// Events do not name waiters.
     async fn watch(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>> {
-        self.watch_by_polling(prefix).await.map_err(named)
+        let (client, prefix) = (self.clone(), prefix.to_owned());
+        watch_holders_by_polling(move || {
+            let (client, prefix) = (client.clone(), prefix.clone());
+            async move {
+                let held = client.held(&prefix, Depth::Holders).await.map_err(named)?;
+                Ok(held
+                    .into_iter()
+                    .map(|(key, view)| view.watched(key))
+                    .collect())
+            }
+        })
+        .await
     }
 
     async fn renew_lease(&self, key: &LockKey, _: LeaseId, _: Duration) -> Result<LeaseState> {
@@ -134,34 +147,10 @@ impl Client {
         }
         Ok(Some(view.info(key.clone())))
     }
-
-    /// Polls held locks five times a second. A recursive watch would be faster, and load this
-    /// client with every contender that comes and goes. Events do not name waiters.
-    async fn watch_by_polling(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>, Failure> {
-        let mut last = LastHolders::default();
-        last.events(self.held(prefix, Depth::Holders).await?);
-        let (out, receiver) = mpsc::channel(64);
-        let (client, prefix) = (self.clone(), prefix.to_owned());
-        tokio::spawn(async move {
-            while timeout(POLL_INTERVAL, out.closed()).await.is_err() {
-                let Ok(held) = client.held(&prefix, Depth::Holders).await else {
-                    continue;
-                };
-                for event in last.events(held) {
-                    if out.send(event).await.is_err() {
-                        return;
-                    }
-                }
-            }
-        });
-        Ok(receiver)
-    }
 }
 
 /// How many locks are read at once.
 const AT_ONCE: usize = 64;
-
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A lock as its directory shows it, with all that any server has acknowledged: a sync comes first,
 /// since the server of this client may lag.
@@ -213,7 +202,8 @@ impl LockView {
             Err(error) => return Err(error.into()),
         };
         let mut line = contenders_in_order(names.iter().map(String::as_str), None);
-        order_by_creation(&mut line, connection, directory).await?;
+        let created = created(&line, connection, directory).await?;
+        order_by_creation(&mut line, &created);
         let mut nodes = HashMap::new();
         // If a node is gone by then, others may have acquired the lock.
         let holding = loop {
@@ -222,23 +212,20 @@ impl LockView {
                 Depth::Holders => holding,
                 Depth::Line => line.len(),
             };
-            let unread = line[..read].iter().map(|own| &own.name);
-            let unread: Vec<_> = unread.filter(|name| !nodes.contains_key(*name)).collect();
+            let unread = line[..read].iter().map(|own| own.name.clone());
+            let unread: Vec<_> = unread.filter(|name| !nodes.contains_key(name)).collect();
             if unread.is_empty() {
                 break holding;
             }
             let paths = unread.iter().map(|name| directory.child(name));
             let found = paths.map(|path| async move { node(connection, &path).await });
             let found = join_all(found).await;
-            let unread: Vec<_> = unread.into_iter().cloned().collect();
-            for (name, node) in unread.into_iter().zip(found) {
-                nodes.extend(node?.map(|node| (name, node)));
+            for (name, found) in unread.into_iter().zip(found) {
+                match found? {
+                    Some(node) => drop(nodes.insert(name, node)),
+                    None => line.retain(|own| own.name != name),
+                }
             }
-            let gone = line[..read]
-                .iter()
-                .filter(|own| !nodes.contains_key(&own.name));
-            let gone: BTreeSet<_> = gone.map(|own| own.name.clone()).collect();
-            line.retain(|own| !gone.contains(&own.name));
         };
         let mut entries = |line: Vec<Contender>| -> Vec<_> {
             let entry = |contender: Contender| {
@@ -267,6 +254,14 @@ impl LockView {
             Some(waiters) => info.with_waiters(waiters.iter().map(ContenderNode::label).collect()),
             None => info,
         }
+    }
+
+    /// The same, with each holder by its last write: a hand-over that needs one makes a new holder, and
+    /// the others are not seen.
+    fn watched(&self, key: LockKey) -> (LockInfo, BTreeSet<(String, i64)>) {
+        let holders = self.holders.iter();
+        let holders = holders.map(|entry| (entry.contender.name.clone(), entry.stat.mzxid));
+        (self.info(key), holders.collect())
     }
 }
 
@@ -325,79 +320,4 @@ impl ContenderNode {
 fn at(millis: i64) -> Option<SystemTime> {
     let millis = u64::try_from(millis).ok()?;
     Some(UNIX_EPOCH + Duration::from_millis(millis))
-}
-
-/// The holders of the last look, each with its last write: a hand-over that needs one makes a new
-/// holder, and the others are not seen.
-#[derive(Debug, Default)]
-struct LastHolders(BTreeMap<LockKey, BTreeSet<Holder>>);
-
-type Holder = (Arc<str>, i64);
-
-impl LastHolders {
-    /// What happened since the last look.
-    fn events(&mut self, held: Vec<(LockKey, LockView)>) -> Vec<LockEvent> {
-        let now = held.into_iter().map(|(key, view)| {
-            let holders = view.holders.iter();
-            let holders =
-                holders.map(|entry| (entry.contender.name.as_str().into(), entry.stat.mzxid));
-            (view.info(key), holders.collect())
-        });
-        self.exchange(now.collect())
-    }
-
-    fn exchange(&mut self, held: Vec<(LockInfo, BTreeSet<Holder>)>) -> Vec<LockEvent> {
-        let now: BTreeMap<_, _> = held
-            .iter()
-            .map(|(info, holders)| (info.key.clone(), holders.clone()))
-            .collect();
-        let gone = self.0.keys().filter(|key| !now.contains_key(*key));
-        let mut events: Vec<_> = gone.cloned().map(LockEvent::Free).collect();
-        let is_new = |(info, holders): &(LockInfo, BTreeSet<Holder>)| {
-            let last = self.0.get(&info.key);
-            last.is_none_or(|last| !holders.is_subset(last))
-        };
-        let new = held.into_iter().filter(is_new);
-        events.extend(new.map(|(info, _)| LockEvent::Acquired(info)));
-        self.0 = now;
-        events
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use lock_core::Mode;
-
-    use super::*;
-
-    fn held(key: &str, holders: &[(&str, i64)]) -> (LockInfo, BTreeSet<Holder>) {
-        let info = LockInfo::new(LockKey::new(key).unwrap(), Mode::Exclusive, vec![]);
-        let holders = holders.iter().map(|(name, write)| ((*name).into(), *write));
-        (info, holders.collect())
-    }
-
-    fn shown(events: &[LockEvent]) -> Vec<String> {
-        let show = |event: &LockEvent| match event {
-            LockEvent::Acquired(info) => format!("+{}", info.key),
-            LockEvent::Free(key) => format!("-{key}"),
-            other => panic!("{other}"),
-        };
-        events.iter().map(show).collect()
-    }
-
-    #[test]
-    fn a_watch_sees_new_holders_hand_overs_and_locks_that_nobody_holds() {
-        let mut last = LastHolders::default();
-        let steps: [(Vec<_>, &[&str]); 6] = [
-            (vec![held("a", &[("x", 1)])], &["+a"]),
-            (vec![held("a", &[("x", 1)])], &[]),
-            (vec![held("a", &[("x", 9)])], &["+a"]),
-            (vec![held("a", &[("y", 5), ("z", 6)])], &["+a"]),
-            (vec![held("a", &[("y", 5)])], &[]),
-            (vec![], &["-a"]),
-        ];
-        for (held, expected) in steps {
-            assert_eq!(shown(&last.exchange(held)), expected);
-        }
-    }
 }

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use lock_core::{Backend, DistributedLock, HealthCheck, LockUrl, Result};
+use polylock_core::{Backend, DistributedLock, HealthCheck, LockUrl, Result};
 
 use crate::config::{SCHEMES, ZooKeeperConfig};
 use crate::lock::{self, ZooKeeper};

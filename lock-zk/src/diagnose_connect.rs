@@ -24,9 +24,10 @@ pub(crate) enum Answer {
     },
     Electing,
     ReadOnly,
-    /// With its version, if it says that.
-    Serving(Option<String>),
+    Serving,
     Silent,
+    /// Another kind of server, and what it says.
+    Stranger(String),
     Unreachable(String),
     Untrusted(String),
 }
@@ -64,9 +65,17 @@ pub(crate) fn address(host: &str, port: u16) -> String {
 impl Answers {
     /// Whether asking again can help soon.
     pub(crate) fn may_change(&self) -> bool {
-        let lasting =
-            |answer: &Answer| matches!(answer, Answer::Unreachable(_) | Answer::Untrusted(_));
+        let lasting = |answer: &Answer| {
+            use Answer::{Stranger, Unreachable, Untrusted};
+            matches!(answer, Stranger(_) | Unreachable(_) | Untrusted(_))
+        };
         !self.0.iter().all(|(_, answer)| lasting(answer))
+    }
+
+    /// Whether servers answer, and none of them is ZooKeeper.
+    pub(crate) fn are_strangers(&self) -> bool {
+        let stranger = |answer: &Answer| matches!(answer, Answer::Stranger(_));
+        self.0.iter().all(|(_, answer)| stranger(answer))
     }
 }
 
@@ -98,8 +107,9 @@ impl fmt::Display for Answer {
             Self::ReadOnly => {
                 f.write_str("is cut off from the majority of its ensemble and takes no writes")
             }
-            Self::Serving(_) => f.write_str("serves, and opens none: its log says why"),
+            Self::Serving => f.write_str("serves, and opens none: its log says why"),
             Self::Silent => f.write_str("does not answer"),
+            Self::Stranger(what) => write!(f, "is another kind of server, which says {what:?}"),
             Self::Unreachable(why) => write!(f, "cannot be reached ({why})"),
             Self::Untrusted(why) => write!(f, "and this client do not trust each other ({why})"),
         }
@@ -139,11 +149,30 @@ fn srvr(mut stream: impl Read + Write) -> io::Result<String> {
     stream.write_all(b"srvr\n")?;
     stream.flush()?;
     let mut reply = Vec::new();
-    let outcome = stream.take(4_096).read_to_end(&mut reply);
-    if reply.is_empty() {
-        outcome?;
+    let mut chunk = [0; 512];
+    // Other servers leave the connection open.
+    while reply.len() < 4_096 && stranger(&reply).is_none() {
+        match stream.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(count) => reply.extend_from_slice(&chunk[..count]),
+            Err(error) if reply.is_empty() => return Err(error),
+            Err(_) => break,
+        }
     }
     Ok(String::from_utf8_lossy(&reply).into_owned())
+}
+
+/// What another kind of server says; `None` for ZooKeeper, TLS, and nothing.
+fn stranger(reply: &[u8]) -> Option<String> {
+    let ours: [&[u8]; 3] = [b"Zookeeper version", b"This ZooKeeper", b"srvr is not"];
+    let is_ours = |text: &&[u8]| text.starts_with(reply) || reply.starts_with(text);
+    let is_tls = matches!(reply, [21 | 22] | [21 | 22, 3, ..]);
+    if ours.iter().any(is_ours) || is_tls {
+        return None;
+    }
+    let parts = reply.split(|byte| !matches!(byte, b' '..=b'~'));
+    let longest = parts.max_by_key(|part| part.len())?;
+    Some(String::from_utf8_lossy(longest).into_owned())
 }
 
 fn read(reply: io::Result<String>, tls: bool) -> Answer {
@@ -151,9 +180,12 @@ fn read(reply: io::Result<String>, tls: bool) -> Answer {
         Ok(text) if text.contains("not currently serving requests") => Answer::Electing,
         Ok(text) if text.contains("Mode: read-only") => Answer::ReadOnly,
         Ok(text) if text.contains("Mode: ") || text.contains("srvr is not executed") => {
-            Answer::Serving(version(&text))
+            Answer::Serving
         }
-        Ok(_) => Answer::Closed { tls },
+        Ok(text) => match stranger(text.as_bytes()) {
+            Some(what) => Answer::Stranger(what),
+            None => Answer::Closed { tls },
+        },
         // rustls wraps its reasons like this.
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             Answer::Untrusted(error.to_string())
@@ -170,17 +202,9 @@ fn read(reply: io::Result<String>, tls: bool) -> Answer {
     }
 }
 
-/// The numbers at the beginning of the first line of `srvr`.
-fn version(text: &str) -> Option<String> {
-    let (_, rest) = text.split_once("Zookeeper version: ")?;
-    let is_number = |c: &char| c.is_ascii_digit() || *c == '.';
-    let version: String = rest.chars().take_while(is_number).collect();
-    (!version.is_empty()).then_some(version)
-}
-
 #[cfg(test)]
 mod tests {
-    use lock_core::{Error, ErrorKind};
+    use polylock_core::{Error, ErrorKind};
 
     use super::*;
 
@@ -192,14 +216,19 @@ mod tests {
         let electing = "This ZooKeeper instance is not currently serving requests\n";
         let read_only = "Zookeeper version: 3.8.0\nMode: read-only\n";
         for (reply, answer) in [
-            (ok(serving), Answer::Serving(Some("3.8.0".to_owned()))),
-            (ok(hidden), Answer::Serving(None)),
+            (ok(serving), Answer::Serving),
+            (ok(hidden), Answer::Serving),
             (ok(electing), Answer::Electing),
             (ok(read_only), Answer::ReadOnly),
             (ok(""), Answer::Closed { tls: false }),
+            (ok("\u{15}\u{3}\u{3}"), Answer::Closed { tls: false }),
             (
-                ok("HTTP/1.1 400 Bad Request"),
-                Answer::Closed { tls: false },
+                ok("HTTP/1.1 400 Bad Request\r\nServer: x"),
+                Answer::Stranger("HTTP/1.1 400 Bad Request".to_owned()),
+            ),
+            (
+                ok("J\0\0\0\n10.11.6-MariaDB\0"),
+                Answer::Stranger("10.11.6-MariaDB".to_owned()),
             ),
             (
                 Err(io::ErrorKind::ConnectionReset.into()),

@@ -3,8 +3,8 @@
 use std::mem::take;
 use std::sync::Arc;
 
-use lock_core::engine::LeaseId;
-use lock_core::{Error, FencingToken, LostReason, Result};
+use polylock_core::engine::LeaseId;
+use polylock_core::{Error, FencingToken, LostReason, Result};
 use tokio::time::sleep;
 use zookeeper_client::{CreateMode, Error as ClientError, MultiWriteError};
 

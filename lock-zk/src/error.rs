@@ -1,7 +1,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind};
+use polylock_core::{Error, ErrorKind};
 use zookeeper_client::Error as ClientError;
 
 /// Why an operation has no result. Clonable, because callers share a session.

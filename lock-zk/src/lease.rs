@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use futures_util::join;
-use lock_core::engine::{LeaseId, Moment};
-use lock_core::{
+use polylock_core::engine::{LeaseId, Moment};
+use polylock_core::{
     AcquireRequest, Error, ErrorKind, FencingToken, Lease, LeaseControl, Liveness, Mode, Released,
     Result,
 };

@@ -1,5 +1,7 @@
 //! Locks in ZooKeeper: ephemeral sequential nodes, each waiter watches its predecessor.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod acquire;
 mod admin;
 mod backend;

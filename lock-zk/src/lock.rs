@@ -2,9 +2,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::admin::LockAdmin;
-use lock_core::engine::{Engine, before};
-use lock_core::{
+use polylock_core::admin::LockAdmin;
+use polylock_core::engine::{Engine, before};
+use polylock_core::{
     AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, HealthCheck, Lease,
     LockGuard, LockKey, LockLifetime, Result, Waiting,
 };
@@ -13,10 +13,11 @@ use tokio::time::Instant;
 use crate::acquire::{Attempt, Outcome};
 use crate::config::{Access, ZooKeeperConfig};
 use crate::diagnose_connect::address;
-use crate::health::check_all;
+use crate::health;
 use crate::lease::ZooKeeperLease;
 use crate::recipe::directory::Directory;
 use crate::session::Sessions;
+use crate::session::connect::visit;
 use crate::time_budget::TimeBudget;
 
 /// Locks in a ZooKeeper ensemble.
@@ -28,10 +29,10 @@ use crate::time_budget::TimeBudget;
 /// # Examples
 ///
 /// ```no_run
-/// use lock_core::prelude::*;
-/// use lock_zk::{ZooKeeper, ZooKeeperConfig};
+/// use polylock_core::prelude::*;
+/// use polylock_zk::{ZooKeeper, ZooKeeperConfig};
 ///
-/// # async fn example() -> lock_core::Result<()> {
+/// # async fn example() -> polylock_core::Result<()> {
 /// let config = ZooKeeperConfig::new([("zk1", 2181), ("zk2", 2181), ("zk3", 2181)]);
 /// let locks = ZooKeeper::connect(config).await?;
 /// let guard = locks.lock("orders/42").await?;
@@ -57,10 +58,10 @@ impl ZooKeeper {
     ///
     /// # Errors
     ///
-    /// - [`Unavailable`](lock_core::ErrorKind::Unavailable) if no server opens one.
-    /// - [`Denied`](lock_core::ErrorKind::Denied) if the credentials are refused, or do not suffice to
+    /// - [`Unavailable`](polylock_core::ErrorKind::Unavailable) if no server opens one.
+    /// - [`Denied`](polylock_core::ErrorKind::Denied) if the credentials are refused, or do not suffice to
     ///   create the root.
-    /// - [`InvalidConfig`](lock_core::ErrorKind::InvalidConfig) if the ensemble is not fit for locks
+    /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the ensemble is not fit for locks
     ///   and the configuration is strict.
     ///
     /// # Cancel safety
@@ -81,8 +82,9 @@ impl ZooKeeper {
 pub(crate) async fn check_health(config: &ZooKeeperConfig) -> Result<Vec<HealthCheck>> {
     let engine = config.engine.clone();
     let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
-    let found = check_all(config, &engine).await;
-    found.map_err(|failure| Error::from(failure).with_backend(NAME))
+    let client = visit(config, &engine).await;
+    let client = client.map_err(|failure| Error::from(failure).with_backend(NAME))?;
+    Ok(health::check_health(&client, config))
 }
 
 #[deny(clippy::missing_trait_methods)]

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lock_core::{AcquireRequest, Error, ErrorKind, Wait};
+use polylock_core::{AcquireRequest, Error, ErrorKind, Wait};
 use tokio::time::Instant;
 
 /// The wait of one request, as a deadline, and whether it met another holder.

@@ -11,7 +11,7 @@ mod rustls {
     use std::path::Path;
     use std::sync::Arc;
 
-    use lock_core::TlsFiles;
+    use polylock_core::TlsFiles;
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
     use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
@@ -122,7 +122,7 @@ mod without {
     use std::io;
     use std::net::TcpStream;
 
-    use lock_core::TlsFiles;
+    use polylock_core::TlsFiles;
     use zookeeper_client::{Client, Connector};
 
     use crate::config::ZooKeeperConfig;
@@ -134,7 +134,7 @@ mod without {
 
     impl Certificates {
         pub(crate) fn read(_: &TlsFiles, _: &ZooKeeperConfig) -> Result<Self, Failure> {
-            let message = "this program is built without the feature \"tls\" of lock-zk";
+            let message = "this program is built without the feature \"tls\" of polylock-zk";
             Err(Cause::Config(message.to_owned()).into())
         }
 

@@ -52,7 +52,13 @@ pub(crate) fn flush() {
 }
 
 /// Targets whose level `-v` raises.
-const OURS: [&str; 5] = ["lock_core", "lock_redis", "lock_sql", "lock_zk", "polylock"];
+const OURS: [&str; 5] = [
+    "polylock_core",
+    "polylock_redis",
+    "polylock_sql",
+    "polylock_zk",
+    "polylock",
+];
 
 static LOG: OnceLock<Arc<Writer>> = OnceLock::new();
 

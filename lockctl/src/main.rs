@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     #[cfg(feature = "bench")]
     if std::env::args_os()
         .nth(1)
-        .is_some_and(|word| word == lock_bench::worker::ARGUMENT)
+        .is_some_and(|word| word == polylock_bench::worker::ARGUMENT)
     {
         return report(commands::worker(), &Console::new(0)).into();
     }

@@ -45,6 +45,10 @@
 //! The feature `tower` adds a layer that lets requests with the same key run one at a time, and
 //! `axum` and `tonic` what it has for these: see the module `tower`.
 //!
+//! # Without `async`
+//!
+//! [`blocking`] has the same locks for threads, scripts and programs that start no runtime.
+//!
 //! # Metrics
 //!
 //! [`observe`] has what happens to locks in numbers, for the `metrics` facade with the feature
@@ -57,27 +61,30 @@
 //! [`FencingToken`], a unique constraint, a conditional update. Where such a check is all that is
 //! needed, it does without the lock.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+pub mod blocking;
 #[cfg(feature = "config")]
 pub mod config;
 pub mod observe;
 
 use std::sync::{Arc, LazyLock};
 
-pub use lock_core::{
-    AcquireRequest, Backend, Capabilities, DistributedLock, DistributedLockExt, Error, ErrorKind,
-    Expiring, Fencing, FencingToken, HealthCheck, Host, Label, LeaseState, LockGuard, LockKey,
-    LockLifetime, LockUrl, LostReason, LostSignal, Mode, MultiGuard, MultiRequestBuilder, Owner,
-    Params, Registry, Released, Renewal, RequestBuilder, Result, Status, Wait, Waiting, admin,
-    engine, fencing, layers, memory, prelude,
+pub use polylock_core::{
+    AcquireRequest, Backend, Capabilities, Credentials, DistributedLock, DistributedLockExt, Error,
+    ErrorKind, Expiring, Fencing, FencingToken, HealthCheck, Host, Label, LeaseState, LockGuard,
+    LockKey, LockLifetime, LockUrl, Login, LostReason, LostSignal, Mode, MultiGuard,
+    MultiRequestBuilder, Owner, Params, PasswordFile, Registry, Released, Renewal, RequestBuilder,
+    Result, Status, Wait, Waiting, admin, engine, fencing, layers, memory, prelude,
 };
 #[cfg(feature = "redis")]
-pub use lock_redis as redis;
+pub use polylock_redis as redis;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-pub use lock_sql as sql;
+pub use polylock_sql as sql;
 #[cfg(feature = "tower")]
-pub use lock_tower as tower;
+pub use polylock_tower as tower;
 #[cfg(feature = "zk")]
-pub use lock_zk as zk;
+pub use polylock_zk as zk;
 
 /// Connects to the lock service at `url`, with the usual layers over the backend.
 ///
@@ -130,13 +137,24 @@ static COMPILED_IN: LazyLock<Registry> = LazyLock::new(|| {
 });
 
 /// The programs in the documents compile and run.
-#[cfg(all(doctest, feature = "axum"))]
+#[cfg(all(
+    doctest,
+    feature = "axum",
+    feature = "config",
+    feature = "postgres",
+    feature = "redis"
+))]
 mod documents {
-    #[cfg(feature = "config")]
     #[doc = include_str!("../../docs/configuration.md")]
     mod configuration {}
+    #[doc = include_str!("../../docs/errors.md")]
+    mod errors {}
     #[doc = include_str!("../../README.md")]
     mod readme {}
+    #[doc = include_str!("../../docs/recipes.md")]
+    mod recipes {}
+    #[doc = include_str!("../../docs/testing.md")]
+    mod testing {}
     #[doc = include_str!("../../docs/tower.md")]
     mod tower {}
 }

@@ -73,15 +73,9 @@ async fn stampede(url: &str, way: Way, expected: usize) -> Result<()> {
     let ms = start.elapsed().as_millis();
     let name = format!("{way:?}");
     println!("{name:<17} computed {computed:>3} times, {at_once:>3} at once, {ms} ms");
-    ensure!(
-        computed == expected,
-        "{way:?} computed {computed} times, not {expected}"
-    );
+    ensure!(computed == expected, "{way:?}: not {expected} times");
     let is_serial = matches!(way, Way::LockAlone | Way::LockAndSecondLook);
-    ensure!(
-        (at_once == 1) == is_serial,
-        "{way:?} computed {at_once} at once"
-    );
+    ensure!((at_once == 1) == is_serial, "{way:?}: {at_once} at once");
     Ok(())
 }
 
@@ -101,11 +95,10 @@ impl Instance {
         self.site.all_missed.wait().await;
         Ok(match way {
             Way::NoLock => self.site.compute().await,
-            Way::SingleFlight => self
-                .flight
-                .get_or_init(|| self.site.compute())
-                .await
-                .clone(),
+            Way::SingleFlight => {
+                let page = self.flight.get_or_init(|| self.site.compute()).await;
+                page.clone()
+            }
             Way::LockAlone => {
                 let _guard = self.lock().await?;
                 self.site.compute().await
@@ -152,10 +145,8 @@ impl Site {
     }
 
     fn cached(&self) -> Option<String> {
-        self.cache
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.clone()
     }
 
     async fn compute(&self) -> String {

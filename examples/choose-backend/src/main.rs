@@ -33,28 +33,22 @@ async fn main() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let sqlite = format!("sqlite:{}", directory.path().join("locks.db").display());
     let refused = require("queue", Loader::new().with_url(sqlite)).await;
-    println!(
-        "refused at the start: {}",
-        refused.err().context("SQLite passed as fair")?
-    );
+    let refused = refused.err().context("SQLite passed as fair")?;
+    println!("refused at the start: {refused}");
     Ok(())
 }
 
 /// Connects for one class of locks.
 async fn require(class: &str, loader: Loader) -> Result<()> {
-    let config = loader
-        .with_scope(Scope::Class(class.to_owned()))
-        .parse(CONFIG)?;
-    config.connect().await?;
+    let loader = loader.with_scope(Scope::Class(class.to_owned()));
+    loader.parse(CONFIG)?.connect().await?;
     Ok(())
 }
 
 /// Sells tickets at the counters of two instances, and none twice.
 async fn sell_tickets(loader: &Loader, text: &str) -> Result<&'static str> {
-    let config = loader
-        .clone()
-        .with_scope(Scope::Class("tickets".to_owned()))
-        .parse(text)?;
+    let scope = Scope::Class("tickets".to_owned());
+    let config = loader.clone().with_scope(scope).parse(text)?;
     let mut instances = Vec::new();
     for _ in 0..INSTANCES {
         instances.push(config.connect().await?);
@@ -65,33 +59,23 @@ async fn sell_tickets(loader: &Loader, text: &str) -> Result<&'static str> {
         let (locks, office) = (instance.class("tickets")?.clone(), Arc::clone(&office));
         sales.spawn(async move { sell(&locks, &office).await });
     }
-    let mut sold = sales
-        .join_all()
-        .await
-        .into_iter()
-        .collect::<Result<Vec<_>>>()?;
+    let sold = sales.join_all().await.into_iter();
+    let mut sold = sold.collect::<Result<Vec<_>>>()?;
     sold.sort_unstable();
-    let backend = instances[0].class("tickets")?.capabilities();
+    let backend = instances[0].class("tickets")?.capabilities().backend;
     for instance in instances {
         instance.shutdown(Duration::from_secs(5)).await;
     }
-    ensure!(
-        sold.iter().copied().eq(1..=TICKETS),
-        "a ticket was sold twice or not at all"
-    );
-    println!(
-        "{INSTANCES} instances on {} sold {TICKETS} tickets, none twice",
-        backend.backend
-    );
-    Ok(backend.backend)
+    let is_each_sold = sold.into_iter().eq(1..=TICKETS);
+    ensure!(is_each_sold, "a ticket was sold twice or not at all");
+    println!("{INSTANCES} instances on {backend} sold {TICKETS} tickets, none twice");
+    Ok(backend)
 }
 
 /// Reads and writes in two steps, so that two at a time would sell one ticket.
 async fn sell(locks: &ConfiguredLocks, office: &Office) -> Result<u64> {
     let guard = locks.lock("tickets").await?;
-    let token = guard
-        .fencing_token()
-        .context("the class requires fencing")?;
+    let token = guard.fencing_token().context("no fencing")?;
     let ticket = office.last() + 1;
     tokio::task::yield_now().await;
     office.write(ticket, token)?;
@@ -141,10 +125,8 @@ mod tests {
         ];
         for (backend, url) in places {
             let loader = Loader::new().with_url(url);
-            assert_eq!(
-                sell_tickets(&loader, CONFIG).await.context(backend)?,
-                backend
-            );
+            let used = sell_tickets(&loader, CONFIG).await.context(backend)?;
+            assert_eq!(used, backend);
         }
         Ok(())
     }
@@ -166,13 +148,10 @@ mod tests {
     async fn a_backend_that_lacks_what_a_class_requires_is_refused() {
         let redis = RedisServer::start(RedisOptions::new());
         let refused = require("ledger", Loader::new().with_url(redis.url())).await;
-        let message = refused
-            .expect_err("a single Redis can lose writes")
-            .to_string();
-        assert!(
-            message.contains("requires strong-fencing, which redis"),
-            "{message}"
-        );
+        let refused = refused.expect_err("a single Redis can lose writes");
+        let message = refused.to_string();
+        let why = "requires strong-fencing, which redis";
+        assert!(message.contains(why), "{message}");
     }
 
     #[tokio::test]

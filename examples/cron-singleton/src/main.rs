@@ -50,10 +50,8 @@ async fn main() -> Result<()> {
     let without = runs_of_one_tick(url, Duration::ZERO).await?;
     let with = runs_of_one_tick(url, Duration::from_secs(50)).await?;
     println!("lock per tick, {MACHINES} machines: {without} runs, with min_hold {with}");
-    ensure!(
-        (without, with) == (MACHINES, 1),
-        "min_hold did not keep the lock"
-    );
+    let is_kept = (without, with) == (MACHINES, 1);
+    ensure!(is_kept, "min_hold did not keep the lock");
 
     kill_the_leader(url, &directory.path().join("ticks")).await
 }
@@ -142,10 +140,8 @@ async fn kill_the_leader(url: &str, record: &Path) -> Result<()> {
     println!("{first:?} led and was killed");
     println!("{next:?} led after {takeover:.1?} (ttl {TTL:?})");
     check(&ticks)?;
-    println!(
-        "{} periods, {0} ticks, none missed, none twice",
-        ticks.len()
-    );
+    let count = ticks.len();
+    println!("{count} periods, {count} ticks, none missed, none twice");
     ensure!(takeover < TTL + SLACK, "the next leader took too long");
     Ok(())
 }
@@ -200,11 +196,8 @@ async fn wait_for(record: &Path, condition: impl Fn(&[Tick]) -> bool) -> Result<
         if condition(&ticks) {
             return Ok(ticks);
         }
-        ensure!(
-            Instant::now() < deadline,
-            "timed out with {} ticks",
-            ticks.len()
-        );
+        let count = ticks.len();
+        ensure!(Instant::now() < deadline, "timed out with {count} ticks");
         sleep(Duration::from_millis(10)).await;
     }
 }

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use custom_backend::FilesBackend;
-use lock_core::Registry;
+use polylock_core::Registry;
 
 fn main() -> ExitCode {
-    lock_conformance::taker::main(Registry::new().with(FilesBackend))
+    polylock_conformance::taker::main(Registry::new().with(FilesBackend))
 }

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::admin::LockAdmin;
-use lock_core::engine::{Engine, LeaseId};
-use lock_core::{
+use polylock_core::admin::LockAdmin;
+use polylock_core::engine::{Engine, LeaseId};
+use polylock_core::{
     AcquireRequest, Backend, Capabilities, DistributedLock, Error, ErrorKind, Fencing,
     FencingToken, Grant, Lease, LeaseControl, LeaseState, Liveness, LockGuard, LockKey, LockUrl,
     LostReason, Released, RenewalRequest, Renewer, Result, Wait,

@@ -2,14 +2,14 @@
 //!
 //! `files.rs` and `record.rs` are all of it: four small traits over one file. When to renew, when a
 //! lock is lost, re-entry, namespaces, releases of guards that are dropped: all that is the same for
-//! every backend and comes from `lock_core`. `tests/conformance.rs` runs the suite that every backend
+//! every backend and comes from `polylock_core`. `tests/conformance.rs` runs the suite that every backend
 //! passes, and `examples/files-taker.rs` is the process that the suite kills.
 //!
 //! # Examples
 //!
 //! ```
 //! use custom_backend::FilesBackend;
-//! use lock_core::{DistributedLockExt, Registry};
+//! use polylock_core::{DistributedLockExt, Registry};
 //!
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {

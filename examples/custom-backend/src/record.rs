@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 
-use lock_core::engine::{LeaseId, Moment};
-use lock_core::{Error, ErrorKind, Result};
+use polylock_core::engine::{LeaseId, Moment};
+use polylock_core::{Error, ErrorKind, Result};
 
 /// What a file says: the largest token, who has the lease, until when, and since which boot.
 pub(crate) struct Record {

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use custom_backend::Files;
-use lock_conformance::Harness;
-use lock_conformance::taker::Taker;
-use lock_core::DistributedLock;
+use polylock_conformance::Harness;
+use polylock_conformance::taker::Taker;
+use polylock_core::DistributedLock;
 use tempfile::TempDir;
 
-lock_conformance::conformance!(
+polylock_conformance::conformance!(
     harness = Store(tempfile::tempdir().unwrap()),
     // What the backend does not offer, and what this harness cannot do.
     skip = [

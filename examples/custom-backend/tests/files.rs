@@ -1,7 +1,7 @@
 //! What only this backend has.
 
 use custom_backend::{Files, FilesBackend};
-use lock_core::{DistributedLockExt, ErrorKind, Registry};
+use polylock_core::{DistributedLockExt, ErrorKind, Registry};
 
 #[tokio::test]
 async fn it_is_reached_by_its_scheme() {

@@ -41,10 +41,11 @@ use tokio::task::JoinSet;
 
 const PIECES: i64 = 100;
 /// Buyers come in waves, and those of a wave at the same moment.
-const WAVES: usize = 5;
-const WAVE: usize = 30;
+const WAVES: i64 = 5;
+const WAVE: i64 = 30;
 /// The time between look and write: prices, vouchers, a call to another service.
-const THINKING: Duration = Duration::from_millis(1);
+const THINKING: Duration = Duration::from_millis(4);
+const BUYERS: i64 = 20;
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -84,10 +85,9 @@ async fn run(url: &str) -> Result<()> {
         let is_expected = sold.cmp(&PIECES) == expected;
         ensure!(
             is_expected,
-            "{way:?}: {sold} of {PIECES} sold, expected {expected:?}"
+            "{way:?}: {sold} of {PIECES} sold, not {expected:?}"
         );
     }
-
     let (doubled, _) = double_clicks(&two, false).await?;
     ensure!(doubled > BUYERS, "no buyer got two orders without a lock");
     let proof = double_clicks(&two, true).await?;
@@ -116,24 +116,22 @@ enum Answer {
     TryAgain,
 }
 
+impl Answer {
+    fn of(is_sold: bool) -> Self {
+        if is_sold { Self::Sold } else { Self::SoldOut }
+    }
+}
+
 /// Opens the doors once and returns how many orders there are.
 async fn sale(instances: &[Arc<Instance>], way: Way) -> Result<i64> {
     let item = format!("{way:?}, {} instances", instances.len());
     instances[0].put_on_sale(&item).await?;
-    // The worst case, made certain: those who can look at the same time do so before one writes.
-    let looking = match (way, instances.len()) {
-        (Way::NoLock | Way::CompareAndSetStrict | Way::CompareAndSetRetried, _) => WAVE,
-        (Way::LocalLock, instances) => instances,
-        _ => 1,
-    };
-    let looking = Arc::new(Barrier::new(looking));
     let (start, mut turned_away) = (Instant::now(), 0);
     for wave in 0..WAVES {
         let mut buyers = JoinSet::new();
-        for (number, instance) in (0..WAVE).zip(instances.iter().cycle()) {
-            let (instance, looking) = (Arc::clone(instance), Arc::clone(&looking));
-            let order = Order::new(&item, wave * WAVE + number, looking);
-            buyers.spawn(async move { instance.sell(way, &order).await });
+        for (buyer, instance) in (wave * WAVE..(wave + 1) * WAVE).zip(instances.iter().cycle()) {
+            let (instance, item) = (Arc::clone(instance), item.clone());
+            buyers.spawn(async move { instance.sell(way, &item, buyer).await });
         }
         for answer in buyers.join_all().await {
             turned_away += usize::from(answer? == Answer::TryAgain);
@@ -143,25 +141,6 @@ async fn sale(instances: &[Arc<Instance>], way: Way) -> Result<i64> {
     let sold = instances[0].orders(&item).await?;
     println!("{item:<34} {sold:>3} of {PIECES} sold, {turned_away:>3} turned away, {ms} ms");
     Ok(sold)
-}
-
-/// What a buyer wants.
-struct Order {
-    item: String,
-    buyer: i64,
-    /// Where those who look at the same time wait for each other.
-    looking: Arc<Barrier>,
-}
-
-impl Order {
-    fn new(item: &str, buyer: usize, looking: Arc<Barrier>) -> Self {
-        let (item, buyer) = (item.to_owned(), buyer as i64);
-        Self {
-            item,
-            buyer,
-            looking,
-        }
-    }
 }
 
 /// One process of the service.
@@ -183,99 +162,92 @@ impl Instance {
         }))
     }
 
-    async fn sell(&self, way: Way, order: &Order) -> Result<Answer> {
-        let item = &order.item;
+    async fn sell(&self, way: Way, item: &str, buyer: i64) -> Result<Answer> {
         match way {
-            Way::NoLock => self.look_and_write(order).await,
+            Way::NoLock => self.look_and_write(item, buyer).await,
             Way::LocalLock => {
                 let _turn = self.turn.lock().await;
-                self.look_and_write(order).await
+                self.look_and_write(item, buyer).await
             }
             Way::DistributedLock => {
                 let guard = self.locks.lock(format!("item/{item}")).await?;
                 // Stops at the next await point if the lock is lost.
-                let answer = guard.run(self.look_and_write(order)).await?;
+                let answer = guard.run(self.look_and_write(item, buyer)).await?;
                 guard.release().await?;
                 answer
             }
-            Way::CompareAndSetStrict => self.compare_and_set(order).await,
-            Way::CompareAndSetRetried => {
-                let mut answer = self.compare_and_set(order).await?;
-                let again = Order::new(item, order.buyer as usize, Arc::new(Barrier::new(1)));
-                while answer == Answer::TryAgain {
-                    answer = self.compare_and_set(&again).await?;
+            Way::CompareAndSetStrict => self.compare_and_set(item, buyer).await,
+            Way::CompareAndSetRetried => loop {
+                match self.compare_and_set(item, buyer).await? {
+                    Answer::TryAgain => {}
+                    answer => return Ok(answer),
                 }
-                Ok(answer)
-            }
-            Way::ConditionalUpdate => {
+            },
+            Way::RedisCounter if !self.decrement_in_redis(item).await? => Ok(Answer::SoldOut),
+            Way::ConditionalUpdate | Way::RedisCounter => {
                 let sql = "UPDATE items SET stock = stock - 1 WHERE name = ? AND stock > 0";
-                self.write(query(sql).bind(item), order, Answer::SoldOut)
-                    .await
+                let update = query(sql).bind(item);
+                Ok(Answer::of(self.write(update, item, buyer).await?))
             }
-            Way::RedisCounter => self.decrement_in_redis(order).await,
         }
     }
 
     /// What needs a lock: between the look and the write another one may have written.
-    async fn look_and_write(&self, order: &Order) -> Result<Answer> {
-        let Some((stock, _)) = self.look(order).await? else {
+    async fn look_and_write(&self, item: &str, buyer: i64) -> Result<Answer> {
+        let Some((stock, _)) = self.look(item).await? else {
             return Ok(Answer::SoldOut);
         };
         let sql = "UPDATE items SET stock = ? WHERE name = ?";
-        let update = query(sql).bind(stock - 1).bind(&order.item);
-        self.write(update, order, Answer::SoldOut).await
+        let update = query(sql).bind(stock - 1).bind(item);
+        Ok(Answer::of(self.write(update, item, buyer).await?))
     }
 
-    async fn compare_and_set(&self, order: &Order) -> Result<Answer> {
-        let Some((stock, version)) = self.look(order).await? else {
+    async fn compare_and_set(&self, item: &str, buyer: i64) -> Result<Answer> {
+        let Some((stock, version)) = self.look(item).await? else {
             return Ok(Answer::SoldOut);
         };
         let sql =
             "UPDATE items SET stock = ?, version = version + 1 WHERE name = ? AND version = ?";
-        let update = query(sql).bind(stock - 1).bind(&order.item).bind(version);
-        self.write(update, order, Answer::TryAgain).await
+        let update = query(sql).bind(stock - 1).bind(item).bind(version);
+        match self.write(update, item, buyer).await? {
+            true => Ok(Answer::Sold),
+            false => Ok(Answer::TryAgain),
+        }
     }
 
     /// One round trip and no lock. A crash before the order is written loses a piece: too few are
     /// sold, never too many.
-    async fn decrement_in_redis(&self, order: &Order) -> Result<Answer> {
+    async fn decrement_in_redis(&self, item: &str) -> Result<bool> {
         let script = Script::new(
             "if tonumber(redis.call('GET', KEYS[1])) <= 0 then return 0 end
              redis.call('DECR', KEYS[1])
              return 1",
         );
-        let call = script.key(format!("stock:{}", order.item));
-        if !call.invoke_async(&mut self.redis.clone()).await? {
-            return Ok(Answer::SoldOut);
-        }
-        let update = query("UPDATE items SET stock = stock - 1 WHERE name = ?");
-        self.write(update.bind(&order.item), order, Answer::SoldOut)
-            .await
+        let call = script.key(format!("stock:{item}"));
+        Ok(call.invoke_async(&mut self.redis.clone()).await?)
     }
 
     /// Stock and version, if there is any stock, after the time that a service thinks about it.
-    async fn look(&self, order: &Order) -> Result<Option<(i64, i64)>> {
+    async fn look(&self, item: &str) -> Result<Option<(i64, i64)>> {
         let select = query_as("SELECT stock, version FROM items WHERE name = ?");
-        let found: (i64, i64) = select.bind(&order.item).fetch_one(&self.db).await?;
+        let found: (i64, i64) = select.bind(item).fetch_one(&self.db).await?;
         if found.0 == 0 {
             return Ok(None);
         }
-        order.looking.wait().await;
         tokio::time::sleep(THINKING).await;
         Ok(Some(found))
     }
 
     /// Changes the stock and inserts the order, or neither.
-    async fn write(&self, update: Update<'_>, order: &Order, otherwise: Answer) -> Result<Answer> {
+    async fn write(&self, update: Update<'_>, item: &str, buyer: i64) -> Result<bool> {
         let mut tx = self.db.begin().await?;
         if update.execute(&mut *tx).await?.rows_affected() == 0 {
-            return Ok(otherwise);
+            return Ok(false);
         }
         let insert = query("INSERT INTO orders VALUES (?, ?)");
-        let insert = insert.bind(&order.item).bind(order.buyer);
-        insert.execute(&mut *tx).await?;
+        insert.bind(item).bind(buyer).execute(&mut *tx).await?;
         tx.commit().await?;
-        Ok(Answer::Sold)
+        Ok(true)
     }
 
     async fn put_on_sale(&self, item: &str) -> Result<()> {
@@ -290,26 +262,24 @@ impl Instance {
         Ok(count.fetch_one(&self.db).await?)
     }
 
-    /// One piece for each buyer; returns whether the click was turned away.
-    async fn click(&self, order: &Order, is_locked: bool) -> Result<bool> {
-        let (item, buyer) = (&order.item, order.buyer);
-        let mut guard = None;
-        if is_locked {
-            guard = self.locks.try_lock(format!("buyer/{buyer}/{item}")).await?;
-            // Both clicks have tried before one is served.
-            order.looking.wait().await;
-            if guard.is_none() {
-                return Ok(true);
-            }
-        }
+    /// One piece for each buyer, unless a click of the same buyer is being served. Both clicks have
+    /// tried and looked before one is served. Returns whether this one was turned away.
+    async fn click(&self, item: &str, buyer: i64, looked: &Barrier, lock: bool) -> Result<bool> {
+        let key = format!("buyer/{buyer}/{item}");
+        let guard = if lock {
+            self.locks.try_lock(key).await?
+        } else {
+            None
+        };
         let sql = "SELECT COUNT(*) FROM orders WHERE item = ? AND buyer = ?";
         let count = query_scalar(sql).bind(item).bind(buyer);
         let before: i64 = count.fetch_one(&self.db).await?;
-        if !is_locked {
-            order.looking.wait().await;
+        looked.wait().await;
+        if lock && guard.is_none() {
+            return Ok(true);
         }
         if before == 0 {
-            self.sell(Way::ConditionalUpdate, order).await?;
+            self.sell(Way::ConditionalUpdate, item, buyer).await?;
         }
         if let Some(guard) = guard {
             guard.release().await?;
@@ -320,8 +290,6 @@ impl Instance {
 
 type Update<'q> = query::Query<'q, Sqlite, SqliteArguments>;
 
-const BUYERS: i64 = 20;
-
 /// Each buyer clicks twice, at both instances. Returns the orders, and the clicks turned away.
 async fn double_clicks(instances: &[Arc<Instance>; 2], is_locked: bool) -> Result<(i64, i64)> {
     let lock = if is_locked { "with a" } else { "without a" };
@@ -329,10 +297,10 @@ async fn double_clicks(instances: &[Arc<Instance>; 2], is_locked: bool) -> Resul
     instances[0].put_on_sale(&item).await?;
     let mut clicks = JoinSet::new();
     for buyer in 0..BUYERS {
-        let looking = Arc::new(Barrier::new(2));
+        let looked = Arc::new(Barrier::new(2));
         for instance in instances.clone() {
-            let order = Order::new(&item, buyer as usize, Arc::clone(&looking));
-            clicks.spawn(async move { instance.click(&order, is_locked).await });
+            let (item, looked) = (item.clone(), Arc::clone(&looked));
+            clicks.spawn(async move { instance.click(&item, buyer, &looked, is_locked).await });
         }
     }
     let mut turned_away = 0;

@@ -24,7 +24,7 @@ use lock_testkit::servers::PostgresServer;
 use polylock::LockUrl;
 use polylock::sql::Schema;
 use polylock::sql::transaction::TransactionLocks;
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, query, query_as, raw_sql};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, query, query_as, query_scalar, raw_sql};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
@@ -75,9 +75,8 @@ enum Lock {
 async fn open_envelope(url: &str, lock: Lock) -> Result<()> {
     let mut connection = PgConnection::connect(url).await?;
     let fill = format!("TRUNCATE envelope, paid; INSERT INTO envelope VALUES ({CENTS}, {SHARES})");
-    raw_sql(AssertSqlSafe(fill))
-        .execute(&mut connection)
-        .await?;
+    let fill = raw_sql(AssertSqlSafe(fill));
+    fill.execute(&mut connection).await?;
     // The worst case, made certain: two have read before one of them writes.
     let both_have_read = Arc::new(Barrier::new(2));
     let mut open = JoinSet::new();
@@ -120,15 +119,10 @@ async fn grab(
     }
     let share = draw(cents, shares);
     let update = query("UPDATE envelope SET cents = $1, shares = $2");
-    update
-        .bind(cents - share)
-        .bind(shares - 1)
-        .execute(&mut *tx)
-        .await?;
-    let pay = query("INSERT INTO paid VALUES ($1, $2, $3)")
-        .bind(grabber)
-        .bind(share)
-        .bind(token);
+    let update = update.bind(cents - share).bind(shares - 1);
+    update.execute(&mut *tx).await?;
+    let pay = query("INSERT INTO paid VALUES ($1, $2, $3)");
+    let pay = pay.bind(grabber).bind(share).bind(token);
     pay.execute(&mut *tx).await?;
     Ok(tx.commit().await?)
 }
@@ -144,21 +138,18 @@ fn draw(cents: i64, shares: i64) -> i64 {
     1 + (RandomState::new().hash_one(()) % max.unsigned_abs()) as i64
 }
 
+/// Grabber, cents and token.
+type Payment = (i64, i64, i64);
+
 /// The sum paid, the cents left, and each payment.
-async fn result(
-    connection: &mut PgConnection,
-    name: &str,
-) -> Result<(i64, i64, Vec<(i64, i64, i64)>)> {
+async fn result(connection: &mut PgConnection, name: &str) -> Result<(i64, i64, Vec<Payment>)> {
     let select = query_as("SELECT grabber, cents, token FROM paid");
-    let paid: Vec<(i64, i64, i64)> = select.fetch_all(&mut *connection).await?;
-    let (left,): (i64,) = query_as("SELECT cents FROM envelope")
-        .fetch_one(connection)
-        .await?;
+    let paid: Vec<Payment> = select.fetch_all(&mut *connection).await?;
+    let select = query_scalar("SELECT cents FROM envelope");
+    let left: i64 = select.fetch_one(connection).await?;
     let sum = paid.iter().map(|(_, cents, _)| cents).sum();
-    println!(
-        "{name:<18} {sum} of {CENTS} cents paid in {} shares, {left} left",
-        paid.len()
-    );
+    let shares = paid.len();
+    println!("{name:<18} {sum} of {CENTS} cents paid in {shares} shares, {left} left");
     Ok((sum, left, paid))
 }
 

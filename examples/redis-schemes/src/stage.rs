@@ -1,17 +1,35 @@
-//! The judge: a record of what the clients of a lock do, which `lock-history` checks at the end.
+//! The judge: a record of what the clients of a lock do, which `polylock-history` checks at the end.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
-use lock_history::{Checker, Event, Violation, What};
+use anyhow::{Result, bail};
 use polylock::LockGuard;
+use polylock_history::{Checker, Event, Violation, What};
 use tokio::time::sleep;
 
+/// How long a lock is valid, counted from before the request; none if it is not granted.
+pub(crate) type Valid = Result<Option<Duration>>;
+
+/// A client of a scheme.
+pub(crate) struct Client {
+    pub(crate) who: char,
+    /// Those of the servers.
+    pub(crate) ports: Vec<u16>,
+    /// False for a client that is paused, as far as its scheme renews locks.
+    pub(crate) renews: bool,
+}
+
 /// The lock of one client, as a scheme makes it.
-pub(crate) trait Lock: Send + Sync {
-    /// Tries once. Returns how long the lock is valid, counted from before the request.
-    fn acquire(&mut self) -> impl Future<Output = Result<Option<Duration>>> + Send;
+pub(crate) trait Lock: Sized + Send + Sync {
+    const SCHEME: &str;
+    /// How many servers it takes.
+    const SERVERS: usize = 1;
+
+    fn connect(client: Client) -> impl Future<Output = Result<Self>> + Send;
+
+    /// Tries once.
+    fn acquire(&mut self) -> impl Future<Output = Valid> + Send;
 
     /// Releases what the client believes to hold; whether the server has removed a lock.
     fn release(&mut self) -> impl Future<Output = Result<bool>> + Send;
@@ -51,96 +69,80 @@ pub(crate) enum Fault {
     Ownership,
 }
 
-impl Fault {
-    fn of(violation: &Violation) -> Option<Self> {
-        match violation {
-            Violation::Overlap { .. } => Some(Self::Exclusion),
-            Violation::RegisterWentBack { .. } => Some(Self::Fencing),
-            Violation::Starved { .. } => Some(Self::Liveness),
-            Violation::ForeignRelease { .. } | Violation::LostWithoutCause { .. } => {
-                Some(Self::Ownership)
-            }
-            _ => None,
-        }
-    }
-}
-
 /// One scheme under one provocation. Clients have letters, and each holds the lock once.
 pub(crate) struct Scene {
-    scheme: &'static str,
-    provocation: &'static str,
+    pub(crate) scheme: &'static str,
+    pub(crate) provocation: &'static str,
+    pub(crate) story: Vec<String>,
+    /// What the judge found.
+    pub(crate) broken: BTreeSet<Fault>,
+    /// Whether two held the lock at once and that did no harm.
+    pub(crate) fenced: bool,
+    pub(crate) as_expected: bool,
     start: Instant,
     events: Vec<Event>,
-    story: Vec<String>,
-    /// When each client asked, and how many had held the lock before it.
-    asked: BTreeMap<char, u64>,
-    entered: BTreeMap<char, u64>,
+    /// When the latest request was sent, which the lock counts from.
+    sent: u64,
     newest_token: u64,
 }
 
 impl Scene {
-    pub(crate) fn begin(scheme: &'static str, provocation: &'static str) -> Self {
+    pub(crate) fn begin<L: Lock>(provocation: &'static str) -> Self {
         Self {
-            scheme,
+            scheme: L::SCHEME,
             provocation,
+            story: Vec::new(),
+            broken: BTreeSet::new(),
+            fenced: false,
+            as_expected: false,
             start: Instant::now(),
             events: Vec::new(),
-            story: Vec::new(),
-            asked: BTreeMap::new(),
-            entered: BTreeMap::new(),
+            sent: 0,
             newest_token: 0,
         }
     }
 
-    /// A line of the story that proves nothing.
+    /// A line of the story, which proves nothing.
     pub(crate) fn note(&mut self, text: &str) {
         let ms = self.start.elapsed().as_millis();
         self.story.push(format!("{ms:>6} ms  {text}"));
     }
 
-    /// Tries until the lock is granted.
-    pub(crate) async fn enter(&mut self, who: char, lock: &mut impl Lock) -> Result<()> {
-        while !self.try_enter(who, lock).await? {
-            lock.wait().await?;
-        }
-        Ok(())
-    }
-
-    /// Tries once.
-    pub(crate) async fn try_enter(&mut self, who: char, lock: &mut impl Lock) -> Result<bool> {
-        self.asks(who);
-        let valid = lock.acquire().await?;
-        match valid {
-            Some(valid) => self.enters(who, valid, lock),
-            None => self.is_refused(who),
-        }
-        Ok(valid.is_some())
-    }
-
-    /// Tries for longer than any lock lasts, and gives up then.
-    pub(crate) async fn enter_if_ever(
-        &mut self,
-        who: char,
-        lock: &mut impl Lock,
-        why: &str,
-    ) -> Result<bool> {
+    /// Tries until the lock is granted, or for longer than any lock lasts.
+    pub(crate) async fn enter(&mut self, who: char, lock: &mut impl Lock) -> Result<bool> {
         self.asks(who);
         let asked = Instant::now();
         while asked.elapsed() < IN_VAIN {
-            if let Some(valid) = lock.acquire().await? {
-                self.enters(who, valid, lock);
+            if self.attempt(who, lock).await? {
                 return Ok(true);
             }
             lock.wait().await?;
         }
         self.is_refused(who);
-        self.note(&format!("{who} GIVES UP: {why}"));
         Ok(false)
     }
 
-    /// Goes before the request, which the lease counts from.
+    /// Tries once.
+    pub(crate) async fn try_enter(&mut self, who: char, lock: &mut impl Lock) -> Result<bool> {
+        self.asks(who);
+        let is_granted = self.attempt(who, lock).await?;
+        if !is_granted {
+            self.is_refused(who);
+        }
+        Ok(is_granted)
+    }
+
+    async fn attempt(&mut self, who: char, lock: &mut impl Lock) -> Result<bool> {
+        self.sent = nanos(self.start.elapsed());
+        let valid = lock.acquire().await?;
+        valid
+            .iter()
+            .for_each(|valid| self.enters(who, *valid, lock));
+        Ok(valid.is_some())
+    }
+
     pub(crate) fn asks(&mut self, who: char) {
-        self.asked.insert(who, self.now());
+        self.sent = nanos(self.start.elapsed());
         self.record(who, What::exclusive());
     }
 
@@ -150,20 +152,9 @@ impl Scene {
     }
 
     pub(crate) fn enters(&mut self, who: char, valid: Duration, lock: &impl Lock) {
-        let until = match valid {
-            FOREVER => None,
-            valid => Some(
-                self.until(lock)
-                    .unwrap_or_else(|| self.asked[&who] + nanos(valid)),
-            ),
-        };
-        let token = token(lock);
+        let by_ttl = (valid != FOREVER).then(|| self.sent + nanos(valid));
+        let (token, until) = (token(lock), self.until(lock).or(by_ttl));
         self.record(who, What::Granted { token, until });
-        self.entered.insert(who, self.entered.len() as u64 + 1);
-        let until = until.map(|until| Duration::from_nanos(until).as_millis());
-        let until = until.map(|ms| format!("until {ms} ms"));
-        let until = until.as_deref().unwrap_or("without an end");
-        self.note(&format!("{who} ENTERS {until}"));
     }
 
     /// Works under the lock, if the client believes that it holds it.
@@ -182,10 +173,13 @@ impl Scene {
         let token = token(lock);
         let accepted = token.is_none_or(|token| token >= self.newest_token);
         self.newest_token = self.newest_token.max(token.unwrap_or(0));
-        let token = token.unwrap_or_else(|| self.entered[&who]);
+        let is_grant = |event: &&Event| matches!(event.what, What::Granted { .. });
+        let mut grants = self.events.iter().filter(is_grant);
+        let turn = grants.position(|event| event.attempt == u64::from(who));
+        let token = token
+            .or_else(|| turn.map(|turn| turn as u64 + 1))
+            .unwrap_or(0);
         self.record(who, What::Wrote { token, accepted });
-        let answer = if accepted { "accepted" } else { "REFUSED" };
-        self.note(&format!("{who} writes: {answer}"));
     }
 
     /// `held` is false for a release that was on its way for longer than the lock lasted.
@@ -199,19 +193,15 @@ impl Scene {
         let removed = lock.release().await?;
         let clean = Some(removed);
         self.record(who, What::Released { clean });
-        let what = if removed { "a lock" } else { "nothing" };
-        self.note(&format!("{who} releases: {what} is removed"));
         Ok(())
     }
 
     /// Whether the client is notified that it has lost the lock.
     pub(crate) async fn is_notified(&mut self, who: char, lock: &mut impl Lock) -> bool {
-        let Some(how) = lock.notified().await else {
+        let Some(reason) = lock.notified().await else {
             return false;
         };
-        let reason = "notified".to_owned();
         self.record(who, What::Lost { reason });
-        self.note(&format!("{who} IS NOTIFIED of the loss: {how}"));
         true
     }
 
@@ -221,48 +211,41 @@ impl Scene {
     }
 
     fn record(&mut self, who: char, what: What) {
-        let mut event = Event::new(self.now(), "orders", u64::from(who), what);
+        self.note(&format!("{who} {what:?}"));
+        let at = nanos(self.start.elapsed());
+        let mut event = Event::new(at, "orders", u64::from(who), what);
         event.seq = self.events.len() as u64;
         self.events.push(event);
     }
 
-    fn now(&self) -> u64 {
-        nanos(self.start.elapsed())
-    }
-
     /// Judges what happened; `expected` is what is known to break.
-    pub(crate) fn judge(self, expected: &[Fault]) -> Result<Report> {
+    pub(crate) fn judge(mut self, expected: &[Fault]) -> Result<Self> {
         let checker = Checker::new().with_max_idle(MAX_IDLE);
         let verdict = checker.check(&self.events);
-        let mut broken = BTreeMap::new();
         for (_, violation) in &verdict.violations {
-            let fault = Fault::of(violation);
-            ensure!(fault.is_some(), "{}: {violation}", self.scheme);
-            broken.extend(fault.map(|fault| (fault, named(&violation.to_string()))));
+            let fault = match violation {
+                Violation::Overlap { .. } => Fault::Exclusion,
+                Violation::RegisterWentBack { .. } => Fault::Fencing,
+                Violation::Starved { .. } => Fault::Liveness,
+                Violation::ForeignRelease { .. } | Violation::LostWithoutCause { .. } => {
+                    Fault::Ownership
+                }
+                _ => bail!("{}: {violation}", self.scheme),
+            };
+            self.note(&format!(
+                "BROKEN {fault:?}: {}",
+                named(&violation.to_string())
+            ));
+            self.broken.insert(fault);
         }
         // Two at once do no harm if the first is notified, and what it writes late is refused.
         let harmless = verdict.summary.lost > 0
             && verdict.summary.stale_writes > 0
-            && !broken.contains_key(&Fault::Fencing);
-        Ok(Report {
-            scheme: self.scheme,
-            provocation: self.provocation,
-            story: self.story,
-            fenced: harmless && broken.remove(&Fault::Exclusion).is_some(),
-            as_expected: broken.keys().eq(expected),
-            broken,
-        })
+            && !self.broken.contains(&Fault::Fencing);
+        self.fenced = harmless && self.broken.remove(&Fault::Exclusion);
+        self.as_expected = self.broken.iter().eq(expected);
+        Ok(self)
     }
-}
-
-/// What happened in a scene and what that broke.
-pub(crate) struct Report {
-    pub(crate) scheme: &'static str,
-    pub(crate) provocation: &'static str,
-    pub(crate) story: Vec<String>,
-    pub(crate) fenced: bool,
-    pub(crate) as_expected: bool,
-    pub(crate) broken: BTreeMap<Fault, String>,
 }
 
 fn token(lock: &impl Lock) -> Option<u64> {
@@ -282,8 +265,11 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How long a lock with waiters may be free; those that wait in vain wait for longer.
-const MAX_IDLE: Duration = Duration::from_secs(5);
-const IN_VAIN: Duration = Duration::from_secs(6);
+/// The lock of all schemes, and how long it lasts.
+pub(crate) const KEY: &str = "lock:orders";
+pub(crate) const TTL: Duration = Duration::from_secs(1);
 /// How long a lock is valid that has no end.
 pub(crate) const FOREVER: Duration = Duration::MAX;
+/// How long a lock with waiters may be free; those that wait in vain wait for longer.
+const MAX_IDLE: Duration = Duration::from_secs(5);
+const IN_VAIN: Duration = Duration::from_secs(8);

@@ -35,11 +35,7 @@ async fn run(url: &str) -> Result<()> {
     let locks = polylock::connect(url).await?;
     // Not every backend has every mode; a program that needs one says so at its start.
     let has = locks.capabilities();
-    ensure!(
-        has.shared && has.permits,
-        "{} has no shared locks or no permits",
-        has.backend
-    );
+    ensure!(has.shared && has.permits, "{} lacks a mode", has.backend);
     readers_share(&locks).await?;
     permits_limit(&locks).await?;
     owner_reenters(&locks).await?;
@@ -69,13 +65,8 @@ async fn readers_share(locks: &Locks) -> Result<()> {
         done??;
     }
     let writer = locks.lock("settings").await?;
-    let excluded = early.is_none()
-        && locks
-            .request("settings")
-            .shared()
-            .try_acquire()
-            .await?
-            .is_none();
+    let late = locks.request("settings").shared().try_acquire().await?;
+    let excluded = early.is_none() && late.is_none();
     writer.release().await?;
     println!(
         "shared    {READERS} readers at once, writer and readers exclude each other: {excluded}"
@@ -136,10 +127,8 @@ async fn cancel_order(locks: &Locks, owner: &Owner) -> Result<(FencingToken, Fen
 
 async fn refund(locks: &Locks, owner: &Owner) -> polylock::Result<Option<FencingToken>> {
     let request = locks.request("order/42").owner(owner);
-    let guard = request
-        .wait(Wait::AtMost(Duration::from_millis(100)))
-        .acquire()
-        .await?;
+    let short = Wait::AtMost(Duration::from_millis(100));
+    let guard = request.wait(short).acquire().await?;
     let token = guard.fencing_token();
     guard.release().await?;
     Ok(token)
@@ -149,8 +138,8 @@ async fn refund(locks: &Locks, owner: &Owner) -> polylock::Result<Option<Fencing
 async fn batch_fits_lease(locks: &Locks) -> Result<()> {
     const LEASE: Duration = Duration::from_secs(2);
     const COMMIT: Duration = Duration::from_secs(1);
-    let request = locks.request("batch").ttl(LEASE).manual_renewal();
-    let guard = request.acquire().await?;
+    let lease = |key| locks.request(key).ttl(LEASE).manual_renewal().acquire();
+    let guard = lease("batch").await?;
     let mut items = 0;
     loop {
         tokio::select! {
@@ -162,18 +151,11 @@ async fn batch_fits_lease(locks: &Locks) -> Result<()> {
     // The commit itself, which takes less than was set aside for it.
     sleep(COMMIT / 4).await;
     guard.ensure_held()?;
-    println!(
-        "expiring  {items} items, committed while held: {}",
-        guard.is_held()
-    );
+    let held = guard.is_held();
+    println!("expiring  {items} items, committed while held: {held}");
     ensure!(items > 0, "no time for one item");
     // The same job with less left than it needs does not begin.
-    let next = locks
-        .request("batch/next")
-        .ttl(LEASE)
-        .manual_renewal()
-        .acquire()
-        .await?;
+    let next = lease("batch/next").await?;
     let begun = tokio::select! {
         biased;
         () = next.expiring(LEASE) => false,

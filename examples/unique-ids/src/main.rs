@@ -34,6 +34,7 @@ use tokio::time::sleep;
 const IDS: usize = 2000;
 const INSTANCE_BITS: u32 = 10;
 const COUNTER_BITS: u32 = 32;
+const TTL: Duration = Duration::from_secs(10);
 const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(1);
 
 #[tokio::main]
@@ -47,24 +48,22 @@ async fn main() -> Result<()> {
 async fn run(url: &str) -> Result<()> {
     let (one, other) = tokio::try_join!(Instance::start(url), Instance::start(url))?;
     let mut ids = HashSet::new();
-    for way in [
-        Way::Timestamp,
-        Way::ProcessCounter,
-        Way::ServerCounter,
-        Way::InstanceAndCounter,
+    for (way, is_unique) in [
+        (Way::Timestamp, false),
+        (Way::ProcessCounter, false),
+        (Way::ServerCounter, true),
+        (Way::InstanceAndCounter, true),
     ] {
         ids.clear();
         for _ in 0..IDS {
             ids.insert(one.next_id(way).await?);
             ids.insert(other.next_id(way).await?);
         }
-        let name = format!("{way:?}");
-        println!("{name:<18} {} ids, {} of them unique", 2 * IDS, ids.len());
-        let should_be_unique = matches!(way, Way::InstanceAndCounter | Way::ServerCounter);
+        let (name, unique) = (format!("{way:?}"), ids.len());
+        println!("{name:<18} {} ids, {unique} of them unique", 2 * IDS);
         ensure!(
-            (ids.len() == 2 * IDS) == should_be_unique,
-            "{way:?}: {} unique ids",
-            ids.len()
+            (unique == 2 * IDS) == is_unique,
+            "{way:?}: {unique} unique ids"
         );
     }
 
@@ -73,19 +72,12 @@ async fn run(url: &str) -> Result<()> {
     one.held.release().await?;
     let next = Instance::start(url).await?;
     for _ in 0..IDS {
-        ensure!(
-            ids.insert(next.next_id(Way::InstanceAndCounter).await?),
-            "an id came back"
-        );
+        let is_new = ids.insert(next.next_id(Way::InstanceAndCounter).await?);
+        ensure!(is_new, "an id came back");
     }
-    println!(
-        "instance {number} ended, the next is {}, beside it {}",
-        next.number, other.number
-    );
-    ensure!(
-        next.number == number && other.number != number,
-        "a number is not unique"
-    );
+    let (next, beside) = (next.number, other.number);
+    println!("instance {number} ended, the next is {next}, beside it {beside}");
+    ensure!(next == number && beside != number, "a number is not unique");
     Ok(())
 }
 
@@ -111,11 +103,9 @@ impl Instance {
         let (number, held) = draw_number(&*locks).await?;
         // The predecessor may have made ids of this second, by a clock that is ahead of this one.
         sleep(MAX_CLOCK_DIFFERENCE + Duration::from_secs(1)).await;
-        let redis = redis::Client::open(url)?
-            .get_multiplexed_async_connection()
-            .await?;
+        let redis = redis::Client::open(url)?;
         Ok(Self {
-            redis,
+            redis: redis.get_multiplexed_async_connection().await?,
             number,
             held,
             counter: AtomicU64::new(0),
@@ -127,18 +117,12 @@ impl Instance {
         let below = match way {
             Way::Timestamp => 0,
             Way::ProcessCounter => self.counter.fetch_add(1, Relaxed),
-            Way::ServerCounter => {
-                self.redis
-                    .clone()
-                    .incr::<_, _, u64>("ids:orders", 1)
-                    .await?
-            }
+            Way::ServerCounter => self.redis.clone().incr("ids:orders", 1).await?,
             Way::InstanceAndCounter => {
                 // A number that was lost may be somebody else's.
                 self.held.ensure_held()?;
-                let counter =
-                    self.counter.fetch_add(1, Relaxed) % (1 << (COUNTER_BITS - INSTANCE_BITS));
-                self.number << (COUNTER_BITS - INSTANCE_BITS) | counter
+                let bits = COUNTER_BITS - INSTANCE_BITS;
+                (self.number << bits) | (self.counter.fetch_add(1, Relaxed) % (1 << bits))
             }
         };
         Ok(seconds << COUNTER_BITS | below)
@@ -148,9 +132,7 @@ impl Instance {
 /// Draws the first number that no other instance holds.
 async fn draw_number(locks: &dyn DistributedLock) -> Result<(u64, LockGuard)> {
     for number in 0..1 << INSTANCE_BITS {
-        let request = locks
-            .request(format!("instance/{number}"))
-            .ttl(Duration::from_secs(10));
+        let request = locks.request(format!("instance/{number}")).ttl(TTL);
         // It lasts for as long as the instance, not for an hour as by default.
         if let Some(held) = request.max_hold(None).try_acquire().await? {
             return Ok((number, held));

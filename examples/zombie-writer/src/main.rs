@@ -107,10 +107,8 @@ async fn write_late(url: &str, file: &Path) -> Result<()> {
     println!("refused              {refused}");
     ensure!(first < second.value(), "the token did not increase");
     ensure!(held == "false", "the first holder believed in its lock");
-    ensure!(
-        [&*plain, &*fenced] == [FIRST, SECOND],
-        "it went differently"
-    );
+    let pages = [&*plain, &*fenced];
+    ensure!(pages == [FIRST, SECOND], "it went differently");
     Ok(())
 }
 
@@ -126,10 +124,9 @@ struct Store(SqliteConnection);
 
 impl Store {
     async fn open(file: &Path) -> Result<Self> {
-        let options = SqliteConnectOptions::new()
-            .filename(file)
-            .create_if_missing(true);
-        let mut connection = options.busy_timeout(TIMEOUT).connect().await?;
+        let options = SqliteConnectOptions::new().filename(file);
+        let options = options.create_if_missing(true).busy_timeout(TIMEOUT);
+        let mut connection = options.connect().await?;
         let pages = "CREATE TABLE IF NOT EXISTS page (name TEXT PRIMARY KEY, text TEXT NOT NULL);
                      INSERT OR IGNORE INTO page VALUES ('plain', ''), ('fenced', '')";
         raw_sql(pages).execute(&mut connection).await?;
@@ -145,15 +142,12 @@ impl Store {
     /// The write of the last holder wins.
     async fn write_if_newer(&mut self, token: FencingToken, text: &str) -> Result<u64, WriteError> {
         let update = sqlx::query("UPDATE page SET text = ? WHERE name = 'fenced'");
-        let mut tx = self
-            .0
-            .begin_with("BEGIN IMMEDIATE")
-            .await
-            .map_err(WriteError::Sql)?;
+        let update = update.bind(text.to_owned());
+        let tx = self.0.begin_with("BEGIN IMMEDIATE").await;
+        let mut tx = tx.map_err(WriteError::Sql)?;
         // A stale token is an error, and the transaction is rolled back when it is dropped.
-        let rows = Fence::new()
-            .write_if_newer(&mut *tx, KEY, token, update.bind(text.to_owned()))
-            .await?;
+        let fence = Fence::new();
+        let rows = fence.write_if_newer(&mut *tx, KEY, token, update).await?;
         tx.commit().await.map_err(WriteError::Sql)?;
         Ok(rows)
     }

@@ -2,10 +2,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use lock_bench::plan::{ContendersAs, Plan, Workload};
-use lock_bench::report::{WORKLOADS, name_of};
-use lock_bench::subject::Failure;
-use lock_bench::target::{Openers, Target};
+use polylock_bench::plan::{ContendersAs, Plan, Workload};
+use polylock_bench::report::{WORKLOADS, name_of};
+use polylock_bench::subject::Failure;
+use polylock_bench::target::{Openers, Target};
 
 /// Measures locks of other libraries beside those of polylock, on one server each, in one run.
 ///

@@ -14,7 +14,7 @@
 
 mod peers;
 
-use lock_bench::target::Openers;
+use polylock_bench::target::Openers;
 
 use crate::peers::{advisory, distributed_postgres, distributed_redis, rslock, zookeeper};
 

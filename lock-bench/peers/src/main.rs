@@ -6,9 +6,9 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use lock_bench::subject::Failure;
-use lock_bench::{Progress, worker};
 use lock_bench_peers::openers;
+use polylock_bench::subject::Failure;
+use polylock_bench::{Progress, worker};
 
 use crate::args::Args;
 
@@ -31,7 +31,7 @@ async fn main() -> ExitCode {
 /// Whether no lock was held by two, and each was held at all.
 async fn measure(args: &Args) -> Result<bool, Failure> {
     let targets = args.targets(&openers())?;
-    let report = lock_bench::run(&args.plan(), targets, &Lines).await?;
+    let report = polylock_bench::run(&args.plan(), targets, &Lines).await?;
     let written = |error: io::Error| Failure::of("output", &error);
     if let Some(path) = &args.json {
         std::fs::write(path, report.to_json().to_string()).map_err(written)?;

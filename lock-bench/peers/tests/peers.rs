@@ -3,12 +3,12 @@
 use std::process::Command;
 use std::time::Duration;
 
-use lock_bench::plan::{ContendersAs, Plan, Workload};
-use lock_bench::report::{Report, TargetKind};
-use lock_bench::target::Openers;
-use lock_bench::{Progress, run, worker};
 use lock_bench_peers::openers;
 use lock_testkit::servers::{PostgresServer, RedisOptions, RedisServer, ZooKeeperServer};
+use polylock_bench::plan::{ContendersAs, Plan, Workload};
+use polylock_bench::report::{Report, TargetKind};
+use polylock_bench::target::Openers;
+use polylock_bench::{Progress, run, worker};
 
 struct Silence;
 
@@ -41,51 +41,39 @@ async fn measured(openers: &Openers, plan: &Plan, url: &str) -> Report {
     report
 }
 
-async fn can_be_measured(url: &str, library: &str) {
-    let report = measured(&openers(), &plan(), url).await;
-    assert_eq!(report.series.len(), 2);
-    let target = &report.targets[0];
-    let TargetKind::Peer { library: named } = &target.kind else {
-        panic!("{:?}", target.kind);
-    };
-    assert!(named.starts_with(library), "{named}");
-    assert!(target.facts.contains_key("version"), "{:?}", target.facts);
-    assert!(target.round_trip.is_some());
+#[tokio::test(flavor = "multi_thread")]
+async fn every_library_is_measured_and_excludes() {
+    let (redis, postgres) = (redis(), PostgresServer::shared());
+    let zookeeper = ZooKeeperServer::shared();
+    for (scheme, url, library) in [
+        ("rslock", redis.url(), "rslock 0.10"),
+        (
+            "distributed-lock",
+            redis.url(),
+            "distributed-lock-redis 0.2",
+        ),
+        (
+            "distributed-lock",
+            postgres.database(),
+            "distributed-lock-postgres 0.2",
+        ),
+        ("sqlx-advisory", postgres.database(), "sqlx 0.9"),
+        ("zookeeper-client", zookeeper.url(), "zookeeper-client 0.11"),
+    ] {
+        let report = measured(&openers(), &plan(), &format!("{scheme}+{url}")).await;
+        assert_eq!(report.series.len(), 2, "{library}");
+        let target = &report.targets[0];
+        let TargetKind::Peer { library: named } = &target.kind else {
+            panic!("{:?}", target.kind);
+        };
+        assert!(named.starts_with(library), "{named}");
+        assert!(target.facts.contains_key("version"), "{:?}", target.facts);
+        assert!(target.round_trip.is_some(), "{library}");
+    }
 }
 
 fn redis() -> RedisServer {
     RedisServer::start(RedisOptions::new())
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn rslock() {
-    let server = redis();
-    can_be_measured(&format!("rslock+{}", server.url()), "rslock 0.10").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn distributed_lock_on_redis() {
-    let server = redis();
-    let url = format!("distributed-lock+{}", server.url());
-    can_be_measured(&url, "distributed-lock-redis 0.2").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn distributed_lock_on_postgres() {
-    let url = format!("distributed-lock+{}", PostgresServer::shared().database());
-    can_be_measured(&url, "distributed-lock-postgres 0.2").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn advisory_lock_of_sqlx() {
-    let url = format!("sqlx-advisory+{}", PostgresServer::shared().database());
-    can_be_measured(&url, "sqlx 0.9").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn lock_of_zookeeper_client() {
-    let url = format!("zookeeper-client+{}", ZooKeeperServer::shared().url());
-    can_be_measured(&url, "zookeeper-client 0.11").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,18 +106,12 @@ fn a_run_of_the_program_has_peers_beside_locks_of_polylock() {
     let server = redis();
     let place = tempfile::tempdir().unwrap();
     let (json, html) = (place.path().join("run.json"), place.path().join("run.html"));
+    let options =
+        "--workload uncontended --contenders 1 --repeat 1 --duration 200ms --warm-up 50ms";
     let done = Command::new(env!("CARGO_BIN_EXE_lock-bench-peers"))
         .arg(format!("polylock={}", server.url()))
         .arg(format!("rslock=rslock+{}", server.url()))
-        .args([
-            "--workload",
-            "uncontended",
-            "--contenders",
-            "1",
-            "--repeat",
-            "1",
-        ])
-        .args(["--duration", "200ms", "--warm-up", "50ms"])
+        .args(options.split(' '))
         .arg("--json")
         .arg(&json)
         .arg("--html")
@@ -137,11 +119,8 @@ fn a_run_of_the_program_has_peers_beside_locks_of_polylock() {
         .output()
         .unwrap();
     let out = String::from_utf8(done.stdout).unwrap();
-    assert!(
-        done.status.success(),
-        "{out}{}",
-        String::from_utf8_lossy(&done.stderr)
-    );
+    let errors = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{out}{errors}");
     for name in ["polylock", "rslock"] {
         assert!(out.lines().any(|line| line.starts_with(name)), "{out}");
     }

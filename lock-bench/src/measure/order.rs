@@ -41,39 +41,30 @@ pub(super) fn overtakes(spans: &[Span], unserved: &[Waiting], window: Window) ->
             asked.extend(waiting.map(|waiting| waiting.asked));
             // Nobody knows who of these would have come first.
             asked[first..].sort_unstable();
-            inversions(&mut asked)
+            inversions(&asked)
         })
         .sum()
 }
 
-/// Pairs in which the larger one stands first; sorts on the way.
-fn inversions(values: &mut [u64]) -> u64 {
-    let mut merged = Vec::with_capacity(values.len());
+/// Pairs in which the larger one stands first, by a Fenwick tree over the ranks of the values.
+fn inversions(values: &[u64]) -> u64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    let mut tree = vec![0_u64; values.len() + 1];
     let mut count = 0;
-    let mut width = 1;
-    while width < values.len() {
-        for part in values.chunks_mut(2 * width) {
-            if part.len() <= width {
-                continue;
-            }
-            let (left, right) = part.split_at(width);
-            merged.clear();
-            let (mut l, mut r) = (0, 0);
-            while l < left.len() && r < right.len() {
-                if right[r] < left[l] {
-                    count += (left.len() - l) as u64;
-                    merged.push(right[r]);
-                    r += 1;
-                } else {
-                    merged.push(left[l]);
-                    l += 1;
-                }
-            }
-            merged.extend_from_slice(&left[l..]);
-            merged.extend_from_slice(&right[r..]);
-            part.copy_from_slice(&merged);
+    for (before, value) in (0..).zip(values) {
+        let rank = sorted.partition_point(|other| other <= value);
+        let (mut not_larger, mut at) = (0, rank);
+        while at > 0 {
+            not_larger += tree[at];
+            at &= at - 1;
         }
-        width *= 2;
+        count += before - not_larger;
+        at = rank;
+        while at < tree.len() {
+            tree[at] += 1;
+            at += at & at.wrapping_neg();
+        }
     }
     count
 }
@@ -156,9 +147,8 @@ mod tests {
     fn slices_that_were_dropped_make_no_hand_off() {
         let slice = 1 << SLICE_BITS;
         let window = Window {
-            start: 0,
-            from: 0,
             end: 10 * slice,
+            ..WINDOW
         };
         let spans = [
             span(0, 0, 10, 2 * slice),
@@ -174,6 +164,7 @@ mod tests {
         let cases: &[(&[u64], &[u64], u64)] = &[
             (&[], &[], 0),
             (&[1, 2, 3], &[], 0),
+            (&[2, 2, 2], &[], 0),
             (&[3, 2, 1], &[], 3),
             (&[2, 1, 4, 3], &[], 2),
             (&[2, 3, 4, 5, 1], &[], 4),
@@ -181,71 +172,56 @@ mod tests {
             (&[2, 3], &[9, 4], 0),
         ];
         for (served, unserved, expected) in cases {
-            let spans: Vec<_> = (0..)
+            let spans = (10..)
                 .zip(*served)
-                .map(|(at, asked)| span(0, *asked, 10 + at, 10 + at))
-                .collect();
-            let unserved: Vec<_> = unserved
-                .iter()
-                .map(|&asked| Waiting { key: 0, asked })
-                .collect();
-            assert_eq!(
-                overtakes(&spans, &unserved, WINDOW),
-                *expected,
-                "{served:?}"
-            );
+                .map(|(at, &asked)| span(0, asked, at, at));
+            let spans: Vec<_> = spans.collect();
+            let waiting = unserved.iter().map(|&asked| Waiting { key: 0, asked });
+            let waiting: Vec<_> = waiting.collect();
+            assert_eq!(overtakes(&spans, &waiting, WINDOW), *expected, "{served:?}");
         }
     }
 
     #[test]
     fn the_timeline_begins_with_the_window() {
         let spans = [span(0, 0, 5, 11), span(1, 0, 15, 16), span(2, 0, 17, 18)];
-        let turns = timeline(&spans, WINDOW);
-        assert_eq!(turns.len(), 2);
-        assert_eq!(
-            (turns[0].contender, turns[0].from_ns, turns[0].to_ns),
-            (1, 5, 6)
-        );
-    }
-
-    /// A request every unit of time; what is served after the end is not served.
-    fn is_growing(served_at: impl Fn(u64) -> u64) -> bool {
-        let mut spans = Vec::new();
-        let mut unserved = Vec::new();
-        for asked in 0..1_000 {
-            let acquired = served_at(asked);
-            if acquired < WINDOW.end {
-                spans.push(Span {
-                    asked,
-                    acquired,
-                    ..Span::default()
-                });
-            } else {
-                unserved.push(Waiting { key: 0, asked });
-            }
-        }
-        grows(&spans, &unserved, WINDOW)
+        let turn = |contender, from_ns, to_ns| Turn {
+            contender,
+            from_ns,
+            to_ns,
+        };
+        assert_eq!(timeline(&spans, WINDOW), [turn(1, 5, 6), turn(2, 7, 8)]);
     }
 
     #[test]
     fn a_queue_that_grows_is_told_from_one_that_is_long() {
-        assert!(!is_growing(|asked| asked), "nobody waits");
-        assert!(
-            !is_growing(|asked| asked + 200),
-            "each waits as long as the other"
-        );
-        assert!(
-            !is_growing(|asked| asked + 300 * u64::from(asked < 500)),
-            "one that was long"
-        );
-        assert!(
-            is_growing(|asked| asked * 2),
-            "half of what comes is served"
-        );
-        assert!(
-            is_growing(|asked| asked * 5 / 4),
-            "most of what comes is served"
-        );
-        assert!(is_growing(|_| u64::MAX), "nothing is served");
+        // A request every unit of time; what is served after the end is not served.
+        type Order = fn(u64) -> u64;
+        let cases: [(Order, bool, &str); 6] = [
+            (|asked| asked, false, "nobody waits"),
+            (
+                |asked| asked + 200,
+                false,
+                "each waits as long as the other",
+            ),
+            (
+                |asked| asked + 300 * u64::from(asked < 500),
+                false,
+                "one that was long",
+            ),
+            (|asked| asked * 2, true, "half of what comes is served"),
+            (|asked| asked * 5 / 4, true, "most of what comes is served"),
+            (|_| u64::MAX, true, "nothing is served"),
+        ];
+        for (served_at, is_growing, what) in cases {
+            let requests = (0..1_000).map(|asked| span(0, asked, served_at(asked), 0));
+            let (served, waiting): (Vec<_>, Vec<_>) =
+                requests.partition(|span| span.acquired < WINDOW.end);
+            let waiting = waiting
+                .iter()
+                .map(|&Span { key, asked, .. }| Waiting { key, asked });
+            let waiting: Vec<_> = waiting.collect();
+            assert_eq!(grows(&served, &waiting, WINDOW), is_growing, "{what}");
+        }
     }
 }

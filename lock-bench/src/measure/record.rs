@@ -6,7 +6,7 @@ use crate::report::{Footprint, Requests};
 use crate::subject::Failure;
 
 /// A time that somebody had a lock, and how it came to that. Times are those of the clock.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Span {
     /// Number of the key.
     pub(crate) key: u32,
@@ -55,34 +55,6 @@ impl Window {
     }
 }
 
-impl Span {
-    /// Its length in the binary form that contenders send.
-    pub(crate) const BYTES: usize = 48;
-
-    pub(crate) fn to_bytes(self) -> impl Iterator<Item = u8> {
-        let ids = u64::from(self.key) << 32 | u64::from(self.contender);
-        let times = [self.asked, self.acquired, self.let_go, self.released];
-        let words = [ids, self.token].into_iter().chain(times);
-        words.flat_map(u64::to_le_bytes)
-    }
-
-    /// `None` if there are other than [`Span::BYTES`] bytes.
-    pub(crate) fn of_bytes(bytes: &[u8]) -> Option<Self> {
-        let (words, rest) = bytes.as_chunks();
-        let words: &[[u8; 8]; 6] = words.try_into().ok().filter(|_| rest.is_empty())?;
-        let [ids, token, asked, acquired, let_go, released] = words.map(u64::from_le_bytes);
-        Some(Self {
-            key: u32::try_from(ids >> 32).ok()?,
-            contender: u32::try_from(ids & u64::from(u32::MAX)).ok()?,
-            token,
-            asked,
-            acquired,
-            let_go,
-            released,
-        })
-    }
-}
-
 /// What one contender writes down: a push for each acquisition, and nothing else in its loop.
 ///
 /// Memory is bounded. A log that is full keeps the spans of every second slice of the time, then
@@ -92,14 +64,9 @@ impl Span {
 pub(crate) struct Log {
     window: Window,
     most: usize,
-    pub(crate) spans: Vec<Span>,
-    /// Every how many slices are kept: a power of two.
-    pub(crate) stride: u64,
     /// Acquisitions in the window, kept or not.
     pub(crate) acquisitions: u64,
-    pub(crate) unserved: Vec<Waiting>,
-    pub(crate) errors: BTreeMap<String, u64>,
-    pub(crate) failures: Vec<String>,
+    recorded: Recorded,
 }
 
 /// A slice has 8.4 ms: many hand-overs, and few of them at its edges.
@@ -119,45 +86,48 @@ impl Log {
         Self {
             window,
             most,
-            spans: Vec::with_capacity(most.min(RESERVED)),
-            stride: 1,
             acquisitions: 0,
-            unserved: Vec::new(),
-            errors: BTreeMap::new(),
-            failures: Vec::new(),
+            recorded: Recorded {
+                spans: Vec::with_capacity(most.min(RESERVED)),
+                stride: 1,
+                ..Recorded::default()
+            },
         }
     }
 
     pub(crate) fn push(&mut self, span: Span) {
         self.acquisitions += u64::from(self.window.has(span.acquired));
-        if self.spans.len() >= self.most {
+        if self.recorded.spans.len() >= self.most {
             self.thin_out();
         }
-        if is_kept(span.acquired, self.stride) {
-            self.spans.push(span);
+        if is_kept(span.acquired, self.recorded.stride) {
+            self.recorded.spans.push(span);
         }
     }
 
     #[cold]
     fn thin_out(&mut self) {
-        while self.spans.len() > self.most / 2 && self.stride < 1 << 32 {
-            self.stride *= 2;
-            let stride = self.stride;
-            self.spans.retain(|span| is_kept(span.acquired, stride));
+        let Recorded { spans, stride, .. } = &mut self.recorded;
+        while spans.len() > self.most / 2 && *stride < 1 << 32 {
+            *stride *= 2;
+            spans.retain(|span| is_kept(span.acquired, *stride));
         }
     }
 
     pub(crate) fn push_unserved(&mut self, key: u32, asked: u64) {
-        if self.unserved.len() < self.most {
-            self.unserved.push(Waiting { key, asked });
+        if self.recorded.unserved.len() < self.most {
+            self.recorded.unserved.push(Waiting { key, asked });
         }
     }
 
     #[cold]
     pub(crate) fn push_failure(&mut self, failure: &Failure) {
-        *self.errors.entry(failure.kind().to_owned()).or_default() += 1;
-        if self.failures.len() < MESSAGES {
-            self.failures.push(failure.to_string());
+        let Recorded {
+            errors, failures, ..
+        } = &mut self.recorded;
+        *errors.entry(failure.kind().to_owned()).or_default() += 1;
+        if failures.len() < MESSAGES {
+            failures.push(failure.to_string());
         }
     }
 }
@@ -165,8 +135,6 @@ impl Log {
 /// What the contenders of one measurement have written down, of one process or of all.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Recorded {
-    /// They have a form of their own, which is shorter.
-    #[serde(skip)]
     pub(crate) spans: Vec<Span>,
     /// Every how many slices of the time are in `spans`; see [`Log`].
     pub(crate) stride: u64,
@@ -187,13 +155,8 @@ impl Recorded {
     /// What a contender wrote down.
     pub(crate) fn of(contender: u32, log: Log) -> Self {
         Self {
-            spans: log.spans,
-            stride: log.stride,
-            unserved: log.unserved,
             per_contender: BTreeMap::from([(contender, log.acquisitions)]),
-            errors: log.errors,
-            failures: log.failures,
-            ..Self::default()
+            ..log.recorded
         }
     }
 
@@ -254,10 +217,17 @@ mod tests {
             });
         }
         assert_eq!(log.acquisitions, 1_000);
-        assert!(log.spans.len() <= 64 && log.spans.len() > 16);
+        assert!(log.recorded.spans.len() <= 64 && log.recorded.spans.len() > 16);
         let whole = (0..1_000_u64).map(|number| number * slice / 10);
-        let kept: Vec<_> = whole.filter(|time| is_kept(*time, log.stride)).collect();
-        let spans: Vec<_> = log.spans.iter().map(|span| span.acquired).collect();
+        let kept: Vec<_> = whole
+            .filter(|time| is_kept(*time, log.recorded.stride))
+            .collect();
+        let spans: Vec<_> = log
+            .recorded
+            .spans
+            .iter()
+            .map(|span| span.acquired)
+            .collect();
         assert_eq!(spans, kept);
     }
 
@@ -272,24 +242,10 @@ mod tests {
         for number in 0..10 {
             log.push_failure(&Failure::new("unavailable", format!("no answer {number}")));
         }
-        assert_eq!(log.errors, BTreeMap::from([("unavailable".to_owned(), 10)]));
-        assert_eq!(log.failures.len(), MESSAGES);
-    }
-
-    #[test]
-    fn spans_are_read_as_they_were_written() {
-        let span = Span {
-            key: 1,
-            contender: u32::MAX,
-            token: 3,
-            asked: 4,
-            acquired: 5,
-            let_go: 6,
-            released: u64::MAX - 1,
-        };
-        let bytes: Vec<_> = span.to_bytes().collect();
-        assert_eq!(bytes.len(), Span::BYTES);
-        assert_eq!(Span::of_bytes(&bytes), Some(span));
-        assert_eq!(Span::of_bytes(&bytes[1..]), None);
+        assert_eq!(
+            log.recorded.errors,
+            BTreeMap::from([("unavailable".to_owned(), 10)])
+        );
+        assert_eq!(log.recorded.failures.len(), MESSAGES);
     }
 }

@@ -1,4 +1,4 @@
-use lock_history::{Exclusion, Hold, TokenOrder};
+use polylock_history::{Exclusion, Hold, TokenOrder};
 
 use super::{NO_TOKEN, Span, Window};
 
@@ -75,78 +75,59 @@ mod tests {
 
     #[test]
     fn finds_holders_that_overlap_and_tokens_that_do_not_grow() {
-        let cases: &[(&str, &[Row], &[&str])] = &[
-            ("nothing", &[], &[]),
-            ("one after the other", &[(0, 1, 0, 5), (0, 2, 5, 9)], &[]),
-            ("nothing held", &[(0, 1, 5, 5), (0, 2, 5, 9)], &[]),
+        const NONE: u64 = NO_TOKEN;
+        const SHORT: &str = "key 0: contenders 0 and 1 held it together for 0.000 ms";
+        let cases: &[(&[Row], &[&str])] = &[
+            (&[], &[]),
+            // One after the other, also in neighboring steps of the clock.
+            (&[(0, 1, 0, 5), (0, 2, 5, 9)], &[]),
+            (&[(0, 1, 5, 6), (0, 2, 6, 7)], &[]),
+            (&[(0, NONE, 0, 1), (0, NONE, 1, 2)], &[]),
+            (&[(0, 1, 5, 6), (0, 2, 5, 6)], &[SHORT]),
+            (&[(0, 1, 0, 5), (0, 2, 4, 9)], &[SHORT]),
+            (&[(0, NONE, 4, 6), (0, NONE, 5, 7)], &["held it together"]),
+            // For no time, in either order.
+            (&[(0, 1, 5, 5), (0, 2, 5, 9)], &[]),
+            (&[(0, 1, 5, 9), (0, 2, 5, 5)], &[]),
+            (&[(0, 1, 0, 9), (1, 1, 2, 3)], &[]),
+            // In a hold that is long over the next one too.
             (
-                "nothing held, the other way round",
-                &[(0, 1, 5, 9), (0, 2, 5, 5)],
-                &[],
-            ),
-            ("one step of the clock", &[(0, 1, 5, 6), (0, 2, 6, 7)], &[]),
-            (
-                "the same step of the clock",
-                &[(0, 1, 5, 6), (0, 2, 5, 6)],
-                &["key 0: contenders 0 and 1 held it together for 0.000 ms"],
-            ),
-            (
-                "no tokens at the same time",
-                &[(0, NO_TOKEN, 4, 6), (0, NO_TOKEN, 5, 7)],
-                &["held it together"],
-            ),
-            ("other keys", &[(0, 1, 0, 9), (1, 1, 2, 3)], &[]),
-            (
-                "no tokens",
-                &[(0, NO_TOKEN, 0, 1), (0, NO_TOKEN, 1, 2)],
-                &[],
-            ),
-            (
-                "an end within",
-                &[(0, 1, 0, 5), (0, 2, 4, 9)],
-                &["key 0: contenders 0 and 1 held it together for 0.000 ms"],
-            ),
-            (
-                "in a hold that is long over the next one too",
                 &[(0, 1, 0, 9), (0, 2, 1, 2), (0, 3, 8, 9)],
                 &["held it together for 0.000 ms, 0.000 ms after the start, and 1 more"],
             ),
             (
-                "the same token",
                 &[(0, 7, 0, 1), (0, 7, 2, 3)],
                 &["key 0: contender 1 got token 7 after contender 0 had 7"],
             ),
+            // A smaller one, and one that is larger than that only.
             (
-                "a smaller one, and one that is larger than that only",
                 &[(3, 7, 0, 1), (3, 5, 2, 3), (3, 6, 4, 5), (3, 8, 6, 7)],
                 &[
                     "key 3: contender 1 got token 5 after contender 0 had 7, 0.000 ms after the start, and 1 more",
                 ],
             ),
             (
-                "both",
                 &[(0, 7, 0, 4), (0, 7, 2, 3)],
                 &["held it together", "got token 7"],
             ),
         ];
-        for (name, rows, expected) in cases {
-            let spans: Vec<_> = rows
-                .iter()
-                .zip(0..)
-                .map(|(&(key, token, acquired, let_go), contender)| Span {
-                    key,
-                    contender,
-                    token,
-                    acquired,
-                    let_go,
-                    ..Span::default()
-                })
-                .collect();
+        for (rows, expected) in cases {
+            let span = |(&(key, token, acquired, let_go), contender)| Span {
+                key,
+                contender,
+                token,
+                acquired,
+                let_go,
+                ..Span::default()
+            };
+            let spans: Vec<_> = rows.iter().zip(0..).map(span).collect();
             let found = violations(&spans, WINDOW);
-            assert_eq!(found.len(), expected.len(), "{name}: {found:?}");
-            for (found, expected) in found.iter().zip(*expected) {
-                assert!(found.contains(expected), "{name}: {found}");
-            }
+            assert_eq!(found.len(), expected.len(), "{rows:?}: {found:?}");
+            let mut pairs = found.iter().zip(*expected);
+            assert!(
+                pairs.all(|(found, expected)| found.contains(expected)),
+                "{found:?}"
+            );
         }
     }
 }

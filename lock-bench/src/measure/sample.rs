@@ -114,6 +114,17 @@ mod tests {
         end: 1_100,
     };
 
+    /// A span of a lock that is let go at once.
+    fn span(asked: u64, acquired: u64) -> Span {
+        Span {
+            asked,
+            acquired,
+            let_go: acquired,
+            released: acquired,
+            ..Span::default()
+        }
+    }
+
     #[test]
     fn counts_what_is_in_the_window() {
         let mut recorded = Recorded::default();
@@ -124,11 +135,9 @@ mod tests {
                 log.push(Span {
                     contender,
                     token: acquired,
-                    asked: acquired - 40,
-                    acquired,
                     let_go: acquired + 80,
                     released: acquired + 90,
-                    ..Span::default()
+                    ..span(acquired - 40, acquired)
                 });
             }
             log.push_failure(&Failure::new("unavailable", "no answer"));
@@ -139,22 +148,20 @@ mod tests {
         assert_eq!(sample.duration_ns, 1_000);
         // 250, 450 .. 1050 and 150, 350 .. 950
         assert_eq!(sample.per_contender, [5, 5, 0]);
-        assert_eq!(sample.acquisitions, 10);
-        assert_eq!(sample.acquire.len(), 10);
-        assert_eq!(sample.acquire.max_ns(), Some(40));
-        assert_eq!(sample.release.max_ns(), Some(10));
-        assert_eq!(sample.hand_off.max_ns(), Some(20));
+        assert_eq!((sample.acquisitions, sample.acquire.len()), (10, 10));
+        let longest = [&sample.acquire, &sample.release, &sample.hand_off];
+        assert_eq!(
+            longest.map(Latencies::max_ns),
+            [Some(40), Some(10), Some(20)]
+        );
         // The first one, until 130, counts from the window on, and that from 1050 on to its end.
         assert_eq!(sample.held_ns, 30 + 9 * 80 + 50);
         assert_eq!((sample.checked_of, sample.unserved), (1, 0));
-        assert_eq!(sample.with_token, Some(20));
-        assert_eq!(
-            sample.errors,
-            BTreeMap::from([("unavailable".to_owned(), 2)])
-        );
+        assert_eq!((sample.with_token, sample.overtakes), (Some(20), 0));
+        let errors = BTreeMap::from([("unavailable".to_owned(), 2)]);
+        assert_eq!(sample.errors, errors);
         assert_eq!(sample.failures, ["no answer"]);
         assert_eq!(sample.violations, [""; 0]);
-        assert_eq!(sample.overtakes, 0);
         assert!((sample.client_processors - 0.5).abs() < 1e-9);
         assert!(!sample.is_saturated);
     }
@@ -169,52 +176,36 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_the_end_cuts_short_are_slow_ones() {
-        let made = |is_open| {
-            let mut log = Log::new(WINDOW, 100);
-            log.push(Span {
-                asked: 200,
-                acquired: 210,
-                let_go: 210,
-                released: 210,
-                ..Span::default()
-            });
-            // In the warm-up, in the window and after its end.
-            for asked in [50, 600, 1_100] {
-                log.push_unserved(0, asked);
-            }
-            sample(Recorded::of(0, log), 1, WINDOW, is_open)
-        };
-        let (open, closed) = (made(true), made(false));
-        assert_eq!((open.acquisitions, open.unserved), (1, 2));
-        assert_eq!(open.acquire.len(), 3);
-        assert!(open.acquire.max_ns() >= Some(1_000), "{open:?}");
-        assert_eq!(closed.unserved, 2);
-        assert_eq!(closed.acquire.len(), 1);
-    }
-
-    #[test]
-    fn requests_that_are_served_after_the_end_are_slow_ones() {
-        let made = |is_open| {
-            let mut log = Log::new(WINDOW, 100);
-            // In the window, from within it to after its end, and after it.
-            for (asked, acquired) in [(200, 210), (300, 1_100), (50, 2_000), (1_100, 1_200)] {
-                log.push(Span {
-                    asked,
-                    acquired,
-                    let_go: acquired,
-                    released: acquired,
-                    ..Span::default()
-                });
-            }
-            sample(Recorded::of(0, log), 1, WINDOW, is_open)
-        };
-        let (open, closed) = (made(true), made(false));
-        assert_eq!((open.acquisitions, open.unserved), (1, 2));
-        assert_eq!(open.acquire.len(), 3);
-        assert!(open.acquire.max_ns() >= Some(1_050), "{open:?}");
-        assert!(open.acquire.quantile_ns(0.5) >= Some(800), "{open:?}");
-        assert_eq!((closed.unserved, closed.acquire.len()), (0, 1));
+    fn requests_that_the_end_cuts_short_are_slow_ones_of_the_open_loop() {
+        // One in the window; of the others, those from before its end that are not served in it.
+        for (served, unserved) in [
+            (&[(200, 210)][..], &[50, 600, 1_100][..]),
+            (
+                &[(200, 210), (300, 1_100), (50, 2_000), (1_100, 1_200)],
+                &[],
+            ),
+        ] {
+            let made = |is_open| {
+                let mut log = Log::new(WINDOW, 100);
+                served
+                    .iter()
+                    .for_each(|&(asked, acquired)| log.push(span(asked, acquired)));
+                unserved
+                    .iter()
+                    .for_each(|&asked| log.push_unserved(0, asked));
+                sample(Recorded::of(0, log), 1, WINDOW, is_open)
+            };
+            let (open, closed) = (made(true), made(false));
+            assert_eq!((open.acquisitions, open.unserved), (1, 2), "{served:?}");
+            assert_eq!(
+                (open.acquire.len(), closed.acquire.len()),
+                (3, 1),
+                "{served:?}"
+            );
+            // From 50, and from 600 or 300 on.
+            assert!(open.acquire.max_ns() >= Some(1_050), "{open:?}");
+            assert!(open.acquire.quantile_ns(0.5) >= Some(500), "{open:?}");
+        }
     }
 
     #[test]
@@ -226,21 +217,18 @@ mod tests {
             end: 64 * slice,
         };
         let mut log = Log::new(window, 16);
-        for number in 0..64 {
-            let acquired = number * slice;
+        for acquired in (0..64).map(|number| number * slice) {
             log.push(Span {
-                token: number,
-                acquired,
-                let_go: acquired,
-                ..Span::default()
+                token: acquired,
+                ..span(acquired, acquired)
             });
             log.push_unserved(0, acquired);
         }
-        let stride = log.stride;
+        let recorded = Recorded::of(0, log);
+        let stride = recorded.stride;
         assert!(stride > 1);
-        let sample = sample(Recorded::of(0, log), 1, window, true);
-        assert_eq!(sample.checked_of, stride);
-        assert_eq!(sample.acquisitions, 64);
+        let sample = sample(recorded, 1, window, true);
+        assert_eq!((sample.checked_of, sample.acquisitions), (stride, 64));
         // Of both kinds those of the same slices; the log has 16 that were not served.
         assert_eq!(sample.unserved, 16);
         assert_eq!(sample.acquire.len(), (64 + 16) / stride);

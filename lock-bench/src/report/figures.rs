@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::{Footprint, Latencies, Report, Sample, Series, Spread, TargetInfo, TargetKind};
+use super::units::{duration, number};
+use super::{Footprint, Latencies, Parameters, Report, Sample, Series};
 use crate::plan::Workload;
 
 /// The figures of one series; none where it has not measured that.
@@ -74,6 +75,21 @@ pub struct Figures {
     pub is_of_the_client: bool,
 }
 
+/// The median over the repeats, with the least and the greatest of them.
+///
+/// With an even number of repeats the median is the smaller of the two in the middle: what is shown
+/// was measured, and percentiles are not averaged.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// The one in the middle.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
 /// Quantiles of durations in nanoseconds: of each repeat its own, and then their median.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -86,89 +102,157 @@ pub struct Quantiles {
     pub p999: Spread,
 }
 
+/// A figure for people: a column of tables, and a metric of comparisons if it has a name there.
+#[derive(Debug)]
+pub(super) struct Column {
+    pub(super) head: &'static str,
+    pub(super) metric: &'static str,
+    unit: Unit,
+    pub(super) of: fn(&Figures) -> Option<Spread>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Unit {
+    Nanoseconds,
+    Number,
+    Percent,
+    Permille,
+    Share,
+}
+
+/// What answers the question of a workload comes first.
+pub(super) static COLUMNS: [Column; 22] = {
+    use Unit::{Nanoseconds as Ns, Number, Percent, Permille, Share};
+    type Of = fn(&Figures) -> Option<Spread>;
+    const fn column(head: &'static str, metric: &'static str, unit: Unit, of: Of) -> Column {
+        Column {
+            head,
+            metric,
+            unit,
+            of,
+        }
+    }
+    [
+        column("acq/s", "throughput", Number, |f| f.throughput),
+        column("time/bare", "", Number, |f| Spread::of(f.to_bare)),
+        column("hand-off p50", "hand-off", Ns, |f| Some(f.hand_off?.p50)),
+        column("hand-off p99", "hand-off-p99", Ns, |f| {
+            Some(f.hand_off?.p99)
+        }),
+        column("in use", "efficiency", Percent, |f| f.efficiency),
+        column("acquire p50", "p50", Ns, |f| Some(f.acquire?.p50)),
+        column("p99", "p99", Ns, |f| Some(f.acquire?.p99)),
+        column("p99.9", "p99.9", Ns, |f| Some(f.acquire?.p999)),
+        column("cmds/acq", "commands", Number, |f| f.commands),
+        column("Jain", "jain", Share, |f| f.jain),
+        column("min/max", "", Share, |f| f.least_share),
+        column("overtakes", "overtakes", Share, |f| f.overtakes),
+        column("pair rt", "", Number, |f| Spread::of(f.pair_round_trips)),
+        column("acquire rt", "", Number, |f| {
+            Spread::of(f.acquire_round_trips)
+        }),
+        column("hand-off rt", "", Number, |f| {
+            Spread::of(f.hand_off_round_trips)
+        }),
+        column("recovery p50", "recovery", Ns, |f| f.recovery),
+        column("recovery max", "", Ns, |f| Spread::of([f.recovery?.max])),
+        column("added", "layer", Ns, |f| f.layer_adds),
+        column("bytes/lock", "", Number, |f| f.held_bytes),
+        column("bytes/waiter", "", Number, |f| f.waiting_bytes),
+        column("cmds/renewal", "", Number, |f| f.renewal_commands),
+        column("processor", "", Permille, |f| f.renewal_processors),
+    ]
+};
+
+impl Column {
+    /// The columns that are metrics.
+    pub(super) fn metrics() -> impl Iterator<Item = &'static Self> {
+        COLUMNS.iter().filter(|column| !column.metric.is_empty())
+    }
+
+    /// A value with its unit.
+    pub(super) fn text(&self, value: f64) -> String {
+        match self.unit {
+            Unit::Nanoseconds => duration(value),
+            Unit::Number => number(value),
+            Unit::Percent => format!("{:.0} %", value * 100.0),
+            Unit::Permille => format!("{:.1} %", value * 100.0),
+            Unit::Share => format!("{value:.2}"),
+        }
+    }
+
+    /// Least and greatest, if they differ.
+    pub(super) fn range(&self, spread: Option<Spread>) -> String {
+        let spread = spread.filter(|spread| spread.min != spread.max);
+        let range = |s: Spread| format!("{}..{}", self.text(s.min), self.text(s.max));
+        spread.map(range).unwrap_or_default()
+    }
+}
+
 impl Report {
     /// Computes the figures of one of the series of this report.
     #[must_use]
     pub fn figures(&self, series: &Series) -> Figures {
-        let mut figures = Figures::of(series, self.environment.cores);
+        let cores = self.environment.cores;
+        let mut figures = Figures::of(series, cores);
         let round_trip = self.round_trip_ns(&series.target);
-        let in_round_trips = |ns: f64| round_trip.map(|round_trip| ns / round_trip);
-        let median = |quantiles: Option<Quantiles>| quantiles.map(|q| q.p50.median);
-        figures.acquire_round_trips = median(figures.acquire).and_then(in_round_trips);
-        figures.hand_off_round_trips = median(figures.hand_off).and_then(in_round_trips);
+        let in_round_trips = |ns: Option<f64>| Some(ns? / round_trip?);
+        let median = |quantiles: Option<Quantiles>| Some(quantiles?.p50.median);
+        figures.acquire_round_trips = in_round_trips(median(figures.acquire));
+        figures.hand_off_round_trips = in_round_trips(median(figures.hand_off));
         if series.workload == Workload::Uncontended {
-            let pair = figures.time_per_acquisition(series);
-            figures.pair_round_trips = pair.and_then(in_round_trips);
+            figures.pair_round_trips = in_round_trips(figures.time_per_acquisition(series));
         }
-        figures.to_bare = self.bare_of(series).and_then(|limit| {
-            let bare = Figures::of(limit, self.environment.cores);
-            Some(figures.cost(series)? / bare.cost(limit)?)
-        });
+        figures.to_bare = self
+            .bare_of(series)
+            .and_then(|limit| Some(figures.cost(series)? / Figures::of(limit, cores).cost(limit)?));
         figures
     }
 
-    /// The target of that name.
-    #[must_use]
-    pub fn target(&self, name: &str) -> Option<&TargetInfo> {
-        self.targets.iter().find(|target| target.name == name)
-    }
-
     /// The bare commands on the same server with the same parameters, if they were measured.
-    #[must_use]
-    pub fn bare_of(&self, series: &Series) -> Option<&Series> {
-        let is_limit = |target: &TargetInfo| match &target.kind {
-            TargetKind::Bare { of, .. } => *of == series.target,
-            TargetKind::Lock { .. } | TargetKind::Peer { .. } => false,
-        };
-        let limit = self.targets.iter().find(|target| is_limit(target))?;
+    fn bare_of(&self, series: &Series) -> Option<&Series> {
+        let mut targets = self.targets.iter();
+        let limit = targets.find(|target| target.bare_of() == Some(&series.target))?;
         let mut others = self.series.iter();
         others.find(|other| other.target == limit.name && other.is_beside(series))
     }
 
     /// The median round trip to a target; for bare commands without one, that of their target.
-    #[must_use]
-    pub fn round_trip_ns(&self, target: &str) -> Option<f64> {
+    fn round_trip_ns(&self, target: &str) -> Option<f64> {
         let target = self.target(target)?;
+        let lent = target.bare_of().and_then(|of| self.target(of));
         let own = target.round_trip.as_ref();
-        let lent = match &target.kind {
-            TargetKind::Bare { of, .. } => self.target(of)?.round_trip.as_ref(),
-            TargetKind::Lock { .. } | TargetKind::Peer { .. } => None,
-        };
-        own.or(lent)?.quantile_ns(0.5).map(float)
+        let times = own.or_else(|| lent?.round_trip.as_ref());
+        times?.quantile_ns(0.5).map(float)
     }
 }
 
 impl Figures {
     fn of(series: &Series, cores: u32) -> Self {
-        let samples = &series.samples;
+        use Workload::{CrashRecovery, Footprint as Held, Layer, OpenLoop, Uncontended};
+        let (samples, workload) = (&series.samples, series.workload);
         let total = |count: fn(&Sample) -> u64| samples.iter().map(count).sum();
         // Fairness is among those who want the same key.
-        let is_shared = series.parameters.contenders > 1
-            && !matches!(
-                series.workload,
-                Workload::Uncontended
-                    | Workload::OpenLoop
-                    | Workload::CrashRecovery
-                    | Workload::Layer
-                    | Workload::Footprint
-            );
+        let is_alone = [Uncontended, OpenLoop, CrashRecovery, Layer, Held].contains(&workload);
+        let is_shared = series.parameters.contenders > 1 && !is_alone;
+        let is_footprint = workload == Held;
+        let all = |figure: fn(&Sample) -> Option<f64>| spread(series, figure);
+        let only = |is_it: bool, figure| is_it.then(|| all(figure)).flatten();
         let footprint = |figure: fn(&Footprint) -> u64| {
-            let samples = samples
-                .iter()
-                .filter_map(|sample| sample.footprint.as_ref());
-            Spread::of(samples.map(|f| float(figure(f)) / float(f.locks.max(1))))
+            let all = samples.iter().filter_map(|s| s.footprint.as_ref());
+            Spread::of(all.map(|f| float(figure(f)) / float(f.locks.max(1))))
         };
-        let is_footprint = series.workload == Workload::Footprint;
-        let period = float(series.parameters.ttl_ms) * 1e6 / 3.0;
-        let among = |figure: fn(&Sample) -> Option<f64>| {
-            is_shared.then(|| spread(series, figure)).flatten()
+        let periods_per_ns = 3.0 / (float(series.parameters.ttl_ms) * 1e6);
+        let per_period = |sample: &Sample| {
+            let commands = sample.commands.filter(|_| is_footprint)?;
+            Some(float(commands) / (float(sample.duration_ns) * periods_per_ns))
         };
+        let recoveries = samples.iter().flat_map(|s| &s.recovery_ns);
+        let by_chance = |s: &Sample| s.with_token == Some(0) && s.acquisitions > 0;
+        let is_busy = |s: &Sample| s.client_processors > 0.8 * f64::from(cores.max(1));
         Self {
             // The kills of a crash recovery come one after the other, at the pace of the benchmark.
-            throughput: match series.workload {
-                Workload::CrashRecovery | Workload::Footprint => None,
-                _ => spread(series, throughput),
-            },
+            throughput: only(!matches!(workload, CrashRecovery | Held), throughput),
             acquire: Quantiles::of(series, |sample| &sample.acquire),
             release: Quantiles::of(series, |sample| &sample.release),
             hand_off: Quantiles::of(series, |sample| &sample.hand_off),
@@ -176,46 +260,27 @@ impl Figures {
             hand_off_round_trips: None,
             pair_round_trips: None,
             to_bare: None,
-            efficiency: efficiency(series),
-            jain: among(|sample| jain(&sample.per_contender)),
-            least_share: among(|sample| least_share(&sample.per_contender)),
-            overtakes: among(|sample| per_acquisition(sample, sample.overtakes)),
-            commands: match is_footprint {
-                true => None,
-                false => spread(series, |sample| per_acquisition(sample, sample.commands?)),
-            },
-            recovery: Spread::of(
-                samples
-                    .iter()
-                    .flat_map(|sample| sample.recovery_ns.iter().map(|nanos| float(*nanos))),
-            ),
-            layer_adds: spread(series, layer_adds),
+            efficiency: efficiency(series, is_shared),
+            jain: only(is_shared, |sample| jain(&sample.per_contender)),
+            least_share: only(is_shared, |sample| least_share(&sample.per_contender)),
+            overtakes: only(is_shared, |s| per_acquisition(s, s.overtakes)),
+            commands: only(!is_footprint, |s| per_acquisition(s, s.commands?)),
+            recovery: Spread::of(recoveries.copied().map(float)),
+            layer_adds: all(layer_adds),
             held_bytes: footprint(|footprint| footprint.held_bytes),
             waiting_bytes: footprint(|footprint| footprint.waiting_bytes),
-            renewal_commands: Spread::of(samples.iter().filter_map(|sample| {
-                let commands = sample
-                    .commands
-                    .filter(|_| is_footprint && sample.duration_ns > 0)?;
-                Some(float(commands) * period / float(sample.duration_ns))
-            })),
-            renewal_processors: match is_footprint {
-                true => spread(series, |sample| Some(sample.client_processors)),
-                false => None,
-            },
+            renewal_commands: Spread::of(samples.iter().filter_map(per_period)),
+            renewal_processors: only(is_footprint, |sample| Some(sample.client_processors)),
             acquisitions: total(|sample| sample.acquisitions),
             errors: total(|sample| sample.errors.values().sum()),
-            violations: total(|sample| u64::try_from(sample.violations.len()).unwrap_or(u64::MAX)),
+            violations: total(|sample| sample.violations.len() as u64),
             checked_of: samples.iter().map(|s| s.checked_of).max().unwrap_or(0),
-            is_checked_by_chance: (is_shared || series.workload == Workload::OpenLoop)
+            is_checked_by_chance: (is_shared || workload == OpenLoop)
                 && series.parameters.hold_ns == 0
-                && samples
-                    .iter()
-                    .any(|s| s.with_token == Some(0) && s.acquisitions > 0),
+                && samples.iter().any(by_chance),
             unserved: total(|sample| sample.unserved),
             is_saturated: samples.iter().any(|sample| sample.is_saturated),
-            is_of_the_client: samples
-                .iter()
-                .any(|sample| sample.client_processors > 0.8 * f64::from(cores.max(1))),
+            is_of_the_client: samples.iter().any(is_busy),
         }
     }
 
@@ -235,8 +300,8 @@ impl Figures {
     fn time_per_acquisition(&self, series: &Series) -> Option<f64> {
         let throughput = self.throughput?.median;
         // On one key the contenders take turns; elsewhere they work at the same time.
-        let lanes = series.parameters.keys.min(series.parameters.contenders);
-        let turn = f64::from(lanes.max(1)) * 1e9 / throughput;
+        let at_once = series.parameters.keys.min(series.parameters.contenders);
+        let turn = f64::from(at_once.max(1)) * 1e9 / throughput;
         let held = spread(series, |sample| per_acquisition(sample, sample.held_ns))?.median;
         Some(turn - held).filter(|time| *time > 0.0)
     }
@@ -256,6 +321,28 @@ impl Quantiles {
     }
 }
 
+impl Spread {
+    /// Sorts values that are numbers; none if there are none.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let numbers = values.into_iter().filter(|value| value.is_finite());
+        let mut sorted: Vec<_> = numbers.collect();
+        sorted.sort_by(f64::total_cmp);
+        Some(Self {
+            median: *sorted.get(sorted.len().checked_sub(1)? / 2)?,
+            min: *sorted.first()?,
+            max: *sorted.last()?,
+        })
+    }
+
+    /// Whether the difference to another one may be chance: the median of one of them lies between
+    /// the least and the greatest of the other.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        let holds = |spread: &Self, value| (spread.min..=spread.max).contains(&value);
+        holds(self, other.median) || holds(other, self.median)
+    }
+}
+
 fn spread(series: &Series, figure: fn(&Sample) -> Option<f64>) -> Option<Spread> {
     Spread::of(series.samples.iter().filter_map(figure))
 }
@@ -269,20 +356,16 @@ fn per_acquisition(sample: &Sample, count: u64) -> Option<f64> {
     (sample.acquisitions > 0).then(|| float(count) / float(sample.acquisitions))
 }
 
-fn efficiency(series: &Series) -> Option<Spread> {
-    let takes_turns = matches!(
-        series.workload,
-        Workload::Contended | Workload::Fairness | Workload::HandOff | Workload::HoldSweep
-    );
-    if series.parameters.hold_ns == 0 || !takes_turns {
+/// Of contenders that hold a lock for a time and share its key, even if there is one alone.
+fn efficiency(series: &Series, is_shared: bool) -> Option<Spread> {
+    let Parameters { hold_ns, keys, .. } = series.parameters;
+    let takes_turns = is_shared || matches!(series.workload, Workload::HoldSweep);
+    if hold_ns == 0 || !takes_turns {
         return None;
     }
-    let keys = f64::from(series.parameters.keys.max(1));
-    let measured = series
-        .samples
-        .iter()
-        .filter(|sample| sample.duration_ns > 0);
-    Spread::of(measured.map(|s| (s.held_ns as f64 / s.duration_ns as f64 / keys).min(1.0)))
+    let keys = f64::from(keys.max(1));
+    let measured = series.samples.iter().filter(|s| s.duration_ns > 0);
+    Spread::of(measured.map(|s| (float(s.held_ns) / float(s.duration_ns) / keys).min(1.0)))
 }
 
 fn layer_adds(sample: &Sample) -> Option<f64> {
@@ -294,18 +377,14 @@ fn layer_adds(sample: &Sample) -> Option<f64> {
 fn jain(counts: &[u64]) -> Option<f64> {
     let sum: f64 = counts.iter().copied().map(float).sum();
     let squares: f64 = counts.iter().map(|count| float(*count).powi(2)).sum();
-    (squares > 0.0).then(|| sum * sum / (float_len(counts) * squares))
+    (squares > 0.0).then(|| sum * sum / (counts.len() as f64 * squares))
 }
 
 fn least_share(counts: &[u64]) -> Option<f64> {
-    let most = *counts.iter().max()?;
-    (most > 0).then(|| float(counts.iter().min().copied().unwrap_or(0)) / float(most))
+    let (least, most) = (*counts.iter().min()?, *counts.iter().max()?);
+    (most > 0).then(|| float(least) / float(most))
 }
 
 fn float(number: u64) -> f64 {
     number as f64
-}
-
-fn float_len<T>(items: &[T]) -> f64 {
-    float(u64::try_from(items.len()).unwrap_or(u64::MAX))
 }

@@ -27,19 +27,14 @@ impl Report {
         for (at, series) in self.series.iter().enumerate() {
             let name = format!("{:03}-{}", at + 1, slug(series));
             for (kind, of) in KINDS {
-                let mut all = Latencies::default();
-                series
-                    .samples
-                    .iter()
-                    .for_each(|sample| all.merge(of(sample)));
+                let all = series.merged(of);
                 if !all.is_empty() {
                     let name = format!("{name}-{kind}.hgrm");
                     let text = distribution(&all);
                     files.push(HdrFile { name, text });
                 }
             }
-            let text = log(series);
-            let name = format!("{name}.hlog");
+            let (name, text) = (format!("{name}.hlog"), log(series));
             files.push(HdrFile { name, text });
         }
         files

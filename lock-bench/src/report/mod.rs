@@ -1,29 +1,25 @@
-//! What came out of a run: one value, which becomes JSON, a table and a page.
+//! What came out of a run: one value, which becomes JSON, tables, plots and a page.
 
 pub mod compare;
 mod figures;
 mod hdr;
 mod histogram;
-mod json;
 mod model;
 mod page;
 mod plots;
-mod spread;
 mod tables;
 pub mod units;
 
 #[cfg(test)]
 mod tests;
 
-pub use self::figures::{Figures, Quantiles};
+pub use self::figures::{Figures, Quantiles, Spread};
 pub use self::hdr::HdrFile;
 pub use self::histogram::Latencies;
-pub use self::json::ReadError;
 pub use self::model::{
-    Environment, Footprint, Parameters, Report, Requests, SCHEMA, Sample, Series, TargetInfo,
-    TargetKind, Turn,
+    Environment, Footprint, Parameters, ReadError, Report, Requests, SCHEMA, Sample, Series,
+    TargetInfo, TargetKind, Turn,
 };
 pub use self::plots::Plot;
-pub use self::spread::Spread;
 pub use self::tables::{Row, Table};
 pub use crate::plan::{WORKLOADS, name_of};

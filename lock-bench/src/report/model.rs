@@ -3,6 +3,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::Latencies;
 use crate::plan::{ContendersAs, Plan, Workload, name_of};
@@ -10,7 +11,7 @@ use crate::plan::{ContendersAs, Plan, Workload, name_of};
 /// The schema that this version writes and reads.
 pub const SCHEMA: &str = "lock-bench/1";
 
-/// A whole run.
+/// A whole run, as `docs/bench-json.md` describes it.
 #[non_exhaustive]
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Report {
@@ -26,7 +27,60 @@ pub struct Report {
     pub series: Vec<Series>,
 }
 
+/// Why a text is not a report of this schema.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It is JSON, but not that of a report.
+    #[error("not a report of a benchmark: it has no \"schema\"")]
+    NoReport,
+    /// It has the schema, but something in it is wrong.
+    #[error("not a whole report of the schema {SCHEMA}")]
+    NotWhole(#[source] serde_json::Error),
+    /// It is not JSON.
+    #[error("not JSON")]
+    NotJson(#[source] serde_json::Error),
+    /// It was written by a version with another schema.
+    #[error("the schema is {found:?}; this version reads {SCHEMA} alone")]
+    OtherSchema {
+        /// The schema that it names.
+        found: String,
+    },
+}
+
 impl Report {
+    /// Reads what [`to_json`](Self::to_json) wrote, and leaves out what this version does not know.
+    ///
+    /// # Errors
+    ///
+    /// If it is not JSON, has another schema or lacks a part.
+    pub fn from_json(text: &str) -> Result<Self, ReadError> {
+        let value: Value = serde_json::from_str(text).map_err(ReadError::NotJson)?;
+        match value.get("schema").and_then(Value::as_str) {
+            Some(SCHEMA) => Self::deserialize(value).map_err(ReadError::NotWhole),
+            Some(other) => Err(ReadError::OtherSchema {
+                found: other.chars().take(40).collect(),
+            }),
+            None => Err(ReadError::NoReport),
+        }
+    }
+
+    /// The report as JSON, with the [`Figures`](super::Figures) of each series added to it, so that
+    /// a reader need not decode histograms.
+    ///
+    /// # Panics
+    ///
+    /// Never: all keys are text.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let mut value = serde_json::to_value(self).expect("BUG: a report is JSON");
+        for (at, series) in self.series.iter().enumerate() {
+            let figures = serde_json::to_value(self.figures(series));
+            value["series"][at]["figures"] = figures.expect("BUG: figures are JSON");
+        }
+        value
+    }
+
     /// What must not have happened, with where it did; the run has failed if there is anything.
     #[must_use]
     pub fn violations(&self) -> Vec<String> {
@@ -42,21 +96,14 @@ impl Report {
     #[must_use]
     pub fn without_acquisitions(&self) -> Vec<String> {
         let idle = |series: &&Series| series.samples.iter().all(|s| s.acquisitions == 0);
-        self.series
-            .iter()
-            .filter(idle)
-            .map(ToString::to_string)
-            .collect()
+        let idle = self.series.iter().filter(idle);
+        idle.map(ToString::to_string).collect()
     }
 
     /// The first failures, with where; the figures are those of what worked.
     pub(super) fn failures(&self) -> Vec<String> {
         let all = self.series.iter().filter_map(|series| {
-            let first = series
-                .samples
-                .iter()
-                .flat_map(|sample| &sample.failures)
-                .next()?;
+            let first = series.samples.iter().flat_map(|s| &s.failures).next()?;
             Some(format!("{series}: {first}"))
         });
         let mut all: Vec<_> = all.collect();
@@ -65,6 +112,12 @@ impl Report {
             all.push(format!("and {more} more; the tables have the numbers"));
         }
         all
+    }
+
+    /// The target of that name.
+    #[must_use]
+    pub fn target(&self, name: &str) -> Option<&TargetInfo> {
+        self.targets.iter().find(|target| target.name == name)
     }
 }
 
@@ -109,6 +162,16 @@ pub struct TargetInfo {
     pub findings: Vec<String>,
     /// Round trips of the smallest command, on the connection of a client like that of the locks.
     pub round_trip: Option<Latencies>,
+}
+
+impl TargetInfo {
+    /// The target whose limit these bare commands are.
+    pub(super) fn bare_of(&self) -> Option<&str> {
+        match &self.kind {
+            TargetKind::Bare { of, .. } => Some(of),
+            TargetKind::Lock { .. } | TargetKind::Peer { .. } => None,
+        }
+    }
 }
 
 /// What is measured.
@@ -158,6 +221,13 @@ impl Series {
             parameters.ttl_ms = self.parameters.ttl_ms;
         }
         self.workload == other.workload && self.parameters == parameters
+    }
+
+    /// Durations of one kind in all repeats.
+    pub(super) fn merged(&self, of: fn(&Sample) -> &Latencies) -> Latencies {
+        let mut all = Latencies::default();
+        self.samples.iter().for_each(|sample| all.merge(of(sample)));
+        all
     }
 }
 
@@ -235,18 +305,17 @@ pub struct Sample {
     pub overtakes: u64,
     /// Commands that the server counted, where it counts.
     pub commands: Option<u64>,
-    /// Times from the kill of a holder to the next acquisition, in nanoseconds. Where nobody got the
+    /// Times from the kill of a holder to the next acquisition, in nanoseconds. If nobody got the
     /// lock, the time until nobody waited any more, as a lower bound.
     pub recovery_ns: Vec<u64>,
-    /// The first hand-offs, for a picture.
+    /// The first turns at the first key.
     pub timeline: Vec<Turn>,
-    /// Processors that the client used, where 1.0 is one of them; more than four fifths of all make
-    /// the figure one of the client.
+    /// Processors that the client used, where 1.0 is one of them.
     pub client_processors: f64,
     /// Whether the open loop fell behind for good.
     pub is_saturated: bool,
-    /// Time in which a contender had the lock, summed over all keys and as it was measured: a timer
-    /// makes a hold longer than what was asked for.
+    /// Time in which a contender had the lock, over all keys and as it was measured: a timer makes
+    /// a hold longer than what was asked for.
     #[serde(default)]
     pub held_ns: u64,
     /// The first failures and their messages, one sentence each.
@@ -256,10 +325,10 @@ pub struct Sample {
     #[serde(default)]
     pub layer: Option<Requests>,
     /// One slice of the time in so many was kept and checked for violations: all with 1, and with 0
-    /// where nobody said.
+    /// in older reports.
     #[serde(default)]
     pub checked_of: u64,
-    /// Acquisitions that were checked and had a fencing token; none where nobody said.
+    /// Checked acquisitions that had a fencing token; none in older reports.
     #[serde(default)]
     pub with_token: Option<u64>,
     /// Requests that still waited at the end; of a crash recovery, the kills after which nobody got
@@ -271,7 +340,7 @@ pub struct Sample {
     pub footprint: Option<Footprint>,
 }
 
-/// What locks and waiters of this process take.
+/// What locks and waiters of one process take.
 #[non_exhaustive]
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Footprint {
@@ -301,7 +370,7 @@ pub struct Requests {
 
 /// A time that a contender held the lock, from the beginning of the measurement.
 #[non_exhaustive]
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Turn {
     /// Number of the contender.
     pub contender: u32,

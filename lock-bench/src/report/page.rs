@@ -1,8 +1,10 @@
 //! The report as one HTML page that needs nothing else: no network and no script.
 
 use askama::Template;
+use humantime::format_duration;
 
-use super::plots::{hex, is_dashed, style_sheet};
+use super::figures::COLUMNS;
+use super::plots::style_sheet;
 use super::units::{duration, number};
 use super::{Figures, Plot, Report, Series, Table, TargetInfo, TargetKind, name_of};
 use crate::plan::{ContendersAs, Plan, WORKLOADS, Workload};
@@ -40,95 +42,58 @@ impl Report {
 
     /// The answer to the question of a workload in one sentence: its best and its worst target.
     fn conclusion(&self, workload: Workload) -> Option<(&'static str, String)> {
-        let (figure, is_higher_better, words): (Figure, bool, fn(f64) -> String) = match workload {
-            Workload::Uncontended | Workload::Contended => (
-                |f| f.throughput,
-                true,
-                |value| format!("{} acquisitions/s", number(value)),
-            ),
-            Workload::HandOff => (
-                |f| Some(f.hand_off?.p50),
-                false,
-                |value| format!("{} without a holder between two", duration(value)),
-            ),
-            Workload::Fairness => (
-                |f| f.least_share,
-                true,
-                |value| format!("least served has {:.0} % of most served", value * 100.0),
-            ),
-            Workload::HoldSweep => (
-                |f| f.efficiency,
-                true,
-                |value| format!("in use {:.0} % of the time", value * 100.0),
-            ),
-            Workload::OpenLoop => (
-                |f| Some(f.acquire?.p99),
-                false,
-                |value| format!("99 % served within {}", duration(value)),
-            ),
-            Workload::CrashRecovery => (
-                |f| f.recovery,
-                false,
-                |value| format!("free {} after the kill", duration(value)),
-            ),
-            Workload::Layer => (
-                |f| f.layer_adds,
-                false,
-                |value| format!("adds {} to a request", duration(value)),
-            ),
-            Workload::Footprint => (
-                |f| f.held_bytes,
-                false,
-                |value| format!("{} bytes a held lock", number(value)),
-            ),
-        };
-        let is_bare = |name: &str| {
-            let kind = self.target(name).map(|target| &target.kind);
-            matches!(kind, Some(TargetKind::Bare { .. }))
-        };
-        let side = self.side(workload, |s| {
-            figure(&self.figures(s)).is_some() && !is_bare(&s.target)
+        use Workload::{Contended, HandOff, OpenLoop, Uncontended};
+        let (head, is_higher_better, words) = answer(workload);
+        let column = COLUMNS.iter().find(|column| column.head == head)?;
+        let is_bare = |name: &str| self.target(name).is_some_and(|t| t.bare_of().is_some());
+        let value = |figures: &Figures| (column.of)(figures).map(|spread| spread.median);
+        let side = self.side(workload, |series| {
+            value(&self.figures(series)).is_some() && !is_bare(&series.target)
         });
-        let mut ranked: Vec<_> = side
-            .iter()
-            .map(|series| (series, self.figures(series)))
-            .collect();
-        let value = |figures: &Figures| figure(figures).map_or(f64::NAN, |spread| spread.median);
-        ranked.sort_by(|(_, a), (_, b)| value(a).total_cmp(&value(b)));
+        let figures = side.iter().map(|series| (*series, self.figures(series)));
+        let mut ranked: Vec<_> = figures.collect();
+        ranked.sort_by(|(_, a), (_, b)| value(a).partial_cmp(&value(b)).expect(NUMBERS));
         if is_higher_better {
             ranked.reverse();
         }
         // Elsewhere the comparison is not one of what is said.
-        let compares = matches!(
-            workload,
-            Workload::Uncontended | Workload::Contended | Workload::HandOff | Workload::OpenLoop
-        );
-        let said = |(series, figures): &(&&Series, Figures)| {
-            let bare = figures
-                .to_bare
-                .filter(|_| compares)
-                .map(|times| match times {
-                    times if times < 1.0 => {
-                        format!(", {} of the time of bare commands", number(times))
-                    }
-                    times => format!(", {} times as long as bare commands", number(times)),
-                });
-            let words = words(value(figures));
-            format!("{} {words}{}", series.target, bare.unwrap_or_default())
+        let compares = [Uncontended, Contended, HandOff, OpenLoop].contains(&workload);
+        let said = |(series, figures): &(&Series, Figures)| {
+            let bare = match figures.to_bare.filter(|_| compares) {
+                None => String::new(),
+                Some(times) if times < 1.0 => {
+                    format!(", {} of the time of bare commands", number(times))
+                }
+                Some(times) => format!(", {} times as long as bare commands", number(times)),
+            };
+            let words = words.replace("{}", &column.text(value(figures).expect(NUMBERS)));
+            format!("{} {words}{bare}", series.target)
         };
         let (best, rest) = ranked.split_first()?;
         let text = match rest.last() {
             Some(worst) => format!("best: {}; worst: {}", said(best), said(worst)),
             None => said(best),
         };
-        Some((
-            name_of(workload),
-            format!("{text} ({}).", best.0.parameters),
-        ))
+        let parameters = &best.0.parameters;
+        Some((name_of(workload), format!("{text} ({parameters}).")))
     }
 }
 
-type Figure = fn(&Figures) -> Option<super::Spread>;
+const NUMBERS: &str = "BUG: series without the figure are left out";
+
+/// The column that answers the question of a workload, whether more is better, and how to say it.
+fn answer(workload: Workload) -> (&'static str, bool, &'static str) {
+    match workload {
+        Workload::Uncontended | Workload::Contended => ("acq/s", true, "{} acquisitions/s"),
+        Workload::HandOff => ("hand-off p50", false, "{} without a holder between two"),
+        Workload::Fairness => ("min/max", true, "least served has {} of most served"),
+        Workload::HoldSweep => ("in use", true, "in use {} of the time"),
+        Workload::OpenLoop => ("p99", false, "99 % served within {}"),
+        Workload::CrashRecovery => ("recovery p50", false, "free {} after the kill"),
+        Workload::Layer => ("added", false, "adds {} to a request"),
+        Workload::Footprint => ("bytes/lock", false, "{} bytes a held lock"),
+    }
+}
 
 #[derive(Template)]
 #[template(path = "report.html")]
@@ -149,23 +114,20 @@ struct Page<'a> {
 
 struct Target<'a> {
     info: &'a TargetInfo,
-    color: String,
-    is_bare: bool,
+    class: String,
     kind: String,
     round_trip: String,
 }
 
 impl<'a> Target<'a> {
     fn new(report: &Report, info: &'a TargetInfo) -> Self {
-        let color = report.color(&info.name);
         let round_trip = info.round_trip.as_ref().and_then(|times| {
             let at = |share| times.quantile_ns(share).map(|nanos| duration(nanos as f64));
             Some(format!("{} (99 %: {})", at(0.5)?, at(0.99)?))
         });
         Self {
             info,
-            color: hex(color),
-            is_bare: is_dashed(color),
+            class: report.class(&info.name),
             kind: match &info.kind {
                 TargetKind::Lock { backend } => format!("polylock, {backend}"),
                 TargetKind::Bare { of, commands } => format!("bare commands of {of}: {commands}"),
@@ -181,8 +143,7 @@ fn plan(plan: &Plan) -> String {
         ContendersAs::Processes => "a process each",
         ContendersAs::Tasks => "tasks of one process",
     };
-    let [length, warm_up, ttl] =
-        [plan.duration, plan.warm_up, plan.ttl].map(humantime::format_duration);
+    let [length, warm_up, ttl] = [plan.duration, plan.warm_up, plan.ttl].map(format_duration);
     format!(
         "{} x {length} after {warm_up} of warm-up, ttl {ttl}, contenders are {contenders_as}, seed {}",
         plan.repeats, plan.seed,

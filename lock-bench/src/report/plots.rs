@@ -1,20 +1,10 @@
-//! The plots of a report, as SVG. Places are pixels; plotters gets quarters of them, because it
-//! rounds to whole numbers.
+//! The plots of a report, as SVG. Places are pixels; a style sheet has the colors, so that a plot
+//! follows the color scheme of its reader.
 
 use std::fmt::Write as _;
-use std::ops::Range;
-
-use plotters::backend::SVGBackend;
-use plotters::chart::ChartBuilder;
-use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
-use plotters::coord::{CoordTranslate as _, Shift};
-use plotters::drawing::{DrawingArea, IntoDrawingArea as _};
-use plotters::element::{Circle, PathElement, Polygon, Rectangle, Text};
-use plotters::style::text_anchor::{HPos, Pos, VPos};
-use plotters::style::{Color as _, IntoFont as _, RGBColor, ShapeStyle, TRANSPARENT, TextStyle};
 
 use super::units::{duration, number};
-use super::{Latencies, Report, Sample, Series, Spread, TargetKind, name_of};
+use super::{Latencies, Report, Sample, Series, Spread, name_of};
 use crate::plan::Workload;
 
 /// A plot of a report. It follows the color scheme of the reader and needs nothing else.
@@ -32,6 +22,8 @@ pub struct Plot {
     height: f64,
     inside: String,
 }
+
+type Point = (f64, f64);
 
 impl Report {
     /// Draws everything that was measured.
@@ -56,10 +48,8 @@ impl Report {
         workload: Workload,
         has_it: impl Fn(&Series) -> bool,
     ) -> Vec<&Series> {
-        let all = self.series.iter();
-        let all: Vec<_> = all
-            .filter(|s| s.workload == workload && has_it(s))
-            .collect();
+        let is_it = |series: &&Series| series.workload == workload && has_it(series);
+        let all: Vec<_> = self.series.iter().filter(is_it).collect();
         let contenders = |series: &&&Series| series.parameters.contenders;
         let chosen = match workload {
             Workload::Uncontended | Workload::Layer => all.iter().min_by_key(contenders),
@@ -77,9 +67,8 @@ impl Report {
             _ => "Acquisitions per second of as many locks as contenders",
         };
         let measured = self.series.iter().filter(|s| s.workload == workload);
-        let measured: Vec<_> = measured
-            .filter_map(|s| Some((s, self.figures(s).throughput?.median)))
-            .collect();
+        let measured = measured.filter_map(|s| Some((s, self.figures(s).throughput?.median)));
+        let measured: Vec<_> = measured.collect();
         let ends = Spread::of(measured.iter().map(|(_, median)| *median))?;
         let mut steps: Vec<_> = self.plan.contenders.clone();
         steps.extend(measured.iter().map(|(s, _)| s.parameters.contenders));
@@ -88,24 +77,15 @@ impl Report {
         let at = |n: u32| steps.partition_point(|step| *step < n) as f64;
         let mut lines: Vec<Line<'_>> = Vec::new();
         for (series, median) in measured {
-            let target = &*series.target;
+            let line = lines.iter().position(|line| line.target == series.target);
+            let line = line.unwrap_or_else(|| {
+                lines.push(Line::of(&series.target));
+                lines.len() - 1
+            });
             let point = (at(series.parameters.contenders), median.log10());
-            let text = format!("{}/s with {}", number(median), series.parameters);
-            match lines.iter_mut().find(|line| line.target == target) {
-                Some(line) => {
-                    line.points.push(point);
-                    line.text = text;
-                }
-                None => lines.push(Line {
-                    target,
-                    points: vec![point],
-                    marks: Vec::new(),
-                    text,
-                }),
-            }
-        }
-        for line in &mut lines {
-            line.marks.clone_from(&line.points);
+            lines[line].points.push(point);
+            lines[line].marks.push(point);
+            lines[line].text = format!("{}/s with {}", number(median), series.parameters);
         }
         let x = Axis {
             from: -0.4,
@@ -115,8 +95,8 @@ impl Report {
         };
         let y = Axis::log("acquisitions per second", (ends.min, ends.max), number);
         let name = format!("throughput-{}", name_of(workload));
-        let plot = Plot::new(name, title, "Medians of the repeats. Higher is better.");
-        Some(self.chart(plot, &lines, &x, &y))
+        let caption = "Medians of the repeats. Higher is better.";
+        Some(self.chart([&name, title, caption], &lines, &x, &y))
     }
 
     /// The share of durations that are not longer, over the duration.
@@ -142,17 +122,13 @@ impl Report {
         };
         let caption = format!("From the {from} to the acquisition. Further left is better.");
         let title = format!("{title}, {}", side.first()?.parameters);
-        let merged = side
-            .iter()
-            .map(|series| (&*series.target, series.merged(of)));
+        let merged = side.iter().map(|s| (&*s.target, s.merged(of)));
         let merged: Vec<_> = merged.collect();
-        let quantile = |share| {
-            let all = merged.iter();
-            all.filter_map(move |(_, times)| times.quantile_ns(share).map(|ns| ns as f64))
-        };
-        let ends = Spread::of(quantile(0.0).chain(quantile(SHOWN)))?;
+        let at = |times: &Latencies, share| times.quantile_ns(share).unwrap_or_default() as f64;
+        let ends = merged.iter();
+        let ends = Spread::of(ends.flat_map(|(_, times)| [0.0, SHOWN].map(|s| at(times, s))))?;
         let lines = merged.iter().map(|(target, times)| {
-            let at = |share| times.quantile_ns(share).unwrap_or_default() as f64;
+            let [half, most] = [0.5, 0.99].map(|share| at(times, share));
             // Nobody knows how rare the longest of n is: it stands for half of its share.
             let last = nines(1.0 - 0.5 / times.len().max(1) as f64).min(nines(SHOWN));
             let points = times.distribution();
@@ -160,13 +136,13 @@ impl Report {
             Line {
                 target,
                 points: points.take_while(|(_, y)| *y <= last).collect(),
-                marks: vec![(at(0.5).log10(), nines(0.5))],
-                text: format!("median {}, 99 % {}", duration(at(0.5)), duration(at(0.99))),
+                marks: vec![(half.log10(), nines(0.5))],
+                text: format!("median {}, 99 % {}", duration(half), duration(most)),
             }
         });
         let x = Axis::log("time", (ends.min, ends.max), duration);
-        let plot = Plot::new(name, title, &caption);
-        Some(self.chart(plot, &lines.collect::<Vec<_>>(), &x, &Axis::nines()))
+        let lines: Vec<_> = lines.collect();
+        Some(self.chart([name, &title, &caption], &lines, &x, &Axis::nines()))
     }
 
     /// How often each contender got the lock, over the mean.
@@ -175,87 +151,93 @@ impl Report {
             .into_iter()
             .map(|workload| self.side(workload, |s| self.figures(s).jain.is_some()));
         let side = sides.find(|side| !side.is_empty())?;
-        let jain = |series: &&Series| Some(self.figures(series).jain?.median);
-        let texts = side
-            .iter()
-            .filter_map(jain)
-            .map(|jain| format!("Jain {jain:.2}"));
-        let texts: Vec<_> = texts.collect();
-        let named = side.iter().map(|series| &*series.target);
-        let said = named.zip(texts.iter().map(String::as_str));
+        let (mut canvas, mut said) = (Canvas::default(), Vec::new());
+        for (at, series) in side.iter().enumerate() {
+            let (top, class) = (at as f64 * 96.0, self.class(&series.target));
+            let text = format!("Jain {:.2}", self.figures(series).jain?.median);
+            canvas.text((0.0, top + 12.0), "start", &series.target);
+            canvas.text((WIDTH, top + 12.0), "end", &text);
+            let shares = shares(series);
+            let step = WIDTH / shares.len() as f64;
+            let scale = 66.0 / shares.iter().copied().fold(1.25, f64::max);
+            let (down, mean) = (top + 84.0, top + 84.0 - scale);
+            for (at, share) in shares.into_iter().enumerate() {
+                let (left, right) = (at as f64 * step, (at as f64 + 0.8) * step);
+                let up = down - scale * share;
+                let corners = [(left, up), (right, up), (right, down), (left, down)];
+                canvas.path(&format!("fill {class}"), &corners, "Z");
+            }
+            canvas.path("line axis bare", &[(0.0, mean), (WIDTH, mean)], "");
+            said.push(format!("{} {text}", series.target));
+        }
         let title = format!("Acquisitions of each contender, {}", side[0].parameters);
         let caption = "Level is better. Dashed: the same for all, where Jain's index is 1.";
-        let plot = Plot::new("fairness", title, caption);
-        Some(
-            plot.drawn(96.0 * side.len() as f64, said.clone(), |canvas| {
-                for ((at, series), (name, text)) in (0_u32..).zip(&side).zip(said) {
-                    let (top, color) = (f64::from(at) * 96.0, self.color(name));
-                    canvas.text((0.0, top), name, TEXT, HPos::Left);
-                    canvas.text((WIDTH, top), text, TEXT, HPos::Right);
-                    let shares = series.shares();
-                    let step = WIDTH / shares.len() as f64;
-                    let scale = 66.0 / shares.iter().copied().fold(1.25, f64::max);
-                    let y = |share: f64| top + 84.0 - scale * share;
-                    for (at, share) in (0_u32..).map(f64::from).zip(shares) {
-                        canvas.bar([(at * step, y(share)), ((at + 0.8) * step, y(0.0))], color);
-                    }
-                    canvas.line(&[(0.0, y(1.0)), (WIDTH, y(1.0))], dashed(MUTED), 1.5);
-                }
-            }),
-        )
+        Some(canvas.plot(
+            ["fairness", &title, caption],
+            side.len() as f64 * 96.0,
+            &said,
+        ))
     }
 
     /// Lines over two axes, with a legend.
-    fn chart(&self, plot: Plot, lines: &[Line<'_>], x: &Axis, y: &Axis) -> Plot {
-        let mut legend: Vec<_> = lines
-            .iter()
-            .map(|l| (l.target, self.color(l.target)))
-            .collect();
-        legend.retain(|(_, color)| !is_dashed(*color));
+    fn chart(&self, names: [&str; 3], lines: &[Line<'_>], x: &Axis, y: &Axis) -> Plot {
+        let mut canvas = Canvas::default();
+        let legend = lines.iter().map(|l| (l.target, self.class(l.target)));
+        let mut legend: Vec<_> = legend.collect();
+        legend.retain(|(_, class)| !class.ends_with(BARE));
         if legend.len() < lines.len() {
-            legend.push(("bare commands", dashed(MUTED)));
+            legend.push(("bare commands", format!("axis{BARE}")));
+        }
+        for (at, (name, class)) in legend.iter().enumerate() {
+            let (x, y) = ((at % 2) as f64 * WIDTH / 2.0, (at / 2) as f64 * 18.0);
+            canvas.path(
+                &format!("line {class}"),
+                &[(x, y + 7.0), (x + 20.0, y + 7.0)],
+                "",
+            );
+            canvas.mark((x + 10.0, y + 7.0), class);
+            canvas.text((x + 26.0, y + 12.0), "start", name);
         }
         let top = legend.len().div_ceil(2) as f64 * 18.0 + 8.0;
-        let said = lines.iter().map(|line| (line.target, line.text.as_str()));
-        plot.drawn(top + 280.0, said, |canvas| {
-            for (at, (name, color)) in legend.iter().enumerate() {
-                let (x, y) = (
-                    if at % 2 == 0 { 0.0 } else { WIDTH / 2.0 },
-                    (at / 2) as f64 * 18.0,
-                );
-                canvas.line(&[(x, y + 7.0), (x + 20.0, y + 7.0)], *color, 2.0);
-                canvas.mark((x + 10.0, y + 7.0), *color);
-                canvas.text((x + 26.0, y), name, TEXT, HPos::Left);
-            }
-            let place = canvas.axes((top, top + 280.0), x, y);
-            for line in lines {
-                let color = self.color(line.target);
-                let points: Vec<_> = line.points.iter().copied().map(&place).collect();
-                canvas.line(&points, color, 2.0);
-                line.marks
-                    .iter()
-                    .for_each(|mark| canvas.mark(place(*mark), color));
-            }
-        })
+        let ((left, right), (up, down)) = ((58.0, WIDTH - 16.0), (top + 24.0, top + 242.0));
+        canvas.text((0.0, top + 12.0), "start", y.title);
+        canvas.text(((left + right) / 2.0, down + 36.0), "middle", x.title);
+        for (value, name) in &x.marks {
+            let at = x.place(*value, left, right);
+            canvas.path("line grid", &[(at, up), (at, down)], "");
+            canvas.text((at, down + 17.0), "middle", name);
+        }
+        for (value, name) in &y.marks {
+            let at = y.place(*value, down, up);
+            canvas.path("line grid", &[(left, at), (right, at)], "");
+            canvas.text((left - 6.0, at + 4.0), "end", name);
+        }
+        let place = |point: &Point| (x.place(point.0, left, right), y.place(point.1, down, up));
+        for line in lines {
+            let class = self.class(line.target);
+            let points: Vec<_> = line.points.iter().map(place).collect();
+            canvas.path(&format!("line {class}"), &points, "");
+            line.marks
+                .iter()
+                .for_each(|mark| canvas.mark(place(mark), &class));
+        }
+        let said = lines
+            .iter()
+            .map(|line| format!("{} {}", line.target, line.text));
+        canvas.plot(names, top + 280.0, &said.collect::<Vec<_>>())
     }
 
-    /// The color of a target, the same in all plots; its bare commands have it dashed.
-    pub(super) fn color(&self, name: &str) -> RGBColor {
-        let of = match self.target(name).map(|target| &target.kind) {
-            Some(TargetKind::Bare { of, .. }) => Some(of),
-            _ => None,
-        };
-        let own = self
-            .targets
-            .iter()
-            .filter(|t| !matches!(t.kind, TargetKind::Bare { .. }));
-        let at = own
-            .map(|t| &*t.name)
-            .position(|own| own == of.map_or(name, String::as_str));
-        let color = TARGETS[at.unwrap_or_default() % TARGETS.len()].0;
-        if of.is_some() { dashed(color) } else { color }
+    /// The class of a target, the same in all plots; that of its bare commands is drawn dashed.
+    pub(super) fn class(&self, name: &str) -> String {
+        let of = self.target(name).and_then(|target| target.bare_of());
+        let mut own = self.targets.iter().filter(|t| t.bare_of().is_none());
+        let at = own.position(|own| own.name == of.unwrap_or(name));
+        let number = at.unwrap_or_default() % COLORS.len();
+        format!("t{number}{}", if of.is_some() { BARE } else { "" })
     }
 }
+
+const BARE: &str = " bare";
 
 struct Line<'a> {
     target: &'a str,
@@ -264,202 +246,122 @@ struct Line<'a> {
     text: String,
 }
 
-impl Series {
-    fn merged(&self, of: fn(&Sample) -> &Latencies) -> Latencies {
-        let mut all = Latencies::default();
-        self.samples.iter().for_each(|sample| all.merge(of(sample)));
-        all
-    }
-
-    /// Acquisitions of each contender over the mean, the greatest first.
-    fn shares(&self) -> Vec<f64> {
-        let count = self
-            .samples
-            .iter()
-            .map(|sample| sample.per_contender.len())
-            .max();
-        let mut sums = vec![0.0; count.unwrap_or(0)];
-        for sample in &self.samples {
-            for (sum, count) in sums.iter_mut().zip(&sample.per_contender) {
-                *sum += *count as f64;
-            }
+impl<'a> Line<'a> {
+    fn of(target: &'a str) -> Self {
+        Self {
+            target,
+            points: Vec::new(),
+            marks: Vec::new(),
+            text: String::new(),
         }
-        sums.sort_by(|a, b| f64::total_cmp(b, a));
-        let mean = (sums.iter().sum::<f64>() / sums.len() as f64).max(f64::MIN_POSITIVE);
-        sums.into_iter().map(|sum| sum / mean).collect()
     }
 }
 
+/// Acquisitions of each contender over the mean, the greatest first.
+fn shares(series: &Series) -> Vec<f64> {
+    let count = series.samples.iter().map(|s| s.per_contender.len()).max();
+    let mut sums = vec![0.0; count.unwrap_or(0)];
+    for sample in &series.samples {
+        for (sum, count) in sums.iter_mut().zip(&sample.per_contender) {
+            *sum += *count as f64;
+        }
+    }
+    sums.sort_by(|a, b| f64::total_cmp(b, a));
+    let mean = (sums.iter().sum::<f64>() / sums.len() as f64).max(f64::MIN_POSITIVE);
+    sums.into_iter().map(|sum| sum / mean).collect()
+}
+
 impl Plot {
-    fn new(name: impl Into<String>, title: impl Into<String>, caption: &str) -> Self {
-        Self {
-            name: name.into(),
-            title: title.into(),
-            caption: caption.to_owned(),
-            alt: String::new(),
-            height: 0.0,
-            inside: String::new(),
-        }
-    }
-
-    fn drawn<'a>(
-        mut self,
-        height: f64,
-        said: impl Iterator<Item = (&'a str, &'a str)>,
-        draw: impl FnOnce(&Canvas<'_>),
-    ) -> Self {
-        let said: Vec<_> = said.map(|(name, text)| format!("{name} {text}")).collect();
-        self.alt = format!("{}: {}", self.title, said.join("; "));
-        self.height = height;
-        let mut svg = String::new();
-        {
-            let size = [WIDTH, height].map(|length| units(length).unsigned_abs());
-            let backend = SVGBackend::with_string(&mut svg, (size[0], size[1]));
-            let canvas = Canvas(backend.into_drawing_area());
-            draw(&canvas);
-            canvas.0.present().expect(IN_MEMORY);
-        }
-        let inside = svg.split_once('>').map_or("", |(_, inside)| inside);
-        inside
-            .trim()
-            .trim_end_matches("</svg>")
-            .trim_end()
-            .clone_into(&mut self.inside);
-        self
-    }
-
     /// The plot as a file of its own.
     #[must_use]
     pub fn to_file(&self) -> String {
-        let (width, height) = (WIDTH + 2.0 * MARGIN, self.height + 2.0 * MARGIN);
-        let attributes =
-            format!("xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\"");
-        let style = "<style>@media(prefers-color-scheme:dark){svg{background:#15181c}}";
-        self.svg(
-            &attributes,
-            MARGIN,
-            &format!("{style}{}</style>", style_sheet()),
-        )
+        let namespace = "xmlns=\"http://www.w3.org/2000/svg\"";
+        let (width, height) = (WIDTH + 16.0, self.height + 16.0);
+        let place =
+            format!("width=\"{width}\" height=\"{height}\" viewBox=\"-8 -8 {width} {height}\"");
+        let background = "@media(prefers-color-scheme:dark){svg{background:#15181c}}";
+        let style = format!("<style>{background}{}</style>", style_sheet());
+        self.svg(&format!("{namespace} {place}"), &style)
     }
 
     /// The plot as a part of a page that has the style sheet.
     pub(super) fn to_element(&self) -> String {
-        self.svg("", 0.0, "")
+        self.svg(&format!("viewBox=\"0 0 {WIDTH} {}\"", self.height), "")
     }
 
-    fn svg(&self, attributes: &str, margin: f64, style: &str) -> String {
-        let from = -margin * UNITS;
-        let [width, height] = [WIDTH, self.height].map(|length| (length + 2.0 * margin) * UNITS);
-        let alt = self
-            .alt
-            .replace('&', "&amp;")
-            .replace('<', "&lt;")
-            .replace('>', "&gt;");
-        let inside = &self.inside;
-        format!(
-            "<svg {attributes} viewBox=\"{from} {from} {width} {height}\" role=\"img\">\
-             <title>{alt}</title>{style}\n{inside}\n</svg>\n"
-        )
+    fn svg(&self, attributes: &str, style: &str) -> String {
+        let (alt, inside) = (escaped(&self.alt), &self.inside);
+        format!("<svg {attributes} role=\"img\"><title>{alt}</title>{style}\n{inside}</svg>\n")
     }
 }
 
-type Point = (f64, f64);
+/// Elements of an SVG.
+#[derive(Default)]
+struct Canvas(String);
 
-struct Canvas<'a>(DrawingArea<SVGBackend<'a>, Shift>);
-
-impl Canvas<'_> {
-    /// Draws axes between two heights; maps their values to pixels.
-    fn axes(&self, (top, bottom): Point, x: &Axis, y: &Axis) -> impl Fn(Point) -> Point + use<> {
-        self.text((0.0, top), y.title, MUTED, HPos::Left);
-        let below = i32::try_from(self.0.dim_in_pixel().1).unwrap_or(i32::MAX) - units(bottom);
-        let area = self.0.margin(units(top + 24.0), below, 0, units(16.0));
-        let mut chart = ChartBuilder::on(&area)
-            .x_label_area_size(units(38.0))
-            .y_label_area_size(units(58.0))
-            .build_cartesian_2d(x.clone(), y.clone())
-            .expect(IN_MEMORY);
-        let mut mesh = chart.configure_mesh();
-        mesh.axis_style(stroke(MUTED, 1.0))
-            .bold_line_style(stroke(GRID, 1.0))
-            .light_line_style(TRANSPARENT)
-            .set_all_tick_mark_size(units(3.0))
-            .label_style(font(MUTED))
-            .axis_desc_style(font(MUTED))
-            .x_desc(x.title)
-            .x_label_formatter(&|value| x.name(*value))
-            .y_label_formatter(&|value| y.name(*value))
-            .draw()
-            .expect(IN_MEMORY);
-        let places = chart.as_coord_spec().clone();
-        move |point| {
-            let (x, y) = places.translate(&point);
-            (f64::from(x) / UNITS, f64::from(y) / UNITS)
-        }
-    }
-
-    fn line(&self, points: &[Point], color: RGBColor, width: f64) {
-        let points: Vec<_> = points.iter().copied().map(place).collect();
-        self.0
-            .draw(&PathElement::new(points, stroke(color, width)))
-            .expect(IN_MEMORY);
-    }
-
-    /// A filled rectangle, or a dashed frame for bare commands.
-    fn bar(&self, [(left, top), (right, bottom)]: [Point; 2], color: RGBColor) {
-        if is_dashed(color) {
-            let around = [
-                (left, top),
-                (right, top),
-                (right, bottom),
-                (left, bottom),
-                (left, top),
-            ];
-            return self.line(&around, color, 1.5);
-        }
-        let corners = [(left, top), (right, bottom)].map(place);
-        self.0
-            .draw(&Rectangle::new(corners, color.filled()))
-            .expect(IN_MEMORY);
+impl Canvas {
+    /// A line through points, or around them if `end` is `Z`.
+    fn path(&mut self, class: &str, points: &[Point], end: &str) {
+        let points = points.iter().map(|(x, y)| format!("{x:.1} {y:.1}"));
+        let points = points.collect::<Vec<_>>().join("L");
+        self.add(format_args!(
+            "<path class=\"{class}\" d=\"M{points}{end}\"/>"
+        ));
     }
 
     /// Targets differ in the shape of their marks too, for readers who see colors less.
-    fn mark(&self, (x, y): Point, color: RGBColor) {
-        let Some(number) = TARGETS.iter().position(|target| target.0 == color) else {
-            return;
-        };
-        let corners: &[Point] = match number % 4 {
-            0 => {
-                let dot = Circle::new(place((x, y)), units(3.5), color.filled());
-                return self.0.draw(&dot).expect(IN_MEMORY);
-            }
-            1 => &[(-3.2, -3.2), (3.2, -3.2), (3.2, 3.2), (-3.2, 3.2)],
-            2 => &[(0.0, -4.2), (4.0, 3.2), (-4.0, 3.2)],
-            _ => &[(0.0, -4.6), (4.6, 0.0), (0.0, 4.6), (-4.6, 0.0)],
-        };
-        let corners: Vec<_> = corners
-            .iter()
-            .map(|(dx, dy)| place((x + dx, y + dy)))
-            .collect();
-        self.0
-            .draw(&Polygon::new(corners, color.filled()))
-            .expect(IN_MEMORY);
+    fn mark(&mut self, (x, y): Point, class: &str) {
+        const SHAPES: [&str; 4] = [
+            "m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0",
+            "m-3.2 -3.2h6.4v6.4h-6.4z",
+            "m0 -4.2l4 7.4h-8z",
+            "m0 -4.6l4.6 4.6l-4.6 4.6l-4.6 -4.6z",
+        ];
+        let number = class
+            .strip_prefix('t')
+            .and_then(|n| n.parse::<usize>().ok());
+        if let Some(number) = number {
+            let shape = SHAPES[number % SHAPES.len()];
+            self.add(format_args!(
+                "<path class=\"fill {class}\" d=\"M{x:.1} {y:.1}{shape}\"/>"
+            ));
+        }
     }
 
-    /// Writes below this point, at most as much as fits beside the other half.
-    fn text(&self, at: Point, text: &str, color: RGBColor, horizontal: HPos) {
+    /// Writes at this point, at most as much as fits beside the other half.
+    fn text(&mut self, (x, y): Point, anchor: &str, text: &str) {
         let text = match text.char_indices().nth(LONGEST) {
             Some((end, _)) => format!("{}..", &text[..end]),
             None => text.to_owned(),
         };
-        let style = font(color).pos(Pos::new(horizontal, VPos::Top));
-        self.0
-            .draw(&Text::new(text, place(at), style))
-            .expect(IN_MEMORY);
+        let text = escaped(&text);
+        self.add(format_args!(
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"
+        ));
+    }
+
+    fn add(&mut self, element: std::fmt::Arguments<'_>) {
+        writeln!(self.0, "{element}").expect("BUG: text in memory can be added to");
+    }
+
+    fn plot(self, [name, title, caption]: [&str; 3], height: f64, said: &[String]) -> Plot {
+        Plot {
+            name: name.to_owned(),
+            title: title.to_owned(),
+            caption: caption.to_owned(),
+            alt: format!("{title}: {}", said.join("; ")),
+            height,
+            inside: self.0,
+        }
     }
 }
 
+fn escaped(text: &str) -> String {
+    let text = text.replace('&', "&amp;");
+    text.replace('<', "&lt;").replace('>', "&gt;")
+}
+
 /// An axis whose values are on its scale already, such as logarithms.
-#[derive(Clone, Debug)]
 struct Axis {
     from: f64,
     to: f64,
@@ -481,14 +383,12 @@ impl Axis {
         };
         let decades = (-3..16).map(|decade| 10f64.powi(decade));
         let marks = decades.flat_map(|decade| steps.iter().map(move |step| step * decade));
-        let marks = marks.map(|value| (value.log10(), mark(name(value))));
-        let marks = marks
-            .filter(|(at, _)| (from - 1e-9..=to + 1e-9).contains(at))
-            .collect();
+        let marks = marks.map(|value| (value.log10(), mark(&name(value))));
+        let is_shown = |mark: &(f64, String)| (from - 1e-9..=to + 1e-9).contains(&mark.0);
         Self {
             from,
             to,
-            marks,
+            marks: marks.filter(is_shown).collect(),
             title,
         }
     }
@@ -496,55 +396,24 @@ impl Axis {
     /// Shares that come ever closer to all, as [`nines`] places them.
     fn nines() -> Self {
         let names = ["0 %", "90 %", "99 %", "99.9 %", "99.99 %"].map(str::to_owned);
-        let marks = (0..5).map(f64::from).zip(names).collect();
         Self {
             from: 0.0,
             to: 4.15,
-            marks,
+            marks: (0..5).map(f64::from).zip(names).collect(),
             title: "share that is not longer",
         }
     }
 
-    fn name(&self, value: f64) -> String {
-        let mark = self.marks.iter().find(|(at, _)| (at - value).abs() < 1e-9);
-        mark.map(|(_, name)| name.clone()).unwrap_or_default()
-    }
-}
-
-/// Marks stand where they were put; plotters would choose its own.
-impl Ranged for Axis {
-    type FormatOption = DefaultFormatting;
-    type ValueType = f64;
-
-    fn map(&self, value: &f64, (low, high): (i32, i32)) -> i32 {
-        let share = (value - self.from) / (self.to - self.from);
-        low + (share * f64::from(high - low)).round() as i32
-    }
-
-    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
-        match hint.weight().allow_light_points() {
-            true => Vec::new(),
-            false => self.marks.iter().map(|(at, _)| *at).collect(),
-        }
-    }
-
-    fn range(&self) -> Range<f64> {
-        self.from..self.to
+    /// Where a value stands between two places.
+    fn place(&self, value: f64, low: f64, high: f64) -> f64 {
+        low + (value - self.from) / (self.to - self.from) * (high - low)
     }
 }
 
 /// What stands at a mark: without digits behind the point that are all zeros.
-fn mark(text: String) -> String {
-    match text.split_once('.') {
-        Some((whole, rest)) => {
-            let rest = rest.trim_start_matches('0');
-            match rest.starts_with(|c: char| c.is_ascii_digit()) {
-                true => text,
-                false => format!("{whole}{rest}"),
-            }
-        }
-        None => text,
-    }
+fn mark(text: &str) -> String {
+    let text = text.replace(".00", "").replace(".0 ", " ");
+    text.strip_suffix(".0").unwrap_or(&text).to_owned()
 }
 
 fn nines(share: f64) -> f64 {
@@ -553,87 +422,35 @@ fn nines(share: f64) -> f64 {
 
 /// Colors on a light and on a dark page; told apart by people with any kind of color vision, and at
 /// a contrast of 3 or more to the page.
-const TARGETS: [(RGBColor, RGBColor); 8] = [
-    (rgb(0x00_72b2), rgb(0x56_b4e8)),
-    (rgb(0xd5_5e00), rgb(0xff_9248)),
-    (rgb(0x00_846a), rgb(0x2f_d0a4)),
-    (rgb(0xb0_308c), rgb(0xf1_9ad2)),
-    (rgb(0x5a_1212), rgb(0xf2_f05a)),
-    (rgb(0x7b_61fe), rgb(0x8f_6bfe)),
-    (rgb(0x82_8a92), rgb(0xb8_b8b8)),
-    (rgb(0x00_1798), rgb(0xe0_566e)),
-];
-const TEXT: RGBColor = rgb(0x1b_1f24);
-const MUTED: RGBColor = rgb(0x5c_6670);
-const GRID: RGBColor = rgb(0xdf_e3e8);
-const OTHERS: [(RGBColor, RGBColor); 3] = [
-    (TEXT, rgb(0xe8_eaed)),
-    (MUTED, rgb(0xa3_adb8)),
-    (GRID, rgb(0x35_3b43)),
+const COLORS: [(&str, &str); 8] = [
+    ("#0072b2", "#56b4e8"),
+    ("#d55e00", "#ff9248"),
+    ("#00846a", "#2fd0a4"),
+    ("#b0308c", "#f19ad2"),
+    ("#5a1212", "#f2f05a"),
+    ("#7b61fe", "#8f6bfe"),
+    ("#828a92", "#b8b8b8"),
+    ("#001798", "#e0566e"),
 ];
 
-const fn rgb(code: u32) -> RGBColor {
-    let [_, red, green, blue] = code.to_be_bytes();
-    RGBColor(red, green, blue)
-}
-
-/// The same color to the eye; the style sheet knows it by its last bit, which others do not have.
-fn dashed(color: RGBColor) -> RGBColor {
-    RGBColor(color.0, color.1, color.2 | 1)
-}
-
-pub(super) fn is_dashed(color: RGBColor) -> bool {
-    color.2 & 1 == 1
-}
-
-pub(super) fn hex(color: RGBColor) -> String {
-    format!("#{:02X}{:02X}{:02X}", color.0, color.1, color.2)
-}
-
-/// Gives the colors of a drawing their dashes and, on a dark page, their other shade.
+/// The colors of all plots.
 pub(super) fn style_sheet() -> String {
-    let (mut all, mut dark) = (
-        "svg text{font-family:system-ui,sans-serif}".to_owned(),
-        String::new(),
-    );
-    for (light, shade) in TARGETS.into_iter().chain(OTHERS) {
-        let (line, plain, shade) = (hex(dashed(light)), hex(light), hex(shade));
-        write!(all, "[stroke='{line}']{{stroke-dasharray:20 14}}").expect(IN_MEMORY);
-        write!(
-            dark,
-            "[fill='{plain}']{{fill:{shade}}}[stroke='{plain}'],[stroke='{line}']{{stroke:{shade}}}"
-        )
-        .expect(IN_MEMORY);
+    let mut all = "svg text{font:12.5px system-ui,sans-serif;fill:#1b1f24}\
+        .line{fill:none;stroke:currentColor;stroke-width:2}.fill{fill:currentColor}\
+        .bare{stroke-dasharray:5 3.5}.fill.bare{fill:none;stroke:currentColor}\
+        .axis{color:#5c6670}.grid{color:#dfe3e8;stroke-width:1}"
+        .to_owned();
+    let mut dark = "svg text{fill:#e8eaed}.axis{color:#a3adb8}.grid{color:#353b43}".to_owned();
+    for (at, (light, shade)) in COLORS.iter().enumerate() {
+        all += &format!(".t{at}{{color:{light}}}");
+        dark += &format!(".t{at}{{color:{shade}}}");
     }
     format!("{all}@media(prefers-color-scheme:dark){{{dark}}}")
 }
 
-fn font(color: RGBColor) -> TextStyle<'static> {
-    // The backend writes a size that is smaller by the last factor.
-    ("sans-serif", 12.5 * UNITS * 1.24)
-        .into_font()
-        .color(&color)
-}
-
-fn stroke(color: RGBColor, width: f64) -> ShapeStyle {
-    ShapeStyle::from(color).stroke_width(units(width).unsigned_abs())
-}
-
-fn place((x, y): Point) -> (i32, i32) {
-    (units(x), units(y))
-}
-
-fn units(pixels: f64) -> i32 {
-    (pixels * UNITS).round() as i32
-}
-
 /// Width of every plot, at which its text has its usual size.
 const WIDTH: f64 = 440.0;
-/// Around a plot that stands alone.
-const MARGIN: f64 = 8.0;
-const UNITS: f64 = 4.0;
 /// Characters of a name.
 const LONGEST: usize = 32;
 /// Longer durations are left out of a distribution.
 const SHOWN: f64 = 0.999_9;
-const IN_MEMORY: &str = "BUG: a plot is drawn in memory";

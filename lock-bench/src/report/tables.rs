@@ -1,7 +1,7 @@
 //! The figures as tables, for a terminal and for a page.
 
-use super::units::{duration, number};
-use super::{Figures, Report, Series, Spread, name_of};
+use super::figures::COLUMNS;
+use super::{Figures, Report, Series, name_of};
 
 /// The figures of all targets under one workload with the same parameters, or the changes of one.
 #[non_exhaustive]
@@ -46,27 +46,34 @@ impl Report {
 
     fn table(&self, side: &Series) -> Table {
         let beside = self.series.iter().filter(|series| series.is_beside(side));
-        let figures: Vec<_> = beside
-            .map(|s| (s.target.clone(), self.figures(s)))
-            .collect();
-        let rows = figures.iter().map(|(target, figures)| Row {
-            name: target.clone(),
-            cells: COLUMNS
+        let mut violations = 0;
+        let rows = beside.map(|series| {
+            let figures = self.figures(series);
+            violations += figures.violations;
+            let mut cells: Vec<_> = COLUMNS
                 .iter()
-                .map(|column| (column.1)(figures).unwrap_or_default())
-                .collect(),
-            notes: notes(figures),
+                .map(|column| (column.of)(&figures).map(|spread| column.text(spread.median)))
+                .map(Option::unwrap_or_default)
+                .collect();
+            cells.insert(1, COLUMNS[0].range(figures.throughput));
+            Row {
+                name: series.target.clone(),
+                cells,
+                notes: notes(&figures),
+            }
         });
-        let (name, repeats) = (name_of(side.workload), self.plan.repeats);
+        let rows = rows.collect();
+        let mut columns: Vec<_> = COLUMNS.iter().map(|column| column.head).collect();
+        columns.insert(1, "min..max");
+        let (name, parameters) = (name_of(side.workload), &side.parameters);
         let length = humantime::format_duration(self.plan.duration);
-        let violations = figures.iter().map(|(_, figures)| figures.violations).sum();
-        let parameters = &side.parameters;
+        let repeats = self.plan.repeats;
         Table {
             title: format!("{name}, {parameters}, {repeats} x {length}: violations {violations}"),
             violations,
             head: "target",
-            columns: COLUMNS.iter().map(|(name, _)| *name).collect(),
-            rows: rows.collect(),
+            columns,
+            rows,
         }
         .without_empty_columns()
     }
@@ -77,9 +84,9 @@ impl Table {
         for at in (0..self.columns.len()).rev() {
             if self.rows.iter().all(|row| row.cells[at].is_empty()) {
                 self.columns.remove(at);
-                self.rows
-                    .iter_mut()
-                    .for_each(|row| drop(row.cells.remove(at)));
+                for row in &mut self.rows {
+                    row.cells.remove(at);
+                }
             }
         }
         self
@@ -93,17 +100,15 @@ impl Table {
         let names: Vec<_> = std::iter::once(self.head.to_owned()).chain(names).collect();
         let width = |texts: &[String]| texts.iter().map(|text| text.chars().count()).max();
         let first = width(&names).unwrap_or_default();
-        let columns: Vec<Vec<_>> = (0..self.columns.len())
-            .map(|at| {
-                let cells = self.rows.iter().map(|row| match row.cells[at].as_str() {
-                    "" => "-".to_owned(),
-                    cell => cell.to_owned(),
-                });
-                std::iter::once(self.columns[at].to_owned())
-                    .chain(cells)
-                    .collect()
-            })
-            .collect();
+        let column = |at: usize| {
+            let cells = self.rows.iter().map(|row| match &*row.cells[at] {
+                "" => "-",
+                cell => cell,
+            });
+            let column = std::iter::once(self.columns[at]).chain(cells);
+            column.map(str::to_owned).collect()
+        };
+        let columns: Vec<Vec<_>> = (0..self.columns.len()).map(column).collect();
         let mut text = wrapped(&escape(&self.title));
         let mut rest = columns.as_slice();
         while !rest.is_empty() {
@@ -163,80 +168,29 @@ fn wrapped(line: &str) -> String {
     text + "\n"
 }
 
-type Column = (&'static str, fn(&Figures) -> Option<String>);
-
-/// What answers the question of a workload comes first.
-const COLUMNS: [Column; 23] = [
-    ("acq/s", |f| f.throughput.map(|s| number(s.median))),
-    ("min..max", |f| f.throughput.and_then(range)),
-    ("time/bare", |f| f.to_bare.map(number)),
-    ("hand-off p50", |f| {
-        f.hand_off.map(|q| duration(q.p50.median))
-    }),
-    ("hand-off p99", |f| {
-        f.hand_off.map(|q| duration(q.p99.median))
-    }),
-    ("in use", |f| {
-        f.efficiency.map(|s| format!("{:.0} %", s.median * 100.0))
-    }),
-    ("acquire p50", |f| f.acquire.map(|q| duration(q.p50.median))),
-    ("p99", |f| f.acquire.map(|q| duration(q.p99.median))),
-    ("p99.9", |f| f.acquire.map(|q| duration(q.p999.median))),
-    ("cmds/acq", |f| f.commands.map(|s| number(s.median))),
-    ("Jain", |f| two(f.jain)),
-    ("min/max", |f| two(f.least_share)),
-    ("overtakes", |f| two(f.overtakes)),
-    ("pair rt", |f| f.pair_round_trips.map(number)),
-    ("acquire rt", |f| f.acquire_round_trips.map(number)),
-    ("hand-off rt", |f| f.hand_off_round_trips.map(number)),
-    ("recovery p50", |f| f.recovery.map(|s| duration(s.median))),
-    ("recovery max", |f| f.recovery.map(|s| duration(s.max))),
-    ("added", |f| f.layer_adds.map(|s| duration(s.median))),
-    ("bytes/lock", |f| f.held_bytes.map(|s| number(s.median))),
-    ("bytes/waiter", |f| {
-        f.waiting_bytes.map(|s| number(s.median))
-    }),
-    ("cmds/renewal", |f| {
-        f.renewal_commands.map(|s| number(s.median))
-    }),
-    ("processor", |f| {
-        f.renewal_processors
-            .map(|s| format!("{:.1} %", s.median * 100.0))
-    }),
-];
-
-fn two(spread: Option<Spread>) -> Option<String> {
-    spread.map(|spread| format!("{:.2}", spread.median))
-}
-
-fn range(spread: Spread) -> Option<String> {
-    (spread.min != spread.max).then(|| format!("{}..{}", number(spread.min), number(spread.max)))
-}
-
 fn notes(figures: &Figures) -> String {
-    let counts = [
-        (
-            figures.violations > 0,
-            format!("VIOLATIONS {}", figures.violations),
-        ),
-        (figures.errors > 0, format!("errors {}", figures.errors)),
-        (
-            figures.checked_of > 1,
-            format!("1 of {} slices was checked", figures.checked_of),
-        ),
-        (
-            figures.is_checked_by_chance,
-            "overlaps seen by chance: no token, no hold".to_owned(),
-        ),
-        (
-            figures.unserved > 0,
-            format!("unserved {}", figures.unserved),
-        ),
-        (figures.is_saturated, "saturated".to_owned()),
-        (figures.is_of_the_client, "limited by the client".to_owned()),
+    let count = |what: &str, count: u64| match count {
+        0 => String::new(),
+        count => format!("{what} {count}"),
+    };
+    let said = |is_so: bool, what: &str| {
+        if is_so {
+            what.to_owned()
+        } else {
+            String::new()
+        }
+    };
+    let checked = format!("1 of {} slices was checked", figures.checked_of);
+    let by_chance = "overlaps seen by chance: no token, no hold";
+    let mut notes = vec![
+        count("VIOLATIONS", figures.violations),
+        count("errors", figures.errors),
+        said(figures.checked_of > 1, &checked),
+        said(figures.is_checked_by_chance, by_chance),
+        count("unserved", figures.unserved),
+        said(figures.is_saturated, "saturated"),
+        said(figures.is_of_the_client, "limited by the client"),
     ];
-    let notes = counts
-        .into_iter()
-        .filter_map(|(is_so, note)| is_so.then_some(note));
-    notes.collect::<Vec<_>>().join(", ")
+    notes.retain(|note| !note.is_empty());
+    notes.join(", ")
 }

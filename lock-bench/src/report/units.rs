@@ -14,17 +14,21 @@ pub fn duration(nanos: f64) -> String {
 /// A number with three digits, and with commas between thousands from a thousand on.
 #[must_use]
 pub fn number(value: f64) -> String {
-    let size = value.abs();
-    let decimals = match size {
-        _ if size >= 99.95 || size == 0.0 => 0,
-        _ if size >= 9.995 => 1,
+    let decimals = match value.abs() {
+        size if size >= 99.95 || size == 0.0 => 0,
+        size if size >= 9.995 => 1,
         _ => 2,
     };
-    let text = format!("{value:.decimals$}");
-    match size >= 1000.0 {
-        true => with_commas(&text),
-        false => text,
+    let mut text = format!("{value:.decimals$}");
+    if decimals == 0 {
+        let first = usize::from(value < 0.0) + 1;
+        let mut at = text.len();
+        while at > first + 2 {
+            at -= 3;
+            text.insert(at, ',');
+        }
     }
+    text
 }
 
 /// A change against what was, such as `+4.2 %`.
@@ -34,22 +38,6 @@ pub fn change(share: f64) -> String {
         true => format!("{:+.1} %", share * 100.0),
         false => "from 0".to_owned(),
     }
-}
-
-fn with_commas(digits: &str) -> String {
-    let count = digits.len();
-    let mut text = String::with_capacity(count + count / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0
-            && digit.is_ascii_digit()
-            && (count - at).is_multiple_of(3)
-            && !text.ends_with('-')
-        {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]

@@ -70,19 +70,19 @@ async fn kill_one(
         Ok(Some(taken)) => {
             sample.acquisitions += 1;
             sample.per_contender[1] += 1;
-            match taken.since().checked_sub(killed) {
+            match taken.since.checked_sub(killed) {
                 Some(recovery) => sample.recovery_ns.push(recovery),
                 None => sample
                     .violations
                     .push("a waiter got the lock while its holder was alive".to_owned()),
             }
-            if let (Some(before), Some(after)) = (held, taken.token())
+            if let (Some(before), Some(after)) = (held, taken.token)
                 && after <= before
             {
                 let what = format!("token {after} came after token {before}, of a killed holder");
                 sample.violations.push(what);
             }
-            if let Err(failure) = taken.release().await {
+            if let Err(failure) = taken.release.await {
                 sample.count(&failure);
             }
         }
@@ -116,7 +116,7 @@ async fn least_ttl(runner: &Runner, prefix: &str) -> Result<Duration, Failure> {
         let name = format!("{prefix}/ttl-{}", nanos(ttl) / 1_000_000_000);
         match runner.take(name, ttl, FREE).await {
             Ok(Some(taken)) => {
-                taken.release().await?;
+                taken.release.await?;
                 return Ok(ttl);
             }
             Ok(None) => {}

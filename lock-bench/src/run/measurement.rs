@@ -33,9 +33,8 @@ impl Measurement<'_> {
             _ => self.parameters.contenders,
         };
         let (recorded, commands, window) = match self.parameters.contenders_as {
-            _ if self.workload == Workload::Footprint => self.by_one_process().await?,
-            ContendersAs::Processes => self.by_processes().await?,
-            ContendersAs::Tasks => self.by_tasks().await?,
+            ContendersAs::Tasks if self.workload != Workload::Footprint => self.by_tasks().await?,
+            _ => self.by_processes().await?,
         };
         let is_open = self.workload == Workload::OpenLoop;
         // Millions of spans are sorted, and the caller has other tasks.
@@ -61,41 +60,37 @@ impl Measurement<'_> {
     }
 
     async fn by_processes(&self) -> Result<(Recorded, Option<u64>, Window), Failure> {
-        let target = &self.target.target;
+        let all = 0..self.parameters.contenders;
+        let (works, after) = match self.workload {
+            // By one that has done nothing before, whose memory is that of the locks.
+            Workload::Footprint => {
+                let after = SERVES_WITHIN + self.plan.duration;
+                (vec![Work::Footprint(self.job(all))], after)
+            }
+            _ => {
+                let works = all.map(|number| Work::Contend(self.job(number..number + 1)));
+                (works.collect(), Duration::ZERO)
+            }
+        };
         let mut processes = Vec::new();
-        for number in 0..self.parameters.contenders {
-            let work = Work::Contend(self.job(number..number + 1));
+        for work in works {
             let place = (self.target.run, self.part);
-            processes.push(Process::start(target, place, work).await?);
+            processes.push(Process::start(&self.target.target, place, work).await?);
         }
         for process in &mut processes {
             process.ready().await?;
         }
-        let window = self.window(LEAD + LEAD_OF_ONE * self.parameters.contenders);
+        let window = self.window(LEAD + LEAD_OF_ONE * processes.len() as u32);
         for process in &mut processes {
             process.begin(window).await?;
         }
         let recorded = async {
             let mut all = Recorded::default();
             for process in processes {
-                all.add(process.recorded(window, Duration::ZERO).await?);
+                all.add(process.recorded(window, after).await?);
             }
-            Ok(all)
+            Ok::<_, Failure>(all)
         };
-        let (recorded, commands): (Result<_, Failure>, _) =
-            tokio::join!(recorded, self.commands(window));
-        Ok((recorded?, commands, window))
-    }
-
-    /// By a process that has done nothing before, whose memory is that of the locks.
-    async fn by_one_process(&self) -> Result<(Recorded, Option<u64>, Window), Failure> {
-        let work = Work::Footprint(self.job(0..self.parameters.contenders));
-        let place = (self.target.run, Part::Whole);
-        let mut process = Process::start(&self.target.target, place, work).await?;
-        process.ready().await?;
-        let window = self.window(LEAD);
-        process.begin(window).await?;
-        let recorded = process.recorded(window, SERVES_WITHIN + self.plan.duration);
         let (recorded, commands) = tokio::join!(recorded, self.commands(window));
         Ok((recorded?, commands, window))
     }
@@ -138,7 +133,8 @@ impl Measurement<'_> {
         let before = count(probe).await?;
         clock::sleep_until(window.end).await;
         let after = count(probe).await?;
-        after.checked_sub(before)
+        // The questions count too.
+        after.checked_sub(before + 1)
     }
 }
 

@@ -111,13 +111,11 @@ impl Prepared {
             self.round_trip.get_or_insert_default().merge(&times);
         }
         if let Err(failure) = ended {
-            let name = &self.target.name;
-            let warning = match self.round_trip {
-                Some(_) => {
-                    format!("{name}: only a part of the round trips was measured: {failure}")
-                }
-                None => format!("{name} has no figures in round trips: {failure}"),
+            let what = match self.round_trip {
+                Some(_) => "has figures of a part of the round trips",
+                None => "has no figures in round trips",
             };
+            let warning = format!("{} {what}: {failure}", self.target.name);
             if !self.warnings.contains(&warning) {
                 self.warnings.push(warning);
             }
@@ -201,6 +199,8 @@ const CLEARS_WITHIN: Duration = Duration::from_secs(15);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use async_trait::async_trait;
 
     use super::*;
@@ -209,15 +209,14 @@ mod tests {
     #[derive(Debug)]
     struct Slow {
         after: Duration,
-        left: std::sync::atomic::AtomicU32,
+        left: AtomicU32,
     }
 
     #[async_trait]
     impl Probe for Slow {
         async fn ping(&self) -> Result<(), Failure> {
             tokio::time::sleep(self.after).await;
-            let left = self.left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
-            match left {
+            match self.left.fetch_sub(1, Ordering::Relaxed) {
                 0 => Err(Failure::new(REFUSED, "not for you")),
                 _ => Ok(()),
             }
@@ -250,11 +249,8 @@ mod tests {
                 left: answers.into(),
             };
             let (times, ended) = round_trips(&probe).await;
-            assert!(
-                expected.contains(&times.len()),
-                "{millis} ms: {}",
-                times.len()
-            );
+            let count = times.len();
+            assert!(expected.contains(&count), "{millis} ms: {count}");
             let said = ended.err().map(|failure| failure.to_string());
             assert_eq!(said.as_deref(), failure, "{millis} ms");
         }

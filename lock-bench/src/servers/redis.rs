@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,8 +18,7 @@ use crate::subject::{Failure, INVALID, LOST, REFUSED, Subject};
 use crate::target::{Bare, Probe, runner};
 
 pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
-    let (connection, own) = (connect(url).await?, AtomicU64::new(0));
-    Ok(Arc::new(ServerProbe { connection, own }))
+    Ok(Arc::new(ServerProbe(connect(url).await?)))
 }
 
 pub(super) async fn bare(url: &LockUrl) -> Result<Bare, Failure> {
@@ -32,21 +30,19 @@ pub(super) async fn bare(url: &LockUrl) -> Result<Bare, Failure> {
 /// What is not said in the URL is as the locks have it.
 async fn connect(url: &LockUrl) -> Result<MultiplexedConnection, Failure> {
     let mut params = url.params();
+    let numbers = 0..=1_000_000;
     let (address, username, password, database) = match url.scheme() {
         "redis+unix" => (
             ConnectionAddr::Unix(url.expect_file()?.to_owned()),
             params.string("username"),
             params.string("password"),
-            params.integer("database", 0..=LAST_DATABASE)?.unwrap_or(0),
+            params.integer("database", numbers)?.unwrap_or(0),
         ),
         _ => {
             let host = url.expect_host()?;
             let database = match url.path().trim_start_matches('/') {
                 "" => Some(0),
-                number => number
-                    .parse()
-                    .ok()
-                    .filter(|n| (0..=LAST_DATABASE).contains(n)),
+                number => number.parse().ok().filter(|n| numbers.contains(n)),
             };
             let wrong = || Failure::new(INVALID, "the path of the URL is no database number");
             (
@@ -74,8 +70,6 @@ async fn connect(url: &LockUrl) -> Result<MultiplexedConnection, Failure> {
     let connection = client.get_multiplexed_async_connection_with_config(&config);
     connection.await.map_err(failure)
 }
-
-const LAST_DATABASE: i64 = 1_000_000;
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn failure(error: RedisError) -> Failure {
@@ -179,18 +173,12 @@ const COMPARE_AND_DELETE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
 #[derive(Debug)]
-struct ServerProbe {
-    connection: MultiplexedConnection,
-    /// Commands of its own that the server has counted.
-    own: AtomicU64,
-}
+struct ServerProbe(MultiplexedConnection);
 
 impl ServerProbe {
     async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Failure> {
-        let answer = command.query_async(&mut self.connection.clone()).await;
-        let answer = answer.map_err(failure)?;
-        self.own.fetch_add(1, Ordering::Relaxed);
-        Ok(answer)
+        let answer = command.query_async(&mut self.0.clone()).await;
+        answer.map_err(failure)
     }
 
     async fn info(&self, section: &str) -> Result<HashMap<String, String>, Failure> {
@@ -210,12 +198,9 @@ impl Probe for ServerProbe {
 
     /// What it executes, commands inside of scripts included: it does not count them apart.
     async fn commands(&self) -> Result<Option<u64>, Failure> {
-        let own = self.own.load(Ordering::Relaxed);
         let stats = self.info("stats").await?;
         let executed = stats.get("total_commands_processed");
-        let executed: Option<u64> = executed.and_then(|count| count.parse().ok());
-        // The question counts once it is answered.
-        Ok(executed.map(|executed| executed.saturating_sub(own)))
+        Ok(executed.and_then(|count| count.parse().ok()))
     }
 
     async fn facts(&self) -> Result<BTreeMap<String, String>, Failure> {

@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use polylock::{Host, LockUrl};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout};
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 use super::unique;
@@ -21,7 +20,6 @@ pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
     Ok(Arc::new(ServerProbe {
         client: connect(url).await?,
         addresses: url.expect_hosts()?.iter().map(address).collect(),
-        own: AtomicU64::new(0),
     }))
 }
 
@@ -152,10 +150,8 @@ impl Subject for BareLock {
         let joined = match self.join(directory).await {
             Err(Error::NoNode) => {
                 let container = CreateMode::Container.with_acls(self.acls);
-                self.client
-                    .mkdir(directory, &container)
-                    .await
-                    .map_err(failure)?;
+                let made = self.client.mkdir(directory, &container).await;
+                made.map_err(failure)?;
                 self.join(directory).await
             }
             joined => joined,
@@ -163,22 +159,15 @@ impl Subject for BareLock {
         let (node, mut all) = joined.map_err(failure)?;
         while let Some(before) = before(&node.number, &all) {
             let path = format!("{directory}/{before}");
-            let is_gone = self.gone(&path);
-            let is_gone = match deadline {
-                Some(deadline) => timeout_at(deadline, is_gone).await,
-                None => Ok(is_gone.await),
-            };
-            let Ok(is_gone) = is_gone else {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let Ok(is_gone) = timeout(left.unwrap_or(Duration::MAX), self.gone(&path)).await else {
                 self.release(node).await?;
                 return Ok(None);
             };
             is_gone.map_err(failure)?;
             // It may have been one that waited, and another one be before it.
-            all = self
-                .client
-                .list_children(directory)
-                .await
-                .map_err(failure)?;
+            let listed = self.client.list_children(directory).await;
+            all = listed.map_err(failure)?;
         }
         Ok(Some(node))
     }
@@ -205,15 +194,11 @@ pub(super) fn before<'a>(sequence: &str, all: &'a [String]) -> Option<&'a str> {
 struct ServerProbe {
     client: Client,
     addresses: Vec<String>,
-    /// Requests and words of its own that the servers have counted.
-    own: AtomicU64,
 }
 
 impl ServerProbe {
     /// What a server answers to the four-letter word `srvr`; none if it does not know it.
     async fn srvr(&self, address: &str) -> Option<HashMap<String, String>> {
-        // A word counts like a request, and before it is answered.
-        self.own.fetch_add(1, Ordering::Relaxed);
         let answer = async {
             let mut stream = TcpStream::connect(address).await.ok()?;
             stream.write_all(b"srvr").await.ok()?;
@@ -232,7 +217,6 @@ impl ServerProbe {
 #[async_trait]
 impl Probe for ServerProbe {
     async fn ping(&self) -> Result<(), Failure> {
-        self.own.fetch_add(1, Ordering::Relaxed);
         self.client.check_stat("/").await.map(drop).map_err(failure)
     }
 
@@ -248,9 +232,7 @@ impl Probe for ServerProbe {
             };
             received += packets;
         }
-        Ok(Some(
-            received.saturating_sub(self.own.load(Ordering::Relaxed)),
-        ))
+        Ok(Some(received))
     }
 
     async fn facts(&self) -> Result<BTreeMap<String, String>, Failure> {
@@ -277,7 +259,6 @@ impl Probe for ServerProbe {
             ("durability", durability.to_owned()),
             ("commands", commands.to_owned()),
         ];
-        self.own.fetch_add(1, Ordering::Relaxed);
         if let Ok((config, _)) = self.client.get_data("/zookeeper/config").await {
             let config = String::from_utf8_lossy(&config);
             let members = config.lines().filter(|line| line.starts_with("server."));

@@ -3,11 +3,10 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use serde::Serialize;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use super::ARGUMENT;
-use super::protocol::{Order, Part, Said, Work, length, of_bytes};
+use super::{ARGUMENT, Order, Part, Said, Work, line};
 use crate::clock;
 use crate::measure::{Recorded, Window};
 use crate::subject::Failure;
@@ -29,9 +28,9 @@ impl Process {
         work: Work,
     ) -> Result<Self, Failure> {
         let mut command = match &target.worker {
-            Some(worker) => {
-                let mut command = Command::new(&worker.program);
-                command.args(&worker.args);
+            Some((program, args)) => {
+                let mut command = Command::new(program);
+                command.args(args);
                 command
             }
             None => {
@@ -66,10 +65,10 @@ impl Process {
 
     /// Waits until it could begin.
     pub(crate) async fn ready(&mut self) -> Result<(), Failure> {
-        match self.hear(STARTS_WITHIN).await? {
-            Said::Ready => Ok(()),
-            _ => Err(strange()),
-        }
+        let ready = self.hear(STARTS_WITHIN, |said| {
+            matches!(said, Said::Ready).then_some(())
+        });
+        ready.await
     }
 
     pub(crate) async fn begin(&mut self, window: Window) -> Result<(), Failure> {
@@ -83,29 +82,23 @@ impl Process {
         after: Duration,
     ) -> Result<Recorded, Failure> {
         let limit = clock::until(window.end) + after + ENDS_WITHIN;
-        let Said::Done { recorded, spans } = self.hear(limit).await? else {
-            return Err(strange());
-        };
-        let mut spans = vec![0; length(spans).ok_or_else(strange)?];
-        let read = self.output.read_exact(&mut spans);
-        match tokio::time::timeout(ENDS_WITHIN, read).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(_)) | Err(_) => return Err(silent()),
-        }
+        let recorded = self.hear(limit, |said| match said {
+            Said::Done(recorded) => Some(*recorded),
+            _ => None,
+        });
+        let recorded = recorded.await?;
         // It ends by itself, and is killed if it does not.
         let _ended = tokio::time::timeout(ENDS_WITHIN, self.child.wait()).await;
-        Ok(Recorded {
-            spans: of_bytes(&spans),
-            ..*recorded
-        })
+        Ok(recorded)
     }
 
     /// Waits until it has its lock, and returns the token.
     pub(crate) async fn held(&mut self) -> Result<Option<u64>, Failure> {
-        match self.hear(STARTS_WITHIN).await? {
-            Said::Held { token } => Ok(token),
-            _ => Err(strange()),
-        }
+        let token = self.hear(STARTS_WITHIN, |said| match said {
+            Said::Held { token } => Some(token),
+            _ => None,
+        });
+        token.await
     }
 
     /// Kills it, without a chance to give anything back; returns the time before that.
@@ -119,13 +112,15 @@ impl Process {
     }
 
     async fn say(&mut self, what: &(impl Serialize + Sync)) -> Result<(), Failure> {
-        let mut line = serde_json::to_vec(what).expect("BUG: there is no map in it");
-        line.push(b'\n');
-        let written = self.input.write_all(&line).await;
+        let written = self.input.write_all(&line(what)).await;
         written.map_err(|_| silent())
     }
 
-    async fn hear(&mut self, limit: Duration) -> Result<Said, Failure> {
+    async fn hear<T>(
+        &mut self,
+        limit: Duration,
+        expected: fn(Said) -> Option<T>,
+    ) -> Result<T, Failure> {
         let mut line = String::new();
         let read = self.output.read_line(&mut line);
         match tokio::time::timeout(limit, read).await {
@@ -134,8 +129,8 @@ impl Process {
             Ok(Ok(_)) => {}
         }
         match serde_json::from_str(&line) {
-            Ok(Said::Failed { kind, message }) => Err(Failure::new(kind, message)),
-            Ok(said) => Ok(said),
+            Ok(Said::Failed(failure)) => Err(failure),
+            Ok(said) => expected(said).ok_or_else(strange),
             Err(_) => Err(strange()),
         }
     }

@@ -1,8 +1,6 @@
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::Duration;
-
-use async_trait::async_trait;
 
 use super::Job;
 use crate::clock::{self, nanos};
@@ -31,24 +29,14 @@ pub(super) async fn closed<S: Subject>(
             progress
         });
         let turn = turn.await;
-        match (turn.span, turn.failure) {
-            (Some(span), None) => {
-                log.push(span);
-                request.asked = span.released;
-            }
-            (None, None) => {
-                log.push_unserved(request.key, request.asked);
-                request.asked = clock::now();
-            }
-            (span, Some(failure)) => {
-                if let Some(span) = span {
-                    log.push(span);
-                }
-                log.push_failure(&failure);
+        request.asked = match turn.write(request, log) {
+            Ok(Some(released)) => released,
+            Ok(None) => clock::now(),
+            Err(Failed) => {
                 tokio::time::sleep(PAUSE).await;
-                request.asked = clock::now();
+                clock::now()
             }
-        }
+        };
         if waited {
             yielded = request.asked;
         }
@@ -131,7 +119,26 @@ impl Turn {
             failure: (!is_over(window)).then(|| failure.unwrap_or_else(too_early)),
         }
     }
+
+    /// Writes down what became of the request, and returns when its lock was released.
+    pub(super) fn write(self, request: Span, log: &mut Log) -> Result<Option<u64>, Failed> {
+        if let Some(span) = self.span {
+            log.push(span);
+        }
+        match self.failure {
+            Some(failure) => {
+                log.push_failure(&failure);
+                return Err(Failed);
+            }
+            None if self.span.is_none() => log.push_unserved(request.key, request.asked),
+            None => {}
+        }
+        Ok(self.span.map(|span| span.released))
+    }
 }
+
+/// It is written down.
+pub(super) struct Failed;
 
 /// Whether a wait that ends is one that the end of the window cuts short.
 pub(super) fn is_over(window: Window) -> bool {
@@ -145,14 +152,10 @@ const LEAST_WAIT: Duration = Duration::from_millis(20);
 const EARLY: Duration = Duration::from_millis(5);
 
 /// A lock that somebody has, of whatever subject.
-#[async_trait]
-pub(crate) trait Taken: Send {
-    /// When it was acquired.
-    fn since(&self) -> u64;
-
-    fn token(&self) -> Option<u64>;
-
-    async fn release(self: Box<Self>) -> Result<(), Failure>;
+pub(crate) struct Taken {
+    pub(crate) since: u64,
+    pub(crate) token: Option<u64>,
+    pub(crate) release: Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>,
 }
 
 /// Takes one lock; `None` if somebody else has it at the end of the wait.
@@ -161,37 +164,13 @@ pub(crate) async fn take<S: Subject>(
     name: String,
     ttl: Duration,
     wait: Duration,
-) -> Result<Option<Box<dyn Taken>>, Failure> {
+) -> Result<Option<Taken>, Failure> {
     let key = subject.key(&name)?;
     let held = subject.acquire(&key, ttl, Some(wait)).await?;
     let since = clock::now();
-    Ok(held.map(|held| {
-        let taken: Box<dyn Taken> = Box::new(Held {
-            subject,
-            held,
-            since,
-        });
-        taken
+    Ok(held.map(|held| Taken {
+        since,
+        token: S::token(&held),
+        release: Box::pin(async move { subject.release(held).await }),
     }))
-}
-
-struct Held<S: Subject> {
-    subject: S,
-    held: S::Held,
-    since: u64,
-}
-
-#[async_trait]
-impl<S: Subject> Taken for Held<S> {
-    fn since(&self) -> u64 {
-        self.since
-    }
-
-    fn token(&self) -> Option<u64> {
-        S::token(&self.held)
-    }
-
-    async fn release(self: Box<Self>) -> Result<(), Failure> {
-        self.subject.release(self.held).await
-    }
 }

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use polylock::{AcquireRequest, DistributedLock, ErrorKind, LockGuard, LockKey, Wait};
@@ -90,13 +91,14 @@ impl HeldLocks {
             let request = self.request("held", number, MAX_QUEUE)?;
             waiters.spawn(async move {
                 let mut acquire = Box::pin(locks.acquire(&request));
-                let mut is_new = true;
-                let guard = std::future::poll_fn(|cx| {
-                    let acquired = acquire.as_mut().poll(cx);
-                    asked.fetch_add(usize::from(std::mem::take(&mut is_new)), Ordering::Relaxed);
-                    acquired
-                });
-                guard.await?.release().await.map(drop)
+                let first = std::future::poll_fn(|cx| Poll::Ready(acquire.as_mut().poll(cx)));
+                let first = first.await;
+                asked.fetch_add(1, Ordering::Relaxed);
+                let guard = match first {
+                    Poll::Ready(acquired) => acquired?,
+                    Poll::Pending => acquire.await?,
+                };
+                guard.release().await.map(drop)
             });
         }
         while asked.load(Ordering::Relaxed) < count {

@@ -40,13 +40,8 @@ pub(crate) async fn serve_requests(
     let mut clients = JoinSet::new();
     for number in job.contenders.clone() {
         let (plain, locked) = (plain, locked.clone());
-        let client = Client {
-            number,
-            name: number.to_string().into(),
-            log: Log::new(window, job.most_spans),
-            requests: Requests::default(),
-        };
-        clients.spawn(client.run(plain, locked, window));
+        let log = Log::new(window, job.most_spans);
+        clients.spawn(client(number, log, plain, locked, window));
     }
     let mut all = Recorded::default();
     while let Some(ended) = clients.join_next().await {
@@ -82,82 +77,63 @@ async fn serve(call: Call, hold: Duration) -> Result<Answer, Infallible> {
     })
 }
 
-struct Client {
-    number: u32,
-    name: Arc<str>,
-    log: Log,
-    requests: Requests,
-}
-
-impl Client {
-    async fn run<P, L>(mut self, plain: P, locked: L, window: Window) -> Recorded
-    where
-        P: Service<Call, Response = Answer, Error = Infallible> + Clone + Send + Sync,
-        P::Future: Send,
-        L: Service<Call, Response = Answer, Error = CallError<Infallible>> + Clone + Send + Sync,
-        L::Future: Send,
-    {
-        clock::sleep_until(window.start).await;
-        let left = clock::until(last_call(window));
-        let until_end = self.send(&plain, &locked, window);
-        if tokio::time::timeout(left, until_end).await.is_err() {
-            self.log.push_failure(&stuck());
-        }
-        Recorded {
-            layer: Some(self.requests),
-            ..Recorded::of(self.number, self.log)
-        }
-    }
-
-    async fn send<P, L>(&mut self, plain: &P, locked: &L, window: Window)
-    where
-        P: Service<Call, Response = Answer, Error = Infallible> + Clone + Send + Sync,
-        P::Future: Send,
-        L: Service<Call, Response = Answer, Error = CallError<Infallible>> + Clone + Send + Sync,
-        L::Future: Send,
-    {
-        let call = |name: &Arc<str>| Call {
-            name: Arc::clone(name),
-            held: None,
-        };
+async fn client<P, L>(number: u32, mut log: Log, plain: P, locked: L, window: Window) -> Recorded
+where
+    P: Service<Call, Response = Answer, Error = Infallible, Future: Send> + Clone + Send + Sync,
+    L: Service<Call, Response = Answer, Error = CallError<Infallible>, Future: Send>
+        + Clone
+        + Send
+        + Sync,
+{
+    let (name, mut requests) = (Arc::<str>::from(number.to_string()), Requests::default());
+    let call = || Call {
+        name: Arc::clone(&name),
+        held: None,
+    };
+    clock::sleep_until(window.start).await;
+    let until_end = async {
         loop {
             let asked = clock::now();
             if asked >= window.end {
                 return;
             }
-            let answer = locked.clone().oneshot(call(&self.name)).await;
+            let answer = locked.clone().oneshot(call()).await;
             let answered = clock::now();
             match answer {
                 Ok(answer) => {
-                    self.log.push(self.span(asked, &answer, answered));
+                    log.push(Span {
+                        key: number,
+                        contender: number,
+                        token: answer.token,
+                        asked,
+                        acquired: answer.began,
+                        let_go: answer.ended,
+                        released: answered,
+                    });
                     if window.has(asked) {
-                        self.requests.with.record_ns(answered - asked);
+                        requests.with.record_ns(answered - asked);
                     }
                 }
-                Err(_) if is_over(window) => self.log.push_unserved(self.number, asked),
+                Err(_) if is_over(window) => log.push_unserved(number, asked),
                 Err(error) => {
-                    self.log.push_failure(&Failure::of("rejected", &error));
+                    log.push_failure(&Failure::of("rejected", &error));
                     tokio::time::sleep(PAUSE).await;
                 }
             }
             let asked = clock::now();
-            let Ok(_answer) = plain.clone().oneshot(call(&self.name)).await;
+            let Ok(_answer) = plain.clone().oneshot(call()).await;
             if window.has(asked) {
-                self.requests.without.record_ns(clock::now() - asked);
+                requests.without.record_ns(clock::now() - asked);
             }
             tokio::task::coop::consume_budget().await;
         }
+    };
+    let left = clock::until(last_call(window));
+    if tokio::time::timeout(left, until_end).await.is_err() {
+        log.push_failure(&stuck());
     }
-
-    fn span(&self, asked: u64, answer: &Answer, answered: u64) -> Span {
-        Span {
-            key: self.number,
-            contender: self.number,
-            token: answer.token,
-            asked,
-            acquired: answer.began,
-            let_go: answer.ended,
-            released: answered,
-        }
+    Recorded {
+        layer: Some(requests),
+        ..Recorded::of(number, log)
     }
 }

@@ -1,9 +1,9 @@
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use tokio::sync::mpsc;
-use tokio::task::{self, JoinSet};
+use tokio::task::JoinSet;
 
 use super::closed::turn;
 use super::random::{Random, Zipf};
@@ -22,105 +22,75 @@ pub(super) async fn open<S: Subject>(
 ) -> Result<Recorded, Failure> {
     let names = (0..keys).map(|number| subject.key(&job.key(number)));
     let prepared: Arc<[S::Key]> = names.collect::<Result<Vec<_>, _>>()?.into();
-    let log = Arc::new(Mutex::new(Log::new(window, job.most_spans)));
+    let requests = Arc::new(Mutex::new(Requests {
+        log: Log::new(window, job.most_spans),
+        waiting: HashMap::new(),
+    }));
     let mut random = Random::new(job.seed ^ (u64::from(contender) << 32));
     let zipf = Zipf::new(keys);
     let mut arrivals = arrivals(rate, random.next(), window);
-    let mut requests = Requests::default();
-    let mut is_overrun = false;
+    let mut running = JoinSet::new();
+    let (mut number, mut is_overrun) = (0_u64, false);
     while let Some(asked) = arrivals.recv().await {
-        requests.forget_ended()?;
-        let key = zipf.draw(&mut random);
-        if requests.running.len() >= MOST_AT_A_TIME {
-            is_overrun = true;
-            record(&log, |log| log.push_unserved(key, asked));
-            continue;
+        while let Some(ended) = running.try_join_next() {
+            joined(ended)?;
         }
-        let (subject, prepared, job) = (subject.clone(), Arc::clone(&prepared), Arc::clone(&job));
-        let log = Arc::clone(&log);
+        let key = zipf.draw(&mut random);
         let request = Span {
             key,
             contender,
             asked,
             ..Span::default()
         };
-        requests.spawn(key, asked, async move {
-            let key = &prepared[key as usize];
-            let turn = turn(&subject, key, &job, request, window).await;
-            record(&log, |log| {
-                match turn.span {
-                    Some(span) => log.push(span),
-                    None if turn.failure.is_none() => log.push_unserved(request.key, asked),
-                    None => {}
-                }
-                if let Some(failure) = turn.failure {
-                    log.push_failure(&failure);
-                }
-            });
+        number += 1;
+        if running.len() >= MOST_AT_A_TIME {
+            is_overrun = true;
+            lock(&requests).log.push_unserved(key, asked);
+            continue;
+        }
+        lock(&requests).waiting.insert(number, request);
+        let (subject, prepared, job) = (subject.clone(), Arc::clone(&prepared), Arc::clone(&job));
+        let requests = Arc::clone(&requests);
+        running.spawn(async move {
+            let turn = turn(&subject, &prepared[key as usize], &job, request, window).await;
+            let requests = &mut *lock(&requests);
+            requests.waiting.remove(&number);
+            let _written = turn.write(request, &mut requests.log);
         });
     }
     let left = clock::until(last_call(window));
-    if let Ok(failed) = tokio::time::timeout(left, requests.all_ended()).await {
-        failed?;
-    } else {
-        record(&log, |log| log.push_failure(&stuck()));
+    let all_ended = async {
+        while let Some(ended) = running.join_next().await {
+            joined(ended)?;
+        }
+        Ok::<_, Failure>(())
+    };
+    match tokio::time::timeout(left, all_ended).await {
+        Ok(ended) => ended?,
+        Err(_) => lock(&requests).log.push_failure(&stuck()),
     }
-    for (key, asked) in requests.give_up().await {
-        record(&log, |log| log.push_unserved(key, asked));
+    running.shutdown().await;
+    let requests = Arc::into_inner(requests).expect("BUG: all requests have ended");
+    let Requests { mut log, waiting } = requests
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    for request in waiting.into_values() {
+        log.push_unserved(request.key, request.asked);
     }
-    let log = Arc::into_inner(log).expect("BUG: all requests have ended");
-    let log = log.into_inner().unwrap_or_else(PoisonError::into_inner);
     Ok(Recorded {
         is_overrun,
         ..Recorded::of(contender, log)
     })
 }
 
-/// Requests under way: for which key, and when they should have been asked.
-#[derive(Default)]
 struct Requests {
-    running: JoinSet<()>,
-    asked: HashMap<task::Id, (u32, u64)>,
+    log: Log,
+    /// Those under way, by their number.
+    waiting: HashMap<u64, Span>,
 }
 
-impl Requests {
-    fn spawn(&mut self, key: u32, asked: u64, request: impl Future<Output = ()> + Send + 'static) {
-        let id = self.running.spawn(request).id();
-        self.asked.insert(id, (key, asked));
-    }
-
-    /// Forgets those that have ended.
-    fn forget_ended(&mut self) -> Result<(), Failure> {
-        while let Some(ended) = self.running.try_join_next_with_id() {
-            let (id, ()) = joined(ended)?;
-            self.asked.remove(&id);
-        }
-        Ok(())
-    }
-
-    async fn all_ended(&mut self) -> Result<(), Failure> {
-        while let Some(ended) = self.running.join_next_with_id().await {
-            let (id, ()) = joined(ended)?;
-            self.asked.remove(&id);
-        }
-        Ok(())
-    }
-
-    /// Ends those that still run, and tells which.
-    async fn give_up(mut self) -> impl Iterator<Item = (u32, u64)> {
-        self.running.abort_all();
-        while let Some(ended) = self.running.join_next_with_id().await {
-            // One that ended meanwhile has written down what became of it.
-            if let Ok((id, ())) = ended {
-                self.asked.remove(&id);
-            }
-        }
-        self.asked.into_values()
-    }
-}
-
-fn record(log: &Mutex<Log>, what: impl FnOnce(&mut Log)) {
-    what(&mut log.lock().unwrap_or_else(PoisonError::into_inner));
+fn lock(requests: &Mutex<Requests>) -> MutexGuard<'_, Requests> {
+    requests.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The times at which requests are due, each told when it comes.

@@ -6,12 +6,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_bench::plan::{Plan, Workload};
-use lock_bench::report::{Report, Sample, TargetKind};
-use lock_bench::subject::{Failure, Subject};
-use lock_bench::target::{Opened, Opener, Openers, Runner, Target, runner};
-use lock_bench::{Progress, run};
 use lock_testkit::servers::RedisServer;
+use polylock_bench::plan::{Plan, Workload};
+use polylock_bench::report::{Report, Sample, TargetKind};
+use polylock_bench::subject::{Failure, Subject};
+use polylock_bench::target::{Opened, Opener, Openers, Runner, Target, runner};
+use polylock_bench::{Progress, run};
 use tempfile::TempDir;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -146,10 +146,7 @@ impl Subject for Faulty {
 }
 
 pub(crate) fn memory() -> Target {
-    let openers = Openers::compiled_in();
-    openers
-        .target("memory", "memory:")
-        .expect("it is compiled in")
+    target("memory", "memory:".to_owned())
 }
 
 pub(crate) async fn measure(plan: &Plan, target: Target) -> Report {
@@ -169,30 +166,33 @@ pub(crate) async fn sample(plan: &Plan, target: Target) -> Sample {
 
 /// Openers whose contenders are processes of the example.
 pub(crate) fn openers_with_processes() -> Openers {
-    Openers::compiled_in().with_worker(worker(), [lock_bench::worker::ARGUMENT])
+    Openers::compiled_in().with_worker(worker(), [polylock_bench::worker::ARGUMENT])
 }
 
-/// A file of a directory that has to live as long, for contenders that are processes.
+/// A file of a directory that has to live as long.
 pub(crate) fn sqlite(dir: &TempDir) -> Target {
     let file = dir.path().join("locks.db");
-    let target = openers_with_processes().target("sqlite", format!("sqlite:{}", file.display()));
-    target.expect("it is compiled in")
+    target("sqlite", format!("sqlite:{}", file.display()))
 }
 
-/// A server of a test, for contenders that are processes.
 pub(crate) fn redis(server: &RedisServer) -> Target {
-    let target = openers_with_processes().target("redis", server.url());
-    target.expect("it is compiled in")
+    target("redis", server.url())
+}
+
+fn target(name: &str, url: String) -> Target {
+    openers_with_processes()
+        .target(name, url)
+        .expect("it is compiled in")
 }
 
 /// The example, which cargo builds with the tests.
 pub(crate) fn worker() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
-    let target = test
-        .ancestors()
-        .nth(2)
-        .expect("a test lies in target/*/deps");
+    let target = test.ancestors().nth(2).expect("it lies in target/*/deps");
     let program = target.join("examples/worker");
-    assert!(program.exists(), "`cargo build -p lock-bench --examples`");
+    assert!(
+        program.exists(),
+        "`cargo build -p polylock-bench --examples`"
+    );
     program
 }

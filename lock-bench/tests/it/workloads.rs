@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use lock_bench::plan::{Plan, Workload};
-use lock_bench::run;
-use lock_bench::target::Openers;
+use polylock_bench::plan::{Plan, Workload};
+use polylock_bench::run;
+use polylock_bench::target::Openers;
 
 use crate::support::{self, Fault, Silent, faulty, memory, plan, sample};
 
@@ -23,91 +23,48 @@ const ALL_WITHOUT_CRASHES: [Workload; 7] = [
 async fn every_workload_is_measured_on_memory_and_sqlite() {
     // In memory: a busy disk may take longer for a commit than all of a measurement does.
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let file = format!("sqlite:{}", dir.path().join("locks.db").display());
     let mut plan = plan(&ALL_WITHOUT_CRASHES, 2);
     // Several times as long as the longest hold of the sweep.
     plan.duration = Duration::from_millis(350);
     plan.warm_up = Duration::from_millis(10);
     plan.rate = 500.0;
-    let sqlite = Openers::compiled_in().target("sqlite", file).unwrap();
-    let report = run(&plan, vec![memory(), sqlite], &Silent).await.unwrap();
+    let targets = vec![memory(), support::sqlite(&dir)];
+    let report = run(&plan, targets, &Silent).await.unwrap();
     let names: Vec<_> = report.targets.iter().map(|target| &*target.name).collect();
     assert_eq!(names, ["memory", "sqlite"]);
     assert_eq!(report.series.len(), 2 * (ALL_WITHOUT_CRASHES.len() + 3));
     for series in &report.series {
-        let of = format!("{} {:?}", series.target, series.workload);
-        assert_eq!(series.samples.len(), 1, "{of}");
-        for sample in &series.samples {
-            let text = format!("{of}: {:?} {:?}", sample.failures, sample.per_contender);
-            assert_eq!(sample.duration_ns, 350_000_000, "{text}");
-            assert!(
-                sample.errors.is_empty() && sample.violations.is_empty(),
-                "{text}"
-            );
-            assert_eq!(sample.per_contender.len(), 2, "{text}");
-            assert_eq!(
-                sample.acquisitions,
-                sample.per_contender.iter().sum::<u64>(),
-                "{text}"
-            );
-            let cut_short = match series.workload {
-                Workload::OpenLoop => sample.unserved,
-                _ => 0,
-            };
-            assert_eq!(
-                sample.acquisitions + cut_short,
-                sample.acquire.len(),
-                "{text}"
-            );
-            assert!(sample.held_ns <= 2 * sample.duration_ns, "{text}");
-        }
-        let acquisitions: u64 = series
-            .samples
-            .iter()
-            .map(|sample| sample.acquisitions)
-            .sum();
-        assert!(acquisitions > 0, "{of}");
-        let hand_offs: u64 = series
-            .samples
-            .iter()
-            .map(|sample| sample.hand_off.len())
-            .sum();
+        let (is_open, is_layer) = (
+            series.workload == Workload::OpenLoop,
+            series.workload == Workload::Layer,
+        );
+        let [sample] = &series.samples[..] else {
+            panic!("{series}: {} samples", series.samples.len());
+        };
+        let of = format!("{series}: {:?} {:?}", sample.failures, sample.per_contender);
+        assert_eq!(sample.duration_ns, 350_000_000, "{of}");
+        assert!(
+            sample.errors.is_empty() && sample.violations.is_empty(),
+            "{of}"
+        );
+        assert_eq!(sample.per_contender.len(), 2, "{of}");
+        let sum: u64 = sample.per_contender.iter().sum();
+        assert!(sum > 0 && sample.acquisitions == sum, "{of}");
+        let cut_short = if is_open { sample.unserved } else { 0 };
+        assert_eq!(sum + cut_short, sample.acquire.len(), "{of}");
+        assert!(sample.held_ns <= 2 * sample.duration_ns, "{of}");
         match series.workload {
-            Workload::HandOff | Workload::Fairness => assert!(hand_offs > 0, "{of}"),
-            Workload::Uncontended | Workload::Layer => assert_eq!(hand_offs, 0, "{of}"),
+            Workload::HandOff | Workload::Fairness => assert!(!sample.hand_off.is_empty(), "{of}"),
+            Workload::Uncontended | Workload::Layer => assert!(sample.hand_off.is_empty(), "{of}"),
             _ => {}
         }
-        assert_eq!(
-            series.parameters.rate.is_some(),
-            series.workload == Workload::OpenLoop
-        );
-        for sample in &series.samples {
-            let requests = sample
-                .layer
-                .as_ref()
-                .map(|layer| (layer.with.len(), layer.without.len()));
-            assert_eq!(
-                requests.is_some(),
-                series.workload == Workload::Layer,
-                "{of}"
-            );
-            assert!(
-                requests.is_none_or(|(with, without)| with > 0 && without > 0),
-                "{of}"
-            );
-        }
+        assert_eq!(series.parameters.rate.is_some(), is_open, "{of}");
+        let has_requests = sample
+            .layer
+            .as_ref()
+            .map(|l| !l.with.is_empty() && !l.without.is_empty());
+        assert_eq!(has_requests, is_layer.then_some(true), "{of}");
     }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_report_survives_json() {
-    let mut plan = plan(&[Workload::Contended], 2);
-    plan.repeats = 2;
-    let report = support::measure(&plan, memory()).await;
-    assert_eq!(report.series[0].samples.len(), 2);
-    let text = serde_json::to_string(&report).unwrap();
-    let read: lock_bench::report::Report = serde_json::from_str(&text).unwrap();
-    assert_eq!(serde_json::to_string(&read).unwrap(), text);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -210,34 +167,27 @@ async fn plans_that_cannot_be_carried_out_are_refused() {
             "other processes do not see",
         ),
     ];
-    for (change, expected) in cases {
+    let refused = async |change: Change, targets| {
         let mut plan = plan(&[Workload::Contended], 2);
         change(&mut plan);
-        let failure = run(&plan, vec![memory()], &Silent).await.unwrap_err();
-        assert!(failure.message().contains(expected), "{failure}");
+        run(&plan, targets, &Silent).await.unwrap_err().to_string()
+    };
+    for (change, expected) in cases {
+        let refused = refused(*change, vec![memory()]).await;
+        assert!(refused.contains(expected), "{refused}");
     }
-    let plan = plan(&[Workload::Contended], 2);
-    let failure = run(&plan, vec![memory(), memory()], &Silent)
-        .await
-        .unwrap_err();
-    assert!(
-        failure.message().contains("two targets have the name"),
-        "{failure}"
-    );
-    assert!(run(&plan, Vec::new(), &Silent).await.is_err());
+    let twice = refused(|_| {}, vec![memory(), memory()]).await;
+    assert!(twice.contains("two targets have the name"), "{twice}");
+    let none = refused(|_| {}, Vec::new()).await;
+    assert!(none.contains("no target"), "{none}");
 }
 
 #[test]
 fn an_unknown_scheme_is_refused_without_the_url() {
-    let failed = Openers::compiled_in().target("x", "gopher://user:secret@host");
-    let failure = failed.unwrap_err();
-    assert!(
-        failure.message().contains("unknown scheme \"gopher\""),
-        "{failure}"
-    );
-    assert!(!failure.message().contains("secret"), "{failure}");
-    let target = Openers::compiled_in()
-        .target("x", "redis://user:secret@host")
-        .unwrap();
+    let target = |url| Openers::compiled_in().target("x", url);
+    let failure = target("gopher://user:secret@host").unwrap_err().to_string();
+    assert!(failure.contains("unknown scheme \"gopher\""), "{failure}");
+    assert!(!failure.contains("secret"), "{failure}");
+    let target = target("redis://user:secret@host").unwrap();
     assert!(!format!("{target:?}").contains("secret"));
 }

@@ -1,7 +1,7 @@
 //! What an operator sees and does.
 
-use lock_core::admin::LockEvent;
-use lock_core::{DistributedLock, Label, LostReason, Mode, Released, Wait};
+use polylock_core::admin::{LockEvent, LockInfo};
+use polylock_core::{DistributedLock, Label, LockKey, LostReason, Mode, Released, Wait};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -9,7 +9,7 @@ use super::Case;
 use super::case::SOON;
 use super::lost::signaled;
 use super::need::admin;
-use super::support::{eventually, finish};
+use super::support::{eventually, finish, granted, released, served};
 use super::waiting::queued;
 
 /// The list has what is held, sorted, and nothing else.
@@ -22,10 +22,7 @@ pub async fn list_shows_what_is_held_in_order(case: Case) {
     drop(case.lock(&client, &case.named("list/gone")).await);
     assert!(client.shutdown(SOON).await, "background work does not end");
     let prefix = format!("{}/list/", case.prefix());
-    let listed = admin(&*other)
-        .list(&prefix)
-        .await
-        .expect("locks can be listed");
+    let listed = list(&other, &prefix).await;
     let keys: Vec<_> = listed.iter().map(|info| info.key.clone()).collect();
     assert_eq!(
         keys,
@@ -35,10 +32,7 @@ pub async fn list_shows_what_is_held_in_order(case: Case) {
     for guard in guards {
         guard.release().await.expect("a held lock is released");
     }
-    let listed = admin(&*other)
-        .list(&prefix)
-        .await
-        .expect("locks can be listed");
+    let listed = list(&other, &prefix).await;
     assert_eq!(listed, []);
 }
 
@@ -47,14 +41,8 @@ pub async fn inspect_shows_the_holder(case: Case) {
     let (client, other, key) = (case.client().await, case.client().await, case.key());
     let label = Label::of_this_process().with_note("a \"note\" & more");
     let request = case.request(&key).with_label(label.clone());
-    let guard = client
-        .acquire(&request)
-        .await
-        .expect("a free lock is granted");
-    let shown = admin(&*other)
-        .inspect(&key)
-        .await
-        .expect("a lock can be inspected");
+    let guard = granted(&client, &request).await;
+    let shown = inspect(&other, &key).await;
     let info = shown.expect("it is held");
     assert_eq!((&info.key, info.mode), (&key, Mode::Exclusive));
     let [holder] = &info.holders[..] else {
@@ -83,13 +71,7 @@ pub async fn inspect_shows_the_holder(case: Case) {
         tokio::time::sleep(case.ttl() / 20).await;
     }
     guard.release().await.expect("a held lock is released");
-    assert_eq!(
-        admin(&*other)
-            .inspect(&key)
-            .await
-            .expect("a lock can be inspected"),
-        None
-    );
+    assert_eq!(inspect(&other, &key).await, None);
 }
 
 /// Those who wait are shown in order, where there is a queue.
@@ -103,19 +85,11 @@ pub async fn inspect_shows_who_waits(case: Case) {
             .request(&key)
             .with_label(label.with_note(format!("waiter {n}")));
         waiting.spawn(async move {
-            drop(
-                waiter
-                    .acquire(&request)
-                    .await
-                    .expect("the waiter is served"),
-            );
+            drop(granted(&waiter, &request).await);
         });
         queued(&case, &key, n).await;
     }
-    let shown = admin(&*client)
-        .inspect(&key)
-        .await
-        .expect("a lock can be inspected");
+    let shown = inspect(&client, &key).await;
     if let Some(waiters) = shown.expect("it is held").waiters {
         let notes: Vec<_> = waiters.iter().map(Label::note).collect();
         assert_eq!(notes, ["waiter 1", "waiter 2"]);
@@ -128,22 +102,13 @@ pub async fn inspect_shows_who_waits(case: Case) {
 pub async fn the_holder_of_a_broken_lock_learns_it(case: Case) {
     let (client, other, key) = (case.client().await, case.client().await, case.key());
     let guard = case.lock(&client, &key).await;
-    let broken = admin(&*other)
-        .break_lock(&key, "a test")
-        .await
-        .expect("it can be broken");
-    let broken = broken.expect("it was held");
+    let broken = broken(&other, &key).await.expect("it was held");
     assert_eq!((&broken.key, broken.holders.len()), (&key, 1));
-    assert_eq!(
-        signaled(&guard, case.after_death()).await,
-        LostReason::Broken
-    );
+    let reason = signaled(&guard, case.after_death()).await;
+    assert_eq!(reason, LostReason::Broken);
     assert!(!guard.is_held());
     case.assert_free(&key).await;
-    assert_eq!(
-        guard.release().await.expect("a lost lock is no error"),
-        Released::AlreadyLost
-    );
+    assert_eq!(released(guard).await, Released::AlreadyLost);
 }
 
 /// Who waits for a lock that is broken gets it, and keeps it.
@@ -153,18 +118,10 @@ pub async fn breaking_a_lock_lets_the_next_one_in(case: Case) {
     let request = case.request(&key);
     let waiting = tokio::spawn(async move { waiter.acquire(&request).await });
     queued(&case, &key, 1).await;
-    admin(&*client)
-        .break_lock(&key, "a test")
-        .await
-        .expect("it can be broken");
-    let next = tokio::time::timeout(SOON, waiting)
-        .await
-        .expect("the waiter is served");
-    let next = next.expect("no panic").expect("it is granted");
-    assert_eq!(
-        signaled(&guard, case.after_death()).await,
-        LostReason::Broken
-    );
+    broken(&client, &key).await;
+    let next = served(waiting).await;
+    let reason = signaled(&guard, case.after_death()).await;
+    assert_eq!(reason, LostReason::Broken);
     drop(guard);
     assert!(client.shutdown(SOON).await, "background work does not end");
     assert!(next.is_held());
@@ -175,13 +132,7 @@ pub async fn breaking_a_lock_lets_the_next_one_in(case: Case) {
 /// To break a lock that nobody holds does nothing.
 pub async fn breaking_a_free_lock_does_nothing(case: Case) {
     let (client, key) = (case.client().await, case.key());
-    assert_eq!(
-        admin(&*client)
-            .break_lock(&key, "a test")
-            .await
-            .expect("no error"),
-        None
-    );
+    assert_eq!(broken(&client, &key).await, None);
     case.assert_free(&key).await;
 }
 
@@ -218,28 +169,31 @@ pub async fn watch_reports_what_is_taken_and_freed(case: Case) {
 pub async fn inspect_shows_all_readers(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let request = super::shared::reader(&case, &key).with_wait(Wait::Never);
-    let first = client
-        .acquire(&request)
-        .await
-        .expect("a free lock is granted");
-    let second = client
-        .acquire(&request)
-        .await
-        .expect("readers hold together");
-    let shown = admin(&*client)
-        .inspect(&key)
-        .await
-        .expect("a lock can be inspected");
+    let first = granted(&client, &request).await;
+    let second = granted(&client, &request).await;
+    let shown = inspect(&client, &key).await;
     let info = shown.expect("it is held");
     assert_eq!((info.mode, info.holders.len()), (Mode::Shared, 2));
     first.release().await.expect("a held lock is released");
     second.release().await.expect("a held lock is released");
     eventually("the lock is shown to be free", || async {
-        admin(&*client)
-            .inspect(&key)
-            .await
-            .expect("a lock can be inspected")
-            .is_none()
+        inspect(&client, &key).await.is_none()
     })
     .await;
+}
+
+pub(super) async fn inspect(locks: &dyn DistributedLock, key: &LockKey) -> Option<LockInfo> {
+    let shown = admin(locks).inspect(key).await;
+    shown.expect("a lock can be inspected")
+}
+
+pub(super) async fn list(locks: &dyn DistributedLock, prefix: &str) -> Vec<LockInfo> {
+    let listed = admin(locks).list(prefix).await;
+    listed.expect("locks can be listed")
+}
+
+/// What was broken.
+pub(super) async fn broken(locks: &dyn DistributedLock, key: &LockKey) -> Option<LockInfo> {
+    let broken = admin(locks).break_lock(key, "a test").await;
+    broken.expect("it can be broken")
 }

@@ -4,12 +4,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{DistributedLock, DistributedLockExt, Wait};
+use polylock_core::{DistributedLock, DistributedLockExt, Wait};
 use tokio::sync::oneshot;
 
 use super::Case;
 use super::case::SOON;
-use super::support::{POLLS, Polled, When, on_a_thread, polled};
+use super::support::{POLLS, Polled, When, on_a_thread, polled, released, served};
 use super::waiting::queued;
 
 /// A request for a free lock that is dropped right after its k-th poll, for every k.
@@ -28,12 +28,8 @@ async fn acquire_dropped(case: Case, when: When) {
         let request = case.request(&key);
         match polled(polls, when, SOON, client.acquire(&request)).await {
             Polled::Dropped => case.assert_nothing_left(&client, &key).await,
-            Polled::Ready(granted) => {
-                granted
-                    .expect("it is granted")
-                    .release()
-                    .await
-                    .expect("it is released");
+            Polled::Ready(answer) => {
+                released(answer.expect("it is granted")).await;
                 case.assert_nothing_left(&client, &key).await;
                 return;
             }
@@ -94,14 +90,9 @@ pub async fn a_dropped_waiter_does_not_swallow_the_lock(case: Case) {
         first.abort();
         // If it was granted the lock first, this drops the guard.
         drop(first);
-        release
-            .await
-            .expect("no panic")
-            .expect("a held lock is released");
-        let granted = tokio::time::timeout(SOON, second)
-            .await
-            .expect("the next one is served");
-        drop(granted.expect("no panic").expect("it is granted"));
+        let answer = release.await.expect("no panic");
+        answer.expect("a held lock is released");
+        drop(served(second).await);
         assert!(next.shutdown(SOON).await && doomed.shutdown(SOON).await);
         case.assert_free_within(&key, SOON).await;
     }

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::engine::{LeaseId, OsEntropy};
-use lock_core::layers::LocalQueue;
-use lock_core::{
-    AcquireRequest, DistributedLock, DistributedLockExt, ErrorKind, LockGuard, LockKey, Mode, Wait,
+use polylock_core::engine::{LeaseId, OsEntropy};
+use polylock_core::layers::LocalQueue;
+use polylock_core::{
+    AcquireRequest, DistributedLock, DistributedLockExt, ErrorKind, LockGuard, LockKey, Mode,
+    Renewal, Wait,
 };
 
+use super::support::granted;
 use crate::{Faults, Harness, Look};
 
 /// What a case has in its hands: a harness and keys that nobody else uses.
@@ -90,22 +92,21 @@ impl Case {
         AcquireRequest::new(key.clone()).with_ttl(self.ttl())
     }
 
+    /// The same that waits until the lock of a dead holder is free.
+    pub(super) fn patient(&self, key: &LockKey) -> AcquireRequest {
+        let wait = Wait::AtMost(self.after_death());
+        self.request(key).with_wait(wait)
+    }
+
     /// Acquires a lock that is free.
     pub(super) async fn lock(&self, locks: &dyn DistributedLock, key: &LockKey) -> LockGuard {
         let request = self.request(key).with_wait(Wait::AtMost(SOON));
-        locks
-            .acquire(&request)
-            .await
-            .expect("a free lock is granted")
+        granted(locks, &request).await
     }
 
     /// The same with a lease that nobody renews.
     pub(super) async fn lease(&self, locks: &dyn DistributedLock, key: &LockKey) -> LockGuard {
-        let request = self.request(key).with_renewal(lock_core::Renewal::Manual);
-        locks
-            .acquire(&request)
-            .await
-            .expect("a free lock is granted")
+        granted(locks, &self.request(key).with_renewal(Renewal::Manual)).await
     }
 
     /// Makes one attempt from a client of its own.

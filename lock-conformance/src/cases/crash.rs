@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use lock_core::{DistributedLock, DistributedLockExt, LockKey, LockLifetime, Wait};
+use polylock_core::{DistributedLock, DistributedLockExt, LockKey, LockLifetime, Wait};
 
 use super::Case;
 use super::case::SOON;
+use super::support::{joined, noted};
 use super::waiting::queued;
 use crate::history::{Checker, Event, Recorder, What};
 use crate::taker::{Take, TakerProcess};
@@ -46,13 +47,8 @@ pub async fn waiter_gets_lock_after_holder_is_killed(case: Case) {
     case.assert_taken(&key).await;
     kill(&case, &mut process, &key, &recorder).await;
     let killed = Instant::now();
-    let request = case
-        .request(&key)
-        .with_wait(Wait::AtMost(case.after_death()));
-    let next = recorder
-        .acquire(&client, &request)
-        .await
-        .expect("the lock of the dead is free");
+    let request = case.patient(&key);
+    let next = noted(&recorder, &client, &request).await;
     assert!(
         killed.elapsed() < case.ttl() + Duration::from_secs(2),
         "{:?}",
@@ -71,13 +67,8 @@ pub async fn a_holder_that_was_stopped_sees_its_loss_at_once(case: Case) {
         .told(STARTED, |what| matches!(what, What::Held { .. }))
         .await;
     process.stop().expect("it can be stopped");
-    let request = case
-        .request(&key)
-        .with_wait(Wait::AtMost(case.after_death()));
-    let next = recorder
-        .acquire(&client, &request)
-        .await
-        .expect("the lock is free");
+    let request = case.patient(&key);
+    let next = noted(&recorder, &client, &request).await;
     process.resume().expect("it can go on");
     process
         .told(SOON, |what| matches!(what, What::Lost { .. }))
@@ -107,10 +98,7 @@ pub async fn a_waiter_that_is_killed_is_passed_over(case: Case) {
     process.kill().expect("it can be killed");
     guard.release().await.expect("a held lock is released");
     let began = Instant::now();
-    let guard = waiting
-        .await
-        .expect("no panic")
-        .expect("the waiter is served");
+    let guard = joined(waiting).await;
     assert!(
         began.elapsed() < case.ttl() + Duration::from_secs(2),
         "{:?}",
@@ -157,13 +145,8 @@ pub async fn processes_killed_at_any_moment_leave_order(case: Case) {
         kill(&case, process, &key, &recorder).await;
     }
     let client = case.client().await;
-    let request = case
-        .request(&key)
-        .with_wait(Wait::AtMost(case.after_death()));
-    let held = recorder
-        .acquire(&client, &request)
-        .await
-        .expect("the lock of the dead is free");
+    let request = case.patient(&key);
+    let held = noted(&recorder, &client, &request).await;
     held.release().await.expect("a held lock is released");
     check(&recorder, &processes);
 }

@@ -1,10 +1,10 @@
 //! An exclusive lock becomes a shared one without a gap.
 
-use lock_core::{DistributedLock, ErrorKind, Wait};
+use polylock_core::{DistributedLock, ErrorKind, Wait};
 
 use super::Case;
-use super::case::SOON;
 use super::shared::reader;
+use super::support::{granted, served};
 use super::waiting::queued;
 
 /// Readers enter beside a holder that was a writer, and writers do not.
@@ -20,10 +20,7 @@ pub async fn a_downgraded_lock_admits_readers_and_no_writer(case: Case) {
         "one acquisition has one token"
     );
     let request = reader(&case, &key).with_wait(Wait::Never);
-    let beside = other
-        .acquire(&request)
-        .await
-        .expect("readers hold together");
+    let beside = granted(&other, &request).await;
     case.assert_taken(&key).await;
     guard.release().await.expect("a held lock is released");
     case.assert_taken(&key).await;
@@ -45,14 +42,8 @@ pub async fn a_downgrade_leaves_no_gap_for_a_writer(case: Case) {
         "a writer entered beside a reader"
     );
     guard.release().await.expect("a held lock is released");
-    let next = tokio::time::timeout(SOON, waiting)
-        .await
-        .expect("the writer is served");
-    next.expect("no panic")
-        .expect("it is granted")
-        .release()
-        .await
-        .expect("it is released");
+    let next = served(waiting).await;
+    next.release().await.expect("a held lock is released");
 }
 
 /// A downgraded lock is renewed like any other.
@@ -71,10 +62,7 @@ pub async fn a_downgraded_lock_is_kept_beyond_its_ttl(case: Case) {
 pub async fn a_shared_lock_cannot_be_downgraded(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let request = reader(&case, &key);
-    let mut guard = client
-        .acquire(&request)
-        .await
-        .expect("a free lock is granted");
+    let mut guard = granted(&client, &request).await;
     let error = guard
         .downgrade()
         .await

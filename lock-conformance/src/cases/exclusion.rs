@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{DistributedLock, DistributedLockExt, ErrorKind, LockKey, Wait};
+use polylock_core::{DistributedLock, DistributedLockExt, LockKey, Wait};
 
 use super::Case;
 use super::case::SOON;
-use super::support::crowd;
+use super::support::{contended, crowd, granted, noted};
 use crate::history::{Checker, Counter, FencedRegister, Recorded, Recorder};
 
 /// Sixteen tasks of four clients take turns, and never are there two holders.
@@ -20,10 +20,7 @@ pub async fn one_holder_at_a_time_among_many_tasks_and_clients(case: Case) {
         async move {
             for _ in 0..5 {
                 let request = case.request(&key).with_wait(Wait::Forever);
-                let held = recorder
-                    .acquire(&client, &request)
-                    .await
-                    .expect("it is granted");
+                let held = noted(&recorder, &client, &request).await;
                 write(&held, &register);
                 tokio::task::yield_now().await;
                 assert!(held.look(), "a lock that is renewed is held");
@@ -105,7 +102,7 @@ pub async fn no_increment_is_lost(case: Case) {
         }
     })
     .await;
-    assert_eq!(counter.value(), 60);
+    assert_eq!(counter.value(), 60, "increments are lost");
 }
 
 /// Two requests of one client exclude each other like those of two.
@@ -128,17 +125,10 @@ async fn exclude(
 ) {
     let first = case.lock(here, key).await;
     let request = case.request(key).with_wait(Wait::Never);
-    let error = there
-        .acquire(&request)
-        .await
-        .expect_err("two hold the lock");
-    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+    contended(there, &request).await;
     assert!(first.is_held());
     first.release().await.expect("a held lock is released");
-    let second = there
-        .acquire(&request)
-        .await
-        .expect("a released lock is free");
+    let second = granted(there, &request).await;
     assert!(here.acquire(&request).await.is_err(), "two hold the lock");
     second.release().await.expect("a held lock is released");
 }
@@ -155,7 +145,7 @@ pub async fn different_keys_do_not_exclude_each_other(case: Case) {
             .await;
         guards.push(guard.expect("no error").expect("another key is in the way"));
     }
-    assert!(guards.iter().all(lock_core::LockGuard::is_held));
+    assert!(guards.iter().all(polylock_core::LockGuard::is_held));
     for guard in guards {
         guard.release().await.expect("a held lock is released");
     }

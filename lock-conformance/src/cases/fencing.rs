@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use lock_core::{DistributedLock, DistributedLockExt, LockGuard, LockKey};
+use polylock_core::{DistributedLock, DistributedLockExt, LockGuard, LockKey};
 
 use super::Case;
+use super::admin::broken;
 use super::case::SOON;
-use super::need::admin;
-use super::support::crowd;
+use super::support::{crowd, granted, noted};
 use crate::history::{Checker, Recorder};
 
 /// The token of a holder.
@@ -18,10 +18,7 @@ pub(super) fn token(guard: &LockGuard) -> u64 {
 /// Asserts that whoever gets the lock next has a larger token; it is given back.
 async fn grows(case: &Case, key: &LockKey, token_before: u64) -> u64 {
     let client = case.client().await;
-    let guard = client
-        .acquire(&case.request(key))
-        .await
-        .expect("the lock is free");
+    let guard = granted(&client, &case.request(key)).await;
     let next = token(&guard);
     assert!(next > token_before, "token {next} after {token_before}");
     guard.release().await.expect("a held lock is released");
@@ -57,11 +54,7 @@ pub async fn tokens_grow_over_expiry(case: Case) {
 pub async fn tokens_grow_over_a_break(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let guard = case.lock(&client, &key).await;
-    let broken = admin(&*client)
-        .break_lock(&key, "a test")
-        .await
-        .expect("it can be broken");
-    assert!(broken.is_some());
+    assert!(broken(&client, &key).await.is_some());
     grows(&case, &key, token(&guard)).await;
 }
 
@@ -84,10 +77,7 @@ pub async fn tokens_grow_among_competitors(case: Case) {
         let (request, recorder) = (case.request(&key), recorder.clone());
         async move {
             for _ in 0..4 {
-                let held = recorder
-                    .acquire(&client, &request)
-                    .await
-                    .expect("it is granted");
+                let held = noted(&recorder, &client, &request).await;
                 assert!(held.fencing_token().is_some());
                 drop(held);
             }

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lock_core::layers::LocalQueue;
-use lock_core::{DistributedLock, Wait};
+use polylock_core::layers::LocalQueue;
+use polylock_core::{DistributedLock, Wait};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::Case;
 use super::case::SOON;
 use super::fencing::token;
-use super::support::{finish, started};
+use super::support::{finish, granted, released, served, started};
 use super::waiting::queued;
 
 /// A lock that passes from task to task has a larger token each time.
@@ -28,10 +28,7 @@ pub async fn tokens_grow_over_hand_overs(case: Case) {
         } else {
             drop(guard);
         }
-        let handed = tokio::time::timeout(SOON, waiting)
-            .await
-            .expect("the task is served");
-        guard = handed.expect("no panic").expect("it is granted");
+        guard = served(waiting).await;
         assert!(token(&guard) > last, "token {} after {last}", token(&guard));
     }
     let last = token(&guard);
@@ -76,11 +73,7 @@ pub async fn handing_over_lets_another_client_in(case: Case) {
         .acquire(&case.request(&key).with_wait(Wait::AtMost(SOON * 2)))
         .await;
     done.store(true, Ordering::SeqCst);
-    served
-        .expect("the other client is starved")
-        .release()
-        .await
-        .expect("it is released");
+    released(served.expect("the other client is starved")).await;
     finish(busy).await;
 }
 
@@ -102,10 +95,7 @@ pub async fn handing_over_is_bounded(case: Case) {
     }
     let request = case.request(&key);
     tokio::spawn(async move {
-        let guard = other
-            .acquire(&request)
-            .await
-            .expect("the other client is served");
+        let guard = granted(&other, &request).await;
         served.send("there").expect("the test listens");
         guard.release().await.expect("a held lock is released");
     });

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use lock_core::{DistributedLockExt, LostReason};
+use polylock_core::{DistributedLockExt, LostReason};
 use tokio::time::Instant;
 
 use super::Case;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{DistributedLock, DistributedLockExt, ErrorKind};
+use polylock_core::{DistributedLock, DistributedLockExt, ErrorKind};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -40,7 +40,7 @@ pub async fn lock_all_holds_nothing_after_a_refusal(case: Case) {
     let [a, b, c] = ["a", "b", "c"].map(|name| case.named(name));
     // Longer than a busy machine keeps a renewal waiting: nothing here is about leases.
     let held = case.request(&b).with_ttl(case.ttl() * 10);
-    let held = held.with_wait(lock_core::Wait::AtMost(SOON));
+    let held = held.with_wait(polylock_core::Wait::AtMost(SOON));
     let guard = other.acquire(&held).await.expect("a free lock is granted");
     // Connections are there before the time counts.
     let first = case.lock(&client, &a).await;
@@ -48,7 +48,7 @@ pub async fn lock_all_holds_nothing_after_a_refusal(case: Case) {
     let limit = Duration::from_millis(300);
     let began = Instant::now();
     let request = client.request_all([&a, &b, &c]);
-    let request = request.with(|r| r.with_wait(lock_core::Wait::AtMost(limit)));
+    let request = request.with(|r| r.with_wait(polylock_core::Wait::AtMost(limit)));
     let error = request.acquire().await.expect_err("two hold the lock");
     assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
     assert_eq!(error.key(), Some(&b));

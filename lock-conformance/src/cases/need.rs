@@ -1,5 +1,5 @@
-use lock_core::admin::LockAdmin;
-use lock_core::{DistributedLock, ErrorKind, Fencing, LockLifetime, Mode};
+use polylock_core::admin::LockAdmin;
+use polylock_core::{DistributedLock, ErrorKind, Fencing, LockLifetime, Mode};
 
 use super::Case;
 
@@ -11,6 +11,8 @@ use super::Case;
 pub enum Need {
     /// Holders can be listed, inspected and broken.
     Admin,
+    /// It has no local queue of its own.
+    Bare,
     /// An exclusive lock can become a shared one.
     Downgrade,
     /// The harness can make a request arrive twice.
@@ -40,6 +42,7 @@ impl Need {
         let harness = case.harness();
         match self {
             Self::Admin => capabilities.admin,
+            Self::Bare => !capabilities.reentry,
             Self::Downgrade => capabilities.downgrade,
             Self::Duplicates => harness.faults().is_some_and(|faults| faults.duplicates()),
             Self::Fair => capabilities.fair,
@@ -87,7 +90,12 @@ impl Need {
             }
             Self::Shared => case.assert_refused(&*client, Mode::Shared).await,
             // What a harness lacks, or an order that is not promised, shows nowhere else.
-            Self::Duplicates | Self::Fair | Self::Faults | Self::Look | Self::Taker => {}
+            Self::Bare
+            | Self::Duplicates
+            | Self::Fair
+            | Self::Faults
+            | Self::Look
+            | Self::Taker => {}
         }
     }
 }

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use lock_core::memory::{Fault, Reachable, Request};
-use lock_core::{DistributedLock, DistributedLockExt, ErrorKind, Wait};
+use polylock_core::memory::{Fault, Reachable, Request};
+use polylock_core::{DistributedLock, DistributedLockExt, ErrorKind, Wait};
 use tokio::time::Instant;
 
 use super::Case;
 use super::case::SOON;
+use super::support::{eventually, joined};
 use super::waiting::queued;
 
 /// A server that cannot be reached is an error, and not contention.
@@ -27,6 +28,22 @@ pub async fn an_unreachable_server_is_unavailable(case: Case) {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     case.faults().set_reachable(Reachable::Connected);
     case.assert_nothing_left(&client, &key).await;
+}
+
+/// A readiness check succeeds while the server can be reached, and fails in time while it cannot.
+pub async fn a_ping_is_answered_by_a_server_that_is_reached(case: Case) {
+    let client = case.client().await;
+    client.ping(SOON).await.expect("it is reached");
+    case.faults().set_reachable(Reachable::Cut);
+    let (begun, within) = (Instant::now(), Duration::from_millis(500));
+    let error = client.ping(within).await.expect_err("it is cut off");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(begun.elapsed() < within + SOON, "{:?}", begun.elapsed());
+    case.faults().set_reachable(Reachable::Connected);
+    eventually("it is reached again", async || {
+        client.ping(SOON).await.is_ok()
+    })
+    .await;
 }
 
 /// A grant whose answer is lost is an error or a guard, and leaves nothing behind.
@@ -66,7 +83,9 @@ pub async fn a_grant_that_comes_too_late_is_no_guard(case: Case) {
     let (client, key) = (case.client().await, case.key());
     case.faults()
         .plan(Request::Acquire, Fault::LateReply(case.ttl().mul_f64(1.1)));
-    let request = case.request(&key).with_renewal(lock_core::Renewal::Manual);
+    let request = case
+        .request(&key)
+        .with_renewal(polylock_core::Renewal::Manual);
     match client.acquire(&request).await {
         // A backend that asks again after a time-out of its own may have got a fresh lease.
         Ok(guard) => {
@@ -127,10 +146,7 @@ pub async fn a_request_that_arrives_twice_is_one(case: Case) {
         assert!(look.holders == 1 && look.waiters <= 1, "{look:?}");
     }
     guard.release().await.expect("a held lock is released");
-    let next = waiting
-        .await
-        .expect("no panic")
-        .expect("the waiter is granted the lock");
+    let next = joined(waiting).await;
     next.release().await.expect("a held lock is released");
     case.assert_nothing_left(&holder, &key).await;
 }
@@ -157,7 +173,7 @@ pub async fn renewals_that_hang_cost_the_lock_in_time(case: Case) {
     }
     let began = Instant::now();
     let reason = super::lost::signaled(&guard, case.after_death()).await;
-    assert_eq!(reason, lock_core::LostReason::Unreachable);
+    assert_eq!(reason, polylock_core::LostReason::Unreachable);
     assert!(
         began.elapsed() < case.ttl() + Duration::from_millis(400),
         "{:?}",

@@ -3,12 +3,11 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use lock_core::{
+use polylock_core::{
     AcquireRequest, DistributedLock, DistributedLockExt, ErrorKind, LockKey, Mode, Wait,
 };
 
-use super::case::SOON;
-use super::support::crowd;
+use super::support::{contended, crowd, granted, noted, served};
 use super::waiting::queued;
 use super::{Case, two};
 use crate::history::{Checker, Recorder};
@@ -21,26 +20,13 @@ fn permit(case: &Case, key: &LockKey, limit: NonZeroU32) -> AcquireRequest {
 pub async fn at_most_the_limit_hold_permits(case: Case) {
     let (here, there, key) = (case.client().await, case.client().await, case.key());
     let request = permit(&case, &key, two()).with_wait(Wait::Never);
-    let first = here
-        .acquire(&request)
-        .await
-        .expect("a free permit is granted");
-    let second = there
-        .acquire(&request)
-        .await
-        .expect("a free permit is granted");
+    let first = granted(&here, &request).await;
+    let second = granted(&there, &request).await;
     for client in [&here, &there] {
-        let error = client
-            .acquire(&request)
-            .await
-            .expect_err("one permit too many");
-        assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+        contended(client, &request).await;
     }
     first.release().await.expect("a held permit is released");
-    let third = here
-        .acquire(&request)
-        .await
-        .expect("a free permit is granted");
+    let third = granted(&here, &request).await;
     for guard in [second, third] {
         assert!(guard.is_held());
         guard.release().await.expect("a held permit is released");
@@ -52,46 +38,44 @@ pub async fn at_most_the_limit_hold_permits(case: Case) {
 pub async fn a_waiter_gets_the_next_permit(case: Case) {
     let (client, waiter, key) = (case.client().await, case.client().await, case.key());
     let request = permit(&case, &key, two());
-    let first = client
-        .acquire(&request)
-        .await
-        .expect("a free permit is granted");
-    let second = client
-        .acquire(&request)
-        .await
-        .expect("a free permit is granted");
+    let first = granted(&client, &request).await;
+    let second = granted(&client, &request).await;
     let waiting = tokio::spawn(async move { waiter.acquire(&request).await });
     queued(&case, &key, 1).await;
     assert!(!waiting.is_finished(), "one permit too many");
     drop(second);
-    let third = tokio::time::timeout(SOON, waiting)
-        .await
-        .expect("the waiter is served");
-    let third = third.expect("no panic").expect("it is granted");
+    let third = served(waiting).await;
     assert!(first.is_held() && third.is_held());
     first.release().await.expect("a held permit is released");
     third.release().await.expect("a held permit is released");
 }
 
-/// Permits of one key have one limit at a time.
-pub async fn another_limit_is_refused(case: Case) {
+/// Instances that name a new limit work beside those that name the old one: each permit is granted while
+/// fewer hold the lock than its own limit.
+pub async fn each_permit_counts_by_its_own_limit(case: Case) {
     let (client, key) = (case.client().await, case.key());
-    let guard = client
-        .acquire(&permit(&case, &key, two()))
-        .await
-        .expect("a free permit");
-    let other = permit(&case, &key, two().saturating_add(1)).with_wait(Wait::Never);
-    let error = client
-        .acquire(&other)
-        .await
-        .expect_err("two limits at once");
-    assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
-    guard.release().await.expect("a held permit is released");
-    let guard = client
-        .acquire(&other)
-        .await
-        .expect("the limit goes with its last holder");
-    guard.release().await.expect("a held permit is released");
+    let request = |limit| {
+        let limit = NonZeroU32::new(limit).expect("it is not zero");
+        permit(&case, &key, limit)
+    };
+    let mut held = Vec::new();
+    // The limit that is asked for, and how many hold the lock then.
+    for (limit, count) in [(2, 1), (1, 1), (3, 2), (2, 2), (3, 3), (3, 3)] {
+        match client.acquire(&request(limit).with_wait(Wait::Never)).await {
+            Ok(guard) => held.push(guard),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Contended, "{error}"),
+        }
+        assert_eq!(held.len(), count, "after a request with the limit {limit}");
+    }
+    let (waiter, alone) = (case.client().await, request(1));
+    let waiting = tokio::spawn(async move { waiter.acquire(&alone).await });
+    queued(&case, &key, 1).await;
+    for guard in held {
+        assert!(!waiting.is_finished(), "one permit too many");
+        guard.release().await.expect("a held permit is released");
+    }
+    let last = served(waiting).await;
+    last.release().await.expect("a held permit is released");
     case.assert_free(&key).await;
 }
 
@@ -99,18 +83,11 @@ pub async fn another_limit_is_refused(case: Case) {
 pub async fn permits_and_exclusive_holders_exclude_each_other(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let request = permit(&case, &key, two()).with_wait(Wait::Never);
-    let guard = client
-        .acquire(&request)
-        .await
-        .expect("a free permit is granted");
+    let guard = granted(&client, &request).await;
     case.assert_taken(&key).await;
     guard.release().await.expect("a held permit is released");
     let guard = case.lock(&client, &key).await;
-    let error = client
-        .acquire(&request)
-        .await
-        .expect_err("a permit beside an exclusive holder");
-    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+    contended(&client, &request).await;
     guard.release().await.expect("a held lock is released");
     case.assert_free(&key).await;
 }
@@ -119,24 +96,15 @@ pub async fn permits_and_exclusive_holders_exclude_each_other(case: Case) {
 pub async fn a_dead_holder_gives_its_permit_back_after_its_ttl(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let request = permit(&case, &key, two());
-    let dead = client
-        .acquire(&request)
-        .await
-        .expect("a free permit is granted");
-    let alive = client
-        .acquire(&request)
-        .await
-        .expect("a free permit is granted");
+    let dead = granted(&client, &request).await;
+    let alive = granted(&client, &request).await;
     dead.abandon();
     let error = client
         .acquire(&request.clone().with_wait(Wait::Never))
         .await;
     error.expect_err("one permit too many");
     let patient = request.with_wait(Wait::AtMost(case.after_death()));
-    let next = client
-        .acquire(&patient)
-        .await
-        .expect("the permit of the dead is free");
+    let next = granted(&client, &patient).await;
     assert!(alive.is_held() && next.is_held());
     alive.release().await.expect("a held permit is released");
     next.release().await.expect("a held permit is released");
@@ -150,10 +118,7 @@ pub async fn competitors_are_never_more_than_the_limit(case: Case) {
         let (request, recorder) = (permit(&case, &key, limit), recorder.clone());
         async move {
             for _ in 0..4 {
-                let held = recorder
-                    .acquire(&client, &request)
-                    .await
-                    .expect("it is granted");
+                let held = noted(&recorder, &client, &request).await;
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 held.release().await.expect("a held permit is released");
             }
@@ -169,15 +134,8 @@ pub async fn competitors_are_never_more_than_the_limit(case: Case) {
 pub async fn a_limit_of_one_is_exclusive(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let request = permit(&case, &key, NonZeroU32::MIN).with_wait(Wait::Never);
-    let guard = client
-        .acquire(&request)
-        .await
-        .expect("a free permit is granted");
-    let error = client
-        .acquire(&request)
-        .await
-        .expect_err("one permit too many");
-    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+    let guard = granted(&client, &request).await;
+    contended(&client, &request).await;
     guard.release().await.expect("a held permit is released");
     let guard = client
         .request(&key)

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::layers::LocalQueue;
-use lock_core::{DistributedLock, DistributedLockExt, ErrorKind, Renewal, Wait};
+use polylock_core::layers::LocalQueue;
+use polylock_core::{DistributedLock, DistributedLockExt, ErrorKind, Renewal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::Case;
 use super::case::SOON;
-use super::support::{POLLS, Polled, Spy, When, polled, started};
+use super::support::{POLLS, Polled, Spy, When, granted, polled, released, served, started};
 use super::waiting::queued;
 
 /// A thousand tasks are one contender on the server.
@@ -93,10 +93,8 @@ pub async fn a_task_that_gives_up_swallows_no_wake_up(case: Case) {
             }
             task.abort();
         }
-        release
-            .await
-            .expect("no panic")
-            .expect("a held lock is released");
+        let answer = release.await.expect("no panic");
+        answer.expect("a held lock is released");
         for task in tasks {
             match tokio::time::timeout(SOON, task)
                 .await
@@ -135,14 +133,8 @@ pub async fn the_place_of_a_contender_that_gave_up_is_taken_over(case: Case) {
         "the place was given up"
     );
     guard.release().await.expect("a held lock is released");
-    let next = tokio::time::timeout(SOON, second)
-        .await
-        .expect("the task is served");
-    next.expect("no panic")
-        .expect("it is granted")
-        .release()
-        .await
-        .expect("it is released");
+    let next = served(second).await;
+    next.release().await.expect("a held lock is released");
     assert_eq!(queue.live_keys(), 0, "lines are left");
     case.assert_nothing_left(&queue, &key).await;
 }
@@ -199,6 +191,12 @@ pub async fn a_full_line_refuses(case: Case) {
         .await
         .expect_err("the line is full");
     assert_eq!(error.kind(), ErrorKind::QueueFull, "{error}");
+    let gone = waiting.remove(1);
+    gone.abort();
+    assert!(gone.await.is_err_and(|error| error.is_cancelled()));
+    // Its place is free again.
+    let (next, request) = (queue.clone(), case.request(&key));
+    waiting.push(started(async move { next.acquire(&request).await }).await);
     guard.release().await.expect("a held lock is released");
     for task in waiting {
         drop(task.await.expect("no panic").expect("it is granted"));
@@ -211,13 +209,8 @@ pub async fn tasks_do_not_wait_for_a_holder_that_lost_the_lock(case: Case) {
     let (queue, key) = (case.queue().await, case.key());
     let lease = case.request(&key).with_renewal(Renewal::Manual);
     let lost = queue.acquire(&lease).await.expect("a free lock is granted");
-    let patient = case
-        .request(&key)
-        .with_wait(Wait::AtMost(case.after_death()));
-    let next = queue
-        .acquire(&patient)
-        .await
-        .expect("a lock that ran out is granted");
+    let patient = case.patient(&key);
+    let next = granted(&queue, &patient).await;
     assert!(!lost.is_held() && next.is_held());
     drop(lost);
     assert!(queue.shutdown(SOON).await, "background work does not end");
@@ -233,12 +226,8 @@ pub async fn acquire_dropped_after_each_poll_leaves_no_line(case: Case) {
         let request = case.request(&key);
         match polled(polls, when, SOON, queue.acquire(&request)).await {
             Polled::Dropped => {}
-            Polled::Ready(granted) => {
-                granted
-                    .expect("it is granted")
-                    .release()
-                    .await
-                    .expect("it is released");
+            Polled::Ready(answer) => {
+                released(answer.expect("it is granted")).await;
                 assert_eq!(queue.live_keys(), 0, "lines are left");
                 return;
             }

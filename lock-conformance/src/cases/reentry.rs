@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use lock_core::{DistributedLock, LostReason, Owner, Released, Renewal, Wait};
+use polylock_core::{DistributedLock, LostReason, Owner, Released, Renewal, Wait};
 
 use super::Case;
 use super::case::SOON;
 use super::lost::signaled;
+use super::support::{granted, released};
 
 /// An owner gets the lock again with the same token, and gives it back with its last guard.
 pub async fn an_owner_enters_again_until_its_last_guard(case: Case) {
@@ -17,12 +18,7 @@ pub async fn an_owner_enters_again_until_its_last_guard(case: Case) {
         .with_wait(Wait::Never);
     let mut guards = Vec::new();
     for _ in 0..3 {
-        guards.push(
-            queue
-                .acquire(&request)
-                .await
-                .expect("the owner enters again"),
-        );
+        guards.push(granted(&queue, &request).await);
     }
     assert!(
         guards
@@ -32,10 +28,7 @@ pub async fn an_owner_enters_again_until_its_last_guard(case: Case) {
     while let Some(guard) = guards.pop() {
         case.assert_taken(&key).await;
         assert!(guard.is_held());
-        assert_eq!(
-            guard.release().await.expect("it is released"),
-            Released::Clean
-        );
+        assert_eq!(released(guard).await, Released::Clean);
     }
     case.assert_nothing_left(&*queue, &key).await;
 }
@@ -44,10 +37,7 @@ pub async fn an_owner_enters_again_until_its_last_guard(case: Case) {
 pub async fn nobody_but_the_owner_enters_again(case: Case) {
     let (queue, key, owner) = (case.queue().await, case.key(), Owner::new());
     let plain = case.request(&key).with_wait(Wait::Never);
-    let guard = queue
-        .acquire(&plain.clone().with_owner(owner))
-        .await
-        .expect("it is granted");
+    let guard = granted(&queue, &plain.clone().with_owner(owner)).await;
     for request in [plain.clone(), plain.with_owner(Owner::new())] {
         queue
             .acquire(&request)
@@ -62,17 +52,9 @@ pub async fn nobody_but_the_owner_enters_again(case: Case) {
 pub async fn dropped_guards_of_an_owner_are_counted(case: Case) {
     let (queue, key, owner) = (case.queue().await, case.key(), Owner::new());
     let request = case.request(&key).with_owner(owner);
-    let outer = queue
-        .acquire(&request)
-        .await
-        .expect("a free lock is granted");
+    let outer = granted(&queue, &request).await;
     for _ in 0..5 {
-        drop(
-            queue
-                .acquire(&request)
-                .await
-                .expect("the owner enters again"),
-        );
+        drop(granted(&queue, &request).await);
         assert!(outer.is_held());
     }
     case.assert_taken(&key).await;
@@ -87,14 +69,8 @@ pub async fn guards_of_an_owner_are_lost_together(case: Case) {
         .request(&key)
         .with_owner(owner)
         .with_max_hold(Duration::from_millis(300));
-    let outer = queue
-        .acquire(&request)
-        .await
-        .expect("a free lock is granted");
-    let inner = queue
-        .acquire(&request)
-        .await
-        .expect("the owner enters again");
+    let outer = granted(&queue, &request).await;
+    let inner = granted(&queue, &request).await;
     assert_eq!(signaled(&inner, SOON).await, LostReason::MaxHold);
     assert_eq!(outer.lost().reason(), Some(LostReason::MaxHold));
     drop((inner, outer));
@@ -108,16 +84,10 @@ pub async fn an_owner_does_not_enter_a_lock_that_it_lost(case: Case) {
         .request(&key)
         .with_owner(owner)
         .with_renewal(Renewal::Manual);
-    let old = queue
-        .acquire(&request)
-        .await
-        .expect("a free lock is granted");
+    let old = granted(&queue, &request).await;
     signaled(&old, case.after_death()).await;
     let patient = request.with_wait(Wait::AtMost(case.after_death()));
-    let new = queue
-        .acquire(&patient)
-        .await
-        .expect("a lock that ran out is granted");
+    let new = granted(&queue, &patient).await;
     assert!(!old.is_held() && new.is_held());
     if let (Some(before), Some(after)) = (old.fencing_token(), new.fencing_token()) {
         assert!(before < after, "token {after} after {before}");

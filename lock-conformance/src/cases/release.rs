@@ -2,23 +2,21 @@
 
 use std::time::Duration;
 
-use lock_core::memory::{Fault, Request};
-use lock_core::{DistributedLock, DistributedLockExt, LeaseState, Released};
+use polylock_core::memory::{Fault, Request};
+use polylock_core::{DistributedLock, DistributedLockExt, LeaseState, Released};
 use tokio::time::Instant;
 
 use super::Case;
 use super::case::SOON;
 use super::need::admin;
+use super::support::{granted, joined, released};
 
 /// A release says that the lock was held, and frees it at once.
 pub async fn release_frees_the_lock_at_once(case: Case) {
     let (client, key) = (case.client().await, case.key());
     for _ in 0..5 {
         let guard = case.lock(&client, &key).await;
-        assert_eq!(
-            guard.release().await.expect("a held lock is released"),
-            Released::Clean
-        );
+        assert_eq!(released(guard).await, Released::Clean);
         case.assert_free(&key).await;
     }
 }
@@ -47,38 +45,23 @@ pub async fn shutdown_does_not_touch_live_guards(case: Case) {
 pub async fn old_guard_released_after_its_lease_hurts_nobody(case: Case) {
     let (holder, other, key) = (case.client().await, case.client().await, case.key());
     let old = case.lease(&holder, &key).await;
-    let next = other
-        .acquire(&case.request(&key))
-        .await
-        .expect("a lock that ran out is granted");
-    assert_eq!(
-        old.release().await.expect("a lost lock is no error"),
-        Released::AlreadyLost
-    );
+    let next = granted(&other, &case.request(&key)).await;
+    assert_eq!(released(old).await, Released::AlreadyLost);
     assert!(holder.shutdown(SOON).await, "background work does not end");
     case.assert_taken(&key).await;
-    assert_eq!(
-        next.release().await.expect("a held lock is released"),
-        Released::Clean
-    );
+    assert_eq!(released(next).await, Released::Clean);
 }
 
 /// The guard of a former holder that is dropped leaves its successor alone, of the same client too.
 pub async fn old_guard_dropped_after_its_lease_hurts_nobody(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let old = case.lease(&client, &key).await;
-    let next = client
-        .acquire(&case.request(&key))
-        .await
-        .expect("a lock that ran out is granted");
+    let next = granted(&client, &case.request(&key)).await;
     drop(old);
     assert!(client.shutdown(SOON).await, "background work does not end");
     case.assert_taken(&key).await;
     assert!(next.is_held());
-    assert_eq!(
-        next.release().await.expect("a held lock is released"),
-        Released::Clean
-    );
+    assert_eq!(released(next).await, Released::Clean);
 }
 
 /// A lock that is abandoned stays taken until its lease is over, and no longer.
@@ -103,14 +86,8 @@ pub async fn the_least_hold_outlasts_the_release(case: Case) {
     let least = case.ttl().mul_f64(1.4);
     let began = Instant::now();
     let request = case.request(&key).with_min_hold(least);
-    let guard = client
-        .acquire(&request)
-        .await
-        .expect("a free lock is granted");
-    assert_eq!(
-        guard.release().await.expect("it is released"),
-        Released::Clean
-    );
+    let guard = granted(&client, &request).await;
+    assert_eq!(released(guard).await, Released::Clean);
     assert!(began.elapsed() < least, "the release waited");
     case.assert_taken(&key).await;
     case.assert_free_within(&key, least + SOON).await;
@@ -125,10 +102,7 @@ pub async fn the_least_hold_outlasts_the_release(case: Case) {
 pub async fn a_release_after_the_least_hold_is_a_release(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let request = case.request(&key).with_min_hold(Duration::from_millis(50));
-    let guard = client
-        .acquire(&request)
-        .await
-        .expect("a free lock is granted");
+    let guard = granted(&client, &request).await;
     tokio::time::sleep(Duration::from_millis(60)).await;
     guard.release().await.expect("a held lock is released");
     case.assert_free(&key).await;
@@ -173,15 +147,9 @@ pub async fn a_release_that_arrives_twice_is_one(case: Case) {
     super::waiting::queued(&case, &key, 1).await;
     case.faults().plan(Request::Release, Fault::Duplicated);
     guard.release().await.expect("a held lock is released");
-    let next = waiting
-        .await
-        .expect("no panic")
-        .expect("the waiter is granted the lock");
+    let next = joined(waiting).await;
     case.assert_taken(&key).await;
-    assert_eq!(
-        next.release().await.expect("a held lock is released"),
-        Released::Clean
-    );
+    assert_eq!(released(next).await, Released::Clean);
 }
 
 /// A lease that was left can be extended and given back by its id, once.

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use lock_core::{
+use polylock_core::{
     AcquireRequest, DistributedLock, DistributedLockExt, ErrorKind, LockKey, Owner, Wait,
 };
 
 use super::Case;
+use super::support::granted;
 
 /// Leases of no time, next to none and all time are refused.
 pub async fn a_ttl_out_of_range_is_refused(case: Case) {
@@ -79,10 +80,7 @@ pub async fn endless_waits_and_holds_are_served(case: Case) {
     ] {
         let key = case.key();
         let request = change(AcquireRequest::new(key.clone()));
-        let guard = client
-            .acquire(&request)
-            .await
-            .expect("a free lock is granted");
+        let guard = granted(&client, &request).await;
         assert!(guard.is_held());
         guard.release().await.expect("a held lock is released");
         case.assert_free(&key).await;

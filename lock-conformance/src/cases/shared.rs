@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lock_core::{AcquireRequest, DistributedLock, LockKey, Mode, Wait};
+use polylock_core::{AcquireRequest, DistributedLock, LockKey, Mode, Wait};
 use tokio::task::JoinSet;
 
 use super::Case;
 use super::case::SOON;
 use super::fencing::token;
-use super::support::{crowd, finish};
+use super::support::{crowd, finish, granted, noted, released, served};
 use super::waiting::queued;
 use crate::history::{Checker, Recorder};
 
@@ -24,14 +24,9 @@ pub async fn readers_hold_together(case: Case) {
     let request = reader(&case, &key).with_wait(Wait::Never);
     let mut guards = Vec::new();
     for client in [&here, &here, &there] {
-        guards.push(
-            client
-                .acquire(&request)
-                .await
-                .expect("readers hold together"),
-        );
+        guards.push(granted(client, &request).await);
     }
-    assert!(guards.iter().all(lock_core::LockGuard::is_held));
+    assert!(guards.iter().all(polylock_core::LockGuard::is_held));
     for guard in guards {
         guard.release().await.expect("a held lock is released");
     }
@@ -41,14 +36,8 @@ pub async fn readers_hold_together(case: Case) {
 /// No writer enters while readers are inside, and one does when the last of them leaves.
 pub async fn a_writer_waits_for_the_last_reader(case: Case) {
     let (client, writer, key) = (case.client().await, case.client().await, case.key());
-    let first = client
-        .acquire(&reader(&case, &key))
-        .await
-        .expect("a free lock is granted");
-    let second = client
-        .acquire(&reader(&case, &key))
-        .await
-        .expect("readers hold together");
+    let first = granted(&client, &reader(&case, &key)).await;
+    let second = granted(&client, &reader(&case, &key)).await;
     let request = case.request(&key);
     let waiting = tokio::spawn(async move { writer.acquire(&request).await });
     first.release().await.expect("a held lock is released");
@@ -56,15 +45,8 @@ pub async fn a_writer_waits_for_the_last_reader(case: Case) {
     assert!(!waiting.is_finished(), "a writer entered beside a reader");
     case.assert_taken(&key).await;
     second.release().await.expect("a held lock is released");
-    let guard = tokio::time::timeout(SOON, waiting)
-        .await
-        .expect("the writer is served");
-    guard
-        .expect("no panic")
-        .expect("it is granted")
-        .release()
-        .await
-        .expect("it is released");
+    let guard = served(waiting).await;
+    guard.release().await.expect("a held lock is released");
 }
 
 /// No reader enters while a writer is inside, and all that wait do when it leaves.
@@ -77,10 +59,7 @@ pub async fn readers_wait_for_the_writer_and_enter_together(case: Case) {
         let (client, inside) = (case.client().await, Arc::clone(&inside));
         let request = reader(&case, &key);
         readers.spawn(async move {
-            let guard = client
-                .acquire(&request)
-                .await
-                .expect("the reader is served");
+            let guard = granted(&client, &request).await;
             // Passed only if all of them hold the lock at the same time.
             inside.wait().await;
             guard.release().await.expect("a held lock is released");
@@ -108,10 +87,7 @@ pub async fn a_waiting_writer_is_not_starved_by_readers(case: Case) {
         readers.spawn(async move {
             tokio::time::sleep(Duration::from_millis(20 * n)).await;
             while !done.load(Ordering::SeqCst) {
-                let guard = client
-                    .acquire(&request)
-                    .await
-                    .expect("the reader is served");
+                let guard = granted(&client, &request).await;
                 tokio::time::sleep(Duration::from_millis(60)).await;
                 guard.release().await.expect("a held lock is released");
             }
@@ -123,25 +99,15 @@ pub async fn a_waiting_writer_is_not_starved_by_readers(case: Case) {
         .acquire(&case.request(&key).with_wait(Wait::AtMost(SOON)))
         .await;
     done.store(true, Ordering::SeqCst);
-    served
-        .expect("the writer is starved")
-        .release()
-        .await
-        .expect("a held lock is released");
+    released(served.expect("the writer is starved")).await;
     finish(readers).await;
 }
 
 /// A reader that died lets a writer in after its ttl, beside readers that live on.
 pub async fn a_dead_reader_does_not_outlive_its_ttl(case: Case) {
     let (client, key) = (case.client().await, case.key());
-    let dead = client
-        .acquire(&reader(&case, &key))
-        .await
-        .expect("a free lock is granted");
-    let alive = client
-        .acquire(&reader(&case, &key))
-        .await
-        .expect("readers hold together");
+    let dead = granted(&client, &reader(&case, &key)).await;
+    let alive = granted(&client, &reader(&case, &key)).await;
     dead.abandon();
     case.assert_taken(&key).await;
     tokio::time::sleep(case.ttl().mul_f64(0.5)).await;
@@ -158,10 +124,7 @@ pub async fn readers_and_writers_that_compete_never_meet(case: Case) {
         async move {
             for round in 0..4 {
                 let request = &requests[usize::from((task + round) % 3 == 0)];
-                let held = recorder
-                    .acquire(&client, request)
-                    .await
-                    .expect("it is granted");
+                let held = noted(&recorder, &client, request).await;
                 tokio::task::yield_now().await;
                 held.release().await.expect("a held lock is released");
             }
@@ -183,10 +146,7 @@ pub async fn tokens_grow_between_readers_and_writers(case: Case) {
         } else {
             case.request(&key)
         };
-        let guard = client
-            .acquire(&request)
-            .await
-            .expect("a free lock is granted");
+        let guard = granted(&client, &request).await;
         assert!(token(&guard) > last, "token {} after {last}", token(&guard));
         last = token(&guard);
         guard.release().await.expect("a held lock is released");
@@ -197,14 +157,8 @@ pub async fn tokens_grow_between_readers_and_writers(case: Case) {
 pub async fn a_reader_keeps_its_lock_beyond_its_ttl(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let guards = [
-        client
-            .acquire(&reader(&case, &key))
-            .await
-            .expect("a free lock is granted"),
-        client
-            .acquire(&reader(&case, &key))
-            .await
-            .expect("readers hold together"),
+        granted(&client, &reader(&case, &key)).await,
+        granted(&client, &reader(&case, &key)).await,
     ];
     tokio::time::sleep(case.ttl().mul_f64(1.4)).await;
     case.assert_taken(&key).await;

@@ -1,20 +1,24 @@
 //! Tools of the cases.
 
 use std::future::Future;
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::admin::LockAdmin;
-use lock_core::{AcquireRequest, Capabilities, DistributedLock, LockGuard, Result};
+use polylock_core::admin::LockAdmin;
+use polylock_core::{
+    AcquireRequest, Capabilities, DistributedLock, ErrorKind, LockGuard, Released, Result,
+};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::Case;
 use super::case::SOON;
+use crate::history::{Recorded, Recorder};
 
 /// What became of a future that was polled a number of times.
 #[derive(Debug)]
@@ -70,6 +74,82 @@ impl Wake for Bell {
 
 /// Numbers of polls after which a future is dropped; more than any backend needs for one request.
 pub(super) const POLLS: std::ops::RangeInclusive<usize> = 1..=60;
+
+/// Acquires, and fails if the lock is not granted.
+#[track_caller]
+pub(super) fn granted<'a>(
+    locks: &'a dyn DistributedLock,
+    request: &'a AcquireRequest,
+) -> impl Future<Output = LockGuard> + Send + 'a {
+    let place = Location::caller();
+    async move {
+        let answer = locks.acquire(request).await;
+        answer.unwrap_or_else(|error| panic!("not granted at {place}: {error}"))
+    }
+}
+
+/// The same with a record of it.
+#[track_caller]
+pub(super) fn noted<'a>(
+    recorder: &'a Recorder,
+    locks: &'a dyn DistributedLock,
+    request: &'a AcquireRequest,
+) -> impl Future<Output = Recorded> + Send + 'a {
+    let place = Location::caller();
+    async move {
+        let answer = recorder.acquire(locks, request).await;
+        answer.unwrap_or_else(|error| panic!("not granted at {place}: {error}"))
+    }
+}
+
+/// Acquires, and fails unless the answer is that another one holds the lock.
+#[track_caller]
+pub(super) fn contended<'a>(
+    locks: &'a dyn DistributedLock,
+    request: &'a AcquireRequest,
+) -> impl Future<Output = ()> + Send + 'a {
+    let place = Location::caller();
+    async move {
+        let Err(error) = locks.acquire(request).await else {
+            panic!("two hold the lock, at {place}");
+        };
+        assert_eq!(error.kind(), ErrorKind::Contended, "at {place}: {error}");
+    }
+}
+
+/// The guard of a task that acquires.
+#[track_caller]
+pub(super) fn joined(
+    task: JoinHandle<Result<LockGuard>>,
+) -> impl Future<Output = LockGuard> + Send {
+    let place = Location::caller();
+    async move {
+        let answer = task.await.expect("no panic");
+        answer.unwrap_or_else(|error| panic!("not granted at {place}: {error}"))
+    }
+}
+
+/// The same of a task whose turn it is.
+#[track_caller]
+pub(super) fn served(
+    task: JoinHandle<Result<LockGuard>>,
+) -> impl Future<Output = LockGuard> + Send {
+    let (place, joined) = (Location::caller(), joined(task));
+    async move {
+        let served = tokio::time::timeout(SOON, joined).await;
+        served.unwrap_or_else(|_| panic!("not served at {place}"))
+    }
+}
+
+/// What the release of a guard found.
+#[track_caller]
+pub(super) fn released(guard: LockGuard) -> impl Future<Output = Released> + Send {
+    let place = Location::caller();
+    async move {
+        let answer = guard.release().await;
+        answer.unwrap_or_else(|error| panic!("not released at {place}: {error}"))
+    }
+}
 
 /// Waits for a condition, and fails if it does not come true in time.
 pub(super) async fn eventually<F>(what: &str, mut condition: impl FnMut() -> F)

@@ -4,14 +4,14 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{DistributedLock, DistributedLockExt, ErrorKind, Label, LockGuard, Wait};
+use polylock_core::{DistributedLock, DistributedLockExt, ErrorKind, Label, LockGuard, Wait};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::Case;
 use super::case::SOON;
-use super::support::{eventually, finish};
+use super::support::{contended, eventually, finish, granted, joined, served};
 
 /// One attempt ends long before the holder does.
 pub async fn try_lock_never_waits(case: Case) {
@@ -28,15 +28,8 @@ pub async fn try_lock_never_waits(case: Case) {
 pub async fn a_wait_of_zero_is_one_attempt(case: Case) {
     let (holder, other, key) = (case.client().await, case.client().await, case.key());
     let request = case.request(&key).with_wait(Wait::AtMost(Duration::ZERO));
-    let guard = holder
-        .acquire(&request)
-        .await
-        .expect("a free lock is granted");
-    let error = other
-        .acquire(&request)
-        .await
-        .expect_err("two hold the lock");
-    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+    let guard = granted(&holder, &request).await;
+    contended(&other, &request).await;
     guard.release().await.expect("a held lock is released");
 }
 
@@ -75,7 +68,10 @@ pub async fn a_wait_in_vain_names_the_holder(case: Case) {
     let named = loop {
         let error = other.lock_within(&key, Duration::from_millis(50)).await;
         let error = error.expect_err("two hold the lock");
-        assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+        // A server that is busy may not have answered within so short a wait.
+        if !error.is_outcome_unknown() {
+            assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+        }
         match error.holder() {
             Some(holder) => break holder.clone(),
             None => assert!(began.elapsed() < SOON, "no holder in {error:?}"),
@@ -110,16 +106,13 @@ where
     queued(&case, &key, 1).await;
     assert!(!waiting.is_finished());
     end(guard).await;
-    let next = waiting
-        .await
-        .expect("no panic")
-        .expect("the waiter is granted the lock");
+    let next = joined(waiting).await;
     assert!(next.is_held());
     next.release().await.expect("a held lock is released");
 }
 
 /// Waits until so many wait in the store, or where that cannot be seen, until they should.
-pub(super) async fn queued(case: &Case, key: &lock_core::LockKey, waiters: usize) {
+pub(super) async fn queued(case: &Case, key: &polylock_core::LockKey, waiters: usize) {
     let seen = case.harness().look(key).await.is_some() && case.client().await.capabilities().fair;
     if seen {
         let what = format!("{waiters} wait");
@@ -129,7 +122,7 @@ pub(super) async fn queued(case: &Case, key: &lock_core::LockKey, waiters: usize
     }
 }
 
-async fn gave_up(waiting: JoinHandle<lock_core::Result<LockGuard>>) {
+async fn gave_up(waiting: JoinHandle<polylock_core::Result<LockGuard>>) {
     waiting
         .await
         .expect("no panic")
@@ -141,13 +134,8 @@ pub async fn waiter_gets_lock_after_lease_of_holder_ran_out(case: Case) {
     let (holder, waiter, key) = (case.client().await, case.client().await, case.key());
     let began = Instant::now();
     let guard = case.lease(&holder, &key).await;
-    let request = case
-        .request(&key)
-        .with_wait(Wait::AtMost(case.after_death()));
-    let next = waiter
-        .acquire(&request)
-        .await
-        .expect("a lock that ran out is granted");
+    let request = case.patient(&key);
+    let next = granted(&waiter, &request).await;
     assert!(!guard.is_held(), "two hold the lock");
     assert!(
         began.elapsed() >= case.ttl().mul_f64(0.9),
@@ -166,13 +154,7 @@ pub async fn a_wait_without_limit_lasts(case: Case) {
     let early = tokio::time::timeout(case.ttl().mul_f64(1.5), &mut waiting).await;
     assert!(early.is_err(), "ended while the lock was held: {early:?}");
     guard.release().await.expect("a held lock is released");
-    let next = tokio::time::timeout(SOON, waiting)
-        .await
-        .expect("the waiter is served");
-    drop(
-        next.expect("no panic")
-            .expect("the waiter is granted the lock"),
-    );
+    drop(served(waiting).await);
 }
 
 /// First come, first served.
@@ -185,10 +167,7 @@ pub async fn waiters_are_served_in_the_order_of_their_arrival(case: Case) {
         let (client, served) = (case.client().await, served.clone());
         let request = case.request(&key);
         tasks.spawn(async move {
-            let guard = client
-                .acquire(&request)
-                .await
-                .expect("the waiter is served");
+            let guard = granted(&client, &request).await;
             served.send(n).expect("the test listens");
             guard.release().await.expect("a held lock is released");
         });
@@ -226,12 +205,6 @@ pub async fn a_waiter_that_gave_up_is_passed_over(case: Case) {
     let waiting = tokio::spawn(async move { patient.acquire(&request).await });
     gave_up(gone).await;
     guard.release().await.expect("a held lock is released");
-    let next = tokio::time::timeout(SOON, waiting)
-        .await
-        .expect("the waiter is served");
-    next.expect("no panic")
-        .expect("it is granted")
-        .release()
-        .await
-        .expect("it is released");
+    let next = served(waiting).await;
+    next.release().await.expect("a held lock is released");
 }

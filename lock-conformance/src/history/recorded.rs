@@ -1,7 +1,9 @@
 use std::ops::Deref;
 
-use lock_core::{AcquireRequest, Error, LockGuard, LockKey, LostReason, Released, Renewal, Result};
-use lock_history::What;
+use polylock_core::{
+    AcquireRequest, Error, LockGuard, LockKey, LostReason, Released, Renewal, Result,
+};
+use polylock_history::What;
 
 use super::access_of;
 use super::recorder::Recorder;
@@ -144,11 +146,6 @@ impl Recorded {
         self.recorder
             .record(&self.key, self.id, What::Released { clean });
         released
-    }
-
-    /// The guard itself; what it does from now on is not noted, as if its process had ended.
-    pub fn into_guard(mut self) -> Option<LockGuard> {
-        self.guard.take()
     }
 
     fn releasing(&mut self) -> Option<LockGuard> {

@@ -3,9 +3,9 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lock_core::engine::{BootClock, Clock, Moment};
-use lock_core::{AcquireRequest, DistributedLock, LockGuard, LockKey, Result};
-use lock_history::{Event, What};
+use polylock_core::engine::{BootClock, Clock, Moment};
+use polylock_core::{AcquireRequest, DistributedLock, LockGuard, LockKey, Result};
+use polylock_history::{Event, What};
 use tokio::time::Instant;
 
 use super::recorded::{Attempt, Recorded};

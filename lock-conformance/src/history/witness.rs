@@ -1,11 +1,11 @@
 //! Things that locks protect, which tell whether they did.
 
-use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::{FencingToken, LockKey};
-use lock_history::What;
+use polylock_core::fencing::StaleToken;
+use polylock_core::{FencingToken, LockKey};
+use polylock_history::What;
 
 use super::recorder::Recorder;
 
@@ -37,39 +37,22 @@ impl FencedRegister {
     /// [`StaleToken`] if a larger one has been seen.
     pub fn write(&self, token: FencingToken) -> Result<(), StaleToken> {
         let mut largest = lock(&self.largest);
-        let token = token.value();
-        let accepted = token >= *largest;
+        let value = token.value();
+        let accepted = value >= *largest;
         // Noted under the mutex: the history has the order of the register.
-        self.recorder
-            .record(&self.key, 0, What::Wrote { token, accepted });
+        let what = What::Wrote {
+            token: value,
+            accepted,
+        };
+        self.recorder.record(&self.key, 0, what);
         if !accepted {
-            return Err(StaleToken {
-                token,
-                largest: *largest,
-            });
+            let newest = FencingToken::new(*largest);
+            return Err(StaleToken::new(self.key.as_str(), token).with_newest(newest));
         }
-        *largest = token;
+        *largest = value;
         Ok(())
     }
 }
-
-/// A write came from a former holder.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct StaleToken {
-    /// The token of the write.
-    pub token: u64,
-    /// The largest token that the register has seen.
-    pub largest: u64,
-}
-
-impl fmt::Display for StaleToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "token {} is older than {}", self.token, self.largest)
-    }
-}
-
-impl std::error::Error for StaleToken {}
 
 /// A counter that is read, and written a moment later: two who do it at once lose an increment.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use lock_core::LockKey;
+use polylock_core::LockKey;
 
 use super::process::TakerProcess;
 

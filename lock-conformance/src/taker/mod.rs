@@ -5,11 +5,11 @@
 //! ```no_run
 //! use std::process::ExitCode;
 //!
-//! use lock_core::Registry;
-//! use lock_core::memory::MemoryBackend;
+//! use polylock_core::Registry;
+//! use polylock_core::memory::MemoryBackend;
 //!
 //! fn main() -> ExitCode {
-//!     lock_conformance::taker::main(Registry::new().with(MemoryBackend::default()))
+//!     polylock_conformance::taker::main(Registry::new().with(MemoryBackend::default()))
 //! }
 //! ```
 //!

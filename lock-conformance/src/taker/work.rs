@@ -3,7 +3,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use lock_core::{DistributedLock, LockKey, Registry};
+use polylock_core::{DistributedLock, LockKey, Registry};
 use tokio::time::Instant;
 
 use super::options::Options;
@@ -24,7 +24,7 @@ use crate::history::{Recorded, Recorder, What};
 ///
 /// While it holds the lock it looks every 10 ms whether it still does. It ends with 0 after its
 /// rounds, with 1 if it loses the lock, and with 2 on any error.
-pub fn main(registry: lock_core::Result<Registry>) -> ExitCode {
+pub fn main(registry: polylock_core::Result<Registry>) -> ExitCode {
     let options = Options::parse(std::env::args_os().skip(1));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -49,7 +49,7 @@ pub fn main(registry: lock_core::Result<Registry>) -> ExitCode {
 }
 
 /// True unless the lock was lost.
-async fn take(registry: &Registry, options: &Options) -> lock_core::Result<bool> {
+async fn take(registry: &Registry, options: &Options) -> polylock_core::Result<bool> {
     let locks = registry.connect(&options.url).await?;
     let recorder = Recorder::new().with_output(io::stdout());
     for _ in 0..options.rounds {
@@ -87,10 +87,10 @@ async fn increment(
     file: &Path,
     recorder: &Recorder,
     key: &LockKey,
-) -> lock_core::Result<()> {
+) -> polylock_core::Result<()> {
     let failed = |error: io::Error| {
-        lock_core::Error::new(
-            lock_core::ErrorKind::InvalidConfig,
+        polylock_core::Error::new(
+            polylock_core::ErrorKind::InvalidConfig,
             "the counter cannot be used",
         )
         .with_source(error)

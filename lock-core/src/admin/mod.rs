@@ -15,7 +15,7 @@ use crate::label::Label;
 use crate::lease::{LeaseState, Released};
 use crate::mode::Mode;
 
-pub use self::watch::watch_by_polling;
+pub use self::watch::{watch_by_polling, watch_holders_by_polling};
 pub use crate::holder::HolderInfo;
 
 /// The administration of the locks of one service.

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -6,7 +6,6 @@ use tokio::sync::mpsc;
 use super::{LockEvent, LockInfo};
 use crate::error::Result;
 use crate::key::LockKey;
-use crate::token::FencingToken;
 
 /// Watches locks by looking five times a second at what is held. For backends that cannot push.
 ///
@@ -29,8 +28,43 @@ where
     L: Fn() -> F + Send + 'static,
     F: Future<Output = Result<Vec<LockInfo>>> + Send,
 {
-    let mut seen = Seen::default();
-    seen.events(look().await?);
+    watch_holders_by_polling(move || {
+        let held = look();
+        async move {
+            let held = held.await?.into_iter();
+            let marked = |info: LockInfo| {
+                let tokens = info.holders.iter().filter_map(|holder| holder.token);
+                let tokens: BTreeSet<_> = tokens.collect();
+                (info, tokens)
+            };
+            Ok(held.map(marked).collect())
+        }
+    })
+    .await
+}
+
+/// The same where tokens do not tell one holder from another: `look` gives each lock the marks of its
+/// holders. A mark that the last look has not seen is a new holder.
+///
+/// # Errors
+///
+/// Those of the first look.
+///
+/// # Panics
+///
+/// Outside a tokio runtime.
+///
+/// # Cancel safety
+///
+/// Dropped before it is done, it watches nothing.
+pub async fn watch_holders_by_polling<L, F, H>(look: L) -> Result<mpsc::Receiver<LockEvent>>
+where
+    L: Fn() -> F + Send + 'static,
+    F: Future<Output = Result<Vec<(LockInfo, BTreeSet<H>)>>> + Send,
+    H: Clone + Ord + Send + 'static,
+{
+    let mut seen = BTreeMap::new();
+    events(&mut seen, look().await?);
     let (out, receiver) = mpsc::channel(64);
     tokio::spawn(async move {
         while tokio::time::timeout(POLL_INTERVAL, out.closed())
@@ -38,7 +72,7 @@ where
             .is_err()
         {
             let Ok(held) = look().await else { continue };
-            for event in seen.events(held) {
+            for event in events(&mut seen, held) {
                 if out.send(event).await.is_err() {
                     return;
                 }
@@ -51,68 +85,59 @@ where
 /// Time between two looks.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The locks of the last look, each with its largest token.
-#[derive(Default)]
-struct Seen(BTreeMap<LockKey, Option<FencingToken>>);
-
-impl Seen {
-    /// What happened since the last look.
-    fn events(&mut self, held: Vec<LockInfo>) -> Vec<LockEvent> {
-        let newest = |info: &LockInfo| info.holders.iter().filter_map(|holder| holder.token).max();
-        let now: BTreeMap<_, _> = held.iter().map(|i| (i.key.clone(), newest(i))).collect();
-        let gone = self.0.keys().filter(|key| !now.contains_key(*key));
-        let mut events: Vec<_> = gone.cloned().map(LockEvent::Free).collect();
-        let is_new = |info: &LockInfo| {
-            self.0
-                .get(&info.key)
-                .is_none_or(|last| *last < newest(info))
-        };
-        events.extend(held.into_iter().filter(is_new).map(LockEvent::Acquired));
-        self.0 = now;
-        events
-    }
+/// What happened since the last look, which has seen these holders.
+fn events<H: Clone + Ord>(
+    seen: &mut BTreeMap<LockKey, BTreeSet<H>>,
+    held: Vec<(LockInfo, BTreeSet<H>)>,
+) -> Vec<LockEvent> {
+    let now = held
+        .iter()
+        .map(|(info, holders)| (info.key.clone(), holders.clone()));
+    let last = std::mem::replace(seen, now.collect());
+    let gone = last.keys().filter(|key| !seen.contains_key(*key));
+    let mut events: Vec<_> = gone.cloned().map(LockEvent::Free).collect();
+    let is_new = |(info, holders): &(LockInfo, BTreeSet<H>)| {
+        let last = last.get(&info.key);
+        last.is_none_or(|last| !holders.is_subset(last))
+    };
+    let new = held.into_iter().filter(is_new);
+    events.extend(new.map(|(info, _)| LockEvent::Acquired(info)));
+    events
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::admin::HolderInfo;
-    use crate::label::Label;
     use crate::mode::Mode;
 
     use super::*;
 
-    fn held(key: &str, tokens: &[u64]) -> LockInfo {
-        let holder = |token: &u64| {
-            let mut holder = HolderInfo::new(Label::of_this_process());
-            holder.token = Some(FencingToken::new(*token));
-            holder
-        };
-        let key = LockKey::new(key).unwrap();
-        LockInfo::new(key, Mode::Shared, tokens.iter().map(holder).collect())
-    }
-
-    fn shown(events: &[LockEvent]) -> Vec<String> {
-        let show = |event: &LockEvent| match event {
-            LockEvent::Acquired(info) => format!("+{}", info.key),
-            LockEvent::Free(key) => format!("-{key}"),
-        };
-        events.iter().map(show).collect()
-    }
+    /// Keys and their holders.
+    type Held = &'static [(&'static str, &'static [u64])];
 
     #[test]
     fn a_watch_sees_new_holders_and_locks_that_nobody_holds() {
-        let mut seen = Seen::default();
-        assert_eq!(
-            shown(&seen.events(vec![held("a", &[1]), held("b", &[2])])),
-            ["+a", "+b"]
-        );
-        assert_eq!(
-            shown(&seen.events(vec![held("a", &[1]), held("b", &[2])])),
-            [""; 0]
-        );
-        assert_eq!(shown(&seen.events(vec![held("b", &[2, 3])])), ["-a", "+b"]);
-        assert_eq!(shown(&seen.events(vec![held("b", &[3])])), [""; 0]);
-        assert_eq!(shown(&seen.events(vec![held("b", &[4])])), ["+b"]);
-        assert_eq!(shown(&seen.events(vec![])), ["-b"]);
+        let mut seen = BTreeMap::new();
+        // What is held; what is new of it (+), and what is free (-).
+        let steps: [(Held, &str); 7] = [
+            (&[("a", &[1]), ("b", &[2])], "+a +b"),
+            (&[("a", &[1]), ("b", &[2])], ""),
+            (&[("b", &[2, 3])], "-a +b"),
+            (&[("b", &[3])], ""),
+            (&[("b", &[4])], "+b"),
+            (&[("b", &[1, 2])], "+b"),
+            (&[], "-b"),
+        ];
+        for (held, expected) in steps {
+            let held = held.iter().map(|(key, holders)| {
+                let info = LockInfo::new(LockKey::new(*key).unwrap(), Mode::Shared, Vec::new());
+                (info, holders.iter().copied().collect())
+            });
+            let shown = events(&mut seen, held.collect()).into_iter();
+            let shown = shown.map(|event| match event {
+                LockEvent::Acquired(info) => format!("+{}", info.key),
+                LockEvent::Free(key) => format!("-{key}"),
+            });
+            assert_eq!(shown.collect::<Vec<_>>().join(" "), expected);
+        }
     }
 }

@@ -97,14 +97,6 @@ impl Engine {
         Self::on(Arc::clone(&self.scheduler), backend)
     }
 
-    /// The same under another name, with the same background work.
-    pub(crate) fn named(&self, backend: &'static str) -> Self {
-        Self {
-            backend,
-            ..self.clone()
-        }
-    }
-
     fn on(scheduler: Arc<RenewalScheduler>, backend: &'static str) -> Self {
         Self {
             scheduler,
@@ -184,7 +176,7 @@ impl Engine {
         let answer = answer.await;
         abandoned.ended = None;
         answer.unwrap_or_else(|_| {
-            let message = "the task that asked for the lock has panicked";
+            let message = "the task of this request has panicked";
             Err(Error::new(ErrorKind::Unavailable, message).with_unknown_outcome())
         })
     }
@@ -202,7 +194,8 @@ impl Engine {
         limit: Duration,
         work: impl Future<Output = T> + Send,
     ) -> Option<T> {
-        let mut late = RuntimeTimer::until(Instant::now() + limit);
+        let sleep = std::pin::pin!(None);
+        let mut late = RuntimeTimer::until(Instant::now() + limit, sleep);
         let work = catch_panic_async(work);
         tokio::pin!(work);
         poll_fn(|cx| {
@@ -229,6 +222,15 @@ impl Engine {
     pub(crate) fn scheduler(&self) -> &Arc<RenewalScheduler> {
         &self.scheduler
     }
+}
+
+/// Runs a future on the calling thread, with the timers and sockets of the engine of this process.
+///
+/// # Panics
+///
+/// In async code.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    OwnThread::of_this_process().block_on(future)
 }
 
 /// Has a shutdown wait until work that its caller has dropped is dropped, and its undoing has begun.

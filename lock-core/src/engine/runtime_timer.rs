@@ -1,5 +1,5 @@
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use tokio::runtime::{Handle, Id};
 use tokio::sync::oneshot;
@@ -11,40 +11,51 @@ use super::Engine;
 ///
 /// A timer on the engine's thread would work everywhere, but would wake that thread twice per
 /// release.
-pub(super) struct RuntimeTimer {
+pub(super) struct RuntimeTimer<'a> {
     until: Instant,
     timer: Option<Timer>,
+    /// Room for the timer of this runtime.
+    sleep: Pin<&'a mut Option<Sleep>>,
 }
 
 enum Timer {
-    Here(Id, Pin<Box<Sleep>>),
+    Here(Id),
     RenewalScheduler(oneshot::Receiver<()>),
 }
 
-impl RuntimeTimer {
-    pub(super) fn until(until: Instant) -> Self {
-        Self { until, timer: None }
+impl<'a> RuntimeTimer<'a> {
+    pub(super) fn until(until: Instant, sleep: Pin<&'a mut Option<Sleep>>) -> Self {
+        Self {
+            until,
+            timer: None,
+            sleep,
+        }
     }
 
     /// Whether this is another runtime than the one of the timer, which panics when that is gone.
     pub(super) fn has_moved(&self) -> bool {
         match &self.timer {
-            Some(Timer::Here(id, _)) => current() != Some(*id),
+            Some(Timer::Here(id)) => current() != Some(*id),
             _ => false,
         }
     }
 
     pub(super) fn poll(&mut self, engine: &Engine, cx: &mut Context<'_>) -> Poll<()> {
-        let until = self.until;
+        let (until, sleep) = (self.until, &mut self.sleep);
         let timer = self.timer.get_or_insert_with(|| match current() {
-            Some(id) => Timer::Here(id, Box::pin(sleep_until(until))),
+            Some(id) => {
+                sleep.set(Some(sleep_until(until)));
+                Timer::Here(id)
+            }
             None => Timer::RenewalScheduler(on_the_scheduler(engine, until)),
         });
         match timer {
-            Timer::Here(_, sleep) => ready!(sleep.as_mut().poll(cx)),
-            Timer::RenewalScheduler(over) => drop(ready!(Pin::new(over).poll(cx))),
+            Timer::Here(_) => match sleep.as_mut().as_pin_mut() {
+                Some(sleep) => sleep.poll(cx),
+                None => Poll::Pending,
+            },
+            Timer::RenewalScheduler(over) => Pin::new(over).poll(cx).map(drop),
         }
-        Poll::Ready(())
     }
 }
 

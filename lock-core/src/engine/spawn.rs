@@ -41,6 +41,15 @@ impl OwnThread {
             .expect("BUG: one thread per process can be started");
         Self(handle)
     }
+
+    /// Runs a future on the calling thread, with the timers and sockets of this one.
+    ///
+    /// # Panics
+    ///
+    /// In async code.
+    pub(super) fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.0.block_on(future)
+    }
 }
 
 impl Spawn for OwnThread {

@@ -3,7 +3,6 @@
 mod emitter;
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
@@ -130,22 +129,4 @@ pub enum EventKind<'a> {
         /// What went wrong.
         error: &'a Error,
     },
-}
-
-/// Hears of a part what the whole does not know: its renewals.
-#[derive(Debug)]
-pub(crate) struct OfPart(Arc<dyn Observer>);
-
-impl OfPart {
-    pub(crate) fn of(whole: Arc<dyn Observer>) -> Arc<dyn Observer> {
-        Arc::new(Self(whole))
-    }
-}
-
-impl Observer for OfPart {
-    fn event(&self, event: &Event<'_>) {
-        if let EventKind::Renewed { .. } | EventKind::RenewalFailed { .. } = event.kind {
-            self.0.event(event);
-        }
-    }
 }

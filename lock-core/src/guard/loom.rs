@@ -1,6 +1,6 @@
 //! Every interleaving of the operations that change the state of one lock.
 //!
-//! `RUSTFLAGS="--cfg polylock_loom" cargo test -p lock-core --lib loom --target-dir target/loom`
+//! `RUSTFLAGS="--cfg polylock_loom" cargo test -p polylock-core --lib loom --target-dir target/loom`
 
 use ::loom::sync::Arc;
 use ::loom::thread;

@@ -4,7 +4,6 @@ mod atomic;
 mod entries;
 mod expiring;
 mod held_lease;
-mod joined;
 #[cfg(all(test, polylock_loom))]
 mod loom;
 mod lost;
@@ -31,8 +30,7 @@ use crate::token::FencingToken;
 use self::release::{Detachable, release_in_background, release_lease};
 
 pub(crate) use self::held_lease::HeldLease;
-pub(crate) use self::joined::TokenRange;
-pub(crate) use self::release::{ReleaseHook, ReleasedLease};
+pub(crate) use self::release::{HandOver, ReleaseHook, ReleasedLease};
 
 pub use self::expiring::Expiring;
 pub use self::lost::LostSignal;
@@ -57,10 +55,10 @@ pub use self::pending::PendingRelease;
 /// # Examples
 ///
 /// ```
-/// use lock_core::prelude::*;
+/// use polylock_core::prelude::*;
 ///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
-/// let locks = lock_core::memory::Memory::new();
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+/// let locks = polylock_core::memory::Memory::new();
 /// let guard = locks.lock("orders/42").await?;
 /// let total = guard.run(async { 40 + 2 }).await?;
 /// assert_eq!(total, 42);
@@ -98,8 +96,8 @@ impl LockGuard {
     #[must_use]
     pub fn lease_id(&self) -> Option<LeaseId> {
         match self.hold().liveness() {
-            Liveness::Renewed { id, .. } => Some(*id),
-            Liveness::Reported => None,
+            Liveness::Renewed { id, .. } if !self.hold().is_on_two_backends() => Some(*id),
+            _ => None,
         }
     }
 
@@ -147,22 +145,7 @@ impl LockGuard {
     /// Dropping the future drops `work`; the lock stays held by the guard.
     pub async fn run<W: Future>(&self, work: W) -> Result<W::Output> {
         let hold = self.hold();
-        let lost = hold.lost();
-        tokio::pin!(work, lost);
-        let done = std::future::poll_fn(|cx| {
-            if let Poll::Ready(reason) = lost.as_mut().poll(cx) {
-                return Poll::Ready(Err(reason));
-            }
-            // The signal comes from another thread, which may get to run later than this one.
-            if let Some(reason) = hold.lost_reason() {
-                return Poll::Ready(Err(reason));
-            }
-            let Poll::Ready(output) = work.as_mut().poll(cx) else {
-                return Poll::Pending;
-            };
-            // Work that ended after the lock was lost was not done under the lock.
-            Poll::Ready(hold.lost_reason().map_or(Ok(output), Err))
-        });
+        let done = run_while_held(work, hold.lost(), || hold.lost_reason());
         done.await.map_err(|reason| self.lost_error(reason))
     }
 
@@ -183,12 +166,11 @@ impl LockGuard {
     pub async fn renew(&self) -> Result<()> {
         let hold = self.hold();
         self.ensure_held()?;
-        let failed = match hold.parts() {
+        let failed = match hold.counterpart() {
             None => ask_to_renew(hold).await,
-            Some(parts) => {
-                let [first, second] = &**parts;
-                let (first, second) = tokio::join!(ask_to_renew(first), ask_to_renew(second));
-                first.and(second)
+            Some(other) => {
+                let (new, old) = tokio::join!(ask_to_renew(hold), ask_to_renew(&other));
+                new.and(old)
             }
         };
         self.ensure_held()?;
@@ -227,6 +209,10 @@ impl LockGuard {
     pub async fn downgrade(&mut self) -> Result<()> {
         self.ensure_held()?;
         let hold = self.hold();
+        if hold.is_on_two_backends() {
+            let message = "a lock on two backends cannot be downgraded";
+            return Err(Error::new(ErrorKind::Unsupported, message).with_key(self.key()));
+        }
         if !hold.is_exclusive() {
             let message = "only an exclusive lock can be downgraded";
             return Err(Error::new(ErrorKind::Unsupported, message).with_key(self.key()));
@@ -256,25 +242,28 @@ impl LockGuard {
     /// # Cancel safety
     ///
     /// The release goes on in the background; only the answer is lost.
-    pub async fn release(self) -> Result<Released> {
-        self.releasing().await
-    }
-
-    /// The same, but renewal stops here and not when it is polled for the first time.
-    fn releasing(mut self) -> impl Future<Output = Result<Released>> + Send + use<> {
+    pub async fn release(mut self) -> Result<Released> {
         let hold = self.take();
         let (engine, key) = (hold.engine().clone(), hold.named().clone());
-        let work = match hold.leave() {
-            true => Ok(Detachable::new(engine, release_lease(hold))),
-            false => Err(hold),
+        let mut old = None;
+        let released = if hold.leave() {
+            // Neither is renewed from here on, however long the other one takes.
+            old = end_old(&hold);
+            let work = Detachable::new(engine, release_lease(hold));
+            work.await.map_err(|e| e.with_key(&key))
+        } else if hold.is_held() {
+            // An outer guard of the same owner still holds the lock.
+            Ok(Released::Clean)
+        } else {
+            Ok(Released::AlreadyLost)
         };
-        async move {
-            match work {
-                Ok(work) => work.await.map_err(|e| e.with_key(&key)),
-                // An outer guard of the same owner still holds the lock.
-                Err(outer) if outer.is_held() => Ok(Released::Clean),
-                Err(_) => Ok(Released::AlreadyLost),
-            }
+        match old {
+            // Others ask for the old one first, and shall find the new one free when they have it.
+            Some(old) => match (released, old.await.map_err(|e| e.with_key(&key))) {
+                (Ok(Released::Clean), old) => old,
+                (released, _) => released,
+            },
+            None => released,
         }
     }
 
@@ -282,11 +271,8 @@ impl LockGuard {
     /// session or connection that it lives in ends.
     pub fn abandon(mut self) {
         if let Some(hold) = self.hold.take().filter(|hold| hold.leave()) {
+            hold.take_old().into_iter().for_each(Self::abandon);
             let given_up = hold.give_up();
-            // Signals keep the lease alive, and the parts are renewed by themselves.
-            for part in hold.parts().into_iter().flat_map(|parts| parts.iter()) {
-                drop(part.give_up());
-            }
             if let (Ok(_), Some(hook)) = (&given_up, hold.hook()) {
                 hook.on_ended(&hold);
             }
@@ -311,6 +297,14 @@ impl LockGuard {
     }
 
     // --- For the layers of this crate ---
+
+    /// Makes one lock of two that are held, of which `old` was acquired first. Each returns to the local
+    /// queue of its backend; one above both would pass on one alone.
+    pub(crate) fn with_old(self, old: Self, has_token: bool) -> Result<Self> {
+        self.hold().tie(old, has_token);
+        self.ensure_held()?;
+        Ok(self)
+    }
 
     /// Passes the released lease to `hook` first.
     pub(crate) fn set_release_hook(&self, hook: Arc<dyn ReleaseHook>) {
@@ -344,6 +338,31 @@ impl LockGuard {
     }
 }
 
+/// Runs `work` until it is done or the lock is lost; the clock is read before and after each poll.
+#[expect(clippy::future_not_send, reason = "it is if its work is")]
+async fn run_while_held<W: Future>(
+    work: W,
+    lost: impl Future<Output = LostReason>,
+    lost_reason: impl Fn() -> Option<LostReason>,
+) -> Result<W::Output, LostReason> {
+    tokio::pin!(work, lost);
+    std::future::poll_fn(|cx| {
+        if let Poll::Ready(reason) = lost.as_mut().poll(cx) {
+            return Poll::Ready(Err(reason));
+        }
+        // The signal comes from another thread, which may get to run later than this one.
+        if let Some(reason) = lost_reason() {
+            return Poll::Ready(Err(reason));
+        }
+        let Poll::Ready(output) = work.as_mut().poll(cx) else {
+            return Poll::Pending;
+        };
+        // Work that ended after the lock was lost was not done under the lock.
+        Poll::Ready(lost_reason().map_or(Ok(output), Err))
+    })
+    .await
+}
+
 /// Sends a renewal and takes in the answer; what stands without one is not touched.
 async fn ask_to_renew(hold: &Arc<HeldLease>) -> Result<()> {
     let Some((request, renewer)) = hold.renewal_request(hold.timing().ttl()) else {
@@ -357,9 +376,33 @@ async fn ask_to_renew(hold: &Arc<HeldLease>) -> Result<()> {
     failed.map_or(Ok(()), Err)
 }
 
+/// Stops renewing the lock on the old backend of a migration, and gives what releases it. One that is
+/// to be held for longer is kept, and released in the background.
+fn end_old(hold: &HeldLease) -> Option<Detachable> {
+    let left = hold.min_hold_left();
+    let mut released = None;
+    for mut old in hold.take_old() {
+        let engine = old.hold().engine().clone();
+        if !left.is_zero() {
+            engine.spawn(async move {
+                tokio::time::sleep(left).await;
+                drop(old);
+            });
+            continue;
+        }
+        let hold = old.take();
+        if hold.leave() {
+            released = Some(Detachable::new(engine, release_lease(hold)));
+        }
+    }
+    released
+}
+
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if let Some(hold) = self.hold.take().filter(|hold| hold.leave()) {
+            // Dropped, it goes on in the background.
+            let _old = end_old(&hold);
             let engine = hold.engine().clone();
             let released = release_lease(hold);
             engine.detach(Box::pin(async move {

@@ -1,6 +1,8 @@
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
-use super::LockGuard;
+use super::{LockGuard, run_while_held};
 use crate::error::{Error, Result};
 use crate::key::LockKey;
 use crate::lease::Released;
@@ -50,20 +52,8 @@ impl MultiGuard {
     ///
     /// Dropping the future loses nothing; a loss is final.
     pub async fn lost(&self) -> LostReason {
-        let mut signals: Vec<_> = self
-            .guards
-            .iter()
-            .map(|guard| guard.lost().into_future())
-            .collect();
-        std::future::poll_fn(|cx| {
-            for signal in &mut signals {
-                if let std::task::Poll::Ready(reason) = signal.as_mut().poll(cx) {
-                    return std::task::Poll::Ready(reason);
-                }
-            }
-            std::task::Poll::Pending
-        })
-        .await
+        let signals = self.guards.iter().map(|guard| guard.lost().into_future());
+        first(signals.collect()).await
     }
 
     /// Ready once one of the locks is held for at most `ahead` more, or not at all.
@@ -72,20 +62,8 @@ impl MultiGuard {
     ///
     /// Dropping the future stops the waiting and nothing else.
     pub async fn expiring(&self, ahead: Duration) {
-        let mut warnings: Vec<_> = self
-            .guards
-            .iter()
-            .map(|guard| guard.expiring(ahead))
-            .collect();
-        std::future::poll_fn(|cx| {
-            for warning in &mut warnings {
-                if std::pin::Pin::new(warning).poll(cx).is_ready() {
-                    return std::task::Poll::Ready(());
-                }
-            }
-            std::task::Poll::Pending
-        })
-        .await;
+        let warnings = self.guards.iter().map(|guard| guard.expiring(ahead));
+        first(warnings.collect()).await;
     }
 
     /// Runs `work` for as long as all of the locks are held; see [`LockGuard::run`].
@@ -101,21 +79,13 @@ impl MultiGuard {
     where
         W::Output: Send,
     {
-        tokio::pin!(work);
-        let lost = self.lost();
-        tokio::pin!(lost);
-        let done = std::future::poll_fn(|cx| {
-            if lost.as_mut().poll(cx).is_ready() {
-                return std::task::Poll::Ready(None);
-            }
-            if self.ensure_held().is_err() {
-                return std::task::Poll::Ready(None);
-            }
-            work.as_mut().poll(cx).map(Some)
-        });
-        let output = done.await;
-        self.ensure_held()?;
-        output.ok_or_else(|| Error::lost(LostReason::Expired))
+        let lost_reason = || self.guards.iter().find_map(|guard| guard.lost().reason());
+        let done = run_while_held(work, self.lost(), lost_reason).await;
+        done.map_err(|reason| {
+            self.ensure_held()
+                .err()
+                .unwrap_or_else(|| Error::lost(reason))
+        })
     }
 
     /// Fails if one of the locks is lost.
@@ -148,4 +118,13 @@ impl MultiGuard {
         }
         worst
     }
+}
+
+/// The output of the first future that is ready.
+async fn first<F: Future + Unpin>(mut futures: Vec<F>) -> F::Output {
+    std::future::poll_fn(|cx| {
+        let mut polled = futures.iter_mut().map(|future| Pin::new(future).poll(cx));
+        polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
+    })
+    .await
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::LockGuard;
-use super::held_lease::{HeldLease, Parts};
+use super::held_lease::HeldLease;
 use super::release::{release_timeout, release_until_confirmed};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
@@ -22,10 +22,10 @@ use crate::request::AcquireRequest;
 ///
 /// ```
 /// # use std::sync::Arc;
-/// # use lock_core::engine::Engine;
-/// # use lock_core::{AcquireRequest, FencingToken, Grant, Lease, LockGuard, Result};
+/// # use polylock_core::engine::Engine;
+/// # use polylock_core::{AcquireRequest, FencingToken, Grant, Lease, LockGuard, Result};
 /// # async fn send_to_server() -> Result<Option<FencingToken>> { Ok(None) }
-/// # fn refused() -> lock_core::Error { lock_core::Error::new(lock_core::ErrorKind::Contended, "held") }
+/// # fn refused() -> polylock_core::Error { polylock_core::Error::new(polylock_core::ErrorKind::Contended, "held") }
 /// # async fn attempt(engine: &Engine, request: &AcquireRequest, lease: Arc<dyn Lease>) -> Result<LockGuard> {
 /// let pending = engine.pending(request.key(), lease, request.ttl());
 /// let sent = engine.now();
@@ -67,19 +67,9 @@ impl PendingRelease {
     ///
     /// [`Unavailable`](ErrorKind::Unavailable) if the grant arrived after its lease had expired; it
     /// is then released in the background, and the request may be repeated.
-    pub fn granted(self, request: &AcquireRequest, grant: Grant) -> Result<LockGuard> {
-        self.granted_with(request, grant, None)
-    }
-
-    /// The same for a lock that consists of others.
-    pub(super) fn granted_with(
-        mut self,
-        request: &AcquireRequest,
-        grant: Grant,
-        parts: Option<Parts>,
-    ) -> Result<LockGuard> {
+    pub fn granted(mut self, request: &AcquireRequest, grant: Grant) -> Result<LockGuard> {
         let lease = self.take();
-        let hold = HeldLease::new(self.engine.clone(), request, lease, grant, parts);
+        let hold = HeldLease::new(self.engine.clone(), request, lease, grant);
         let guard = LockGuard::new(hold);
         if guard.is_held() {
             return Ok(guard);

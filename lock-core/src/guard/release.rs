@@ -1,12 +1,13 @@
 //! How a lock goes back: to the next holder of this process, or to the server.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use async_trait::async_trait;
+use tokio::sync::oneshot;
 
 use super::held_lease::HeldLease;
 use crate::engine::{Engine, Moment, catch_panic, catch_panic_async};
@@ -17,14 +18,16 @@ use crate::request::AcquireRequest;
 use crate::token::FencingToken;
 
 /// Where a lock returns to before it goes back to the server: the local queue of its key.
-#[async_trait]
 pub(crate) trait ReleaseHook: Send + Sync {
-    /// Passes the lease to the next waiter of this process, or returns it.
-    async fn hand_over(&self, lease: ReleasedLease) -> Option<ReleasedLease>;
+    /// Passes the lease to the next waiter of this process, or returns it: at once where nobody waits.
+    fn hand_over(&self, lease: ReleasedLease) -> Result<HandOver<'_>, ReleasedLease>;
 
     /// The holder is gone: lost, abandoned, or about to be released on the server.
     fn on_ended(&self, hold: &HeldLease);
 }
+
+/// A hand-over under way; gives the lease back if it fails.
+pub(crate) type HandOver<'a> = Pin<Box<dyn Future<Output = Option<ReleasedLease>> + Send + 'a>>;
 
 /// A lease that its holder gave up in time, still valid until `deadline`.
 pub(crate) struct ReleasedLease {
@@ -104,7 +107,11 @@ async fn hand_over_or_release(mut lease: ReleasedLease) -> (Result<Released>, &'
     let min_hold_left = lease.hold.min_hold_left();
     if let Some(hook) = lease.hold.hook().cloned() {
         if min_hold_left.is_zero() && lease.hold.is_exclusive() {
-            match hook.hand_over(lease).await {
+            let returned = match hook.hand_over(lease) {
+                Ok(hand_over) => hand_over.await,
+                Err(returned) => Some(returned),
+            };
+            match returned {
                 Some(returned) => lease = returned,
                 None => return (Ok(Released::Clean), "handed_over"),
             }
@@ -120,9 +127,7 @@ async fn hand_over_or_release(mut lease: ReleasedLease) -> (Result<Released>, &'
 }
 
 async fn release_on_server(hold: &Arc<HeldLease>) -> (Result<Released>, &'static str) {
-    // The parts are released one after the other.
-    let count = hold.parts().map_or(1, |parts| parts.iter().count());
-    let limit = release_timeout(hold.timing().ttl()) * u32::try_from(count).unwrap_or(1);
+    let limit = release_timeout(hold.timing().ttl());
     let released = hold.engine().within(limit, hold.lease().release()).await;
     match released.unwrap_or_else(|| Err(silent())) {
         Ok(Released::Clean) => (Ok(Released::Clean), "released"),
@@ -146,6 +151,18 @@ fn silent() -> Error {
 
 pub(super) fn release_in_background(hold: &HeldLease) {
     hold.engine().spawn(confirm_release(hold));
+}
+
+/// Starts a background release when the returned sender is dropped. A shutdown waits for it from this
+/// call on. One that another thread begins between the end of the lease and this call does not.
+pub(super) fn release_once_dropped(hold: &HeldLease) -> oneshot::Sender<Infallible> {
+    let (begin, begun) = oneshot::channel();
+    let release = confirm_release(hold);
+    hold.engine().spawn(async move {
+        drop(begun.await);
+        release.await;
+    });
+    begin
 }
 
 fn confirm_release(hold: &HeldLease) -> impl Future<Output = ()> + Send + use<> {
@@ -199,7 +216,6 @@ const MAX_RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Keeps the lock taken until its least hold is over, without anybody renewing it after that.
 async fn expire_at_min_hold(hold: &Arc<HeldLease>) -> Result<Released> {
     if let Liveness::Reported = hold.liveness() {
-        hold.set_parts_automatic(true);
         let hold = Arc::clone(hold);
         hold.engine().clone().spawn(async move {
             tokio::time::sleep(hold.min_hold_left()).await;

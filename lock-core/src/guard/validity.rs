@@ -54,6 +54,11 @@ impl Validity {
         matches!(self.load(), State::Held(until) if now < until)
     }
 
+    /// Whether the deadline has passed at `now` and the lock has not ended yet.
+    pub(crate) fn is_overdue(&self, now: Moment) -> bool {
+        matches!(self.load(), State::Held(until) if now >= until)
+    }
+
     /// Ends the lock for good if its deadline has passed at `now`; true if this call did.
     pub(crate) fn pass(&self, now: Moment, reason: LostReason) -> bool {
         loop {

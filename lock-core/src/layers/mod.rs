@@ -5,6 +5,7 @@
 //! implements [`DistributedLock`](crate::DistributedLock), forwards every method, and carries
 //! `#[deny(clippy::missing_trait_methods)]` so that none is forgotten.
 
+mod key_map;
 mod local_queue;
 mod migrate;
 mod multi;
@@ -13,6 +14,7 @@ mod prefix;
 
 pub use crate::event::{Event, EventKind, Observer};
 
+pub use self::key_map::{HashedKey, KeyMap, KeyState};
 pub use self::local_queue::LocalQueue;
 pub(crate) use self::local_queue::attempt_state::AttemptState;
 pub use self::migrate::Migrate;

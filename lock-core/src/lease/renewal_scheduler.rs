@@ -38,11 +38,12 @@ pub(crate) trait Scheduled: Send + Sync {
     /// When it has to be processed; `None` if it has ended.
     fn due(&self) -> Option<Moment>;
 
-    /// Fires what is due at `now`; the renewal to send, if that is due.
-    fn process_due(self: Arc<Self>, now: Moment) -> Option<(RenewalRequest, Arc<dyn Renewer>)>;
-
-    /// The same for a renewal that joins a batch before it is due.
-    fn renew_in_batch(self: Arc<Self>, now: Moment) -> Option<(RenewalRequest, Arc<dyn Renewer>)>;
+    /// Fires what is due at `now`; the renewal to send, if that is due by `horizon`.
+    fn process_due(
+        self: Arc<Self>,
+        now: Moment,
+        horizon: Moment,
+    ) -> Option<(RenewalRequest, Arc<dyn Renewer>)>;
 
     /// Whether this server renews it, and a renewal is due `by` then.
     fn is_renewed_by(&self, renewer: &Arc<dyn Renewer>, by: Moment) -> bool;
@@ -160,7 +161,8 @@ impl RenewalScheduler {
     fn process_due(self: &Arc<Self>, due: Vec<Arc<dyn Scheduled>>, now: Moment) {
         let mut batches: Vec<Batch> = Vec::new();
         for hold in due {
-            if let Some((request, renewer)) = guarded(&hold, now, |hold| hold.process_due(now)) {
+            if let Some((request, renewer)) = guarded(&hold, now, |hold| hold.process_due(now, now))
+            {
                 match batches
                     .iter_mut()
                     .find(|batch| Arc::ptr_eq(&batch.renewer, &renewer))
@@ -174,7 +176,9 @@ impl RenewalScheduler {
             let horizon = now + batch.batch_window;
             let batch_window = self.lock().take_batch(&batch.renewer, horizon);
             for hold in batch_window {
-                if let Some((request, _)) = guarded(&hold, now, |hold| hold.renew_in_batch(now)) {
+                if let Some((request, _)) =
+                    guarded(&hold, now, |hold| hold.process_due(now, horizon))
+                {
                     batch.push(hold, request);
                 }
             }

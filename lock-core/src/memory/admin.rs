@@ -1,8 +1,10 @@
+use std::sync::Arc;
+
 use async_trait::async_trait;
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::mpsc;
 
 use super::Memory;
-use crate::admin::{LockAdmin, LockEvent, LockInfo};
+use crate::admin::{LockAdmin, LockEvent, LockInfo, watch_by_polling};
 use crate::engine::LeaseId;
 use crate::error::Result;
 use crate::key::LockKey;
@@ -13,16 +15,16 @@ use crate::lost_reason::LostReason;
 #[async_trait]
 impl LockAdmin for Memory {
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>> {
-        let keys = self.store.keys().into_iter();
-        let keys = keys.filter(|key| key.as_str().starts_with(prefix));
-        Ok(keys.filter_map(|key| self.store.info(&key)).collect())
+        self.store.list(prefix)
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
+        self.store.faults.arrives()?;
         Ok(self.store.info(key))
     }
 
     async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>> {
+        self.store.faults.arrives()?;
         let broken = self.store.evict(key, Some(LostReason::Broken));
         if broken.is_some() {
             tracing::warn!(%key, reason, "lock broken by an administrator");
@@ -31,28 +33,12 @@ impl LockAdmin for Memory {
     }
 
     async fn watch(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>> {
-        let mut events = self.store.events();
-        let prefix = prefix.to_owned();
-        let (out, receiver) = mpsc::channel(64);
-        tokio::spawn(async move {
-            loop {
-                let event = tokio::select! {
-                    event = events.recv() => event,
-                    () = out.closed() => return,
-                };
-                match event {
-                    Ok(event) if event.key().as_str().starts_with(&prefix) => {
-                        if out.send(event).await.is_err() {
-                            return;
-                        }
-                    }
-                    // A slow receiver misses events, as it would on any server.
-                    Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
-                    Err(broadcast::error::RecvError::Closed) => return,
-                }
-            }
-        });
-        Ok(receiver)
+        let (store, prefix) = (Arc::clone(&self.store), prefix.to_owned());
+        watch_by_polling(move || {
+            let held = store.list(&prefix);
+            async move { held }
+        })
+        .await
     }
 
     async fn renew_lease(

@@ -85,6 +85,14 @@ impl Faults {
         }
     }
 
+    /// Whether a question of an operator arrives, for which no faults are planned.
+    pub(super) fn arrives(&self) -> Result<()> {
+        match self.lock().unreachable {
+            true => Err(broken("the store is unreachable")),
+            false => Ok(()),
+        }
+    }
+
     fn take(&self, request: Request) -> Result<Option<Fault>> {
         let mut plan = self.lock();
         if plan.unreachable {

@@ -41,10 +41,10 @@ pub use self::faults::{Fault, Faults, Reachable, Request};
 /// Two clients stand for two processes:
 ///
 /// ```
-/// use lock_core::memory::Memory;
-/// use lock_core::prelude::*;
+/// use polylock_core::memory::Memory;
+/// use polylock_core::prelude::*;
 ///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
 /// let here = Memory::new();
 /// let there = here.client();
 /// let first = here.lock("job").await?;
@@ -226,12 +226,6 @@ impl DistributedLock for Memory {
                 Err(Error::contended(request.wait())
                     .with_key(request.key())
                     .with_backend(NAME))
-            }
-            Answer::OtherLimit(limit) => {
-                pending.disarm();
-                let message = format!("permits of this key are taken with the limit {limit}");
-                let error = Error::new(ErrorKind::InvalidRequest, message);
-                Err(error.with_backend(NAME).with_key(key))
             }
         }
     }

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::oneshot;
 
 use super::faults::{Faults, Request};
 use super::table::{Answer, Claim, Granted, Table};
-use crate::admin::{LockEvent, LockInfo};
+use crate::admin::LockInfo;
 use crate::engine::{Engine, LeaseId, Moment};
 use crate::error::Result;
 use crate::key::LockKey;
@@ -22,7 +22,6 @@ pub(super) struct Store {
     pub(super) engine: Engine,
     pub(super) faults: Faults,
     state: Mutex<State>,
-    events: broadcast::Sender<LockEvent>,
 }
 
 #[derive(Debug, Default)]
@@ -37,12 +36,10 @@ pub(super) type Push = oneshot::Receiver<Grant>;
 
 impl Store {
     pub(super) fn new(engine: Engine) -> Self {
-        let (events, _) = broadcast::channel(1024);
         Self {
             engine,
             faults: Faults::default(),
             state: Mutex::default(),
-            events,
         }
     }
 
@@ -55,7 +52,7 @@ impl Store {
         self.faults
             .send(Request::Acquire, || {
                 let (push, receiver) = oneshot::channel();
-                let answer = self.change(key, |now, table, waiting| {
+                let answer = self.change(|now, table, waiting| {
                     let (answer, granted) = table.acquire(now, key, claim, waiter.is_some());
                     if let (Answer::Queued, Some(engine)) = (answer, waiter) {
                         let engine = engine.clone();
@@ -75,7 +72,7 @@ impl Store {
     }
 
     fn release_here(&self, key: &LockKey, id: LeaseId) -> Released {
-        let held = self.change(key, |now, table, waiting| {
+        let held = self.change(|now, table, waiting| {
             waiting.remove(&id);
             table.release(now, key, id)
         });
@@ -92,7 +89,7 @@ impl Store {
     }
 
     pub(super) fn downgrade(&self, key: &LockKey, id: LeaseId) -> bool {
-        self.change(key, |now, table, _| table.downgrade(now, key, id))
+        self.change(|now, table, _| table.downgrade(now, key, id))
     }
 
     pub(super) fn attach(&self, key: &LockKey, id: LeaseId, control: LeaseControl) {
@@ -106,9 +103,16 @@ impl Store {
         }
     }
 
+    pub(super) fn list(&self, prefix: &str) -> Result<Vec<LockInfo>> {
+        self.faults.arrives()?;
+        let keys = self.keys().into_iter();
+        let keys = keys.filter(|key| key.as_str().starts_with(prefix));
+        Ok(keys.filter_map(|key| self.info(&key)).collect())
+    }
+
     /// Ends what has run out; each waiter calls it at the expiry that it waits for.
     pub(super) fn expire(&self, key: &LockKey) {
-        self.change(key, |now, table, _| ((), table.expire(now, key)));
+        self.change(|now, table, _| ((), table.expire(now, key)));
     }
 
     pub(super) fn next_expiry(&self, key: &LockKey) -> Option<Moment> {
@@ -118,7 +122,7 @@ impl Store {
     /// Takes the lock from its holders, and reports `reason` to them if there is one.
     pub(super) fn evict(&self, key: &LockKey, reason: Option<LostReason>) -> Option<LockInfo> {
         let info = self.info(key);
-        let evicted = self.change(key, |now, table, _| table.evict(now, key));
+        let evicted = self.change(|now, table, _| table.evict(now, key));
         for id in evicted {
             let control = self.lock().holding.remove(&id);
             if let (Some(control), Some(reason)) = (control, reason) {
@@ -140,10 +144,6 @@ impl Store {
         self.lock().table.waiters(key)
     }
 
-    pub(super) fn events(&self) -> broadcast::Receiver<LockEvent> {
-        self.events.subscribe()
-    }
-
     fn renew(&self, key: &LockKey, id: LeaseId, ttl: Duration) -> LeaseState {
         match self.lock().table.renew(self.engine.now(), key, id, ttl) {
             true => LeaseState::Held,
@@ -151,20 +151,13 @@ impl Store {
         }
     }
 
-    /// Changes the lock of a key, and notifies the waiters that were granted it.
+    /// Changes the table, and notifies the waiters that were granted a lock.
     fn change<T>(
         &self,
-        key: &LockKey,
         change: impl FnOnce(Moment, &mut Table, &mut Waiting) -> (T, Vec<Granted>),
     ) -> T {
         let now = self.engine.now();
         let mut state = self.lock();
-        let watched = self.events.receiver_count() > 0;
-        let before = if watched {
-            state.table.info(now, key)
-        } else {
-            None
-        };
         let State { table, waiting, .. } = &mut *state;
         let (result, granted) = change(now, table, waiting);
         for Granted { id, token } in granted {
@@ -173,27 +166,7 @@ impl Store {
                 let _gone = push.send(Grant::new(engine.now(), Some(token)));
             }
         }
-        let after = if watched {
-            state.table.info(now, key)
-        } else {
-            None
-        };
-        drop(state);
-        self.report(key, before, after);
         result
-    }
-
-    fn report(&self, key: &LockKey, before: Option<LockInfo>, after: Option<LockInfo>) {
-        let tokens = |info: &LockInfo| info.holders.iter().map(|h| h.token).collect::<Vec<_>>();
-        let event = match (before, after) {
-            (before, Some(after)) if before.as_ref().map(tokens) != Some(tokens(&after)) => {
-                LockEvent::Acquired(after)
-            }
-            (Some(_), None) => LockEvent::Free(key.clone()),
-            _ => return,
-        };
-        // The receiver may be gone.
-        drop(self.events.send(event));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

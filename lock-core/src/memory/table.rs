@@ -1,7 +1,6 @@
 //! The locks of one store, their holders and waiters. Pure: time and ids come from outside.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::num::NonZeroU32;
 use std::time::{Duration, SystemTime};
 
 use crate::admin::{HolderInfo, LockInfo};
@@ -49,8 +48,6 @@ pub(super) enum Answer {
     Busy,
     /// The claim holds the lock.
     Granted(FencingToken),
-    /// Permits of this key are held with another limit.
-    OtherLimit(NonZeroU32),
     /// The claim waits in the queue.
     Queued,
 }
@@ -233,9 +230,6 @@ impl Lock {
         {
             return Answer::Granted(holder.token);
         }
-        if let Some(limit) = self.other_limit(claim.mode) {
-            return Answer::OtherLimit(limit);
-        }
         // New requests never overtake the queue: a stream of readers must not starve a writer.
         if self.queue.is_empty() && self.admits(claim.mode) {
             self.holders.push(Holder::new(claim.clone(), token, now));
@@ -273,24 +267,11 @@ impl Lock {
         };
         match (first.claim.mode, mode) {
             (Mode::Shared, Mode::Shared) => true,
-            (Mode::Permit { limit }, Mode::Permit { .. }) => {
+            (Mode::Permit { .. }, Mode::Permit { limit }) => {
                 self.holders.len() < usize::try_from(limit.get()).unwrap_or(usize::MAX)
             }
             _ => false,
         }
-    }
-
-    /// The limit that permits are held with, if it differs from the one asked for.
-    fn other_limit(&self, mode: Mode) -> Option<NonZeroU32> {
-        let Mode::Permit { limit: asked } = mode else {
-            return None;
-        };
-        let held = self.holders.iter().map(|holder| holder.claim.mode);
-        let queued = self.queue.iter().map(|claim| claim.mode);
-        held.chain(queued).find_map(|mode| match mode {
-            Mode::Permit { limit } if limit != asked => Some(limit),
-            _ => None,
-        })
     }
 }
 

@@ -43,11 +43,11 @@ pub use self::backend::Backend;
 /// # Examples
 ///
 /// ```
-/// use lock_core::Registry;
-/// use lock_core::memory::MemoryBackend;
-/// use lock_core::prelude::*;
+/// use polylock_core::Registry;
+/// use polylock_core::memory::MemoryBackend;
+/// use polylock_core::prelude::*;
 ///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lock_core::Result<()> {
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
 /// let registry = Registry::new().with(MemoryBackend::default())?;
 /// let locks = registry.connect("memory:?namespace=shop").await?;
 /// let guard = locks.lock("orders/42").await?;
@@ -132,14 +132,16 @@ impl Registry {
     ///
     /// As for [`Backend::connect`].
     pub async fn connect(&self, url: &str) -> Result<Arc<dyn DistributedLock>> {
-        let (stack, locks) = self.connect_part(url).await?;
-        Ok(stack.over(locks, self.observer.as_ref()))
+        let url = LockUrl::parse(url)?;
+        let (scheme, backend) = self.find(url.scheme())?;
+        let named = |error: Error| error.with_backend(scheme);
+        let (stack, url) = Stack::of(&url, backend.default_namespace()).map_err(named)?;
+        let locks = backend.connect(&url).await.map_err(named)?;
+        stack.over(locks, self.observer.as_ref()).map_err(named)
     }
 
-    /// Connects to both services of a migration, and builds the usual stack with
-    /// [`Migrate`] in place of the backend.
-    ///
-    /// Each URL has its own namespace; the parameters of the local queue are those of `new`.
+    /// Connects to both services of a migration, each with the usual stack, and acquires each lock on
+    /// both, see [`Migrate`].
     ///
     /// # Errors
     ///
@@ -160,25 +162,14 @@ impl Registry {
                 "the backend to move from is the one to move to",
             ));
         }
-        let (_, old) = self.connect_part(old).await?;
-        let (stack, new) = self.connect_part(new).await?;
-        let both = Migrate::new(old, new)?;
-        Ok(stack.over(Arc::new(both), self.observer.as_ref()))
+        let old = self.connect(old).await?;
+        let new = self.connect(new).await?;
+        Ok(Arc::new(Migrate::new(old, new)))
     }
 
     fn are_same(&self, old: &LockUrl, new: &LockUrl) -> Result<bool> {
         let (old_backend, new_backend) = (self.find(old.scheme())?.1, self.find(new.scheme())?.1);
         Ok(old_backend.schemes() == new_backend.schemes() && old.names_what(new))
-    }
-
-    async fn connect_part(&self, url: &str) -> Result<(Stack, Arc<dyn DistributedLock>)> {
-        let url = LockUrl::parse(url)?;
-        let (scheme, backend) = self.find(url.scheme())?;
-        let named = |error: Error| error.with_backend(scheme);
-        let (stack, url) = Stack::of(&url, backend.default_namespace()).map_err(named)?;
-        let locks = backend.connect(&url).await.map_err(named)?;
-        let locks = stack.prefixed(locks).map_err(named)?;
-        Ok((stack, locks))
     }
 
     /// Connects to the service at `url`, without any layer.

@@ -1,5 +1,5 @@
 use crate::error::Error;
-use crate::url::{did_you_mean, list, nearest};
+use crate::suggest::{did_you_mean, list, nearest};
 
 /// Says what is registered in place of a scheme that is not, and what would add it.
 pub(super) fn unknown(scheme: &str, registered: &[&str]) -> Error {
@@ -13,7 +13,7 @@ pub(super) fn unknown(scheme: &str, registered: &[&str]) -> Error {
         Some((known, feature)) => format!("; {known} needs the feature {feature:?} of polylock"),
         None => String::new(),
     };
-    let registered = list(registered);
+    let registered = list(registered.iter().copied());
     Error::config(format!(
         "unknown scheme {scheme:?}{hint} (registered: {registered}{feature})"
     ))

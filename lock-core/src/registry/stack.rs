@@ -55,23 +55,15 @@ impl Stack {
         Ok((Self { namespace, queue }, url))
     }
 
-    /// Puts the namespace over a backend.
-    pub(super) fn prefixed(
-        &self,
-        locks: Arc<dyn DistributedLock>,
-    ) -> Result<Arc<dyn DistributedLock>> {
-        Ok(match self.namespace.as_str() {
-            "" => locks,
-            namespace => Arc::new(Prefix::new(locks, namespace)?),
-        })
-    }
-
-    /// Puts the other layers over that.
+    /// Puts the layers over a backend.
     pub(super) fn over(
         self,
         mut locks: Arc<dyn DistributedLock>,
         observer: Option<&Arc<dyn Observer>>,
-    ) -> Arc<dyn DistributedLock> {
+    ) -> Result<Arc<dyn DistributedLock>> {
+        if !self.namespace.is_empty() {
+            locks = Arc::new(Prefix::new(locks, &self.namespace)?);
+        }
         if let Some(Queue {
             max_handovers,
             handover_time,
@@ -88,10 +80,10 @@ impl Stack {
             locks = Arc::new(queue);
         }
         let observe = Observe::new(locks);
-        Arc::new(match observer {
+        Ok(Arc::new(match observer {
             Some(observer) => observe.with_observer(Arc::clone(observer)),
             None => observe,
-        })
+        }))
     }
 }
 

@@ -1,10 +1,10 @@
 //! The URL of a lock service, its typed parameters, and the way out of a wrong one.
 
 mod host;
+mod login;
 mod params;
 mod percent;
 mod split;
-mod suggest;
 mod tls;
 
 use std::fmt;
@@ -20,7 +20,6 @@ use self::params::Param;
 pub use self::host::Host;
 pub use self::params::Params;
 pub(crate) use self::split::is_scheme;
-pub(crate) use self::suggest::{did_you_mean, list, nearest};
 pub use self::tls::TlsFiles;
 
 /// The address of a lock service: which backend, where it is, as whom, and with which options.
@@ -44,7 +43,7 @@ pub use self::tls::TlsFiles;
 /// # Examples
 ///
 /// ```
-/// use lock_core::LockUrl;
+/// use polylock_core::LockUrl;
 ///
 /// let url = LockUrl::parse("redis://app:p%40ss@cache:6379,[::1]/0?namespace=shop")?;
 /// assert_eq!(url.scheme(), "redis");
@@ -53,7 +52,7 @@ pub use self::tls::TlsFiles;
 /// assert_eq!(url.password(), Some("p@ss"));
 /// assert_eq!(url.path(), "/0");
 /// assert_eq!(url.to_string(), "redis://app:***@cache:6379,[::1]/0?namespace=shop");
-/// # Ok::<(), lock_core::Error>(())
+/// # Ok::<(), polylock_core::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct LockUrl {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use super::percent::decode;
-use super::suggest::{did_you_mean, list, nearest};
 use crate::error::{Error, Result};
+use crate::suggest::{did_you_mean, list, nearest};
 
 /// A parameter of a URL, percent-decoded.
 #[derive(Clone)]
@@ -69,6 +69,7 @@ const PUBLIC: &[&str] = &[
     "namespace",
     "node-timeout",
     "notify",
+    "password-file",
     "pooler",
     "push",
     "rejoin-delay",
@@ -76,6 +77,7 @@ const PUBLIC: &[&str] = &[
     "resp",
     "retention",
     "schema",
+    "sentinel-password-file",
     "sentinel-username",
     "session-timeout",
     "strict",
@@ -157,7 +159,7 @@ const VALUE: &AsciiSet = &CONTROLS
 /// ```
 /// use std::time::Duration;
 ///
-/// use lock_core::LockUrl;
+/// use polylock_core::LockUrl;
 ///
 /// let url = LockUrl::parse("sqlite:locks.db?busy-timeout=5s&mood=lease")?;
 /// let mut params = url.params();
@@ -168,7 +170,7 @@ const VALUE: &AsciiSet = &CONTROLS
 ///     error.message(),
 ///     r#"unknown parameter "mood", did you mean "mode"? (known: busy-timeout, mode)"#
 /// );
-/// # Ok::<(), lock_core::Error>(())
+/// # Ok::<(), polylock_core::Error>(())
 /// ```
 #[must_use = "a parameter that nobody knows is reported by `finish`"]
 pub struct Params<'a> {
@@ -265,7 +267,10 @@ impl<'a> Params<'a> {
         let Some(word) = word else {
             let near = nearest(&param.value, words.iter().copied());
             let hint = did_you_mean(near);
-            return Err(wrong(param, &format!("one of {}{hint}", list(words))));
+            return Err(wrong(
+                param,
+                &format!("one of {}{hint}", list(words.iter().copied())),
+            ));
         };
         Ok(Some(word))
     }
@@ -280,7 +285,7 @@ impl<'a> Params<'a> {
         let Some(param) = self.left.first() else {
             return Ok(());
         };
-        let known = list(&self.known);
+        let known = list(self.known.iter().copied());
         Err(Error::config(if param.behind_secret {
             format!("unknown parameter behind a secret, which has & as %26 (known: {known})")
         } else {

@@ -4,10 +4,10 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::sync::Arc;
 
-use lock_core::engine::{Engine, LeaseId, Moment};
-use lock_core::memory::Memory;
-use lock_core::prelude::*;
-use lock_core::{
+use polylock_core::engine::{Engine, LeaseId, Moment};
+use polylock_core::memory::Memory;
+use polylock_core::prelude::*;
+use polylock_core::{
     AcquireRequest, Backend, Capabilities, Expiring, FencingToken, Lease, LeaseControl, LockUrl,
     LostSignal, MultiGuard, Owner, PendingRelease, Registry, Renewer,
 };
@@ -54,7 +54,8 @@ fn a_guard_is_small() {
         size_of::<LockGuard>()
     );
     assert!(size_of::<Error>() == size_of::<usize>());
-    assert!(size_of::<AcquireRequest>() == size_of::<usize>());
+    // What the layers change stands in it, so that they copy nothing else.
+    assert!(size_of::<AcquireRequest>() <= 10 * size_of::<usize>());
 }
 
 #[tokio::test]

@@ -4,17 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use lock_core::admin::LockAdmin;
-use lock_core::engine::VirtualClock;
-use lock_core::layers::LocalQueue;
-use lock_core::memory::{Fault, Memory, Request};
-use lock_core::prelude::*;
-use lock_core::{AcquireRequest, Capabilities, LostReason, Owner, Result};
-use tokio::task::JoinHandle;
+use polylock_core::admin::LockAdmin;
+use polylock_core::engine::VirtualClock;
+use polylock_core::layers::LocalQueue;
+use polylock_core::memory::{Fault, Memory, Request};
+use polylock_core::prelude::*;
+use polylock_core::{AcquireRequest, LostReason, Owner};
 use tokio::time::Instant;
 
-use super::support::{key, memory, secs, settle, suspendable};
+use super::support::{Wrapper, key, memory, secs, settle, start, suspendable};
 
 /// A store, and the queue of a client on the same machine, which can be suspended.
 fn queue() -> (Memory, Arc<LocalQueue>, Arc<VirtualClock>) {
@@ -26,11 +24,6 @@ fn queue() -> (Memory, Arc<LocalQueue>, Arc<VirtualClock>) {
 
 fn request() -> AcquireRequest {
     AcquireRequest::new(key()).with_wait(Wait::Forever)
-}
-
-fn start(locks: &Arc<LocalQueue>, request: AcquireRequest) -> JoinHandle<LockGuard> {
-    let locks = Arc::clone(locks);
-    tokio::spawn(async move { locks.acquire(&request).await.expect("is served") })
 }
 
 #[tokio::test(start_paused = true)]
@@ -51,7 +44,7 @@ async fn a_lease_whose_renewal_is_under_way_is_renewed_by_the_next_holder() {
 async fn a_lease_that_nobody_renews_is_taken_afresh() {
     let (_store, locks, _) = queue();
     let first = locks.acquire(&request()).await.unwrap();
-    let manual = request().with_renewal(lock_core::Renewal::Manual);
+    let manual = request().with_renewal(polylock_core::Renewal::Manual);
     let next = start(&locks, manual);
     tokio::time::sleep(secs(5)).await;
     drop(first);
@@ -189,8 +182,7 @@ async fn a_former_holder_that_the_store_forgot_hands_nothing_over() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_was_lost_before_it_was_seated_stops_nobody() {
     let store = memory();
-    let breaking = Breaking(store.client(), AtomicBool::new(true));
-    let locks = Arc::new(LocalQueue::new(Arc::new(breaking)));
+    let locks = breaking(&store);
     let [first, second] = [(); 2].map(|()| start(&locks, request()));
     let first = first.await.unwrap();
     assert_eq!(first.lost().reason(), Some(LostReason::Broken));
@@ -204,8 +196,7 @@ async fn a_lock_that_was_lost_before_it_was_seated_stops_nobody() {
 async fn whoever_inherits_a_lock_that_is_lost_already_acquires_it_anew() {
     let store = memory();
     let held = store.lock("k").await.unwrap();
-    let breaking = Breaking(store.client(), AtomicBool::new(true));
-    let locks = Arc::new(LocalQueue::new(Arc::new(breaking)));
+    let locks = breaking(&store);
     let impatient = tokio::spawn({
         let locks = Arc::clone(&locks);
         let request = request().with_wait(Wait::AtMost(secs(1)));
@@ -236,31 +227,20 @@ async fn a_lease_that_is_almost_over_is_not_handed_over() {
     );
 }
 
-/// A service whose administrator breaks the first lock the moment it is granted.
-#[derive(Debug)]
-struct Breaking(Memory, AtomicBool);
-
-#[async_trait]
-impl DistributedLock for Breaking {
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
-        let guard = self.0.acquire(request).await?;
-        if let (Some(admin), true) = (self.0.admin(), self.1.swap(false, Ordering::SeqCst)) {
-            admin.break_lock(request.key(), "test").await?;
+/// The queue of a service whose administrator breaks the first lock the moment it is granted.
+fn breaking(store: &Memory) -> Arc<LocalQueue> {
+    let is_first = Arc::new(AtomicBool::new(true));
+    let service = Wrapper::new(store, move |inner, request| {
+        let is_first = Arc::clone(&is_first);
+        async move {
+            let guard = inner.acquire(&request).await?;
+            if is_first.swap(false, Ordering::SeqCst) {
+                inner.break_lock(request.key(), "test").await?;
+            }
+            Ok(guard)
         }
-        Ok(guard)
-    }
-
-    fn admin(&self) -> Option<&dyn LockAdmin> {
-        self.0.admin()
-    }
-
-    async fn shutdown(&self, within: Duration) -> bool {
-        self.0.shutdown(within).await
-    }
+    });
+    Arc::new(LocalQueue::new(Arc::new(service)))
 }
 
 #[tokio::test(start_paused = true)]

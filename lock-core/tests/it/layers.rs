@@ -1,13 +1,15 @@
-//! `Prefix`, `Observe` and locks on several keys.
+//! `Prefix` and `Observe`.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::layers::{Event, EventKind, LocalQueue, Observe, Observer, Prefix};
-use lock_core::memory::{Fault, Memory, Request};
-use lock_core::prelude::*;
+use polylock_core::LostReason;
+use polylock_core::admin::LockAdmin;
+use polylock_core::layers::{Event, LocalQueue, Observe, Observer, Prefix};
+use polylock_core::memory::{Fault, Request};
+use polylock_core::prelude::*;
 
-use super::support::memory;
+use super::support::{Log, memory};
 
 fn key(name: &str) -> LockKey {
     LockKey::new(name).expect("is a key")
@@ -70,8 +72,8 @@ async fn the_longest_key_fits_behind_the_longest_namespace() {
 #[tokio::test(start_paused = true)]
 async fn an_observer_hears_the_life_of_a_lock() {
     let store = memory();
-    let ear = Arc::new(Ear::default());
-    let locks = observed(&store, &ear);
+    let log = Log::default();
+    let locks = log.of(Arc::new(LocalQueue::new(Arc::new(store.client()))));
     let first = locks.lock("k").await.unwrap();
     let (second, _) = tokio::join!(locks.lock("k"), first.release());
     tokio::time::sleep(Duration::from_secs(11)).await;
@@ -93,11 +95,11 @@ async fn an_observer_hears_the_life_of_a_lock() {
         "renewed",
         "lost",
     ];
-    let all = ear.take();
+    let all = log.take();
     let mut heard = all.iter();
     for event in expected {
         assert!(
-            heard.any(|heard| *heard == event),
+            heard.any(|heard| heard.what == event),
             "{event} is missing in {all:?}"
         );
     }
@@ -106,16 +108,14 @@ async fn an_observer_hears_the_life_of_a_lock() {
 #[tokio::test(start_paused = true)]
 async fn an_observer_hears_who_gave_up() {
     let store = memory();
-    let ear = Arc::new(Ear::default());
-    let locks = observed(&store, &ear);
+    let log = Log::default();
+    let locks = log.of(Arc::new(LocalQueue::new(Arc::new(store.client()))));
     let held = store.lock("k").await.unwrap();
     drop(tokio::time::timeout(Duration::from_secs(1), locks.lock("k")).await);
     assert!(locks.try_lock("k").await.unwrap().is_none());
     assert!(held.is_held());
-    assert_eq!(
-        ear.take(),
-        ["requested", "cancelled", "requested", "failed"]
-    );
+    let heard: Vec<_> = log.take().iter().map(|entry| entry.what).collect();
+    assert_eq!(heard, ["requested", "cancelled", "requested", "failed"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,84 +130,25 @@ async fn an_observer_that_panics_breaks_no_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_keys_are_taken_in_one_order_within_one_budget() {
+async fn a_log_that_panics_keeps_no_waiter_from_the_lock() {
+    let _log = tracing::subscriber::set_default(BrokenLog);
     let store = memory();
-    let held = store.lock("b").await.unwrap();
-    let began = tokio::time::Instant::now();
-    let request = store.request_all(["c", "b", "a", "b"]);
-    let wait = Wait::AtMost(Duration::from_secs(5));
-    let error = request
-        .with(|request| request.with_wait(wait))
-        .acquire()
-        .await
-        .unwrap_err();
-    assert_eq!(
-        (error.kind(), began.elapsed().as_secs()),
-        (ErrorKind::Contended, 5)
-    );
-    assert!(
-        store.try_lock("a").await.unwrap().is_some(),
-        "all or nothing"
-    );
-    assert!(
-        store
-            .request_all(["a", "b"])
-            .try_acquire()
-            .await
-            .unwrap()
-            .is_none()
-    );
-    drop(held);
-    let all = store.lock_all(["c", "b", "a", "b"]).await.unwrap();
-    let keys: Vec<_> = all
-        .guards()
-        .iter()
-        .map(|guard| guard.key().as_str())
-        .collect();
-    assert_eq!(keys, ["a", "b", "c"]);
-    assert_eq!(all.run(async { 7 }).await.unwrap(), 7);
-    store.expire(&key("b"));
-    all.lost().await;
-    assert_eq!(
-        all.run(async { 7 }).await.unwrap_err().key(),
-        Some(&key("b"))
-    );
-    assert_eq!(all.release().await.unwrap(), Released::AlreadyLost);
-    assert_eq!(store.live_keys(), 0);
-}
-
-fn observed(store: &Memory, ear: &Arc<Ear>) -> Observe {
-    let queue = LocalQueue::new(Arc::new(store.client()));
-    Observe::new(Arc::new(queue)).with_observer(Arc::clone(ear) as _)
-}
-
-/// Writes down what it hears, one word for each event.
-#[derive(Debug, Default)]
-struct Ear(Mutex<Vec<&'static str>>);
-
-impl Ear {
-    fn take(&self) -> Vec<&'static str> {
-        std::mem::take(&mut *self.0.lock().expect("no test panics in here"))
-    }
-}
-
-impl Observer for Ear {
-    fn event(&self, event: &Event<'_>) {
-        let word = match event.kind {
-            EventKind::Requested => "requested",
-            EventKind::Acquired { .. } => "acquired",
-            EventKind::Cancelled { .. } => "cancelled",
-            EventKind::Failed { .. } => "failed",
-            EventKind::Lost { .. } => "lost",
-            EventKind::Released { outcome, .. } => outcome,
-            EventKind::Renewed { .. } => "renewed",
-            EventKind::RenewalFailed { .. } => "failing",
-            EventKind::Held => "held",
-            EventKind::GivenUp { .. } => "given_up",
-            _ => "other",
-        };
-        self.0.lock().expect("no test panics in here").push(word);
-    }
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    let guard = locks.lock("k").await.unwrap();
+    let next = tokio::spawn({
+        let locks = locks.clone();
+        async move {
+            locks
+                .lock_within("k", Duration::from_secs(60))
+                .await
+                .is_ok()
+        }
+    });
+    tokio::task::yield_now().await;
+    let key = guard.key().clone();
+    store.break_lock(&key, "for the test").await.unwrap();
+    assert_eq!(guard.lost().await, LostReason::Broken);
+    assert!(next.await.unwrap(), "the waiter was not told of the loss");
 }
 
 #[derive(Debug)]
@@ -217,4 +158,32 @@ impl Observer for Panics {
     fn event(&self, _: &Event<'_>) {
         panic!("a broken observer");
     }
+}
+
+struct BrokenLog;
+
+impl tracing::Subscriber for BrokenLog {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let is_of_an_event = event
+            .metadata()
+            .target()
+            .starts_with("polylock_core::event");
+        assert!(!is_of_an_event, "a broken log");
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
 }

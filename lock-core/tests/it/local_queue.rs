@@ -3,46 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::LostReason;
-use lock_core::layers::LocalQueue;
-use lock_core::memory::{Fault, Memory, Request};
-use lock_core::prelude::*;
+use polylock_core::AcquireRequest;
+use polylock_core::layers::LocalQueue;
+use polylock_core::memory::{Fault, Memory, Request};
+use polylock_core::prelude::*;
 
-use super::support::{key, memory, secs, settle};
-
-#[tokio::test(start_paused = true)]
-async fn handing_over_is_bounded_so_that_others_get_their_turn() {
-    let store = memory();
-    let locks = LocalQueue::new(Arc::new(store.client())).with_max_handovers(4);
-    let first = locks.lock("k").await.unwrap();
-    let order = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let mut tasks = Vec::new();
-    for _ in 0..12 {
-        let (locks, order) = (locks.clone(), Arc::clone(&order));
-        tasks.push(tokio::spawn(async move {
-            let guard = locks.lock("k").await.unwrap();
-            order.lock().unwrap().push("here");
-            tokio::time::sleep(secs(1)).await;
-            guard.release().await.unwrap();
-        }));
-        settle().await;
-    }
-    let (other, order_there) = (store.client(), Arc::clone(&order));
-    tasks.push(tokio::spawn(async move {
-        let guard = other.lock("k").await.unwrap();
-        order_there.lock().unwrap().push("there");
-        guard.release().await.unwrap();
-    }));
-    settle().await;
-    first.release().await.unwrap();
-    for task in tasks {
-        task.await.unwrap();
-    }
-    let order = order.lock().unwrap();
-    let place = order.iter().position(|who| *who == "there").unwrap();
-    assert_eq!(place, 4, "after four hand-overs: {order:?}");
-    assert_eq!(locks.live_keys(), 0);
-}
+use super::support::{Wrapper, key, memory, secs, settle, start};
 
 #[tokio::test(start_paused = true)]
 async fn short_work_is_handed_over_for_a_while() {
@@ -80,10 +46,7 @@ async fn a_broken_lock_does_not_unseat_the_next_holder() {
     let store = memory();
     let locks = LocalQueue::new(Arc::new(store.client())).with_max_handovers(0);
     let first = locks.lock("k").await.unwrap();
-    let second = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.lock("k").await.unwrap() }
-    });
+    let second = start(&locks, AcquireRequest::new(key()));
     settle().await;
     // The store forgets the first holder, who does not know yet, and grants the second.
     store.expire(&key());
@@ -163,10 +126,7 @@ async fn a_lease_passes_only_to_a_request_with_its_ttl() {
     let store = memory();
     let locks = LocalQueue::new(Arc::new(store.client()));
     let long = locks.request("k").ttl(secs(60)).acquire().await.unwrap();
-    let short = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.request("k").ttl(secs(5)).acquire().await.unwrap() }
-    });
+    let short = start(&locks, AcquireRequest::new(key()).with_ttl(secs(5)));
     settle().await;
     long.release().await.unwrap();
     let short = short.await.unwrap();
@@ -197,10 +157,7 @@ async fn an_attempt_is_inherited_only_with_its_ttl() {
         }
     });
     settle().await;
-    let patient = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.request("k").ttl(secs(5)).acquire().await.unwrap() }
-    });
+    let patient = start(&locks, AcquireRequest::new(key()).with_ttl(secs(5)));
     assert_eq!(
         impatient.await.unwrap().unwrap_err().kind(),
         ErrorKind::Contended
@@ -287,141 +244,21 @@ async fn a_wait_for_a_task_of_this_process_is_contention() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dropped_waiter_swallows_no_wake_up() {
-    let store = memory();
-    let locks = LocalQueue::new(Arc::new(store.client()));
-    for doomed in 0..6 {
-        let guard = locks.lock("k").await.unwrap();
-        let waiters: Vec<_> = (0..6)
-            .map(|_| {
-                let locks = locks.clone();
-                tokio::spawn(async move { drop(locks.lock("k").await.unwrap()) })
-            })
-            .collect();
-        settle().await;
-        waiters[doomed].abort();
-        drop(guard);
-        // Dropped before and after it was told, and at the head, in the middle and at the end.
-        waiters[(doomed + 1) % 6].abort();
-        for (n, waiter) in waiters.into_iter().enumerate() {
-            let aborted = n == doomed || n == (doomed + 1) % 6;
-            assert!(
-                aborted || waiter.await.is_ok(),
-                "waiter {n} with {doomed} gone"
-            );
-        }
-        settle().await;
-        assert_eq!((locks.live_keys(), store.live_keys()), (0, 0));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn whoever_follows_a_contender_takes_its_place_at_the_server() {
-    let store = memory();
-    let held = store.lock("k").await.unwrap();
-    let locks = LocalQueue::new(Arc::new(store.client()));
-    let impatient = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.lock_within("k", secs(1)).await }
+async fn whoever_waits_at_a_server_that_fell_silent_is_not_told_that_the_lock_is_held() {
+    let falls_silent = Wrapper::new(&memory(), |_, request| async move {
+        request.mark_contended();
+        tokio::time::sleep(secs(5)).await;
+        request.mark_unresponsive();
+        std::future::pending().await
     });
-    settle().await;
-    let patient = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.lock("k").await.unwrap().fencing_token() }
-    });
-    settle().await;
-    let behind = tokio::spawn({
-        let other = store.client();
-        async move { other.lock("k").await.unwrap().fencing_token() }
-    });
-    settle().await;
+    let locks = LocalQueue::new(Arc::new(falls_silent));
+    let (early, late, behind) =
+        tokio::join!(refused(&locks, 4), refused(&locks, 6), refused(&locks, 7));
+    assert_eq!(early.kind(), ErrorKind::Contended);
+    assert_eq!(late.kind(), ErrorKind::Unavailable);
     assert_eq!(
-        impatient.await.unwrap().unwrap_err().kind(),
-        ErrorKind::Contended
+        behind.kind(),
+        ErrorKind::Unavailable,
+        "it has inherited that"
     );
-    held.release().await.unwrap();
-    assert!(
-        patient.await.unwrap() < behind.await.unwrap(),
-        "the place was kept"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn waiters_do_not_wait_for_a_holder_that_lost_the_lock() {
-    let store = memory();
-    let locks = LocalQueue::new(Arc::new(store.client()));
-    let stuck = locks
-        .request("k")
-        .ttl(secs(5))
-        .manual_renewal()
-        .acquire()
-        .await
-        .unwrap();
-    let began = tokio::time::Instant::now();
-    let next = locks.lock("k").await.unwrap();
-    assert!(began.elapsed() <= secs(6));
-    assert!(next.fencing_token() > stuck.fencing_token());
-    assert_eq!(stuck.lost().reason(), Some(LostReason::Expired));
-    drop(stuck);
-    assert!(next.is_held());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_full_queue_refuses_at_once() {
-    let locks = LocalQueue::new(Arc::new(memory())).with_max_waiters(2);
-    let guard = locks.lock("k").await.unwrap();
-    let waiters: Vec<_> = (0..2)
-        .map(|_| {
-            let locks = locks.clone();
-            tokio::spawn(async move { locks.lock("k").await.map(drop) })
-        })
-        .collect();
-    settle().await;
-    assert_eq!(
-        locks.lock("k").await.unwrap_err().kind(),
-        ErrorKind::QueueFull
-    );
-    waiters[0].abort();
-    settle().await;
-    let fits = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.lock("k").await.map(drop) }
-    });
-    settle().await;
-    drop(guard);
-    fits.await.unwrap().unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn dropped_after_any_number_of_polls_an_acquisition_leaves_nothing() {
-    use std::future::Future;
-    use std::task::Poll;
-    let store = memory();
-    let locks = LocalQueue::new(Arc::new(store.client()));
-    for held in [false, true] {
-        for polls in 0..12 {
-            let holder = if held {
-                Some(locks.lock("k").await.unwrap())
-            } else {
-                None
-            };
-            let mut acquire = Box::pin(locks.lock("k"));
-            for _ in 0..polls {
-                let done =
-                    std::future::poll_fn(|cx| Poll::Ready(acquire.as_mut().poll(cx).is_ready()));
-                if done.await {
-                    break;
-                }
-                settle().await;
-            }
-            drop(acquire);
-            drop(holder);
-            settle().await;
-            assert_eq!(
-                (locks.live_keys(), store.live_keys()),
-                (0, 0),
-                "{held} {polls}"
-            );
-        }
-    }
 }

@@ -1,11 +1,11 @@
 //! What the engine, the layers and the memory backend promise, mostly under virtual time.
 
 mod api;
+mod blocking;
 mod hand_over;
 mod layers;
 mod local_queue;
 mod migrate;
-mod migrate_tokens;
 mod multi;
 mod owners;
 mod pending;
@@ -13,7 +13,6 @@ mod registry;
 mod runtimes;
 mod scheduler;
 mod server;
-mod silence;
 mod stress;
 mod support;
 mod timing;

@@ -1,18 +1,18 @@
 //! Locks on two backends, under virtual time.
 
 use std::future::Future;
-use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::{Context, Waker};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use lock_core::admin::LockAdmin;
-use lock_core::engine::VirtualClock;
-use lock_core::layers::{LocalQueue, Migrate};
-use lock_core::memory::{Fault, Memory, Request};
-use lock_core::prelude::*;
-use lock_core::{Fencing, LostReason};
+use polylock_core::admin::LockAdmin;
+use polylock_core::engine::VirtualClock;
+use polylock_core::layers::{Event, EventKind, Migrate, Observe, Observer};
+use polylock_core::memory::{Fault, Memory, Request};
+use polylock_core::prelude::*;
+use polylock_core::{Fencing, LostReason, Owner, Wait};
 
 use super::support::{in_time, key, secs, settle, suspendable};
 
@@ -34,7 +34,7 @@ impl Move {
     }
 
     fn both(&self) -> Migrate {
-        Migrate::new(Arc::new(self.old.client()), Arc::new(self.new.client())).expect("no queue")
+        Migrate::new(Arc::new(self.old.client()), Arc::new(self.new.client()))
     }
 
     async fn is_free(&self) -> (bool, bool) {
@@ -106,40 +106,6 @@ async fn is_not_held_once_the_clock_has_passed_the_lease_of_a_part() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn is_kept_on_both_beyond_the_ttl() {
-    let stores = Move::new();
-    let both = stores.both();
-    let guard = both.request("k").ttl(secs(10)).acquire().await.unwrap();
-    for _ in 0..20 {
-        tokio::time::sleep(secs(3)).await;
-        assert!(guard.is_held());
-        assert_eq!(stores.is_free().await, (false, false));
-    }
-    drop(guard);
-    settle().await;
-    assert_eq!(stores.is_free().await, (true, true));
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_renews_by_hand_renews_both() {
-    let stores = Move::new();
-    let both = stores.both();
-    let request = both.request("k").ttl(secs(10)).manual_renewal();
-    let guard = request.acquire().await.unwrap();
-    for _ in 0..5 {
-        tokio::time::sleep(secs(6)).await;
-        guard.renew().await.unwrap();
-    }
-    assert_eq!(
-        in_time("the loss of the lock", guard.lost()).await,
-        LostReason::Expired
-    );
-    settle().await;
-    assert_eq!(stores.is_free().await, (true, true));
-    assert_eq!(guard.renew().await.unwrap_err().kind(), ErrorKind::Lost);
-}
-
-#[tokio::test(start_paused = true)]
 async fn max_hold_ends_both_and_min_hold_keeps_both() {
     let stores = Move::new();
     let both = stores.both();
@@ -161,20 +127,6 @@ async fn max_hold_ends_both_and_min_hold_keeps_both() {
     tokio::time::sleep(secs(2)).await;
     settle().await;
     assert_eq!(stores.is_free().await, (true, true));
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_abandoned_lock_stays_taken_on_both_until_its_lease_is_over() {
-    let stores = Move::new();
-    let both = stores.both();
-    let guard = both.request("k").ttl(secs(10)).acquire().await.unwrap();
-    // Whoever listens does not keep it alive.
-    let _signal = guard.lost();
-    guard.abandon();
-    settle().await;
-    assert_eq!(stores.is_free().await, (false, false));
-    tokio::time::sleep(secs(11)).await;
-    assert!(both.try_lock("k").await.unwrap().is_some());
 }
 
 /// An acquisition that is dropped after each number of polls leaves nothing on either.
@@ -287,7 +239,7 @@ async fn the_old_one_is_not_renewed_while_the_release_of_the_new_one_hangs() {
 #[tokio::test(start_paused = true)]
 async fn the_next_one_of_the_process_renews_as_it_says() {
     let stores = Move::new();
-    let locks = Arc::new(LocalQueue::new(Arc::new(stores.both())));
+    let locks = Arc::new(stores.both());
     // Its attempt is taken over by one that is renewed by itself.
     let blocker = stores.old.client().lock("k").await.unwrap();
     let by_hand = locks.request("k").ttl(secs(10)).manual_renewal();
@@ -368,10 +320,6 @@ async fn refuses_what_it_cannot_keep() {
     // The numbers of two counters cannot be compared.
     assert_eq!(both.capabilities().fencing, Fencing::Unavailable);
     assert_eq!(both.lock("k").await.unwrap().fencing_token(), None);
-
-    let queue = LocalQueue::new(Arc::new(stores.old.client()));
-    let error = Migrate::new(Arc::new(queue), Arc::new(stores.new.client())).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
 }
 
 /// A fleet of which each process moves on at its own time, but for the two barriers.
@@ -396,7 +344,7 @@ async fn a_fleet_moves_without_two_holders() {
             };
             // The later a process, the later it takes each step.
             work(&stores.old.client(), 3 + process * 4).await;
-            let both = LocalQueue::new(Arc::new(stores.both()));
+            let both = stores.both();
             work(&both, 3).await;
             step.wait().await;
             work(&both, 3 + process * 4).await;
@@ -410,24 +358,119 @@ async fn a_fleet_moves_without_two_holders() {
     assert_eq!(stores.is_free().await, (true, true));
 }
 
-#[tokio::test(start_paused = true)]
-async fn tasks_of_a_process_queue_above_it() {
-    let stores = Move::new();
-    let locks = Arc::new(LocalQueue::new(Arc::new(stores.both())));
-    let first = locks.lock("k").await.unwrap();
-    let waiting: Vec<_> = (0..10)
-        .map(|_| {
-            let locks = Arc::clone(&locks);
-            tokio::spawn(async move { locks.lock("k").await.map(drop) })
-        })
-        .collect();
-    settle().await;
-    // One contender of the process at most stands in each queue.
-    assert!(stores.old.waiters(&key()) <= 1);
-    drop(first);
-    for task in waiting {
-        task.await.unwrap().unwrap();
+/// Begins a shutdown as soon as a lock is lost.
+#[derive(Debug)]
+struct ShutsDown {
+    locks: Arc<Migrate>,
+    waits: AtomicBool,
+}
+
+impl Observer for ShutsDown {
+    fn event(&self, event: &Event<'_>) {
+        if let EventKind::Lost { .. } = event.kind {
+            let shutdown = pin!(self.locks.shutdown(secs(1)));
+            let polled = shutdown.poll(&mut Context::from_waker(Waker::noop()));
+            self.waits.store(polled.is_pending(), Ordering::Relaxed);
+        }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_after_a_loss_waits_for_the_release_of_the_other_part() {
+    let stores = Move::new();
+    let both = Arc::new(stores.both());
+    let observer = Arc::new(ShutsDown {
+        locks: Arc::clone(&both),
+        waits: AtomicBool::new(false),
+    });
+    let locks = Observe::new(both).with_observer(Arc::clone(&observer) as _);
+    let guard = locks.lock("k").await.unwrap();
+    stores.old.break_lock(&key(), "for the test").await.unwrap();
+    assert_eq!(guard.lost().await, LostReason::Broken);
+    assert!(
+        observer.waits.load(Ordering::Relaxed),
+        "the shutdown is over while the new backend has the lock still"
+    );
+    assert!(locks.shutdown(secs(1)).await);
+    assert_eq!(stores.is_free().await, (true, true));
+}
+
+/// The guard of a caller that is gone by the time that it is granted ends nothing of another guard.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_reentry_leaves_both_locks_to_the_first_guard() {
+    let stores = Move::new();
+    let both = stores.both();
+    let blocker = stores.new.client().lock("k").await.unwrap();
+    let owner = Owner::new();
+    let request = || both.request("k").owner(&owner).acquire();
+    let mut first: Pin<Box<dyn Future<Output = _>>> = Box::pin(request());
+    let mut second: Pin<Box<dyn Future<Output = polylock_core::Result<LockGuard>>>> =
+        Box::pin(request());
+    let poll = |future: &mut Pin<Box<dyn Future<Output = polylock_core::Result<LockGuard>>>>| {
+        future
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
+    };
+    for _ in 0..10 {
+        assert!(!poll(&mut first) && !poll(&mut second), "it is held");
+        settle().await;
+    }
+    blocker.release().await.unwrap();
+    let guard = first.await.unwrap();
+    settle().await;
+    // It has been sent its guard, and never looked.
+    drop(second);
+    settle().await;
+    assert!(guard.is_held());
+    assert_eq!(stores.is_free().await, (false, false));
+    let inner = request().await.unwrap();
+    drop(inner);
+    settle().await;
+    assert_eq!(stores.is_free().await, (false, false));
+    assert_eq!(guard.release().await.unwrap(), Released::Clean);
     settle().await;
     assert_eq!(stores.is_free().await, (true, true));
+}
+
+/// Polls a future once, at the moment of the signal.
+struct PollsOnWake(Mutex<Option<Acquiring>>);
+
+type Acquiring = Pin<Box<dyn Future<Output = polylock_core::Result<LockGuard>> + Send>>;
+
+impl Wake for PollsOnWake {
+    fn wake(self: Arc<Self>) {
+        if let Some(future) = self.0.lock().expect("no poll panicked").as_mut() {
+            let polled = future
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_pending(), "the lock is granted while it is lost");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_is_told_of_the_loss_enters_neither_lease() {
+    for broken in ["old", "new"] {
+        let stores = Move::new();
+        let (both, owner) = (Arc::new(stores.both()), Owner::new());
+        let guard = both.request("k").owner(&owner).acquire().await.unwrap();
+        let again: Acquiring = Box::pin(async move {
+            let again = both.request("k").owner(&owner);
+            again.wait(Wait::AtMost(secs(10))).acquire().await
+        });
+        let polls = Arc::new(PollsOnWake(Mutex::new(Some(again))));
+        let mut lost = pin!(guard.lost().into_future());
+        let waker = Waker::from(Arc::clone(&polls));
+        let polled = lost.as_mut().poll(&mut Context::from_waker(&waker));
+        assert!(polled.is_pending());
+        let store = match broken {
+            "old" => &stores.old,
+            _ => &stores.new,
+        };
+        store.break_lock(&key(), "for the test").await.unwrap();
+        let again = polls.0.lock().unwrap().take().unwrap();
+        let next = in_time("it is granted", again).await;
+        assert!(next.expect(broken).is_held() && !guard.is_held());
+    }
 }

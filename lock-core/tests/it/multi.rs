@@ -4,24 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use lock_core::admin::LockAdmin;
-use lock_core::layers::LocalQueue;
-use lock_core::memory::{Fault, Memory, Request};
-use lock_core::prelude::*;
-use lock_core::{AcquireRequest, Capabilities, LostReason, MultiGuard, Result};
+use polylock_core::layers::LocalQueue;
+use polylock_core::memory::{Fault, Memory, Request};
+use polylock_core::prelude::*;
+use polylock_core::{LostReason, MultiGuard};
 use tokio::time::Instant;
 
-use super::support::{memory, secs};
+use super::support::{Wrapper, memory, secs};
 
 /// A store, a queue before it, and what the queue asks of it.
-fn queue() -> (Memory, LocalQueue, Arc<Counted>) {
-    let store = memory();
-    let counted = Arc::new(Counted {
-        inner: store.client(),
-        calls: AtomicUsize::new(0),
+fn queue() -> (Memory, LocalQueue, Arc<AtomicUsize>) {
+    let (store, calls) = (memory(), Arc::new(AtomicUsize::new(0)));
+    let counter = Arc::clone(&calls);
+    let counted = Wrapper::new(&store, move |inner, request| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        async move { inner.acquire(&request).await }
     });
-    (store, LocalQueue::new(Arc::clone(&counted) as _), counted)
+    (store, LocalQueue::new(Arc::new(counted)), calls)
 }
 
 #[tokio::test(start_paused = true)]
@@ -35,7 +34,11 @@ async fn each_of_several_keys_is_handed_over_by_itself() {
     tokio::task::yield_now().await;
     all.release().await.unwrap();
     drop(next.await.unwrap());
-    assert_eq!(counted.calls(), 2, "the lease has passed inside");
+    assert_eq!(
+        counted.load(Ordering::SeqCst),
+        2,
+        "the lease has passed inside"
+    );
     assert_eq!((locks.live_keys(), store.live_keys()), (0, 0));
 }
 
@@ -50,7 +53,7 @@ async fn keys_that_are_wanted_in_this_process_are_waited_for_in_line() {
     tokio::time::sleep(secs(1)).await;
     drop(held);
     drop(all.await.unwrap());
-    assert_eq!(counted.calls(), 2, "b has passed inside");
+    assert_eq!(counted.load(Ordering::SeqCst), 2, "b has passed inside");
     assert_eq!((locks.live_keys(), store.live_keys()), (0, 0));
 }
 
@@ -90,39 +93,6 @@ async fn the_wait_is_one_budget() {
     drop(held);
     assert!(locks.shutdown(secs(5)).await);
     assert_eq!((locks.live_keys(), store.live_keys()), (0, 0));
-}
-
-/// Counts what it passes on.
-#[derive(Debug)]
-struct Counted {
-    inner: Memory,
-    calls: AtomicUsize,
-}
-
-impl Counted {
-    fn calls(&self) -> usize {
-        self.calls.load(Ordering::SeqCst)
-    }
-}
-
-#[async_trait]
-impl DistributedLock for Counted {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
-        self.calls.fetch_add(1, Ordering::SeqCst);
-        self.inner.acquire(request).await
-    }
-
-    fn admin(&self) -> Option<&dyn LockAdmin> {
-        self.inner.admin()
-    }
-
-    async fn shutdown(&self, within: Duration) -> bool {
-        self.inner.shutdown(within).await
-    }
 }
 
 /// The time that the first key took says nothing about the server of the second.
@@ -165,6 +135,7 @@ async fn guards_of_two_backends_are_held_together() {
     let guards = vec![one.lock("a").await.unwrap(), two.lock("a").await.unwrap()];
     let both = MultiGuard::new(guards);
     assert!(both.is_held());
+    assert_eq!(both.run(async { 7 }).await.unwrap(), 7);
     let admin = two.admin().expect("memory has one");
     admin
         .break_lock(both.guards()[1].key(), "for the test")
@@ -172,6 +143,8 @@ async fn guards_of_two_backends_are_held_together() {
         .unwrap();
     assert_eq!(both.lost().await, LostReason::Broken);
     assert!(both.ensure_held().is_err());
-    both.release().await.unwrap();
+    let refused = both.run(async { 7 }).await.unwrap_err();
+    assert_eq!(refused.key(), Some(both.guards()[1].key()));
+    assert_eq!(both.release().await.unwrap(), Released::AlreadyLost);
     assert!(one.try_lock("a").await.unwrap().is_some());
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use lock_core::Owner;
-use lock_core::layers::LocalQueue;
-use lock_core::memory::Memory;
-use lock_core::prelude::*;
+use polylock_core::Owner;
+use polylock_core::layers::LocalQueue;
+use polylock_core::memory::Memory;
+use polylock_core::prelude::*;
 
 use super::support::{memory, secs, settle, suspendable};
 

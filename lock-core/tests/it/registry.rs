@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::layers::{Event, EventKind, Observer};
-use lock_core::memory::{Memory, MemoryBackend};
-use lock_core::prelude::*;
-use lock_core::{Backend, LockUrl, Registry, Result};
+use polylock_core::memory::{Memory, MemoryBackend};
+use polylock_core::prelude::*;
+use polylock_core::{Backend, LockUrl, Registry, Result};
+
+use super::support::Log;
 
 /// A memory store that pretends to be a server, and remembers the URLs it was asked for.
 #[derive(Clone, Debug)]
@@ -282,30 +283,10 @@ async fn schemes_are_listed_taken_and_checked() {
 
 #[tokio::test]
 async fn an_observer_hears_of_the_locks() {
-    #[derive(Debug, Default)]
-    struct Heard(Mutex<Vec<String>>);
-
-    impl Observer for Heard {
-        fn event(&self, event: &Event<'_>) {
-            let kind = match event.kind {
-                EventKind::Requested => "requested",
-                EventKind::Acquired { .. } => "acquired",
-                EventKind::Released { .. } => "released",
-                EventKind::Held => "held",
-                EventKind::GivenUp { .. } => "given up",
-                _ => "else",
-            };
-            self.0
-                .lock()
-                .unwrap()
-                .push(format!("{kind} by {}", event.backend));
-        }
-    }
-
-    let heard = Arc::new(Heard::default());
+    let log = Log::default();
     let registry = Example::new()
         .registry()
-        .with_observer(Arc::clone(&heard) as _);
+        .with_observer(Arc::new(log.clone()));
     let locks = registry
         .connect("example://h?namespace=shop")
         .await
@@ -315,10 +296,14 @@ async fn an_observer_hears_of_the_locks() {
         "requested by memory",
         "held by memory",
         "acquired by memory",
-        "given up by memory",
+        "given_up by memory",
         "released by memory",
     ];
-    assert_eq!(*heard.0.lock().unwrap(), expected);
+    let heard = log.take().into_iter();
+    let heard: Vec<_> = heard
+        .map(|one| format!("{} by {}", one.what, one.backend))
+        .collect();
+    assert_eq!(heard, expected);
 }
 
 #[tokio::test]

@@ -1,81 +1,32 @@
 //! Work that begins on a runtime which ends, in real time.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
-use lock_core::engine::{Engine, LeaseId};
-use lock_core::prelude::*;
-use lock_core::{
-    AcquireRequest, FencingToken, Grant, Lease, LeaseControl, LeaseState, Liveness, RenewalRequest,
-    Renewer, Result,
-};
+use polylock_core::engine::Engine;
+use polylock_core::prelude::*;
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc;
 
-/// A lease that takes its time to be released.
-#[derive(Debug)]
-struct Slow {
-    id: LeaseId,
-    began: mpsc::UnboundedSender<()>,
-    released: mpsc::UnboundedSender<()>,
-}
-
-#[async_trait]
-impl Lease for Slow {
-    fn liveness(&self) -> Liveness {
-        let (id, renewer) = (self.id, Arc::new(Willing) as Arc<dyn Renewer>);
-        Liveness::Renewed { id, renewer }
-    }
-
-    fn attach(&self, _: LeaseControl) {}
-
-    async fn hand_over(&self) -> Result<Option<FencingToken>> {
-        Ok(None)
-    }
-
-    async fn downgrade(&self) -> Result<()> {
-        Ok(())
-    }
-
-    async fn release(&self) -> Result<Released> {
-        self.began.send(()).expect("the test listens");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        self.released.send(()).expect("the test listens");
-        Ok(Released::Clean)
-    }
-}
-
-#[derive(Debug)]
-struct Willing;
-
-#[async_trait]
-impl Renewer for Willing {
-    async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
-        due.iter().map(|_| Ok(LeaseState::Held)).collect()
-    }
-}
+use super::server::fake::Fake;
 
 #[test]
 fn a_release_whose_runtime_ends_goes_on() {
-    let engine = Engine::of_this_process("slow");
-    let request = AcquireRequest::new(LockKey::new("k").unwrap());
-    let (began, mut beginnings) = mpsc::unbounded_channel();
-    let (released, mut releases) = mpsc::unbounded_channel();
-    let lease = Arc::new(Slow {
-        id: engine.lease_id(),
-        began,
-        released,
-    });
-    let pending = engine.pending(request.key(), lease, request.ttl());
-    let grant = Grant::new(engine.now(), None);
-    let guard = pending.granted(&request, grant).unwrap();
+    let fake = Fake::with_engine(Engine::of_this_process("slow"));
     let brief = Runtime::new().unwrap();
+    let guard = brief.block_on(fake.lock("k")).unwrap();
+    // Long enough that the runtime ends before the release arrives.
+    fake.state().delay = Duration::from_secs(1);
     brief.spawn(guard.release());
-    beginnings.blocking_recv().unwrap();
+    until(|| fake.releases() == 1);
     drop(brief);
     // Its timer has gone with the runtime, so that it begins again on the engine's.
-    beginnings.blocking_recv().unwrap();
-    assert_eq!(releases.blocking_recv(), Some(()));
-    assert!(beginnings.try_recv().is_err(), "it is done then");
+    until(|| fake.releases() == 2 && !fake.is_taken());
+    assert_eq!(fake.releases(), 2, "it is done then");
+}
+
+fn until(happens: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !happens() {
+        assert!(Instant::now() < deadline, "it does not happen");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }

@@ -1,13 +1,22 @@
+use std::fmt;
 use std::panic::Location;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use lock_core::LockKey;
-use lock_core::engine::{Engine, OnRuntime, OsEntropy, VirtualClock};
-use lock_core::memory::Memory;
+use async_trait::async_trait;
+use polylock_core::admin::LockAdmin;
+use polylock_core::engine::{Engine, OnRuntime, OsEntropy, VirtualClock};
+use polylock_core::layers::{Event, EventKind, LocalQueue, Observe, Observer};
+use polylock_core::memory::Memory;
+use polylock_core::{AcquireRequest, Capabilities, DistributedLock, LockGuard, LockKey, Result};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// Longest time that a test waits for what has to happen, virtual or real.
 const DEADLINE: Duration = Duration::from_secs(300);
+
+/// The same where virtual time stands still; a busy machine needs a few seconds.
+const REAL_DEADLINE: Duration = Duration::from_secs(120);
 
 pub(crate) fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -46,6 +55,32 @@ pub(crate) async fn settle() {
     }
 }
 
+/// Waits for the lock in a task.
+pub(crate) fn start(locks: &LocalQueue, request: AcquireRequest) -> JoinHandle<LockGuard> {
+    let locks = locks.clone();
+    tokio::spawn(async move { locks.acquire(&request).await.expect("is served") })
+}
+
+/// Ends the process of the test unless it is dropped in time: virtual time stands still while a task
+/// or the scheduler spins.
+pub(crate) struct RealDeadline {
+    _done: mpsc::Sender<()>,
+}
+
+impl RealDeadline {
+    #[expect(clippy::print_stderr, reason = "the process ends without another word")]
+    pub(crate) fn start() -> Self {
+        let (done, ended) = mpsc::channel();
+        std::thread::spawn(move || {
+            if ended.recv_timeout(REAL_DEADLINE) == Err(mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("no end within {REAL_DEADLINE:?} of real time: something spins");
+                std::process::abort();
+            }
+        });
+        Self { _done: done }
+    }
+}
+
 /// What `happens` returns; fails the test with `what` if that does not come.
 #[track_caller]
 pub(crate) fn in_time<F: IntoFuture>(
@@ -54,7 +89,114 @@ pub(crate) fn in_time<F: IntoFuture>(
 ) -> impl Future<Output = F::Output> + use<'_, F> {
     let (caller, happens) = (Location::caller(), happens.into_future());
     async move {
+        let _real = RealDeadline::start();
         let outcome = tokio::time::timeout(DEADLINE, happens).await;
         outcome.unwrap_or_else(|_| panic!("{what} did not happen within {DEADLINE:?} ({caller})"))
+    }
+}
+
+/// A client of a store whose test decides what becomes of each request.
+pub(crate) struct Wrapper<F> {
+    inner: Arc<Memory>,
+    acquire: F,
+}
+
+impl<F> fmt::Debug for Wrapper<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Wrapper")
+    }
+}
+
+impl<F, A> Wrapper<F>
+where
+    F: Fn(Arc<Memory>, AcquireRequest) -> A + Send + Sync + 'static,
+    A: Future<Output = Result<LockGuard>> + Send,
+{
+    pub(crate) fn new(store: &Memory, acquire: F) -> Self {
+        let inner = Arc::new(store.client());
+        Self { inner, acquire }
+    }
+}
+
+#[async_trait]
+impl<F, A> DistributedLock for Wrapper<F>
+where
+    F: Fn(Arc<Memory>, AcquireRequest) -> A + Send + Sync + 'static,
+    A: Future<Output = Result<LockGuard>> + Send,
+{
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        (self.acquire)(Arc::clone(&self.inner), request.clone()).await
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        self.inner.admin()
+    }
+
+    async fn shutdown(&self, within: Duration) -> bool {
+        self.inner.shutdown(within).await
+    }
+}
+
+/// Writes down what happens to locks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<Entry>>>);
+
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) at: Instant,
+    pub(crate) backend: &'static str,
+    pub(crate) key: String,
+    pub(crate) what: &'static str,
+    /// What a renewal left of its lease.
+    pub(crate) slack: Duration,
+}
+
+impl Log {
+    pub(crate) fn of(&self, locks: Arc<dyn DistributedLock>) -> Observe {
+        Observe::new(locks).with_observer(Arc::new(self.clone()))
+    }
+
+    /// What happened since the last call.
+    pub(crate) fn take(&self) -> Vec<Entry> {
+        std::mem::take(&mut *self.0.lock().expect("nothing panics"))
+    }
+
+    /// The same of one kind.
+    pub(crate) fn take_only(&self, what: &str) -> Vec<Entry> {
+        let all = self.take().into_iter();
+        all.filter(|entry| entry.what == what).collect()
+    }
+}
+
+impl Observer for Log {
+    fn event(&self, event: &Event<'_>) {
+        let what = match event.kind {
+            EventKind::Requested => "requested",
+            EventKind::Acquired { .. } => "acquired",
+            EventKind::Cancelled { .. } => "cancelled",
+            EventKind::Failed { .. } => "failed",
+            EventKind::Lost { .. } => "lost",
+            EventKind::Released { outcome, .. } => outcome,
+            EventKind::Renewed { .. } => "renewed",
+            EventKind::RenewalFailed { .. } => "failing",
+            EventKind::Held => "held",
+            EventKind::GivenUp { .. } => "given_up",
+            _ => "other",
+        };
+        let slack = match event.kind {
+            EventKind::Renewed { slack, .. } => slack,
+            _ => Duration::ZERO,
+        };
+        self.0.lock().expect("nothing panics").push(Entry {
+            at: Instant::now(),
+            backend: event.backend,
+            key: event.key.to_string(),
+            what,
+            slack,
+        });
     }
 }

@@ -1,17 +1,16 @@
 //! When the scheduler looks, and what it counts from, under virtual time.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::engine::VirtualClock;
-use lock_core::layers::{Event, EventKind, Observe, Observer};
-use lock_core::memory::{Fault, Memory, Request};
-use lock_core::prelude::*;
-use lock_core::{LostReason, LostSignal};
+use polylock_core::engine::VirtualClock;
+use polylock_core::memory::{Fault, Memory, Request};
+use polylock_core::prelude::*;
+use polylock_core::{LostReason, LostSignal};
 use tokio::time::Instant;
 
-use super::support::{in_time, memory, millis, secs, suspendable};
+use super::support::{Log, in_time, memory, millis, secs, suspendable};
 
 /// A client whose machine can be suspended while the store's goes on.
 fn client() -> (Memory, Arc<VirtualClock>) {
@@ -59,50 +58,24 @@ async fn a_release_after_a_suspension_tells_the_loss() {
 
 #[tokio::test(start_paused = true)]
 async fn a_renewed_lease_counts_from_when_the_renewal_left() {
-    let seen = Arc::new(Slack::default());
-    let store = Arc::new(memory());
-    let locks = Observe::new(Arc::clone(&store) as _).with_observer(Arc::clone(&seen) as _);
+    let (log, store) = (Log::default(), Arc::new(memory()));
+    let locks = log.of(Arc::clone(&store) as _);
     let guard = locks.request("k").ttl(secs(10)).acquire().await.unwrap();
     store
         .faults()
         .plan(Request::Renew, Fault::LateReply(millis(900)));
     tokio::time::sleep(secs(5)).await;
     assert!(guard.is_held());
+    let slack: Vec<_> = log
+        .take_only("renewed")
+        .iter()
+        .map(|one| one.slack)
+        .collect();
     assert_eq!(
-        *seen.0.lock().unwrap(),
+        slack,
         [millis(8_100)],
         "9 s from when the renewal left, of which its answer took 900 ms"
     );
-}
-
-/// What each renewal left of its lease.
-#[derive(Debug, Default)]
-struct Slack(Mutex<Vec<Duration>>);
-
-impl Observer for Slack {
-    fn event(&self, event: &Event<'_>) {
-        if let EventKind::Renewed { slack, .. } = event.kind {
-            self.0.lock().expect("nothing panics").push(slack);
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn all_that_travel_in_a_renewal_that_hangs_are_lost_in_time() {
-    let locks = memory();
-    let began = Instant::now();
-    let mut guards = Vec::new();
-    for name in ["a", "b", "c"] {
-        guards.push(locks.request(name).ttl(secs(10)).acquire().await.unwrap());
-    }
-    for _ in 0..100 {
-        locks.faults().plan(Request::Renew, Fault::Silence);
-    }
-    for guard in &guards {
-        let (reason, after) = lost_after(guard.lost(), began).await;
-        assert_eq!(reason, LostReason::Unreachable);
-        assert!(after < millis(9_010), "lost after {after:?}");
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,9 +103,8 @@ async fn a_deadline_is_kept_whenever_a_renewal_in_company_begins() {
 
 #[tokio::test(start_paused = true)]
 async fn a_renewal_in_company_hangs_no_longer_than_the_shortest_lease_allows() {
-    let seen = Arc::new(Failures::default());
-    let store = Arc::new(memory());
-    let locks = Observe::new(Arc::clone(&store) as _).with_observer(Arc::clone(&seen) as _);
+    let (log, store) = (Log::default(), Arc::new(memory()));
+    let locks = log.of(Arc::clone(&store) as _);
     let _long = locks
         .request("long")
         .ttl(secs(300))
@@ -144,16 +116,14 @@ async fn a_renewal_in_company_hangs_no_longer_than_the_shortest_lease_allows() {
     // The renewal of the long lease is due at 100 s at the latest, and takes the short one along.
     store.faults().plan(Request::Renew, Fault::Silence);
     tokio::time::sleep(secs(10)).await;
-    let failed = seen.0.lock().unwrap().clone();
-    let together = failed.iter().map(|(key, _)| &**key).collect::<Vec<_>>();
+    let failed = log.take_only("failing");
+    let together = failed.iter().map(|one| &*one.key).collect::<Vec<_>>();
     assert_eq!(
         together,
         ["long", "short"],
         "what the hanging renewal was for"
     );
-    let [(_, long), (_, after)] = failed[..] else {
-        unreachable!("two, as asserted above")
-    };
+    let (long, after) = (failed[0].at, failed[1].at);
     assert_eq!(long, after, "they were given up at different times");
     assert!(
         short.is_held(),
@@ -161,35 +131,22 @@ async fn a_renewal_in_company_hangs_no_longer_than_the_shortest_lease_allows() {
     );
 }
 
-/// Renewals that came to nothing, and when that was known.
-#[derive(Debug, Default)]
-struct Failures(Mutex<Vec<(String, Instant)>>);
-
-impl Observer for Failures {
-    fn event(&self, event: &Event<'_>) {
-        if let EventKind::RenewalFailed { .. } = event.kind {
-            let failure = (event.key.to_string(), Instant::now());
-            self.0.lock().expect("nothing panics").push(failure);
-        }
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn leases_that_were_taken_together_are_renewed_apart() {
     let (engine, _) = suspendable();
     let began = Instant::now();
-    let seen = Arc::new(Renewed::default());
+    let log = Log::default();
     let mut guards = Vec::new();
     // Those of one server would travel in one request.
     for n in 0..20 {
         let store = Arc::new(Memory::with_engine(engine.clone()));
-        let locks = Observe::new(store).with_observer(Arc::clone(&seen) as _);
+        let locks = log.of(store);
         guards.push(locks.lock(format!("k{n}")).await.unwrap());
     }
     tokio::time::sleep(secs(11)).await;
-    let renewed = seen.0.lock().unwrap().clone();
+    let renewed = log.take_only("renewed");
     assert_eq!(renewed.len(), 20, "one renewal of each lease within 11 s");
-    let after: Vec<_> = renewed.iter().map(|at| *at - began).collect();
+    let after: Vec<_> = renewed.iter().map(|one| one.at - began).collect();
     let (first, last) = (after[0], after[19]);
     assert!(
         first >= secs(9) && last <= millis(10_010),
@@ -201,36 +158,6 @@ async fn leases_that_were_taken_together_are_renewed_apart() {
     );
     let distinct = after.iter().collect::<BTreeSet<_>>().len();
     assert!(distinct >= 18, "renewals coincide: {after:?}");
-}
-
-/// When leases were renewed.
-#[derive(Debug, Default)]
-struct Renewed(Mutex<Vec<Instant>>);
-
-impl Observer for Renewed {
-    fn event(&self, event: &Event<'_>) {
-        if let EventKind::Renewed { .. } = event.kind {
-            self.0.lock().expect("nothing panics").push(Instant::now());
-        }
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_longest_hold_ends_when_it_is_over_and_not_at_the_next_renewal() {
-    let locks = memory();
-    let began = Instant::now();
-    let guard = locks
-        .request("k")
-        .max_hold(secs(12))
-        .acquire()
-        .await
-        .unwrap();
-    let (reason, after) = lost_after(guard.lost(), began).await;
-    assert_eq!(reason, LostReason::MaxHold);
-    assert!(
-        (secs(12)..millis(12_010)).contains(&after),
-        "a max hold of 12 s ended after {after:?}"
-    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -252,16 +179,4 @@ async fn a_lease_that_ran_out_here_is_given_back_before_it_runs_out_there() {
         after < millis(9_100),
         "the next holder came after {after:?}: nothing was given back"
     );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_release_that_fails_is_repeated_until_it_succeeds() {
-    let locks = memory();
-    let guard = locks.lock("k").await.unwrap();
-    for _ in 0..5 {
-        locks.faults().plan(Request::Release, Fault::LostRequest);
-    }
-    drop(guard);
-    assert!(locks.shutdown(secs(10)).await);
-    assert_eq!(locks.live_keys(), 0);
 }

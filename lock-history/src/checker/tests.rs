@@ -22,14 +22,8 @@ impl Story {
     }
 
     fn asks(self, at: u64, attempt: u64, access: Access) -> Self {
-        self.tell(
-            at,
-            attempt,
-            What::Requested {
-                access,
-                exact: true,
-            },
-        )
+        let exact = true;
+        self.tell(at, attempt, What::Requested { access, exact })
     }
 
     /// Asks exclusively and is granted the lock at once.
@@ -39,14 +33,8 @@ impl Story {
     }
 
     fn granted(self, at: u64, attempt: u64, token: u64, until: u64) -> Self {
-        self.tell(
-            at,
-            attempt,
-            What::Granted {
-                token: Some(token),
-                until: Some(until),
-            },
-        )
+        let (token, until) = (Some(token), Some(until));
+        self.tell(at, attempt, What::Granted { token, until })
     }
 
     fn gives_back(self, at: u64, attempt: u64) -> Self {
@@ -55,22 +43,26 @@ impl Story {
     }
 
     fn loses(self, at: u64, attempt: u64, reason: &str) -> Self {
-        self.tell(
-            at,
-            attempt,
-            What::Lost {
-                reason: reason.to_owned(),
-            },
-        )
+        let reason = reason.to_owned();
+        self.tell(at, attempt, What::Lost { reason })
+    }
+
+    fn wrote(self, at: u64, token: u64, accepted: bool) -> Self {
+        self.tell(at, 0, What::Wrote { token, accepted })
+    }
+
+    fn interfered(self, at: u64) -> Self {
+        let how = "broken".to_owned();
+        self.tell(at, 0, What::Interfered { how })
+    }
+
+    fn left(self, at: u64, holders: u64, waiters: u64) -> Self {
+        self.tell(at, 0, What::Left { holders, waiters })
     }
 
     fn found(&self) -> Vec<Violation> {
-        let verdict = strict().check(&self.0);
-        verdict
-            .violations
-            .into_iter()
-            .map(|(_, violation)| violation)
-            .collect()
+        let found = strict().check(&self.0).violations.into_iter();
+        found.map(|(_, violation)| violation).collect()
     }
 }
 
@@ -80,6 +72,10 @@ fn strict() -> Checker {
     Checker::new()
         .with_signal_delay(ns(5))
         .with_max_idle(ns(100))
+}
+
+fn overlap(first: u64, second: u64) -> Violation {
+    Violation::Overlap { first, second }
 }
 
 fn permit(limit: u32) -> Access {
@@ -93,31 +89,10 @@ fn an_orderly_history_is_clean_and_counted() {
         .asks(12, 2, Access::Exclusive)
         .gives_back(20, 1)
         .granted(22, 2, 2, 60)
-        .tell(
-            25,
-            0,
-            What::Wrote {
-                token: 2,
-                accepted: true,
-            },
-        )
-        .tell(
-            26,
-            0,
-            What::Wrote {
-                token: 1,
-                accepted: false,
-            },
-        )
+        .wrote(25, 2, true)
+        .wrote(26, 1, false)
         .loses(60, 2, "expired")
-        .tell(
-            90,
-            0,
-            What::Left {
-                holders: 0,
-                waiters: 0,
-            },
-        );
+        .left(90, 0, 0);
     let summary = strict().check(&story.0).assert_clean();
     let expected = Summary {
         requests: 2,
@@ -139,13 +114,7 @@ fn a_violation_is_named_in_the_panic() {
 #[test]
 fn two_exclusive_holders_overlap() {
     let story = Story::default().takes(10, 1, 1, 50).takes(49, 2, 2, 90);
-    assert_eq!(
-        story.found(),
-        [Violation::Overlap {
-            first: 1,
-            second: 2
-        }]
-    );
+    assert_eq!(story.found(), [overlap(1, 2)]);
     let story = Story::default().takes(10, 1, 1, 50).takes(50, 2, 2, 90);
     assert_eq!(story.found(), [], "the end of a lease belongs to nobody");
 }
@@ -159,13 +128,7 @@ fn a_writer_overlaps_with_readers_and_readers_do_not_with_each_other() {
         .granted(4, 2, 2, 60);
     assert_eq!(readers.found(), []);
     let writer = readers.takes(55, 3, 3, 90);
-    assert_eq!(
-        writer.found(),
-        [Violation::Overlap {
-            first: 2,
-            second: 3
-        }]
-    );
+    assert_eq!(writer.found(), [overlap(2, 3)]);
 }
 
 #[test]
@@ -174,13 +137,7 @@ fn one_permit_too_many_is_an_overlap() {
     for n in 1..=3 {
         story = story.asks(n, n, permit(2)).granted(n, n, n, 50);
     }
-    assert_eq!(
-        story.found(),
-        [Violation::Overlap {
-            first: 2,
-            second: 3
-        }]
-    );
+    assert_eq!(story.found(), [overlap(2, 3)]);
 }
 
 #[test]
@@ -239,10 +196,7 @@ fn readers_that_asked_at_once_may_share_a_token_and_later_ones_not() {
 
 #[test]
 fn a_register_that_goes_back_or_refuses_what_is_fresh_is_found() {
-    let wrote = |token, accepted| What::Wrote { token, accepted };
-    let story = Story::default()
-        .tell(1, 0, wrote(5, true))
-        .tell(2, 0, wrote(4, true));
+    let story = Story::default().wrote(1, 5, true).wrote(2, 4, true);
     assert_eq!(
         story.found(),
         [Violation::RegisterWentBack {
@@ -250,9 +204,7 @@ fn a_register_that_goes_back_or_refuses_what_is_fresh_is_found() {
             largest: 5
         }]
     );
-    let story = Story::default()
-        .tell(1, 0, wrote(5, true))
-        .tell(2, 0, wrote(5, false));
+    let story = Story::default().wrote(1, 5, true).wrote(2, 5, false);
     assert_eq!(story.found(), [Violation::RefusedFreshToken { token: 5 }]);
 }
 
@@ -278,13 +230,7 @@ fn a_lock_that_is_gone_before_its_time_needs_a_cause() {
     let gone = held.clone().tell(30, 1, What::Releasing { held: true });
     let gone = gone.tell(31, 1, What::Released { clean: Some(false) });
     assert_eq!(gone.found(), [robbed]);
-    let broken = held.tell(
-        29,
-        0,
-        What::Interfered {
-            how: "broken".to_owned(),
-        },
-    );
+    let broken = held.interfered(29);
     assert_eq!(broken.loses(30, 1, "broken").found(), []);
 }
 
@@ -327,26 +273,13 @@ fn who_waits_for_a_free_lock_too_long_is_found() {
     assert_eq!(free.clone().granted(120, 2, 2, 200).found(), []);
     let late = free.clone().granted(121, 2, 2, 200);
     assert_eq!(late.found(), [Violation::Starved { waiter: 2 }]);
-    let disturbed = free.tell(
-        60,
-        0,
-        What::Interfered {
-            how: "cut off".to_owned(),
-        },
-    );
+    let disturbed = free.interfered(60);
     assert_eq!(disturbed.granted(121, 2, 2, 200).found(), []);
 }
 
 #[test]
 fn what_is_left_at_the_end_is_found() {
-    let story = Story::default().tell(
-        1,
-        0,
-        What::Left {
-            holders: 0,
-            waiters: 2,
-        },
-    );
+    let story = Story::default().left(1, 0, 2);
     assert_eq!(
         story.found(),
         [Violation::LeftBehind {

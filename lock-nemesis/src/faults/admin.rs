@@ -4,63 +4,39 @@ use std::io;
 
 use lock_testkit::sim::Rng;
 
-use super::Fault;
+use super::{Injected, passing};
 use crate::fleet::Servers;
 use crate::world::World;
 
 /// An operator breaks a lock.
-#[derive(Debug, Default)]
-pub(crate) struct Break;
-
-impl Fault for Break {
-    fn inject(&mut self, world: &mut World, rng: &mut Rng) -> io::Result<String> {
-        let key = rng.pick(&world.keys).clone();
-        let url = world.fleet.url() + &world.backend.parameters();
-        let host = world.network.host("operator");
-        let outcome = host.enter(|| {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build();
-            runtime?.block_on(async {
-                let locks = polylock::connect(&url).await.map_err(io::Error::other)?;
-                let admin = locks.admin().ok_or(io::ErrorKind::Unsupported)?;
-                admin
-                    .break_lock(&key, "nemesis")
-                    .await
-                    .map_err(io::Error::other)
-            })
-        });
-        // A lock that is free, or a service that another fault keeps away, is no fault of this one.
-        let how = if outcome.is_ok() {
-            "broken"
-        } else {
-            "not broken"
-        };
-        Ok(format!("{key} {how}"))
-    }
-
-    fn heal(&mut self, _: &mut World) -> io::Result<()> {
-        Ok(())
-    }
+pub(super) fn break_lock(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
+    let key = rng.pick(&world.keys).clone();
+    let url = world.fleet.url() + &world.backend.parameters();
+    let host = world.network.host("operator");
+    let outcome = host.enter(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime?.block_on(async {
+            let locks = polylock::connect(&url).await.map_err(io::Error::other)?;
+            let admin = locks.admin().ok_or(io::ErrorKind::Unsupported)?;
+            let broken = admin.break_lock(&key, "nemesis").await;
+            broken.map_err(io::Error::other)
+        })
+    });
+    // A lock that is free, or a service that another fault keeps away, is no fault of this one.
+    let how = if outcome.is_ok() { "" } else { "not " };
+    passing(format!("{key} {how}broken"))
 }
 
 /// The server ends all sessions of clients.
-#[derive(Debug, Default)]
-pub(crate) struct EndSessions;
-
-impl Fault for EndSessions {
-    fn inject(&mut self, world: &mut World, _: &mut Rng) -> io::Result<String> {
-        let outcome = match &world.fleet.servers {
-            Servers::Postgres(server) => server.try_sql(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'test'",
-            ),
-            Servers::MariaDb(server) => server.try_sql("KILL USER test"),
-            _ => return Err(io::ErrorKind::Unsupported.into()),
-        };
-        Ok(if outcome.is_ok() { "all" } else { "none" }.to_owned())
-    }
-
-    fn heal(&mut self, _: &mut World) -> io::Result<()> {
-        Ok(())
-    }
+pub(super) fn end_sessions(world: &mut World, _: &mut Rng) -> io::Result<Injected> {
+    let outcome = match &world.fleet.servers {
+        Servers::Postgres(server) => server.try_sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'test'",
+        ),
+        Servers::MariaDb(server) => server.try_sql("KILL USER test"),
+        _ => return Err(io::ErrorKind::Unsupported.into()),
+    };
+    passing(if outcome.is_ok() { "all" } else { "none" })
 }

@@ -5,82 +5,54 @@ use std::time::Duration;
 
 use lock_testkit::sim::Rng;
 
-use super::Fault;
+use super::{Injected, lasting, passing};
 use crate::clients::Surroundings;
 use crate::world::World;
 
 /// A client is killed, and another takes its place.
-#[derive(Debug, Default)]
-pub(crate) struct Kill;
-
-impl Fault for Kill {
-    fn inject(&mut self, world: &mut World, rng: &mut Rng) -> io::Result<String> {
-        let client = rng.index(world.clients.count());
-        world.clients.replace(client, &Surroundings::default())?;
-        Ok(format!("client {client}"))
-    }
-
-    fn heal(&mut self, _: &mut World) -> io::Result<()> {
-        Ok(())
-    }
+pub(super) fn kill(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
+    let client = rng.index(world.clients.count());
+    world.clients.replace(client, &Surroundings::default())?;
+    passing(format!("client {client}"))
 }
 
 /// Some clients are stopped for longer than their leases, or shorter.
-#[derive(Debug, Default)]
-pub(crate) struct Freeze(Vec<usize>);
-
-impl Fault for Freeze {
-    fn inject(&mut self, world: &mut World, rng: &mut Rng) -> io::Result<String> {
-        let half = world.clients.count() / 2;
-        let first = rng.index(world.clients.count());
-        self.0 = (first..=first + rng.index(half)).collect();
-        for client in &mut self.0 {
-            *client %= world.clients.count();
-            world.clients.stop(*client);
-        }
-        Ok(format!("clients {:?}", self.0))
-    }
-
-    fn heal(&mut self, world: &mut World) -> io::Result<()> {
-        self.0
+pub(super) fn freeze(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
+    let count = world.clients.count();
+    let first = rng.index(count);
+    let last = first + rng.index(count / 2);
+    let stopped: Vec<_> = (first..=last).map(|client| client % count).collect();
+    stopped
+        .iter()
+        .for_each(|client| world.clients.stop(*client));
+    lasting(format!("clients {stopped:?}"), move |world| {
+        stopped
             .iter()
             .for_each(|client| world.clients.resume(*client));
         Ok(())
-    }
+    })
 }
 
 /// Clients move into containers with a boot id of their own, or with another boot clock.
-#[derive(Debug, Default)]
-pub(crate) struct Container(Vec<usize>);
-
-impl Fault for Container {
-    fn inject(&mut self, world: &mut World, rng: &mut Rng) -> io::Result<String> {
-        let first = rng.index(world.clients.count());
-        let mut met = Vec::new();
-        for client in [first, (first + 1) % world.clients.count()] {
-            let surroundings = if rng.chance(500) {
-                met.push(format!("client {client}: boot id"));
-                boot_id(rng)?
-            } else {
-                let offset = Duration::from_secs(1 + rng.below(100_000));
-                met.push(format!(
-                    "client {client}: boot clock + {} s",
-                    offset.as_secs()
-                ));
-                boot_clock(offset)
-            };
-            world.clients.replace(client, &surroundings)?;
-            self.0.push(client);
-        }
-        Ok(met.join(", "))
+pub(super) fn container(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
+    let first = rng.index(world.clients.count());
+    let moved = [first, (first + 1) % world.clients.count()];
+    let mut met = Vec::new();
+    for client in moved {
+        let surroundings = if rng.chance(500) {
+            met.push(format!("client {client}: boot id"));
+            boot_id(rng)?
+        } else {
+            let seconds = 1 + rng.below(100_000);
+            met.push(format!("client {client}: boot clock + {seconds} s"));
+            boot_clock(Duration::from_secs(seconds))
+        };
+        world.clients.replace(client, &surroundings)?;
     }
-
-    fn heal(&mut self, world: &mut World) -> io::Result<()> {
-        for client in &self.0 {
-            world.clients.replace(*client, &Surroundings::default())?;
-        }
-        Ok(())
-    }
+    lasting(met.join(", "), move |world| {
+        let replace = |client| world.clients.replace(client, &Surroundings::default());
+        moved.into_iter().try_for_each(replace)
+    })
 }
 
 fn boot_id(rng: &mut Rng) -> io::Result<Surroundings> {

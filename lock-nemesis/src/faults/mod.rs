@@ -1,4 +1,4 @@
-//! The faults, one type each.
+//! The faults, one function each.
 
 mod admin;
 mod clients;
@@ -8,19 +8,36 @@ pub(crate) mod replies;
 mod servers;
 
 use std::fmt;
+use std::io;
 
 use lock_testkit::sim::Rng;
 
+use self::replies::has_proxies;
 use crate::backend::{Backend, Mode};
 use crate::world::World;
 
-/// A fault that strikes once and is healed later.
-pub(crate) trait Fault {
-    /// Strikes, and says what it met.
-    fn inject(&mut self, world: &mut World, rng: &mut Rng) -> std::io::Result<String>;
-
+/// A fault that has struck.
+pub(crate) struct Injected {
+    /// What it met.
+    pub(crate) met: String,
     /// Undoes what lasts.
-    fn heal(&mut self, world: &mut World) -> std::io::Result<()>;
+    pub(crate) heal: Heal,
+}
+
+pub(crate) type Heal = Box<dyn FnOnce(&mut World) -> io::Result<()>>;
+
+/// One that lasts until it is healed.
+fn lasting(
+    met: impl Into<String>,
+    heal: impl FnOnce(&mut World) -> io::Result<()> + 'static,
+) -> io::Result<Injected> {
+    let (met, heal) = (met.into(), Box::new(heal));
+    Ok(Injected { met, heal })
+}
+
+/// One that leaves nothing to heal.
+fn passing(met: impl Into<String>) -> io::Result<Injected> {
+    lasting(met, |_| Ok(()))
 }
 
 /// One line of the list of faults.
@@ -29,7 +46,7 @@ pub(crate) struct Kind {
     pub(crate) fits: fn(Backend) -> bool,
     /// For how long at least and at most it lasts.
     pub(crate) millis: (u64, u64),
-    pub(crate) make: fn() -> Box<dyn Fault>,
+    pub(crate) inject: fn(&mut World, &mut Rng) -> io::Result<Injected>,
     /// How often it comes for each time that an ordinary fault does.
     pub(crate) weight: usize,
     /// One of these always comes with it; without any, every fault may, and none has to.
@@ -44,61 +61,50 @@ impl fmt::Debug for Kind {
 
 /// Every fault of docs/guarantees.md that can be injected into running servers and clients.
 pub(crate) static ALL: &[Kind] = &[
-    kind::<admin::Break>("admin-break", |_| true, (200, 1_000)),
-    kind::<clocks::Clients>("client-clock", |_| true, (2_000, 6_000)),
-    kind::<clients::Container>("client-container", |_| true, (4_000, 9_000)),
-    kind::<clients::Freeze>("client-freeze", |_| true, (500, 6_000)),
-    kind::<clients::Kill>("client-kill", |_| true, (200, 1_000)),
-    kind::<servers::FullDisk>("disk-full", |_| true, (1_000, 3_000)),
-    kind::<servers::FailOver>(
-        "failover",
-        |backend| matches!(backend, Backend::Cluster | Backend::Sentinel),
-        (500, 3_000),
-    ),
-    kind::<network::HalfOpen>("half-open", has_servers, (1_000, 6_000)),
-    kind::<network::Partition>("partition", has_servers, (1_000, 6_000)),
-    kind::<network::Peers>(
-        "peers-reset",
-        |backend| backend == Backend::ZooKeeper,
-        (6_000, 11_000),
-    )
-    .often(8),
-    kind::<network::PowerLoss>("power-loss", has_servers, (200, 3_000)).often(3),
-    kind::<replies::Late>("replies-late", replies::has_proxies, (1_000, 5_000)),
-    kind::<replies::Lost>("replies-lost", replies::has_proxies, (500, 4_000)),
-    kind::<network::Reset>("reset", has_servers, (200, 3_000)),
-    kind::<clocks::Servers>("server-clock", has_servers, (500, 3_000)),
-    kind::<clocks::Drift>("server-drift", has_servers, (3_000, 8_000)),
-    kind::<servers::Forget>(
-        "server-forget",
-        |backend| backend == Backend::Redis,
-        (500, 2_000),
-    ),
-    kind::<servers::Freeze>("server-freeze", has_servers, (500, 6_000)),
-    kind::<servers::Kill>("server-kill", has_servers, (100, 5_000)),
-    kind::<clocks::Reboot>(
-        "server-reboot",
-        |backend| backend == Backend::Quorum,
-        (1_000, 4_000),
-    )
-    .often(2),
-    kind::<replies::Twice>(
+    kind("admin-break", admin::break_lock, all, (200, 1_000)),
+    kind("client-clock", clocks::clients, all, (2_000, 6_000)),
+    kind("client-container", clients::container, all, (4_000, 9_000)),
+    kind("client-freeze", clients::freeze, all, (500, 6_000)),
+    kind("client-kill", clients::kill, all, (200, 1_000)),
+    kind("disk-full", servers::full_disk, all, (1_000, 3_000)),
+    kind("failover", servers::fail_over, has_replicas, (500, 3_000)),
+    kind("half-open", network::half_open, has_servers, (1_000, 6_000)),
+    kind("partition", network::partition, has_servers, (1_000, 6_000)),
+    kind("peers-reset", network::peers, zookeeper, (6_000, 11_000)).often(8),
+    kind("power-loss", network::power_loss, has_servers, (200, 3_000)).often(3),
+    kind("replies-late", replies::late, has_proxies, (1_000, 5_000)),
+    kind("replies-lost", replies::lost, has_proxies, (500, 4_000)),
+    kind("reset", network::reset, has_servers, (200, 3_000)),
+    kind("server-clock", clocks::servers, has_servers, (500, 3_000)),
+    kind("server-drift", clocks::drift, has_servers, (3_000, 8_000)),
+    kind("server-forget", servers::forget, redis, (500, 2_000)),
+    kind("server-freeze", servers::freeze, has_servers, (500, 6_000)),
+    kind("server-kill", servers::kill, has_servers, (100, 5_000)),
+    kind("server-reboot", clocks::reboot, quorum, (1_000, 4_000)).often(2),
+    kind(
         "requests-twice",
-        |backend| matches!(backend, Backend::Redis | Backend::Quorum),
+        replies::twice,
+        |backend| redis(backend) || quorum(backend),
         (1_000, 5_000),
     ),
     Kind {
         // What the clients still believe shows when they are stopped.
         together_with: &["client-freeze"],
-        weight: 3,
-        ..kind::<servers::Settings>(
+        ..kind(
             "server-settings",
-            |backend| backend == Backend::ZooKeeper,
+            servers::settings,
+            zookeeper,
             (8_000, 14_000),
         )
+        .often(3)
     },
-    kind::<admin::EndSessions>("session-end", has_sessions, (200, 1_000)),
-    kind::<network::Split>("split", has_peers, (3_000, 9_000)).often(3),
+    kind(
+        "session-end",
+        admin::end_sessions,
+        has_sessions,
+        (200, 1_000),
+    ),
+    kind("split", network::split, has_peers, (3_000, 9_000)).often(3),
 ];
 
 impl Kind {
@@ -113,8 +119,9 @@ pub(crate) fn fitting(backend: Backend) -> impl Iterator<Item = &'static Kind> {
     ALL.iter().filter(move |kind| (kind.fits)(backend))
 }
 
-const fn kind<F: Fault + Default + 'static>(
+const fn kind(
     name: &'static str,
+    inject: fn(&mut World, &mut Rng) -> io::Result<Injected>,
     fits: fn(Backend) -> bool,
     millis: (u64, u64),
 ) -> Kind {
@@ -122,10 +129,30 @@ const fn kind<F: Fault + Default + 'static>(
         name,
         fits,
         millis,
-        make: || Box::<F>::default(),
+        inject,
         together_with: &[],
         weight: 1,
     }
+}
+
+fn all(_: Backend) -> bool {
+    true
+}
+
+fn redis(backend: Backend) -> bool {
+    backend == Backend::Redis
+}
+
+fn quorum(backend: Backend) -> bool {
+    backend == Backend::Quorum
+}
+
+fn zookeeper(backend: Backend) -> bool {
+    backend == Backend::ZooKeeper
+}
+
+fn has_replicas(backend: Backend) -> bool {
+    matches!(backend, Backend::Cluster | Backend::Sentinel)
 }
 
 fn has_servers(backend: Backend) -> bool {

@@ -5,165 +5,95 @@ use std::io;
 use lock_testkit::network::Host;
 use lock_testkit::sim::Rng;
 
-use super::Fault;
+use super::{Injected, lasting};
 use crate::world::World;
 
 /// Some clients and some servers do not hear of each other, and nobody is told.
-#[derive(Debug, Default)]
-pub(crate) struct Partition;
-
-impl Fault for Partition {
-    fn inject(&mut self, world: &mut World, rng: &mut Rng) -> io::Result<String> {
-        let (clients, servers) = (
-            draw(rng, &world.client_hosts()),
-            draw(rng, &world.server_hosts()),
-        );
-        world.network.partition(&refs(&clients), &refs(&servers));
-        Ok(format!("{} and {}", names(&clients), names(&servers)))
-    }
-
-    fn heal(&mut self, world: &mut World) -> io::Result<()> {
-        world.network.heal();
-        Ok(())
-    }
+pub(super) fn partition(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
+    let clients = draw(rng, &world.client_hosts());
+    let servers = draw(rng, &world.server_hosts());
+    world.network.partition(&refs(&clients), &refs(&servers));
+    until_healed(format!("{} and {}", names(&clients), names(&servers)))
 }
 
 /// All hosts are on one side or on the other: the leader of the servers, one server with it at
 /// most, and some clients; and the rest.
-#[derive(Debug, Default)]
-pub(crate) struct Split;
-
-impl Fault for Split {
-    fn inject(&mut self, world: &mut World, rng: &mut Rng) -> io::Result<String> {
-        let mut one = draw(rng, &world.client_hosts());
-        let leader = world
-            .fleet
-            .leader()
-            .unwrap_or_else(|| rng.index(world.server_hosts().len()));
-        one.push(world.server_hosts()[leader].clone());
-        let mut other = world.client_hosts();
-        other.extend(world.server_hosts());
-        other.retain(|host| one.iter().all(|own| own.name() != host.name()));
-        world.network.partition(&refs(&one), &refs(&other));
-        Ok(format!("{} and {}", names(&one), names(&other)))
-    }
-
-    fn heal(&mut self, world: &mut World) -> io::Result<()> {
-        world.network.heal();
-        Ok(())
-    }
+pub(super) fn split(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
+    let mut one = draw(rng, &world.client_hosts());
+    one.push(world.server_hosts()[leader(world, rng)].clone());
+    let mut other = world.client_hosts();
+    other.extend(world.server_hosts());
+    other.retain(|host| one.iter().all(|own| own.name() != host.name()));
+    world.network.partition(&refs(&one), &refs(&other));
+    until_healed(format!("{} and {}", names(&one), names(&other)))
 }
 
 /// Packets of one direction are lost between some clients and some servers: connections are half
 /// open.
-#[derive(Debug, Default)]
-pub(crate) struct HalfOpen;
-
-impl Fault for HalfOpen {
-    fn inject(&mut self, world: &mut World, rng: &mut Rng) -> io::Result<String> {
-        let (mut from, mut to) = (
-            draw(rng, &world.client_hosts()),
-            draw(rng, &world.server_hosts()),
-        );
-        if rng.chance(500) {
-            std::mem::swap(&mut from, &mut to);
-        }
-        for from in &from {
-            to.iter().for_each(|to| world.network.block(from, to));
-        }
-        Ok(format!("from {} to {}", names(&from), names(&to)))
+pub(super) fn half_open(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
+    let mut from = draw(rng, &world.client_hosts());
+    let mut to = draw(rng, &world.server_hosts());
+    if rng.chance(500) {
+        std::mem::swap(&mut from, &mut to);
     }
-
-    fn heal(&mut self, world: &mut World) -> io::Result<()> {
-        world.network.heal();
-        Ok(())
+    for from in &from {
+        to.iter().for_each(|to| world.network.block(from, to));
     }
+    until_healed(format!("from {} to {}", names(&from), names(&to)))
 }
 
 /// Connections of a client are reset on one side, while the other hears nothing.
-#[derive(Debug, Default)]
-pub(crate) struct Reset;
-
-impl Fault for Reset {
-    fn inject(&mut self, world: &mut World, rng: &mut Rng) -> io::Result<String> {
-        let client = rng.pick(&world.client_hosts()).clone();
-        let servers = world.server_hosts();
-        let (mut at, mut peer) = (client, rng.pick(&servers).clone());
-        if rng.chance(500) {
-            std::mem::swap(&mut at, &mut peer);
-        }
-        world.network.reset(&at, &peer);
-        Ok(format!("at {} with {}", at.name(), peer.name()))
+pub(super) fn reset(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
+    let mut at = rng.pick(&world.client_hosts()).clone();
+    let mut peer = rng.pick(&world.server_hosts()).clone();
+    if rng.chance(500) {
+        std::mem::swap(&mut at, &mut peer);
     }
-
-    fn heal(&mut self, world: &mut World) -> io::Result<()> {
-        world.network.heal();
-        Ok(())
-    }
+    world.network.reset(&at, &peer);
+    until_healed(format!("at {} with {}", at.name(), peer.name()))
 }
 
 /// The leader and the other servers do not hear of each other. Connections are reset on the side of
 /// the others, which elect another leader at once; or on none.
-#[derive(Debug, Default)]
-pub(crate) struct Peers;
-
-impl Fault for Peers {
-    fn inject(&mut self, world: &mut World, rng: &mut Rng) -> io::Result<String> {
-        let servers = world.server_hosts();
-        let leader = &servers[world
-            .fleet
-            .leader()
-            .unwrap_or_else(|| rng.index(servers.len()))];
-        let others: Vec<_> = servers
+pub(super) fn peers(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
+    let mut others = world.server_hosts();
+    let leader = others.remove(leader(world, rng));
+    let how = if rng.chance(700) {
+        others
             .iter()
-            .filter(|host| host.name() != leader.name())
-            .cloned()
-            .collect();
-        let resets = rng.chance(700);
-        if resets {
-            others
-                .iter()
-                .for_each(|other| world.network.reset(other, leader));
-        } else {
-            world.network.partition(&[leader], &refs(&others));
-        }
-        let how = if resets { ", reset there" } else { "" };
-        Ok(format!("{} and {}{how}", leader.name(), names(&others)))
-    }
-
-    fn heal(&mut self, world: &mut World) -> io::Result<()> {
-        world.network.heal();
-        Ok(())
-    }
+            .for_each(|other| world.network.reset(other, &leader));
+        ", reset there"
+    } else {
+        world.network.partition(&[&leader], &refs(&others));
+        ""
+    };
+    until_healed(format!("{} and {}{how}", leader.name(), names(&others)))
 }
 
 /// The host of a server loses its power: nobody gets a FIN or a RST. It comes back before sessions
 /// end, or after that.
-#[derive(Debug, Default)]
-pub(crate) struct PowerLoss(Vec<usize>);
-
-impl Fault for PowerLoss {
-    fn inject(&mut self, world: &mut World, rng: &mut Rng) -> io::Result<String> {
-        let hosts = world.server_hosts();
-        let first = world
-            .fleet
-            .leader()
-            .unwrap_or_else(|| rng.index(hosts.len()));
-        self.0.push(first);
-        for place in &self.0 {
-            world.network.power_off(&hosts[*place]);
-        }
-        Ok(hosts[first].name().to_owned())
-    }
-
-    fn heal(&mut self, world: &mut World) -> io::Result<()> {
-        let hosts = world.server_hosts();
-        for place in &self.0 {
-            world.fleet.restart_host(*place);
-            world.network.rejoin(&hosts[*place]);
-        }
+pub(super) fn power_loss(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
+    let place = leader(world, rng);
+    let host = world.server_hosts().remove(place);
+    world.network.power_off(&host);
+    lasting(host.name().to_owned(), move |world| {
+        world.fleet.restart_host(place);
+        world.network.rejoin(&host);
         Ok(())
-    }
+    })
+}
+
+fn until_healed(met: String) -> io::Result<Injected> {
+    lasting(met, |world| {
+        world.network.heal();
+        Ok(())
+    })
+}
+
+/// The server that grants locks, or any.
+fn leader(world: &World, rng: &mut Rng) -> usize {
+    let any = || rng.index(world.server_hosts().len());
+    world.fleet.leader().unwrap_or_else(any)
 }
 
 /// One or more of them.

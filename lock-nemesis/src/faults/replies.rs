@@ -5,76 +5,47 @@ use std::io;
 use lock_testkit::proxy::{Answer, Direction, Fate};
 use lock_testkit::sim::Rng;
 
-use super::Fault;
+use super::{Injected, lasting};
 use crate::backend::Backend;
 use crate::world::World;
 
 /// Everything of one direction is late, up to longer than a short lease.
-#[derive(Debug, Default)]
-pub(crate) struct Late;
-
-impl Fault for Late {
-    fn inject(&mut self, world: &mut World, rng: &mut Rng) -> io::Result<String> {
-        let direction = *rng.pick(&[Direction::Replies, Direction::Requests]);
-        let delay = rng.millis(100, 1_500);
-        for proxy in &world.proxies {
-            proxy.set_latency(direction, delay);
-        }
-        Ok(format!("{direction:?}, {delay:?}"))
+pub(super) fn late(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
+    let direction = *rng.pick(&[Direction::Replies, Direction::Requests]);
+    let delay = rng.millis(100, 1_500);
+    for proxy in &world.proxies {
+        proxy.set_latency(direction, delay);
     }
-
-    fn heal(&mut self, world: &mut World) -> io::Result<()> {
-        clear(world);
-        Ok(())
-    }
+    lasting(format!("{direction:?}, {delay:?}"), clear)
 }
 
 /// Every request arrives twice, at once or much later.
-#[derive(Debug, Default)]
-pub(crate) struct Twice;
-
-impl Fault for Twice {
-    fn inject(&mut self, world: &mut World, rng: &mut Rng) -> io::Result<String> {
-        let after = rng.millis(0, 3_000);
-        for proxy in &world.proxies {
-            let answer = Answer::First;
-            proxy.plan_each(
-                |command| WRITES.iter().any(|name| command.is(name)),
-                Fate::Duplicated { after, answer },
-            );
-        }
-        Ok(format!("after {after:?}"))
+pub(super) fn twice(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
+    let after = rng.millis(0, 3_000);
+    for proxy in &world.proxies {
+        let answer = Answer::First;
+        proxy.plan_each(
+            |command| WRITES.iter().any(|name| command.is(name)),
+            Fate::Duplicated { after, answer },
+        );
     }
-
-    fn heal(&mut self, world: &mut World) -> io::Result<()> {
-        clear(world);
-        Ok(())
-    }
+    lasting(format!("after {after:?}"), clear)
 }
 
 /// Replies are held back, and then the connections are cut.
-#[derive(Debug, Default)]
-pub(crate) struct Lost;
-
-impl Fault for Lost {
-    fn inject(&mut self, world: &mut World, _: &mut Rng) -> io::Result<String> {
-        for proxy in &world.proxies {
-            proxy.hold(Direction::Replies);
-        }
-        Ok(String::new())
+pub(super) fn lost(world: &mut World, _: &mut Rng) -> io::Result<Injected> {
+    for proxy in &world.proxies {
+        proxy.hold(Direction::Replies);
     }
-
-    fn heal(&mut self, world: &mut World) -> io::Result<()> {
+    lasting(String::new(), |world| {
         world.proxies.iter().for_each(|proxy| proxy.cut());
-        clear(world);
-        Ok(())
-    }
+        clear(world)
+    })
 }
 
-fn clear(world: &World) {
-    for proxy in &world.proxies {
-        proxy.clear();
-    }
+fn clear(world: &mut World) -> io::Result<()> {
+    world.proxies.iter().for_each(|proxy| proxy.clear());
+    Ok(())
 }
 
 /// Whether some clients reach the servers through proxies: where servers refer clients to each

@@ -17,7 +17,6 @@ pub(crate) struct Facts {
     pub(crate) fsync: Option<String>,
     pub(crate) has_aof: Option<bool>,
     pub(crate) has_snapshots: Option<bool>,
-    pub(crate) is_cluster: Option<bool>,
     /// Without so many replicas the server takes no writes.
     pub(crate) min_replicas: Option<u32>,
     /// After which silence, in seconds, a replica does not count for that.
@@ -27,9 +26,6 @@ pub(crate) struct Facts {
     pub(crate) replicas: Option<u32>,
     pub(crate) role: Option<String>,
     pub(crate) run_id: Option<String>,
-    pub(crate) used_memory: Option<u64>,
-    pub(crate) valkey: Option<String>,
-    pub(crate) version: Option<(u32, u32)>,
 }
 
 /// How far a clock is off, in whichever direction: between these.
@@ -39,11 +35,7 @@ pub(crate) struct Offset {
     pub(crate) most: Duration,
 }
 
-/// The settings that the checks at the start ask for.
-pub(super) const STARTUP: &[&str] = &["save", "appendfsync"];
-
-/// The settings that the doctor asks for.
-pub(super) const DEEP: &[&str] = &[
+const SETTINGS: [&str; 4] = [
     "save",
     "appendfsync",
     "min-replicas-to-write",
@@ -51,12 +43,12 @@ pub(super) const DEEP: &[&str] = &[
 ];
 
 /// Asks every master; leaves out what a server does not show to this user.
-pub(super) async fn ask(topology: &dyn Topology, settings: &[&str]) -> Result<Vec<Facts>, Failure> {
+pub(super) async fn ask(topology: &dyn Topology) -> Result<Vec<Facts>, Failure> {
     let mut servers = Vec::new();
     add(&mut servers, topology, &cmd("INFO"), Facts::info).await?;
-    for name in settings {
+    for name in SETTINGS {
         let mut config = cmd("CONFIG");
-        config.arg("GET").arg(*name);
+        config.arg("GET").arg(name);
         add(&mut servers, topology, &config, Facts::setting).await?;
     }
     add(&mut servers, topology, &cmd("TIME"), Facts::time).await?;
@@ -102,18 +94,11 @@ impl Facts {
         let flag = |name: &str| fields.get(name).map(|value| *value == "1");
         let number = |name: &str| fields.get(name).and_then(|n| n.parse::<u64>().ok());
         self.has_aof = flag("aof_enabled");
-        self.is_cluster = flag("cluster_enabled");
         self.maxmemory = number("maxmemory");
         self.policy = own("maxmemory_policy");
         self.replicas = number("connected_slaves").and_then(|n| u32::try_from(n).ok());
         self.role = own("role");
         self.run_id = own("run_id");
-        self.used_memory = number("used_memory");
-        self.valkey = own("valkey_version");
-        self.version = fields.get("redis_version").and_then(|text| {
-            let mut numbers = text.split('.').map(str::parse);
-            Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
-        });
     }
 
     fn setting(&mut self, said: NodeReply) {

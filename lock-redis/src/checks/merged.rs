@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lock_core::HealthCheck;
+use polylock_core::HealthCheck;
 
 /// Puts together what was found of each server: said once where all are alike, and else with the
 /// names of those that it is true of.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use lock_core::{HealthCheck, HealthRule, RuleOutcome, Status};
+use polylock_core::{HealthRule, RuleOutcome, Status};
 
 use super::facts::Facts;
 use crate::config::{RedisConfig, Servers};
@@ -11,7 +11,6 @@ use crate::config::{RedisConfig, Servers};
 /// What the configuration says about a server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
-    pub(super) cluster: bool,
     pub(super) quorum: bool,
     pub(super) replica_acks: u32,
 }
@@ -19,39 +18,13 @@ pub(super) struct Wanted {
 impl Wanted {
     pub(super) fn of(config: &RedisConfig) -> Self {
         Self {
-            cluster: matches!(config.servers, Servers::Cluster(_)),
             quorum: matches!(config.servers, Servers::Quorum(_)),
             replica_acks: config.replica_acks,
         }
     }
 }
 
-type Server = (Facts, Wanted);
-
-/// The checks of every start.
-pub(super) fn startup_checks(facts: &Facts, wanted: &Wanted) -> Vec<HealthCheck> {
-    HealthRule::check_all(STARTUP, &(facts.clone(), *wanted))
-}
-
-/// The checks that only the doctor makes.
-pub(super) fn deep_checks(facts: &Facts, wanted: &Wanted) -> Vec<HealthCheck> {
-    HealthRule::check_all(DEEP, &(facts.clone(), *wanted))
-}
-
-const STARTUP: &[HealthRule<Server>] = &[
-    HealthRule {
-        id: "version",
-        rule: |(facts, _)| match (facts.version, &facts.valkey) {
-            (None, _) => not_told(INFO),
-            (Some((major, minor)), _) if (major, minor) < MIN_VERSION => {
-                warning(format!("the server is Redis {major}.{minor}"))
-            }
-            (_, Some(version)) => ok(format!("the server is Valkey {version}")),
-            (Some((major, minor)), None) => ok(format!("the server is Redis {major}.{minor}")),
-        },
-        impact: "it is older than all that this library is tested with",
-        fix: "use Redis 6.0 or later",
-    },
+pub(super) const RULES: &[HealthRule<(Facts, Wanted)>] = &[
     HealthRule {
         id: "replica",
         rule: |(facts, _)| match facts.role.as_deref() {
@@ -61,17 +34,6 @@ const STARTUP: &[HealthRule<Server>] = &[
         },
         impact: "it takes no writes",
         fix: "name its master, or the Sentinels that know it",
-    },
-    HealthRule {
-        id: "cluster",
-        rule: |(facts, wanted)| match facts.is_cluster {
-            None => not_told(INFO),
-            Some(true) if !wanted.cluster => error("the server is a node of a cluster"),
-            Some(true) => ok("the server is a node of a cluster"),
-            Some(false) => ok("the server is not a node of a cluster"),
-        },
-        impact: "it refuses the keys of other nodes",
-        fix: "use redis-cluster://",
     },
     HealthRule {
         id: "eviction",
@@ -186,27 +148,6 @@ const STARTUP: &[HealthRule<Server>] = &[
     },
 ];
 
-const DEEP: &[HealthRule<Server>] = &[HealthRule {
-    id: "memory",
-    rule: |(facts, _)| {
-        let (used, limit) = match (facts.used_memory, facts.maxmemory) {
-            (_, Some(0)) => return ok("there is no maxmemory"),
-            (Some(used), Some(limit)) => (used, limit),
-            _ => return not_told(INFO),
-        };
-        let percent = u128::from(used) * 100 / u128::from(limit);
-        let summary = format!("the server uses {percent} % of its maxmemory");
-        // A server that evicts is full in normal use, which is the check `eviction`.
-        let is_kept = facts.policy.as_deref() == Some("noeviction");
-        match is_kept && percent >= MAX_MEMORY_PERCENT {
-            true => warning(summary),
-            false => ok(summary),
-        }
-    },
-    impact: "a full server refuses renewals, and holders lose their locks",
-    fix: "raise maxmemory or remove data",
-}];
-
 fn unwaited(facts: &Facts, wanted: &Wanted) -> RuleOutcome {
     let has_replicas = facts.replicas.is_some_and(|replicas| replicas > 0);
     (has_replicas && wanted.replica_acks == 0).then_some((
@@ -238,10 +179,6 @@ const APPEND: &str = "set appendonly to yes and appendfsync to everysec, or to a
                       may lose a lock";
 const FAILOVER: &str = "a failover loses the locks that have not reached the new master";
 
-/// The first version with RESP3 and access rules.
-const MIN_VERSION: (u32, u32) = (6, 0);
-
 /// In seconds, the default of Redis.
 const MAX_LAG: u64 = 10;
-const MAX_MEMORY_PERCENT: u128 = 90;
 const MAX_OFFSET: Duration = Duration::from_secs(1);

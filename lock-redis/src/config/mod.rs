@@ -1,13 +1,12 @@
-mod login;
 mod url;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lock_core::engine::Engine;
-use lock_core::{Error, ErrorKind, Result, TlsFiles};
+use polylock_core::engine::Engine;
+use polylock_core::{Credentials, Error, ErrorKind, Login, LoginSource, Result, TlsFiles};
+use redis::{Client, ConnectionAddr};
 
-pub(crate) use self::login::Login;
 pub(crate) use self::url::SCHEMES;
 
 /// Which servers have the locks, and how they are used.
@@ -17,9 +16,9 @@ pub(crate) use self::url::SCHEMES;
 /// ```
 /// use std::time::Duration;
 ///
-/// use lock_redis::RedisConfig;
+/// use polylock_redis::RedisConfig;
 ///
-/// # fn main() -> lock_core::Result<()> {
+/// # fn main() -> polylock_core::Result<()> {
 /// let config = RedisConfig::new("cache.internal", 6379)
 ///     .with_login("locks", "s3cret")
 ///     .with_timeout(Duration::from_millis(500))?;
@@ -29,8 +28,10 @@ pub(crate) use self::url::SCHEMES;
 #[derive(Clone, Debug)]
 pub struct RedisConfig {
     pub(crate) servers: Servers,
-    pub(crate) login: Login,
-    pub(crate) sentinel_login: Login,
+    /// Of the application's client, with its TLS settings; the address of the only server otherwise.
+    pub(crate) client_address: Option<ConnectionAddr>,
+    pub(crate) login: LoginSource,
+    pub(crate) sentinel_login: LoginSource,
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) database: u32,
     pub(crate) timeout: Duration,
@@ -124,11 +125,66 @@ impl RedisConfig {
         Self::of(Servers::Quorum(endpoints(masters)))
     }
 
+    /// Names the server of a client that the application has, with its address, TLS settings,
+    /// database and login.
+    ///
+    /// Locks have a connection of their own, with the time-outs of this configuration: a lock must not
+    /// wait behind a slow command of the application. The client itself is not used. Credentials that
+    /// the application sets on its connections and not on the client are set by
+    /// [`with_credentials`](Self::with_credentials).
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if the address or the database is of a kind that is
+    /// not known here.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use polylock_redis::{Redis, RedisConfig};
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = redis::Client::open("redis://cache.internal/2")?;
+    /// let locks = Redis::connect(RedisConfig::from_client(&client)?).await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn from_client(client: &Client) -> Result<Self> {
+        let info = client.get_connection_info();
+        let (address, redis) = (info.addr(), info.redis_settings());
+        let unknown = |what: String| Error::new(ErrorKind::InvalidConfig, what);
+        let endpoint = match address {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                Endpoint::tcp(host, *port)
+            }
+            ConnectionAddr::Unix(path) => Endpoint::Unix(path.clone()),
+            _ => {
+                return Err(unknown(format!(
+                    "the address {address} is of no known kind"
+                )));
+            }
+        };
+        let database = u32::try_from(redis.db())
+            .map_err(|_| unknown(format!("there is no database {}", redis.db())))?;
+        let mut login = Login::new();
+        if let Some(username) = redis.username() {
+            login = login.with_username(username);
+        }
+        if let Some(password) = redis.password() {
+            login = login.with_password(password);
+        }
+        Ok(Self {
+            client_address: Some(address.clone()),
+            login: login.into(),
+            ..Self::of(Servers::Standalone(endpoint)).with_database(database)
+        })
+    }
+
     fn of(servers: Servers) -> Self {
         Self {
             servers,
-            login: Login::default(),
-            sentinel_login: Login::default(),
+            client_address: None,
+            login: LoginSource::default(),
+            sentinel_login: LoginSource::default(),
             tls: None,
             database: 0,
             timeout: Self::DEFAULT_TIMEOUT,
@@ -148,14 +204,26 @@ impl RedisConfig {
     /// Sets the user and the password. Default: none.
     #[must_use]
     pub fn with_login(mut self, username: impl Into<String>, password: impl Into<String>) -> Self {
-        self.login = Login::new(Some(username.into()), Some(password.into()));
+        let login = Login::new().with_username(username);
+        self.login = login.with_password(password).into();
         self
     }
 
     /// Sets the password of the default user. Default: none.
     #[must_use]
     pub fn with_password(mut self, password: impl Into<String>) -> Self {
-        self.login = Login::new(None, Some(password.into()));
+        self.login = Login::new().with_password(password).into();
+        self
+    }
+
+    /// Asks for the user and the password at each connection, for passwords that change. Default:
+    /// none.
+    ///
+    /// The parameter `password-file` of URLs is this with a
+    /// [`PasswordFile`](polylock_core::PasswordFile).
+    #[must_use]
+    pub fn with_credentials(mut self, credentials: impl Credentials) -> Self {
+        self.login = LoginSource::credentials(credentials);
         self
     }
 
@@ -166,11 +234,20 @@ impl RedisConfig {
         username: impl Into<String>,
         password: impl Into<String>,
     ) -> Self {
-        self.sentinel_login = Login::new(Some(username.into()), Some(password.into()));
+        let login = Login::new().with_username(username);
+        self.sentinel_login = login.with_password(password).into();
         self
     }
 
-    /// Speaks TLS with the servers, and with Sentinels. Default: plain TCP.
+    /// The same as [`with_credentials`](Self::with_credentials) for the Sentinels.
+    #[must_use]
+    pub fn with_sentinel_credentials(mut self, credentials: impl Credentials) -> Self {
+        self.sentinel_login = LoginSource::credentials(credentials);
+        self
+    }
+
+    /// Speaks TLS with the servers, and with Sentinels. Default: plain TCP, and for
+    /// [`from_client`](Self::from_client) what the client speaks.
     ///
     /// Certificates are verified against those of the system, and names against the host of the
     /// URL, for the nodes of a cluster and the master of Sentinels against what the servers say.
@@ -324,6 +401,23 @@ impl RedisConfig {
         self
     }
 
+    /// The masters of a quorum.
+    pub(crate) fn masters(&self) -> Result<&[Endpoint]> {
+        let wrong = |message: &str| Err(Error::new(ErrorKind::InvalidConfig, message));
+        let Servers::Quorum(masters) = &self.servers else {
+            return wrong("a quorum is made of independent masters: use RedisConfig::quorum");
+        };
+        if masters.len() < 3 {
+            return wrong(
+                "a quorum needs at least 3 independent masters: of two, neither may fail",
+            );
+        }
+        if (1..masters.len()).any(|at| masters[..at].contains(&masters[at])) {
+            return wrong("a master is named twice and would vote twice");
+        }
+        Ok(masters)
+    }
+
     /// The same for one of several servers.
     pub(crate) fn for_node(&self, endpoint: Endpoint) -> Self {
         let servers = Servers::Standalone(endpoint);
@@ -331,6 +425,20 @@ impl RedisConfig {
             servers,
             ..self.clone()
         }
+    }
+}
+
+impl RedisConfig {
+    /// The engine of a backend with this name.
+    pub(crate) fn engine(&self, backend: &'static str) -> Engine {
+        let engine = self.engine.clone();
+        engine.unwrap_or_else(|| Engine::of_this_process(backend))
+    }
+
+    /// Whether the servers are spoken to by TLS.
+    pub(crate) fn speaks_tls(&self) -> bool {
+        let address = self.client_address.as_ref();
+        self.tls.is_some() || matches!(address, Some(ConnectionAddr::TcpTls { .. }))
     }
 }
 

@@ -1,6 +1,6 @@
-use lock_core::{Error, ErrorKind, LockUrl, Params, Result};
+use polylock_core::{Error, ErrorKind, LockUrl, Login, LoginSource, Params, Result};
 
-use super::{Endpoint, Login, RedisConfig, Servers};
+use super::{Endpoint, RedisConfig, Servers};
 
 /// The schemes, the canonical one first.
 pub(crate) const SCHEMES: &[&str] = &[
@@ -31,12 +31,14 @@ impl RedisConfig {
     /// | `min-replica-acks=NUMBER` | `0` | see [`with_replica_acks`](Self::with_replica_acks) |
     /// | `node-timeout=DURATION` | `250ms` | `redlock` only, see [`with_node_timeout`](Self::with_node_timeout) |
     /// | `password=TEXT` | none | `redis+unix` only |
+    /// | `password-file=PATH` | none | a file with the password, read at each connection: see [`with_credentials`](Self::with_credentials) |
     /// | `push=on` or `off` | `on` | see [`without_push`](Self::without_push) |
     /// | `rejoin-delay=DURATION` | `30s` | `redlock` only, see [`with_rejoin_delay`](Self::with_rejoin_delay) |
     /// | `replica-ack-timeout=DURATION` | `500ms` | see [`with_replica_acks`](Self::with_replica_acks) |
     /// | `resp=3` or `2` | `3` | see [`with_resp2`](Self::with_resp2) |
     /// | `retention=DURATION` | `7days` | see [`with_retention`](Self::with_retention) |
     /// | `sentinel-password=TEXT` | none | `redis-sentinel` only, see [`with_sentinel_login`](Self::with_sentinel_login) |
+    /// | `sentinel-password-file=PATH` | none | `redis-sentinel` only, see [`with_sentinel_credentials`](Self::with_sentinel_credentials) |
     /// | `sentinel-username=TEXT` | none | `redis-sentinel` only |
     /// | `strict=on` or `off` | `off` | see [`with_strict_checks`](Self::with_strict_checks) |
     /// | `timeout=DURATION` | `1s` | see [`with_timeout`](Self::with_timeout) |
@@ -59,7 +61,8 @@ impl RedisConfig {
             _ => single(url)?,
         };
         if url.scheme() != "redis+unix" {
-            config.login = login(url.username(), url.password())?;
+            let (username, password) = (url.username(), url.password());
+            config.login = login(&mut params, username, password, "password-file")?;
         }
         tls(url, &mut params, &mut config)?;
         common(&mut params, &mut config)?;
@@ -76,7 +79,8 @@ fn single(url: &LockUrl) -> Result<RedisConfig> {
 
 fn unix(url: &LockUrl, params: &mut Params<'_>) -> Result<RedisConfig> {
     let mut config = RedisConfig::unix(url.expect_file()?);
-    config.login = login(params.string("username"), params.string("password"))?;
+    let (username, password) = (params.string("username"), params.string("password"));
+    config.login = login(params, username, password, "password-file")?;
     if let Some(number) = params.integer("database", 0..=LAST_DATABASE)? {
         config = config.with_database(number);
     }
@@ -102,25 +106,15 @@ fn sentinel(url: &LockUrl, params: &mut Params<'_>) -> Result<RedisConfig> {
     let master = master.to_owned();
     let config = RedisConfig::of(Servers::Sentinel { sentinels, master });
     let mut config = config.with_database(database(number)?);
-    let (username, password) = ("sentinel-username", "sentinel-password");
-    config.sentinel_login = login(params.string(username), params.string(password))?;
+    let username = params.string("sentinel-username");
+    let password = params.string("sentinel-password");
+    config.sentinel_login = login(params, username, password, "sentinel-password-file")?;
     Ok(config)
 }
 
 fn quorum(url: &LockUrl, params: &mut Params<'_>) -> Result<RedisConfig> {
-    let masters = endpoints(url, PORT)?;
-    if masters.len() < MIN_QUORUM {
-        return Err(wrong(&format!(
-            "a quorum needs at least {MIN_QUORUM} independent masters, this URL names {}",
-            masters.len()
-        )));
-    }
-    for (at, master) in masters.iter().enumerate() {
-        if masters[..at].contains(master) {
-            return Err(wrong("a master is named twice and would vote twice"));
-        }
-    }
-    let config = RedisConfig::of(Servers::Quorum(masters));
+    let config = RedisConfig::of(Servers::Quorum(endpoints(url, PORT)?));
+    config.masters()?;
     let mut config = config.with_database(database(url.path().trim_start_matches('/'))?);
     if let Some(delay) = params.duration("rejoin-delay")? {
         config = config.with_rejoin_delay(delay)?;
@@ -178,12 +172,18 @@ fn endpoints(url: &LockUrl, port: u16) -> Result<Vec<Endpoint>> {
         .collect())
 }
 
-fn login(username: Option<&str>, password: Option<&str>) -> Result<Login> {
-    if username.is_some() && password.is_none() {
+fn login(
+    params: &mut Params<'_>,
+    username: Option<&str>,
+    password: Option<&str>,
+    file: &'static str,
+) -> Result<LoginSource> {
+    let login = params.login(username, password, file)?;
+    let lacks_password = |login: &Login| login.username().is_some() && login.password().is_none();
+    if login.known().is_some_and(lacks_password) {
         return Err(wrong("there is a user without a password"));
     }
-    let own = |text: Option<&str>| text.map(str::to_owned);
-    Ok(Login::new(own(username), own(password)))
+    Ok(login)
 }
 
 fn database(text: &str) -> Result<u32> {
@@ -204,7 +204,6 @@ fn wrong(message: &str) -> Error {
 }
 
 const LAST_DATABASE: u32 = 1_000_000;
-const MIN_QUORUM: usize = 3;
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
@@ -258,9 +257,9 @@ mod tests {
              &sentinel-password=p4ss",
         );
         let config = config.unwrap();
-        let login = |user: &str, word: &str| Login::new(Some(user.into()), Some(word.into()));
-        assert_eq!(config.login, login("me", "s3@c"));
-        assert_eq!(config.sentinel_login, login("you", "p4ss"));
+        let login = |user: &str, word: &str| Login::new().with_username(user).with_password(word);
+        assert_eq!(config.login.known(), Some(&login("me", "s3@c")));
+        assert_eq!(config.sentinel_login.known(), Some(&login("you", "p4ss")));
         assert_eq!(config.database, 4);
         assert_eq!(config.timeout, Duration::from_secs(2));
         assert_eq!(config.connect_timeout, Duration::from_secs(3));
@@ -278,10 +277,12 @@ mod tests {
         );
 
         let config = read("redis+unix:/r?username=u&password=w&database=9").unwrap();
-        assert_eq!((config.login, config.database), (login("u", "w"), 9));
+        assert_eq!(config.login.known(), Some(&login("u", "w")));
+        assert_eq!(config.database, 9);
         let config = read("redlock://:w@a,b,c/1?node-timeout=20ms&rejoin-delay=0s").unwrap();
         assert!(config.rejoin_delay.is_zero());
-        assert_eq!(config.login, Login::new(None, Some("w".into())));
+        let password = Login::new().with_password("w");
+        assert_eq!(config.login.known(), Some(&password));
         assert_eq!(config.node_timeout, Duration::from_millis(20));
         assert!(read("rediss://a").unwrap().tls.is_some());
         assert!(read("redis://a?tls=on").unwrap().tls.is_some());
@@ -295,6 +296,7 @@ mod tests {
             ("redis://a,b", "one host"),
             ("redis://a/shop", "namespace=PREFIX"),
             ("redis://me@a", "without a password"),
+            ("redis://:w@a?password-file=/p", "leave one of them out"),
             ("redis://a?timeout=1ms", "100ms"),
             ("redis://a?timeout=5", "unit"),
             ("redis://a?resp=4", "one of"),

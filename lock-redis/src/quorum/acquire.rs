@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use lock_core::engine::Moment;
-use lock_core::{
+use polylock_core::engine::Moment;
+use polylock_core::{
     AcquireRequest, Error, ErrorKind, FencingToken, Grant, Lease, LockGuard, Mode, Result,
 };
 
 use super::QuorumClient;
 use super::lease::{Acquisition, QuorumLease};
-use super::node::{Quorum, QuorumNode, spawn_rest};
+use super::node::{Quorum, QuorumNode, await_rest};
 use super::token::{Agreement, proposal};
 use super::votes::{Decision, Vote, Votes};
 use crate::budget::Budget;
@@ -143,8 +143,11 @@ impl Acquisition {
             round.count(&quorum.nodes[node], vote);
         }
         if round.votes.election() == Decision::Yes {
-            // Slow nodes vote as well: each one is a node that may fail later.
-            spawn_rest(answers);
+            // Slow nodes vote as well: each one is a node that may fail later. A shutdown waits for
+            // what can still write the lock to a node.
+            if !answers.is_empty() {
+                quorum.engine.spawn(await_rest(answers));
+            }
             let (next, is_held, passes) = (None, false, false);
             return match self.agree(round.agreement).await {
                 Ok(Some(token)) => Outcome::Won(token),

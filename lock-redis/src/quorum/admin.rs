@@ -1,13 +1,13 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream;
-use lock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, watch_by_polling};
-use lock_core::engine::LeaseId;
-use lock_core::{
+use polylock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, watch_by_polling};
+use polylock_core::engine::LeaseId;
+use polylock_core::{
     Error, ErrorKind, LeaseState, LockKey, Mode, Released, RenewalRequest, Renewer, Result,
 };
 use tokio::sync::mpsc;
@@ -16,7 +16,7 @@ use super::lease::Acquisition;
 use super::node::Quorum;
 use super::votes::majority;
 use super::{NAME, QuorumClient};
-use crate::admin::{MAX_REASON, pattern};
+use crate::admin::{MAX_REASON, keys, pattern};
 use crate::keys::{Counter, Keys};
 use crate::reply::Seen;
 
@@ -90,11 +90,7 @@ async fn list(quorum: &Quorum, prefix: &str) -> Result<Vec<LockInfo>> {
         let pattern = Arc::clone(&pattern);
         async move { node.server.topology.scan(&pattern).await }
     });
-    let names: BTreeSet<_> = names.await.map_err(named)?.into_iter().flatten().collect();
-    let keys = names.into_iter().filter_map(|name| {
-        let key = LockKey::new(String::from_utf8(name).ok()?).ok()?;
-        (!Keys::is_companion(&key)).then_some(key)
-    });
+    let keys = keys(names.await.map_err(named)?.into_iter().flatten());
     // In their order, and some at a time.
     let seen = stream::iter(keys).map(|key| async move { (inspect(quorum, &key).await, key) });
     let mut seen = seen.buffered(MAX_INSPECTIONS);
@@ -164,7 +160,7 @@ fn agreed(mut shown: Vec<HolderInfo>, majority: usize) -> HolderInfo {
 mod tests {
     use std::time::Duration;
 
-    use lock_core::FencingToken;
+    use polylock_core::FencingToken;
 
     use super::*;
     use crate::reply::SeenHolder;

@@ -1,21 +1,18 @@
 //! The health checks of a quorum: each master's own, and those of all together.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use lock_core::{Error, HealthCheck, Result};
+use polylock_core::{Error, HealthCheck, HealthRule, Result, Status};
 
 use super::node::QuorumNode;
-use super::votes::majority;
 use super::{NAME, let_in, open};
 use crate::checks::{Facts, look, merged};
-use crate::config::{Endpoint, RedisConfig, Servers};
-use crate::error::{Failure, Refusal};
-use crate::keys::AGE_KEY;
+use crate::config::RedisConfig;
+use crate::error::Failure;
 
-/// Looks at the masters of a quorum, and closes the connections to them.
+/// Checks the masters of a quorum, and closes the connections to them.
 pub(crate) async fn check_health(mut config: RedisConfig) -> Result<Vec<HealthCheck>> {
     let named = |error: Error| error.with_backend(NAME);
     let quorum = open(&config).map_err(named)?;
@@ -24,21 +21,25 @@ pub(crate) async fn check_health(mut config: RedisConfig) -> Result<Vec<HealthCh
     let config = Arc::new(config);
     let mut answers = quorum.ask(|node| {
         let config = Arc::clone(&config);
-        async move { look_at(&node, &config).await }
+        async move { check_node(&node, &config).await }
     });
-    let mut masters = vec![Master::default(); quorum.len()];
-    let mut found = vec![None; quorum.len()];
+    let names = quorum.nodes.iter().map(|node| Master {
+        name: node.name.as_str().into(),
+        facts: None,
+        failure: String::new(),
+    });
+    let mut masters: Vec<_> = names.collect();
+    let mut checks = vec![None; quorum.len()];
     let mut failures = Vec::new();
     while let Some((number, answer)) = answers.next().await {
         let master = &mut masters[number];
         match answer {
-            Ok((facts, age, health_checks)) => {
-                (master.facts, master.age) = (facts, age);
-                let name: Arc<str> = quorum.nodes[number].name.as_str().into();
-                found[number] = Some((name, health_checks));
+            Ok((facts, of_master)) => {
+                master.facts = Some(facts);
+                checks[number] = Some((Arc::clone(&master.name), of_master));
             }
             Err(failure) => {
-                master.failure = Some(failure.cause.to_string());
+                master.failure = failure.cause.to_string();
                 failures.push(failure);
             }
         }
@@ -46,294 +47,183 @@ pub(crate) async fn check_health(mut config: RedisConfig) -> Result<Vec<HealthCh
     if quorum.is_too_few(failures.len()) {
         return Err(named(quorum.unavailable(&failures, &[])));
     }
-    let mut found = merged(found.into_iter().flatten().collect());
-    found.extend(health_checks(&masters, &config));
+    let mut found = merged(checks.into_iter().flatten().collect());
+    let all = Masters {
+        masters,
+        rejoin_delay: config.rejoin_delay,
+    };
+    found.extend(HealthRule::check_all(RULES, &all));
     Ok(found)
 }
 
-async fn look_at(
+async fn check_node(
     node: &QuorumNode,
     config: &RedisConfig,
-) -> Result<(Facts, Age, Vec<HealthCheck>), Failure> {
+) -> Result<(Facts, Vec<HealthCheck>), Failure> {
     let topology = &*node.server.topology;
     let_in(topology, config).await?;
-    let (mut facts, found) = look(topology, config).await?;
-    let age = match node.known_age().await {
-        Ok(age) => Age::Known(age),
-        Err(failure) if failure.refusal() == Some(Refusal::NoPerm) => Age::Denied,
-        Err(_) => Age::Unknown,
-    };
-    Ok((facts.swap_remove(0), age, found))
+    let (mut facts, checks) = look(topology, config).await?;
+    Ok((facts.swap_remove(0), checks))
 }
 
-/// What is known of one master.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
+struct Masters {
+    masters: Vec<Master>,
+    rejoin_delay: Duration,
+}
+
+#[derive(Clone, Debug)]
 struct Master {
-    facts: Facts,
-    age: Age,
-    /// Why nothing is.
-    failure: Option<String>,
+    name: Arc<str>,
+    /// None if it does not answer.
+    facts: Option<Facts>,
+    /// Why not.
+    failure: String,
 }
 
-/// How long clients know it to be up.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-enum Age {
-    /// This user may not use the key that says it.
-    Denied,
-    Known(Duration),
-    #[default]
-    Unknown,
-}
-
-/// What each check of all masters together shows. Pure.
-fn health_checks(masters: &[Master], config: &RedisConfig) -> Vec<HealthCheck> {
-    let endpoints = match &config.servers {
-        Servers::Quorum(endpoints) => &endpoints[..],
-        _ => &[],
-    };
-    vec![
-        size(masters.len()),
-        nodes(masters),
-        same_server(masters, endpoints),
-        same_host(endpoints),
-        rejoin(masters, config.rejoin_delay),
-    ]
-}
-
-fn size(count: usize) -> HealthCheck {
-    let needed = majority(count);
-    let what = format!("the quorum has {count} masters, of which {needed} have to answer");
-    if !count.is_multiple_of(2) {
-        return HealthCheck::ok("quorum", what);
+impl Masters {
+    fn answering(&self) -> impl Iterator<Item = (&Master, &Facts)> {
+        let masters = self.masters.iter();
+        masters.filter_map(|master| Some((master, master.facts.as_ref()?)))
     }
-    let fewer = count - 1;
-    let impact = format!("it carries the loss of no more of them than {fewer} do");
-    HealthCheck::warning("quorum", what, impact, "add one or leave one out")
-}
 
-fn nodes(masters: &[Master]) -> HealthCheck {
-    let failures = masters
-        .iter()
-        .filter_map(|master| master.failure.as_deref());
-    let failures: Vec<&str> = failures.collect();
-    if failures.is_empty() {
-        return HealthCheck::ok("nodes", "all masters answer");
-    }
-    let (count, of, causes) = (failures.len(), masters.len(), failures.join("; "));
-    HealthCheck::warning(
-        "nodes",
-        format!("{count} of {of} masters do not answer: {causes}"),
-        "the quorum carries the loss of so many fewer",
-        "bring them back, or have all clients name others",
-    )
-}
-
-fn same_server(masters: &[Master], endpoints: &[Endpoint]) -> HealthCheck {
-    let ids = masters.iter().map(|master| master.facts.run_id.as_ref());
-    let ids: Vec<_> = ids.collect();
-    for (at, id) in ids.iter().enumerate().filter(|(_, id)| id.is_some()) {
-        let first = ids[..at].iter().position(|earlier| earlier == id);
-        if let (Some(first), Some(one)) = (first, endpoints.get(at)) {
-            let other = &endpoints[first];
-            return HealthCheck::error(
-                "same-server",
-                format!("{other} and {one} are the same server"),
-                "it votes twice, and its restart frees locks while they are held",
-                "name each master once",
-            );
+    /// Two names of one server.
+    fn twins(&self) -> Option<(&Master, &Master)> {
+        let mut earlier: Vec<(&Master, &Facts)> = Vec::new();
+        for (master, facts) in self.answering().filter(|(_, facts)| facts.run_id.is_some()) {
+            if let Some((twin, _)) = earlier.iter().find(|(_, one)| one.run_id == facts.run_id) {
+                return Some((twin, master));
+            }
+            earlier.push((master, facts));
         }
-    }
-    if ids.contains(&None) {
-        let what = "INFO does not tell of each master which one it is";
-        return HealthCheck::not_checked("same-server", what);
-    }
-    HealthCheck::ok("same-server", "each master is a server of its own")
-}
-
-fn same_host(endpoints: &[Endpoint]) -> HealthCheck {
-    let hosts = endpoints.iter().filter_map(|endpoint| match endpoint {
-        Endpoint::Tcp { host, .. } => Some(host.as_str()),
-        Endpoint::Unix(_) => None,
-    });
-    let hosts: Vec<&str> = hosts.collect();
-    let is_twice = |host: &str| hosts.iter().filter(|other| **other == host).count() > 1;
-    // A quorum on the own machine is a trial.
-    let mut shared = hosts
-        .iter()
-        .filter(|host| is_twice(host) && !is_loopback(host));
-    match shared.next() {
-        Some(host) => HealthCheck::warning(
-            "same-host",
-            format!("several masters are on {host}"),
-            "they fail together, which the quorum does not reckon with",
-            "put each master on a machine of its own",
-        ),
-        None => HealthCheck::ok("same-host", "no two masters are on a host of the network"),
+        None
     }
 }
 
-fn is_loopback(host: &str) -> bool {
-    let address = host.parse::<IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
-}
-
-/// Whether a master that restarts may vote for a second holder, and whether some cannot vote yet.
-fn rejoin(masters: &[Master], delay: Duration) -> HealthCheck {
-    let mut answering = masters.iter().filter(|master| master.failure.is_none());
-    if delay.is_zero() {
-        let keeps_all = |master: &Master| {
-            let facts = &master.facts;
-            facts.fsync.as_deref() == Some("always") && facts.has_aof == Some(true)
-        };
-        if answering.all(keeps_all) {
-            let what = "a master that restarts votes at once, and has kept every write";
-            return HealthCheck::ok("rejoin", what);
-        }
-        return HealthCheck::warning(
-            "rejoin",
-            "rejoin-delay is 0s, and not every master is known to keep every write",
-            "one that restarts may have forgotten a lock, and votes for a second holder",
-            "leave rejoin-delay at 30s, or set appendfsync to always",
-        );
-    }
-    if answering
-        .clone()
-        .any(|master| master.facts.run_id.is_none())
-    {
-        return HealthCheck::error(
-            "rejoin",
-            "this user may not run INFO, which says whether a master has restarted",
-            "nothing can be acquired: one that has may have forgotten a lock",
-            "give the user +info",
-        );
-    }
-    if answering.clone().any(|master| master.age == Age::Denied) {
-        return HealthCheck::warning(
-            "rejoin",
-            format!(
-                "this user may not use the key {AGE_KEY}, where clients note how old a master is"
-            ),
-            format!("each client watches the masters for {delay:?} before it acquires anything"),
-            format!("give the user ~{AGE_KEY}"),
-        );
-    }
-    let is_old = |master: &&Master| matches!(master.age, Age::Known(age) if age >= delay);
-    let (may_vote, of) = (answering.filter(is_old).count(), masters.len());
-    if may_vote < majority(of) {
-        return HealthCheck::warning(
-            "rejoin",
-            format!("{may_vote} of {of} masters are known to be up for {delay:?}"),
-            "nothing can be acquired until clients have watched a majority for so long",
-            "let a client wait for longer, or give a quorum that nobody has used yet \
-             rejoin-delay=0s until then",
-        );
-    }
-    let what = format!("a master that restarts does not vote for {delay:?}");
-    HealthCheck::ok("rejoin", what)
-}
+const RULES: &[HealthRule<Masters>] = &[
+    HealthRule {
+        id: "nodes",
+        rule: |Masters { masters, .. }| {
+            let silent = masters.iter().filter(|master| master.facts.is_none());
+            let causes: Vec<_> = silent.map(|master| &*master.failure).collect();
+            if causes.is_empty() {
+                return Status::Ok.because("all masters answer");
+            }
+            let (count, all, causes) = (causes.len(), masters.len(), causes.join("; "));
+            Status::Warning.because(format!("{count} of {all} masters do not answer: {causes}"))
+        },
+        impact: "the quorum carries the loss of so many fewer",
+        fix: "bring them back, or have all clients name others",
+    },
+    HealthRule {
+        id: "same-server",
+        rule: |all| match all.twins() {
+            Some((one, other)) => {
+                let (one, other) = (&one.name, &other.name);
+                Status::Error.because(format!("{one} and {other} are the same server"))
+            }
+            None if all.answering().any(|(_, facts)| facts.run_id.is_none()) => {
+                Status::NotChecked.because("INFO does not tell of each master which one it is")
+            }
+            None => Status::Ok.because("each master is a server of its own"),
+        },
+        impact: "it votes twice, and its restart frees locks while they are held",
+        fix: "name each master once",
+    },
+    HealthRule {
+        id: "rejoin",
+        rule: |all| {
+            let keeps_all = |(_, facts): (&Master, &Facts)| {
+                facts.fsync.as_deref() == Some("always") && facts.has_aof == Some(true)
+            };
+            match all.rejoin_delay {
+                Duration::ZERO if all.answering().all(keeps_all) => Status::Ok
+                    .because("a master that restarts votes at once, and has kept every write"),
+                Duration::ZERO => Status::Warning.because(
+                    "rejoin-delay is 0s, and not every master is known to keep every write",
+                ),
+                delay => Status::Ok.because(format!(
+                    "a master that restarts does not vote for {delay:?}"
+                )),
+            }
+        },
+        impact: "one that restarts may have forgotten a lock, and votes for a second holder",
+        fix: "leave rejoin-delay at 30s, or set appendfsync to always",
+    },
+];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn master(run_id: &str) -> Master {
-        let facts = Facts {
-            fsync: Some("everysec".to_owned()),
-            has_aof: Some(true),
-            run_id: Some(run_id.to_owned()),
-            ..Facts::default()
+    fn masters() -> Masters {
+        let master = |name: &str| Master {
+            name: name.into(),
+            facts: Some(Facts {
+                fsync: Some("always".to_owned()),
+                has_aof: Some(true),
+                run_id: Some(name.to_owned()),
+                ..Facts::default()
+            }),
+            failure: String::new(),
         };
-        Master {
-            facts,
-            age: Age::Known(Duration::from_secs(30)),
-            failure: None,
+        Masters {
+            masters: ["a:1", "b:1", "c:1"].map(master).to_vec(),
+            rejoin_delay: Duration::from_secs(30),
         }
     }
 
-    fn masters() -> Vec<Master> {
-        ["a", "b", "c"].map(master).to_vec()
+    fn facts(all: &mut Masters, number: usize) -> &mut Facts {
+        all.masters[number].facts.get_or_insert_default()
     }
-
-    fn config(hosts: &[&str]) -> RedisConfig {
-        RedisConfig::quorum(hosts.iter().map(|host| (*host, 6379)))
-    }
-
-    fn faults(masters: &[Master], config: &RedisConfig) -> Vec<String> {
-        let found = health_checks(masters, config);
-        let faults = found.iter().filter(|health| health.is_fault());
-        faults
-            .map(|health| format!("{} {health}", health.id))
-            .collect()
-    }
-
-    type Change = fn(&mut Vec<Master>, &mut RedisConfig);
 
     #[test]
     fn each_fault_is_found_by_itself() {
-        let hosts = ["a", "b", "c"];
-        assert!(faults(&masters(), &config(&hosts)).is_empty());
-        let cases: [(Change, &str); 9] = [
-            (|m, _| m.push(master("d")), "quorum the quorum has 4"),
+        type Change = fn(&mut Masters);
+        let cases: [(Change, &str); 8] = [
+            (|_| (), ""),
+            (|all| all.rejoin_delay = Duration::ZERO, ""),
+            (|all| facts(all, 1).fsync = None, ""),
+            (|all| facts(all, 1).run_id = None, ""),
             (
-                |m, _| m[1].failure = Some("b: no route".to_owned()),
-                "nodes 1 of 3 masters do not answer: b: no route",
-            ),
-            (
-                |m, _| m[2].facts.run_id = Some("a".to_owned()),
-                "same-server a:6379 and c:6379 are the same",
-            ),
-            (
-                |_, c| *c = config(&["a", "b", "b"]),
-                "same-host several masters are on b",
-            ),
-            (
-                |_, c| c.rejoin_delay = Duration::ZERO,
-                "rejoin rejoin-delay is 0s",
-            ),
-            (
-                |m, _| m[0].facts.run_id = None,
-                "rejoin this user may not run INFO",
-            ),
-            (
-                |m, _| m[0].age = Age::Denied,
-                "rejoin this user may not use the key {polylock:age}:notes:notes",
-            ),
-            (
-                |m, _| {
-                    m[0].age = Age::Unknown;
-                    m[1].age = Age::Known(Duration::from_secs(29));
+                |all| {
+                    all.masters[1].facts = None;
+                    all.masters[1].failure = "b:1: no route".to_owned();
                 },
-                "rejoin 1 of 3 masters are known to be up for 30s",
+                "nodes: 1 of 3 masters do not answer: b:1: no route",
             ),
             (
-                |m, c| {
-                    c.rejoin_delay = Duration::ZERO;
-                    m[0].facts.fsync = Some("always".to_owned());
+                |all| facts(all, 2).run_id = Some("a:1".to_owned()),
+                "same-server: a:1 and c:1 are the same",
+            ),
+            (
+                |all| {
+                    all.rejoin_delay = Duration::ZERO;
+                    facts(all, 1).fsync = Some("everysec".to_owned());
                 },
-                "rejoin rejoin-delay is 0s",
+                "rejoin: rejoin-delay is 0s",
+            ),
+            (
+                |all| {
+                    all.rejoin_delay = Duration::ZERO;
+                    facts(all, 1).has_aof = None;
+                },
+                "rejoin: rejoin-delay is 0s",
             ),
         ];
-        for (change, says) in cases {
-            let (mut masters, mut config) = (masters(), config(&hosts));
-            change(&mut masters, &mut config);
-            let found = faults(&masters, &config);
-            assert_eq!(found.len(), 1, "{found:?}");
-            assert!(found[0].starts_with(says), "{found:?}");
+        for (change, expected) in cases {
+            let mut all = masters();
+            change(&mut all);
+            let mut found = HealthRule::check_all(RULES, &all);
+            found.retain(HealthCheck::is_fault);
+            match expected.split_once(": ") {
+                None => assert_eq!(found, []),
+                Some((id, says)) => {
+                    assert_eq!(found.len(), 1, "{found:?}");
+                    assert_eq!(found[0].id, id);
+                    assert!(found[0].summary.starts_with(says), "{}", found[0]);
+                }
+            }
         }
-    }
-
-    #[test]
-    fn what_is_harmless_is_not_found() {
-        let own = config(&["127.0.0.1", "127.0.0.1", "::1"]);
-        assert!(faults(&masters(), &own).is_empty());
-        let mut masters = masters();
-        for master in &mut masters {
-            master.facts.fsync = Some("always".to_owned());
-        }
-        masters[0].age = Age::Known(Duration::ZERO);
-        let mut config = config(&["a", "b", "c"]);
-        assert!(faults(&masters, &config).is_empty());
-        config.rejoin_delay = Duration::ZERO;
-        assert!(faults(&masters, &config).is_empty());
     }
 }

@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
-use lock_core::engine::LeaseId;
-use lock_core::{
+use polylock_core::engine::LeaseId;
+use polylock_core::{
     Error, FencingToken, Lease, LeaseControl, LeaseState, Liveness, LostReason, Mode, Released,
     Renewer, Result,
 };
@@ -196,7 +196,7 @@ impl Lease for QuorumLease {
     }
 
     fn attach(&self, control: LeaseControl) {
-        self.0.quorum.notifications.attach(self.0.id, control);
+        self.0.quorum.held_leases.attach(self.0.id, control, None);
     }
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
@@ -240,7 +240,7 @@ impl Lease for QuorumLease {
 
 impl Drop for QuorumLease {
     fn drop(&mut self) {
-        self.0.quorum.notifications.detach(self.0.id);
+        self.0.quorum.held_leases.detach(self.0.id);
     }
 }
 

@@ -5,7 +5,6 @@ mod admin;
 mod health;
 mod lease;
 mod node;
-mod notifications;
 mod rejoin;
 mod renew;
 #[cfg(test)]
@@ -19,24 +18,24 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
-use lock_core::admin::LockAdmin;
-use lock_core::engine::Engine;
-use lock_core::{
+use polylock_core::admin::LockAdmin;
+use polylock_core::{
     AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, LockGuard, Result,
     Waiting,
 };
 use tokio::time::Instant;
 
 use self::node::{Quorum, QuorumNode};
-use self::notifications::{Notifications, Subscriber};
 use self::votes::{Decision, Votes};
 use crate::checks::check;
-use crate::config::{Endpoint, RedisConfig, Servers};
+use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
+use crate::held_leases::HeldLeases;
 use crate::server::Server;
-use crate::topology::{self, Topology};
+use crate::topology::{self, ConnectionEvents, Topology};
 
 pub(crate) use self::health::check_health;
+pub(crate) use self::votes::majority;
 
 /// Locks on several independent Redis masters. The holder has the votes of a majority.
 ///
@@ -56,10 +55,10 @@ pub(crate) use self::health::check_health;
 /// # Examples
 ///
 /// ```no_run
-/// use lock_core::prelude::*;
-/// use lock_redis::{RedisConfig, Redlock};
+/// use polylock_core::prelude::*;
+/// use polylock_redis::{RedisConfig, Redlock};
 ///
-/// # async fn example() -> lock_core::Result<()> {
+/// # async fn example() -> polylock_core::Result<()> {
 /// let masters = [("a.internal", 6379), ("b.internal", 6379), ("c.internal", 6379)];
 /// let locks = Redlock::connect(RedisConfig::quorum(masters)).await?;
 /// let guard = locks.lock("orders/42").await?;
@@ -110,31 +109,20 @@ impl Redlock {
 
 /// Opens the way to the masters, and connects to none.
 fn open(config: &RedisConfig) -> Result<Quorum> {
-    let wrong = |message: &str| Err(Error::new(ErrorKind::InvalidConfig, message));
-    let Servers::Quorum(masters) = &config.servers else {
-        return wrong("a quorum is made of independent masters: use RedisConfig::quorum");
-    };
-    if masters.len() < MIN_NODES {
-        return wrong("a quorum needs at least 3 independent masters: of two, neither may fail");
-    }
-    if (1..masters.len()).any(|at| masters[..at].contains(&masters[at])) {
-        return wrong("a master is named twice and would vote twice");
-    }
+    let masters = config.masters()?;
     if config.replica_acks > 0 {
-        return wrong(
-            "the masters of a quorum have no replicas that count: leave min-replica-acks out",
-        );
+        let message =
+            "the masters of a quorum have no replicas that count: leave min-replica-acks out";
+        return Err(Error::new(ErrorKind::InvalidConfig, message));
     }
-    let engine = config.engine.clone();
-    let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
-    let notifications = Arc::new(Notifications::default());
+    let engine = config.engine(NAME);
+    let held_leases = Arc::new(HeldLeases::on(masters.len()));
     let node = |(number, master): (usize, &Endpoint)| {
         let mut config = config.for_node(master.clone());
         config.timeout = config.node_timeout;
         let subscriber = Arc::new(Subscriber {
             node: number,
-            nodes: masters.len(),
-            notifications: Arc::clone(&notifications),
+            held_leases: Arc::clone(&held_leases),
         });
         let topology = topology::connect_node(&config, subscriber, &engine)?;
         let server = Server::new(topology, config.retention).of_quorum();
@@ -152,13 +140,27 @@ fn open(config: &RedisConfig) -> Result<Quorum> {
     Ok(Quorum {
         nodes: nodes?,
         engine,
-        notifications,
+        held_leases,
         is_subscribed: AtomicBool::default(),
     })
 }
 
-/// Of two nodes both have to be there, so that one alone is safer and more available.
-const MIN_NODES: usize = 3;
+/// Receives the messages of one node.
+#[derive(Debug)]
+struct Subscriber {
+    node: usize,
+    held_leases: Arc<HeldLeases>,
+}
+
+impl ConnectionEvents for Subscriber {
+    fn on_message(&self, payload: &[u8]) {
+        self.held_leases.broken(payload, self.node);
+    }
+
+    fn on_disconnect(&self) {}
+
+    fn on_failover(&self) {}
+}
 
 /// Waits until a majority answers, and with strict checks until all have that do.
 async fn reach(quorum: &Quorum, config: RedisConfig) -> Result<()> {

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use lock_core::engine::Engine;
-use lock_core::{Error, ErrorKind, Result};
+use polylock_core::engine::Engine;
+use polylock_core::{Error, ErrorKind, Result};
 use tokio::task::JoinHandle;
 
-use super::notifications::Notifications;
 use super::rejoin::KnownRun;
 use super::votes::majority;
 use crate::error::Failure;
+use crate::held_leases::HeldLeases;
 use crate::server::Server;
 
 /// One independent master.
@@ -34,7 +34,7 @@ pub(super) struct QuorumNode {
 pub(super) struct Quorum {
     pub(super) nodes: Vec<Arc<QuorumNode>>,
     pub(super) engine: Engine,
-    pub(super) notifications: Arc<Notifications>,
+    pub(super) held_leases: Arc<HeldLeases>,
     pub(super) is_subscribed: AtomicBool,
 }
 
@@ -44,11 +44,9 @@ pub(super) struct Quorum {
 /// Every request has left after the first answer; dropped earlier, some may not have.
 pub(super) type Answers<T> = FuturesUnordered<Pin<Box<dyn Future<Output = (usize, T)> + Send>>>;
 
-/// Lets slow nodes answer in the background.
-pub(super) fn spawn_rest<T: 'static>(mut answers: Answers<T>) {
-    if !answers.is_empty() {
-        tokio::spawn(async move { while answers.next().await.is_some() {} });
-    }
+/// Waits for the slow nodes.
+pub(super) async fn await_rest<T: 'static>(mut answers: Answers<T>) {
+    while answers.next().await.is_some() {}
 }
 
 impl Quorum {

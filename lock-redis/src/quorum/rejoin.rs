@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use lock_core::engine::Moment;
+use polylock_core::engine::Moment;
 use redis::Value;
 use tokio::task::JoinHandle;
 
@@ -104,11 +104,6 @@ impl QuorumNode {
         let (run, age) = self.ask_for_age(&run, age).await?;
         self.saw(&run, age);
         Ok(())
-    }
-
-    /// How long clients know the run of the node to be up. Stores nothing.
-    pub(super) async fn known_age(&self) -> Result<Duration, Failure> {
-        Ok(self.ask_for_age("", Duration::ZERO).await?.1)
     }
 
     async fn ask_for_age(&self, run: &str, age: Duration) -> Result<(String, Duration), Failure> {

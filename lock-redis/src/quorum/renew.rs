@@ -4,10 +4,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
-use lock_core::{LeaseState, LostReason, RenewalRequest, Renewer, Result};
+use polylock_core::{LeaseState, LostReason, RenewalRequest, Renewer, Result};
 use tokio::time::{sleep, timeout};
 
-use super::node::{Quorum, QuorumNode, spawn_rest};
+use super::node::{Quorum, QuorumNode, await_rest};
 use super::votes::{Decision, Votes};
 use crate::error::Failure;
 use crate::keys::{Counter, Keys};
@@ -58,7 +58,9 @@ impl Renewer for Quorum {
             }
         }
         // A slow node renews as well.
-        spawn_rest(answers);
+        if !answers.is_empty() {
+            self.engine.spawn_service(await_rest(answers));
+        }
         let lost = due.iter().zip(&votes);
         let lost = lost.filter(|(_, votes)| votes.verdict() == Decision::No);
         let within = (shortest / 20).min(MAX_REASON_TIMEOUT);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt;
-use lock_core::{Error, ErrorKind, FencingToken, Result};
+use polylock_core::{Error, ErrorKind, FencingToken, Result};
 use redis::Value;
 
 use super::lease::Acquisition;

@@ -14,7 +14,7 @@ use crate::server::{millis, mode_text};
 use crate::topology::Call;
 
 /// The number of nodes that decide: any two majorities have a node in common.
-pub(super) const fn majority(nodes: usize) -> usize {
+pub(crate) const fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 

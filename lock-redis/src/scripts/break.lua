@@ -12,12 +12,12 @@ if found then
     local id, left = string.sub(found[2][n], 1, 32), found[2][n + 1]
     -- A server without memory denies HSET as the first write of a script, and not this.
     call('HDEL', NOTES, 'h:', 'h:' .. id)
-    call('HSET', NOTES, 'b:' .. id, string.format('%.0f|%s', now, ARGV[1]))
+    call('HSET', NOTES, 'b:' .. id, string.format('%.0f|%s', now(), ARGV[1]))
     longest = math.max(longest, left)
     -- The id is worth nothing any more. A message that cannot be sent is a lost one.
     redis.pcall('PUBLISH', 'polylock:broken', 'broken|' .. id)
   end
-  local until_ = now + longest + 60000
+  local until_ = now() + longest + 60000
   if until_ > tonumber(call('HGET', NOTES, 'b:') or 0) then
     call('HSET', NOTES, 'b:', string.format('%.0f', until_))
   end

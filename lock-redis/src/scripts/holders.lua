@@ -2,10 +2,10 @@
 --   LOCK    its holders. A string "<id>|<label>" for an exclusive one, so that SET NX of any other
 --           client respects it; "|<token>|<since (ms)>" is appended by the first renewal, if not by
 --           the grant. A sorted set of ids by expiry (ms) for several, whose last member is the mark
---           of their mode, "#s" or "#p<limit>".
+--           of their mode, "#s" or "#p<limit>" with the limit of the last one that came.
 --   TOKENS  the counter of fencing tokens, which many locks share, see queue.lua; in a quorum that of
 --           the lock alone, see vote.lua.
---   QUEUE   a sorted set of the waiters by the time of their arrival (us), see queue.lua.
+--   QUEUE   a stream of the waiters in the order of their arrival, see queue.lua.
 --   NOTES   a hash: h:<id> of one of several holders; w:<id> the last heartbeat of a waiter;
 --           b:<id> of a broken lock, with "<time (ms)>|<reason>", and "b:", when the last of these
 --           may go (ms); in a quorum g:<id> of a release that came before its vote, with its time (ms),
@@ -14,10 +14,16 @@ local LOCK, TOKENS, QUEUE, NOTES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local DAY = 86400000
 local call = redis.call
 
--- The time of the server, never that of a client.
-local clock = call('TIME')
-local micros = clock[1] * 1000000 + clock[2]
-local now = math.floor(micros / 1000)
+-- The time of the server in us and in ms, never that of a client. Read on first use: many calls need none.
+local clock
+local function micros()
+  clock = clock or call('TIME')
+  return clock[1] * 1000000 + clock[2]
+end
+
+local function now()
+  return math.floor(micros() / 1000)
+end
 
 -- Keeps NOTES for at least so many milliseconds.
 local function keep_notes(ms)
@@ -30,7 +36,7 @@ end
 -- lock in steady use never end by time alone.
 local function forget_broken()
   local until_ = tonumber(call('HGET', NOTES, 'b:') or math.huge)
-  if until_ > now then
+  if until_ > now() then
     return
   end
   for _, field in ipairs(call('HKEYS', NOTES)) do
@@ -69,7 +75,7 @@ local function look()
     -- Somebody else's sorted set: fails as any other type does, and changes nothing in it.
     call('GET', LOCK)
   end
-  for _, id in ipairs(call('ZRANGEBYSCORE', LOCK, '-inf', now)) do
+  for _, id in ipairs(call('ZRANGEBYSCORE', LOCK, '-inf', now())) do
     call('ZREM', LOCK, id)
     call('HDEL', NOTES, 'h:' .. id)
   end
@@ -130,7 +136,7 @@ local function admits(mode)
     return true
   elseif mode == 's' then
     return as == 's'
-  elseif mode == 'x' or as ~= mode then
+  elseif mode == 'x' or string.sub(as, 1, 1) ~= 'p' then
     return false
   end
   return detail < tonumber(string.sub(mode, 2))
@@ -147,16 +153,21 @@ end
 -- Makes `id` a holder of a lock that admits it.
 local function hold(id, mode, label, ms, token)
   if mode == 'x' then
-    local value = string.format('%s|%s|%.0f|%.0f', id, label, token, now)
+    -- Tokens follow the clock.
+    local value = string.format('%s|%s|%.0f|%.0f', id, label, token, math.floor(token / 1000))
     call('SET', LOCK, value, 'PX', ms)
     known, known_as, known_detail, stale = true, 'x', value, false
     return
   end
-  if not held() then
+  local as = held()
+  if not as then
     purge()
     forget_holders()
   end
-  call('ZADD', LOCK, 'inf', '#' .. mode, now + ms, id)
+  if as and as ~= mode then
+    call('ZREM', LOCK, '#' .. as)
+  end
+  call('ZADD', LOCK, 'inf', '#' .. mode, now() + ms, id)
   call('HSET', NOTES, 'h:', '', 'h:' .. id, string.format('%.0f|%s', token, label))
   settle()
   -- Renewals know LOCK alone, so the notes have to last for as long as any lease.
@@ -169,7 +180,7 @@ local function extend(id, ms)
   if held() == 'x' then
     call('PEXPIRE', LOCK, ms)
   else
-    call('ZADD', LOCK, 'XX', now + ms, id)
+    call('ZADD', LOCK, 'XX', now() + ms, id)
     settle()
   end
 end

@@ -16,16 +16,15 @@ local function inspect()
     for n = 1, #members, 2 do
       local note = call('HGET', NOTES, 'h:' .. members[n]) or ''
       table.insert(holders, members[n])
-      table.insert(holders, tonumber(members[n + 1]) - now)
+      table.insert(holders, tonumber(members[n + 1]) - now())
       table.insert(holders, note)
     end
   end
   local waiters = {}
-  local all = call('ZRANGE', QUEUE, 0, -1, 'WITHSCORES')
-  for n = 1, #all, 2 do
-    local alive, _, _, _, _, label = parts(all[n])
-    local note = call('HGET', NOTES, 'w:' .. string.sub(all[n], 1, 32))
-    if alive and is_alive(all[n + 1], alive, note and string.match(note, '^%d+')) then
+  for _, entry in ipairs(call('XRANGE', QUEUE, '-', '+')) do
+    local id, alive, _, _, _, _, label = parts(entry[2][2])
+    local note = id and call('HGET', NOTES, 'w:' .. id)
+    if id and (note and string.match(note, '^%d+') or came(entry[1])) + alive >= now() then
       table.insert(waiters, label)
     end
   end

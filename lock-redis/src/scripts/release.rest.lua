@@ -1,11 +1,7 @@
 
 local id = ARGV[1]
 if is_alone then
-  -- A place of the holder itself is that of a request that came twice.
-  while popped[1] and string.sub(popped[1], 1, 33) == id .. '|' do
-    popped = call('ZPOPMIN', QUEUE)
-  end
-  serve_free(popped)
+  serve_free(id, first)
   return held() and 2 or 1
 end
 local released = 0
@@ -13,11 +9,11 @@ if is_holder(id) then
   released = 1
   leave(id)
 else
-  local member = ARGV[2] ~= '' and member_of(id, ARGV[2]) or find(id)
-  if member then
-    call('ZREM', QUEUE, member)
+  local ticket = ARGV[2] ~= '' and ticket_of(id, ARGV[2], ARGV[2]) or ticket_of(id, '-', '+')
+  if ticket then
+    call('XDEL', QUEUE, ticket)
     call('HDEL', NOTES, 'w:' .. id)
   end
 end
-serve()
+serve(id)
 return released

@@ -37,14 +37,14 @@ if owner == id then
   return {'gone', 0}
 end
 -- A copy that comes after its limit takes nothing.
-if now > limit then
-  return {'late', now}
+if now() > limit then
+  return {'late', now()}
 end
 
 -- A waiting writer keeps new readers out.
 local until_, claimant = string.match(call('HGET', NOTES, 'claim') or '', '^(%d+)|(.*)$')
-if mode == 's' and until_ and tonumber(until_) > now then
-  return {'held', tonumber(until_) - now}
+if mode == 's' and until_ and tonumber(until_) > now() then
+  return {'held', tonumber(until_) - now()}
 end
 if admits(mode) then
   if claimant and claimant == waiter then
@@ -52,7 +52,7 @@ if admits(mode) then
   end
   -- The clock of the client is the same for all nodes. One that is wrong takes no tokens into the
   -- future, and none back.
-  local time = math.abs(proposal - micros) <= 100000 and proposal or micros
+  local time = math.abs(proposal - micros()) <= 100000 and proposal or micros()
   local token = math.max(last + 1, time)
   local top = token + (mode == 'x' and 31 or 0)
   hold(id, mode, label, ttl, token)
@@ -61,10 +61,10 @@ if admits(mode) then
 end
 local as = held()
 if as == 's' and mode == 'x' and claim then
-  call('HSET', NOTES, 'claim', string.format('%.0f|%s', now + tonumber(claim), waiter))
+  call('HSET', NOTES, 'claim', string.format('%.0f|%s', now() + tonumber(claim), waiter))
   keep_notes(tonumber(claim))
 end
 if as == 'x' then
   return {'held', call('PTTL', LOCK)}
 end
-return {'held', tonumber(call('ZRANGE', LOCK, 0, 0, 'WITHSCORES')[2]) - now}
+return {'held', tonumber(call('ZRANGE', LOCK, 0, 0, 'WITHSCORES')[2]) - now()}

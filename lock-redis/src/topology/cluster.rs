@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redis::{Cmd, Value};
+use redis::Cmd;
 use tokio::time::Instant;
 
 use super::context::ConnectionContext;
@@ -15,7 +15,7 @@ use super::slots::Slots;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
 use crate::keys::slot;
-use lock_core::engine::before;
+use polylock_core::engine::before;
 
 /// A cluster.
 ///
@@ -169,10 +169,6 @@ fn endpoint(text: &str) -> Option<Endpoint> {
 
 #[async_trait]
 impl Topology for Cluster {
-    async fn call(&self, call: Call<'_>) -> Result<Value, Failure> {
-        Ok(self.route(call, None).await?.value)
-    }
-
     async fn call_with(
         &self,
         call: Call<'_>,

@@ -14,9 +14,10 @@ use super::context::{BROKEN, ConnectionContext};
 use super::contract::{Take, Taken};
 use super::on_demand::{Missing, OnDemand};
 use super::request;
+use super::unanswered::{Sent, Unanswered};
 use crate::error::{Failure, Refusal};
 use crate::reply;
-use lock_core::engine::before;
+use polylock_core::engine::before;
 
 /// One connection to one server, for the tasks of one runtime.
 ///
@@ -99,13 +100,23 @@ impl Connection {
         self: &Arc<Self>,
         requests: &Pipeline,
         deadline: Instant,
+        unanswered: Option<&Unanswered>,
     ) -> Result<Vec<Value>, Failure> {
-        let mut socket = self.socket(deadline).await?;
+        let Socket {
+            redis,
+            number,
+            life,
+            ..
+        } = self.socket(deadline).await?;
+        let mut sent = Sent { redis, unanswered };
         let count = requests.len();
-        let waited = Waited::for_answer(self, socket.number, &socket.life);
-        let answers = pin!(socket.redis.send_packed_commands(requests, 0, count));
+        let waited = Waited::for_answer(self, number, &life);
+        let answers = pin!(sent.redis.send_packed_commands(requests, 0, count));
         let answers = waited.ends(before(deadline, answers).await);
-        self.received(socket.number, answers)
+        if answers.is_some() {
+            sent.unanswered = None;
+        }
+        self.received(number, answers)
     }
 
     /// Takes a lock by plain commands; gives how many replicas know of it as well.
@@ -122,7 +133,8 @@ impl Connection {
         if let Some(wait) = wait {
             requests.add_command(request::wait(wait));
         }
-        let mut answers = self.run_all(&requests, deadline).await?.into_iter();
+        let answers = self.run_all(&requests, deadline, Some(take.unanswered));
+        let mut answers = answers.await?.into_iter();
         let (set, token, holder) = (answers.next(), answers.next(), answers.next());
         let taken = match holder {
             Some(Value::BulkString(holder)) if Some(&holder[..]) == take.holder.get(..ID_LEN) => {

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use polylock_core::{Login, LoginSource};
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
@@ -10,14 +11,16 @@ use redis::{
 };
 
 use super::tls::Certificates;
-use crate::config::{Endpoint, Login, RedisConfig};
+use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
 
 /// How connections to the servers of one kind are made.
 #[derive(Clone, Debug)]
 pub(super) struct Connectors {
     certificates: Option<Certificates>,
-    login: Login,
+    /// Of the application's client.
+    address: Option<ConnectionAddr>,
+    login: LoginSource,
     database: u32,
     resp3: bool,
     timeout: Duration,
@@ -28,6 +31,7 @@ impl Connectors {
     pub(super) fn new(config: &RedisConfig) -> Result<Self, Failure> {
         Ok(Self {
             certificates: config.tls.as_ref().map(Certificates::read).transpose()?,
+            address: config.client_address.clone(),
             login: config.login.clone(),
             database: config.database,
             resp3: config.resp3,
@@ -45,7 +49,7 @@ impl Connectors {
     }
 
     /// For Sentinels, which have a login of their own and no databases.
-    pub(super) fn to_sentinels(&self, login: &Login) -> Self {
+    pub(super) fn to_sentinels(&self, login: &LoginSource) -> Self {
         Self {
             login: login.clone(),
             database: 0,
@@ -54,28 +58,35 @@ impl Connectors {
     }
 
     pub(super) fn to(&self, endpoint: &Endpoint) -> Result<Connector, Failure> {
+        // What is wrong with the settings is reported here and not at the first connection.
+        self.client(endpoint, ProtocolVersion::RESP3, &Login::new())?;
         Ok(Connector {
             server: endpoint.to_string().into(),
-            client: self.client(endpoint, ProtocolVersion::RESP3)?,
-            plain: self.client(endpoint, ProtocolVersion::RESP2)?,
-            resp3: self.resp3,
-            wants_master: self.wants_masters,
+            endpoint: endpoint.clone(),
+            settings: self.clone(),
         })
     }
 
-    fn client(&self, endpoint: &Endpoint, protocol: ProtocolVersion) -> Result<Client, Failure> {
+    fn client(
+        &self,
+        endpoint: &Endpoint,
+        protocol: ProtocolVersion,
+        login: &Login,
+    ) -> Result<Client, Failure> {
         let mut redis = RedisConnectionInfo::default()
             .set_db(i64::from(self.database))
             .set_protocol(protocol)
             .set_lib_name("polylock", env!("CARGO_PKG_VERSION"));
-        if let Some(username) = &self.login.username {
+        if let Some(username) = login.username() {
             redis = redis.set_username(username);
         }
-        if let Some(password) = &self.login.password {
+        if let Some(password) = login.password() {
             redis = redis.set_password(password);
         }
         let wrong = |error: RedisError| Cause::Config(error.to_string());
-        let info = address(endpoint)
+        let address = self.address.clone();
+        let info = address
+            .unwrap_or_else(|| address_of(endpoint))
             .into_connection_info()
             .map_err(wrong)?
             .set_redis_settings(redis)
@@ -92,12 +103,8 @@ impl Connectors {
 pub(super) struct Connector {
     /// Address of the server, for messages.
     pub(super) server: Arc<str>,
-    client: Client,
-    /// For a server that knows no RESP3.
-    plain: Client,
-    resp3: bool,
-    /// Whether a replica is refused before anything is sent to it.
-    wants_master: bool,
+    endpoint: Endpoint,
+    settings: Connectors,
 }
 
 impl Connector {
@@ -107,7 +114,7 @@ impl Connector {
         pushed: impl AsyncPushSender,
     ) -> Result<(MultiplexedConnection, bool), Failure> {
         let (connection, pushes) = self.shake_hands(pushed).await?;
-        if self.wants_master {
+        if self.settings.wants_masters {
             self.check_role(connection.clone()).await?;
         }
         Ok((connection, pushes))
@@ -124,11 +131,13 @@ impl Connector {
                 .set_response_timeout(None)
                 .set_pipeline_buffer_size(REQUESTS_IN_LINE)
         };
-        if self.resp3 {
+        let login = self.settings.login.login().await;
+        let login = login.map_err(|error| Failure::without_login(&self.server, error))?;
+        let client = |protocol| self.settings.client(&self.endpoint, protocol, &login);
+        if self.settings.resp3 {
             let settings = settings().set_push_sender(pushed);
-            let made = self
-                .client
-                .get_multiplexed_async_connection_with_config(&settings);
+            let client = client(ProtocolVersion::RESP3)?;
+            let made = client.get_multiplexed_async_connection_with_config(&settings);
             match made.await {
                 Ok(connection) => return Ok((connection, true)),
                 Err(error) if knows_no_resp3(&error) => {}
@@ -136,9 +145,9 @@ impl Connector {
             }
         }
         let settings = settings();
-        let made = self
-            .plain
-            .get_multiplexed_async_connection_with_config(&settings);
+        // For a server that knows no RESP3.
+        let client = client(ProtocolVersion::RESP2)?;
+        let made = client.get_multiplexed_async_connection_with_config(&settings);
         let made = made.await;
         let connection = made.map_err(|error| Failure::unconnected(&self.server, error))?;
         Ok((connection, false))
@@ -174,7 +183,7 @@ impl Connector {
 /// Requests that wait for the socket before a caller waits as well.
 const REQUESTS_IN_LINE: usize = 1024;
 
-fn address(endpoint: &Endpoint) -> ConnectionAddr {
+fn address_of(endpoint: &Endpoint) -> ConnectionAddr {
     match endpoint {
         Endpoint::Tcp { host, port } => ConnectionAddr::Tcp(host.clone(), *port),
         Endpoint::Unix(path) => ConnectionAddr::Unix(path.clone()),

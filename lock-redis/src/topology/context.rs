@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use lock_core::engine::Engine;
+use polylock_core::engine::Engine;
 use tokio::runtime::Id;
 use tokio::time::Instant;
 

@@ -6,10 +6,11 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 
+use super::unanswered::Unanswered;
 use crate::error::Failure;
 use crate::script::Script;
 
-/// One run of a script. All keys lie in one slot.
+/// One run of a script, or a plain command. All keys lie in one slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call<'a> {
     pub(crate) script: &'static Script,
@@ -25,6 +26,8 @@ pub(crate) struct Take<'a> {
     /// `<id>|<label>`.
     pub(crate) holder: &'a [u8],
     pub(crate) ttl: Duration,
+    /// Where the connection is kept if there is no answer.
+    pub(crate) unanswered: &'a Unanswered,
 }
 
 /// What the answers to these commands say.
@@ -77,10 +80,8 @@ pub(crate) struct NodeReply {
 /// dropped at any point: the request is then done or not, and the connection goes on.
 #[async_trait]
 pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
-    /// Runs a script on the server that has the keys.
-    async fn call(&self, call: Call<'_>) -> Result<redis::Value, Failure>;
-
-    /// Runs a script, and waits for a number of replicas to have what it wrote, for a time at most.
+    /// Runs a script on the server that has the keys. With `wait`, waits until that many replicas have
+    /// its writes, for that long at most.
     async fn call_with(
         &self,
         call: Call<'_>,
@@ -133,6 +134,13 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
     /// All keys of all masters that match a pattern, each once. A key that comes or goes meanwhile
     /// is in the list or not.
     async fn scan(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure>;
+}
+
+impl dyn Topology {
+    /// Runs a script and waits for no replica.
+    pub(crate) async fn call(&self, call: Call<'_>) -> Result<redis::Value, Failure> {
+        Ok(self.call_with(call, None).await?.value)
+    }
 }
 
 /// What happens on the connections. Called on the thread of a connection: never blocks.

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::engine::Moment;
+use polylock_core::engine::Moment;
 
 use crate::config::Endpoint;
 

@@ -12,7 +12,7 @@ use super::on_demand::{Missing, OnDemand};
 use super::slots::Slots;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure};
-use lock_core::engine::before;
+use polylock_core::engine::before;
 
 /// The nodes of a cluster, and which of them has which slot.
 #[derive(Debug)]

@@ -21,10 +21,11 @@ mod standalone;
 #[cfg(test)]
 pub(crate) mod tests;
 mod tls;
+mod unanswered;
 
 use std::sync::Arc;
 
-use lock_core::engine::Engine;
+use polylock_core::engine::Engine;
 
 use crate::checks;
 use crate::config::{RedisConfig, Servers};
@@ -39,6 +40,7 @@ pub(crate) use self::contract::{
     Call, ConnectionEvents, Done, NoEvents, NodeReply, Take, Taken, Topology,
 };
 pub(crate) use self::request::whole_millis;
+pub(crate) use self::unanswered::Unanswered;
 
 /// Connects to the servers of a configuration and checks them, those of a quorum excepted.
 pub(crate) async fn connect(

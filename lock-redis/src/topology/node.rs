@@ -204,7 +204,8 @@ impl Node {
         }
         let used = wait.map_or(Use::Calls, |_| Use::Waits);
         let deadline = deadline + wait.map_or(Duration::ZERO, |(_, within)| within);
-        let answers = self.connection(used).run_all(&requests, deadline).await?;
+        let connection = self.connection(used);
+        let answers = connection.run_all(&requests, deadline, None).await?;
         let mut answers = answers.into_iter().skip(usize::from(asking));
         let value = match answers.next().ok_or_else(|| self.malformed("EVALSHA"))? {
             Value::ServerError(error) => return Err(Failure::refused(self.server(), error)),

@@ -1,12 +1,12 @@
 use std::sync::Arc;
 
-use lock_core::engine::Task;
+use polylock_core::engine::Task;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::context::ConnectionContext;
 use crate::error::Failure;
-use lock_core::engine::before;
+use polylock_core::engine::before;
 
 /// Something that is made when it is needed, and again after it turned out to be of no use.
 ///
@@ -162,7 +162,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
-    use lock_core::engine::Engine;
+    use polylock_core::engine::Engine;
 
     use super::super::tests::Told;
     use super::*;

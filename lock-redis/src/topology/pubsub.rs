@@ -11,7 +11,7 @@ use super::context::{BROKEN, ConnectionContext};
 use super::map::Map;
 use crate::config::Endpoint;
 use crate::error::{Failure, Refusal};
-use lock_core::engine::before;
+use polylock_core::engine::before;
 
 /// Receives the messages of a cluster through a connection to any of its nodes, since a cluster
 /// forwards each message to all of them. It moves to another node when that one fails.

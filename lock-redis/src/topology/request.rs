@@ -4,8 +4,13 @@ use redis::Cmd;
 
 use super::contract::{Call, Take};
 
-/// `EVALSHA hash count keys args`.
+/// `EVALSHA hash count keys args`, or a plain command.
 pub(super) fn by_hash(call: Call<'_>) -> Cmd {
+    if call.script.text.is_empty() {
+        let mut request = redis::cmd(call.script.name);
+        request.arg(call.keys).arg(call.args);
+        return request;
+    }
     request("EVALSHA", call.script.hash(), call)
 }
 

@@ -17,10 +17,10 @@ use super::on_demand::{Missing, OnDemand};
 use super::scan::scan;
 use super::sentinel_events::{Following, follow};
 use super::sentinel_reports::{Report, Reports};
-use super::sentinel_votes::SentinelVotes;
+use super::sentinel_votes::leader;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
-use lock_core::engine::{Moment, before};
+use polylock_core::engine::{Moment, before};
 
 /// The master that Sentinels name.
 ///
@@ -216,26 +216,28 @@ impl Master {
     async fn elected(&self) -> Result<Endpoint, Failure> {
         let asked = self.sentinels.iter();
         let mut asked: FuturesUnordered<_> = asked.map(|sentinel| self.ask_one(sentinel)).collect();
-        let mut ballot = SentinelVotes::new(self.sentinels.len());
-        let mut why = None;
+        let (mut named, mut why) = (Vec::new(), None);
         let mut until = Instant::now() + self.patience();
         // Those that are cut off do not say so.
         let grace = self.shared.connect_timeout.min(self.shared.timeout) / 2;
-        while !ballot.is_decided() {
+        let all = self.sentinels.len();
+        while !leader(&named, all).is_some_and(|(_, is_decided)| is_decided) {
             match before(until, asked.next()).await {
                 None | Some(None) => break,
                 Some(Some(Ok(Some(endpoint)))) => {
-                    if ballot.is_empty() {
+                    if named.is_empty() {
                         until = until.min(Instant::now() + grace);
                     }
-                    ballot.add(endpoint);
+                    named.push(endpoint);
                 }
                 Some(Some(Ok(None))) => {}
                 Some(Some(Err(failure))) => why = Some(failure),
             }
         }
-        let leader = ballot.leader();
-        leader.ok_or_else(|| why.unwrap_or_else(|| self.lost()))
+        match leader(&named, all) {
+            Some((endpoint, _)) => Ok(endpoint.clone()),
+            None => Err(why.unwrap_or_else(|| self.lost())),
+        }
     }
 
     /// The address that one Sentinel knows, if it knows the master.
@@ -332,13 +334,6 @@ const REFRESH: Duration = Duration::from_millis(500);
 
 #[async_trait]
 impl Topology for Sentinel {
-    async fn call(&self, call: Call<'_>) -> Result<Value, Failure> {
-        let deadline = self.master.shared.deadline();
-        let node = self.master.find(deadline).await?;
-        let outcome = node.call(call, deadline).await;
-        self.master.learn(&node, outcome)
-    }
-
     async fn call_with(
         &self,
         call: Call<'_>,

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use lock_core::engine::Moment;
+use polylock_core::engine::Moment;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, PushInfo, PushKind, RedisError, Value, from_redis_value};
 use tokio::sync::{mpsc, watch};
@@ -138,15 +138,14 @@ async fn listen(
             let now = strong.shared.engine.now();
             drop(strong);
             asked = Some(now);
-            let said = timeout(within, ask(&mut connection, &name)).await;
+            let said = timeout(within, ask(&mut connection, &name, now)).await;
             let said = said.map_err(|_| silent())?.map_err(broken)?;
-            let (Some(strong), Some(said)) = (master.upgrade(), said) else {
+            let (Some(strong), Some((endpoint, said))) = (master.upgrade(), said) else {
                 continue;
             };
             let is_due = discovered.is_none_or(|last| now.since(last) >= DISCOVERY_INTERVAL);
             let has_more = is_due && said.sentinels > strong.followed().count();
-            let endpoint = said.master.clone();
-            strong.reported(Arc::clone(&own), said.at(now));
+            strong.reported(Arc::clone(&own), said);
             notice(&strong, &endpoint).await;
             drop(strong);
             if has_more && identity.is_some() {
@@ -194,30 +193,23 @@ async fn notice(master: &Arc<Master>, endpoint: &Endpoint) {
     }
 }
 
-/// What a Sentinel says of the master.
-#[derive(Debug, Eq, PartialEq)]
-struct NodeReply {
-    master: Endpoint,
-    vouches: bool,
-    sentinels: usize,
-}
-
-impl NodeReply {
-    fn at(self, asked: Moment) -> Report {
-        Report {
-            asked,
-            master: self.master.to_string().into(),
-            vouches: self.vouches,
-            sentinels: self.sentinels,
-        }
-    }
+/// What a Sentinel that was asked at this moment says of the master at this address.
+fn report(asked: Moment, master: Endpoint, vouches: bool, sentinels: usize) -> (Endpoint, Report) {
+    let report = Report {
+        asked,
+        master: master.to_string().into(),
+        vouches,
+        sentinels,
+    };
+    (master, report)
 }
 
 /// Asks for the master; `None` if the Sentinel does not know it.
 async fn ask(
     connection: &mut MultiplexedConnection,
     name: &str,
-) -> Result<Option<NodeReply>, RedisError> {
+    asked: Moment,
+) -> Result<Option<(Endpoint, Report)>, RedisError> {
     match connection
         .send_packed_command(&command("MASTER", name))
         .await?
@@ -225,7 +217,7 @@ async fn ask(
         // A user that may query the master, and no more.
         Value::ServerError(error) if Refusal::of(&error) == Refusal::NoPerm => {}
         Value::ServerError(_) => return Ok(None),
-        fields => return Ok(read(&from_redis_value(fields)?)),
+        fields => return Ok(read(&from_redis_value(fields)?, asked)),
     }
     let address = command("GET-MASTER-ADDR-BY-NAME", name);
     match connection.send_packed_command(&address).await? {
@@ -233,24 +225,18 @@ async fn ask(
         Value::ServerError(error) => Err(error.into()),
         address => {
             let (host, port) = from_redis_value::<(String, u16)>(address)?;
-            Ok(Some(NodeReply {
-                master: Endpoint::tcp(host, port),
-                vouches: true,
-                sentinels: 0,
-            }))
+            Ok(Some(report(asked, Endpoint::tcp(host, port), true, 0)))
         }
     }
 }
 
-fn read(fields: &HashMap<String, String>) -> Option<NodeReply> {
+fn read(fields: &HashMap<String, String>, asked: Moment) -> Option<(Endpoint, Report)> {
     let number = |name: &str| fields.get(name)?.parse::<u32>().ok();
     let mut flags = fields.get("flags")?.split(',');
     let others = number("num-other-sentinels")?;
-    Some(NodeReply {
-        master: Endpoint::tcp(fields.get("ip")?.clone(), fields.get("port")?.parse().ok()?),
-        vouches: !flags.any(|flag| DOUBTS.contains(&flag)),
-        sentinels: others as usize + 1,
-    })
+    let master = Endpoint::tcp(fields.get("ip")?.clone(), fields.get("port")?.parse().ok()?);
+    let vouches = !flags.any(|flag| DOUBTS.contains(&flag));
+    Some(report(asked, master, vouches, others as usize + 1))
 }
 
 /// What a Sentinel does not vouch for a master with: it thinks that it is down, or replaces it.
@@ -326,6 +312,7 @@ mod tests {
 
     #[test]
     fn reads_whether_a_sentinel_vouches_for_the_master() {
+        let asked = Moment::from_nanos(7);
         let fields = |flags: &str| {
             let fields = [
                 ("ip", "10.0.0.1"),
@@ -343,15 +330,11 @@ mod tests {
             ("s_down,o_down,master,disconnected", false),
             ("master,failover_in_progress,force_failover", false),
         ] {
-            let said = NodeReply {
-                master: Endpoint::tcp("10.0.0.1", 6379),
-                vouches,
-                sentinels: 5,
-            };
-            assert_eq!(read(&fields(flags)), Some(said), "{flags}");
+            let said = report(asked, Endpoint::tcp("10.0.0.1", 6379), vouches, 5);
+            assert_eq!(read(&fields(flags), asked), Some(said), "{flags}");
         }
         let mut without = fields("master");
         without.remove("num-other-sentinels");
-        assert_eq!(read(&without), None);
+        assert_eq!(read(&without, asked), None);
     }
 }

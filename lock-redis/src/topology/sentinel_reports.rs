@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::engine::Moment;
+use polylock_core::engine::Moment;
 
 /// The last answer of each Sentinel.
 #[derive(Debug)]

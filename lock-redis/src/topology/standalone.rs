@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redis::{Cmd, Value};
+use redis::Cmd;
 
 use super::connector::Connectors;
 use super::context::ConnectionContext;
@@ -36,10 +36,6 @@ impl Standalone {
 
 #[async_trait]
 impl Topology for Standalone {
-    async fn call(&self, call: Call<'_>) -> Result<Value, Failure> {
-        self.node.call(call, self.shared.deadline()).await
-    }
-
     async fn call_with(
         &self,
         call: Call<'_>,

@@ -7,7 +7,7 @@ pub(super) use self::without::Certificates;
 mod rustls {
     use std::path::Path;
 
-    use lock_core::TlsFiles;
+    use polylock_core::TlsFiles;
     use redis::{Client, ConnectionAddr, ConnectionInfo, TlsCertificates};
 
     use crate::error::{Cause, Failure};
@@ -68,7 +68,7 @@ mod rustls {
 
 #[cfg(not(feature = "tls"))]
 mod without {
-    use lock_core::TlsFiles;
+    use polylock_core::TlsFiles;
     use redis::{Client, ConnectionInfo};
 
     use crate::error::{Cause, Failure};
@@ -79,7 +79,7 @@ mod without {
 
     impl Certificates {
         pub(in crate::topology) fn read(_: &TlsFiles) -> Result<Self, Failure> {
-            let message = "this program is built without the feature \"tls\" of lock-redis";
+            let message = "this program is built without the feature \"tls\" of polylock-redis";
             Err(Cause::Config(message.to_owned()).into())
         }
 

@@ -1,11 +1,12 @@
 //! Ensembles that are refused.
 
-use lock_core::{DistributedLock, ErrorKind, Mode, Registry};
-use lock_redis::{RedisBackend, RedisConfig, Redlock};
 use lock_testkit::servers::{RedisNodes, RedisOptions};
+use polylock_core::{DistributedLock, ErrorKind, Mode, Registry};
+use polylock_redis::{RedisBackend, RedisConfig, Redlock};
 
 use super::support::{
-    SOON, TTL, all_voted, assert_refused, ms, release, request, start, take, to, within,
+    SOON, TTL, acquire, all_voted, assert_error, assert_refused, ms, release, request, start, take,
+    to, within,
 };
 use crate::support::rights;
 
@@ -63,7 +64,7 @@ async fn a_url_opens_a_quorum() {
     let locks = registry.connect(&url).await.expect("it connects");
     assert_eq!(locks.capabilities().backend, "redlock");
     let request = within(request("a"), SOON);
-    let guard = locks.acquire(&request).await.expect("it is free");
+    let guard = acquire(&locks, &request).await;
     all_voted(&nodes, "shop:a").await;
     for node in nodes.iter() {
         let value = node.command(&["GET", "shop:a"]).text().expect("it is held");
@@ -91,11 +92,7 @@ async fn the_listed_rights_are_enough() {
         locks.acquire(&reader).await.expect("it is free"),
         locks.acquire(&reader).await.expect("readers hold together"),
     ];
-    let waiting = locks.acquire(&within(exclusive, ms(300))).await;
-    assert_eq!(
-        waiting.expect_err("it is held").kind(),
-        ErrorKind::Contended
-    );
+    assert_error(&locks, &within(exclusive, ms(300)), ErrorKind::Contended).await;
     for guard in readers {
         release(guard).await;
     }

@@ -1,7 +1,7 @@
 //! What locks cost the nodes.
 
-use lock_core::{DistributedLock, ErrorKind};
 use lock_testkit::servers::RedisServer;
+use polylock_core::{DistributedLock, ErrorKind};
 use tokio::time::Instant;
 
 use super::support::{SOON, assert_refused, client, ms, release, request, start, take};

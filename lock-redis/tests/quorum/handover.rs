@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use lock_core::DistributedLock;
-use lock_core::layers::LocalQueue;
+use polylock_core::layers::LocalQueue;
 use tokio::sync::mpsc;
 
-use super::support::{SOON, all_voted, client, ms, release, request, start, take, token, within};
+use super::support::{
+    SOON, acquire, all_voted, client, ms, release, request, start, take, token, within,
+};
 
 /// More often than the first block of tokens allows, with a node down.
 #[tokio::test(flavor = "multi_thread")]
@@ -16,7 +17,7 @@ async fn tokens_are_set_aside_on_a_majority() {
     let queue = Arc::new(queue);
     let id = || nodes[1].command(&["GET", "a"]).text().expect("it is held")[..32].to_owned();
     let request = within(request("a"), SOON * 2);
-    let guard = queue.acquire(&request).await.expect("it is free");
+    let guard = acquire(&queue, &request).await;
     all_voted(&nodes, "a").await;
     let (first, mut last) = (id(), token(&guard));
     nodes[2].kill();
@@ -25,7 +26,7 @@ async fn tokens_are_set_aside_on_a_majority() {
         let (queue, request) = (Arc::clone(&queue), request.clone());
         let served = served.clone();
         tokio::spawn(async move {
-            let guard = queue.acquire(&request).await.expect("it is handed over");
+            let guard = acquire(&queue, &request).await;
             served.send(guard).expect("the test listens");
         });
     }

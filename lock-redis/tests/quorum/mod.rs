@@ -16,10 +16,10 @@ mod conformance_suite {
     use std::sync::Arc;
 
     use async_trait::async_trait;
-    use lock_core::memory::{Fault, Reachable, Request};
-    use lock_core::{DistributedLock, LockKey};
     use lock_testkit::harness::{Faults, Harness, Look};
     use lock_testkit::taker::Taker;
+    use polylock_core::memory::{Fault, Reachable, Request};
+    use polylock_core::{DistributedLock, LockKey};
 
     use super::nodes::Nodes;
 

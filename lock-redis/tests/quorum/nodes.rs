@@ -1,14 +1,11 @@
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_core::memory::Request;
-use lock_core::{AcquireRequest, DistributedLock, LockKey};
-use lock_redis::{RedisConfig, Redlock};
-use lock_testkit::proxy::{Across, Command, FaultPlan, Proxy, Watch};
+use lock_testkit::proxy::{Across, FaultPlan, Proxy};
 use lock_testkit::servers::{RedisNodes, RedisOptions, RedisServer, Reply};
+use polylock_redis::{RedisConfig, Redlock};
 
-use crate::support::{SOON, hash, look};
+use crate::support::{Kinds, look};
 
 /// Independent servers, with a proxy before each.
 #[derive(Debug)]
@@ -21,9 +18,9 @@ impl Nodes {
     pub(crate) async fn behind_proxies(count: usize) -> Self {
         let servers = RedisNodes::start(count, &RedisOptions::new());
         let proxies: Vec<_> = servers.iter().map(|s| Proxy::start(s.port())).collect();
-        let scripts =
-            Scripts::learn(&proxies, config(proxies.iter().map(Proxy::port), PATIENT)).await;
-        let faults = FaultPlan::new(proxies, Across::Each, move |command| scripts.of(command));
+        let config = config(proxies.iter().map(Proxy::port), PATIENT);
+        let kinds = Kinds::learn_votes(&proxies, config).await;
+        let faults = FaultPlan::new(proxies, Across::Each, move |command| kinds.of(command));
         Self { servers, faults }
     }
 
@@ -101,40 +98,4 @@ pub(crate) async fn open(config: RedisConfig) -> Arc<Redlock> {
 /// How many holders a node has of a lock.
 pub(crate) fn holders(server: &RedisServer, name: &str) -> usize {
     look(server, name).holders
-}
-
-/// Which scripts are which requests.
-#[derive(Debug, Default)]
-struct Scripts(HashMap<String, Request>);
-
-impl Scripts {
-    /// Learns them from a client that does all of it, on nodes that know the scripts from then on:
-    /// a fault that is planned meets a script that runs.
-    async fn learn(proxies: &[Proxy], config: RedisConfig) -> Self {
-        let seen: Vec<_> = proxies.iter().map(|proxy| proxy.watch(|_| true)).collect();
-        let locks = Redlock::connect(config).await.expect("it connects");
-        let key = LockKey::new("learn").expect("it is a key");
-        let mut scripts = Self::default();
-        let guard = locks.acquire(&AcquireRequest::new(key)).await;
-        let guard = guard.expect("it is free");
-        scripts.learn_from(&seen, Request::Acquire);
-        guard.renew().await.expect("it is renewed");
-        scripts.learn_from(&seen, Request::Renew);
-        guard.release().await.expect("it is released");
-        let done = locks.shutdown(SOON).await;
-        assert!(done, "background work does not end");
-        scripts.learn_from(&seen, Request::Release);
-        scripts
-    }
-
-    /// What was not sent before is such a request.
-    fn learn_from(&mut self, seen: &[Watch], request: Request) {
-        for hash in seen.iter().flat_map(Watch::seen).filter_map(|c| hash(&c)) {
-            self.0.entry(hash).or_insert(request);
-        }
-    }
-
-    fn of(&self, command: &Command) -> Option<Request> {
-        self.0.get(&hash(command)?).copied()
-    }
 }

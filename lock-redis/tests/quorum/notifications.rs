@@ -1,50 +1,16 @@
 //! Notifications of broken locks.
 
-use lock_core::{DistributedLock, LockGuard, LostReason};
-use lock_redis::Redlock;
-use lock_testkit::servers::{RedisNodes, RedisServer, Reply};
-use tokio::time::Instant;
+use lock_testkit::servers::RedisNodes;
+use polylock_core::Mode;
 
-use super::support::{SOON, all_voted, client, loss, ms, request, start, until, within};
+use super::support::{all_voted, client, start, until};
+use crate::told::{assert_told, hears, held};
 
-/// The first renewal is due after 40 s.
-async fn held(locks: &Redlock, name: &str) -> LockGuard {
-    let request = within(request(name), SOON).with_ttl(ms(120_000));
-    locks.acquire(&request).await.expect("it is free")
-}
-
-fn is_heard(node: &RedisServer) -> bool {
-    let heard = node.command(&["PUBSUB", "NUMSUB", "polylock:broken"]);
-    heard.items().get(1).and_then(Reply::integer) == Some(1)
-}
-
-/// Any of a few attempts is quick, on a machine that is busy with other tests.
 async fn assert_notified(nodes: &RedisNodes, down: &[usize]) {
     let (locks, operator) = (client(nodes).await, client(nodes).await);
-    // The first lock has the connections listen.
-    drop(held(&locks, "first").await);
-    until("the client listens", || nodes.iter().all(is_heard)).await;
-    for node in down {
-        nodes[*node].stop();
-    }
-    let mut took = Vec::new();
-    for attempt in 0..10 {
-        let guard = held(&locks, &format!("a{attempt}")).await;
-        let admin = operator.admin().expect("it has one");
-        let began = Instant::now();
-        // It waits for all nodes.
-        let (broken, lost) = tokio::join!(admin.break_lock(guard.key(), "test"), async {
-            (loss(&guard).await, began.elapsed())
-        });
-        assert!(broken.expect("a majority answers").is_some());
-        assert_eq!(lost.0, LostReason::Broken);
-        took.push(lost.1);
-        if lost.1 < ms(50) {
-            down.iter().for_each(|node| nodes[*node].resume());
-            return;
-        }
-    }
-    panic!("notified late: {took:?}");
+    let stop = || down.iter().for_each(|node| nodes[*node].stop());
+    assert_told([&*locks, &*operator], || nodes.iter().all(hears), stop).await;
+    down.iter().for_each(|node| nodes[*node].resume());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,8 +28,8 @@ async fn a_break_reaches_the_holder_at_once_while_nodes_hang() {
 async fn what_one_node_publishes_costs_no_lock() {
     let nodes = start(3);
     let locks = client(&nodes).await;
-    let guard = held(&locks, "a").await;
-    until("the client listens", || nodes.iter().all(is_heard)).await;
+    let guard = held(&*locks, "a", Mode::Exclusive).await;
+    until("the client listens", || nodes.iter().all(hears)).await;
     all_voted(&nodes, "a").await;
     let value = nodes[1].command(&["GET", "a"]).text().expect("it is held");
     nodes[1].command(&["DEL", "a"]);

@@ -1,14 +1,14 @@
 //! Nodes that are down, frozen or cut off.
 
-use lock_core::admin::LockAdmin;
-use lock_core::{DistributedLock, ErrorKind, LostReason, Mode};
 use lock_testkit::servers::{RedisNodes, RedisOptions};
+use polylock_core::admin::LockAdmin;
+use polylock_core::{DistributedLock, ErrorKind, LostReason, Mode};
 use tokio::time::Instant;
 
 use super::nodes::{Nodes, holders};
 use super::support::{
-    SOON, TTL, assert_refused, assert_took, client, lease, loss, ms, release, request, start, take,
-    to, token, until, within,
+    SOON, TTL, acquire, assert_error, assert_refused, assert_took, client, lease, loss,
+    loss_by_renewal, ms, release, request, start, stays_held, take, to, token, until, within,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -22,8 +22,7 @@ async fn a_minority_may_be_down() {
     nodes[4].kill();
     let guard = take(&locks, "a").await;
     assert!(token(&guard) > before);
-    tokio::time::sleep(TTL * 3 / 2).await;
-    assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
+    stays_held(&guard, TTL * 3 / 2).await;
     let other = client(&nodes).await;
     assert_refused(&other, request("a"), ErrorKind::Contended).await;
     release(guard).await;
@@ -47,9 +46,12 @@ async fn without_a_majority_nothing_is_granted() {
     );
 
     let began = Instant::now();
-    let error = locks.acquire(&within(request("a"), ms(700))).await;
-    let error = error.expect_err("granted by two of five");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let _error = assert_error(
+        &locks,
+        &within(request("a"), ms(700)),
+        ErrorKind::Unavailable,
+    )
+    .await;
     let waited = began.elapsed();
     assert!((ms(600)..ms(2_000)).contains(&waited), "waited {waited:?}");
 
@@ -235,10 +237,7 @@ async fn a_downgrade_needs_a_majority() {
     let mut guard = take(&locks, "a").await;
     guard.downgrade().await.expect("two of three answer");
     let reader = request("a").with_mode(Mode::Shared);
-    let other = locks
-        .acquire(&within(reader, SOON))
-        .await
-        .expect("readers hold together");
+    let other = acquire(&locks, &within(reader, SOON)).await;
     release(other).await;
     release(guard).await;
 }
@@ -249,7 +248,7 @@ async fn a_majority_has_to_be_there_to_begin_with() {
     nodes[0].kill();
     let locks = client(&nodes).await;
     nodes[1].kill();
-    let error = lock_redis::Redlock::connect(to(&nodes)).await;
+    let error = polylock_redis::Redlock::connect(to(&nodes)).await;
     let error = error.expect_err("one of three is there");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     nodes[0].restart();
@@ -277,10 +276,7 @@ async fn the_clock_of_a_minority_may_jump() {
         release(guard).await;
     }
     // A node whose clock stands still frees no lease, and holds up nobody.
-    let dead = locks
-        .acquire(&within(lease("b"), SOON))
-        .await
-        .expect("it is free");
+    let dead = acquire(&locks, &within(lease("b"), SOON)).await;
     assert!(locks.shutdown(SOON).await);
     nodes[0].command(&["PERSIST", "b"]);
     dead.abandon();
@@ -294,14 +290,18 @@ async fn when_a_majority_forgets_a_holder_the_next_token_is_larger() {
     let (locks, other) = (client(&nodes).await, client(&nodes).await);
     // A lease of a millisecond could be renewed before it ends.
     for forget in [["PEXPIRE", "a", "0"].as_slice(), ["FLUSHALL"].as_slice()] {
-        let guard = take(&locks, "a").await;
+        // The reason of a loss is that of a renewal only if one is answered before the lease ends.
+        let long = within(request("a").with_ttl(SOON * 6), SOON);
+        let guard = acquire(&locks, &long).await;
         assert!(locks.shutdown(SOON).await);
         for node in nodes.iter().take(2) {
             node.command(forget);
         }
-        let second = take(&other, "a").await;
+        let second = acquire(&other, &long).await;
         assert!(token(&second) > token(&guard), "{forget:?}");
-        assert_eq!(loss(&guard).await, LostReason::Stolen);
+        assert_eq!(loss_by_renewal(&guard).await, LostReason::Stolen);
         release(second).await;
+        drop(guard);
+        assert!(locks.shutdown(SOON).await);
     }
 }

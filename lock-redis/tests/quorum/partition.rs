@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use lock_core::DistributedLock;
-use lock_redis::Redlock;
 use lock_testkit::history::{Checker, Recorder};
 use lock_testkit::proxy::Proxy;
+use polylock_core::DistributedLock;
+use polylock_redis::Redlock;
 use tokio::task::JoinSet;
 
 use super::nodes::{PATIENT, config, open};

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use lock_core::{DistributedLock, ErrorKind, LostReason};
 use lock_testkit::servers::{Fsync, RedisNodes, RedisOptions, RedisServer};
+use polylock_core::{DistributedLock, ErrorKind, LostReason};
 use tokio::time::Instant;
 
 use super::nodes::open;
 use super::support::{
-    SOON, TTL, assert_refused, assert_took, lease, loss, ms, once, release, request, start, take,
-    to, token, until, within,
+    SOON, TTL, acquire, assert_error, assert_refused, assert_took, lease, loss_by_renewal, ms,
+    once, release, request, start, stays_held, take, to, token, until, within,
 };
 
 const DELAY: Duration = Duration::from_secs(2);
@@ -18,7 +18,7 @@ const DELAY: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(8);
 
 /// Clients of this ensemble take no votes of nodes that are younger than the delay.
-async fn careful(nodes: &RedisNodes) -> std::sync::Arc<lock_redis::Redlock> {
+async fn careful(nodes: &RedisNodes) -> std::sync::Arc<polylock_redis::Redlock> {
     open(to(nodes).with_rejoin_delay(DELAY).expect("it is in range")).await
 }
 
@@ -36,8 +36,7 @@ async fn an_ensemble_that_has_just_started_is_waited_for() {
         error.is_retryable() && !error.is_outcome_unknown(),
         "{error:?}"
     );
-    let guard = locks.acquire(&within(request("a"), PATIENCE)).await;
-    let guard = guard.expect("they vote in the end");
+    let guard = acquire(&locks, &within(request("a"), PATIENCE)).await;
     assert_took("waiting for the first votes", began, DELAY..);
     release(guard).await;
 }
@@ -132,8 +131,7 @@ async fn a_lock_named_like_the_ages_is_a_lock() {
     let nodes = start(3);
     let (locks, other) = (careful(&nodes).await, careful(&nodes).await);
     grown_up(&nodes).await;
-    let guard = locks.acquire(&within(request("polylock:age"), SOON)).await;
-    let guard = guard.expect("a free lock is granted, the ages of the nodes are not in its way");
+    let guard = acquire(&locks, &within(request("polylock:age"), SOON)).await;
     // Clients that note ages do not touch it.
     let stranger = careful(&nodes).await;
     for locks in [&other, &stranger] {
@@ -158,8 +156,7 @@ async fn a_user_without_the_key_for_ages_waits_by_itself() {
     let locks = open(config.with_rejoin_delay(DELAY).expect("it is in range")).await;
     let began = Instant::now();
     assert_refused(&locks, request("a"), ErrorKind::Unavailable).await;
-    let guard = locks.acquire(&within(request("a"), PATIENCE)).await;
-    let guard = guard.expect("it has watched them");
+    let guard = acquire(&locks, &within(request("a"), PATIENCE)).await;
     assert_took("waiting for the first votes", began, DELAY - SLACK..);
     release(guard).await;
     release(take(&old, "a").await).await;
@@ -172,10 +169,7 @@ const SLACK: Duration = Duration::from_secs(1);
 async fn a_node_that_restarts_empty_does_not_vote() {
     let nodes = start(3);
     let (locks, other) = (careful(&nodes).await, careful(&nodes).await);
-    let guard = locks
-        .acquire(&within(lease("a").with_ttl(DELAY), PATIENCE))
-        .await;
-    let guard = guard.expect("they vote in the end");
+    let guard = acquire(&locks, &within(lease("a").with_ttl(DELAY), PATIENCE)).await;
     let before = token(&guard);
     assert!(locks.shutdown(SOON).await);
     // It has not got the lock on one node, and another one forgets it.
@@ -186,8 +180,7 @@ async fn a_node_that_restarts_empty_does_not_vote() {
         assert!(refused.is_err() || !guard.is_held(), "two hold the lock");
         tokio::time::sleep(ms(10)).await;
     }
-    let next = other.acquire(&within(request("a"), PATIENCE)).await;
-    let next = next.expect("the lease is over");
+    let next = acquire(&other, &within(request("a"), PATIENCE)).await;
     assert!(token(&next) > before);
     release(next).await;
 }
@@ -196,10 +189,7 @@ async fn a_node_that_restarts_empty_does_not_vote() {
 async fn clocks_that_step_after_a_restart_make_no_node_older(seconds: i64) {
     let nodes = RedisNodes::start(3, &RedisOptions::new().with_clock());
     let (locks, other) = (careful(&nodes).await, careful(&nodes).await);
-    let guard = locks
-        .acquire(&within(lease("a").with_ttl(DELAY), PATIENCE))
-        .await;
-    let guard = guard.expect("they vote in the end");
+    let guard = acquire(&locks, &within(lease("a").with_ttl(DELAY), PATIENCE)).await;
     assert!(locks.shutdown(SOON).await);
     for node in nodes.iter().take(2) {
         node.restart();
@@ -235,8 +225,7 @@ async fn a_clock_that_steps_back_after_a_restart_makes_no_node_older() {
 async fn a_forgetful_node_that_votes_at_once_breaks_the_lock() {
     let nodes = start(3);
     let at_once = open(to(&nodes)).await;
-    let guard = at_once.acquire(&lease("a").with_ttl(DELAY)).await;
-    let guard = guard.expect("it is free");
+    let guard = acquire(&at_once, &lease("a").with_ttl(DELAY)).await;
     assert!(at_once.shutdown(SOON).await);
     nodes[2].command(&["DEL", "a"]);
     nodes[1].restart();
@@ -254,20 +243,22 @@ async fn a_renewal_does_not_write_a_lock_again() {
     let locks = open(to(&nodes)).await;
     let guard = take(&locks, "a").await;
     nodes[1].restart();
-    tokio::time::sleep(TTL).await;
-    assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
+    stays_held(&guard, TTL).await;
     assert_eq!(nodes[1].command(&["EXISTS", "a"]).integer(), Some(0));
     nodes[2].restart();
-    assert_eq!(loss(&guard).await, LostReason::Stolen);
+    assert_eq!(loss_by_renewal(&guard).await, LostReason::Stolen);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_lease_outlasts_the_delay() {
     let nodes = start(3);
     let locks = careful(&nodes).await;
-    let error = locks.acquire(&request("a").with_ttl(DELAY + ms(1))).await;
-    let error = error.expect_err("a forgetful node would vote within it");
-    assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
+    let error = assert_error(
+        &locks,
+        &request("a").with_ttl(DELAY + ms(1)),
+        ErrorKind::InvalidRequest,
+    )
+    .await;
     assert!(error.message().contains("rejoin-delay"), "{error}");
 }
 
@@ -283,9 +274,7 @@ async fn a_user_without_info_is_denied() {
             .expect("it is in range"),
     )
     .await;
-    let error = locks.acquire(&within(request("a"), PATIENCE)).await;
-    let error = error.expect_err("a node that has restarted would vote");
-    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    let _error = assert_error(&locks, &within(request("a"), PATIENCE), ErrorKind::Denied).await;
     // Without a delay nobody asks.
     release(take(&*open(config).await, "a").await).await;
 }

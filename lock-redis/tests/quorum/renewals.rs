@@ -1,12 +1,14 @@
 //! Renewals of several leases while nodes hang and leases are gone.
 
-use lock_core::{DistributedLock, LockGuard, LostReason};
-use lock_redis::Redlock;
 use lock_testkit::servers::RedisNodes;
+use polylock_core::{DistributedLock, LockGuard, LostReason};
+use polylock_redis::Redlock;
 use tokio::time::Instant;
 
 use super::nodes::{config, open};
-use super::support::{SOON, TTL, all_voted, client, loss, ms, request, start, to, within};
+use super::support::{
+    SOON, TTL, all_voted, client, loss, ms, request, start, stays_held, to, within,
+};
 
 /// Locks that all nodes have, and that are renewed together.
 async fn take_all<const N: usize>(
@@ -33,14 +35,6 @@ fn delete(nodes: &RedisNodes, from: &[usize], names: &[&str]) {
     }
 }
 
-async fn stays_held(guard: &LockGuard) {
-    let until = Instant::now() + TTL * 2;
-    while Instant::now() < until {
-        assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
-        tokio::time::sleep(ms(20)).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn losses_are_reported_and_others_renewed_while_a_node_hangs() {
     let nodes = start(3);
@@ -63,7 +57,7 @@ async fn losses_are_reported_and_others_renewed_while_a_node_hangs() {
         let reason = loss(guard).await;
         assert_eq!(reason, LostReason::Stolen, "after {:?}", began.elapsed());
     }
-    stays_held(&held).await;
+    stays_held(&held, TTL * 2).await;
     nodes[0].resume();
 }
 
@@ -77,6 +71,6 @@ async fn a_lease_in_doubt_does_not_hold_up_the_others() {
     delete(&nodes, &[1], &["doubtful"]);
     let reason = loss(&doubtful).await;
     assert_eq!(reason, LostReason::Unreachable, "nobody said no");
-    stays_held(&held).await;
+    stays_held(&held, TTL * 2).await;
     nodes[0].resume();
 }

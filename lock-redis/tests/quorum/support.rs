@@ -1,13 +1,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{AcquireRequest, DistributedLock, Error, ErrorKind, LockGuard, Renewal, Wait};
-use lock_redis::{RedisConfig, Redlock};
 use lock_testkit::servers::{RedisNodes, RedisOptions, RedisServer};
+use polylock_core::{AcquireRequest, Error, ErrorKind, LockGuard, LostReason, Renewal, Wait};
+use polylock_redis::{RedisConfig, Redlock};
+use tokio::time::Instant;
 
 use super::nodes::{PATIENT, config, holders};
 
-pub(crate) use crate::support::{SOON, assert_took, loss, ms, until, within};
+pub(crate) use crate::support::{
+    SOON, acquire, assert_error, assert_took, loss, ms, release, stays_held, until, within,
+};
 
 /// A lease that a busy machine renews in time.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
@@ -52,23 +55,29 @@ pub(crate) async fn assert_refused(
     request: AcquireRequest,
     kind: ErrorKind,
 ) -> Error {
-    let refused = locks.acquire(&once(request)).await;
-    let error = refused.expect_err("granted beside another holder, or by too few nodes");
-    assert_eq!(error.kind(), kind, "{error}");
-    error
+    assert_error(locks, &once(request), kind).await
 }
 
 /// Takes a lock within a few seconds.
 pub(crate) async fn take(locks: &Redlock, name: &str) -> LockGuard {
-    let taken = locks.acquire(&within(request(name), SOON)).await;
-    taken.expect("a free lock is granted")
-}
-
-pub(crate) async fn release(guard: LockGuard) {
-    let released = guard.release().await.expect("it is released");
-    assert_eq!(released, lock_core::Released::Clean);
+    acquire(locks, &within(request(name), SOON)).await
 }
 
 pub(crate) fn token(guard: &LockGuard) -> u64 {
     guard.fencing_token().expect("a holder has a token").value()
+}
+
+/// How the holder learns of its loss from its nodes, however long they take to answer.
+pub(crate) async fn loss_by_renewal(guard: &LockGuard) -> LostReason {
+    let deadline = Instant::now() + SOON * 2;
+    loop {
+        let renewed = guard.renew().await;
+        if let Some(reason) = renewed.err().and_then(|error| error.lost_reason()) {
+            return reason;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "the nodes do not say that it is lost"
+        );
+    }
 }

@@ -10,14 +10,17 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{
-    AcquireRequest, DistributedLock, LockGuard, LockKey, LostReason, Renewal, Result, Wait,
+use lock_testkit::servers::{RedisCluster, RedisSentinels, RedisServer};
+use polylock_core::{
+    AcquireRequest, DistributedLock, Error, ErrorKind, LockGuard, LockKey, LostReason, Released,
+    Renewal, Result, Wait,
 };
-use lock_redis::{Redis, RedisConfig};
+use polylock_redis::{Redis, RedisConfig};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 pub(crate) use self::place::{Place, look};
-pub(crate) use self::requests::hash;
+pub(crate) use self::requests::Kinds;
 pub(crate) use self::store::Store;
 
 /// Within this time happens what needs no more than a few requests, on a busy machine.
@@ -51,22 +54,90 @@ pub(crate) fn within(request: AcquireRequest, limit: Duration) -> AcquireRequest
     request.with_wait(Wait::AtMost(limit))
 }
 
+/// The way to a server.
+pub(crate) fn of(server: &RedisServer) -> RedisConfig {
+    RedisConfig::new("127.0.0.1", server.port())
+}
+
+/// The way to the master of Sentinels.
+pub(crate) fn of_sentinels(servers: &RedisSentinels) -> RedisConfig {
+    let ports = servers.ports().into_iter().map(|port| ("127.0.0.1", port));
+    RedisConfig::sentinel(ports, RedisSentinels::MASTER)
+}
+
+pub(crate) fn of_cluster(cluster: &RedisCluster) -> RedisConfig {
+    RedisConfig::cluster(cluster.ports().iter().map(|port| ("127.0.0.1", *port)))
+}
+
 pub(crate) async fn open(config: RedisConfig) -> Arc<Redis> {
     let locks = Redis::connect(config).await;
     Arc::new(locks.expect("it connects"))
 }
 
+/// A request that does not wait.
+pub(crate) fn attempt(name: &str) -> AcquireRequest {
+    request(name).with_wait(Wait::Never)
+}
+
+pub(crate) async fn acquire(locks: &dyn DistributedLock, request: &AcquireRequest) -> LockGuard {
+    let acquired = locks.acquire(request).await;
+    acquired.expect("it is granted")
+}
+
+/// Asserts what an acquisition fails with.
+pub(crate) async fn assert_error(
+    locks: &dyn DistributedLock,
+    request: &AcquireRequest,
+    kind: ErrorKind,
+) -> Error {
+    let acquired = locks.acquire(request).await;
+    let error = acquired.expect_err("it is granted");
+    assert_eq!(error.kind(), kind, "{error}");
+    error
+}
+
 /// Takes a lock within a few seconds.
 pub(crate) async fn take(locks: &Redis, name: &str) -> LockGuard {
-    let taken = locks.acquire(&within(request(name), SOON * 2)).await;
-    taken.expect("a free lock is granted")
+    acquire(locks, &within(request(name), SOON * 2)).await
+}
+
+/// Takes a free lock and releases it.
+pub(crate) async fn pass(locks: &Redis, name: &str) {
+    release(take(locks, name).await).await;
+}
+
+/// Releases a lock that is held.
+pub(crate) async fn release(guard: LockGuard) {
+    let released = guard.release().await.expect("it is released");
+    assert_eq!(released, Released::Clean);
+}
+
+/// Releases a lock that was lost.
+pub(crate) async fn release_lost(guard: LockGuard) {
+    let released = guard.release().await.expect("no error");
+    assert_eq!(released, Released::AlreadyLost);
+}
+
+/// The guard that a task waits for.
+pub(crate) async fn granted<G>(waiter: JoinHandle<Result<G>>) -> G {
+    waiter.await.expect("no panic").expect("it is granted")
+}
+
+/// A server has given the lock to a second holder, which keeps it, and the first one learns it.
+pub(crate) async fn assert_replaced(first: LockGuard, second: LockGuard) {
+    let tokens = (first.fencing_token(), second.fencing_token());
+    assert!(tokens.1 > tokens.0, "the token does not grow: {tokens:?}");
+    assert_eq!(loss(&first).await, LostReason::Stolen);
+    release_lost(first).await;
+    second.renew().await.expect("the second holder keeps it");
+    release(second).await;
 }
 
 /// Lets a task wait for a lock.
 pub(crate) fn waiting(
     locks: &Arc<Redis>,
     request: AcquireRequest,
-) -> tokio::task::JoinHandle<Result<LockGuard>> {
+) -> JoinHandle<Result<LockGuard>> {
     let locks = Arc::clone(locks);
     tokio::spawn(async move { locks.acquire(&request).await })
 }
@@ -98,4 +169,13 @@ pub(crate) fn assert_took(
 pub(crate) async fn loss(guard: &LockGuard) -> LostReason {
     let lost = tokio::time::timeout(TTL + SOON, guard.lost().into_future()).await;
     lost.expect("the loss is signaled")
+}
+
+/// Asserts that a lock stays held for a time.
+pub(crate) async fn stays_held(guard: &LockGuard, time: Duration) {
+    let until = Instant::now() + time;
+    while Instant::now() < until {
+        assert!(guard.is_held(), "lost as {:?}", guard.lost().reason());
+        tokio::time::sleep(ms(20)).await;
+    }
 }

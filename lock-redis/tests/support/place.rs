@@ -1,15 +1,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::memory::{Fault, Request};
-use lock_core::{DistributedLock, LockKey};
-use lock_redis::{Redis, RedisConfig};
 use lock_testkit::harness::Look;
 use lock_testkit::proxy::{Across, FaultPlan, Proxy};
 use lock_testkit::servers::{RedisOptions, RedisServer, Reply};
+use polylock_core::memory::{Fault, Request};
+use polylock_core::{DistributedLock, LockKey};
+use polylock_redis::{Redis, RedisConfig};
 
 use super::requests::Kinds;
-use super::{SOON, open, until};
+use super::{SOON, attempt, of, open, until};
 
 /// A server of its own with a proxy before it.
 #[derive(Debug)]
@@ -28,10 +28,7 @@ impl Place {
     }
 
     pub(crate) async fn with(options: RedisOptions) -> Self {
-        Self::before(RedisServer::start(options)).await
-    }
-
-    pub(crate) async fn before(server: RedisServer) -> Self {
+        let server = RedisServer::start(options);
         let proxy = Proxy::start(server.port());
         let way = RedisConfig::new("127.0.0.1", proxy.port());
         let proxies = vec![proxy];
@@ -66,7 +63,7 @@ impl Place {
 
     /// The way past the proxy.
     pub(crate) fn direct(&self) -> RedisConfig {
-        RedisConfig::new("127.0.0.1", self.server.port())
+        of(&self.server)
     }
 
     /// A client behind the proxy.
@@ -102,17 +99,20 @@ impl Place {
         until("they wait", || self.waiters(name) == count).await;
     }
 
-    /// What the server has of a lock, but for the counter and the notes that end by themselves: of
-    /// releases that overtook their acquisitions, and of locks that were broken.
+    /// What the server has of a lock, but for the counter, a queue without waiters that ends by itself,
+    /// and notes that do: of releases that overtook their acquisitions, and of locks that were broken.
     pub(crate) fn remains(&self, name: &str) -> Vec<String> {
         let mut remains = Vec::new();
         if self.number(&["EXISTS", name]) == 1 {
             remains.push(format!("LOCK {:?}", self.command(&["GET", name])));
         }
         let queue = format!("{{{name}}}:waiters");
-        if self.number(&["EXISTS", &queue]) == 1 {
-            let ids = self.command(&["ZRANGE", &queue, "0", "-1"]);
-            remains.push(format!("QUEUE {ids:?}"));
+        if self.number(&["XLEN", &queue]) > 0 {
+            let entries = self.command(&["XRANGE", &queue, "-", "+"]);
+            remains.push(format!("QUEUE {entries:?}"));
+        }
+        if self.number(&["EXISTS", &queue]) == 1 && self.number(&["PTTL", &queue]) < 0 {
+            remains.push("QUEUE for ever".to_owned());
         }
         let notes = format!("{{{name}}}:notes");
         for field in self.command(&["HKEYS", &notes]).items() {
@@ -142,7 +142,7 @@ impl Place {
 
     /// Asserts that somebody else gets the lock with one attempt.
     pub(crate) async fn assert_free(&self, name: &str) {
-        let request = super::request(name).with_wait(lock_core::Wait::Never);
+        let request = attempt(name);
         let guard = self.elsewhere().await.acquire(&request).await;
         let guard = guard.expect("it is not free");
         guard.release().await.expect("it is released");
@@ -155,7 +155,7 @@ pub(crate) fn look(server: &RedisServer, name: &str) -> Look {
         Reply::Integer(count) => usize::try_from(count).expect("a number"),
         reply => panic!("{words:?}: {reply:?}"),
     };
-    let waiters = count(&["ZCARD", &format!("{{{name}}}:waiters")]);
+    let waiters = count(&["XLEN", &format!("{{{name}}}:waiters")]);
     let kind = server.command(&["TYPE", name]).text();
     let holders = match kind.as_deref() {
         // Without the mark of the mode.

@@ -1,10 +1,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use lock_core::memory::Request;
-use lock_core::{DistributedLock, Wait};
-use lock_redis::RedisConfig;
 use lock_testkit::proxy::{Command, Proxy, Watch};
+use polylock_core::memory::Request;
+use polylock_core::{DistributedLock, Wait};
+use polylock_redis::{RedisConfig, Redlock};
 
 use super::{SOON, open, until, waiting, within};
 
@@ -45,6 +45,22 @@ impl Kinds {
         kinds
     }
 
+    /// Learns them from a client of a quorum, whose waiters ask as others do.
+    pub(crate) async fn learn_votes(proxies: &[Proxy], config: RedisConfig) -> Self {
+        let watches: Vec<_> = proxies.iter().map(|proxy| proxy.watch(|_| true)).collect();
+        let locks = Redlock::connect(config).await.expect("it connects");
+        let mut kinds = Self::default();
+        let once = super::request("learn").with_ttl(SOON * 6);
+        let guard = locks.acquire(&once).await.expect("it is free");
+        kinds.learn_from(&watches, Request::Acquire);
+        guard.renew().await.expect("it is renewed");
+        kinds.learn_from(&watches, Request::Renew);
+        guard.release().await.expect("it is released");
+        assert!(locks.shutdown(SOON).await, "background work does not end");
+        kinds.learn_from(&watches, Request::Release);
+        kinds
+    }
+
     /// What was not sent before is such a request.
     fn learn_from(&mut self, watches: &[Watch], request: Request) {
         for command in watches.iter().flat_map(Watch::seen) {
@@ -63,7 +79,8 @@ impl Kinds {
     }
 
     pub(crate) fn of(&self, command: &Command) -> Option<Request> {
-        if command.is("SET") && command.has("NX") {
+        let joins = command.is("XADD") && command.has("NOMKSTREAM");
+        if joins || command.is("SET") && command.has("NX") {
             return Some(Request::Acquire);
         }
         self.requests.get(&hash(command)?).copied()
@@ -82,7 +99,7 @@ fn says_where(command: &Command) -> bool {
 }
 
 /// The hash of the script that a command runs.
-pub(crate) fn hash(command: &Command) -> Option<String> {
+fn hash(command: &Command) -> Option<String> {
     if command.is("EVALSHA") {
         Some(command.arg(1).into_owned())
     } else if command.is("EVAL") {

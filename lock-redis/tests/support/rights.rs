@@ -2,8 +2,8 @@
 
 /// The commands that the locks send, or run in scripts.
 pub(crate) const COMMANDS: &str = "+hello +eval +evalsha +get +set +getrange +del +time +pttl \
-     +pexpire +pexpireat +xadd +xsetid +hget +hset +hdel +hkeys +zadd +zcard +zcount +zpopmin \
-     +zrange +zrangebyscore +zrem +zscore +publish +subscribe";
+     +pexpire +pexpireat +xadd +xdel +xrange +hget +hset +hdel +hkeys +zadd +zcard +zrange \
+     +zrangebyscore +zrem +zscore +publish +subscribe";
 
 /// Those of the administration, which lists what is held.
 pub(crate) const LIST: &str = "+scan";

@@ -2,10 +2,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::layers::Prefix;
-use lock_core::memory::{Fault, Reachable, Request};
-use lock_core::{DistributedLock, LockKey};
-use lock_redis::{Redis, RedisConfig};
 use lock_testkit::harness::{Faults, Harness, Look};
 use lock_testkit::proxy::{Across, FaultPlan, Proxy};
 use lock_testkit::servers::{
@@ -13,10 +9,14 @@ use lock_testkit::servers::{
     TlsFiles,
 };
 use lock_testkit::taker::Taker;
+use polylock_core::layers::Prefix;
+use polylock_core::memory::{Fault, Reachable, Request};
+use polylock_core::{DistributedLock, LockKey};
+use polylock_redis::{Redis, RedisConfig};
 
 use super::place::look;
 use super::requests::Kinds;
-use super::{SOON, TTL, rights};
+use super::{SOON, TTL, of_cluster, of_sentinels, rights};
 
 /// One of the ways to run Redis, for the conformance suite.
 #[derive(Debug)]
@@ -112,11 +112,7 @@ impl Store {
     /// A master that Sentinels watch.
     pub(crate) async fn sentinels() -> Self {
         let (sentinels, proxy) = RedisSentinels::start_light_behind_proxy();
-        let ports = sentinels
-            .ports()
-            .into_iter()
-            .map(|port| ("127.0.0.1", port));
-        let config = RedisConfig::sentinel(ports, RedisSentinels::MASTER);
+        let config = of_sentinels(&sentinels);
         let url = format!("{}?namespace=", sentinels.url());
         Self::behind(Servers::Sentinels(sentinels), vec![proxy], config, url).await
     }
@@ -124,8 +120,7 @@ impl Store {
     /// A cluster of three masters.
     pub(crate) async fn cluster() -> Self {
         let (cluster, proxies) = RedisCluster::start_behind_proxies(3, 0);
-        let ports = cluster.ports().iter().map(|port| ("127.0.0.1", *port));
-        let config = RedisConfig::cluster(ports);
+        let config = of_cluster(&cluster);
         let url = format!("{}?namespace=", cluster.url());
         Self::behind(Servers::Cluster(cluster), proxies, config, url).await
     }

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use lock_core::Registry;
-use lock_redis::RedisBackend;
+use polylock_core::Registry;
+use polylock_redis::RedisBackend;
 
 fn main() -> ExitCode {
     lock_testkit::taker::main(Registry::new().with(RedisBackend::default()))

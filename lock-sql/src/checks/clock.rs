@@ -1,32 +1,24 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::HealthCheck;
+use polylock_core::{RuleOutcome, Status};
 
-use crate::config::{SqlConfig, SqlMode};
+use crate::config::SqlMode;
 
-/// Says whether the clocks of the server and of this machine are set by the same time.
-///
-/// Sessions go by no clock.
-pub(super) fn clock(offset: Option<Duration>, is_trusted: bool) -> HealthCheck {
-    let Some(offset) = offset else {
-        return HealthCheck::not_checked("clock", "the server does not tell its time");
-    };
-    let what = format!("the clock of the server differs by {} s", offset.as_secs());
-    match offset > MAX_OFFSET {
-        true if is_trusted => HealthCheck::warning(
-            "clock",
-            what,
-            "a clock that is set by a jump ends leases early, or makes them stay",
-            "run a time service that slews clocks on both machines",
-        ),
-        true => HealthCheck::ok("clock", format!("{what}, and no lock goes by it")),
-        false => HealthCheck::ok("clock", "the clock of the server is set like this one"),
+pub(super) const IMPACT: &str =
+    "a clock that is set by a jump ends leases early, or makes them stay";
+pub(super) const FIX: &str = "run a time service that slews clocks on both machines";
+
+/// Whether the clocks of the server and of this machine are set by the same time.
+pub(super) fn clock(offset: Option<Duration>, mode: SqlMode) -> RuleOutcome {
+    match offset {
+        _ if mode != SqlMode::Lease => Status::Ok.because("no lock of this mode ends by a clock"),
+        None => Status::NotChecked.because("the server does not tell its time"),
+        Some(offset) if offset > MAX_OFFSET => Status::Warning.because(format!(
+            "the clock of the server differs by {} s",
+            offset.as_secs()
+        )),
+        Some(_) => Status::Ok.because("the clock of the server is set like this one"),
     }
-}
-
-/// Whether locks end by the clock of the server.
-pub(super) fn is_trusted(config: &SqlConfig) -> bool {
-    config.mode == SqlMode::Lease
 }
 
 /// By how much the clock of a server differs from that of this machine, at least.
@@ -45,19 +37,3 @@ pub(super) fn offset(asked: SystemTime, server: i64) -> Option<Duration> {
 
 /// A clock that differs by more is not set by a time service.
 const MAX_OFFSET: Duration = Duration::from_secs(1);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_leases_go_by_the_clock_of_the_server() {
-        let far = Some(Duration::from_secs(3));
-        let found = clock(far, true);
-        assert!(found.is_fault() && found.summary.contains("differs by 3 s"));
-        for (offset, is_trusted) in [(far, false), (Some(Duration::from_secs(1)), true)] {
-            assert!(!clock(offset, is_trusted).is_fault());
-        }
-        assert!(!clock(None, true).is_fault());
-    }
-}

@@ -2,8 +2,6 @@
 
 #[cfg(feature = "_server")]
 mod clock;
-#[cfg(feature = "_server")]
-mod found;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "postgres")]
@@ -14,16 +12,10 @@ mod postgres;
 mod server;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-#[cfg(feature = "_server")]
-mod table;
 
 #[cfg(feature = "postgres")]
 pub(crate) use self::pooler::look_for_pooler;
 #[cfg(feature = "_server")]
-use self::server::{ask, text};
-#[cfg(feature = "_server")]
 pub(crate) use self::server::{check, check_health};
 #[cfg(feature = "sqlite")]
-pub(crate) use self::sqlite::{
-    Facts as FileFacts, Inside as FileInside, health_checks as file_findings, may_open,
-};
+pub(crate) use self::sqlite::check_file;

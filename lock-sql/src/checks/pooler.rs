@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lock_core::HealthCheck;
+use polylock_core::HealthCheck;
 use sqlx::postgres::PgConnection;
 use sqlx::{ConnectOptions as _, Row as _};
 use tokio::time::timeout;
@@ -39,7 +39,7 @@ pub(super) async fn check_health(
     target: &Target,
     config: &SqlConfig,
 ) -> Result<Option<HealthCheck>, Failure> {
-    if target.postgres().is_none() {
+    if !target.is_postgres() {
         return Ok(None);
     }
     if target.is_pooled() {
@@ -107,8 +107,8 @@ impl Path {
 /// A pooler may give the process of the first connection to the second, give another one to the
 /// first while that is taken, or let the first wait. No setting is used as a mark: it would stay
 /// with the pooler, or make it keep a process for this client.
-async fn probe(target: &Target, patience: Duration) -> Result<Path, DbError> {
-    let Some(options) = target.postgres() else {
+async fn probe(target: &Target, limit: Duration) -> Result<Path, DbError> {
+    let Some(options) = target.postgres().await? else {
         return Ok(Path::Direct);
     };
     let mut first = options.connect().await.map_err(DbError::of_postgres)?;
@@ -123,7 +123,7 @@ async fn probe(target: &Target, patience: Duration) -> Result<Path, DbError> {
             };
         }
         let other = process(&mut second).await?;
-        let meanwhile = timeout(patience, process(&mut first)).await;
+        let meanwhile = timeout(limit, process(&mut first)).await;
         // It answers, so the first one waits for it, or has another process.
         run(&mut second, "ROLLBACK").await?;
         let Ok(meanwhile) = meanwhile else {

@@ -1,34 +1,40 @@
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use lock_core::HealthCheck;
+use polylock_core::{HealthCheck, Status};
 
-use super::found::report;
 #[cfg(feature = "mysql")]
 use super::mysql;
 #[cfg(feature = "postgres")]
 use super::{pooler, postgres};
 use crate::config::{Server, SqlConfig};
-use crate::error::Failure;
+use crate::error::{Cause, Failure};
 use crate::lock::{open, within};
 use crate::wire::{Answer, Connection, Sql, Target, Value};
 
-/// Looks at a server, and warns of what it finds; refuses one that cannot keep locks and, with strict
-/// checks, every one that is not fit for them.
+/// Checks a server and warns of faults; refuses one that cannot keep locks and, with strict checks,
+/// every one with a fault.
 pub(crate) async fn check(
     connection: &mut Connection,
     target: &Target,
     config: &SqlConfig,
 ) -> Result<(), Failure> {
-    let found = match config.server {
-        #[cfg(feature = "mysql")]
-        Server::MySql => mysql::check(connection, target, config).await?,
-        #[cfg(feature = "postgres")]
-        Server::Postgres => postgres::check(connection, target, config).await?,
-    };
-    Ok(report(&found, config.strict)?)
+    let checks = check_server(connection, target, config).await?;
+    Ok(report(&checks, config.strict)?)
 }
 
-/// Inspects a server for a report; it creates nothing, and no finding is an error.
+fn report(checks: &[HealthCheck], strict: bool) -> Result<(), Cause> {
+    match checks.iter().find(|check| check.status == Status::Error) {
+        // A failover may make a primary of it.
+        Some(check) if check.id == REPLICA => Err(Cause::Unfit(check.to_string())),
+        Some(check) => Err(Cause::Config(check.to_string())),
+        None => HealthCheck::report(checks, strict).map_err(Cause::Config),
+    }
+}
+
+pub(super) const REPLICA: &str = "replica";
+
+/// Checks a server for a report; it creates nothing, and no fault is an error.
 pub(crate) async fn check_health(
     target: &Arc<Target>,
     config: &SqlConfig,
@@ -37,32 +43,59 @@ pub(crate) async fn check_health(
     #[cfg(feature = "postgres")]
     found.extend(pooler::check_health(target, config).await?);
     let mut connection = open(target, config).await?;
-    found.extend(match config.server {
-        #[cfg(feature = "mysql")]
-        Server::MySql => within(config, mysql::check_health(&mut connection, config)).await?,
-        #[cfg(feature = "postgres")]
-        Server::Postgres => within(config, postgres::check_health(&mut connection, config)).await?,
-    });
+    let checks = check_server(&mut connection, target, config);
+    found.extend(within(config, checks).await?);
     Ok(found)
 }
 
-/// Asks for what not every user may know, and not every server knows: then none.
-pub(super) async fn ask(
+async fn check_server(
     connection: &mut Connection,
-    question: impl AsRef<str>,
-) -> Result<Option<Answer>, Failure> {
-    match connection.message(&Sql::new(question), &[]).await {
-        Ok(answer) => Ok(Some(answer)),
-        Err(db_error) if db_error.class.ends_connection() => Err(Failure::of_statement(db_error)),
-        Err(db_error) => {
-            tracing::debug!(%db_error, "a check is left out");
-            Ok(None)
-        }
+    target: &Target,
+    config: &SqlConfig,
+) -> Result<Vec<HealthCheck>, Failure> {
+    match config.server {
+        #[cfg(feature = "mysql")]
+        Server::MySql => mysql::check(connection, target, config).await,
+        #[cfg(feature = "postgres")]
+        Server::Postgres => postgres::check(connection, target, config).await,
     }
+}
+
+pub(super) async fn ask(connection: &mut Connection, question: &str) -> Result<Answer, Failure> {
+    let answer = connection.message(&Sql::new(question), &[]).await;
+    answer.map_err(Failure::of_statement)
+}
+
+/// What a server answers with names and values.
+pub(super) async fn settings(
+    connection: &mut Connection,
+    question: &str,
+) -> Result<HashMap<String, String>, Failure> {
+    let answer = ask(connection, question).await?;
+    let pair = |row: &Vec<_>| (text(row.first()).to_ascii_lowercase(), text(row.get(1)));
+    Ok(answer.rows.iter().map(pair).collect())
 }
 
 /// A text of a row, empty if it is null.
 pub(super) fn text(value: Option<&Value>) -> String {
     let bytes = value.and_then(Value::bytes).unwrap_or_default();
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_refuses_and_that_of_a_replica_may_pass() {
+        let warning = || HealthCheck::warning("x", "a", "b", "c");
+        let error = |id| [warning(), HealthCheck::error(id, "a", "b", "c")];
+        report(&[warning()], false).unwrap();
+        let refusal = report(&[warning()], true).unwrap_err();
+        assert!(matches!(refusal, Cause::Config(says) if says.ends_with("this server: a: b; c")));
+        let refusal = report(&error("x"), false).unwrap_err();
+        assert!(matches!(refusal, Cause::Config(says) if says == "a: b; c"));
+        let refusal = report(&error(REPLICA), false).unwrap_err();
+        assert!(matches!(refusal, Cause::Unfit(_)));
+    }
 }

@@ -14,7 +14,7 @@ mod url;
 #[cfg(feature = "_server")]
 pub use self::options::SqlMode;
 #[cfg(feature = "_server")]
-pub(crate) use self::options::{Login, Pooler, Server};
+pub(crate) use self::options::{Pooler, Server};
 #[cfg(feature = "postgres")]
 pub(crate) use self::server::POOLED_ADVISORY;
 #[cfg(feature = "_server")]

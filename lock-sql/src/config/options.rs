@@ -1,5 +1,3 @@
-use std::fmt;
-
 /// How a lock is kept in a database.
 ///
 /// All clients of a lock must use the same one: modes do not see each other's locks.
@@ -8,6 +6,7 @@ use std::fmt;
 pub enum SqlMode {
     /// A lock of the server's that belongs to a session and to no row: `pg_advisory_lock`,
     /// `GET_LOCK`. Many locks share one connection.
+    #[doc(alias = "advisory lock")]
     Advisory,
     /// A row with the time at which its lease ends. No connection and no transaction is kept while
     /// a lock is held or waited for.
@@ -81,20 +80,4 @@ pub(crate) enum Pooler {
     None,
     /// What gives each transaction another connection.
     Transaction,
-}
-
-/// A user and a password, which is never shown.
-#[derive(Clone, Default, Eq, PartialEq)]
-pub(crate) struct Login {
-    pub(crate) username: String,
-    pub(crate) password: Option<String>,
-}
-
-impl fmt::Debug for Login {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Login")
-            .field("username", &self.username)
-            .field("password", &self.password.as_ref().map(|_| "***"))
-            .finish()
-    }
 }

@@ -1,13 +1,17 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lock_core::engine::Engine;
-use lock_core::{Error, ErrorKind, Result, TlsFiles};
+use polylock_core::engine::Engine;
+use polylock_core::{Credentials, Error, ErrorKind, Login, LoginSource, Result, TlsFiles};
+#[cfg(feature = "mysql")]
+use sqlx::mysql::MySqlConnectOptions;
+#[cfg(feature = "postgres")]
+use sqlx::postgres::PgConnectOptions;
 
-use super::{Login, Pooler, Server, SqlMode};
+use super::{Pooler, Server, SqlMode};
 use crate::dialect::{SchemaName, TableName};
 use crate::error::Failure;
-use crate::wire::Target;
+use crate::wire::{ClientOptions, Target};
 
 /// Which PostgreSQL, MySQL or MariaDB server has the locks, and how it is used.
 ///
@@ -16,10 +20,10 @@ use crate::wire::Target;
 /// ```
 /// use std::time::Duration;
 ///
-/// use lock_sql::{SqlConfig, SqlMode};
+/// use polylock_sql::{SqlConfig, SqlMode};
 ///
 /// # #[cfg(feature = "postgres")]
-/// # fn main() -> lock_core::Result<()> {
+/// # fn main() -> polylock_core::Result<()> {
 /// let config = SqlConfig::postgres("db.internal")
 ///     .with_database("shop")
 ///     .with_login("orders", "s3cret")
@@ -33,10 +37,12 @@ use crate::wire::Target;
 #[derive(Clone, Debug)]
 pub struct SqlConfig {
     pub(crate) server: Server,
+    /// Those of the application, with their TLS settings and their login.
+    pub(crate) client: Option<ClientOptions>,
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) database: String,
-    pub(crate) login: Login,
+    pub(crate) login: LoginSource,
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) mode: SqlMode,
     pub(crate) table: TableName,
@@ -87,13 +93,70 @@ impl SqlConfig {
         Self::new(Server::Postgres, host.into())
     }
 
+    /// Takes the server, the database, the TLS settings and the login from options that the application
+    /// has for its own connections, of MySQL or MariaDB.
+    ///
+    /// Locks have connections of their own. [`with_login`](Self::with_login),
+    /// [`with_credentials`](Self::with_credentials), [`with_port`](Self::with_port) and
+    /// [`with_database`](Self::with_database) replace what the options have;
+    /// [`with_tls`](Self::with_tls) is refused, since the options say it. Whatever decides what a
+    /// statement means is set as for other locks: character set, time zone and SQL mode.
+    #[cfg(feature = "mysql")]
+    #[must_use]
+    pub fn from_mysql_options(options: &MySqlConnectOptions) -> Self {
+        let socket = options.get_socket().map(|path| path.display().to_string());
+        let host = socket.unwrap_or_else(|| options.get_host().to_owned());
+        let mut config = Self::new(Server::MySql, host);
+        config.port = options.get_port();
+        config.database = options.get_database().unwrap_or_default().to_owned();
+        config.client = Some(ClientOptions::MySql(options.clone()));
+        config
+    }
+
+    /// Takes the server, the database, the TLS settings and the login from options that the application
+    /// has for its own connections.
+    ///
+    /// Locks have connections of their own. [`with_login`](Self::with_login),
+    /// [`with_credentials`](Self::with_credentials), [`with_port`](Self::with_port) and
+    /// [`with_database`](Self::with_database) replace what the options have;
+    /// [`with_tls`](Self::with_tls) is refused, since the options say it. The name of the client is
+    /// that of this configuration, so that sessions of locks can be told from others.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use polylock_sql::{SqlConfig, SqlLock, SqlMode};
+    /// use sqlx::postgres::PgConnectOptions;
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let options: PgConnectOptions = "postgres://app:s3cret@db.internal/shop".parse()?;
+    /// let config = SqlConfig::from_postgres_options(&options).with_mode(SqlMode::Lease);
+    /// let locks = SqlLock::connect(config).await?;
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "postgres")]
+    #[must_use]
+    pub fn from_postgres_options(options: &PgConnectOptions) -> Self {
+        let socket = options.get_socket().map(|path| path.display().to_string());
+        let host = socket.unwrap_or_else(|| options.get_host().to_owned());
+        let mut config = Self::new(Server::Postgres, host);
+        config.port = options.get_port();
+        // PostgreSQL's own default.
+        let database = options.get_database();
+        let database = database.unwrap_or_else(|| options.get_username());
+        config.database = database.to_owned();
+        config.client = Some(ClientOptions::Postgres(options.clone()));
+        config
+    }
+
     pub(super) fn new(server: Server, host: String) -> Self {
         Self {
             server,
+            client: None,
             host,
             port: server.port(),
             database: String::new(),
-            login: Login::default(),
+            login: LoginSource::default(),
             tls: None,
             mode: SqlMode::default(),
             table: TableName::default(),
@@ -128,8 +191,18 @@ impl SqlConfig {
     /// Sets the user and the password.
     #[must_use]
     pub fn with_login(mut self, username: impl Into<String>, password: impl Into<String>) -> Self {
-        self.login.username = username.into();
-        self.login.password = Some(password.into());
+        let login = Login::new().with_username(username);
+        self.login = login.with_password(password).into();
+        self
+    }
+
+    /// Asks for the user and the password at each connection, for passwords that change.
+    ///
+    /// The parameter `password-file` of URLs is this with a
+    /// [`PasswordFile`](polylock_core::PasswordFile).
+    #[must_use]
+    pub fn with_credentials(mut self, credentials: impl Credentials) -> Self {
+        self.login = LoginSource::credentials(credentials);
         self
     }
 
@@ -138,8 +211,7 @@ impl SqlConfig {
     /// There must be a user: none is taken from the environment.
     #[must_use]
     pub fn with_user(mut self, username: impl Into<String>) -> Self {
-        self.login.username = username.into();
-        self.login.password = None;
+        self.login = Login::new().with_username(username).into();
         self
     }
 
@@ -332,30 +404,48 @@ impl SqlConfig {
     /// Refuses what no connection can be made with, and what does not go together.
     pub(crate) fn check(&self) -> Result<()> {
         let Self { server, .. } = self;
-        for (value, what, example) in [
-            (&self.host, "host", "HOST"),
-            (&self.login.username, "user", "USER:PASSWORD@HOST"),
-            (&self.database, "database", "USER:PASSWORD@HOST/DATABASE"),
+        let has_user = |login: &Login| login.username().is_some_and(|name| !name.is_empty());
+        // Credentials may name one at each connection, and the application's options have one.
+        let lacks_user = self.client.is_none() && !self.login.known().is_none_or(has_user);
+        for (is_missing, what, example) in [
+            (self.host.is_empty(), "host", "HOST"),
+            (lacks_user, "user", "USER:PASSWORD@HOST"),
+            (
+                self.database.is_empty(),
+                "database",
+                "USER:PASSWORD@HOST/DATABASE",
+            ),
         ] {
-            if value.is_empty() {
+            if is_missing {
                 let scheme = server.name();
                 return Err(wrong(format!(
                     "there is no {what}, write {scheme}://{example}"
                 )));
             }
         }
+        if self.tls.is_some() && self.client.is_some() {
+            return Err(wrong(
+                "TLS is set on the options of the client, and cannot be set once more",
+            ));
+        }
         if self.tls.is_some() && self.is_socket() {
             return Err(wrong("a socket file speaks no TLS, leave tls=on out"));
         }
         if self.tls.is_some() && cfg!(not(feature = "tls")) {
             return Err(wrong(
-                "this program is built without the feature \"tls\" of lock-sql",
+                "this program is built without the feature \"tls\" of polylock-sql",
             ));
         }
         if self.mode == SqlMode::Advisory && self.pooler == Pooler::Transaction {
             return Err(wrong(POOLED_ADVISORY));
         }
         Ok(())
+    }
+
+    /// Whether TLS was asked for; the options of an application may ask for it.
+    #[cfg(feature = "mysql")]
+    pub(crate) fn speaks_tls(&self) -> bool {
+        self.tls.is_some() || self.client.is_some()
     }
 
     /// Whether the host is the path of a socket.

@@ -1,8 +1,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lock_core::engine::Engine;
-use lock_core::{Error, ErrorKind, LockUrl, Result};
+use polylock_core::engine::Engine;
+use polylock_core::{Error, ErrorKind, LockUrl, Result};
 
 use crate::dialect::TableName;
 
@@ -13,9 +13,9 @@ use crate::dialect::TableName;
 /// ```
 /// use std::time::Duration;
 ///
-/// use lock_sql::SqliteConfig;
+/// use polylock_sql::SqliteConfig;
 ///
-/// # fn main() -> lock_core::Result<()> {
+/// # fn main() -> polylock_core::Result<()> {
 /// let config = SqliteConfig::new("/var/lib/shop/locks.db")
 ///     .with_table("shop_locks")?
 ///     .with_busy_timeout(Duration::from_secs(2))?;
@@ -128,8 +128,8 @@ impl SqliteConfig {
     ///
     /// Rows are reused, so this bounds the size of the file where keys are never used again.
     /// Fencing tokens go on increasing after their row is gone, with the largest one kept for all.
-    /// A holder whose lock was broken learns that it was [`Broken`](lock_core::LostReason::Broken)
-    /// and not [`Stolen`](lock_core::LostReason::Stolen) for no longer than this.
+    /// A holder whose lock was broken learns that it was [`Broken`](polylock_core::LostReason::Broken)
+    /// and not [`Stolen`](polylock_core::LostReason::Stolen) for no longer than this.
     #[must_use]
     pub fn with_retention(mut self, retention: Duration) -> Self {
         self.retention = retention;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use lock_core::{ErrorKind, LockUrl, Result};
+use polylock_core::{ErrorKind, LockUrl, Result};
 
 use super::*;
 
@@ -14,8 +14,11 @@ fn a_url_says_where_and_as_whom() {
     assert_eq!(config.server, Server::Postgres);
     assert_eq!((config.host.as_str(), config.port), ("db", 5432));
     assert_eq!(config.database, "shop");
-    assert_eq!(config.login.username, "me");
-    assert_eq!(config.login.password.as_deref(), Some("s3@c"));
+    let login = config.login.known().unwrap();
+    assert_eq!(
+        (login.username(), login.password()),
+        (Some("me"), Some("s3@c"))
+    );
     assert_eq!(config.table_sql(), r#""public"."polylock_locks""#);
     assert!(!format!("{config:?}").contains("s3@c"), "{config:?}");
 
@@ -24,7 +27,7 @@ fn a_url_says_where_and_as_whom() {
         assert_eq!(config.server, Server::MySql);
         assert_eq!((config.host.as_str(), config.port), ("::1", 7));
         assert_eq!(config.database, "shop b");
-        assert_eq!(config.login.password, None);
+        assert_eq!(config.login.known().unwrap().password(), None);
         assert_eq!(config.table_sql(), "`polylock_locks`");
     }
     let config = read("postgresql://me@%2Frun%2Fpg/shop").unwrap();

@@ -1,4 +1,4 @@
-use lock_core::{LockUrl, Params, Result};
+use polylock_core::{LockUrl, Params, Result};
 
 use super::server::wrong;
 use super::{Server, SqlConfig, SqlMode};
@@ -20,6 +20,7 @@ impl SqlConfig {
     /// | `create-table=on` or `off` | `on` | see [`without_create_table`](Self::without_create_table) |
     /// | `mode=row`, `lease` or `advisory` | `row` | see [`SqlMode`] |
     /// | `notify=on` or `off` | `on` | PostgreSQL and `mode=lease` only, see [`without_notify`](Self::without_notify) |
+    /// | `password-file=PATH` | none | a file with the password, read at each connection: see [`with_credentials`](Self::with_credentials) |
     /// | `pooler=none` or `transaction` | `none`, unless one is found | see [`behind_transaction_pooler`](Self::behind_transaction_pooler) |
     /// | `retention=DURATION` | `7days` | see [`with_retention`](Self::with_retention) |
     /// | `schema=NAME` | `public` | PostgreSQL only, see [`with_schema`](Self::with_schema) |
@@ -34,11 +35,12 @@ impl SqlConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](lock_core::ErrorKind::InvalidConfig) names what is wrong with the URL, also
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) names what is wrong with the URL, also
     /// a parameter that does not go with the mode or the server.
     pub fn from_url(url: &LockUrl) -> Result<Self> {
         let mut params = url.params();
         let mut config = place(url)?;
+        config = login(url, &mut params, config)?;
         config = mode(&mut params, config)?;
         config = of_the_mode(&mut params, config)?;
         config = table(&mut params, config)?;
@@ -56,13 +58,16 @@ fn place(url: &LockUrl) -> Result<SqlConfig> {
     let mut config = SqlConfig::new(server, host.name.clone());
     config.port = host.port_or(config.port);
     let database = url.path().strip_prefix('/').unwrap_or_default();
-    config = config.with_database(database);
-    Ok(match (url.username(), url.password()) {
-        (Some(username), Some(password)) => config.with_login(username, password),
-        (Some(username), None) => config.with_user(username),
-        (None, Some(_)) => return Err(wrong("there is a password without a user")),
-        (None, None) => config,
-    })
+    Ok(config.with_database(database))
+}
+
+fn login(url: &LockUrl, params: &mut Params<'_>, mut config: SqlConfig) -> Result<SqlConfig> {
+    config.login = params.login(url.username(), url.password(), "password-file")?;
+    let is_known = config.login.known().is_some();
+    if url.username().is_none() && (url.password().is_some() || !is_known) {
+        return Err(wrong("there is a password without a user"));
+    }
+    Ok(config)
 }
 
 fn server(scheme: &str) -> Result<Server> {

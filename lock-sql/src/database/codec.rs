@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
-use lock_core::LockKey;
-use lock_core::engine::{LeaseId, Moment};
+use polylock_core::LockKey;
+use polylock_core::engine::{LeaseId, Moment};
 
 use crate::table::{BootId, Broken, CLAIM, Claimed, Holder, QUEUE, ReadContext, Record, Row};
 use crate::wire::Value;
@@ -36,7 +36,7 @@ pub(crate) struct Stored {
     /// That of slot 0, which grows with each change of the key; `None` if there is no such row.
     pub(crate) version: Option<i64>,
     /// When the rows were read, by the clock of the database.
-    pub(crate) read_context: ReadContext,
+    pub(crate) ctx: ReadContext,
     pub(crate) record: Record,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn read(rows: &[Vec<Value>]) -> BTreeMap<LockKey, Option<Stored>> {
             Some(Stored {
                 key,
                 version: None,
-                read_context: read_context(u64::MAX),
+                ctx: context_at(u64::MAX),
                 record: Record::default(),
             })
         });
@@ -89,7 +89,7 @@ fn read_row(values: &[Value], stored: &mut Stored) -> Option<()> {
         return None;
     };
     // PostgreSQL reads its clock for each row. The earliest time ends no lease too soon.
-    let read_context = read_context(number(now)?.min(stored.read_context.unix));
+    let ctx = context_at(number(now)?.min(stored.ctx.unix));
     let mut row = Row::new(u32::try_from(number(slot)?).ok()?);
     row.last_token = number(last_token)?;
     row.changed_at = number(changed_at)?;
@@ -109,7 +109,7 @@ fn read_row(values: &[Value], stored: &mut Stored) -> Option<()> {
     }
     let until = moment(number(claimed_until)?);
     // A claim that is further away was made by a clock that has been set back since.
-    if until > read_context.moment && until <= read_context.moment + CLAIM {
+    if until > ctx.moment && until <= ctx.moment + CLAIM {
         row.claimed = Some(Claimed { boot: BOOT, until });
     }
     if !broken_id.is_null() {
@@ -122,7 +122,7 @@ fn read_row(values: &[Value], stored: &mut Stored) -> Option<()> {
     if row.slot == 0 {
         stored.version = Some(version);
     }
-    stored.read_context = read_context;
+    stored.ctx = ctx;
     stored.record.load(row);
     Some(())
 }
@@ -198,7 +198,7 @@ pub(super) const BOOT: BootId = BootId([0; 16]);
 const NEVER: u64 = i64::MAX as u64;
 
 /// Unix microseconds by the clock of the database.
-pub(crate) fn read_context(now: u64) -> ReadContext {
+pub(crate) fn context_at(now: u64) -> ReadContext {
     ReadContext {
         boot: BOOT,
         shift: Some(0),

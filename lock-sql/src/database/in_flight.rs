@@ -1,24 +1,25 @@
 //! Statements that take a lock, and whose caller may be gone before their end.
 
 use std::collections::HashMap;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::engine::{Engine, LeaseId, Moment, before};
+use polylock_core::engine::{Engine, LeaseId, Moment, before};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::error::{Cause, Failure};
+use crate::mutex::Mutex;
 use crate::pool::Pool;
 use crate::wire::{Answer, Class, Sql, Value};
 
-/// The statements whose callers are gone, here or at the server.
+/// The statements that take locks, until they have ended, here or at the server.
 ///
 /// A release that follows on another connection would not see what they are about to do: it waits
 /// until they have done it, or does not know what it has left behind.
 #[derive(Debug)]
 pub(super) struct InFlight {
+    engine: Engine,
     /// How long the server works on a statement whose connection is gone.
     aftermath: Duration,
     statements: Mutex<HashMap<LeaseId, State>>,
@@ -26,57 +27,55 @@ pub(super) struct InFlight {
 
 #[derive(Debug)]
 enum State {
-    /// It goes on in the background; this is closed at its end.
+    /// It runs; this is closed at its end.
     Running(Arc<Semaphore>),
     /// Its end, which comes before this, has no receiver.
     InDoubt(Moment),
 }
 
-type Statement = Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send>>;
-
 impl InFlight {
-    /// For statements that the server gives `patience`.
-    pub(super) fn new(patience: Duration) -> Arc<Self> {
+    /// For statements that the server gives `timeout`.
+    pub(super) fn new(engine: &Engine, timeout: Duration) -> Arc<Self> {
         Arc::new(Self {
-            aftermath: patience.max(ROUNDING) + ROUNDING,
+            engine: engine.clone(),
+            aftermath: timeout.max(ROUNDING) + ROUNDING,
             statements: Mutex::default(),
         })
     }
 
-    /// Runs a statement that takes a lock for `id`; dropped, it goes on to its end.
+    /// Runs a statement that takes a lock for `id`; dropped, it goes on to its end if it has begun.
     pub(super) async fn run(
         self: &Arc<Self>,
-        engine: &Engine,
         pool: &Arc<Pool>,
         id: LeaseId,
         (sql, values): (&Arc<Sql>, Vec<Value>),
     ) -> Result<Answer, Failure> {
-        let (pool, sql) = (Arc::clone(pool), Arc::clone(sql));
-        let mut running = Running {
-            unfinished: self,
-            engine,
+        let running = Arc::new(Semaphore::new(0));
+        let end = End {
+            in_flight: Arc::clone(self),
             id,
-            statement: Some(Box::pin(async move { pool.statement(&sql, values).await })),
+            running: Arc::clone(&running),
+            in_doubt: true,
         };
-        let statement = running.statement.as_mut();
-        let answer = statement.expect("BUG: only its end takes it out").await;
-        running.statement = None;
-        if may_go_on(&answer) {
-            self.doubt(id, engine.now());
-        }
-        answer
+        self.statements.lock().insert(id, State::Running(running));
+        let ended = move |answer: Option<&Result<Answer, Failure>>| {
+            // All of it, or it would be dropped here.
+            let mut end = end;
+            end.in_doubt = answer.is_some_and(may_go_on);
+        };
+        pool.statement_with(sql, values, ended).await
     }
 
     /// Waits until nothing takes a lock for `id` any more; false if something still may.
-    pub(super) async fn settle(&self, engine: &Engine, id: LeaseId, patience: Duration) -> bool {
+    pub(super) async fn settle(&self, id: LeaseId, timeout: Duration) -> bool {
         if let Some(running) = self.running(id) {
             // It has nothing to give before it is closed.
-            drop(before(Instant::now() + patience, running.acquire()).await);
+            drop(before(Instant::now() + timeout, running.acquire()).await);
         }
-        let mut statements = self.lock();
+        let mut statements = self.statements.lock();
         match statements.get(&id) {
             None => true,
-            Some(State::InDoubt(until)) if *until <= engine.now() => {
+            Some(State::InDoubt(until)) if *until <= self.engine.now() => {
                 statements.remove(&id);
                 true
             }
@@ -86,27 +85,22 @@ impl InFlight {
 
     /// What took a lock for `id` has done it: the lock was found.
     pub(super) fn forget(&self, id: LeaseId) {
-        self.lock().remove(&id);
+        self.statements.lock().remove(&id);
     }
 
     fn running(&self, id: LeaseId) -> Option<Arc<Semaphore>> {
-        match self.lock().get(&id)? {
+        match self.statements.lock().get(&id)? {
             State::Running(end) => Some(Arc::clone(end)),
             State::InDoubt(_) => None,
         }
     }
 
-    fn doubt(&self, id: LeaseId, now: Moment) {
-        let mut statements = self.lock();
+    fn doubt(&self, id: LeaseId) {
+        let now = self.engine.now();
+        let mut statements = self.statements.lock();
         // There are few of them, and none is asked for again.
         statements.retain(|_, state| !matches!(state, State::InDoubt(until) if *until <= now));
         statements.insert(id, State::InDoubt(now + self.aftermath));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, State>> {
-        self.statements
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -127,42 +121,9 @@ fn may_go_on(answer: &Result<Answer, Failure>) -> bool {
 /// Servers count some limits in whole seconds, and notice a second later that a client is gone.
 const ROUNDING: Duration = Duration::from_secs(1);
 
-struct Running<'a> {
-    unfinished: &'a Arc<InFlight>,
-    engine: &'a Engine,
-    id: LeaseId,
-    statement: Option<Statement>,
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        let Some(statement) = self.statement.take() else {
-            return;
-        };
-        let running = Arc::new(Semaphore::new(0));
-        let end = End {
-            unfinished: Arc::clone(self.unfinished),
-            engine: self.engine.clone(),
-            id: self.id,
-            running: Arc::clone(&running),
-            in_doubt: true,
-        };
-        let mut statements = self.unfinished.lock();
-        statements.insert(self.id, State::Running(running));
-        drop(statements);
-        self.engine.spawn(async move {
-            // All of it, or it would be dropped here.
-            let mut end = end;
-            // The caller that dropped it releases what it acquired.
-            end.in_doubt = may_go_on(&statement.await);
-        });
-    }
-}
-
 /// Says that a statement has ended, or its runtime with it.
 struct End {
-    unfinished: Arc<InFlight>,
-    engine: Engine,
+    in_flight: Arc<InFlight>,
     id: LeaseId,
     running: Arc<Semaphore>,
     in_doubt: bool,
@@ -171,8 +132,8 @@ struct End {
 impl Drop for End {
     fn drop(&mut self) {
         match self.in_doubt {
-            true => self.unfinished.doubt(self.id, self.engine.now()),
-            false => self.unfinished.forget(self.id),
+            true => self.in_flight.doubt(self.id),
+            false => self.in_flight.forget(self.id),
         }
         self.running.close();
     }

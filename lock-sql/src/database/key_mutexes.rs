@@ -1,8 +1,8 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
-use lock_core::LockKey;
-use lock_core::engine::before;
+use polylock_core::LockKey;
+use polylock_core::engine::before;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
@@ -19,7 +19,7 @@ impl KeyMutexes {
         let mut hasher = DefaultHasher::new();
         key.as_bytes().hash(&mut hasher);
         let at = usize::try_from(hasher.finish() % TURNS as u64).unwrap_or_default();
-        before(Instant::now() + PATIENCE, self.0[at].lock()).await
+        before(Instant::now() + TIMEOUT, self.0[at].lock()).await
     }
 }
 
@@ -30,4 +30,4 @@ impl Default for KeyMutexes {
 }
 
 const TURNS: usize = 64;
-const PATIENCE: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_millis(100);

@@ -1,12 +1,12 @@
 //! Notifications of locks that others release or break.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::LockKey;
-use lock_core::engine::{Engine, Moment};
+use polylock_core::LockKey;
+use polylock_core::engine::{Engine, Moment};
 use sha2::{Digest as _, Sha256};
 use sqlx::Connection as _;
 use sqlx::postgres::{PgListener, PgPoolOptions};
@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use crate::dialect::postgres::lease::CHANNEL;
 use crate::error::Failure;
 use crate::held_leases::HeldLeases;
+use crate::mutex::Mutex;
 use crate::pool::Pool;
 use crate::release_notifier::ReleaseNotifier;
 use crate::wire::{DbError, Sql, Target, Value, hex};
@@ -76,7 +77,7 @@ impl Listener {
             attended: Notify::new(),
             table: table.to_owned(),
             hears: AtomicBool::new(false),
-            tell: Arc::new(Sql::new(tell)),
+            tell: Sql::new(tell),
             state: Mutex::default(),
         })
     }
@@ -98,7 +99,7 @@ impl Listener {
         }
         let now = self.engine.now();
         let is_running = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.last = Some(now);
             let topic = topic(&self.table, key);
             state.topics.insert(topic, (key.clone(), now));
@@ -117,7 +118,7 @@ impl Listener {
         if self.is_pooled() {
             return;
         }
-        let is_running = std::mem::replace(&mut self.lock().is_running, true);
+        let is_running = std::mem::replace(&mut self.state.lock().is_running, true);
         if !is_running {
             self.engine.spawn_service(Running(Arc::clone(self)).run());
         }
@@ -143,7 +144,12 @@ impl Listener {
     }
 
     fn hear_of_release(&self, topic: &str) {
-        let key = self.lock().topics.get(topic).map(|(key, _)| key.clone());
+        let key = self
+            .state
+            .lock()
+            .topics
+            .get(topic)
+            .map(|(key, _)| key.clone());
         if let Some(key) = key {
             self.release_notifier.wake(&key);
         }
@@ -154,16 +160,12 @@ impl Listener {
         let now = self.engine.now();
         let is_held = self.held_leases.is_held_for(MOMENT);
         let recent = |since: Moment| now.since(since) < IDLE;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.topics.retain(|_, (_, since)| recent(*since));
         if is_held {
             state.last = Some(now);
         }
         state.last.is_some_and(recent)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -172,7 +174,7 @@ struct Running(Arc<Listener>);
 
 impl Running {
     async fn run(self) {
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = MIN_BACKOFF;
         while self.0.is_wanted() || !self.0.held_leases.is_empty() {
             if !self.0.is_wanted() {
                 let attended = self.0.attended.notified();
@@ -180,12 +182,12 @@ impl Running {
                 continue;
             }
             match self.listen().await {
-                Ok(()) => pause = FIRST_PAUSE,
+                Ok(()) => backoff = MIN_BACKOFF,
                 Err(failure) => {
                     tracing::debug!(cause = %failure.cause, "waiters hear nothing, and ask");
-                    let jittered = self.0.engine.jitter(pause / 2, pause);
+                    let jittered = self.0.engine.jitter(backoff / 2, backoff);
                     tokio::time::sleep(jittered).await;
-                    pause = (pause * 2).min(LAST_PAUSE);
+                    backoff = (backoff * 2).min(MAX_BACKOFF);
                 }
             }
         }
@@ -211,7 +213,8 @@ impl Running {
 
     /// Opens a connection that receives notifications of others.
     async fn open(&self) -> Result<PgListener, Failure> {
-        let Some(options) = self.0.target.postgres() else {
+        let options = self.0.target.postgres().await;
+        let Some(options) = options.map_err(Failure::of_opening)? else {
             return Err(Failure::of_opening(late()));
         };
         let pool = PgPoolOptions::new()
@@ -219,7 +222,7 @@ impl Running {
             .max_lifetime(None)
             .idle_timeout(None)
             .acquire_timeout(OPENING)
-            .connect_lazy_with(options.clone());
+            .connect_lazy_with(options);
         let mut listener = PgListener::connect_with(&pool).await.map_err(of)?;
         // It is reopened here, where its users are notified.
         listener.eager_reconnect(false);
@@ -250,7 +253,7 @@ async fn ping(listener: &mut PgListener) -> Result<(), Failure> {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.lock().is_running = false;
+        self.0.state.lock().is_running = false;
     }
 }
 
@@ -286,6 +289,6 @@ const OPENING: Duration = Duration::from_secs(2);
 /// After this time without a message the connection is asked whether it is alive.
 pub(crate) const SILENCE: Duration = Duration::from_secs(5);
 
-/// Pauses before it is opened again.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LAST_PAUSE: Duration = Duration::from_secs(10);
+/// Backoff before it is opened again.
+const MIN_BACKOFF: Duration = Duration::from_millis(50);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);

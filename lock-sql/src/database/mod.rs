@@ -25,9 +25,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::admin::LockInfo;
-use lock_core::engine::{Engine, LeaseId};
-use lock_core::{LeaseState, LockKey, Released, RenewalRequest};
+use polylock_core::admin::LockInfo;
+use polylock_core::engine::{Engine, LeaseId};
+use polylock_core::{LeaseState, LockKey, Released, RenewalRequest};
 
 use self::in_flight::InFlight;
 use self::key_mutexes::KeyMutexes;
@@ -55,12 +55,12 @@ pub(crate) struct DatabaseStore {
     renewals: Arc<Pool>,
     /// The name of the table, for people and for topics.
     table: String,
-    patience: Duration,
+    timeout: Duration,
     release_notifier: Arc<ReleaseNotifier>,
     held_leases: Arc<HeldLeases>,
     shared_leases: SharedLeases,
     key_mutexes: KeyMutexes,
-    unfinished: Arc<InFlight>,
+    in_flight: Arc<InFlight>,
     purge: Arc<Purge>,
     #[cfg(feature = "postgres")]
     listener: Option<Arc<Listener>>,
@@ -78,17 +78,17 @@ impl DatabaseStore {
             #[cfg(feature = "postgres")]
             crate::config::Server::Postgres => crate::dialect::postgres::lease::statements(usage),
         });
-        let pool = |size, patience| Pool::new(engine, target, size, patience);
+        let pool = |size, timeout| Pool::new(engine, target, size, timeout);
         let all = pool(config.connections, config.timeout);
         let (release_notifier, held_leases) = (Arc::default(), Arc::default());
         let table = config.table.as_str().to_owned();
         Self {
             engine: engine.clone(),
             renewals: pool(RENEWERS, config.timeout.min(RENEWAL)),
-            patience: config.timeout,
+            timeout: config.timeout,
             shared_leases: SharedLeases::default(),
             key_mutexes: KeyMutexes::default(),
-            unfinished: InFlight::new(config.timeout),
+            in_flight: InFlight::new(engine, config.timeout),
             purge: Purge::new(engine, &statements, &all, config.retention),
             #[cfg(feature = "postgres")]
             listener: usage.tells.then(|| {
@@ -194,8 +194,7 @@ impl Store for DatabaseStore {
     }
 
     async fn downgrade(&self, key: &LockKey, id: LeaseId) -> Result<LeaseState, Failure> {
-        let downgrade =
-            |record: &mut Record, read_context: &ReadContext| record.downgrade(id, read_context);
+        let downgrade = |record: &mut Record, ctx: &ReadContext| record.downgrade(id, ctx);
         let state = self.change(key, downgrade).await?;
         if state == LeaseState::Held {
             self.shared_leases.note(id, self.engine.now());
@@ -214,15 +213,15 @@ impl Store for DatabaseStore {
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>, Failure> {
         let found = self.load(key).await?;
-        Ok(found.and_then(|stored| stored.record.info(key, &stored.read_context)))
+        Ok(found.and_then(|stored| stored.record.info(key, &stored.ctx)))
     }
 
     async fn break_all(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>, Failure> {
         // PostgreSQL has no text with it.
         let reason = reason.replace('\0', " ");
-        let take_away = |record: &mut Record, read_context: &ReadContext| {
-            let broken = record.info(key, read_context);
-            record.break_all(&reason, read_context);
+        let take_away = |record: &mut Record, ctx: &ReadContext| {
+            let broken = record.info(key, ctx);
+            record.break_all(&reason, ctx);
             broken
         };
         let broken = self.change(key, take_away).await?;

@@ -1,14 +1,15 @@
 //! Deletes unused rows, a few at a time.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::engine::{Engine, Moment};
+use polylock_core::engine::{Engine, Moment};
 
 use super::codec::whole_micros;
 use super::statements::{PURGE_ROWS, Statements};
 use crate::error::Failure;
+use crate::mutex::Mutex;
 use crate::pool::Pool;
 use crate::wire::{Class, Value};
 
@@ -73,7 +74,7 @@ impl Purge {
     /// The table has got a row.
     pub(super) fn grown(self: &Arc<Self>) {
         {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.grown += 1;
             if state.is_busy || state.grown < EVERY {
                 return;
@@ -85,16 +86,16 @@ impl Purge {
         self.engine.spawn(async move {
             let done = purge.round().await;
             let denied = done.is_err_and(|failure| purge.is_denied(&failure));
-            purge.lock().is_busy = denied;
+            purge.state.lock().is_busy = denied;
         });
     }
 
     async fn round(&self) -> Result<(), Failure> {
-        let due = self.lock().next_doomed(self.engine.now());
+        let due = self.state.lock().next_doomed(self.engine.now());
         if let Some(doomed) = due {
             self.delete(doomed).await?;
         }
-        if self.lock().doomed.len() < MAX_PENDING_DELETES {
+        if self.state.lock().doomed.len() < MAX_PENDING_DELETES {
             self.scan().await?;
         }
         Ok(())
@@ -102,7 +103,7 @@ impl Purge {
 
     /// Picks rows that are idle, and keeps their tokens from coming back.
     async fn scan(&self) -> Result<(), Failure> {
-        let after = self.lock().passed.clone();
+        let after = self.state.lock().passed.clone();
         let retention = Value::from(whole_micros(self.retention));
         let values = vec![Value::from(after), retention];
         let scanned = self.pool.statement(&self.statements.scan, values).await?;
@@ -115,7 +116,7 @@ impl Purge {
             // Without the row that keeps it, nothing may be deleted.
             if raised.affected > 0 {
                 let keys = idle.iter().filter_map(|row| row[0].bytes());
-                self.lock().doomed.push_back(PendingDelete {
+                self.state.lock().doomed.push_back(PendingDelete {
                     keys: keys.map(<[u8]>::to_vec).collect(),
                     floor: u64::try_from(floor).unwrap_or_default(),
                     since: self.engine.now(),
@@ -123,7 +124,7 @@ impl Purge {
             }
         }
         let last = scanned.rows.last().and_then(|row| row[0].bytes());
-        self.lock().passed = match last {
+        self.state.lock().passed = match last {
             Some(last) if scanned.rows.len() == PURGE_ROWS => last.to_vec(),
             _ => Vec::new(),
         };
@@ -158,10 +159,6 @@ impl Purge {
             tracing::debug!(cause = %failure.cause, "rows that nobody uses are not deleted");
         }
         denied
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

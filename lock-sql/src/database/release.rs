@@ -1,7 +1,7 @@
 //! Giving a lock back.
 
-use lock_core::engine::LeaseId;
-use lock_core::{LockKey, Released};
+use polylock_core::engine::LeaseId;
+use polylock_core::{LockKey, Released};
 
 use super::{DatabaseStore, on};
 use crate::error::{Cause, Failure};
@@ -10,18 +10,15 @@ use crate::wire::{Answer, Class};
 
 impl DatabaseStore {
     pub(super) async fn give_back(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {
-        let is_settled = self
-            .unfinished
-            .settle(&self.engine, id, self.patience)
-            .await;
+        let is_settled = self.in_flight.settle(id, self.timeout).await;
         match self.insist(key, id).await? {
             Released::Clean => {
-                self.unfinished.forget(id);
+                self.in_flight.forget(id);
                 Ok(Released::Clean)
             }
             // What takes the lock may come after this.
             Released::AlreadyLost if !is_settled => Err(Failure {
-                cause: Cause::Silent(self.patience),
+                cause: Cause::Silent(self.timeout),
                 outcome_unknown: true,
             }),
             released => Ok(released),
@@ -52,9 +49,7 @@ impl DatabaseStore {
         let released = match released(&answer) {
             Some(released) => released,
             None => {
-                let release = |record: &mut Record, read_context: &ReadContext| {
-                    record.release(id, read_context)
-                };
+                let release = |record: &mut Record, ctx: &ReadContext| record.release(id, ctx);
                 self.change(key, release).await?
             }
         };

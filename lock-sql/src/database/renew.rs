@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use lock_core::engine::LeaseId;
-use lock_core::{LeaseState, LockKey, LostReason, RenewalRequest};
+use polylock_core::engine::LeaseId;
+use polylock_core::{LeaseState, LockKey, LostReason, RenewalRequest};
 
 use super::DatabaseStore;
 use super::codec::{self, Stored, whole_micros};
@@ -84,7 +84,7 @@ impl DatabaseStore {
         rest: &mut Vec<usize>,
         states: &mut [State],
     ) -> Result<(), Failure> {
-        let mut again = Backoff::urgent(self.patience);
+        let mut again = Backoff::urgent(self.timeout);
         let mut at_once = rest.len();
         while !rest.is_empty() {
             let some = &rest[..at_once.min(rest.len())];
@@ -111,7 +111,7 @@ impl DatabaseStore {
                 at_once *= 2;
             } else {
                 at_once = (at_once / 2).max(1);
-                again.pause(&self.engine).await?;
+                again.wait(&self.engine).await?;
             }
         }
         Ok(())
@@ -175,7 +175,7 @@ impl DatabaseStore {
         many: &Many,
         rows: Vec<Vec<Value>>,
     ) -> Result<Answer, Failure> {
-        let mut again = Backoff::urgent(self.patience);
+        let mut again = Backoff::urgent(self.timeout);
         let (sql, values) = many.with(&rows);
         if many.is_prepared() {
             return pool.statement(&sql, values).await;
@@ -183,7 +183,7 @@ impl DatabaseStore {
         loop {
             match pool.message(&sql, values.clone()).await {
                 Err(failure) if failure.class() == Some(Class::Conflict) => {
-                    again.pause(&self.engine).await?;
+                    again.wait(&self.engine).await?;
                 }
                 answered => return answered,
             }
@@ -197,8 +197,8 @@ type Found = BTreeMap<LockKey, Result<Stored, Failure>>;
 fn renew(found: &mut Found, request: &RenewalRequest) -> State {
     match found.get_mut(&request.key) {
         Some(Ok(stored)) => {
-            let read_context = stored.read_context;
-            Ok(stored.record.renew(request.id, request.ttl, &read_context))
+            let ctx = stored.ctx;
+            Ok(stored.record.renew(request.id, request.ttl, &ctx))
         }
         Some(Err(failure)) => Err(failure.clone()),
         None => Ok(LeaseState::Lost(LostReason::Stolen)),

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lock_core::LockKey;
-use lock_core::admin::LockInfo;
-use lock_core::engine::{Engine, before};
+use polylock_core::LockKey;
+use polylock_core::admin::LockInfo;
+use polylock_core::engine::{Engine, before};
 use tokio::time::Instant;
 
 use super::DatabaseStore;
@@ -21,17 +21,17 @@ impl DatabaseStore {
         key: &LockKey,
         mut act: impl FnMut(&mut Record, &ReadContext) -> T + Send,
     ) -> Result<T, Failure> {
-        let mut again = Backoff::urgent(self.patience);
+        let mut again = Backoff::urgent(self.timeout);
         loop {
             let Some(mut stored) = self.load(key).await? else {
                 // A held lock has a row.
-                return Ok(act(&mut Record::default(), &codec::read_context(0)));
+                return Ok(act(&mut Record::default(), &codec::context_at(0)));
             };
-            let done = act(&mut stored.record, &stored.read_context);
+            let done = act(&mut stored.record, &stored.ctx);
             if !stored.record.is_changed() || self.store_and_tell(&stored).await? {
                 return Ok(done);
             }
-            again.pause(&self.engine).await?;
+            again.wait(&self.engine).await?;
         }
     }
 
@@ -79,7 +79,7 @@ impl DatabaseStore {
         let mut infos = Vec::new();
         for (key, stored) in codec::read(&answer.rows) {
             let stored = stored.ok_or_else(|| self.malformed(&key))?;
-            infos.extend(stored.record.info(&key, &stored.read_context));
+            infos.extend(stored.record.info(&key, &stored.ctx));
         }
         Ok(infos)
     }
@@ -88,41 +88,41 @@ impl DatabaseStore {
 /// Attempts at a row that others write as well.
 pub(super) struct Backoff {
     deadline: Instant,
-    pause: Duration,
+    delay: Duration,
     last: Duration,
 }
 
 impl Backoff {
     /// For acquirers; slower than for holders, which have priority on the row.
-    pub(super) fn within(patience: Duration) -> Self {
+    pub(super) fn within(timeout: Duration) -> Self {
         Self {
-            deadline: Instant::now() + patience,
-            pause: FIRST_PAUSE,
-            last: LAST_PAUSE,
+            deadline: Instant::now() + timeout,
+            delay: MIN_BACKOFF,
+            last: MAX_BACKOFF,
         }
     }
 
     /// For holders, which lose their lock if they are late.
-    pub(super) fn urgent(patience: Duration) -> Self {
+    pub(super) fn urgent(timeout: Duration) -> Self {
         Self {
-            pause: SHORT_PAUSE,
-            last: SHORT_PAUSE,
-            ..Self::within(patience)
+            delay: URGENT_BACKOFF,
+            last: URGENT_BACKOFF,
+            ..Self::within(timeout)
         }
     }
 
     /// Waits before the next attempt, unless it is too late for one.
-    pub(super) async fn pause(&mut self, engine: &Engine) -> Result<(), Failure> {
-        let pause = engine.jitter(Duration::ZERO, self.pause);
-        if Instant::now() + pause > self.deadline {
+    pub(super) async fn wait(&mut self, engine: &Engine) -> Result<(), Failure> {
+        let delay = engine.jitter(Duration::ZERO, self.delay);
+        if Instant::now() + delay > self.deadline {
             return Err(Cause::Busy.into());
         }
-        before(Instant::now() + pause, std::future::pending::<()>()).await;
-        self.pause = (self.pause * 2).min(self.last);
+        before(Instant::now() + delay, std::future::pending::<()>()).await;
+        self.delay = (self.delay * 2).min(self.last);
         Ok(())
     }
 }
 
-const SHORT_PAUSE: Duration = Duration::from_millis(1);
-const FIRST_PAUSE: Duration = Duration::from_millis(4);
-const LAST_PAUSE: Duration = Duration::from_millis(50);
+const URGENT_BACKOFF: Duration = Duration::from_millis(1);
+const MIN_BACKOFF: Duration = Duration::from_millis(4);
+const MAX_BACKOFF: Duration = Duration::from_millis(50);

@@ -1,8 +1,9 @@
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::engine::{LeaseId, Moment};
+use polylock_core::engine::{LeaseId, Moment};
+
+use crate::mutex::Mutex;
 
 /// The shared leases of this process, as far as it remembers: the short statements would fail for
 /// them, so they are renewed and released otherwise.
@@ -12,7 +13,7 @@ pub(super) struct SharedLeases(Mutex<HashMap<LeaseId, Moment>>);
 impl SharedLeases {
     /// One shares a lock, or still does.
     pub(super) fn note(&self, id: LeaseId, now: Moment) {
-        let mut shared_leases = self.lock();
+        let mut shared_leases = self.0.lock();
         shared_leases.insert(id, now);
         // Abandoned leases are not removed otherwise.
         if shared_leases.len().is_power_of_two() && shared_leases.len() >= MANY {
@@ -21,15 +22,11 @@ impl SharedLeases {
     }
 
     pub(super) fn has(&self, id: LeaseId) -> bool {
-        self.lock().contains_key(&id)
+        self.0.lock().contains_key(&id)
     }
 
     pub(super) fn forget(&self, id: LeaseId) {
-        self.lock().remove(&id);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, Moment>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().remove(&id);
     }
 }
 

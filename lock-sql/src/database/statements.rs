@@ -116,7 +116,7 @@ impl Many {
             } => {
                 let derived = derived(columns, rows.len());
                 let sql = Sql::new(format!("{before}({derived}) d{after}"));
-                (Arc::new(sql), rows.concat())
+                (sql, rows.concat())
             }
         }
     }

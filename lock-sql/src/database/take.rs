@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use lock_core::engine::LeaseId;
-use lock_core::{LockKey, Mode};
+use polylock_core::engine::LeaseId;
+use polylock_core::{LockKey, Mode};
 
 use super::codec::{self, Stored, whole_micros};
 use super::row::Backoff;
@@ -21,11 +21,11 @@ impl DatabaseStore {
             false => None,
         };
         // What is granted counts from before this began: it must not be old by then.
-        let patience = self.patience.min(claim.ttl / 4);
+        let timeout = self.timeout.min(claim.ttl / 4);
         let mut again = match claim.is_queued {
             // Those behind it wait for it.
-            true => Backoff::urgent(patience),
-            false => Backoff::within(patience),
+            true => Backoff::urgent(timeout),
+            false => Backoff::within(timeout),
         };
         let mut is_made = false;
         // The statement acquires a lock without waiters.
@@ -41,14 +41,14 @@ impl DatabaseStore {
             let Some(mut stored) = self.load(key).await? else {
                 // It is not deleted at once; a client that may not see it would insert it forever.
                 if std::mem::replace(&mut is_made, true) {
-                    again.pause(&self.engine).await?;
+                    again.wait(&self.engine).await?;
                 }
                 self.insert(key).await?;
                 continue;
             };
-            let taken = stored.record.take(claim, &stored.read_context);
+            let taken = stored.record.take(claim, &stored.ctx);
             if taken.is_ok() && !shares {
-                stored.record.evict(&stored.read_context);
+                stored.record.evict(&stored.ctx);
             }
             if let (Err(_), Some(ticket)) = (&taken, claim.ticket) {
                 self.enqueue(key, ticket, &stored).await?;
@@ -59,12 +59,12 @@ impl DatabaseStore {
                 }
                 return Ok(taken.map_err(|refusal| self.here(refusal, claim.mode, &stored)));
             }
-            match again.pause(&self.engine).await {
+            match again.wait(&self.engine).await {
                 Err(_) if claim.waits => {
                     let until = self.engine.now();
-                    return Ok(Err(Refusal::Held { until }));
+                    return Ok(Err(Refusal::held(until)));
                 }
-                paused => paused?,
+                waited => waited?,
             }
         }
     }
@@ -78,10 +78,10 @@ impl DatabaseStore {
         stored: &Stored,
     ) -> Result<(), Failure> {
         let queue = &self.statements.queue;
-        if !stored.record.is_ticket_due(ticket, &stored.read_context) {
+        if !stored.record.is_ticket_due(ticket, &stored.ctx) {
             return Ok(());
         }
-        let slot = stored.record.place(ticket, &stored.read_context);
+        let slot = stored.record.place(ticket, &stored.ctx);
         let (name, ttl) = (Value::from(key.as_bytes()), whole_micros(TICKET));
         let values = vec![name.clone(), Value::from(ttl)];
         let noted = self.pool.statement(&queue.note, values).await;
@@ -97,8 +97,7 @@ impl DatabaseStore {
     /// Takes a waiter out of the queue.
     pub(super) async fn leave_queue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure> {
         // What enters it may come after this otherwise.
-        let patience = self.patience;
-        self.unfinished.settle(&self.engine, ticket, patience).await;
+        self.in_flight.settle(ticket, self.timeout).await;
         let leave = &self.statements.queue.leave;
         self.pool.statement(leave, on(key, ticket)).await?;
         Ok(())
@@ -130,10 +129,7 @@ impl DatabaseStore {
         sql: &Arc<Sql>,
         values: Vec<Value>,
     ) -> Result<Answer, Failure> {
-        let statement = (sql, values);
-        self.unfinished
-            .run(&self.engine, &self.pool, id, statement)
-            .await
+        self.in_flight.run(&self.pool, id, (sql, values)).await
     }
 
     /// Makes the row of a key. Another one may be faster, or have been: that is the same.
@@ -152,7 +148,7 @@ impl DatabaseStore {
         let Some(stored) = self.load(key).await? else {
             return Ok(Ok(()));
         };
-        let seen = stored.record.look(claim, &stored.read_context);
+        let seen = stored.record.look(claim, &stored.ctx);
         Ok(seen.map_err(|refusal| self.here(refusal, claim.mode, &stored)))
     }
 
@@ -172,20 +168,13 @@ impl DatabaseStore {
 
     /// A refusal in the time of this process.
     fn here(&self, refusal: Refusal, mode: Mode, stored: &Stored) -> Refusal {
-        let (mut until, is_soon) = match refusal {
-            Refusal::Held { until } => (until, false),
-            Refusal::Soon { until } => (until, true),
-            Refusal::OtherLimit(_) => return refusal,
-        };
+        let Refusal { mut until, is_soon } = refusal;
         // An exclusive waiter comes back to renew its claim.
-        if stored.record.is_kept_by_many(mode, &stored.read_context) {
-            until = until.min(stored.read_context.moment + CLAIM / 2);
+        if stored.record.is_kept_by_many(mode, &stored.ctx) {
+            until = until.min(stored.ctx.moment + CLAIM / 2);
         }
-        let left = until.since(stored.read_context.moment);
+        let left = until.since(stored.ctx.moment);
         let until = self.engine.now() + left;
-        match is_soon {
-            true => Refusal::Soon { until },
-            false => Refusal::Held { until },
-        }
+        Refusal { until, is_soon }
     }
 }

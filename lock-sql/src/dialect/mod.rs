@@ -9,7 +9,7 @@ mod range;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 #[cfg(feature = "_server")]
-mod table;
+pub(crate) mod table;
 
 pub(crate) use self::name::TableName;
 #[cfg(feature = "_server")]

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use lock_core::{Error, ErrorKind, Result};
+use polylock_core::{Error, ErrorKind, Result};
 
 /// The name of the table, which is put into SQL text as it is.
 #[derive(Clone, Debug, Eq, PartialEq)]

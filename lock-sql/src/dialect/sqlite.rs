@@ -17,8 +17,7 @@ pub(crate) struct Statements {
     pub(crate) layout: Arc<str>,
     pub(crate) list: Arc<str>,
     pub(crate) scan: Arc<str>,
-    load_one: Arc<str>,
-    begin_one: Arc<str>,
+    /// Writes one row and ends the transaction, which is the usual end.
     store_one: Arc<str>,
 }
 
@@ -75,8 +74,6 @@ impl Statements {
                  WHERE (key, slot) > (?1, ?2) ORDER BY key, slot LIMIT ?3"
             )
             .into(),
-            load_one: load(&table, 1).into(),
-            begin_one: begin(&load(&table, 1)).into(),
             store_one: store(&table, 1, 0).into(),
             table,
         }
@@ -88,18 +85,12 @@ impl Statements {
 
     /// Reads the rows of `keys` keys, and the row that describes the table.
     pub(crate) fn load(&self, keys: usize) -> Arc<str> {
-        match keys {
-            1 => Arc::clone(&self.load_one),
-            n => load(&self.table, n).into(),
-        }
+        load(&self.table, keys).into()
     }
 
     /// The same under the write lock.
     pub(crate) fn begin_and_load(&self, keys: usize) -> Arc<str> {
-        match keys {
-            1 => Arc::clone(&self.begin_one),
-            n => begin(&load(&self.table, n)).into(),
-        }
+        format!("BEGIN IMMEDIATE; {}", load(&self.table, keys)).into()
     }
 
     /// Writes and deletes so many rows, and ends the transaction.
@@ -174,10 +165,6 @@ fn create(table: &str) -> String {
 fn load(table: &impl Display, keys: usize) -> String {
     let keys = ", ?".repeat(keys);
     format!("SELECT {COLUMNS} FROM {table} WHERE key IN (x''{keys})")
-}
-
-fn begin(load: &str) -> String {
-    format!("BEGIN IMMEDIATE; {load}")
 }
 
 fn store(table: &TableName, rows: usize, deletions: usize) -> String {

@@ -56,8 +56,71 @@ pub(crate) const COLUMNS: [&str; COUNT] = {
     names
 };
 
-/// Makes the table, up to what follows its columns.
-pub(super) fn create(table: &str, kind: fn(Column) -> &'static str) -> String {
+/// The statements about the table as a whole.
+#[derive(Debug)]
+pub(crate) struct TableTexts {
+    /// Makes the table, and the row that says what it means; does nothing to an existing one.
+    pub(crate) create: String,
+    /// Writes that row, unless it is there.
+    pub(crate) describe: String,
+    /// Reads it.
+    pub(crate) layout: String,
+    /// Reads the columns and the owner of a table of any origin; MySQL knows no owner.
+    pub(crate) about: String,
+}
+
+#[cfg(feature = "mysql")]
+pub(crate) fn mysql(table: &str) -> TableTexts {
+    let describe = format!(
+        "{}\n  ON DUPLICATE KEY UPDATE token = token",
+        describe(table)
+    );
+    TableTexts {
+        create: format!(
+            "{}
+{} ENGINE = InnoDB ROW_FORMAT = DYNAMIC CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+{describe};
+",
+            super::mysql::tokens::create(table),
+            create(table, |column| column.2),
+        ),
+        describe,
+        layout: layout(table),
+        about: format!(
+            "SELECT CAST(GROUP_CONCAT(column_name ORDER BY ordinal_position SEPARATOR ', ') AS CHAR), NULL
+               FROM information_schema.columns
+              WHERE table_schema = DATABASE() AND table_name = '{}'",
+            table.trim_matches('`')
+        ),
+    }
+}
+
+/// A row that changes stays on its page, where there is room for it: no index is touched.
+#[cfg(feature = "postgres")]
+pub(crate) fn postgres(table: &str) -> TableTexts {
+    let describe = format!(
+        "{}\n  ON CONFLICT (kind, lock_key, slot) DO NOTHING",
+        describe(table)
+    );
+    TableTexts {
+        create: format!(
+            "{} WITH (fillfactor = 70);\n{}\n{describe};\n",
+            create(table, |column| column.1),
+            super::postgres::tokens::create(table),
+        ),
+        describe,
+        layout: layout(table),
+        about: format!(
+            "SELECT string_agg(attname::text, ', ' ORDER BY attnum), pg_get_userbyid(relowner)::text
+               FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
+              WHERE pg_class.oid = to_regclass('{}') AND attnum > 0 AND NOT attisdropped
+              GROUP BY relowner",
+            table.replace('\'', "''")
+        ),
+    }
+}
+
+fn create(table: &str, kind: fn(Column) -> &'static str) -> String {
     let columns: String = TABLE
         .iter()
         .map(|column| format!("  {:<13} {},\n", column.0, kind(*column)))
@@ -67,12 +130,10 @@ pub(super) fn create(table: &str, kind: fn(Column) -> &'static str) -> String {
     )
 }
 
-/// Writes the row that says what the table means, up to what becomes of it if it is there.
-pub(super) fn describe(table: &str) -> String {
+fn describe(table: &str) -> String {
     format!("INSERT INTO {table} (kind, lock_key, slot, token) VALUES (0, '', 0, {LAYOUT})")
 }
 
-/// Reads it.
 pub(crate) fn layout(table: &str) -> String {
     format!("SELECT token FROM {table} WHERE kind = 0 AND lock_key = ''")
 }

@@ -2,18 +2,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::admin::LockAdmin;
-use lock_core::engine::Engine;
-use lock_core::{
+use polylock_core::admin::LockAdmin;
+use polylock_core::engine::Engine;
+use polylock_core::{
     AcquireRequest, Capabilities, DistributedLock, Error, HealthCheck, LockGuard, LockUrl, Result,
     Waiting,
 };
 
-use super::start::{run_on, start};
+use super::start::start;
+use super::to_its_end;
 use crate::checks;
 use crate::config::{SqlConfig, SqlMode};
 use crate::database::DatabaseStore;
-use crate::error::Failure;
 use crate::leases::Leases;
 use crate::schema;
 use crate::session::Sessions;
@@ -54,11 +54,11 @@ use crate::wire::Target;
 /// # Examples
 ///
 /// ```no_run
-/// use lock_core::prelude::*;
-/// use lock_sql::{SqlConfig, SqlLock};
+/// use polylock_core::prelude::*;
+/// use polylock_sql::{SqlConfig, SqlLock};
 ///
 /// # #[cfg(feature = "postgres")]
-/// # async fn example() -> lock_core::Result<()> {
+/// # async fn example() -> polylock_core::Result<()> {
 /// let config = SqlConfig::postgres("db.internal")
 ///     .with_database("shop")
 ///     .with_login("orders", "s3cret");
@@ -83,7 +83,7 @@ impl SqlLock {
     ///
     /// # Errors
     ///
-    /// Those of [`connect`](Self::connect), and [`InvalidConfig`](lock_core::ErrorKind::InvalidConfig)
+    /// Those of [`connect`](Self::connect), and [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig)
     /// if the URL is wrong.
     ///
     /// # Cancel safety
@@ -97,20 +97,20 @@ impl SqlLock {
     ///
     /// # Errors
     ///
-    /// - [`Unavailable`](lock_core::ErrorKind::Unavailable) if the server cannot be reached, or takes
+    /// - [`Unavailable`](polylock_core::ErrorKind::Unavailable) if the server cannot be reached, or takes
     ///   no writes.
-    /// - [`Denied`](lock_core::ErrorKind::Denied) if it refuses the user, or one side the certificate
+    /// - [`Denied`](polylock_core::ErrorKind::Denied) if it refuses the user, or one side the certificate
     ///   of the other, or if the table is missing and the user may not make it.
-    /// - [`InvalidConfig`](lock_core::ErrorKind::InvalidConfig) if there is no such database, if the
+    /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if there is no such database, if the
     ///   mode does not go with the server or with a pooler in the path, if the table is missing and
     ///   not to be made, or if the server is not fit for locks and the configuration is strict.
-    /// - [`Foreign`](lock_core::ErrorKind::Foreign) if the table is somebody else's.
-    /// - [`Protocol`](lock_core::ErrorKind::Protocol) if the table has another layout.
+    /// - [`Foreign`](polylock_core::ErrorKind::Foreign) if the table is somebody else's.
+    /// - [`Protocol`](polylock_core::ErrorKind::Protocol) if the table has another layout.
     ///
     /// # Cancel safety
     ///
-    /// The table may have been made; no lock is touched. Connections are closed within the
-    /// [time-out](SqlConfig::with_timeout).
+    /// It goes on in the background: the table is made if it can be, no lock is touched, and the
+    /// connections are closed. Each step takes the [time-out](SqlConfig::with_timeout) at most.
     pub async fn connect(config: SqlConfig) -> Result<Self> {
         let name = config.server.name();
         let engine = schema::engine(config.engine.as_ref(), name);
@@ -119,9 +119,9 @@ impl SqlLock {
         let (target, config) = (Arc::new(target), Arc::new(config));
         let started = {
             let (target, config) = (Arc::clone(&target), Arc::clone(&config));
-            run_on(&engine, async move { start(&target, &config).await }).await
+            to_its_end(&engine, async move { start(&target, &config).await })
         };
-        started.map_err(|failure| named(failure.into()))?;
+        started.await.map_err(|failure| named(failure.into()))?;
         let kind = match config.mode {
             SqlMode::Lease => Kind::Leases(leases(engine, &target, &config)),
             SqlMode::Advisory | SqlMode::Row => {
@@ -135,10 +135,11 @@ impl SqlLock {
     pub(crate) async fn check_health(config: SqlConfig) -> Result<Vec<HealthCheck>> {
         let name = config.server.name();
         let engine = schema::engine(config.engine.as_ref(), name);
-        let named = |failure: Failure| Error::from(failure).with_backend(name);
-        let target = Arc::new(config.target().map_err(named)?);
-        let examined = async move { checks::check_health(&target, &config).await };
-        run_on(&engine, examined).await.map_err(named)
+        let examined = engine.run(async move {
+            let target = Arc::new(config.target()?);
+            Ok(checks::check_health(&target, &config).await?)
+        });
+        examined.await.map_err(|error| error.with_backend(name))
     }
 }
 

@@ -3,17 +3,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::admin::LockAdmin;
-use lock_core::engine::Engine;
-use lock_core::{
+use polylock_core::admin::LockAdmin;
+use polylock_core::{
     AcquireRequest, Capabilities, DistributedLock, Error, Fencing, HealthCheck, LockGuard, Result,
 };
 
+use crate::checks::check_file;
 use crate::config::SqliteConfig;
 use crate::error::Failure;
 use crate::held_leases::HeldLeases;
 use crate::leases::Leases;
-use crate::sqlite::{SqliteStore, check_health};
+use crate::schema;
+use crate::sqlite::SqliteStore;
 
 /// Locks in a SQLite file, for the processes of one machine.
 ///
@@ -57,23 +58,20 @@ impl Sqlite {
     ///
     /// # Errors
     ///
-    /// - [`Unavailable`](lock_core::ErrorKind::Unavailable) if the file cannot be opened, made,
+    /// - [`Unavailable`](polylock_core::ErrorKind::Unavailable) if the file cannot be opened, made,
     ///   read or written, or is no database.
-    /// - [`InvalidConfig`](lock_core::ErrorKind::InvalidConfig) if it is on a network file system,
+    /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is on a network file system,
     ///   or cannot have a write-ahead log.
-    /// - [`Foreign`](lock_core::ErrorKind::Foreign) if the table was made by something else.
-    /// - [`Protocol`](lock_core::ErrorKind::Protocol) if the table has another layout.
-    /// - [`Unsupported`](lock_core::ErrorKind::Unsupported) on systems without a boot id.
+    /// - [`Foreign`](polylock_core::ErrorKind::Foreign) if the table was made by something else.
+    /// - [`Protocol`](polylock_core::ErrorKind::Protocol) if the table has another layout.
+    /// - [`Unsupported`](polylock_core::ErrorKind::Unsupported) on systems without a boot id.
     ///
     /// # Cancel safety
     ///
     /// The file and the table may have been made; no lock is touched.
     pub async fn connect(config: SqliteConfig) -> Result<Self> {
         let named = |error: Error| error.with_backend(NAME);
-        let engine = match &config.engine {
-            Some(engine) => engine.for_backend(NAME),
-            None => Engine::of_this_process(NAME),
-        };
+        let engine = schema::engine(config.engine.as_ref(), NAME);
         let held_leases = Arc::new(HeldLeases::default());
         let store = SqliteStore::new(&config, &engine, &held_leases).map_err(Failure::from);
         let store = store.map_err(|failure| named(failure.into()))?;
@@ -85,10 +83,9 @@ impl Sqlite {
         Ok(Self { leases })
     }
 
-    /// Looks at a file and where it is, makes neither, and refuses nothing that it finds.
-    pub(crate) async fn check_health(config: &SqliteConfig) -> Result<Vec<HealthCheck>> {
-        let examined = check_health(config).await;
-        examined.map_err(|cause| Error::from(Failure::from(cause)).with_backend(NAME))
+    /// Looks where a file is, makes nothing, and refuses nothing that it finds.
+    pub(crate) fn check_health(config: &SqliteConfig) -> Vec<HealthCheck> {
+        check_file(&config.path)
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use lock_core::engine::Engine;
+#[cfg(feature = "mysql")]
+use polylock_core::ErrorKind;
+use polylock_core::engine::Engine;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -39,24 +41,32 @@ pub(crate) async fn open(target: &Arc<Target>, config: &SqlConfig) -> Result<Con
 fn refusal(db_error: DbError, config: &SqlConfig) -> Failure {
     match config.server {
         #[cfg(feature = "mysql")]
-        Server::MySql if db_error.class == Class::Denied && config.tls.is_none() => {
-            let source = db_error.source;
-            Cause::RefusedWithoutTls { source }.into()
+        Server::MySql if db_error.class == Class::Denied && !config.speaks_tls() => {
+            // MySQL and MariaDB have the same words for a wrong password.
+            let says = "the server refuses this user, or takes it by TLS only: then write tls=on";
+            Cause::Said {
+                kind: ErrorKind::Denied,
+                says: says.to_owned(),
+                source: db_error.source,
+            }
+            .into()
         }
         _ => Failure::of_opening(db_error),
     }
 }
 
-/// Runs work in a task of the engine's: its connection is closed in order when the caller is dropped,
-/// and any executor may wait for it.
-pub(crate) async fn run_on<T: Send + 'static>(
+/// Runs work that goes on to its end when its caller is gone: a dropped start leaves nothing half made.
+pub(crate) async fn to_its_end<T: Send + 'static>(
     engine: &Engine,
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
 ) -> Result<T, Failure> {
-    let (reply, answer) = oneshot::channel();
-    engine.spawn_service(async move { drop(reply.send(work.await)) });
-    let gone = || Cause::Unfit("the runtime of the locks has ended".to_owned());
-    answer.await.unwrap_or_else(|_| Err(gone().into()))
+    let (reply, done) = oneshot::channel();
+    engine.spawn(async move {
+        // The caller may be gone.
+        drop(reply.send(work.await));
+    });
+    let ended = || Cause::Unfit("the runtime of the connection has ended".to_owned());
+    done.await.unwrap_or_else(|_| Err(ended().into()))
 }
 
 /// Gives a step of the start the time that a statement gets.

@@ -3,13 +3,22 @@
 #[cfg(feature = "_server")]
 mod server;
 
-use lock_core::engine::Engine;
-use lock_core::{Error, ErrorKind, LockUrl, Result};
+#[cfg(feature = "sqlite")]
+use std::sync::Arc;
+
+use polylock_core::engine::Engine;
+use polylock_core::{Error, ErrorKind, LockUrl, Result};
 
 #[cfg(feature = "_server")]
 use crate::config::SqlConfig;
 #[cfg(feature = "sqlite")]
 use crate::config::SqliteConfig;
+#[cfg(feature = "sqlite")]
+use crate::dialect::sqlite::Statements;
+#[cfg(feature = "sqlite")]
+use crate::error::Failure;
+#[cfg(feature = "sqlite")]
+use crate::sqlite::SqliteStore;
 
 #[cfg(feature = "_server")]
 pub(crate) use self::server::{LAYOUT, ensure};
@@ -24,11 +33,11 @@ pub(crate) use self::server::{LAYOUT, ensure};
 /// # Examples
 ///
 /// ```
-/// use lock_sql::Schema;
+/// use polylock_sql::Schema;
 ///
-/// # fn main() -> lock_core::Result<()> {
+/// # fn main() -> polylock_core::Result<()> {
 /// # #[cfg(feature = "sqlite")] {
-/// let url = lock_core::LockUrl::parse("sqlite:/var/lib/shop/locks.db?table=shop_locks")?;
+/// let url = polylock_core::LockUrl::parse("sqlite:/var/lib/shop/locks.db?table=shop_locks")?;
 /// let schema = Schema::of(&url)?;
 /// assert!(schema.sql().contains("CREATE TABLE IF NOT EXISTS \"shop_locks\""));
 /// # }
@@ -92,9 +101,12 @@ impl Schema {
     pub fn sql(&self) -> String {
         match &self.0 {
             #[cfg(feature = "_server")]
-            Place::Server(config) => server::create(config),
+            Place::Server(config) => server::texts(config).create,
             #[cfg(feature = "sqlite")]
-            Place::Sqlite(config) => crate::sqlite::schema(config),
+            Place::Sqlite(config) => {
+                let statements = Statements::new(config.table.clone());
+                format!("{};\n", statements.create)
+            }
         }
     }
 
@@ -121,13 +133,17 @@ impl Schema {
                 let name = config.server.name();
                 let engine = engine(config.engine.as_ref(), name);
                 let applied = server::apply(&engine, config.as_ref().clone()).await;
-                applied.map_err(|failure| Error::from(failure).with_backend(name))
+                applied.map_err(|error| error.with_backend(name))
             }
             #[cfg(feature = "sqlite")]
             Place::Sqlite(config) => {
                 let engine = engine(config.engine.as_ref(), "sqlite");
-                let applied = crate::sqlite::apply(&engine, config).await;
-                applied.map_err(|failure| Error::from(failure).with_backend("sqlite"))
+                let applied = async {
+                    let store = SqliteStore::new(config, &engine, &Arc::default())?;
+                    store.open().await
+                };
+                let named = |failure: Failure| Error::from(failure).with_backend("sqlite");
+                applied.await.map_err(named)
             }
         }
     }

@@ -1,42 +1,43 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::engine::Engine;
+use polylock_core::ErrorKind;
+use polylock_core::engine::Engine;
 
 use super::Applied;
 use crate::config::{Server, SqlConfig};
-#[cfg(feature = "mysql")]
-use crate::dialect::mysql;
-#[cfg(feature = "postgres")]
-use crate::dialect::postgres;
+use crate::dialect::table::{self, COLUMNS, TableTexts};
 use crate::error::{Cause, Failure, foreign, lacks};
-use crate::lock::{open, run_on, within};
+use crate::lock::{open, within};
 use crate::wire::{Class, Connection, DbError, Sql};
 
 /// What the row of kind 0 says about the meaning of the other ones.
 pub(crate) const LAYOUT: i64 = 2;
 
-/// The statements that make the table.
-pub(super) fn create(config: &SqlConfig) -> String {
+/// The statements about the table.
+pub(super) fn texts(config: &SqlConfig) -> TableTexts {
     let table = config.table_sql();
     match config.server {
         #[cfg(feature = "mysql")]
-        Server::MySql => mysql::schema::create(&table),
+        Server::MySql => table::mysql(&table),
         #[cfg(feature = "postgres")]
-        Server::Postgres => postgres::schema::create(&table),
+        Server::Postgres => table::postgres(&table),
     }
 }
 
 /// Makes the table on request.
-pub(super) async fn apply(engine: &Engine, mut config: SqlConfig) -> Result<Applied, Failure> {
+pub(super) async fn apply(
+    engine: &Engine,
+    mut config: SqlConfig,
+) -> polylock_core::Result<Applied> {
     config.creates_table = true;
-    let target = Arc::new(config.target()?);
-    run_on(engine, async move {
+    let applied = engine.run(async move {
+        let target = Arc::new(config.target()?);
         let mut connection = open(&target, &config).await?;
         let ensured = ensure(&mut connection, &config);
-        within(&config, ensured).await
-    })
-    .await
+        Ok(within(&config, ensured).await?)
+    });
+    applied.await
 }
 
 /// Ensures that the table exists: checks first, because the user may use it without the right to
@@ -50,12 +51,19 @@ pub(crate) async fn ensure(
         match look(connection, config).await? {
             Seen::Layout(LAYOUT) if tried == 0 => return Ok(Applied::Found),
             Seen::Layout(LAYOUT) => return Ok(Applied::Created),
-            Seen::Layout(found) => return Err(unknown(config, found).into()),
-            Seen::Undescribed => describe(connection, config).await?,
+            Seen::Layout(found) => {
+                return Err(Cause::layout(config.table.as_str(), found, LAYOUT).into());
+            }
+            Seen::Undescribed => {
+                let describe = Sql::new(texts(config).describe);
+                let described = connection.message(&describe, &[]).await;
+                described.map_err(Failure::of_statement)?;
+            }
             Seen::Nothing if !config.creates_table => return Err(missing(config).into()),
             Seen::Nothing => {
                 tried += 1;
-                let Err(db_error) = make(connection, config).await else {
+                let create = Sql::new(texts(config).create);
+                let Err(db_error) = connection.message(&create, &[]).await else {
                     continue;
                 };
                 if tried == ATTEMPTS || db_error.class.ends_connection() {
@@ -66,7 +74,7 @@ pub(crate) async fn ensure(
                     if db_error.class == Class::Denied {
                         return Err(may_not_make(config, db_error));
                     }
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(BACKOFF).await;
                 }
             }
         }
@@ -82,14 +90,8 @@ enum Seen {
 }
 
 async fn look(connection: &mut Connection, config: &SqlConfig) -> Result<Seen, Failure> {
-    let table = config.table_sql();
-    let layout = match config.server {
-        #[cfg(feature = "mysql")]
-        Server::MySql => mysql::schema::layout(&table),
-        #[cfg(feature = "postgres")]
-        Server::Postgres => postgres::schema::layout(&table),
-    };
-    match connection.message(&Sql::new(layout), &[]).await {
+    let layout = Sql::new(texts(config).layout);
+    match connection.message(&layout, &[]).await {
         Ok(answer) => Ok(answer.int(0).map_or(Seen::Undescribed, Seen::Layout)),
         Err(db_error) if db_error.class == Class::NoTable => Ok(Seen::Nothing),
         // MySQL shows no more of a table to users that may not read it.
@@ -109,18 +111,13 @@ async fn other_table(
     db_error: DbError,
 ) -> Failure {
     let table = config.table_sql();
-    let (about, expected) = match config.server {
-        #[cfg(feature = "mysql")]
-        Server::MySql => (mysql::schema::about(&table), mysql::schema::COLUMNS),
-        #[cfg(feature = "postgres")]
-        Server::Postgres => (postgres::schema::about(&table), postgres::schema::COLUMNS),
-    };
-    let about = connection.message(&Sql::new(about), &[]).await;
+    let about = Sql::new(texts(config).about);
+    let about = connection.message(&about, &[]).await;
     let text = |at: usize| {
         let value = about.as_ref().ok()?.rows.first()?.get(at)?;
         String::from_utf8(value.bytes()?.to_vec()).ok()
     };
-    let columns = text(0).filter(|columns| lacks(columns, &expected));
+    let columns = text(0).filter(|columns| lacks(columns, &COLUMNS));
     let Some(columns) = columns else {
         return Failure::of_statement(db_error);
     };
@@ -133,31 +130,6 @@ async fn other_table(
         db_error.source,
     )
     .into()
-}
-
-async fn describe(connection: &mut Connection, config: &SqlConfig) -> Result<(), Failure> {
-    let table = config.table_sql();
-    let describe = match config.server {
-        #[cfg(feature = "mysql")]
-        Server::MySql => mysql::schema::describe(&table),
-        #[cfg(feature = "postgres")]
-        Server::Postgres => postgres::schema::describe(&table),
-    };
-    let described = connection.message(&Sql::new(describe), &[]).await;
-    described.map(drop).map_err(Failure::of_statement)
-}
-
-async fn make(connection: &mut Connection, config: &SqlConfig) -> Result<(), DbError> {
-    let made = connection.message(&Sql::new(create(config)), &[]).await;
-    made.map(drop)
-}
-
-fn unknown(config: &SqlConfig, found: i64) -> Cause {
-    Cause::Layout {
-        table: config.table.as_str().to_owned(),
-        found,
-        known: LAYOUT,
-    }
 }
 
 fn missing(config: &SqlConfig) -> Cause {
@@ -175,7 +147,8 @@ fn may_not_read(config: &SqlConfig, db_error: DbError) -> Failure {
          on what lockctl schema apply makes"
     );
     let source = db_error.source;
-    Cause::MayNot { says, source }.into()
+    let kind = ErrorKind::Denied;
+    Cause::Said { kind, says, source }.into()
 }
 
 fn may_not_make(config: &SqlConfig, db_error: DbError) -> Failure {
@@ -185,9 +158,10 @@ fn may_not_make(config: &SqlConfig, db_error: DbError) -> Failure {
          schema apply, or what lockctl schema print shows"
     );
     let source = db_error.source;
-    Cause::MayNot { says, source }.into()
+    let kind = ErrorKind::Denied;
+    Cause::Said { kind, says, source }.into()
 }
 
 /// How often the table is made, while others do so as well.
 const ATTEMPTS: u32 = 5;
-const PAUSE: Duration = Duration::from_millis(20);
+const BACKOFF: Duration = Duration::from_millis(20);

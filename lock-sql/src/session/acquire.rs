@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::LockKey;
-use lock_core::engine::Moment;
+use polylock_core::LockKey;
+use polylock_core::engine::Moment;
 use tokio::time::{Instant, sleep_until};
 
 use super::actor::{Actor, Held};
@@ -90,9 +90,9 @@ impl Actor {
             let sent = self.context.engine.now();
             let answer = match take.until {
                 None => {
-                    let context = Arc::clone(&self.context);
-                    let sql = &context.statements.try_take[usize::from(take.is_shared)];
-                    self.ask(sql, args.values()).await.map(Some)
+                    let is_shared = usize::from(take.is_shared);
+                    let asked = self.ask(|it| &it.try_take[is_shared], &args);
+                    asked.await.map(Some)
                 }
                 Some(until) => self.wait(take, until, args).await,
             };
@@ -112,12 +112,7 @@ impl Actor {
                     // A transaction that inserts them blocks this session, and no connection that
                     // others need.
                     let args = self.args(&take.key, take.id);
-                    let context = Arc::clone(&self.context);
-                    match self
-                        .ask(&context.statements.seed, args.values())
-                        .await
-                        .map(drop)
-                    {
+                    match self.ask(|it| &it.seed, &args).await.map(drop) {
                         Ok(()) => missing += 1,
                         // An open transaction has inserted them, and holds the lock.
                         Err(failure) if failure.class() == Some(Class::LockTimeout) => {
@@ -133,12 +128,12 @@ impl Actor {
                 Step::Got(got) if got.claimed && take.is_shared => {
                     self.undo(&take.key, true).await;
                     let until = take.until.unwrap_or_else(Instant::now);
-                    let pause =
-                        Instant::now() + self.context.engine.jitter(CLAIM_PAUSE / 2, CLAIM_PAUSE);
-                    if until <= pause || take.reply.is_closed() {
+                    let backoff = Instant::now()
+                        + self.context.engine.jitter(CLAIM_BACKOFF / 2, CLAIM_BACKOFF);
+                    if until <= backoff || take.reply.is_closed() {
                         return Ok(Step::Held { is_dirty: false });
                     }
-                    sleep_until(pause).await;
+                    sleep_until(backoff).await;
                 }
                 step => return Ok(step),
             }
@@ -207,19 +202,13 @@ impl Actor {
 
     /// Keeps others from sharing the lock that is waited for, for a while. Nothing waits for it.
     fn claim(&self, take: &Take) {
-        if take.is_shared || self.context.statements.claim.is_none() {
-            return;
+        let context = &self.context;
+        if !take.is_shared
+            && let Some(sql) = &context.statements.claim
+        {
+            let unless = "a waiter could not say that it waits";
+            context.in_background(sql, context.args(&take.key), unless);
         }
-        let (context, args) = (Arc::clone(&self.context), self.context.args(&take.key));
-        self.context.engine.spawn_service(async move {
-            let Some(sql) = &context.statements.claim else {
-                return;
-            };
-            if let Err(failure) = context.control_pool.message(sql, args.into_vec()).await {
-                let error = lock_core::Error::from(failure);
-                tracing::debug!(%error, "a waiter could not say that it waits");
-            }
-        });
     }
 
     fn read(&self, sent: Moment, answer: &Answer) -> Result<Step, Failure> {
@@ -234,7 +223,12 @@ impl Actor {
         let get = |column: usize| row.get(column).and_then(Value::int).ok_or_else(malformed);
         let token = match get(column::TOKEN)? {
             got::NOT => return Ok(Step::Held { is_dirty: false }),
-            got::INTERRUPTED => return Err(Cause::Interrupted.into()),
+            // Not a held lock: that is an answer.
+            got::INTERRUPTED => {
+                let says =
+                    "the server gave up to wait for the lock, it was told to or has no memory";
+                return Err(Cause::Unfit(says.to_owned()).into());
+            }
             got::ELSEWHERE => return Err(pooled()),
             token => u64::try_from(token).map_err(|_| malformed())?,
         };
@@ -261,16 +255,12 @@ impl Actor {
         if self.context.mode == SessionMode::Row {
             self.number = got.session;
         }
-        if take.has_claimed {
-            let (context, args) = (Arc::clone(&self.context), self.context.args(&take.key));
-            self.context.engine.spawn_service(async move {
-                if let Some(sql) = &context.statements.unclaim
-                    && let Err(failure) = context.control_pool.message(sql, args.into_vec()).await
-                {
-                    let error = lock_core::Error::from(failure);
-                    tracing::debug!(%error, "the claim of a waiter that was served ends by its time");
-                }
-            });
+        let context = &self.context;
+        if take.has_claimed
+            && let Some(sql) = &context.statements.unclaim
+        {
+            let unless = "the claim of a waiter that was served ends by its time";
+            context.in_background(sql, context.args(&take.key), unless);
         }
         let held = Held {
             key: take.key.clone(),
@@ -289,15 +279,9 @@ impl Actor {
         if self.connection.is_none() {
             return;
         }
-        let context = Arc::clone(&self.context);
-        let args = context.args(key);
-        let undone = self
-            .ask(
-                &context.statements.undo[usize::from(is_shared)],
-                args.values(),
-            )
-            .await;
-        if undone.is_err() {
+        let args = self.context.args(key);
+        let undone = self.ask(|it| &it.undo[usize::from(is_shared)], &args);
+        if undone.await.is_err() {
             self.connection = None;
         }
     }
@@ -317,8 +301,8 @@ const SLACK: Duration = Duration::from_millis(80);
 /// claim lasts for two seconds.
 const CLAIM_AFTER: Duration = Duration::from_millis(300);
 
-/// Pause of a shared request that lets an exclusive waiter pass.
-const CLAIM_PAUSE: Duration = Duration::from_millis(40);
+/// Backoff of a shared request that lets an exclusive waiter pass.
+const CLAIM_BACKOFF: Duration = Duration::from_millis(40);
 
 /// How often the rows of a key may be missing after they were made.
 const MAX_MISSING: u32 = 3;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::engine::{LeaseId, Moment};
-use lock_core::{LockKey, Released};
+use polylock_core::engine::{LeaseId, Moment};
+use polylock_core::{LockKey, Released};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
@@ -17,6 +17,7 @@ use super::loss_report;
 use super::pool::SessionPool;
 use super::server_age;
 use super::socket::{self, Socket};
+use super::statements::SessionStatements;
 use crate::error::{Cause, Failure};
 use crate::table::Tokens;
 use crate::wire::{Answer, Connection, Sql};
@@ -221,17 +222,14 @@ impl Actor {
     /// Asks the server for a sign of life, which is one for the server as well.
     async fn probe(&mut self) {
         self.probed = Instant::now();
-        let context = Arc::clone(&self.context);
-        let args = Args::new();
-        match self.ask(&context.statements.probe, args.values()).await {
+        match self.ask(|it| &it.probe, &Args::new()).await {
             Ok(answer) if answer.int(0) == Some(self.number) => {}
             Ok(_) => {
                 tracing::error!("a transaction pooler is in the path, and has taken the session");
                 self.is_over = true;
             }
             Err(failure) => {
-                let error = lock_core::Error::from(failure);
-                tracing::warn!(%error, "a session with locks does not answer");
+                tracing::warn!(cause = %failure.cause, "a session with locks does not answer");
                 self.is_over = true;
             }
         }
@@ -241,9 +239,14 @@ impl Actor {
     /// over.
     pub(super) async fn ask(
         &mut self,
-        sql: &Sql,
-        values: &[crate::wire::Value],
+        sql: impl FnOnce(&SessionStatements) -> &Arc<Sql>,
+        args: &Args,
     ) -> Result<Answer, Failure> {
+        let sql = Arc::clone(sql(&self.context.statements));
+        self.ask_sql(&sql, args).await
+    }
+
+    async fn ask_sql(&mut self, sql: &Sql, args: &Args) -> Result<Answer, Failure> {
         let silent = Failure {
             cause: Cause::Silent(self.context.request_timeout),
             outcome_unknown: true,
@@ -252,7 +255,8 @@ impl Actor {
             return Err(silent);
         };
         let sent = self.context.engine.now();
-        let Ok(answer) = timeout_at(self.limit(), connection.message(sql, values)).await else {
+        let Ok(answer) = timeout_at(self.limit(), connection.message(sql, args.values())).await
+        else {
             return Err(silent);
         };
         self.answered(connection, sent, answer)
@@ -304,20 +308,20 @@ impl Actor {
     }
 
     async fn free(&mut self, id: LeaseId, mut held: Held) -> Released {
-        let context = Arc::clone(&self.context);
         if let Some(recording) = held.recording.take() {
             // Written after the release, it would name a holder that is gone.
             drop(timeout(RECORDING, recorded(recording)).await);
         }
-        let statements = match held.record_at {
-            None => &context.statements.release_recorded,
-            Some(_) => &context.statements.release,
-        };
         let args = self.args(&held.key, id).with(Args::TEXT, id.to_hex());
-        let freed = self
-            .ask(&statements[usize::from(held.is_shared)], args.values())
-            .await;
-        match freed {
+        let is_shared = usize::from(held.is_shared);
+        let freed = self.ask(
+            |it| match held.record_at {
+                None => &it.release_recorded[is_shared],
+                Some(_) => &it.release[is_shared],
+            },
+            &args,
+        );
+        match freed.await {
             Ok(answer) => {
                 let first = answer.rows.iter().find_map(|row| row.first()?.int());
                 if first == Some(0) {
@@ -327,8 +331,7 @@ impl Actor {
             }
             Err(failure) if self.connection.is_some() => {
                 // The record is overwritten by the next one.
-                let error = lock_core::Error::from(failure);
-                tracing::debug!(%error, "the record of a lock was not cleared");
+                tracing::debug!(cause = %failure.cause, "the record of a lock was not cleared");
                 self.undo(&held.key, held.is_shared).await;
                 match self.connection {
                     Some(_) => Released::Clean,
@@ -340,17 +343,15 @@ impl Actor {
     }
 
     async fn downgrade(&mut self, id: LeaseId) -> Result<(), Failure> {
-        let context = Arc::clone(&self.context);
-        let Some(sql) = &context.statements.downgrade else {
-            return Err(ended());
-        };
+        let sql = self.context.statements.downgrade.clone();
+        let sql = sql.ok_or_else(ended)?;
         let mut held = self.held.remove(&id).ok_or_else(ended)?;
         if let Some(recording) = held.recording.take() {
             // Written after the shared record, it would name an exclusive holder.
             drop(timeout(RECORDING, recorded(recording)).await);
         }
         let args = self.args(&held.key, id);
-        if let Err(failure) = self.ask(sql, args.values()).await {
+        if let Err(failure) = self.ask_sql(&sql, &args).await {
             // It may be held in both ways.
             self.held.insert(id, held);
             self.is_over = true;
@@ -367,10 +368,7 @@ impl Actor {
         if self.held.get(&id).is_none_or(|held| held.is_shared) {
             return Ok(None);
         }
-        let context = Arc::clone(&self.context);
-        let answer = self
-            .ask(&context.statements.draw, Args::new().values())
-            .await?;
+        let answer = self.ask(|it| &it.draw, &Args::new()).await?;
         let drawn = answer.rows.iter().find_map(|row| {
             let [first, last] = row.as_slice() else {
                 return None;
@@ -391,8 +389,7 @@ impl Actor {
         match timeout(CANCELLING, cancel).await {
             Ok(Ok(_)) => {}
             Ok(Err(failure)) => {
-                let error = lock_core::Error::from(failure);
-                tracing::debug!(%error, "a wait could not be cancelled");
+                tracing::debug!(cause = %failure.cause, "a wait could not be cancelled");
             }
             Err(_) => tracing::debug!("a wait could not be cancelled in time"),
         }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use lock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, watch_by_polling};
-use lock_core::engine::LeaseId;
-use lock_core::{
+use polylock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, watch_by_polling};
+use polylock_core::engine::LeaseId;
+use polylock_core::{
     Error, ErrorKind, FencingToken, Label, LeaseState, LockKey, Mode, Released, Result,
 };
 use tokio::sync::mpsc;

@@ -1,11 +1,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use lock_core::{AcquireRequest, Error, ErrorKind, Wait};
+use polylock_core::{AcquireRequest, Error, ErrorKind, Wait};
 use tokio::time::Instant;
 
 use crate::error::Failure;
+use crate::mutex::Mutex;
 
 /// The wait of one request, as a deadline, and whether it met another holder.
 #[derive(Debug)]
@@ -77,17 +77,17 @@ impl Budget {
 
     /// The request has a reservation in a session: the server is old enough.
     pub(super) fn note_place(&self) {
-        *self.restart.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.restart.lock() = None;
     }
 
     /// The server has to get older before it grants a lock, or is away.
     pub(super) fn note_restart(&self, failure: Failure) {
-        *self.restart.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+        *self.restart.lock() = Some(failure);
     }
 
     /// The error of a caller whose time is over.
     pub(super) fn gives_up(&self, sessions: usize) -> Error {
-        let mut restart = self.restart.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut restart = self.restart.lock();
         if let Some(failure) = restart.take() {
             return failure.into();
         }

@@ -1,15 +1,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::LockKey;
-use lock_core::engine::Engine;
+use polylock_core::LockKey;
+use polylock_core::engine::Engine;
 use sha2::{Digest as _, Sha256};
 
 use super::args::Args;
 use super::statements::SessionStatements;
 use crate::pool::Pool;
 use crate::table::Tokens;
-use crate::wire::{Target, Value};
+use crate::wire::{Sql, Target, Value};
 
 /// What all sessions of one lock service share.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl SessionContext {
         self.timeout - (self.timeout / 10).max(Duration::from_millis(50))
     }
 
-    /// Pause between two questions to a session that holds something.
+    /// Interval of health probes of a session that holds something.
     pub(crate) fn probe_every(&self) -> Duration {
         (self.timeout / 4).min(Duration::from_secs(1))
     }
@@ -54,6 +54,21 @@ impl SessionContext {
     /// A session that holds nothing for so long is closed, before the server does that.
     pub(crate) fn rests_for(&self) -> Duration {
         (self.timeout / 2).min(Duration::from_secs(60))
+    }
+
+    /// Runs statements that nothing waits for; `unless` says what a failure means.
+    pub(super) fn in_background(
+        self: &Arc<Self>,
+        sql: &Arc<Sql>,
+        args: Args,
+        unless: &'static str,
+    ) {
+        let (context, sql) = (Arc::clone(self), Arc::clone(sql));
+        self.engine.spawn_service(async move {
+            if let Err(failure) = context.control_pool.message(&sql, args.into_vec()).await {
+                tracing::debug!(cause = %failure.cause, "{unless}");
+            }
+        });
     }
 
     /// The arguments that identify the lock.

@@ -1,16 +1,16 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lock_core::engine::{Engine, LeaseId, Moment};
-use lock_core::{LeaseControl, LockKey, LostReason, Released};
+use polylock_core::engine::{Engine, LeaseId, Moment};
+use polylock_core::{LeaseControl, LockKey, LostReason, Released};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::pool::Reservation;
 use crate::error::Failure;
+use crate::mutex::Mutex;
 use crate::table::Tokens;
 
 /// One connection that holds locks, as its users see it.
@@ -126,7 +126,7 @@ impl Handle {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.held_leases().is_over
+        self.held_leases.lock().is_over
     }
 
     /// The session has answered a request that left at `sent`.
@@ -135,7 +135,7 @@ impl Handle {
         if self.proven.fetch_max(sent, Ordering::Relaxed) >= sent {
             return;
         }
-        let controls: Vec<_> = self.held_leases().controls.values().cloned().collect();
+        let controls: Vec<_> = self.held_leases.lock().controls.values().cloned().collect();
         let deadline = self.trusted_until();
         for control in controls {
             control.limit(deadline);
@@ -149,7 +149,7 @@ impl Handle {
 
     pub(crate) fn attach(&self, id: LeaseId, control: &LeaseControl) {
         let is_over = {
-            let mut held_leases = self.held_leases();
+            let mut held_leases = self.held_leases.lock();
             if !held_leases.is_over {
                 held_leases.controls.insert(id, control.clone());
             }
@@ -164,30 +164,24 @@ impl Handle {
 
     /// Whether it holds a lock that its caller knows of.
     pub(crate) fn has_holders(&self) -> bool {
-        !self.held_leases().controls.is_empty()
+        !self.held_leases.lock().controls.is_empty()
     }
 
     #[cfg(test)]
     pub(super) fn holders(&self) -> Vec<LeaseId> {
-        self.held_leases().controls.keys().copied().collect()
+        self.held_leases.lock().controls.keys().copied().collect()
     }
 
     pub(crate) fn detach(&self, id: LeaseId) {
-        let detached = self.held_leases().controls.remove(&id);
+        let detached = self.held_leases.lock().controls.remove(&id);
         drop(detached);
     }
 
     /// Ends the session, and returns the locks that are still held in it.
     pub(super) fn end(&self) -> HashMap<LeaseId, LeaseControl> {
-        let mut held_leases = self.held_leases();
+        let mut held_leases = self.held_leases.lock();
         held_leases.is_over = true;
         std::mem::take(&mut held_leases.controls)
-    }
-
-    fn held_leases(&self) -> MutexGuard<'_, HeldLeases> {
-        self.held_leases
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,9 +1,8 @@
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use lock_core::engine::LeaseId;
-use lock_core::{
+use polylock_core::engine::LeaseId;
+use polylock_core::{
     Error, ErrorKind, FencingToken, Grant, Lease, LeaseControl, Liveness, LostReason, Released,
     Result,
 };
@@ -11,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::handle::{Command, Granted, SessionHold};
 use crate::error::{Cause, Failure};
+use crate::mutex::Mutex;
 use crate::table::Tokens;
 
 /// A lock that lives with a session.
@@ -43,17 +43,13 @@ impl SessionLease {
             tokens: None,
             hold: granted.hold,
         };
-        *self.state() = Some(state);
+        *self.state.lock() = Some(state);
         Grant::new(granted.since, Some(token))
-    }
-
-    fn state(&self) -> MutexGuard<'_, Option<State>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The next token, if there is one.
     fn next_token(&self) -> Option<FencingToken> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let state = state.as_mut()?;
         let tokens = state.tokens?;
         state.tokens = tokens.rest();
@@ -67,7 +63,8 @@ impl SessionLease {
     ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         let sent = self
-            .state()
+            .state
+            .lock()
             .as_ref()
             .is_some_and(|state| state.hold.session().commands.send(command(reply)).is_ok());
         if !sent {
@@ -87,7 +84,7 @@ impl Lease for SessionLease {
     }
 
     fn attach(&self, control: LeaseControl) {
-        if let Some(state) = self.state().as_ref() {
+        if let Some(state) = self.state.lock().as_ref() {
             state.hold.session().attach(self.id, &control);
         }
     }
@@ -98,7 +95,7 @@ impl Lease for SessionLease {
         }
         let id = self.id;
         let drawn = self.ask(|reply| Command::Draw { id, reply }).await?;
-        if let (Some(drawn), Some(state)) = (drawn, self.state().as_mut()) {
+        if let (Some(drawn), Some(state)) = (drawn, self.state.lock().as_mut()) {
             state.tokens = drawn.rest();
         }
         Ok(drawn.map(|drawn| FencingToken::new(drawn.next)))
@@ -114,7 +111,7 @@ impl Lease for SessionLease {
     }
 
     async fn release(&self) -> Result<Released> {
-        let state = self.state().take();
+        let state = self.state.lock().take();
         let Some(State { hold, .. }) = state else {
             return Ok(Released::AlreadyLost);
         };
@@ -125,7 +122,7 @@ impl Lease for SessionLease {
 
 impl Drop for SessionLease {
     fn drop(&mut self) {
-        if let Some(state) = self.state().as_ref() {
+        if let Some(state) = self.state.lock().as_ref() {
             state.hold.session().detach(self.id);
         }
     }

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::engine::LeaseId;
-use lock_core::{LeaseControl, LockKey, LostReason};
+use polylock_core::engine::LeaseId;
+use polylock_core::{LeaseControl, LockKey, LostReason};
 use tokio::time::timeout;
 
 use super::context::SessionContext;
@@ -19,7 +19,7 @@ impl LossReport {
     /// Notifies them that they have lost their locks. Their records say whether a lock was broken,
     /// if the server is reachable.
     pub(super) async fn tell(self, context: &SessionContext) {
-        let asked = timeout(ASKING, async {
+        let asked = timeout(REASON_TIMEOUT, async {
             for (id, key, control) in &self.0 {
                 let reason = match is_broken(context, *id, key).await {
                     Some(true) => LostReason::Broken,
@@ -62,7 +62,7 @@ async fn is_broken(context: &SessionContext, id: LeaseId, key: &LockKey) -> Opti
 pub(super) const ID_LEN: usize = 16;
 
 /// A session that is over may have ended with the server.
-const ASKING: Duration = Duration::from_millis(250);
+const REASON_TIMEOUT: Duration = Duration::from_millis(250);
 
 pub(super) fn unix_now() -> u64 {
     let now = SystemTime::now()

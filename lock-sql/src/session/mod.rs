@@ -24,8 +24,8 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::engine::{Engine, before};
-use lock_core::{
+use polylock_core::engine::{Engine, before};
+use polylock_core::{
     AcquireRequest, Capabilities, Error, Lease, LockGuard, LockLifetime, Mode, Result, Waiting,
 };
 use tokio::sync::oneshot;
@@ -186,7 +186,7 @@ impl Sessions {
         &self,
         reservation: Reservation,
         request: &AcquireRequest,
-        id: lock_core::engine::LeaseId,
+        id: polylock_core::engine::LeaseId,
         until: Option<Instant>,
     ) -> Result<Taken, Failure> {
         let (reply, taken) = oneshot::channel();

@@ -1,10 +1,10 @@
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use lock_core::LockKey;
-use lock_core::engine::Engine;
+use polylock_core::LockKey;
+use polylock_core::engine::Engine;
 use tokio::sync::{Mutex as Turn, Notify, oneshot};
 use tokio::time::Instant;
 
@@ -14,6 +14,7 @@ use super::context::SessionContext;
 use super::handle::{Command, Handle};
 use super::lease::ended;
 use crate::error::Failure;
+use crate::mutex::Mutex;
 
 /// The sessions of this lock service, and their reservations.
 pub(crate) struct SessionPool {
@@ -32,6 +33,10 @@ pub(crate) struct SessionPool {
 struct State {
     sessions: Vec<Entry>,
     opening: usize,
+    /// Requests that will share what is being opened, and its failure.
+    subscribers: Vec<oneshot::Sender<Result<(), Failure>>>,
+    /// How many requests wait for a session of their own to become idle.
+    waiting: usize,
     /// Why the server refuses sessions, and until when not to retry.
     refusal: Option<(Instant, Failure)>,
 }
@@ -40,8 +45,20 @@ struct Entry {
     session: Arc<Handle>,
     /// What is taken there, or about to be. A database would let a session take a lock twice.
     keys: HashSet<LockKey>,
+    /// How many of them are about to be: each keeps the session busy for a round trip.
+    attempts: usize,
     /// A request waits there, and blocks the session until it ends.
     alone: bool,
+}
+
+impl Entry {
+    fn is_usable(&self) -> bool {
+        !self.alone && !self.session.is_over()
+    }
+
+    fn is_shared(&self) -> bool {
+        !self.alone && !self.keys.is_empty()
+    }
 }
 
 impl SessionPool {
@@ -71,12 +88,19 @@ impl SessionPool {
             let opened = loop {
                 let mut changed = std::pin::pin!(self.changed.notified());
                 changed.as_mut().enable();
-                if let Some(reservation) = self.pick(key, alone) {
+                let picked = match alone {
+                    true => self.pick_idle(key),
+                    false => self.pick_shared(key),
+                };
+                if let Some(reservation) = picked {
                     return Ok(reservation);
                 }
-                match self.begin_to_open() {
+                match self.begin_to_open(alone) {
                     Some(opened) => break opened,
-                    None => changed.await,
+                    None => {
+                        let _waiting = alone.then(|| WaitForIdle::new(self));
+                        changed.await;
+                    }
                 }
             };
             // The next one may open its own meanwhile.
@@ -86,32 +110,65 @@ impl SessionPool {
         }
     }
 
-    fn pick(self: &Arc<Self>, key: &LockKey, alone: bool) -> Option<Reservation> {
-        let mut state = self.lock();
-        let fits = |entry: &Entry| {
-            let is_free = entry.keys.is_empty() || !alone && !entry.keys.contains(key);
-            is_free && !entry.alone && !entry.session.is_over()
+    /// A session that holds nothing, for a request that may wait there.
+    fn pick_idle(self: &Arc<Self>, key: &LockKey) -> Option<Reservation> {
+        let mut state = self.state.lock();
+        let is_idle = |entry: &&mut Entry| entry.is_usable() && entry.keys.is_empty();
+        let entry = state.sessions.iter_mut().rfind(is_idle)?;
+        entry.alone = true;
+        Some(self.reserve(entry, key))
+    }
+
+    /// A session for a request that does not wait there: the fullest one, so that others become idle.
+    /// If attempts queue up in it, another one, as long as enough are left to waiters and none waits
+    /// for an idle one.
+    fn pick_shared(self: &Arc<Self>, key: &LockKey) -> Option<Reservation> {
+        let mut state = self.state.lock();
+        let shared = state.sessions.iter().filter(|e| e.is_shared()).count();
+        let is_wanted = state.waiting > 0;
+        let may_spread = !is_wanted && shared < self.context.connections / SHARED_FRACTION;
+        let may_open = may_spread && state.opening == 0;
+        let rank = |entry: &&mut Entry| match entry.is_shared() {
+            true if is_wanted || entry.attempts < MAX_ATTEMPTS => (3, entry.keys.len()),
+            false if may_spread => (2, 0),
+            true => (1, usize::MAX - entry.attempts),
+            false => (0, 0),
         };
-        // The fullest one, so that others become idle; among those, the last one.
         let entry = state
             .sessions
             .iter_mut()
-            .filter(|entry| fits(entry))
-            .max_by_key(|entry| entry.keys.len())?;
+            .filter(|entry| entry.is_usable() && !entry.keys.contains(key))
+            .max_by_key(rank)?;
+        let opens = may_open && entry.attempts >= MAX_ATTEMPTS;
+        let reservation = self.reserve(entry, key);
+        drop(state);
+        if opens {
+            // The next request finds it.
+            drop(self.begin_to_open(false));
+        }
+        Some(reservation)
+    }
+
+    fn reserve(self: &Arc<Self>, entry: &mut Entry, key: &LockKey) -> Reservation {
         entry.keys.insert(key.clone());
-        entry.alone = alone;
-        Some(Reservation {
+        entry.attempts += 1;
+        Reservation {
             pool: Arc::clone(self),
             session: Arc::clone(&entry.session),
             key: key.clone(),
-        })
+            is_attempt: true,
+        }
     }
 
-    /// Opens one more session, if there may be one.
-    fn begin_to_open(self: &Arc<Self>) -> Option<oneshot::Receiver<Result<(), Failure>>> {
+    /// Opens one more session, if there may be one; a request that can share it takes what is being
+    /// opened.
+    fn begin_to_open(
+        self: &Arc<Self>,
+        alone: bool,
+    ) -> Option<oneshot::Receiver<Result<(), Failure>>> {
         let (reply, opened) = oneshot::channel();
         {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             if let Some((until, failure)) = &state.refusal {
                 if Instant::now() < *until {
                     drop(reply.send(Err(failure.clone())));
@@ -119,46 +176,57 @@ impl SessionPool {
                 }
                 state.refusal = None;
             }
+            if state.opening > 0 && !alone {
+                state.subscribers.push(reply);
+                return Some(opened);
+            }
             if state.sessions.len() + state.opening >= self.context.connections {
                 return None;
             }
             state.opening += 1;
         }
-        let opening = Opening(Arc::clone(self));
+        let opening = Opening {
+            pool: Arc::clone(self),
+            reply: Some(reply),
+            result: None,
+        };
         self.context.engine.spawn_service(async move {
-            let pool = Arc::clone(&opening.0);
-            let result = match actor::open(&pool).await {
-                Ok((session, actor)) => {
-                    let mut sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
-                    sessions.retain(|session| session.strong_count() > 0);
-                    sessions.push(Arc::downgrade(&session));
-                    drop(sessions);
-                    pool.lock().sessions.push(Entry {
-                        session,
-                        keys: HashSet::new(),
-                        alone: false,
-                    });
-                    pool.context.engine.spawn_service(actor);
-                    Ok(())
-                }
-                Err(failure) => {
-                    if failure.is_restart() {
-                        let until = Instant::now() + RETRY_INTERVAL;
-                        pool.lock().refusal = Some((until, failure.clone()));
-                    }
-                    Err(failure)
-                }
-            };
-            drop(opening);
-            drop(reply.send(result));
+            let result = opening.pool.open().await;
+            opening.end(result);
         });
         Some(opened)
+    }
+
+    async fn open(self: &Arc<Self>) -> Result<(), Failure> {
+        match actor::open(self).await {
+            Ok((session, actor)) => {
+                let mut sessions = SESSIONS.lock();
+                sessions.retain(|session| session.strong_count() > 0);
+                sessions.push(Arc::downgrade(&session));
+                drop(sessions);
+                self.state.lock().sessions.push(Entry {
+                    session,
+                    keys: HashSet::new(),
+                    attempts: 0,
+                    alone: false,
+                });
+                self.context.engine.spawn_service(actor);
+                Ok(())
+            }
+            Err(failure) => {
+                if failure.is_restart() {
+                    let until = Instant::now() + RETRY_INTERVAL;
+                    self.state.lock().refusal = Some((until, failure.clone()));
+                }
+                Err(failure)
+            }
+        }
     }
 
     /// A session ends; it takes no more reservations.
     pub(crate) fn remove(&self, session: &Handle) {
         let removed: Vec<_> = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let (removed, left) = std::mem::take(&mut state.sessions)
                 .into_iter()
                 .partition(|entry| entry.session.id == session.id);
@@ -173,7 +241,7 @@ impl SessionPool {
     /// Removes a session without reservations; false if it has one.
     pub(crate) fn retire(&self, session: &Handle) -> bool {
         let retired = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let at = state
                 .sessions
                 .iter()
@@ -186,7 +254,7 @@ impl SessionPool {
     /// Ends the sessions without reservations, so that the server keeps no record of them.
     pub(crate) async fn retire_idle(&self) {
         let idle: Vec<_> = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let (idle, left) = std::mem::take(&mut state.sessions)
                 .into_iter()
                 .partition(|entry| entry.keys.is_empty());
@@ -210,7 +278,7 @@ impl SessionPool {
 
     /// Has the records of sessions deleted that have ended, if that was not done for a while.
     pub(crate) fn sweep_seldom(&self) {
-        let is_due = self.last_swept().elapsed() >= SWEEP_EVERY;
+        let is_due = self.swept.lock().elapsed() >= SWEEP_EVERY;
         if is_due {
             self.sweep();
         }
@@ -218,40 +286,30 @@ impl SessionPool {
 
     /// Has the records of sessions deleted that have ended. Nothing waits for it.
     pub(crate) fn sweep(&self) {
-        *self.last_swept() = Instant::now();
-        let context = Arc::clone(&self.context);
-        self.context.engine.spawn_service(async move {
-            let sql = &context.statements.start.sweep;
-            if let Err(failure) = context
-                .control_pool
-                .message(sql, Args::new().into_vec())
-                .await
-            {
-                let error = lock_core::Error::from(failure);
-                tracing::debug!(%error, "records of sessions that have ended stay where they are");
-            }
-        });
-    }
-
-    fn last_swept(&self) -> MutexGuard<'_, Instant> {
-        self.swept.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.swept.lock() = Instant::now();
+        let unless = "records of sessions that have ended stay where they are";
+        let sql = &self.context.statements.start.sweep;
+        self.context.in_background(sql, Args::new(), unless);
     }
 
     #[cfg(test)]
     pub(super) fn sessions(&self) -> Vec<Arc<Handle>> {
-        let state = self.lock();
+        let state = self.state.lock();
         let sessions = state.sessions.iter().map(|entry| &entry.session);
         sessions.map(Arc::clone).collect()
     }
 
-    /// How many sessions there are.
-    pub(crate) fn len(&self) -> usize {
-        let state = self.lock();
-        state.sessions.len() + state.opening
+    /// How many sessions a request waits in.
+    #[cfg(test)]
+    pub(super) fn waiters(&self) -> usize {
+        let state = self.state.lock();
+        state.sessions.iter().filter(|entry| entry.alone).count()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// How many sessions there are.
+    pub(crate) fn len(&self) -> usize {
+        let state = self.state.lock();
+        state.sessions.len() + state.opening
     }
 }
 
@@ -266,7 +324,7 @@ impl fmt::Debug for SessionPool {
 /// Has the holders in this process recorded: what it knows, it finds.
 pub(super) async fn record_all() {
     let sessions = {
-        let sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
+        let sessions = SESSIONS.lock();
         sessions.clone()
     };
     let sessions = sessions.iter().filter_map(Weak::upgrade);
@@ -294,12 +352,49 @@ static SESSIONS: Mutex<Vec<Weak<Handle>>> = Mutex::new(Vec::new());
 const RECORDING: Duration = Duration::from_secs(1);
 
 /// A session that is being opened; ends with the attempt, also when a runtime takes that away.
-struct Opening(Arc<SessionPool>);
+struct Opening {
+    pool: Arc<SessionPool>,
+    reply: Option<oneshot::Sender<Result<(), Failure>>>,
+    result: Option<Result<(), Failure>>,
+}
+
+impl Opening {
+    fn end(mut self, result: Result<(), Failure>) {
+        self.result = Some(result);
+    }
+}
 
 impl Drop for Opening {
     fn drop(&mut self) {
-        self.0.lock().opening -= 1;
-        self.0.changed.notify_waiters();
+        let subscribers = {
+            let mut state = self.pool.state.lock();
+            state.opening -= 1;
+            std::mem::take(&mut state.subscribers)
+        };
+        self.pool.changed.notify_waiters();
+        // Without a result, their ends of the channels are closed.
+        let Some(result) = self.result.take() else {
+            return;
+        };
+        for subscriber in subscribers.into_iter().chain(self.reply.take()) {
+            drop(subscriber.send(result.clone()));
+        }
+    }
+}
+
+/// A request that waits for a session of its own to become idle.
+struct WaitForIdle<'a>(&'a SessionPool);
+
+impl<'a> WaitForIdle<'a> {
+    fn new(pool: &'a SessionPool) -> Self {
+        pool.state.lock().waiting += 1;
+        Self(pool)
+    }
+}
+
+impl Drop for WaitForIdle<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().waiting -= 1;
     }
 }
 
@@ -308,6 +403,7 @@ pub(crate) struct Reservation {
     pool: Arc<SessionPool>,
     pub(crate) session: Arc<Handle>,
     key: LockKey,
+    is_attempt: bool,
 }
 
 impl Reservation {
@@ -315,13 +411,17 @@ impl Reservation {
         &self.pool.context.engine
     }
 
-    /// The wait is over: the session can take other locks beside this one.
-    pub(crate) fn settle(&self) {
-        self.change(|entry| entry.alone = false);
+    /// The lock is taken: the session can take others beside this one.
+    pub(crate) fn settle(&mut self) {
+        let ends_attempt = std::mem::take(&mut self.is_attempt);
+        self.change(|entry| {
+            entry.attempts -= usize::from(ends_attempt);
+            entry.alone = false;
+        });
     }
 
     fn change(&self, change: impl FnOnce(&mut Entry)) {
-        let mut state = self.pool.lock();
+        let mut state = self.pool.state.lock();
         let entry = state
             .sessions
             .iter_mut()
@@ -336,6 +436,7 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         self.change(|entry| {
             entry.keys.remove(&self.key);
+            entry.attempts -= usize::from(self.is_attempt);
             entry.alone = false;
         });
     }
@@ -349,9 +450,16 @@ impl fmt::Debug for Reservation {
     }
 }
 
-/// Pause between two questions to a server that has to get older; its clients may delete their records
+/// Interval of health probes of a server that has to get older; its clients may delete their records
 /// meanwhile.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Interval between two searches for records of ended sessions.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
+
+/// How many attempts may queue up in a session before others use another one.
+const MAX_ATTEMPTS: usize = 2;
+
+/// One session in so many may be opened or filled because attempts queue up in others; those that are
+/// left are for waiters, which need one each.
+const SHARED_FRACTION: usize = 2;

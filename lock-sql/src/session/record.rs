@@ -5,13 +5,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::LockKey;
-use lock_core::engine::LeaseId;
+use polylock_core::engine::LeaseId;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::actor::Actor;
+use super::actor::{Actor, Held};
 use super::args::Args;
 use super::context::SessionMode;
 use super::loss_report;
@@ -30,49 +29,26 @@ pub(super) struct Entry {
 }
 
 impl Actor {
-    /// What a statement needs that records an exclusive holder.
-    pub(super) fn holder_args(&self, key: &LockKey, id: LeaseId, label: &str, began: i64) -> Args {
-        let args = self.args(key, id).with(Args::LABEL, label);
-        match self.context.mode {
-            SessionMode::Row => args.with(Args::BEGAN, began),
-            // There it is what is locked.
-            SessionMode::Advisory => args,
-        }
-    }
-
     /// Records the holders whose record is due by `due`, or all of them. Only their release waits
     /// for it.
     pub(super) fn record_holders(&mut self, due: Option<Instant>) {
+        let is_due = |at: Instant| due.is_none_or(|due| at <= due);
+        let ids = self.held.iter();
+        let ids = ids.filter(|(_, held)| held.record_at.is_some_and(is_due));
+        let ids: Vec<_> = ids.map(|(id, _)| *id).collect();
         let mut records = Vec::new();
-        for (id, held) in &mut self.held {
-            if held
-                .record_at
-                .is_none_or(|at| due.is_some_and(|due| at > due))
-            {
+        for id in ids {
+            let Some(mut held) = self.held.remove(&id) else {
                 continue;
-            }
-            held.record_at = None;
+            };
             let (written, recording) = watch::channel(());
-            held.recording = Some(recording);
-            let (key, label, began) = (held.key.clone(), held.label.clone(), held.began);
-            records.push((*id, key, label, began, held.token, held.is_shared, written));
+            (held.record_at, held.recording) = (None, Some(recording));
+            records.push((self.record_args(id, &held), held.is_shared, written));
+            self.held.insert(id, held);
         }
         if records.is_empty() {
             return;
         }
-        let records: Vec<_> = records
-            .into_iter()
-            .map(|(id, key, label, began, token, is_shared, written)| {
-                let args = match is_shared {
-                    true => self.sharer_args(&key, id, &label, began, token),
-                    false => {
-                        let args = self.holder_args(&key, id, &label, began);
-                        args.with(Args::TOKEN, token)
-                    }
-                };
-                (args, is_shared, written)
-            })
-            .collect();
         let context = Arc::clone(&self.context);
         self.context.engine.spawn_service(async move {
             for (args, is_shared, written) in records {
@@ -81,27 +57,36 @@ impl Actor {
                     false => &context.statements.record,
                 };
                 if let Err(failure) = context.control_pool.message(sql, args.into_vec()).await {
-                    let error = lock_core::Error::from(failure);
-                    tracing::debug!(%error, "the holder of a lock was not recorded");
+                    tracing::debug!(cause = %failure.cause, "the holder of a lock was not recorded");
                 }
                 drop(written);
             }
         });
     }
 
-    fn sharer_args(&self, key: &LockKey, id: LeaseId, label: &str, began: i64, token: u64) -> Args {
-        let entry = Entry {
-            label: label.to_owned(),
-            token,
-            since: loss_report::unix_now(),
-            session: self.number,
-            began,
-            by: self.handle.id.to_hex(),
-        };
-        let entry = serde_json::to_string(&entry).unwrap_or_default();
-        self.args(key, id)
-            .with(Args::LABEL, entry)
-            .with(Args::TEXT, id.to_hex())
+    /// What a statement needs that records a holder.
+    fn record_args(&self, id: LeaseId, held: &Held) -> Args {
+        let args = self.args(&held.key, id);
+        if held.is_shared {
+            let entry = Entry {
+                label: held.label.clone(),
+                token: held.token,
+                since: loss_report::unix_now(),
+                session: self.number,
+                began: held.began,
+                by: self.handle.id.to_hex(),
+            };
+            let entry = serde_json::to_string(&entry).unwrap_or_default();
+            return args.with(Args::LABEL, entry).with(Args::TEXT, id.to_hex());
+        }
+        let args = args
+            .with(Args::LABEL, held.label.as_str())
+            .with(Args::TOKEN, held.token);
+        match self.context.mode {
+            SessionMode::Row => args.with(Args::BEGAN, held.began),
+            // There it is what is locked.
+            SessionMode::Advisory => args,
+        }
     }
 }
 

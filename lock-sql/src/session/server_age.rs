@@ -14,20 +14,21 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use lock_core::engine::{BootClock, Clock as _, LeaseId, Moment, is_mutant};
+use polylock_core::engine::{BootClock, Clock as _, LeaseId, Moment, is_mutant};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::actor::Actor;
 use super::args::Args;
 use super::context::SessionContext;
 use crate::error::{Cause, Failure};
+use crate::mutex::Mutex;
 use crate::wire::{Answer, Connection, DbError, Sql, Value};
 
 /// The statements for the starts of a server.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct StartTexts {
     /// Reads what the table knows of the start of the server; the last row is a [`Start`].
     pub(crate) read: Arc<Sql>,
@@ -123,7 +124,7 @@ impl Start {
             return Duration::ZERO;
         };
         let now = BootClock::default().now();
-        let mut ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ended = ENDED.lock();
         if ended.len() > MAX_STARTS {
             ended.clear();
         }
@@ -211,16 +212,11 @@ impl Actor {
     /// Deletes the record of the session, which holds nothing and takes nothing any more.
     pub(super) async fn forget(&mut self) {
         self.is_over = true;
-        let context = Arc::clone(&self.context);
         let args = Args::new().with(Args::SESSION_ID, &self.handle.id.as_bytes()[..]);
-        match self
-            .ask(&context.statements.start.forget, args.values())
-            .await
-        {
+        match self.ask(|it| &it.start.forget, &args).await {
             Ok(_) => self.is_recorded = false,
             Err(failure) => {
-                let error = lock_core::Error::from(failure);
-                tracing::debug!(%error, "the record of a session that ends was not deleted");
+                tracing::debug!(cause = %failure.cause, "the record of a session that ends was not deleted");
             }
         }
     }
@@ -241,8 +237,7 @@ pub(super) async fn forget_later(context: &SessionContext, session: LeaseId) {
             .is_some_and(|class| !class.ends_connection())
             || until <= Instant::now()
         {
-            let error = lock_core::Error::from(failure);
-            tracing::debug!(%error, "the record of a session that ended was not deleted");
+            tracing::debug!(cause = %failure.cause, "the record of a session that ended was not deleted");
             return;
         }
         sleep(FORGET_AGAIN).await;
@@ -275,7 +270,7 @@ pub(super) fn is_recorded(answer: &Answer) -> bool {
 /// How often others may admit the start of a server, or the server may start, in one attempt.
 const ATTEMPTS: u32 = 3;
 
-/// Pause before the record of a session is deleted once more.
+/// Backoff before the record of a session is deleted once more.
 const FORGET_AGAIN: Duration = Duration::from_millis(200);
 
 /// Starts of servers that a process remembers.

@@ -9,7 +9,7 @@ use crate::wire::{Flavor, Sql, Target};
 /// The statements of one mode on one database.
 ///
 /// All of them take the same arguments, and each uses some; see [`Args`](super::args::Args).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct SessionStatements {
     /// Makes a new connection fit, and records the session if the start of the server is admitted; the
     /// last row has the server's number of the session, and whether it is recorded.

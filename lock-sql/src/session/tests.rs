@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::admin::LockAdmin as _;
-use lock_core::engine::Engine;
-use lock_core::{AcquireRequest, LockKey, LockUrl, Released, Wait};
 use lock_testkit::servers::{MariaDbServer, PostgresServer};
+use polylock_core::admin::LockAdmin as _;
+use polylock_core::engine::Engine;
+use polylock_core::{AcquireRequest, LockKey, LockUrl, Released, Wait};
 
 use super::Sessions;
 use super::args::Args;
@@ -30,133 +30,98 @@ async fn open(url: &str) -> Sessions {
     Sessions::new(&engine, &target, &config, Flavor::MariaDb)
 }
 
+/// A database of its own on each server for each of these parameters.
+fn urls(parameters: &[&str]) -> Vec<String> {
+    let urls = parameters.iter().flat_map(|parameters| {
+        let databases = [
+            PostgresServer::shared().database(),
+            MariaDbServer::shared().database(),
+        ];
+        databases.map(|url| format!("{url}?{parameters}"))
+    });
+    urls.collect()
+}
+
 fn request(name: &str, wait: Wait) -> AcquireRequest {
     AcquireRequest::new(LockKey::new(name).unwrap()).with_wait(wait)
 }
 
-/// Tokens of one key grow, whichever session has it.
-async fn tokens_grow(url: &str) {
-    let clients = [open(url).await, open(url).await];
-    let mut last = 0;
-    // Alone, in turns, and several times in a row.
-    for at in [0, 0, 0, 1, 0, 1, 1, 1, 0, 0, 1, 0, 1] {
-        for _ in 0..30 {
-            let guard = clients[at].acquire(&request("k", Wait::Never)).await;
-            let guard = guard.unwrap();
-            let token = u64::from(guard.fencing_token().unwrap());
-            assert!(token > last, "{token} after {last}");
-            last = token;
-            guard.release().await.unwrap();
-        }
-    }
-    // A session may be killed.
-    let guard = clients[1]
-        .acquire(&request("k", Wait::Never))
-        .await
-        .unwrap();
-    let token = u64::from(guard.fencing_token().unwrap());
-    assert!(token > last, "{token} after {last}");
-    let key = LockKey::new("k").unwrap();
-    // Its record comes a moment after the grant.
-    while clients[0].inspect(&key).await.unwrap().is_none() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    assert!(clients[0].break_lock(&key, "why").await.unwrap().is_some());
-    for client in [&clients[1], &clients[0], &clients[1]] {
-        let wait = Wait::AtMost(Duration::from_secs(5));
-        let guard = client.acquire(&request("k", wait)).await.unwrap();
-        let next = u64::from(guard.fencing_token().unwrap());
-        assert!(next > last, "{next} after {last}");
-        last = next;
-        guard.release().await.unwrap();
-    }
-    assert!(last > token);
-}
-
 /// A holder that has lost its session, and does not know it yet, draws no tokens to hand the lock
 /// over: they would be larger than the token of the new holder.
-async fn who_lost_the_lock_draws_nothing(url: &str) {
-    let (here, there) = (open(url).await, open(url).await);
-    let key = LockKey::new("k").unwrap();
-    let lost = here.acquire(&request("k", Wait::Never)).await.unwrap();
-    let session = here.pool.sessions().pop().unwrap();
-    let id = session.holders().pop().unwrap();
-    let draw = async || {
-        let (reply, drawn) = tokio::sync::oneshot::channel();
-        drop(session.commands.send(Command::Draw { id, reply }));
-        drawn.await.ok().and_then(Result::ok).flatten()
-    };
-    let block = draw().await.expect("a holder draws");
-    assert!(block.next > u64::from(lost.fencing_token().unwrap()));
-    assert_eq!(block.last - block.next + 1, HANDOVER_TOKENS);
-    assert!(there.break_lock(&key, "why").await.unwrap().is_some());
-    assert_eq!(draw().await, None);
-    let wait = Wait::AtMost(Duration::from_secs(5));
-    let held = there.acquire(&request("k", wait)).await.unwrap();
-    assert!(u64::from(held.fencing_token().unwrap()) > block.last);
-    held.release().await.unwrap();
+#[tokio::test]
+async fn who_lost_the_lock_draws_nothing() {
+    for url in urls(&["mode=row", "mode=advisory"]) {
+        let (here, there) = (open(&url).await, open(&url).await);
+        let key = LockKey::new("k").unwrap();
+        let lost = here.acquire(&request("k", Wait::Never)).await.unwrap();
+        let session = here.pool.sessions().pop().unwrap();
+        let id = session.holders().pop().unwrap();
+        let draw = async || {
+            let (reply, drawn) = tokio::sync::oneshot::channel();
+            drop(session.commands.send(Command::Draw { id, reply }));
+            drawn.await.ok().and_then(Result::ok).flatten()
+        };
+        let block = draw().await.expect("a holder draws");
+        assert!(block.next > u64::from(lost.fencing_token().unwrap()));
+        assert_eq!(block.last - block.next + 1, HANDOVER_TOKENS);
+        assert!(there.break_lock(&key, "why").await.unwrap().is_some());
+        assert_eq!(draw().await, None);
+        let wait = Wait::AtMost(Duration::from_secs(5));
+        let held = there.acquire(&request("k", wait)).await.unwrap();
+        assert!(u64::from(held.fencing_token().unwrap()) > block.last);
+        held.release().await.unwrap();
+    }
 }
 
 /// Two switchovers bring back the start that was read, with other sessions on it: waiting for the
 /// earlier sessions does not cover these.
-async fn a_start_is_admitted_in_the_place_of_the_one_that_was_read(url: &str) {
-    let here = open(url).await;
-    let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
-    guard.release().await.unwrap();
-    let replace = "UPDATE polylock_locks SET name = {10}, version = {5} WHERE kind = 7";
-    let read = "SELECT name, version FROM polylock_locks WHERE kind = 7";
-    let run = async |text: &str, args: Args| {
-        let sql = Arc::new(Sql::new(text));
-        let answer = here
-            .context
-            .control_pool
-            .message(&sql, args.into_vec())
-            .await;
-        answer.unwrap()
-    };
-    let started = run(read, Args::new()).await.rows;
-    let before = Args::new()
-        .with(Args::NAME, &b"before"[..])
-        .with(Args::SEEN, 7_u64);
-    run(replace, before).await;
-    let admit = |version: i64| {
-        let args = Args::new()
-            .with(Args::SESSION_ID, &[9_u8; 16][..])
-            .with(Args::TIMEOUT, 1_000_u64)
-            .with(Args::LABEL, "data")
-            .with(Args::TEXT, &b"before"[..])
-            .with(Args::SEEN, version);
-        here.context
-            .control_pool
-            .message(&here.context.statements.start.admit, args.into_vec())
-    };
-    let refused = admit(5).await.unwrap();
-    assert!(!server_age::is_recorded(&refused), "admitted by its name");
-    let kept = run(read, Args::new()).await.rows;
-    assert_eq!(kept[0][0].bytes(), Some(&b"before"[..]));
-    assert_eq!(kept[0][1].int(), Some(7));
-    let admitted = admit(7).await.unwrap();
-    assert!(
-        server_age::is_recorded(&admitted),
-        "refused, though it was read"
-    );
-    let after = run(read, Args::new()).await.rows;
-    assert_eq!(after[0][0].bytes(), started[0][0].bytes());
-    assert_eq!(after[0][1].int(), Some(8));
-}
-
 #[tokio::test]
-async fn a_start_of_postgres_is_admitted_in_the_place_of_the_one_that_was_read() {
-    let server = PostgresServer::shared();
-    let url = format!("{}?mode=row", server.database());
-    a_start_is_admitted_in_the_place_of_the_one_that_was_read(&url).await;
-}
-
-#[tokio::test]
-async fn a_start_of_mariadb_is_admitted_in_the_place_of_the_one_that_was_read() {
-    let server = MariaDbServer::shared();
-    let url = format!("{}?mode=row", server.database());
-    a_start_is_admitted_in_the_place_of_the_one_that_was_read(&url).await;
+async fn a_start_is_admitted_in_the_place_of_the_one_that_was_read() {
+    for url in urls(&["mode=row"]) {
+        let here = open(&url).await;
+        let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
+        guard.release().await.unwrap();
+        let replace = "UPDATE polylock_locks SET name = {10}, version = {5} WHERE kind = 7";
+        let read = "SELECT name, version FROM polylock_locks WHERE kind = 7";
+        let run = async |text: &str, args: Args| {
+            let sql = Sql::new(text);
+            let answer = here
+                .context
+                .control_pool
+                .message(&sql, args.into_vec())
+                .await;
+            answer.unwrap()
+        };
+        let started = run(read, Args::new()).await.rows;
+        let before = Args::new()
+            .with(Args::NAME, &b"before"[..])
+            .with(Args::SEEN, 7_u64);
+        run(replace, before).await;
+        let admit = |version: i64| {
+            let args = Args::new()
+                .with(Args::SESSION_ID, &[9_u8; 16][..])
+                .with(Args::TIMEOUT, 1_000_u64)
+                .with(Args::LABEL, "data")
+                .with(Args::TEXT, &b"before"[..])
+                .with(Args::SEEN, version);
+            here.context
+                .control_pool
+                .message(&here.context.statements.start.admit, args.into_vec())
+        };
+        let refused = admit(5).await.unwrap();
+        assert!(!server_age::is_recorded(&refused), "admitted by its name");
+        let kept = run(read, Args::new()).await.rows;
+        assert_eq!(kept[0][0].bytes(), Some(&b"before"[..]));
+        assert_eq!(kept[0][1].int(), Some(7));
+        let admitted = admit(7).await.unwrap();
+        assert!(
+            server_age::is_recorded(&admitted),
+            "refused, though it was read"
+        );
+        let after = run(read, Args::new()).await.rows;
+        assert_eq!(after[0][0].bytes(), started[0][0].bytes());
+        assert_eq!(after[0][1].int(), Some(8));
+    }
 }
 
 /// The record of a hold that was not written down at once comes a moment later, and never after the
@@ -206,46 +171,72 @@ async fn who_waits_for_a_connection_gets_one() {
     busy.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
+/// Free locks of many tasks use up to half of the connections; requests that have to wait get the
+/// others, and are notified there.
 #[tokio::test]
-async fn who_lost_a_row_of_postgres_draws_nothing() {
-    let server = PostgresServer::shared();
-    let url = server.database();
-    who_lost_the_lock_draws_nothing(&format!("{url}?mode=row")).await;
-}
-
-#[tokio::test]
-async fn who_lost_a_session_of_mariadb_draws_nothing() {
-    let server = MariaDbServer::shared();
-    let url = server.database();
-    who_lost_the_lock_draws_nothing(&format!("{url}?mode=advisory")).await;
-}
-
-#[tokio::test]
-async fn tokens_grow_in_rows_of_postgres() {
-    let server = PostgresServer::shared();
-    let url = server.database();
-    tokens_grow(&format!("{url}?mode=row")).await;
-}
-
-#[tokio::test]
-async fn tokens_grow_in_sessions_of_postgres() {
-    let server = PostgresServer::shared();
-    let url = server.database();
-    tokens_grow(&format!("{url}?mode=advisory")).await;
-}
-
-#[tokio::test]
-async fn tokens_grow_in_rows_of_mariadb() {
-    let server = MariaDbServer::shared();
-    let url = server.database();
-    tokens_grow(&format!("{url}?mode=row")).await;
-}
-
-#[tokio::test]
-async fn tokens_grow_in_sessions_of_mariadb() {
-    let server = MariaDbServer::shared();
-    let url = server.database();
-    tokens_grow(&format!("{url}?mode=advisory")).await;
+async fn many_free_locks_share_half_of_the_connections() {
+    for url in urls(&["mode=advisory&connections=6"]) {
+        let (here, there) = (Arc::new(open(&url).await), open(&url).await);
+        let connections = here.context.connections;
+        let mut held = Vec::new();
+        for n in 1..connections {
+            let request = request(&format!("held/{n}"), Wait::Never);
+            held.push(there.acquire(&request).await.unwrap());
+        }
+        let busy: Vec<_> = (0..32)
+            .map(|n| {
+                let here = Arc::clone(&here);
+                tokio::spawn(async move {
+                    loop {
+                        let request = request(&format!("free/{n}"), Wait::Never);
+                        let guard = here.acquire(&request).await.unwrap();
+                        guard.release().await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        let until = tokio::time::Instant::now() + Duration::from_secs(10);
+        while here.pool.len() < connections / 2 && tokio::time::Instant::now() < until {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // More would be opened by then.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(here.pool.len(), connections / 2, "opened for free locks");
+        let waiters: Vec<_> = (1..connections)
+            .map(|n| {
+                let here = Arc::clone(&here);
+                tokio::spawn(async move {
+                    let wait = Wait::AtMost(Duration::from_secs(20));
+                    let guard = here.acquire(&request(&format!("held/{n}"), wait)).await;
+                    let granted = tokio::time::Instant::now();
+                    guard.unwrap().release().await.unwrap();
+                    granted
+                })
+            })
+            .collect();
+        // Each has a connection by then, and nothing of this process asks again within a second.
+        let until = tokio::time::Instant::now() + Duration::from_secs(10);
+        while here.pool.waiters() < connections - 1 {
+            assert!(
+                tokio::time::Instant::now() < until,
+                "a waiter has no connection"
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let released = tokio::time::Instant::now();
+        for guard in held {
+            guard.release().await.unwrap();
+        }
+        for waiter in waiters {
+            let after = waiter.await.unwrap() - released;
+            assert!(
+                after < Duration::from_millis(700),
+                "notified after {after:?}"
+            );
+        }
+        assert!(busy.iter().all(|task| !task.is_finished()));
+        busy.iter().for_each(tokio::task::JoinHandle::abort);
+    }
 }
 
 /// MySQL has no sequences: what it counts by is as good, and MariaDB has it as well.
@@ -254,7 +245,7 @@ async fn rows_that_are_rolled_back_count_tokens() {
     let server = MariaDbServer::shared();
     let here = open(&format!("{}?mode=row", server.database())).await;
     let numbers = async |text: String| {
-        let sql = Arc::new(Sql::new(text));
+        let sql = Sql::new(text);
         let answer = here
             .context
             .control_pool

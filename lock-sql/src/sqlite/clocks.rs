@@ -3,7 +3,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lock_core::engine::Engine;
+use polylock_core::engine::Engine;
 
 use super::observations::Observations;
 use crate::error::Cause;
@@ -48,8 +48,8 @@ impl Clocks {
     }
 
     /// Puts into a row that was read before this scene when its lease ends.
-    pub(crate) fn judge(&self, row: &mut Row, read_context: &ReadContext) {
-        self.seen.judge(row, read_context);
+    pub(crate) fn judge(&self, row: &mut Row, ctx: &ReadContext) {
+        self.seen.judge(row, ctx);
     }
 }
 
@@ -57,17 +57,9 @@ impl Clocks {
 /// there, as those of LXC, Incus and systemd-nspawn do.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Whether something else is mounted over the boot id of the kernel.
-pub(super) fn has_own_boot_id() -> bool {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    mounts
-        .lines()
-        .any(|line| line.split(' ').nth(4) == Some(BOOT_ID))
-}
-
 /// By how many nanoseconds the boot clock of this process is ahead of that of the kernel; `None` if
 /// the system does not say. No process can change it once it runs.
-pub(super) fn shift() -> Option<i64> {
+fn shift() -> Option<i64> {
     let own = match fs::read_link("/proc/self/ns/time") {
         Ok(own) => own,
         // The kernel has no time namespaces.

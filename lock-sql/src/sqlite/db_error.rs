@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use polylock_core::ErrorKind;
 use rustix::fs::{Access, access};
 
 use crate::error::{Cause, Source};
@@ -15,14 +16,21 @@ pub(super) fn of(path: &Path, error: sqlx::Error) -> Cause {
         _ => None,
     };
     let source: Source = Arc::new(error);
+    let said = |says: String| Cause::Said {
+        kind: ErrorKind::Unavailable,
+        says,
+        source: Arc::clone(&source),
+    };
     let path = path.to_owned();
     match (code, code.unwrap_or(0) & 0xFF) {
         (_, BUSY | LOCKED | PROTOCOL) => Cause::Busy,
         (Some(READONLY_DBMOVED), _) => Cause::Replaced { path },
-        (_, READONLY) => Cause::ReadOnly { path, source },
+        (_, READONLY) => said(format!("the database file {path:?} is read-only")),
         (_, CORRUPT | NOTADB) => Cause::Damaged { path, source },
-        (_, FULL) => Cause::Full { path, source },
-        (None, _) | (_, IOERR | NOMEM) => Cause::Io { path, source },
+        (_, FULL) => said(format!("the disk of the database file {path:?} is full")),
+        (None, _) | (_, IOERR | NOMEM) => said(format!(
+            "the database file {path:?} cannot be read or written"
+        )),
         (_, CANTOPEN | PERM) => refused(&path).unwrap_or(Cause::Open { path, source }),
         _ => Cause::Refused { source },
     }

@@ -3,7 +3,7 @@
 //! A boot id is no proof of a reboot: containers may have their own. Nor is a clock one for the
 //! machine: time namespaces shift it. If a client cannot tell, it observes the row for one ttl.
 
-use lock_core::engine::{Moment, is_mutant};
+use polylock_core::engine::{Moment, is_mutant};
 
 use crate::table::{Holder, ReadContext};
 
@@ -23,25 +23,22 @@ pub(super) enum Expiry {
 /// The boot clock of a kernel never goes back and is the same for all of its processes, once the
 /// shift of a time namespace is taken off. With the boot id of the holder it decides alone. Without
 /// it, two kernels or two containers may have written the row, and the wall clock has to agree.
-pub(super) fn expiry(holder: &Holder, changed_at: u64, read_context: &ReadContext) -> Expiry {
+pub(super) fn expiry(holder: &Holder, changed_at: u64, ctx: &ReadContext) -> Expiry {
     if is_mutant("sqlite-boot-id") {
-        return match holder.boot == read_context.boot {
+        return match holder.boot == ctx.boot {
             true => Expiry::Until(holder.expires),
             false => Expiry::Ended,
         };
     }
-    let (Some(its_shift), Some(shift)) = (holder.shift, read_context.shift) else {
+    let (Some(its_shift), Some(shift)) = (holder.shift, ctx.shift) else {
         return Expiry::Doubtful;
     };
     let by_kernel = |moment: Moment, shift| i128::from(moment.as_nanos()) - i128::from(shift);
-    let now = by_kernel(read_context.moment, shift);
+    let now = by_kernel(ctx.moment, shift);
     let expires = by_kernel(holder.expires, its_shift);
     let ttl = i128::try_from(holder.ttl.as_nanos()).unwrap_or(i128::MAX);
-    let same_boot = holder.boot == read_context.boot;
-    let (written_wall, wall) = (
-        i128::from(changed_at) * 1_000,
-        i128::from(read_context.unix) * 1_000,
-    );
+    let same_boot = holder.boot == ctx.boot;
+    let (written_wall, wall) = (i128::from(changed_at) * 1_000, i128::from(ctx.unix) * 1_000);
     if now < expires - ttl {
         // No kernel has written it that has run for so short a time.
         let before_boot = written_wall < wall - now;
@@ -78,18 +75,11 @@ mod tests {
     fn a_lease_of_this_boot_ends_by_the_boot_clock_alone() {
         let (holder, changed_at) = lease(100);
         for wall in [0, now(110).unix, u64::MAX / 2_000] {
-            let mut read_context = now(129);
-            read_context.unix = wall;
-            assert_eq!(
-                expiry(&holder, changed_at, &read_context),
-                Expiry::Until(at(130))
-            );
-            read_context.moment = at(130);
-            assert_eq!(
-                expiry(&holder, changed_at, &read_context),
-                Expiry::Ended,
-                "{wall}"
-            );
+            let mut ctx = now(129);
+            ctx.unix = wall;
+            assert_eq!(expiry(&holder, changed_at, &ctx), Expiry::Until(at(130)));
+            ctx.moment = at(130);
+            assert_eq!(expiry(&holder, changed_at, &ctx), Expiry::Ended, "{wall}");
         }
     }
 
@@ -107,14 +97,10 @@ mod tests {
     fn with_another_boot_id_the_wall_clock_has_to_agree_to_an_end() {
         let (mut holder, changed_at) = lease(100);
         holder.boot = OTHER;
-        let mut read_context = now(1_000);
+        let mut ctx = now(1_000);
         for (wall, expected) in [(129, Expiry::Doubtful), (130, Expiry::Ended)] {
-            read_context.unix = now(wall).unix;
-            assert_eq!(
-                expiry(&holder, changed_at, &read_context),
-                expected,
-                "{wall}"
-            );
+            ctx.unix = now(wall).unix;
+            assert_eq!(expiry(&holder, changed_at, &ctx), expected, "{wall}");
         }
     }
 
@@ -130,14 +116,14 @@ mod tests {
                 holder.expires = shifted(1_030, its_shift);
                 holder.shift = Some(its_shift * SECOND);
                 for (seconds, end) in [(1_000, false), (1_029, false), (1_030, true)] {
-                    let mut read_context = now(seconds);
-                    read_context.moment = shifted(seconds, shift);
-                    read_context.shift = Some(shift * SECOND);
+                    let mut ctx = now(seconds);
+                    ctx.moment = shifted(seconds, shift);
+                    ctx.shift = Some(shift * SECOND);
                     let expected = match end {
                         true => Expiry::Ended,
                         false => Expiry::Until(shifted(1_030, shift)),
                     };
-                    let found = expiry(&holder, changed_at, &read_context);
+                    let found = expiry(&holder, changed_at, &ctx);
                     assert_eq!(found, expected, "{its_shift} {shift} {seconds}");
                 }
             }
@@ -166,9 +152,9 @@ mod tests {
         let (mut holder, changed_at) = lease(100);
         holder.boot = OTHER;
         let after = |seconds: u64| {
-            let mut read_context = now(seconds);
-            read_context.unix = changed_at + (seconds + 60) * 1_000_000;
-            expiry(&holder, changed_at, &read_context)
+            let mut ctx = now(seconds);
+            ctx.unix = changed_at + (seconds + 60) * 1_000_000;
+            expiry(&holder, changed_at, &ctx)
         };
         assert_eq!(after(40), Expiry::Ended);
         assert_eq!(after(110), Expiry::Until(at(130)));
@@ -178,13 +164,10 @@ mod tests {
     #[test]
     fn clocks_that_nobody_can_compare_end_no_lease() {
         let (holder, changed_at) = lease(100);
-        let (mut unknown, mut read_context) = (holder.clone(), now(10_000));
+        let (mut unknown, mut ctx) = (holder.clone(), now(10_000));
         unknown.shift = None;
-        assert_eq!(
-            expiry(&unknown, changed_at, &read_context),
-            Expiry::Doubtful
-        );
-        read_context.shift = None;
-        assert_eq!(expiry(&holder, changed_at, &read_context), Expiry::Doubtful);
+        assert_eq!(expiry(&unknown, changed_at, &ctx), Expiry::Doubtful);
+        ctx.shift = None;
+        assert_eq!(expiry(&holder, changed_at, &ctx), Expiry::Doubtful);
     }
 }

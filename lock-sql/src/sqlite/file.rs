@@ -4,7 +4,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lock_core::engine::LeaseId;
+use polylock_core::engine::LeaseId;
 
 use crate::error::Cause;
 
@@ -137,7 +137,7 @@ pub(super) fn check_local(path: &Path) -> Result<(), Cause> {
 
 /// The magic number of the file system of a path, where the kernel has such.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(super) fn file_system(path: &Path) -> Option<u32> {
+pub(crate) fn file_system(path: &Path) -> Option<u32> {
     // The type of the field differs from platform to platform; the numbers have 32 bits.
     rustix::fs::statfs(path)
         .ok()
@@ -145,7 +145,7 @@ pub(super) fn file_system(path: &Path) -> Option<u32> {
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(super) fn file_system(_path: &Path) -> Option<u32> {
+pub(crate) fn file_system(_path: &Path) -> Option<u32> {
     None
 }
 

@@ -1,10 +1,10 @@
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use lock_core::engine::{LeaseId, Moment};
+use polylock_core::engine::{LeaseId, Moment};
 
 use super::expiry::{Expiry, expiry};
+use crate::mutex::Mutex;
 use crate::table::{Holder, ReadContext, Row};
 
 /// What this process has seen of leases that no clock can judge.
@@ -25,13 +25,13 @@ struct Sight {
 
 impl Observations {
     /// Puts into a row that was read before the time of the scene when its lease ends by that clock.
-    pub(super) fn judge(&self, row: &mut Row, read_context: &ReadContext) {
+    pub(super) fn judge(&self, row: &mut Row, ctx: &ReadContext) {
         let changed_at = row.changed_at;
         let Some(holder) = &mut row.holder else {
             return;
         };
-        let end = match expiry(holder, changed_at, read_context) {
-            Expiry::Doubtful => self.observed(holder, read_context.moment),
+        let end = match expiry(holder, changed_at, ctx) {
+            Expiry::Doubtful => self.observed(holder, ctx.moment),
             Expiry::Ended => ENDED,
             Expiry::Until(end) => end,
         };
@@ -40,7 +40,7 @@ impl Observations {
 
     /// When a lease ends unless its row changes.
     fn observed(&self, holder: &Holder, now: Moment) -> Moment {
-        let mut sights = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sights = self.0.lock();
         if sights.len() >= MAX_SIGHTS && !sights.contains_key(&holder.id) {
             let oldest = sights.iter().min_by_key(|(_, sight)| sight.last);
             if let Some(oldest) = oldest.map(|(id, _)| *id) {
@@ -83,9 +83,9 @@ mod tests {
     }
 
     fn is_live(seen: &Observations, row: &Row, seconds: u64) -> bool {
-        let (mut row, read_context) = (row.clone(), now(seconds));
-        seen.judge(&mut row, &read_context);
-        row.held_leases(&read_context).is_some()
+        let (mut row, ctx) = (row.clone(), now(seconds));
+        seen.judge(&mut row, &ctx);
+        row.held_leases(&ctx).is_some()
     }
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
         row.holder = Some(holder(1, 50));
         assert!(is_live(&seen, &row, 49));
         assert!(!is_live(&seen, &row, 50));
-        assert!(seen.0.lock().unwrap().is_empty());
+        assert!(seen.0.lock().is_empty());
     }
 
     #[test]
@@ -130,7 +130,7 @@ mod tests {
             lease.holder.as_mut().unwrap().id = LeaseId::from_bytes(n.to_be_bytes());
             seen.judge(&mut lease, &now(100 + u64::try_from(n).unwrap()));
         }
-        let sights = seen.0.lock().unwrap();
+        let sights = seen.0.lock();
         assert_eq!(sights.len(), MAX_SIGHTS);
         assert!(sights.values().all(|sight| sight.last >= at(105)));
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::AcquireRequest;
+use polylock_core::AcquireRequest;
 
 use crate::table::{BootId, Holder};
 

@@ -1,12 +1,19 @@
 //! How rows of the table are written and read.
 
-use lock_core::engine::{LeaseId, Moment};
+use polylock_core::engine::{LeaseId, Moment};
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments as _, Row as _, Sqlite};
 
 use super::origin::{self, Origin};
 use crate::error::{Cause, Source};
 use crate::table::{BootId, Broken, Claimed, Holder, Row};
+
+macro_rules! add_all {
+    ($values:ident, $($value:expr),* $(,)?) => {{
+        $(add($values, $value)?;)*
+        Ok(())
+    }};
+}
 
 /// The values of one row, in the order of its columns.
 pub(crate) fn write(values: &mut SqliteArguments, key: &[u8], row: &Row) -> Result<(), Cause> {
@@ -20,22 +27,22 @@ pub(crate) fn write(values: &mut SqliteArguments, key: &[u8], row: &Row) -> Resu
     };
     let lease = lease.or_else(claim);
     let until = lease.as_ref().map_or(0, |(_, until)| until.as_nanos());
-    add(values, key.to_vec())?;
-    add(values, i64::from(row.slot))?;
-    add(values, integer(row.last_token))?;
-    add(values, holder.map(|holder| holder.id.as_bytes().to_vec()))?;
-    add(values, integer(holder.map_or(0, |holder| holder.token)))?;
-    add(values, holder.map_or(0, |holder| i64::from(holder.permits)))?;
-    add(values, lease.map(|(origin, _)| origin))?;
-    add(values, integer(until))?;
-    add(
+    add_all!(
         values,
+        key.to_vec(),
+        i64::from(row.slot),
+        integer(row.last_token),
+        holder.map(|holder| holder.id.as_bytes().to_vec()),
+        integer(holder.map_or(0, |holder| holder.token)),
+        holder.map_or(0, |holder| i64::from(holder.permits)),
+        lease.map(|(origin, _)| origin),
+        integer(until),
         holder.map_or_else(String::new, |holder| holder.label.clone()),
-    )?;
-    add(values, integer(holder.map_or(0, |holder| holder.since)))?;
-    add(values, integer(row.changed_at))?;
-    add(values, broken.map(|broken| broken.id.as_bytes().to_vec()))?;
-    add(values, broken.map(|broken| broken.reason.clone()))
+        integer(holder.map_or(0, |holder| holder.since)),
+        integer(row.changed_at),
+        broken.map(|broken| broken.id.as_bytes().to_vec()),
+        broken.map(|broken| broken.reason.clone()),
+    )
 }
 
 pub(crate) fn add<'q, T>(values: &mut SqliteArguments, value: T) -> Result<(), Cause>
@@ -128,17 +135,21 @@ pub(crate) fn read_table(row: &SqliteRow) -> Option<Table> {
 
 pub(crate) fn write_table(values: &mut SqliteArguments, table: &Table) -> Result<(), Cause> {
     let (key, slot) = &table.purged_to;
-    add(values, Vec::<u8>::new())?;
-    add(values, 0_i64)?;
-    add(values, integer(table.floor))?;
-    add(values, key.clone())?;
-    add(values, table.layout)?;
-    add(values, i64::from(*slot))?;
-    add(values, None::<Vec<u8>>)?;
-    add(values, 0_i64)?;
-    add(values, String::new())?;
-    add(values, 0_i64)?;
-    add(values, 0_i64)?;
-    add(values, None::<Vec<u8>>)?;
-    add(values, None::<String>)
+    let none = None::<Vec<u8>>;
+    add_all!(
+        values,
+        Vec::<u8>::new(),
+        0_i64,
+        integer(table.floor),
+        key.clone(),
+        table.layout,
+        i64::from(*slot),
+        none.clone(),
+        0_i64,
+        String::new(),
+        0_i64,
+        0_i64,
+        none,
+        None::<String>,
+    )
 }

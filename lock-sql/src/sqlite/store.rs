@@ -1,20 +1,22 @@
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use lock_core::admin::LockInfo;
-use lock_core::engine::{Engine, LeaseId};
-use lock_core::{LeaseState, LockKey, Released, RenewalRequest};
+use polylock_core::admin::LockInfo;
+use polylock_core::engine::{Engine, LeaseId};
+use polylock_core::{LeaseState, LockKey, Released, RenewalRequest};
 
 use super::clocks::Clocks;
-use super::open::Place;
+use super::connection::Place;
 use super::transact::Transactor;
-use super::work::Reads;
-use super::write_queue::{MAX_KEYS, WriteQueue};
+use super::write_queue::{MAX_KEYS, Reads, WriteQueue};
 use crate::config::SqliteConfig;
 use crate::dialect::sqlite::{Durability, Statements};
 use crate::error::{Cause, Failure};
 use crate::held_leases::HeldLeases;
+use crate::mutex::Mutex;
 use crate::release_notifier::ReleaseNotifier;
+use crate::schema::Applied;
 use crate::store::{Seen, Store, Taken};
 use crate::table::{Claim, Locks, ReadContext, Record, Tokens};
 
@@ -25,6 +27,7 @@ use crate::table::{Claim, Locks, ReadContext, Record, Tokens};
 /// tokens were stored by the other connection before.
 #[derive(Debug)]
 pub(crate) struct SqliteStore {
+    place: Arc<Place>,
     write_queue: Arc<WriteQueue>,
     renewals: Arc<WriteQueue>,
     release_notifier: Arc<ReleaseNotifier>,
@@ -39,12 +42,12 @@ impl SqliteStore {
         let path = std::path::absolute(&config.path);
         let path = path.map_err(|e| super::db_error::opening(&config.path, e))?;
         let statements = Statements::new(config.table.clone());
-        let (creates_directory, seen) = (config.creates_directory, Mutex::default());
         let place = Arc::new(Place {
             path,
-            creates_directory,
+            creates_directory: config.creates_directory,
             statements,
-            seen,
+            made_table: AtomicBool::new(false),
+            seen: Mutex::default(),
         });
         let clocks = Clocks::new(engine.clone())?;
         let write_queue = |durability| {
@@ -62,12 +65,18 @@ impl SqliteStore {
             write_queue: write_queue(Durability::Every),
             renewals: write_queue(Durability::Lazy),
             release_notifier: Arc::default(),
+            place,
         })
     }
 
     /// Opens the file and finds or makes the table.
-    pub(crate) async fn open(&self) -> Result<(), Failure> {
-        self.write_queue.read(Reads::Keys(Vec::new()), |_| ()).await
+    pub(crate) async fn open(&self) -> Result<Applied, Failure> {
+        let opened = self.write_queue.read(Reads::Keys(Vec::new()), |_| ());
+        opened.await?;
+        Ok(match self.place.made_table.load(Ordering::Relaxed) {
+            true => Applied::Created,
+            false => Applied::Found,
+        })
     }
 
     /// Changes one record.
@@ -96,9 +105,9 @@ impl SqliteStore {
         let due = due.to_vec();
         let keys = due.iter().map(|request| request.key.clone()).collect();
         let renew = move |locks: &mut Locks| {
-            let read_context = locks.read_context;
+            let ctx = locks.ctx;
             let renew = |RenewalRequest { key, id, ttl, .. }: &RenewalRequest| {
-                locks.record(key).renew(*id, *ttl, &read_context)
+                locks.record(key).renew(*id, *ttl, &ctx)
             };
             due.iter().map(renew).collect()
         };
@@ -112,18 +121,18 @@ fn on<T>(
 ) -> impl FnOnce(&mut Locks) -> T + Send + 'static {
     let key = key.clone();
     move |locks: &mut Locks| {
-        let read_context = locks.read_context;
-        act(locks.record(&key), &read_context)
+        let ctx = locks.ctx;
+        act(locks.record(&key), &ctx)
     }
 }
 
 #[async_trait]
 impl Store for SqliteStore {
     async fn take(&self, key: &LockKey, claim: Claim) -> Result<Taken, Failure> {
-        let take = move |record: &mut Record, read_context: &ReadContext| {
-            let taken = record.take(&claim, read_context);
+        let take = move |record: &mut Record, ctx: &ReadContext| {
+            let taken = record.take(&claim, ctx);
             if let (Err(_), Some(ticket)) = (&taken, claim.ticket) {
-                record.enqueue(ticket, read_context);
+                record.enqueue(ticket, ctx);
             }
             taken
         };
@@ -132,10 +141,8 @@ impl Store for SqliteStore {
 
     async fn look(&self, key: &LockKey, claim: &Claim) -> Result<Seen, Failure> {
         let claim = claim.clone();
-        self.read(key, move |record, read_context| {
-            record.look(&claim, read_context)
-        })
-        .await
+        self.read(key, move |record, ctx| record.look(&claim, ctx))
+            .await
     }
 
     fn has_queue(&self) -> bool {
@@ -143,8 +150,8 @@ impl Store for SqliteStore {
     }
 
     async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure> {
-        self.change(key, move |record, read_context| {
-            record.dequeue(ticket, read_context);
+        self.change(key, move |record, ctx| {
+            record.dequeue(ticket, ctx);
         })
         .await
     }
@@ -165,24 +172,18 @@ impl Store for SqliteStore {
     }
 
     async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {
-        self.change(key, move |record, read_context| {
-            record.release(id, read_context)
-        })
-        .await
+        self.change(key, move |record, ctx| record.release(id, ctx))
+            .await
     }
 
     async fn downgrade(&self, key: &LockKey, id: LeaseId) -> Result<LeaseState, Failure> {
-        self.change(key, move |record, read_context| {
-            record.downgrade(id, read_context)
-        })
-        .await
+        self.change(key, move |record, ctx| record.downgrade(id, ctx))
+            .await
     }
 
     async fn reserve(&self, key: &LockKey, id: LeaseId) -> Result<Option<Tokens>, Failure> {
-        self.change(key, move |record, read_context| {
-            record.reserve(id, read_context)
-        })
-        .await
+        self.change(key, move |record, ctx| record.reserve(id, ctx))
+            .await
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
@@ -193,17 +194,15 @@ impl Store for SqliteStore {
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>, Failure> {
         let name = key.clone();
-        self.read(key, move |record, read_context| {
-            record.info(&name, read_context)
-        })
-        .await
+        self.read(key, move |record, ctx| record.info(&name, ctx))
+            .await
     }
 
     async fn break_all(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>, Failure> {
         let (name, reason) = (key.clone(), reason.to_owned());
-        let take_away = move |record: &mut Record, read_context: &ReadContext| {
-            let broken = record.info(&name, read_context);
-            record.break_all(&reason, read_context);
+        let take_away = move |record: &mut Record, ctx: &ReadContext| {
+            let broken = record.info(&name, ctx);
+            record.break_all(&reason, ctx);
             broken
         };
         self.change(key, take_away).await

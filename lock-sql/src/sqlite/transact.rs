@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use lock_core::LockKey;
-use lock_core::engine::Engine;
+use polylock_core::LockKey;
+use polylock_core::engine::Engine;
 
 use super::clocks::Clocks;
-use super::connection::{Connection, StoredRow};
-use super::open::Place;
+use super::connection::{Connection, Place, StoredRow};
 use super::rows::Table;
-use super::work::{Batch, Reads};
+use super::write_queue::{Batch, Reads, Work, is_busy};
 use crate::dialect::sqlite::Durability;
 use crate::error::{Cause, Failure};
 use crate::held_leases::HeldLeases;
@@ -69,14 +68,9 @@ impl Transactor {
         };
         let done = self.run_on(&mut open, batch, committing).await;
         match &done {
-            // A database that was busy has begun no transaction.
-            Ok(())
-            | Err(Failure {
-                cause: Cause::Busy,
-                outcome_unknown: false,
-            }) => {
-                *connection = Some(open);
-            }
+            Ok(()) => *connection = Some(open),
+            // No transaction has begun.
+            Err(failure) if is_busy(failure) => *connection = Some(open),
             Err(Failure {
                 cause: Cause::Replaced { .. },
                 ..
@@ -139,7 +133,7 @@ impl Transactor {
         for (key, mut row) in rows {
             // What is not a key cannot be locked by that name either.
             if let Ok(key) = LockKey::from_stored(&key) {
-                self.clocks.judge(&mut row, &locks.read_context);
+                self.clocks.judge(&mut row, &locks.ctx);
                 locks.record(&key).load(row);
             }
         }
@@ -147,7 +141,7 @@ impl Transactor {
 
     fn apply(&self, open: &Connection, batch: &mut Batch, locks: &mut Locks) -> Result<(), Cause> {
         // A caller that gives up from here on undoes its request.
-        batch.retain(|work| work.is_wanted());
+        batch.retain(Work::is_wanted);
         batch.iter_mut().for_each(|work| work.apply(locks));
         open.check()
     }
@@ -186,14 +180,14 @@ impl Transactor {
         }
         let mut rows = open.scan(&table.purged_to, PURGE_ROWS).await?;
         for (_, row) in &mut rows {
-            self.clocks.judge(row, &locks.read_context);
+            self.clocks.judge(row, &locks.ctx);
         }
         let is_end = rows.len() < PURGE_ROWS as usize;
         let Purge {
             deleted,
             passed,
             floor,
-        } = purge(&rows, is_end, &locks.read_context, self.retention);
+        } = purge(&rows, is_end, &locks.ctx, self.retention);
         table.floor = table.floor.max(floor);
         table.purged_to = match rows.get(passed.saturating_sub(1)) {
             Some((key, row)) if !is_end => (key.clone(), row.slot),
@@ -225,19 +219,19 @@ enum Plan {
 impl Plan {
     fn of(batch: &Batch) -> Self {
         if let [alone] = batch.as_slice()
-            && let Reads::Prefix(prefix) = alone.reads()
+            && let Reads::Prefix(prefix) = &alone.reads
         {
             return Self::List(prefix.clone());
         }
         let mut keys = BTreeSet::new();
         for work in batch {
-            match work.reads() {
+            match &work.reads {
                 Reads::Keys(more) => keys.extend(more.iter().cloned()),
                 // Otherwise a lock could be granted that was not checked.
                 Reads::Prefix(_) => panic!("BUG: a list shares no transaction"),
             }
         }
-        Self::Keys(keys, batch.iter().any(|work| work.writes()))
+        Self::Keys(keys, batch.iter().any(|work| work.writes))
     }
 }
 
@@ -252,11 +246,10 @@ impl fmt::Debug for Transactor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sqlite::work::{Reads, Task, Work};
     use tokio::time::Instant;
 
-    fn work(reads: Reads) -> Box<dyn Work> {
-        Box::new(Task::new(reads, true, Instant::now(), |_: &mut Locks| ()).0)
+    fn work(reads: Reads) -> Work {
+        Work::new(reads, true, Instant::now(), |_: &mut Locks| ()).0
     }
 
     #[test]

@@ -1,17 +1,93 @@
+use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use lock_core::LockKey;
-use lock_core::engine::Engine;
-use tokio::time::Instant;
+use polylock_core::LockKey;
+use polylock_core::engine::Engine;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::connection::Connection;
 use super::transact::Transactor;
-use super::work::{Answer, Batch, Reads, Task, Work};
 use crate::error::{Cause, Failure};
+use crate::mutex::Mutex;
 use crate::table::Locks;
+
+/// One operation, of which several share a transaction.
+pub(super) struct Work {
+    pub(super) reads: Reads,
+    /// Whether the records may be changed.
+    pub(super) writes: bool,
+    /// When it is too late for an answer.
+    deadline: Instant,
+    act: Option<Act>,
+    outcome: Option<Outcome>,
+    /// A caller that drops its end has given up, and undoes its request.
+    reply: oneshot::Sender<Result<Outcome, Failure>>,
+}
+
+/// What an operation does.
+type Act = Box<dyn FnOnce(&mut Locks) -> Outcome + Send>;
+
+/// What an operation returns.
+type Outcome = Box<dyn Any + Send>;
+
+/// What goes into one transaction.
+pub(super) type Batch = Vec<Work>;
+
+/// What an operation has to see.
+#[derive(Debug)]
+pub(super) enum Reads {
+    /// All about these locks.
+    Keys(Vec<LockKey>),
+    /// The holders of locks whose keys begin with this.
+    Prefix(String),
+}
+
+impl Work {
+    pub(super) fn new<T: Send + 'static>(
+        reads: Reads,
+        writes: bool,
+        deadline: Instant,
+        act: impl FnOnce(&mut Locks) -> T + Send + 'static,
+    ) -> (Self, oneshot::Receiver<Result<Outcome, Failure>>) {
+        let (reply, answer) = oneshot::channel();
+        let act = move |locks: &mut Locks| Box::new(act(locks)) as Outcome;
+        let work = Self {
+            reads,
+            writes,
+            deadline,
+            act: Some(Box::new(act)),
+            outcome: None,
+            reply,
+        };
+        (work, answer)
+    }
+
+    /// Whether the caller still waits for it.
+    pub(super) fn is_wanted(&self) -> bool {
+        !self.reply.is_closed()
+    }
+
+    /// Changes the records, and keeps the outcome.
+    pub(super) fn apply(&mut self, locks: &mut Locks) {
+        self.outcome = self.act.take().map(|act| act(locks));
+    }
+
+    /// Reports the outcome, once it is stored.
+    fn answer(self) {
+        if let Some(outcome) = self.outcome {
+            drop(self.reply.send(Ok(outcome)));
+        }
+    }
+
+    fn fail(self, failure: &Failure) {
+        drop(self.reply.send(Err(failure.clone())));
+    }
+}
 
 /// Where operations queue for one connection.
 ///
@@ -20,30 +96,30 @@ use crate::table::Locks;
 /// open, which would keep every other process from writing. A request that was given up before it
 /// began is skipped; its undo queues behind it.
 ///
-/// Time-outs are the desk's as well: a caller may move from one runtime to another, and the timers
-/// of a runtime that is gone panic.
+/// The task keeps the time as well: a caller may move from one runtime to another, and the timers of
+/// a runtime that is gone panic.
 pub(super) struct WriteQueue {
-    pub(super) engine: Engine,
-    pub(super) transactor: Transactor,
+    engine: Engine,
+    transactor: Transactor,
     /// How long a caller waits for an answer.
-    pub(super) patience: Duration,
+    timeout: Duration,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
-pub(super) struct State {
-    pub(super) queue: VecDeque<Box<dyn Work>>,
-    pub(super) served: bool,
+struct State {
+    queue: VecDeque<Work>,
+    is_served: bool,
     /// The connection while it is idle.
-    pub(super) connection: Option<Connection>,
+    connection: Option<Connection>,
 }
 
 impl WriteQueue {
-    pub(super) fn new(engine: Engine, transactor: Transactor, patience: Duration) -> Arc<Self> {
+    pub(super) fn new(engine: Engine, transactor: Transactor, timeout: Duration) -> Arc<Self> {
         Arc::new(Self {
             engine,
             transactor,
-            patience,
+            timeout,
             state: Mutex::default(),
         })
     }
@@ -54,8 +130,7 @@ impl WriteQueue {
         keys: Vec<LockKey>,
         act: impl FnOnce(&mut Locks) -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        let (task, answer) = Task::new(Reads::Keys(keys), true, self.deadline(), act);
-        self.queue(Box::new(task), answer).await
+        self.queue(Reads::Keys(keys), true, act).await
     }
 
     /// Reads records.
@@ -64,50 +139,141 @@ impl WriteQueue {
         reads: Reads,
         act: impl FnOnce(&mut Locks) -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        let (task, answer) = Task::new(reads, false, self.deadline(), act);
-        self.queue(Box::new(task), answer).await
+        self.queue(reads, false, act).await
     }
 
-    async fn queue<T>(
+    async fn queue<T: Send + 'static>(
         self: &Arc<Self>,
-        work: Box<dyn Work>,
-        answer: Answer<T>,
+        reads: Reads,
+        writes: bool,
+        act: impl FnOnce(&mut Locks) -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        let idle = {
-            let mut state = self.lock();
+        let (work, answer) = Work::new(reads, writes, self.deadline(), act);
+        let is_served = {
+            let mut state = self.state.lock();
             state.queue.push_back(work);
-            !std::mem::replace(&mut state.served, true)
+            std::mem::replace(&mut state.is_served, true)
         };
-        if idle {
+        if !is_served {
             self.engine.spawn(Arc::clone(self).serve());
         }
-        // The desk is gone without a word when its runtime is.
-        answer.await.unwrap_or_else(|_| Err(self.silent(true)))
+        // The task is gone without an answer when its runtime is.
+        let outcome = answer.await.unwrap_or_else(|_| Err(self.silent(true)))?;
+        Ok(*outcome.downcast().expect("BUG: an operation has one type"))
     }
 
-    pub(super) fn deadline(&self) -> Instant {
-        Instant::now() + self.patience
-    }
-
-    pub(super) fn silent(&self, outcome_unknown: bool) -> Failure {
-        Failure {
-            cause: Cause::Silent(self.patience),
-            outcome_unknown,
+    /// The task; there is at most one.
+    async fn serve(self: Arc<Self>) {
+        let mut serving = Serving {
+            connection: self.state.lock().connection.take(),
+            write_queue: &self,
+            is_done: false,
+        };
+        while let Some(batch) = serving.next_batch() {
+            tokio::select! {
+                () = self.serve_batch(&mut serving.connection, batch) => {}
+                () = self.fail_overdue() => {}
+            }
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Fails requests that queue for too long. Never ends.
+    async fn fail_overdue(&self) {
+        loop {
+            let next = self.state.lock().queue.front().map(|work| work.deadline);
+            sleep_until(next.unwrap_or_else(|| self.deadline())).await;
+            let overdue = self.state.lock().overdue(Instant::now());
+            fail(overdue, &self.silent(false));
+        }
+    }
+
+    /// Repeats a transaction for as long as others keep the database locked and a caller waits.
+    async fn serve_batch(&self, connection: &mut Option<Connection>, mut batch: Batch) {
+        let mut backoff = MIN_BACKOFF;
+        loop {
+            self.drop_cancelled(&mut batch);
+            if batch.is_empty() {
+                return;
+            }
+            match self.run(connection, &mut batch).await {
+                Ok(()) => return batch.into_iter().for_each(Work::answer),
+                Err(failure) if is_busy(&failure) => {
+                    self.serve_readers(connection, &mut batch).await;
+                    sleep(self.engine.jitter(backoff / 2, backoff)).await;
+                    backoff = (backoff * 2).min(MAX_BACKOFF);
+                }
+                Err(failure) => return fail(batch, &failure),
+            }
+        }
+    }
+
+    /// Skips requests whose callers are gone, and those that have timed out.
+    fn drop_cancelled(&self, batch: &mut Batch) {
+        let now = Instant::now();
+        batch.retain(Work::is_wanted);
+        let overdue = batch.extract_if(.., |work| work.deadline <= now).collect();
+        fail(overdue, &self.silent(false));
+    }
+
+    /// Serves requests that need no write lock.
+    async fn serve_readers(&self, connection: &mut Option<Connection>, batch: &mut Batch) {
+        let mut readers: Batch = batch.extract_if(.., |work| !work.writes).collect();
+        readers.extend(self.state.lock().readers());
+        let mut later = VecDeque::new();
+        for reader in readers {
+            // If one has to wait, so have those behind it.
+            if !later.is_empty() {
+                later.push_back(reader);
+                continue;
+            }
+            let mut alone = vec![reader];
+            match self.run(connection, &mut alone).await {
+                Ok(()) => alone.into_iter().for_each(Work::answer),
+                Err(failure) if is_busy(&failure) => later.extend(alone),
+                Err(failure) => fail(alone, &failure),
+            }
+        }
+        // Never into the batch of the writers: what a list reads is not what they have to see.
+        let mut state = self.state.lock();
+        later.append(&mut state.queue);
+        state.queue = later;
+    }
+
+    /// One attempt; a thread that hangs in the kernel is left behind with its connection.
+    async fn run(
+        &self,
+        connection: &mut Option<Connection>,
+        batch: &mut Batch,
+    ) -> Result<(), Failure> {
+        let deadline = batch.iter().map(|work| work.deadline).max();
+        let deadline = deadline.unwrap_or_else(|| self.deadline());
+        let committing = AtomicBool::new(false);
+        let run = self.transactor.run(connection, batch, &committing);
+        match timeout_at(deadline + GRACE, run).await {
+            Ok(done) => done,
+            Err(_) => Err(self.silent(committing.into_inner())),
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.timeout
+    }
+
+    fn silent(&self, outcome_unknown: bool) -> Failure {
+        Failure {
+            cause: Cause::Silent(self.timeout),
+            outcome_unknown,
+        }
     }
 }
 
 impl State {
     /// What can be done in the next transaction.
-    pub(super) fn next_batch(&mut self) -> Batch {
+    fn next_batch(&mut self) -> Batch {
         let mut batch = Batch::new();
         let mut keys = 0;
         while let Some(work) = self.queue.front() {
-            let more = match work.reads() {
+            let more = match &work.reads {
                 Reads::Keys(more) => more.len(),
                 // Travels alone.
                 Reads::Prefix(_) => MAX_KEYS,
@@ -121,35 +287,66 @@ impl State {
         batch
     }
 
-    /// The requests that have queued since before `deadline`.
-    pub(super) fn overdue(&mut self, now: Instant) -> Batch {
-        let overdue = self
-            .queue
-            .iter()
-            .take_while(|work| work.deadline() <= now)
-            .count();
+    /// The requests that have queued since before `now`.
+    fn overdue(&mut self, now: Instant) -> Batch {
+        let overdue = self.queue.iter().take_while(|work| work.deadline <= now);
+        let overdue = overdue.count();
         self.queue.drain(..overdue).collect()
     }
 
-    /// Puts back requests that could not be served, before all others and in their order.
-    pub(super) fn put_back(&mut self, batch: Batch) {
-        batch
-            .into_iter()
-            .rev()
-            .for_each(|work| self.queue.push_front(work));
-    }
-
     /// The requests that only read.
-    pub(super) fn readers(&mut self) -> Batch {
+    fn readers(&mut self) -> Batch {
         let all = std::mem::take(&mut self.queue).into_iter();
-        let (readers, others) = all.partition(|work| !work.writes());
-        self.queue = others;
+        let (readers, writers) = all.partition(|work| !work.writes);
+        self.queue = writers;
         Vec::from(readers)
     }
 }
 
-/// Most keys of one transaction; more make others wait longer for their turn.
-pub(super) const MAX_KEYS: usize = 256;
+/// Another process keeps the database locked, and nothing was done.
+pub(super) fn is_busy(failure: &Failure) -> bool {
+    matches!(failure.cause, Cause::Busy) && !failure.outcome_unknown
+}
+
+fn fail(batch: Batch, failure: &Failure) {
+    batch.into_iter().for_each(|work| work.fail(failure));
+}
+
+struct Serving<'a> {
+    write_queue: &'a WriteQueue,
+    connection: Option<Connection>,
+    is_done: bool,
+}
+
+impl Serving<'_> {
+    /// What comes next; puts the connection away if there is nothing.
+    fn next_batch(&mut self) -> Option<Batch> {
+        let mut state = self.write_queue.state.lock();
+        let batch = state.next_batch();
+        if batch.is_empty() {
+            state.connection = self.connection.take();
+            state.is_served = false;
+            self.is_done = true;
+            return None;
+        }
+        Some(batch)
+    }
+}
+
+/// A runtime that ends takes the task with it; the next one starts with another connection.
+impl Drop for Serving<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            let left = {
+                let mut state = self.write_queue.state.lock();
+                state.is_served = false;
+                std::mem::take(&mut state.queue)
+            };
+            // Tells the waiting callers that there will be no answer.
+            drop(left);
+        }
+    }
+}
 
 impl fmt::Debug for WriteQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -158,3 +355,14 @@ impl fmt::Debug for WriteQueue {
             .finish_non_exhaustive()
     }
 }
+
+/// Most keys of one transaction; more make others wait longer for their turn.
+pub(super) const MAX_KEYS: usize = 256;
+
+/// What an attempt gets beyond its deadline, so that a database which is merely busy says so, and
+/// the connection is kept.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// Backoff between attempts on a database that others keep locked; SQLite itself waits in each.
+const MIN_BACKOFF: Duration = Duration::from_millis(1);
+const MAX_BACKOFF: Duration = Duration::from_millis(10);

@@ -11,12 +11,11 @@ pub(crate) mod testing;
 mod tests;
 
 use std::collections::HashMap;
-use std::num::NonZeroU32;
 use std::time::Duration;
 
-use lock_core::admin::LockInfo;
-use lock_core::engine::{LeaseId, Moment};
-use lock_core::{AcquireRequest, LockKey, Mode, Wait};
+use polylock_core::admin::LockInfo;
+use polylock_core::engine::{LeaseId, Moment};
+use polylock_core::{AcquireRequest, LockKey, Mode};
 
 #[cfg(feature = "sqlite")]
 pub(crate) use self::purge::{Purge, purge};
@@ -46,29 +45,34 @@ pub(crate) struct Claim {
 
 impl Claim {
     pub(crate) fn new(id: LeaseId, request: &AcquireRequest) -> Self {
-        let waits = !matches!(request.wait(), Wait::Never | Wait::AtMost(Duration::ZERO));
-        let label = request.label().encode();
         Self {
             id,
             mode: request.mode(),
             ttl: request.ttl(),
-            label,
-            waits,
+            label: request.label().encode(),
+            waits: request.wait().waits(),
             ticket: None,
             is_queued: false,
         }
     }
 }
 
-/// Why a lock cannot be had.
+/// Another holder has the lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Refusal {
-    /// Another holder has the lock until then, unless it releases or renews.
-    Held { until: Moment },
-    /// The same, and the waiter is one of the first in the queue.
-    Soon { until: Moment },
-    /// Permits are held that were taken with this other limit.
-    OtherLimit(NonZeroU32),
+pub(crate) struct Refusal {
+    /// When its lease ends, unless it releases or renews.
+    pub(crate) until: Moment,
+    /// Whether the waiter is one of the first in the queue.
+    pub(crate) is_soon: bool,
+}
+
+impl Refusal {
+    pub(crate) const fn held(until: Moment) -> Self {
+        Self {
+            until,
+            is_soon: false,
+        }
+    }
 }
 
 /// Tokens for one holder.
@@ -91,14 +95,14 @@ impl Tokens {
 /// What one transaction works on.
 #[derive(Debug)]
 pub(crate) struct Locks {
-    pub(crate) read_context: ReadContext,
+    pub(crate) ctx: ReadContext,
     records: HashMap<LockKey, Record>,
 }
 
 impl Locks {
-    pub(crate) fn new(read_context: ReadContext) -> Self {
+    pub(crate) fn new(ctx: ReadContext) -> Self {
         Self {
-            read_context,
+            ctx,
             records: HashMap::new(),
         }
     }
@@ -129,7 +133,7 @@ impl Locks {
     /// The locks that are held, sorted by key.
     pub(crate) fn infos(&self) -> Vec<LockInfo> {
         let records = self.records.iter();
-        let infos = records.filter_map(|(key, record)| record.info(key, &self.read_context));
+        let infos = records.filter_map(|(key, record)| record.info(key, &self.ctx));
         let mut infos: Vec<_> = infos.collect();
         infos.sort_by(|a, b| a.key.cmp(&b.key));
         infos

@@ -19,7 +19,7 @@ pub(crate) struct Purge {
 pub(crate) fn purge(
     rows: &[(Vec<u8>, Row)],
     is_end: bool,
-    read_context: &ReadContext,
+    ctx: &ReadContext,
     retention: Duration,
 ) -> Purge {
     let mut purge = Purge {
@@ -27,7 +27,7 @@ pub(crate) fn purge(
         ..Purge::default()
     };
     for (at, (key, row)) in rows.iter().enumerate() {
-        if !row.is_idle(read_context, retention) {
+        if !row.is_idle(ctx, retention) {
             continue;
         }
         match rows.get(at + 1) {

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use lock_core::engine::LeaseId;
+use polylock_core::engine::LeaseId;
 
 use super::Refusal;
 use super::record::Record;
@@ -16,12 +16,12 @@ impl Record {
     pub(super) fn check_turn(
         &self,
         ticket: Option<LeaseId>,
-        read_context: &ReadContext,
+        ctx: &ReadContext,
     ) -> Result<(), Refusal> {
-        match self.first_waiter(read_context) {
+        match self.first_waiter(ctx) {
             Some(first) if Some(first.id) != ticket => {
-                let until = first.ends(read_context);
-                Err(Refusal::Held { until })
+                let until = first.ends(ctx);
+                Err(Refusal::held(until))
             }
             _ => Ok(()),
         }
@@ -32,64 +32,53 @@ impl Record {
         &self,
         refusal: Refusal,
         ticket: Option<LeaseId>,
-        read_context: &ReadContext,
+        ctx: &ReadContext,
     ) -> Refusal {
-        let mut waiters: Vec<_> = self
-            .waiters(read_context)
-            .map(|(_, waiter)| waiter)
-            .collect();
+        let mut waiters: Vec<_> = self.waiters(ctx).map(|(_, waiter)| waiter).collect();
         waiters.sort_by_key(|waiter| waiter.token);
         let mut first = waiters.iter().take(SOON);
-        match refusal {
-            Refusal::Held { until } if first.any(|waiter| Some(waiter.id) == ticket) => {
-                Refusal::Soon { until }
-            }
-            refusal => refusal,
-        }
+        let is_soon = first.any(|waiter| Some(waiter.id) == ticket);
+        Refusal { is_soon, ..refusal }
     }
 
     /// Whether a waiter has to say that it is there: it has no place, or not for long.
-    pub(crate) fn is_ticket_due(&self, ticket: LeaseId, read_context: &ReadContext) -> bool {
-        let mine = self
-            .waiters(read_context)
-            .find(|(_, waiter)| waiter.id == ticket);
+    pub(crate) fn is_ticket_due(&self, ticket: LeaseId, ctx: &ReadContext) -> bool {
+        let mine = self.waiters(ctx).find(|(_, waiter)| waiter.id == ticket);
         match mine {
-            Some((_, waiter)) => waiter.ends(read_context).since(read_context.moment) < TICKET / 2,
-            None => self.waiters(read_context).count() < MAX_WAITERS,
+            Some((_, waiter)) => waiter.ends(ctx).since(ctx.moment) < TICKET / 2,
+            None => self.waiters(ctx).count() < MAX_WAITERS,
         }
     }
 
     /// Enters a waiter into the queue, or keeps its place.
     #[cfg(feature = "sqlite")]
-    pub(crate) fn enqueue(&mut self, ticket: LeaseId, read_context: &ReadContext) {
-        if !self.is_ticket_due(ticket, read_context) {
+    pub(crate) fn enqueue(&mut self, ticket: LeaseId, ctx: &ReadContext) {
+        if !self.is_ticket_due(ticket, ctx) {
             return;
         }
-        let slot = self.place(ticket, read_context);
-        let mine = self
-            .waiters(read_context)
-            .find(|(_, waiter)| waiter.id == ticket);
+        let slot = self.place(ticket, ctx);
+        let mine = self.waiters(ctx).find(|(_, waiter)| waiter.id == ticket);
         let token = mine.map(|(_, waiter)| waiter.token).unwrap_or_else(|| {
-            let tokens = self.waiters(read_context).map(|(_, waiter)| waiter.token);
+            let tokens = self.waiters(ctx).map(|(_, waiter)| waiter.token);
             tokens.max().map_or(1, |last| last + 1)
         });
-        self.seat(slot, read_context).sit(Holder {
+        self.row_mut(slot, ctx).set_holder(Holder {
             id: ticket,
             token,
             permits: 0,
-            boot: read_context.boot,
-            shift: read_context.shift,
-            expires: read_context.moment + TICKET,
+            boot: ctx.boot,
+            shift: ctx.shift,
+            expires: ctx.moment + TICKET,
             end: None,
             ttl: TICKET,
             label: String::new(),
-            since: read_context.unix,
+            since: ctx.unix,
         });
     }
 
     /// The slot of a waiter, or one for it.
-    pub(crate) fn place(&self, ticket: LeaseId, read_context: &ReadContext) -> u32 {
-        let waiters: Vec<_> = self.waiters(read_context).collect();
+    pub(crate) fn place(&self, ticket: LeaseId, ctx: &ReadContext) -> u32 {
+        let waiters: Vec<_> = self.waiters(ctx).collect();
         let mine = waiters.iter().find(|(_, waiter)| waiter.id == ticket);
         let taken = |slot: &u32| waiters.iter().any(|(other, _)| other == slot);
         let free = || (QUEUE..).find(|slot| !taken(slot)).unwrap_or(QUEUE);
@@ -97,14 +86,14 @@ impl Record {
     }
 
     /// Takes a waiter out of the queue.
-    pub(crate) fn dequeue(&mut self, ticket: LeaseId, read_context: &ReadContext) {
+    pub(crate) fn dequeue(&mut self, ticket: LeaseId, ctx: &ReadContext) {
         if let Some(slot) = self.find(ticket) {
-            self.seat(slot, read_context).holder = None;
+            self.row_mut(slot, ctx).holder = None;
         }
     }
 
-    fn first_waiter(&self, read_context: &ReadContext) -> Option<&Holder> {
-        let waiters = self.waiters(read_context).map(|(_, waiter)| waiter);
+    fn first_waiter(&self, ctx: &ReadContext) -> Option<&Holder> {
+        let waiters = self.waiters(ctx).map(|(_, waiter)| waiter);
         waiters.min_by_key(|waiter| waiter.token)
     }
 }
@@ -134,14 +123,10 @@ mod tests {
         }
     }
 
-    fn take(
-        lock: &mut Record,
-        claim: &Claim,
-        read_context: &ReadContext,
-    ) -> Result<Tokens, Refusal> {
-        let taken = lock.take(claim, read_context);
+    fn take(lock: &mut Record, claim: &Claim, ctx: &ReadContext) -> Result<Tokens, Refusal> {
+        let taken = lock.take(claim, ctx);
         if let (Err(_), Some(ticket)) = (&taken, claim.ticket) {
-            lock.enqueue(ticket, read_context);
+            lock.enqueue(ticket, ctx);
         }
         taken
     }
@@ -159,8 +144,11 @@ mod tests {
         take(&mut lock, &queued(1), &later(0)).unwrap();
         let held = at(0) + Duration::from_secs(30);
         let (soon, not_soon) = (
-            Err(Refusal::Soon { until: held }),
-            Err(Refusal::Held { until: held }),
+            Err(Refusal {
+                until: held,
+                is_soon: true,
+            }),
+            Err(Refusal::held(held)),
         );
         for (n, then) in [(2, soon), (3, soon), (5, not_soon)] {
             assert_eq!(take(&mut lock, &queued(n), &later(2)), not_soon);
@@ -168,9 +156,7 @@ mod tests {
         }
         lock.dequeue(id(105), &later(2));
         lock.release(id(1), &later(10));
-        let ends = Err(Refusal::Held {
-            until: later(1002).moment,
-        });
+        let ends = Err(Refusal::held(later(1002).moment));
         // Neither the former holder, nor a request without waiting, nor a later waiter.
         assert_eq!(take(&mut lock, &queued(1), &later(11)), ends);
         assert_eq!(take(&mut lock, &claim(4, EXCLUSIVE), &later(11)), ends);
@@ -220,11 +206,11 @@ mod tests {
             take(&mut lock, &queued(n), &later(1)).unwrap_err();
         }
         assert_eq!(lock.waiters(&later(2)).count(), MAX_WAITERS);
-        let info = lock.info(&lock_core::LockKey::new("k").unwrap(), &later(2));
+        let info = lock.info(&polylock_core::LockKey::new("k").unwrap(), &later(2));
         assert_eq!(info.unwrap().holders.len(), 1);
         lock.release(id(1), &later(3));
         assert!(
-            lock.info(&lock_core::LockKey::new("k").unwrap(), &later(4))
+            lock.info(&polylock_core::LockKey::new("k").unwrap(), &later(4))
                 .is_none()
         );
         // Shared requests do not queue.

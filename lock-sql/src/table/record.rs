@@ -3,9 +3,9 @@ use std::num::NonZeroU32;
 use std::ops::RangeBounds;
 use std::time::Duration;
 
-use lock_core::admin::LockInfo;
-use lock_core::engine::{LeaseId, Moment};
-use lock_core::{LeaseState, LockKey, LostReason, Mode, Released};
+use polylock_core::admin::LockInfo;
+use polylock_core::engine::{LeaseId, Moment};
+use polylock_core::{LeaseState, LockKey, LostReason, Mode, Released};
 
 use super::row::{Broken, Claimed, Holder, QUEUE, ReadContext, Row};
 use super::{Claim, Refusal, Tokens};
@@ -49,67 +49,57 @@ impl Record {
 
     /// Clears the slots of shared holders and waiters that have expired.
     #[cfg(feature = "_server")]
-    pub(crate) fn evict(&mut self, read_context: &ReadContext) {
+    pub(crate) fn evict(&mut self, ctx: &ReadContext) {
         let ended = self.rows.values().filter(|row| row.holder.is_some());
-        let ended = ended.filter(|row| row.slot > 0 && row.held_leases(read_context).is_none());
+        let ended = ended.filter(|row| row.slot > 0 && row.held_leases(ctx).is_none());
         let ended: Vec<_> = ended.map(|row| row.slot).collect();
         for slot in ended {
-            self.seat(slot, read_context).holder = None;
+            self.row_mut(slot, ctx).holder = None;
         }
     }
 
     /// The holders, in the order of their slots.
-    pub(super) fn held_leases(
-        &self,
-        read_context: &ReadContext,
-    ) -> impl Iterator<Item = (u32, &Holder)> {
-        self.live_in(..QUEUE, read_context)
+    pub(super) fn held_leases(&self, ctx: &ReadContext) -> impl Iterator<Item = (u32, &Holder)> {
+        self.live_in(..QUEUE, ctx)
     }
 
     /// The waiters in the queue.
-    pub(super) fn waiters(
-        &self,
-        read_context: &ReadContext,
-    ) -> impl Iterator<Item = (u32, &Holder)> {
-        self.live_in(QUEUE.., read_context)
+    pub(super) fn waiters(&self, ctx: &ReadContext) -> impl Iterator<Item = (u32, &Holder)> {
+        self.live_in(QUEUE.., ctx)
     }
 
     fn live_in(
         &self,
         slots: impl RangeBounds<u32>,
-        read_context: &ReadContext,
+        ctx: &ReadContext,
     ) -> impl Iterator<Item = (u32, &Holder)> {
-        let read_context = *read_context;
+        let ctx = *ctx;
         let rows = self.rows.range(slots);
-        rows.filter_map(move |(slot, row)| Some((*slot, row.held_leases(&read_context)?)))
+        rows.filter_map(move |(slot, row)| Some((*slot, row.held_leases(&ctx)?)))
     }
 
     /// Takes the lock if it can be had.
     ///
     /// Asked twice with one id, it gives the lock twice, with a larger token.
-    pub(crate) fn take(
-        &mut self,
-        claim: &Claim,
-        read_context: &ReadContext,
-    ) -> Result<Tokens, Refusal> {
+    pub(crate) fn take(&mut self, claim: &Claim, ctx: &ReadContext) -> Result<Tokens, Refusal> {
         if self.find(claim.id).is_some() {
-            self.release(claim.id, read_context);
+            self.release(claim.id, ctx);
         }
-        let slot = match self.decide_for(claim, read_context) {
+        let slot = match self.decide_for(claim, ctx) {
             Ok(slot) => slot,
             Err(refusal) => {
-                if claim.waits && self.is_kept_by_many(claim.mode, read_context) {
-                    let until = read_context.moment + CLAIM;
-                    self.seat(0, read_context).claim(Claimed {
-                        boot: read_context.boot,
+                if claim.waits && self.is_kept_by_many(claim.mode, ctx) {
+                    let until = ctx.moment + CLAIM;
+                    self.row_mut(0, ctx).claim(Claimed {
+                        boot: ctx.boot,
                         until,
                     });
                 }
-                return Err(self.tell_place(refusal, claim.ticket, read_context));
+                return Err(self.tell_place(refusal, claim.ticket, ctx));
             }
         };
         if let Some(ticket) = claim.ticket {
-            self.dequeue(ticket, read_context);
+            self.dequeue(ticket, ctx);
         }
         let permits = match claim.mode {
             Mode::Permit { limit } => limit.get(),
@@ -117,86 +107,77 @@ impl Record {
         };
         // Only an exclusive lock passes from hand to hand inside a process.
         let count = if slot == 0 { TOKENS_AT_ONCE } else { 1 };
-        let tokens = self.draw(count, read_context);
-        self.seat(slot, read_context).sit(Holder {
+        let tokens = self.draw(count, ctx);
+        self.row_mut(slot, ctx).set_holder(Holder {
             id: claim.id,
             token: tokens.next,
             permits,
-            boot: read_context.boot,
-            shift: read_context.shift,
-            expires: read_context.moment + claim.ttl,
+            boot: ctx.boot,
+            shift: ctx.shift,
+            expires: ctx.moment + claim.ttl,
             end: None,
             ttl: claim.ttl,
             label: claim.label.clone(),
-            since: read_context.unix,
+            since: ctx.unix,
         });
         Ok(tokens)
     }
 
     /// Draws a token for a transaction that has the lock until its end.
     #[cfg(feature = "sqlite")]
-    pub(crate) fn pass(&mut self, read_context: &ReadContext) -> Result<u64, Refusal> {
-        self.decide(Mode::Exclusive, read_context)?;
-        Ok(self.draw(1, read_context).next)
+    pub(crate) fn pass(&mut self, ctx: &ReadContext) -> Result<u64, Refusal> {
+        self.decide(Mode::Exclusive, ctx)?;
+        Ok(self.draw(1, ctx).next)
     }
 
     /// Where a holder can go whose turn it is.
-    fn decide_for(&self, claim: &Claim, read_context: &ReadContext) -> Result<u32, Refusal> {
-        let slot = self.decide(claim.mode, read_context)?;
+    fn decide_for(&self, claim: &Claim, ctx: &ReadContext) -> Result<u32, Refusal> {
+        let slot = self.decide(claim.mode, ctx)?;
         if slot == 0 {
-            self.check_turn(claim.ticket, read_context)?;
+            self.check_turn(claim.ticket, ctx)?;
         }
         Ok(slot)
     }
 
     /// Whether a waiter should try: the lock is free, more shared holders would come in, or the
     /// waiter would lose its place in the queue.
-    pub(crate) fn look(&self, claim: &Claim, read_context: &ReadContext) -> Result<(), Refusal> {
-        let decided = self.decide_for(claim, read_context).map(drop);
-        let kept_out = self
-            .claimed(read_context)
-            .map(|until| until.since(read_context.moment));
+    pub(crate) fn look(&self, claim: &Claim, ctx: &ReadContext) -> Result<(), Refusal> {
+        let decided = self.decide_for(claim, ctx).map(drop);
+        let kept_out = self.claimed(ctx).map(|until| until.since(ctx.moment));
         let lapses = kept_out.is_none_or(|left| left < CLAIM / 2);
-        let is_due = |ticket| self.is_ticket_due(ticket, read_context);
-        if lapses && self.is_kept_by_many(claim.mode, read_context)
-            || claim.ticket.is_some_and(is_due)
-        {
+        let is_due = |ticket| self.is_ticket_due(ticket, ctx);
+        if lapses && self.is_kept_by_many(claim.mode, ctx) || claim.ticket.is_some_and(is_due) {
             return Ok(());
         }
-        decided.map_err(|refusal| self.tell_place(refusal, claim.ticket, read_context))
+        decided.map_err(|refusal| self.tell_place(refusal, claim.ticket, ctx))
     }
 
     /// Whether an exclusive waiter waits for shared holders.
-    pub(crate) fn is_kept_by_many(&self, mode: Mode, read_context: &ReadContext) -> bool {
+    pub(crate) fn is_kept_by_many(&self, mode: Mode, ctx: &ReadContext) -> bool {
         let shares = matches!(mode, Mode::Shared | Mode::Permit { .. });
         !shares
             && self
-                .held_leases(read_context)
+                .held_leases(ctx)
                 .next()
                 .is_some_and(|(slot, _)| slot > 0)
     }
 
     /// Until when no shared holder may join.
-    pub(super) fn claimed(&self, read_context: &ReadContext) -> Option<Moment> {
+    pub(super) fn claimed(&self, ctx: &ReadContext) -> Option<Moment> {
         let claimed = self.rows.get(&0).and_then(|row| row.claimed)?;
         let until = claimed.until;
         // A claim that is further away was made by another clock.
-        let is_near = until > read_context.moment && until <= read_context.moment + CLAIM;
-        (claimed.boot == read_context.boot && is_near).then_some(until)
+        let is_near = until > ctx.moment && until <= ctx.moment + CLAIM;
+        (claimed.boot == ctx.boot && is_near).then_some(until)
     }
 
-    /// Extends a lease that has not ended to `ttl` from scene.
-    pub(crate) fn renew(
-        &mut self,
-        id: LeaseId,
-        ttl: Duration,
-        read_context: &ReadContext,
-    ) -> LeaseState {
-        match self.held_slot(id, read_context) {
+    /// Extends a lease that has not ended to `ttl` from now.
+    pub(crate) fn renew(&mut self, id: LeaseId, ttl: Duration, ctx: &ReadContext) -> LeaseState {
+        match self.held_slot(id, ctx) {
             Ok(slot) => {
-                if let Some(holder) = &mut self.seat(slot, read_context).holder {
-                    (holder.boot, holder.shift) = (read_context.boot, read_context.shift);
-                    (holder.expires, holder.end) = (read_context.moment + ttl, None);
+                if let Some(holder) = &mut self.row_mut(slot, ctx).holder {
+                    (holder.boot, holder.shift) = (ctx.boot, ctx.shift);
+                    (holder.expires, holder.end) = (ctx.moment + ttl, None);
                     holder.ttl = ttl;
                 }
                 LeaseState::Held
@@ -206,12 +187,12 @@ impl Record {
     }
 
     /// Frees the slot of `id`, and no other one.
-    pub(crate) fn release(&mut self, id: LeaseId, read_context: &ReadContext) -> Released {
+    pub(crate) fn release(&mut self, id: LeaseId, ctx: &ReadContext) -> Released {
         let Some(slot) = self.find(id) else {
             return Released::AlreadyLost;
         };
-        let in_time = self.held_slot(id, read_context).is_ok();
-        self.seat(slot, read_context).holder = None;
+        let in_time = self.held_slot(id, ctx).is_ok();
+        self.row_mut(slot, ctx).holder = None;
         if in_time {
             Released::Clean
         } else {
@@ -220,12 +201,12 @@ impl Record {
     }
 
     /// Makes an exclusive holder a shared one with the same token.
-    pub(crate) fn downgrade(&mut self, id: LeaseId, read_context: &ReadContext) -> LeaseState {
-        match self.held_slot(id, read_context) {
+    pub(crate) fn downgrade(&mut self, id: LeaseId, ctx: &ReadContext) -> LeaseState {
+        match self.held_slot(id, ctx) {
             Ok(0) => {
-                let holder = self.seat(0, read_context).holder.take();
-                let slot = self.free_slot(read_context);
-                self.seat(slot, read_context).holder = holder;
+                let holder = self.row_mut(0, ctx).holder.take();
+                let slot = self.free_slot(ctx);
+                self.row_mut(slot, ctx).holder = holder;
                 LeaseState::Held
             }
             // Asked a second time.
@@ -235,19 +216,19 @@ impl Record {
     }
 
     /// Reserves more tokens for an exclusive holder; `None` if it is none.
-    pub(crate) fn reserve(&mut self, id: LeaseId, read_context: &ReadContext) -> Option<Tokens> {
-        let held = self.held_slot(id, read_context) == Ok(0);
-        held.then(|| self.draw(TOKENS_AT_ONCE, read_context))
+    pub(crate) fn reserve(&mut self, id: LeaseId, ctx: &ReadContext) -> Option<Tokens> {
+        let held = self.held_slot(id, ctx) == Ok(0);
+        held.then(|| self.draw(TOKENS_AT_ONCE, ctx))
     }
 
     /// Takes the lock from all of its holders, and notes whose it was.
-    pub(crate) fn break_all(&mut self, reason: &str, read_context: &ReadContext) {
+    pub(crate) fn break_all(&mut self, reason: &str, ctx: &ReadContext) {
         let slots: Vec<_> = self
-            .held_leases(read_context)
+            .held_leases(ctx)
             .map(|(slot, holder)| (slot, holder.id))
             .collect();
         for (slot, id) in slots {
-            let row = self.seat(slot, read_context);
+            let row = self.row_mut(slot, ctx);
             row.holder = None;
             row.broken = Some(Broken {
                 id,
@@ -257,16 +238,16 @@ impl Record {
     }
 
     /// The administrative view; `None` if the lock is free.
-    pub(crate) fn info(&self, key: &LockKey, read_context: &ReadContext) -> Option<LockInfo> {
-        let (slot, first) = self.held_leases(read_context).next()?;
+    pub(crate) fn info(&self, key: &LockKey, ctx: &ReadContext) -> Option<LockInfo> {
+        let (slot, first) = self.held_leases(ctx).next()?;
         let mode = match NonZeroU32::new(first.permits) {
             _ if slot == 0 => Mode::Exclusive,
             Some(limit) => Mode::Permit { limit },
             None => Mode::Shared,
         };
         let holders = self
-            .held_leases(read_context)
-            .map(|(_, holder)| holder.info(read_context))
+            .held_leases(ctx)
+            .map(|(_, holder)| holder.info(ctx))
             .collect();
         Some(LockInfo::new(key.clone(), mode, holders))
     }
@@ -279,9 +260,9 @@ impl Record {
     }
 
     /// The slot of a lease that has not ended, or how it ended.
-    fn held_slot(&self, id: LeaseId, read_context: &ReadContext) -> Result<u32, LostReason> {
+    fn held_slot(&self, id: LeaseId, ctx: &ReadContext) -> Result<u32, LostReason> {
         match self.rows.values().find(|row| row.is_held_by(id)) {
-            Some(row) if row.held_leases(read_context).is_some() => Ok(row.slot),
+            Some(row) if row.held_leases(ctx).is_some() => Ok(row.slot),
             Some(_) => Err(LostReason::Expired),
             None => {
                 let broken = |row: &Row| row.broken.as_ref().is_some_and(|broken| broken.id == id);
@@ -296,13 +277,13 @@ impl Record {
     }
 
     /// Draws tokens that are larger than every earlier one, whatever became of its row.
-    fn draw(&mut self, count: u64, read_context: &ReadContext) -> Tokens {
-        let lock = self.seat(0, read_context);
+    fn draw(&mut self, count: u64, ctx: &ReadContext) -> Tokens {
+        let lock = self.row_mut(0, ctx);
         let next = lock
             .last_token
-            .max(read_context.floor)
+            .max(ctx.floor)
             .saturating_add(1)
-            .max(read_context.unix);
+            .max(ctx.unix);
         lock.last_token = next.saturating_add(count - 1);
         Tokens {
             next,
@@ -311,10 +292,10 @@ impl Record {
     }
 
     /// The row of a slot, to be changed.
-    pub(super) fn seat(&mut self, slot: u32, read_context: &ReadContext) -> &mut Row {
+    pub(super) fn row_mut(&mut self, slot: u32, ctx: &ReadContext) -> &mut Row {
         self.changed.insert(slot);
         let row = self.rows.entry(slot).or_insert_with(|| Row::new(slot));
-        row.changed_at = read_context.unix;
+        row.changed_at = ctx.unix;
         row
     }
 }

@@ -1,9 +1,9 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_core::FencingToken;
-use lock_core::Label;
-use lock_core::admin::HolderInfo;
-use lock_core::engine::{LeaseId, Moment};
+use polylock_core::FencingToken;
+use polylock_core::Label;
+use polylock_core::admin::HolderInfo;
+use polylock_core::engine::{LeaseId, Moment};
 
 /// One row of the table.
 ///
@@ -95,8 +95,8 @@ impl Row {
         }
     }
 
-    /// Seats a holder.
-    pub(crate) fn sit(&mut self, holder: Holder) {
+    /// Gives the slot to a holder.
+    pub(crate) fn set_holder(&mut self, holder: Holder) {
         self.holder = Some(holder);
         self.claimed = None;
     }
@@ -108,10 +108,8 @@ impl Row {
     }
 
     /// The holder, if its lease has not run out.
-    pub(crate) fn held_leases(&self, read_context: &ReadContext) -> Option<&Holder> {
-        self.holder
-            .as_ref()
-            .filter(|holder| holder.is_live(read_context))
+    pub(crate) fn held_leases(&self, ctx: &ReadContext) -> Option<&Holder> {
+        self.holder.as_ref().filter(|holder| holder.is_live(ctx))
     }
 
     pub(crate) fn is_held_by(&self, id: LeaseId) -> bool {
@@ -119,32 +117,32 @@ impl Row {
     }
 
     /// Whether the slot has had no holder for as long as idle rows are kept.
-    pub(crate) fn is_idle(&self, read_context: &ReadContext, retention: Duration) -> bool {
+    pub(crate) fn is_idle(&self, ctx: &ReadContext, retention: Duration) -> bool {
         let retention = u64::try_from(retention.as_micros()).unwrap_or(u64::MAX);
         let kept_until = self.changed_at.saturating_add(retention);
-        self.held_leases(read_context).is_none() && kept_until <= read_context.unix
+        self.held_leases(ctx).is_none() && kept_until <= ctx.unix
     }
 }
 
 impl Holder {
-    pub(crate) fn is_live(&self, read_context: &ReadContext) -> bool {
-        self.ends(read_context) > read_context.moment
+    pub(crate) fn is_live(&self, ctx: &ReadContext) -> bool {
+        self.ends(ctx) > ctx.moment
     }
 
     /// When it ends by the clock of the scene.
-    pub(crate) fn ends(&self, read_context: &ReadContext) -> Moment {
-        let stored = || match self.boot == read_context.boot {
+    pub(crate) fn ends(&self, ctx: &ReadContext) -> Moment {
+        let stored = || match self.boot == ctx.boot {
             true => self.expires,
             false => Moment::from_nanos(0),
         };
         self.end.unwrap_or_else(stored)
     }
 
-    pub(crate) fn info(&self, read_context: &ReadContext) -> HolderInfo {
+    pub(crate) fn info(&self, ctx: &ReadContext) -> HolderInfo {
         let mut info = HolderInfo::new(Label::decode(&self.label));
         info.token = Some(FencingToken::new(self.token));
         info.since = unix_time(self.since);
-        info.time_left = Some(self.ends(read_context).since(read_context.moment));
+        info.time_left = Some(self.ends(ctx).since(ctx.moment));
         info
     }
 }

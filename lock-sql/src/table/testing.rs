@@ -3,8 +3,8 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use lock_core::Mode;
-use lock_core::engine::{LeaseId, Moment};
+use polylock_core::Mode;
+use polylock_core::engine::{LeaseId, Moment};
 
 use super::{BootId, Claim, Holder, ReadContext, Record, Row};
 

@@ -1,6 +1,7 @@
+use polylock_core::{LockKey, Result, Wait};
 use sqlx::{Database, Execute};
 
-use super::dialog::DatabaseTransaction;
+use super::place::Place;
 
 /// A connection of sqlx that may have a transaction open: `PgConnection`, `MySqlConnection` and
 /// `SqliteConnection`, as `&mut *tx` gives it of a `Transaction`.
@@ -21,7 +22,10 @@ pub trait Connection: DatabaseTransaction {
     /// # Cancel safety
     ///
     /// The statement may have been run or not; roll the transaction back.
-    fn run<'q, Q>(&mut self, statement: Q) -> impl Future<Output = Result<u64, sqlx::Error>> + Send
+    fn run<'q, Q>(
+        &mut self,
+        statement: Q,
+    ) -> impl Future<Output = std::result::Result<u64, sqlx::Error>> + Send
     where
         Q: Execute<'q, Self::Database> + 'q;
 }
@@ -32,7 +36,7 @@ macro_rules! connections {
         impl Connection for $connection {
             type Database = $database;
 
-            async fn run<'q, Q>(&mut self, statement: Q) -> Result<u64, sqlx::Error>
+            async fn run<'q, Q>(&mut self, statement: Q) -> std::result::Result<u64, sqlx::Error>
             where
                 Q: Execute<'q, Self::Database> + 'q,
             {
@@ -47,4 +51,27 @@ connections! {
     "mysql": sqlx::MySql, sqlx::MySqlConnection;
     "postgres": sqlx::Postgres, sqlx::PgConnection;
     "sqlite": sqlx::Sqlite, sqlx::SqliteConnection;
+}
+
+/// What is said to a database inside of the caller's transaction.
+///
+/// Each method leaves the transaction as it was when it returns `Ok`, but for what it is for, and
+/// also when the error is [`Contended`](polylock_core::ErrorKind::Contended).
+#[expect(unnameable_types, reason = "nobody else implements it")]
+pub trait DatabaseTransaction: Send {
+    /// Locks the row of a key and draws a token; `None` if the row is not free in time.
+    fn take(
+        &mut self,
+        place: &Place,
+        key: &LockKey,
+        wait: Wait,
+    ) -> impl Future<Output = Result<Option<u64>>> + Send;
+
+    /// Raises the largest token that a resource has seen to this one, and returns the largest.
+    fn raise(
+        &mut self,
+        place: &Place,
+        resource: &LockKey,
+        token: u64,
+    ) -> impl Future<Output = Result<u64>> + Send;
 }

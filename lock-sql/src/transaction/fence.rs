@@ -1,5 +1,5 @@
-use lock_core::fencing::StaleToken;
-use lock_core::{Error, FencingToken, LockKey, Result};
+use polylock_core::fencing::StaleToken;
+use polylock_core::{Error, FencingToken, LockKey, Result};
 use sqlx::Execute;
 
 use super::connection::Connection;
@@ -17,7 +17,7 @@ use super::place::Place;
 /// UPDATE orders SET state = $3, fence = $1 WHERE id = $2 AND fence <= $1
 /// ```
 ///
-/// and [`expect_written`](lock_core::fencing::expect_written) makes a [`StaleToken`] of 0 rows.
+/// and [`expect_written`](polylock_core::fencing::expect_written) makes a [`StaleToken`] of 0 rows.
 ///
 /// # Guarantees
 ///
@@ -65,7 +65,7 @@ impl Fence {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](lock_core::ErrorKind::InvalidConfig) as for
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) as for
     /// [`TransactionLocks::with_table`](super::TransactionLocks::with_table).
     pub fn with_table(mut self, name: &str) -> Result<Self> {
         self.place.set_table(name)?;
@@ -81,7 +81,7 @@ impl Fence {
     ///
     /// # Errors
     ///
-    /// After `Stale`, and after `Check` with [`Contended`](lock_core::ErrorKind::Contended), the
+    /// After `Stale`, and after `Check` with [`Contended`](polylock_core::ErrorKind::Contended), the
     /// transaction is as it was; after every other error roll it back.
     ///
     /// - [`Stale`](WriteError::Stale) if a larger token has passed.

@@ -1,5 +1,5 @@
-use lock_core::layers::Prefix;
-use lock_core::{Error, ErrorKind, FencingToken, LockKey, Result, Wait};
+use polylock_core::layers::Prefix;
+use polylock_core::{Error, ErrorKind, FencingToken, LockKey, Result, Wait};
 
 use super::connection::Connection;
 use super::place::Place;
@@ -11,9 +11,9 @@ use super::place::Place;
 /// # Examples
 ///
 /// ```
-/// use lock_sql::transaction::TransactionLocks;
+/// use polylock_sql::transaction::TransactionLocks;
 ///
-/// # fn main() -> lock_core::Result<()> {
+/// # fn main() -> polylock_core::Result<()> {
 /// let locks = TransactionLocks::new()
 ///     .with_namespace("shop")?
 ///     .with_table("shop_locks")?;

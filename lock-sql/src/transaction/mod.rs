@@ -14,8 +14,8 @@
 # Examples
 
 ```
-use lock_core::fencing::StaleToken;
-use lock_sql::transaction::{Fence, TransactionLocks, WriteError};
+use polylock_core::fencing::StaleToken;
+use polylock_sql::transaction::{Fence, TransactionLocks, WriteError};
 use sqlx::{Connection as _, SqliteConnection, query, raw_sql};
 
 # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -33,7 +33,7 @@ tx.commit().await?;
 assert_eq!(sold, 1);
 
 // Elsewhere, the holder of another lock writes with its token, and the former holder is late.
-# let (before, now) = (lock_core::FencingToken::new(now.value() - 1), now);
+# let (before, now) = (polylock_core::FencingToken::new(now.value() - 1), now);
 let set = || query("UPDATE stock SET left = ? WHERE item = 'lamp'");
 let mut tx = connection.begin_with("BEGIN IMMEDIATE").await?;
 let rows = fence.write_if_newer(&mut *tx, "stock/lamp", now, set().bind(7)).await?;
@@ -58,7 +58,7 @@ tx.commit().await?;
 //! That is the promise of row locks in one server. After a restart of the server, or on a promoted
 //! standby whose former primary is gone, a transaction gets no lock for the longest session timeout that
 //! the table knows of:
-//! [`Unavailable`](lock_core::ErrorKind::Unavailable) says for how long. The nodes of a Galera
+//! [`Unavailable`](polylock_core::ErrorKind::Unavailable) says for how long. The nodes of a Galera
 //! cluster do not see the row locks of each other: they refuse all but one of the transactions when
 //! they commit.
 //!
@@ -71,7 +71,7 @@ tx.commit().await?;
 //!
 //! Take the lock before anything is read. In the isolation levels above `READ COMMITTED` a
 //! transaction sees the data as they were at its first statement: PostgreSQL refuses a lock that
-//! others have had since then, with [`Unavailable`](lock_core::ErrorKind::Unavailable), also if it
+//! others have had since then, with [`Unavailable`](polylock_core::ErrorKind::Unavailable), also if it
 //! was the lock that was waited for; MySQL, whose default that is, grants it, and what was read
 //! before reads the same after. Read by `SELECT .. FOR UPDATE` there.
 //!
@@ -107,7 +107,6 @@ tx.commit().await?;
 //! it was replaced is not looked after here. The tables are made if there are none.
 
 mod connection;
-mod dialog;
 mod fence;
 mod locks;
 #[cfg(feature = "mysql")]

@@ -1,4 +1,4 @@
-use lock_core::Result;
+use polylock_core::Result;
 
 use crate::dialect::TableName;
 

@@ -1,9 +1,9 @@
 use std::time::{Duration, Instant};
 
-use lock_core::{Error, ErrorKind, LockKey, Result, Wait};
+use polylock_core::{Error, ErrorKind, LockKey, Result, Wait};
 use sqlx::PgConnection;
 
-use super::dialog::DatabaseTransaction;
+use super::connection::DatabaseTransaction;
 use super::place::Place;
 use super::server::{
     FENCE, LOCKED, check_layout, failed, is_admitted, malformed, no_transaction, numbers,

@@ -1,6 +1,6 @@
 //! What PostgreSQL and MySQL have in common.
 
-use lock_core::{Error, ErrorKind};
+use polylock_core::{Error, ErrorKind};
 
 use super::place::Place;
 use crate::error::{Cause, Failure, Remove};
@@ -31,11 +31,7 @@ pub(super) fn check_layout(place: &Place, layout: Option<i64>) -> Result<(), Err
     if layout == Some(LAYOUT) {
         return Ok(());
     }
-    let wrong = Cause::Layout {
-        table: place.name().to_owned(),
-        found: layout.unwrap_or(0),
-        known: LAYOUT,
-    };
+    let wrong = Cause::layout(place.name(), layout.unwrap_or(0), LAYOUT);
     Err(Failure::from(wrong).into())
 }
 

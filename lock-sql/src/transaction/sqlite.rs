@@ -1,11 +1,11 @@
 use std::sync::{Arc, OnceLock};
 
-use lock_core::engine::Engine;
-use lock_core::{Error, ErrorKind, LockKey, Result, Wait};
+use polylock_core::engine::Engine;
+use polylock_core::{Error, ErrorKind, LockKey, Result, Wait};
 use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, Row as _};
 
-use super::dialog::DatabaseTransaction;
+use super::connection::DatabaseTransaction;
 use super::place::Place;
 use crate::dialect::sqlite::{Inside, LAYOUT, PROBE};
 use crate::error::{Cause, Failure, Remove};
@@ -28,8 +28,8 @@ impl DatabaseTransaction for SqliteConnection {
         };
         // The clock is read under the write lock: see `ReadContext`.
         let mut locks = read(place, key, &found, clocks)?;
-        let read_context = locks.read_context;
-        let Ok(token) = locks.record(key).pass(&read_context) else {
+        let ctx = locks.ctx;
+        let Ok(token) = locks.record(key).pass(&ctx) else {
             return Ok(None);
         };
         let mut values = SqliteArguments::default();
@@ -73,16 +73,12 @@ fn read(place: &Place, key: &LockKey, found: &[SqliteRow], clocks: &Clocks) -> R
     let about = about.and_then(rows::read_table);
     let about = about.ok_or_else(|| of(malformed(place)))?;
     if about.layout != LAYOUT {
-        return Err(of(Cause::Layout {
-            table: place.name().to_owned(),
-            found: about.layout,
-            known: LAYOUT,
-        }));
+        return Err(of(Cause::layout(place.name(), about.layout, LAYOUT)));
     }
     let mut locks = Locks::new(clocks.now(about.floor));
     for row in found.iter().filter(|row| !rows::is_about_table(row)) {
         let (_, mut row) = rows::read(row).ok_or_else(|| of(malformed(place)))?;
-        clocks.judge(&mut row, &locks.read_context);
+        clocks.judge(&mut row, &locks.ctx);
         locks.record(key).load(row);
     }
     Ok(locks)

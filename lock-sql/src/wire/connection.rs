@@ -11,7 +11,7 @@ use sqlx::postgres::PgConnection;
 use super::db_error::{Class, DbError};
 use super::socket::{Duplicate, Watch};
 use super::sql::Sql;
-use super::target::{Options, Target};
+use super::target::{ClientOptions, Target};
 use super::value::{Answer, Value};
 
 /// A connection to a server.
@@ -36,12 +36,14 @@ enum Raw {
 
 impl Connection {
     pub(crate) async fn open(target: &Arc<Target>) -> Result<Self, DbError> {
-        let raw = match &target.options {
+        let raw = match target.options().await? {
             #[cfg(feature = "mysql")]
-            Options::MySql(options) => Raw::MySql(Box::new(super::mysql::open(options).await?)),
+            ClientOptions::MySql(options) => {
+                Raw::MySql(Box::new(super::mysql::open(&options).await?))
+            }
             #[cfg(feature = "postgres")]
-            Options::Postgres(options) => {
-                Raw::Postgres(Box::new(super::postgres::open(options).await?))
+            ClientOptions::Postgres(options) => {
+                Raw::Postgres(Box::new(super::postgres::open(&options).await?))
             }
         };
         Ok(Self {
@@ -81,15 +83,15 @@ impl Connection {
     /// timeout.
     ///
     /// Behind a pooler the settings are those of others as well, and stay as they are.
-    pub(crate) async fn settle(&mut self, patience: Duration) -> Result<(), DbError> {
+    pub(crate) async fn settle(&mut self, timeout: Duration) -> Result<(), DbError> {
         if self.target.is_pooled.load(Ordering::Relaxed) {
             return Ok(());
         }
         match &mut self.raw {
             #[cfg(feature = "mysql")]
-            Raw::MySql(raw) => super::mysql::settle(raw, patience).await,
+            Raw::MySql(raw) => super::mysql::settle(raw, timeout).await,
             #[cfg(feature = "postgres")]
-            Raw::Postgres(raw) => super::postgres::settle(raw, patience).await,
+            Raw::Postgres(raw) => super::postgres::settle(raw, timeout).await,
         }
     }
 

@@ -28,6 +28,8 @@ pub(crate) enum Class {
     Killed,
     /// A lock was not free, or not in time.
     LockTimeout,
+    /// What supplies the user and the password failed.
+    NoLogin,
     /// There is no such table, schema or database.
     NoTable,
     /// The server has no TLS.
@@ -70,6 +72,11 @@ impl DbError {
     #[cfg(feature = "postgres")]
     pub(crate) fn of_postgres(error: sqlx::Error) -> Self {
         super::postgres::db_error(error)
+    }
+
+    /// There is no user and no password for a connection.
+    pub(super) fn of_login(error: polylock_core::Error) -> Self {
+        Self::new(Class::NoLogin, sqlx::Error::Configuration(error.into()))
     }
 
     /// Errors that are no database's.

@@ -15,5 +15,5 @@ pub(crate) use self::connection::Connection;
 pub(crate) use self::db_error::{Class, DbError};
 pub(crate) use self::socket::{Duplicate, Ends, find};
 pub(crate) use self::sql::{Sql, hex};
-pub(crate) use self::target::{Flavor, Target};
+pub(crate) use self::target::{ClientOptions, Flavor, Target};
 pub(crate) use self::value::{Answer, Value};

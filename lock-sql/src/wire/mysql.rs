@@ -28,8 +28,8 @@ pub(super) async fn open(options: &MySqlConnectOptions) -> Result<MySqlConnectio
 }
 
 /// Lets statements wait for rows as long as their caller does.
-pub(super) async fn settle(raw: &mut MySqlConnection, patience: Duration) -> Result<(), DbError> {
-    let seconds = patience.as_secs().max(1);
+pub(super) async fn settle(raw: &mut MySqlConnection, timeout: Duration) -> Result<(), DbError> {
+    let seconds = timeout.as_secs().max(1);
     let text =
         format!("SET SESSION innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}");
     collect(sqlx::raw_sql(AssertSqlSafe(text)).fetch_many(raw))

@@ -16,16 +16,16 @@ pub(super) async fn open(options: &PgConnectOptions) -> Result<PgConnection, DbE
     options.connect().await.map_err(db_error)
 }
 
-/// Limits statements to `patience`, whatever the role's settings are, and lets the server notice
+/// Limits statements to `timeout`, whatever the role's settings are, and lets the server notice
 /// that the caller of one is gone.
-pub(super) async fn settle(raw: &mut PgConnection, patience: Duration) -> Result<(), DbError> {
-    let millis = i64::try_from(patience.as_millis()).unwrap_or(i64::MAX);
+pub(super) async fn settle(raw: &mut PgConnection, timeout: Duration) -> Result<(), DbError> {
+    let millis = i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX);
     message(raw, &SETTINGS, &[Value::from(millis)])
         .await
         .map(drop)
 }
 
-static SETTINGS: LazyLock<Sql> = LazyLock::new(|| {
+static SETTINGS: LazyLock<Arc<Sql>> = LazyLock::new(|| {
     Sql::new(
         "SELECT set_config(name, CASE name
              WHEN 'statement_timeout' THEN ({1}::bigint)::text

@@ -8,7 +8,7 @@ use super::value::Value;
 ///
 /// Arguments are values only. Names come from the configuration, which lets no other character than
 /// letters, digits and underscores in.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Sql {
     parts: Vec<Part>,
     numbered: Arc<str>,
@@ -37,17 +37,17 @@ impl Sql {
     /// # Panics
     ///
     /// If braces do not match or hold no number: templates are written here, not by users.
-    pub(crate) fn new(text: impl AsRef<str>) -> Self {
+    pub(crate) fn new(text: impl AsRef<str>) -> Arc<Self> {
         let parts = parse(text.as_ref());
         let numbered = render(&parts, |out, n| {
             write!(out, "${}", n + 1).unwrap_or_default();
         });
         let marked = render(&parts, |out, _| out.push('?'));
-        Self {
+        Arc::new(Self {
             parts,
             numbered: numbered.into(),
             marked: marked.into(),
-        }
+        })
     }
 
     /// With `$1`, as PostgreSQL has it.

@@ -2,18 +2,22 @@ use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lock_core::{Fencing, TlsFiles};
+use polylock_core::{Fencing, Login, LoginSource, TlsFiles};
 #[cfg(feature = "mysql")]
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 #[cfg(feature = "postgres")]
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
+use super::DbError;
 use crate::config::{Pooler, Server, SqlConfig};
 use crate::error::{Cause, Failure};
 
 /// What to connect to.
 pub(crate) struct Target {
-    pub(super) options: Options,
+    options: ClientOptions,
+    /// Whether the application has made the options, so that they have a login.
+    is_given: bool,
+    login: LoginSource,
     /// Whether statements of one connection may meet several of the server's.
     pub(crate) is_pooled: AtomicBool,
     flavor: OnceLock<Flavor>,
@@ -24,11 +28,51 @@ pub(crate) struct Target {
     place: String,
 }
 
-pub(super) enum Options {
+/// Options of the client, whose own form shows the password.
+#[derive(Clone)]
+pub(crate) enum ClientOptions {
     #[cfg(feature = "mysql")]
     MySql(MySqlConnectOptions),
     #[cfg(feature = "postgres")]
     Postgres(PgConnectOptions),
+}
+
+impl ClientOptions {
+    /// Without a password PostgreSQL gets an empty one, so that none comes from `PGPASSWORD`.
+    fn with_login(self, login: &Login) -> Self {
+        let username = login.username().unwrap_or_default();
+        match self {
+            #[cfg(feature = "mysql")]
+            Self::MySql(options) => {
+                let options = options.username(username);
+                Self::MySql(match login.password() {
+                    Some(password) => options.password(password),
+                    None => options,
+                })
+            }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(options) => {
+                let password = login.password().unwrap_or_default();
+                Self::Postgres(options.username(username).password(password))
+            }
+        }
+    }
+
+    /// The user of the application's options, for a login that has only a password.
+    fn username(&self) -> &str {
+        match self {
+            #[cfg(feature = "mysql")]
+            Self::MySql(options) => options.get_username(),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(options) => options.get_username(),
+        }
+    }
+}
+
+impl fmt::Debug for ClientOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClientOptions")
+    }
 }
 
 /// Which of those that speak the protocol of MySQL a server is.
@@ -47,14 +91,28 @@ impl Target {
         if let Some(tls) = &config.tls {
             check_files(tls)?;
         }
-        let options = match config.server {
+        let options = match &config.client {
             #[cfg(feature = "mysql")]
-            Server::MySql => Options::MySql(mysql(config)),
+            Some(ClientOptions::MySql(options)) => {
+                let options = options.clone().port(config.port);
+                ClientOptions::MySql(settled_mysql(options, config))
+            }
             #[cfg(feature = "postgres")]
-            Server::Postgres => Options::Postgres(postgres(config)),
+            Some(ClientOptions::Postgres(options)) => {
+                let options = options.clone().port(config.port);
+                ClientOptions::Postgres(settled_postgres(options, config))
+            }
+            None => match config.server {
+                #[cfg(feature = "mysql")]
+                Server::MySql => ClientOptions::MySql(mysql(config)),
+                #[cfg(feature = "postgres")]
+                Server::Postgres => ClientOptions::Postgres(postgres(config)),
+            },
         };
         Ok(Self {
             options,
+            is_given: config.client.is_some(),
+            login: config.login.clone(),
             is_pooled: AtomicBool::new(config.pooler == Pooler::Transaction),
             flavor: OnceLock::new(),
             fencing: OnceLock::new(),
@@ -94,14 +152,34 @@ impl Target {
         self.fencing.get_or_init(|| fencing);
     }
 
-    /// For connections that nothing is set on.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn postgres(&self) -> Option<&PgConnectOptions> {
-        match &self.options {
-            #[cfg(feature = "mysql")]
-            Options::MySql(_) => None,
-            Options::Postgres(options) => Some(options),
+    /// What a connection is opened with now.
+    pub(super) async fn options(&self) -> Result<ClientOptions, DbError> {
+        let mut login = self.login.login().await.map_err(DbError::of_login)?;
+        if self.is_given {
+            if login.username().is_none() && login.password().is_none() {
+                return Ok(self.options.clone());
+            }
+            if login.username().is_none() {
+                login = login.with_username(self.options.username());
+            }
         }
+        Ok(self.options.clone().with_login(&login))
+    }
+
+    /// Whether it is a PostgreSQL server.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_postgres(&self) -> bool {
+        matches!(self.options, ClientOptions::Postgres(_))
+    }
+
+    /// For connections to PostgreSQL that nothing is set on.
+    #[cfg(feature = "postgres")]
+    pub(crate) async fn postgres(&self) -> Result<Option<PgConnectOptions>, DbError> {
+        Ok(match self.options().await? {
+            #[cfg(feature = "mysql")]
+            ClientOptions::MySql(_) => None,
+            ClientOptions::Postgres(options) => Some(options),
+        })
     }
 }
 
@@ -132,16 +210,9 @@ fn check_files(tls: &TlsFiles) -> Result<(), Cause> {
 /// certificate of the client's where this configuration has none, cannot be taken out.
 #[cfg(feature = "postgres")]
 fn postgres(config: &SqlConfig) -> PgConnectOptions {
-    let password = config.login.password.as_deref().unwrap_or_default();
     let mut options = PgConnectOptions::new_without_pgpass()
         .host(&config.host)
         .port(config.port)
-        .username(&config.login.username)
-        .password(password)
-        .database(&config.database)
-        .application_name(&config.application_name)
-        // PgBouncer refuses it.
-        .extra_float_digits(None)
         .ssl_mode(PgSslMode::Disable)
         .ssl_root_cert_from_pem(Vec::new());
     if let Some(tls) = &config.tls {
@@ -153,6 +224,17 @@ fn postgres(config: &SqlConfig) -> PgConnectOptions {
             options = options.ssl_client_cert(cert).ssl_client_key(key);
         }
     }
+    settled_postgres(options, config)
+}
+
+/// What is the same on all connections.
+#[cfg(feature = "postgres")]
+fn settled_postgres(options: PgConnectOptions, config: &SqlConfig) -> PgConnectOptions {
+    let options = options
+        .database(&config.database)
+        .application_name(&config.application_name)
+        // PgBouncer refuses it.
+        .extra_float_digits(None);
     sqlx::ConnectOptions::disable_statement_logging(options)
 }
 
@@ -160,19 +242,11 @@ fn postgres(config: &SqlConfig) -> PgConnectOptions {
 fn mysql(config: &SqlConfig) -> MySqlConnectOptions {
     let mut options = MySqlConnectOptions::new()
         .port(config.port)
-        .username(&config.login.username)
-        .database(&config.database)
-        .charset("utf8mb4")
-        .timezone(Some("+00:00".to_owned()))
-        .pipes_as_concat(false)
         .ssl_mode(MySqlSslMode::Disabled);
     options = match config.is_socket() {
         true => options.socket(&config.host),
         false => options.host(&config.host),
     };
-    if let Some(password) = &config.login.password {
-        options = options.password(password);
-    }
     if let Some(tls) = &config.tls {
         options = options.ssl_mode(MySqlSslMode::VerifyIdentity);
         if let Some(ca) = &tls.ca {
@@ -182,5 +256,16 @@ fn mysql(config: &SqlConfig) -> MySqlConnectOptions {
             options = options.ssl_client_cert(cert).ssl_client_key(key);
         }
     }
+    settled_mysql(options, config)
+}
+
+/// What is the same on all connections.
+#[cfg(feature = "mysql")]
+fn settled_mysql(options: MySqlConnectOptions, config: &SqlConfig) -> MySqlConnectOptions {
+    let options = options
+        .database(&config.database)
+        .charset("utf8mb4")
+        .timezone(Some("+00:00".to_owned()))
+        .pipes_as_concat(false);
     sqlx::ConnectOptions::disable_statement_logging(options)
 }

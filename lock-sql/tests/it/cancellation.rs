@@ -2,32 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
 
-use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use crate::support::Place;
-use lock_core::layers::LocalQueue;
-use lock_core::prelude::*;
-use lock_sql::{Sqlite, SqliteConfig};
+use crate::support::{Place, polled};
+use polylock_core::layers::LocalQueue;
+use polylock_core::prelude::*;
+use polylock_sql::{Sqlite, SqliteConfig};
 use sqlx::Executor as _;
-
-/// Drops `future` when it has been polled `polls` times and is not done.
-async fn polled<F: Future>(polls: u32, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut polled = 0;
-    poll_fn(|cx| {
-        polled += 1;
-        match future.as_mut().poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if polled == polls => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
-}
 
 /// Nothing is held, nothing is under way, and nobody keeps the database locked.
 async fn assert_clean(place: &Place, locks: &Sqlite, polls: u32) {
@@ -77,25 +60,6 @@ async fn what_is_dropped_leaves_no_transaction() {
 }
 
 #[tokio::test]
-async fn acquisitions_that_are_dropped_at_any_time_leave_nothing() {
-    let place = Place::new();
-    let locks = Arc::new(place.open().await);
-    // Each dropped a little later than the one before, most of them inside their transaction.
-    let tasks = (0..400_u64).map(|n| {
-        let locks = Arc::clone(&locks);
-        tokio::spawn(async move {
-            let patience = Duration::from_micros(n * 13 % 3_001);
-            let key = format!("job {}", n % 16);
-            drop(tokio::time::timeout(patience, locks.lock(key)).await);
-        })
-    });
-    for task in tasks.collect::<Vec<_>>() {
-        task.await.unwrap();
-    }
-    assert_clean(&place, &locks, 0).await;
-}
-
-#[tokio::test]
 async fn a_connection_under_way_leaves_no_transaction() {
     let place = Place::new();
     for polls in 1..20 {
@@ -141,21 +105,6 @@ fn runtime() -> tokio::runtime::Runtime {
         .enable_all()
         .build()
         .unwrap()
-}
-
-#[test]
-fn a_release_survives_the_runtime_that_it_began_on() {
-    let place = Place::new();
-    let (gone, here) = (runtime(), runtime());
-    let locks = gone.block_on(place.open());
-    let guard = gone.block_on(locks.lock("job")).unwrap();
-    let mut writer = here.block_on(place.sql());
-    here.block_on(writer.execute("BEGIN IMMEDIATE")).unwrap();
-    // Under way, and then left to the engine.
-    assert!(gone.block_on(polled(1, guard.release())).is_none());
-    drop(gone);
-    here.block_on(writer.execute("COMMIT")).unwrap();
-    here.block_on(assert_clean(&place, &locks, 1));
 }
 
 #[test]

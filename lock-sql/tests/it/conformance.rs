@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::support::Place;
 use async_trait::async_trait;
-use lock_core::{DistributedLock, LockKey};
 use lock_testkit::harness::{Harness, Look};
 use lock_testkit::taker::Taker;
+use polylock_core::{DistributedLock, LockKey};
 
 lock_testkit::conformance!(
     harness = Place::new(),

@@ -8,9 +8,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::Place;
-use lock_core::LockKey;
 use lock_testkit::history::What;
 use lock_testkit::taker::{Taker, TakerProcess};
+use polylock_core::LockKey;
 
 const TTL: Duration = Duration::from_secs(3);
 /// Beyond what is expected, for a machine that has much else to do.

@@ -10,9 +10,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::support::{Place, eventually, filler, run};
-use lock_core::prelude::*;
-use lock_core::{LostReason, Registry};
-use lock_sql::{Sqlite, SqliteBackend, SqliteConfig};
+use polylock_core::prelude::*;
+use polylock_core::{LostReason, Registry};
+use polylock_sql::{Sqlite, SqliteBackend, SqliteConfig};
 use sqlx::Executor as _;
 
 const FILES: [&str; 3] = ["locks.db", "locks.db-wal", "locks.db-shm"];

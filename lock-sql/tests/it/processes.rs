@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::support::Place;
-use lock_core::prelude::*;
 use lock_testkit::history::What;
 use lock_testkit::taker::{Taker, TakerProcess};
+use polylock_core::prelude::*;
 
 /// Whatever a process was writing: its lease ends, and the database is whole.
 #[tokio::test(flavor = "multi_thread")]

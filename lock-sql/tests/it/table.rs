@@ -5,11 +5,11 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::support::{Place, assert_increasing, eventually};
-use lock_core::layers::LocalQueue;
-use lock_core::prelude::*;
-use lock_core::{AcquireRequest, LostReason};
-use lock_sql::{Sqlite, SqliteConfig};
+use crate::support::{Place, assert_increasing, eventually, polled};
+use polylock_core::AcquireRequest;
+use polylock_core::layers::LocalQueue;
+use polylock_core::prelude::*;
+use polylock_sql::{Sqlite, SqliteConfig};
 use std::sync::Arc;
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn a_hand_over_inside_the_process_writes_nothing_until_tokens_run_out() {
         let next = queue.lock("one");
         tokio::pin!(next);
         // In line before the holder leaves.
-        assert!(futures_poll(next.as_mut()).await.is_none());
+        assert!(polled(1, next.as_mut()).await.is_none());
         guard.release().await.unwrap();
         guard = next.await.unwrap();
         assert!(
@@ -90,71 +90,6 @@ async fn a_hand_over_inside_the_process_writes_nothing_until_tokens_run_out() {
     assert_eq!(stored.len(), 3, "150 tokens are three times 64");
     guard.release().await.unwrap();
     assert!(token(&other, "one").await > *tokens.last().unwrap());
-}
-
-/// Polls once.
-async fn futures_poll<F: Future + Unpin>(mut future: F) -> Option<F::Output> {
-    std::future::poll_fn(|cx| {
-        std::task::Poll::Ready(match std::pin::Pin::new(&mut future).poll(cx) {
-            std::task::Poll::Ready(output) => Some(output),
-            std::task::Poll::Pending => None,
-        })
-    })
-    .await
-}
-
-#[tokio::test]
-async fn a_holder_learns_that_its_lock_was_broken_after_another_one_took_it() {
-    let place = Place::new();
-    let (here, there) = (place.open().await, place.open().await);
-    let guard = here
-        .request("job")
-        .ttl(Duration::from_secs(1))
-        .acquire()
-        .await
-        .unwrap();
-    let key = LockKey::new("job").unwrap();
-    let broken = there
-        .admin()
-        .unwrap()
-        .break_lock(&key, "wedged")
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!(broken.holders[0].token, guard.fencing_token());
-    let next = there.lock("job").await.unwrap();
-    let lost = tokio::time::timeout(Duration::from_secs(20), guard.lost()).await;
-    assert_eq!(lost.expect("the holder is told"), LostReason::Broken);
-    assert!(next.fencing_token() > guard.fencing_token());
-    assert_eq!(guard.release().await.unwrap(), Released::AlreadyLost);
-    assert!(next.is_held());
-    assert!(
-        there
-            .admin()
-            .unwrap()
-            .inspect(&key)
-            .await
-            .unwrap()
-            .is_some()
-    );
-}
-
-#[tokio::test]
-async fn a_waiter_is_woken_by_its_own_process_and_finds_out_about_others() {
-    let place = Place::new();
-    let (here, there) = (Arc::new(place.open().await), place.open().await);
-    for other in [&*here, &there] {
-        let guard = other.lock("job").await.unwrap();
-        let waiter = tokio::spawn({
-            let here = Arc::clone(&here);
-            async move { here.lock("job").await.unwrap().release().await.unwrap() }
-        });
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        assert!(!waiter.is_finished());
-        guard.release().await.unwrap();
-        let within = Duration::from_secs(5);
-        tokio::time::timeout(within, waiter).await.unwrap().unwrap();
-    }
 }
 
 #[tokio::test]

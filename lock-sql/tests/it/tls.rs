@@ -2,12 +2,12 @@
 
 use std::error::Error as _;
 
-use lock_core::prelude::*;
-use lock_core::{Error, ErrorKind};
-use lock_sql::SqlLock;
 use lock_testkit::servers::{
     MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, ServerCertificate, TlsFiles,
 };
+use polylock_core::prelude::*;
+use polylock_core::{Error, ErrorKind};
+use polylock_sql::SqlLock;
 
 /// A server of each kind that takes connections with TLS only.
 struct Servers {

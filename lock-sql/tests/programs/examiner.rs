@@ -5,15 +5,15 @@
 use std::error::Error;
 use std::io::Write as _;
 
-use lock_core::Registry;
+use polylock_core::Registry;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::args().nth(1).ok_or("there is no URL")?;
     let registry = Registry::new()
-        .with(lock_sql::MySqlBackend::default())?
-        .with(lock_sql::PostgresBackend::default())?
-        .with(lock_sql::SqliteBackend::default())?;
+        .with(polylock_sql::MySqlBackend::default())?
+        .with(polylock_sql::PostgresBackend::default())?
+        .with(polylock_sql::SqliteBackend::default())?;
     for found in registry.check_health(&url).await? {
         let (check, status) = (found.id, found.status.as_str());
         writeln!(std::io::stdout(), "{check} {status} {found}")?;

@@ -4,8 +4,8 @@
 use std::error::Error;
 use std::io::Write as _;
 
-use lock_core::prelude::*;
-use lock_sql::Sqlite;
+use polylock_core::prelude::*;
+use polylock_sql::Sqlite;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -20,7 +20,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(std::io::stdout().write_all(line.as_bytes())?)
 }
 
-async fn take_all(locks: &Sqlite, held: &mut Vec<LockGuard>) -> lock_core::Error {
+async fn take_all(locks: &Sqlite, held: &mut Vec<LockGuard>) -> polylock_core::Error {
     loop {
         match locks.lock(format!("fill {:06}", held.len())).await {
             Ok(guard) => held.push(guard),

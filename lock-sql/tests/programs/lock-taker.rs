@@ -2,15 +2,15 @@
 
 use std::process::ExitCode;
 
-use lock_core::Registry;
+use polylock_core::Registry;
 
 fn main() -> ExitCode {
     let registry = Ok(Registry::new());
     #[cfg(feature = "mysql")]
-    let registry = registry.and_then(|r| r.with(lock_sql::MySqlBackend::default()));
+    let registry = registry.and_then(|r| r.with(polylock_sql::MySqlBackend::default()));
     #[cfg(feature = "postgres")]
-    let registry = registry.and_then(|r| r.with(lock_sql::PostgresBackend::default()));
+    let registry = registry.and_then(|r| r.with(polylock_sql::PostgresBackend::default()));
     #[cfg(feature = "sqlite")]
-    let registry = registry.and_then(|r| r.with(lock_sql::SqliteBackend::default()));
+    let registry = registry.and_then(|r| r.with(polylock_sql::SqliteBackend::default()));
     lock_testkit::taker::main(registry)
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::thread;
 
 use super::namespace::{Namespace, move_thread};
-use super::sockets::{State, connections};
 use super::tools::{command_in, tool};
 use super::wait;
 use super::{Inner, Network};
@@ -26,26 +25,22 @@ impl Host {
     }
 
     /// Its name.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.parts.name
     }
 
     /// Its address, in 198.18.0.0/15.
-    #[must_use]
     pub fn address(&self) -> Ipv4Addr {
         self.parts.address
     }
 
     /// The network that it is on.
-    #[must_use]
     pub fn network(&self) -> Network {
         Network::of(Arc::clone(&self.network))
     }
 
     /// A program that runs on the host. The process that is started becomes the program. It is
     /// killed when the network goes or the test process ends, whichever is first.
-    #[must_use]
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         match &self.parts.kind {
             Kind::Namespace(namespace) => command_in(&namespace.path(), program),
@@ -55,7 +50,6 @@ impl Host {
 
     /// The words that a program and its arguments follow to run on the host, such as those of
     /// [`Taker::with_prefix`](crate::taker::Taker::with_prefix).
-    #[must_use]
     pub fn prefix(&self) -> Vec<OsString> {
         let command = self.command("env");
         let words = std::iter::once(command.get_program()).chain(command.get_args());
@@ -66,12 +60,8 @@ impl Host {
     /// are the host's for good, whichever thread uses them later.
     ///
     /// Threads that the work starts are on the host too. One that is shared by the whole process,
-    /// such as that of lock-core's scheduler, is where it was started first: clients of several hosts
+    /// such as that of polylock-core's scheduler, is where it was started first: clients of several hosts
     /// want processes of their own, see [`prefix`](Self::prefix).
-    ///
-    /// # Panics
-    ///
-    /// If the work does, or the kernel refuses.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let namespace = match &self.parts.kind {
             Kind::Namespace(namespace) => namespace,
@@ -88,34 +78,24 @@ impl Host {
         })
     }
 
-    /// A runtime whose threads are on the host. What is spawned on it is; the future of
-    /// [`block_on`](tokio::runtime::Runtime::block_on) is not, it runs where its caller is. See
-    /// [`enter`](Self::enter) for threads that the process shares.
-    ///
-    /// # Panics
-    ///
-    /// If the kernel refuses.
-    #[must_use]
-    pub fn runtime(&self) -> tokio::runtime::Runtime {
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        builder.worker_threads(1).enable_all();
-        if let Kind::Namespace(namespace) = &self.parts.kind {
-            let namespace = namespace.open().expect("the host has a namespace");
-            builder.on_thread_start(move || {
-                move_thread(&namespace).expect("root may enter a namespace");
-            });
-        }
-        builder.build().expect("a runtime starts")
-    }
-
     /// Kills its processes and makes it forget its connections.
     pub(super) fn kill_all(&self) -> io::Result<()> {
         let namespace = self.namespace()?;
         namespace.kill_all()?;
+        self.end_connections(&[])
+    }
+
+    /// Ends its TCP connections that `ss` finds by these words, and returns when they are gone. What
+    /// the kernel sends about it meets the rules of the network.
+    pub(super) fn end_connections(&self, filter: &[&str]) -> io::Result<()> {
+        let namespace = self.namespace()?;
+        let ss = |option: &[&str]| {
+            let words = [&["ss"], option, &CONNECTIONS, filter].concat();
+            tool(Some(namespace), &words, "")
+        };
         wait("a connection does not end", || {
-            tool(Some(namespace), &["ss", "-K", "-H", "-t", "-a", "-n"], "")?;
-            let open = self.enter(connections)?;
-            Ok(open.iter().all(|open| open.state == State::Listens))
+            ss(&["-K"])?;
+            Ok(ss(&[])?.is_empty())
         })
     }
 
@@ -148,3 +128,6 @@ pub(super) enum Kind {
     Namespace(Namespace),
     Outside,
 }
+
+/// What `ss` is asked for: TCP connections that the peer has answered, by number and without a header.
+const CONNECTIONS: [&str; 3] = ["-Htn", "state", "synchronized"];

@@ -4,11 +4,9 @@
 //! it is seen outside but one interface of the test process, and all of it, processes of the hosts
 //! included, is gone when the test process is, however that ends.
 
-mod forge;
 mod host;
 mod namespace;
 mod rules;
-mod sockets;
 mod subnet;
 mod tools;
 
@@ -32,25 +30,6 @@ use crate::lock;
 /// Faults drop IP packets on their way through the bridge: nobody is told, as on a real network.
 /// Packets of a host to itself always pass. A test process has an address in the network too, that
 /// of [`outside`](Self::outside).
-///
-/// # Examples
-///
-/// ```no_run
-/// use std::net::{TcpListener, TcpStream};
-///
-/// use lock_testkit::network::Network;
-///
-/// let network = Network::new()?;
-/// let (a, b) = (network.host("a"), network.host("b"));
-/// let listener = b.enter(|| TcpListener::bind((b.address(), 7000)))?;
-/// let connection = a.enter(|| TcpStream::connect((b.address(), 7000)))?;
-///
-/// network.block(&a, &b);                // b hears nothing of a; a still hears b
-/// network.partition(&[&a], &[&b]);      // neither hears of the other
-/// network.reset(&b, &a);                // b gets ECONNRESET, a hears nothing
-/// network.heal();
-/// # Ok::<(), std::io::Error>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct Network {
     inner: Arc<Inner>,
@@ -103,11 +82,6 @@ impl Network {
     }
 
     /// The host of this name, made at the first call: 30 ms. It lives as long as the network.
-    ///
-    /// # Panics
-    ///
-    /// If the kernel refuses, or the network has 200 hosts.
-    #[must_use]
     pub fn host(&self, name: &str) -> Host {
         let mut hosts = self.inner.hosts();
         let known = hosts.iter().find(|host| host.name == name);
@@ -122,7 +96,6 @@ impl Network {
 
     /// The test process as a host. It cannot be [reset](Self::reset), and its processes are not
     /// those of the network.
-    #[must_use]
     pub fn outside(&self) -> Host {
         let parts = Parts {
             name: "outside".to_owned(),
@@ -133,10 +106,6 @@ impl Network {
     }
 
     /// Drops what `from` sends to `to`, and lets answers pass: connections are half open.
-    ///
-    /// # Panics
-    ///
-    /// As all faults, if `nft` fails.
     pub fn block(&self, from: &Host, to: &Host) {
         self.inner.change(|rules| {
             rules.pairs.insert((from.address(), to.address()));
@@ -144,10 +113,6 @@ impl Network {
     }
 
     /// Drops whatever the hosts of one side send to those of the other, in both directions.
-    ///
-    /// # Panics
-    ///
-    /// If `nft` fails.
     pub fn partition(&self, one: &[&Host], other: &[&Host]) {
         self.inner.change(|rules| {
             for (a, b) in pairs(one, other) {
@@ -157,35 +122,16 @@ impl Network {
         });
     }
 
-    /// Partitions two hosts and resets all TCP connections with `peer` on the side of `at`, whose
-    /// programs see `ECONNRESET` at once. The side of `peer` hears nothing: its connections are half
+    /// Partitions two hosts and aborts all TCP connections with `peer` on the side of `at`, whose
+    /// programs see `ECONNABORTED` at once. The side of `peer` hears nothing: its connections are half
     /// open. Returns when the connections are gone.
-    ///
-    /// # Panics
-    ///
-    /// If `at` is [`outside`](Self::outside), `nft` fails, or a connection is not gone within 10 s.
     pub fn reset(&self, at: &Host, peer: &Host) {
         self.partition(&[at], &[peer]);
-        let reset = forge::reset(at, peer.address());
-        reset.unwrap_or_else(|error| panic!("no reset at {}: {error}", at.name()));
+        let ended = at.end_connections(&["dst", &peer.address().to_string()]);
+        ended.unwrap_or_else(|error| panic!("no reset at {}: {error}", at.name()));
     }
 
-    /// Swallows whatever a host sends to others or gets from them.
-    ///
-    /// # Panics
-    ///
-    /// If `nft` fails.
-    pub fn isolate(&self, host: &Host) {
-        self.inner.change(|rules| {
-            rules.isolated.insert(host.address());
-        });
-    }
-
-    /// Ends [`isolate`](Self::isolate) and [`power_off`](Self::power_off).
-    ///
-    /// # Panics
-    ///
-    /// If `nft` fails.
+    /// Ends [`power_off`](Self::power_off).
     pub fn rejoin(&self, host: &Host) {
         self.inner.change(|rules| {
             rules.isolated.remove(&host.address());
@@ -196,38 +142,20 @@ impl Network {
     /// processes are killed, and its kernel forgets every connection. Peers hear nothing, neither
     /// FIN nor RST. After [`rejoin`](Self::rejoin) the host answers on old connections with RST, as
     /// a machine does that has booted; restart its servers then, or before.
-    ///
-    /// # Panics
-    ///
-    /// If `host` is [`outside`](Self::outside), `nft` fails, or a process or connection is not gone
-    /// within 10 s.
     pub fn power_off(&self, host: &Host) {
-        self.isolate(host);
+        self.inner.change(|rules| {
+            rules.isolated.insert(host.address());
+        });
         let off = host.kill_all();
         off.unwrap_or_else(|error| panic!("{} does not go off: {error}", host.name()));
     }
 
     /// Ends all faults.
-    ///
-    /// # Panics
-    ///
-    /// If `nft` fails.
     pub fn heal(&self) {
         self.inner.change(|rules| {
             rules.pairs.clear();
             rules.isolated.clear();
         });
-    }
-
-    /// How many packets the faults have dropped.
-    ///
-    /// # Panics
-    ///
-    /// If `nft` fails.
-    #[must_use]
-    pub fn dropped(&self) -> u64 {
-        let dropped = self.inner.rules().dropped(&self.inner.switch);
-        dropped.expect("nft tells its counters")
     }
 }
 

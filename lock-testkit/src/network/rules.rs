@@ -27,19 +27,6 @@ impl Rules {
         tool(Some(switch), &NFT, &self.commands()).map(drop)
     }
 
-    /// How many packets have been dropped.
-    pub(super) fn dropped(&self, switch: &Namespace) -> io::Result<u64> {
-        let list = ["nft", "list", "counter", "bridge", "faults", "dropped"];
-        let listed = tool(Some(switch), &list, "")?;
-        let mut words = listed.split_whitespace();
-        let found = words.any(|word| word == "packets");
-        let count = words
-            .next()
-            .filter(|_| found)
-            .and_then(|word| word.parse().ok());
-        count.ok_or_else(|| io::Error::other(listed))
-    }
-
     fn commands(&self) -> String {
         let mut commands = String::new();
         let pairs = self.pairs.iter().map(|(from, to)| format!("{from} . {to}"));
@@ -65,38 +52,13 @@ pub(super) const NFT: [&str; 3] = ["nft", "-f", "-"];
 /// as it is behind a router.
 const TABLE: &str = "\
 table bridge faults {
-    counter dropped { }
     set pairs { type ipv4_addr . ipv4_addr; }
     set isolated { type ipv4_addr; }
     chain forward {
         type filter hook forward priority 0; policy accept;
-        ip saddr . ip daddr @pairs counter name dropped drop
-        ip saddr @isolated counter name dropped drop
-        ip daddr @isolated counter name dropped drop
+        ip saddr . ip daddr @pairs drop
+        ip saddr @isolated drop
+        ip daddr @isolated drop
     }
 }
 ";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_rules_are_written_at_once() {
-        let mut rules = Rules::default();
-        assert_eq!(
-            rules.commands(),
-            "flush set bridge faults pairs\nflush set bridge faults isolated\n"
-        );
-        let (a, b) = (Ipv4Addr::new(198, 18, 0, 2), Ipv4Addr::new(198, 18, 0, 3));
-        rules.pairs.extend([(a, b), (b, a)]);
-        rules.isolated.insert(a);
-        assert_eq!(
-            rules.commands(),
-            "flush set bridge faults pairs\n\
-             add element bridge faults pairs { 198.18.0.2 . 198.18.0.3, 198.18.0.3 . 198.18.0.2 }\n\
-             flush set bridge faults isolated\n\
-             add element bridge faults isolated { 198.18.0.2 }\n"
-        );
-    }
-}

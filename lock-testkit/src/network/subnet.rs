@@ -1,9 +1,10 @@
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::net::Ipv4Addr;
 use std::process;
 
 use super::tools::tool;
+use crate::servers::reserve;
 
 /// 256 addresses of 198.18.0.0/15, which is for tests of networks, that no other network of this
 /// machine has.
@@ -16,23 +17,15 @@ pub(super) struct Subnet {
 
 impl Subnet {
     pub(super) fn reserve() -> io::Result<Self> {
-        let directory = std::env::temp_dir().join("polylock-subnets-0");
-        fs::create_dir_all(&directory)?;
         // The processes of a test run seldom meet.
         let start = process::id().wrapping_mul(2_654_435_761) >> 16;
         for step in 0..SUBNETS {
             let number =
                 (u16::try_from(start % u32::from(SUBNETS)).unwrap_or_default() + step) % SUBNETS;
-            let file = File::create(directory.join(number.to_string()))?;
-            match file.try_lock() {
-                Ok(()) => {}
-                Err(fs::TryLockError::WouldBlock) => continue,
-                Err(fs::TryLockError::Error(error)) => return Err(error),
-            }
-            let subnet = Self {
-                number,
-                _reserved: file,
+            let Some(_reserved) = reserve("polylock-subnets-0", number)? else {
+                continue;
             };
+            let subnet = Self { number, _reserved };
             if subnet.is_free()? {
                 return Ok(subnet);
             }

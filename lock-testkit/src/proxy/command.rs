@@ -10,8 +10,7 @@ use std::borrow::Cow;
 ///
 /// One for a SQL database is `QUERY` with the text of a message of the simple protocol, `PREPARE` with
 /// the text of a statement, or `EXECUTE` with the text of the statement that was prepared. Others have
-/// a name alone: `LOGIN` and `QUIT`, for PostgreSQL also `STARTUP` and `SYNC`, for MySQL `PING`,
-/// `CLOSE`, and `COM<number>` where they have none here.
+/// a name alone: for PostgreSQL `STARTUP` and `SYNC`, for MySQL `LOGIN` and `COM<number>`.
 #[non_exhaustive]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Command {
@@ -23,7 +22,6 @@ pub struct Command {
 
 impl Command {
     /// Whether this is its name, in letters of any case.
-    #[must_use]
     pub fn is(&self, name: &str) -> bool {
         self.args
             .first()
@@ -31,14 +29,12 @@ impl Command {
     }
 
     /// The word at this place as text, empty if there is none. The name is at 0.
-    #[must_use]
     pub fn arg(&self, at: usize) -> Cow<'_, str> {
         let arg = self.args.get(at).map_or(&[][..], Vec::as_slice);
         String::from_utf8_lossy(arg)
     }
 
     /// Whether one of its words is this.
-    #[must_use]
     pub fn has(&self, word: impl AsRef<[u8]>) -> bool {
         self.args.iter().any(|arg| arg == word.as_ref())
     }

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use lock_core::memory::{Fault, Reachable, Request};
+use polylock_core::memory::{Fault, Reachable, Request};
 
 use super::{Answer, Command, Fate, Planned, Proxy, Then};
 
@@ -57,17 +57,11 @@ impl FaultPlan {
     }
 
     /// The proxies, in the order in which they were given.
-    #[must_use]
     pub fn proxies(&self) -> &[Proxy] {
         &self.proxies
     }
 
     /// Plans a fault for the next request of this kind that has none planned.
-    ///
-    /// # Panics
-    ///
-    /// If the proxy does not know the fault, or it is [`Fault::Duplicated`] in front of another server
-    /// than Redis.
     pub fn plan(&self, request: Request, fault: Fault) {
         let fate = match fault {
             Fault::Duplicated => Fate::Duplicated {

@@ -154,7 +154,6 @@ fn flags(fields: &mut Fields<'_>) -> Option<i32> {
 
 fn name(operation: i32) -> Option<&'static str> {
     Some(match operation {
-        -11 => "CLOSE",
         // Four ways: with and without what it made as an answer, a container, one with a ttl.
         1 | 15 | 19 | 21 => "CREATE",
         2 => "DELETE",
@@ -166,20 +165,12 @@ fn name(operation: i32) -> Option<&'static str> {
         11 => "PING",
         13 => "CHECK",
         14 => "MULTI",
-        18 => "REMOVEWATCHES",
-        100 => "AUTH",
-        101 | 105 => "SETWATCHES",
-        102 => "SASL",
-        106 => "ADDWATCH",
         _ => return None,
     })
 }
 
-/// The operations that begin with a path, also those without a name here: `getACL` (6), `setACL`
-/// (7), `checkWatches` (17), `getEphemerals` (103) and `getAllChildrenNumber` (104).
-const HAVE_PATH: [i32; 19] = [
-    1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 15, 17, 18, 19, 21, 103, 104, 106,
-];
+/// The operations that begin with a path, among them `removeWatches` (18) and `addWatch` (106).
+const HAVE_PATH: [i32; 14] = [1, 2, 3, 4, 5, 8, 9, 12, 13, 15, 18, 19, 21, 106];
 
 /// The number of an event in place of one of a request.
 const EVENT: i32 = -1;

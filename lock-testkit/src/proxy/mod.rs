@@ -20,7 +20,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::memory::Reachable;
+use polylock_core::memory::Reachable;
 
 use crate::network::Host;
 use crate::servers::{Reply, RespClient};
@@ -58,10 +58,6 @@ pub struct Proxy {
 
 impl Proxy {
     /// Starts one in front of a Redis server on this port of 127.0.0.1.
-    ///
-    /// # Panics
-    ///
-    /// If the system has no port or thread left.
     #[must_use]
     pub fn start(target: u16) -> Self {
         Self::of(Wire::Resp, target)
@@ -71,30 +67,18 @@ impl Proxy {
     ///
     /// A session outlives the connections that are cut here, until its time-out. Once the server has
     /// it on another connection, it drops what comes late on the former one.
-    ///
-    /// # Panics
-    ///
-    /// If the system has no port or thread left.
     #[must_use]
     pub fn zookeeper(target: u16) -> Self {
         Self::of(Wire::ZooKeeper, target)
     }
 
     /// Starts one in front of a PostgreSQL server, or a pooler before one, on this port of 127.0.0.1.
-    ///
-    /// # Panics
-    ///
-    /// If the system has no port or thread left.
     #[must_use]
     pub fn postgres(target: u16) -> Self {
         Self::of(Wire::Postgres, target)
     }
 
     /// Starts one in front of a MySQL or MariaDB server on this port of 127.0.0.1.
-    ///
-    /// # Panics
-    ///
-    /// If the system has no port or thread left.
     #[must_use]
     pub fn mysql(target: u16) -> Self {
         Self::of(Wire::MySql, target)
@@ -102,10 +86,6 @@ impl Proxy {
 
     /// Starts one in front of whatever listens on this port of 127.0.0.1. It knows no requests, and the
     /// faults of bytes and connections alone apply.
-    ///
-    /// # Panics
-    ///
-    /// If the system has no port or thread left.
     #[must_use]
     pub fn of_bytes(target: u16) -> Self {
         Self::of(Wire::Bytes, target)
@@ -113,10 +93,6 @@ impl Proxy {
 
     /// Starts one on a host, in front of a server anywhere on the network. It understands the protocol
     /// of Redis, or that of no server.
-    ///
-    /// # Panics
-    ///
-    /// If the system has no port or thread left.
     #[must_use]
     pub fn on_host(host: &Host, target: SocketAddrV4, understands: Understands) -> Self {
         let wire = match understands {
@@ -145,19 +121,16 @@ impl Proxy {
     }
 
     /// `127.0.0.1:PORT`, or with the address of its host.
-    #[must_use]
     pub fn address(&self) -> SocketAddrV4 {
         SocketAddrV4::new(self.address, self.port())
     }
 
     /// The port of 127.0.0.1 that clients connect to.
-    #[must_use]
     pub fn port(&self) -> u16 {
         self.listener.port()
     }
 
     /// `redis://127.0.0.1:PORT`, `zk:`, `postgres:`, `mysql:` or `tcp:`.
-    #[must_use]
     pub fn url(&self) -> String {
         let scheme = match self.wire {
             Wire::Resp => "redis",
@@ -170,10 +143,6 @@ impl Proxy {
     }
 
     /// Plans a fate for the next command that matches and has none yet, on any connection.
-    ///
-    /// # Panics
-    ///
-    /// As [`add`](Self::add).
     pub fn plan(
         &self,
         matches: impl Fn(&Command) -> bool + Send + Sync + 'static,
@@ -185,10 +154,6 @@ impl Proxy {
     }
 
     /// Plans a fate for every command that matches, until [`clear`](Self::clear).
-    ///
-    /// # Panics
-    ///
-    /// As [`add`](Self::add).
     pub fn plan_each(
         &self,
         matches: impl Fn(&Command) -> bool + Send + Sync + 'static,
@@ -200,10 +165,6 @@ impl Proxy {
     }
 
     /// Adds a plan, also one that other proxies have: the first of them that it meets takes it.
-    ///
-    /// # Panics
-    ///
-    /// If it is [`Fate::Duplicated`] and the server is neither of Redis nor of unknown kind.
     pub fn add(&self, planned: &Planned) {
         let duplicated = matches!(planned.fate(), Fate::Duplicated { .. });
         assert!(
@@ -226,14 +187,12 @@ impl Proxy {
     }
 
     /// Remembers the commands that match from here on, as they come from the clients.
-    #[must_use]
     pub fn watch(&self, matches: impl Fn(&Command) -> bool + Send + Sync + 'static) -> Watch {
         self.plans.watch(Box::new(matches))
     }
 
     /// Remembers the push messages that match from here on, as they come from the server, also those
     /// that have a fate.
-    #[must_use]
     pub fn watch_pushes(
         &self,
         matches: impl Fn(&[Reply]) -> bool + Send + Sync + 'static,
@@ -243,13 +202,11 @@ impl Proxy {
     }
 
     /// How many commands came from the clients.
-    #[must_use]
     pub fn commands(&self) -> usize {
         self.plans.commands()
     }
 
     /// How many connections came from the clients.
-    #[must_use]
     pub fn connections(&self) -> usize {
         self.listener.connections()
     }
@@ -260,10 +217,6 @@ impl Proxy {
     /// # Errors
     ///
     /// If the server does not answer within 5 s.
-    ///
-    /// # Panics
-    ///
-    /// If the server is no Redis server of this machine.
     pub fn replay(&self, command: &Command) -> io::Result<Reply> {
         assert!(
             self.wire == Wire::Resp && self.target.ip().is_loopback(),

@@ -60,25 +60,20 @@ impl Protocol for MySql {
 
 impl Exchange {
     fn command(&mut self, body: &[u8]) -> Vec<Vec<u8>> {
-        let (command, rest) = body.split_first().unwrap_or((&PING, &[]));
+        let (command, rest) = body.split_first().unwrap_or((&0, &[]));
         let (name, text) = match *command {
-            0x01 => ("QUIT", None),
-            0x03 => ("QUERY", Some(rest.to_vec())),
-            PING => ("PING", None),
+            0x03 => ("QUERY", rest.to_vec()),
             0x16 => {
                 self.preparing = Some(rest.to_vec());
-                ("PREPARE", self.preparing.clone())
+                ("PREPARE", rest.to_vec())
             }
             0x17 => {
                 let text = int(rest, 0).and_then(|number| self.statements.get(&number));
-                ("EXECUTE", Some(text.cloned().unwrap_or_default()))
+                ("EXECUTE", text.cloned().unwrap_or_default())
             }
-            0x19 => ("CLOSE", None),
             other => return vec![format!("COM{other}").into_bytes()],
         };
-        std::iter::once(name.as_bytes().to_vec())
-            .chain(text)
-            .collect()
+        vec![name.as_bytes().to_vec(), text]
     }
 
     /// Learns from a reply the number of the statement that was prepared, if it was. None if too little
@@ -105,7 +100,6 @@ fn int(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 const OK: u8 = 0x00;
-const PING: u8 = 0x0e;
 
 /// A packet of this length goes on in the next one.
 const LONGEST: usize = 0x00ff_ffff;

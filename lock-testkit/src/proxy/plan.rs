@@ -93,16 +93,11 @@ impl Planned {
     }
 
     /// How many commands it has met.
-    #[must_use]
     pub fn struck(&self) -> usize {
         self.0.struck.load(Ordering::SeqCst)
     }
 
     /// Waits until it has met a command.
-    ///
-    /// # Panics
-    ///
-    /// If it does not `within` the time.
     ///
     /// # Cancel safety
     ///
@@ -195,13 +190,11 @@ impl<T: Clone> Watch<T> {
     }
 
     /// How many.
-    #[must_use]
     pub fn count(&self) -> usize {
         lock(&self.0.seen).len()
     }
 
     /// All, in the order in which they came.
-    #[must_use]
     pub fn seen(&self) -> Vec<T> {
         lock(&self.0.seen).clone()
     }

@@ -52,15 +52,13 @@ impl Protocol for Postgres {
 impl Exchange {
     fn opening(&mut self, bytes: &[u8]) -> Parsed<Request<()>> {
         let (body, length) = body(bytes)?;
-        let name = match Fields(body).int() {
-            Some(0x0003_0000..=0x0003_ffff) => "STARTUP",
-            Some(80_877_102) => "CANCEL",
-            Some(80_877_103) => "TLS",
-            Some(80_877_104) => "GSS",
+        self.begun = match Fields(body).int() {
+            Some(0x0003_0000..=0x0003_ffff) => true,
+            // A request to cancel, for TLS or for GSS.
+            Some(80_877_102..=80_877_104) => false,
             _ => return Err(Unread::Foreign),
         };
-        self.begun = name == "STARTUP";
-        let args = vec![name.as_bytes().to_vec()];
+        let args = vec![b"STARTUP".to_vec()];
         Ok((Request { args, ticket: () }, length))
     }
 
@@ -69,28 +67,24 @@ impl Exchange {
     fn add(&mut self, kind: u8, mut fields: Fields<'_>, args: &mut Vec<Vec<u8>>) {
         let is = |args: &Vec<Vec<u8>>, name: &str| args[0] == name.as_bytes();
         let mut text = || fields.text().unwrap_or_default().to_vec();
-        let words: (&str, Option<Vec<u8>>) = match kind {
+        let (name, text): (&str, Vec<u8>) = match kind {
             b'P' => {
                 let (name, text) = (text(), text());
                 self.statements.insert(name, text.clone());
                 if !is(args, "SYNC") {
                     return;
                 }
-                ("PREPARE", Some(text))
+                ("PREPARE", text)
             }
             b'B' if !is(args, "EXECUTE") => {
                 let (_portal, name) = (text(), text());
                 let text = self.statements.get(&name).cloned();
-                ("EXECUTE", Some(text.unwrap_or_default()))
+                ("EXECUTE", text.unwrap_or_default())
             }
-            b'Q' => ("QUERY", Some(text())),
-            b'X' => ("QUIT", None),
-            b'p' => ("LOGIN", None),
+            b'Q' => ("QUERY", text()),
             _ => return,
         };
-        *args = std::iter::once(words.0.as_bytes().to_vec())
-            .chain(words.1)
-            .collect();
+        *args = vec![name.as_bytes().to_vec(), text];
     }
 }
 

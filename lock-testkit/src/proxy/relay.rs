@@ -132,3 +132,60 @@ impl<'a, P: Protocol> Relay<'a, P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::Planned;
+    use super::super::flow::Gate;
+    use super::super::jute::Jute;
+    use super::super::lane::lane;
+    use super::*;
+
+    fn frame(parts: &[&[u8]]) -> Vec<u8> {
+        let body = parts.concat();
+        let length = u32::try_from(body.len()).expect("it is short");
+        [&length.to_be_bytes()[..], &body].concat()
+    }
+
+    /// A client of ZooKeeper that has not seen the reply does not know of the watch.
+    #[tokio::test(start_paused = true)]
+    async fn an_event_does_not_overtake_a_late_reply() {
+        let plans = Plans::default();
+        let late = Planned::once(
+            |command| command.is("EXISTS") && command.arg(1) == "/a" && command.arg(2) == "watch",
+            Fate::LateReply(Duration::from_secs(60)),
+        );
+        plans.add(&late);
+        let relay = Relay::<Jute>::new(&plans, 0);
+        let gate = Gate::default();
+        let (requests, to_server) = lane();
+        let (replies, to_client) = lane();
+        let (now, path) = (Instant::now(), [0, 0, 0, 2, b'/', b'a']);
+        let connect = frame(&[&[0; 28]]);
+        let exists = frame(&[&1_i32.to_be_bytes(), &3_i32.to_be_bytes(), &path, &[1]]);
+        for request in [&connect, &exists] {
+            assert!(relay.request(request, now, &requests).is_ok());
+        }
+        requests.push(Item::end(now, Vec::new(), End::Closed));
+        let mut server = Vec::new();
+        to_server
+            .deliver(&mut server, &gate, |sent| relay.sent(sent))
+            .await;
+        assert_eq!(server, [connect, exists].concat());
+        assert_eq!(late.struck(), 1);
+
+        let greeting = frame(&[&[0; 36]]);
+        let reply = frame(&[&1_i32.to_be_bytes(), &[0; 12]]);
+        let event = frame(&[&(-1_i32).to_be_bytes(), &[0; 12], &[0; 8], &path]);
+        for answer in [&greeting, &reply, &event] {
+            assert!(relay.reply(answer, now, &replies).is_ok());
+        }
+        replies.push(Item::end(now, Vec::new(), End::Closed));
+        let mut client = Vec::new();
+        to_client.deliver(&mut client, &gate, drop).await;
+        assert_eq!(client, [greeting, reply, event].concat());
+        assert!(now.elapsed() >= Duration::from_secs(60));
+    }
+}

@@ -1,12 +1,11 @@
 use std::fmt::Debug;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
 use super::Reply;
-use crate::network::Host;
 
 /// A blocking connection to a Redis server that does nothing by itself.
 #[derive(Debug)]
@@ -23,17 +22,10 @@ impl RespClient {
     /// Those of connect(2).
     pub fn connect(port: u16, patience: Duration) -> io::Result<Self> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-        Self::over(stream, patience)
-    }
-
-    /// Connects from a host.
-    pub(super) fn connect_from(
-        host: &Host,
-        address: SocketAddr,
-        patience: Duration,
-    ) -> io::Result<Self> {
-        let stream = host.enter(|| TcpStream::connect_timeout(&address, patience))?;
-        Self::over(stream, patience)
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        Ok(Self::on(stream))
     }
 
     /// Connects to a socket of the file system.
@@ -82,13 +74,6 @@ impl RespClient {
                 length => self.unread.extend_from_slice(&chunk[..length]),
             }
         }
-    }
-
-    fn over(stream: TcpStream, patience: Duration) -> io::Result<Self> {
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
-        Ok(Self::on(stream))
     }
 
     fn on(stream: impl Stream + 'static) -> Self {

@@ -1,9 +1,10 @@
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::io;
-use std::ops::Deref;
+use std::net::Ipv4Addr;
+use std::ops::{Deref, RangeInclusive};
 use std::time::{Duration, Instant};
 
-use super::cluster_config::{Addresses, BUS, ClusterConfig, ghost, id};
 use super::host::address;
 use super::nodes::at_once;
 use super::port::free_port;
@@ -28,10 +29,6 @@ impl RedisCluster {
     /// Takes 0.2 s without replicas; with them up to 1 s more, in the rhythm of their own timer. A
     /// node counts as failed after 1 s with replicas, and after 15 s without, where nobody could
     /// take its place.
-    ///
-    /// # Panics
-    ///
-    /// If a server does not start or they do not find each other within 10 s.
     #[must_use]
     pub fn start(masters: usize, replicas: usize) -> Self {
         let hosts = vec![None; masters + replicas];
@@ -40,27 +37,6 @@ impl RedisCluster {
 
     /// The same with one master or replica on each of these hosts, and these options. With
     /// `cluster-node-timeout` among them a node counts as failed after that.
-    ///
-    /// # Panics
-    ///
-    /// As [`start`](Self::start).
-    ///
-    /// # Examples
-    ///
-    /// A master alone on its side, with a client:
-    ///
-    /// ```no_run
-    /// use lock_testkit::network::Network;
-    /// use lock_testkit::servers::{RedisCluster, RedisOptions};
-    ///
-    /// let network = Network::new()?;
-    /// let [a, b, c, d, client] = ["a", "b", "c", "d", "client"].map(|name| network.host(name));
-    /// let cluster = RedisCluster::start_on(&[&a, &b, &c], &[&d], &RedisOptions::new());
-    ///
-    /// network.partition(&[&a, &client], &[&b, &c, &d]);
-    /// cluster.wait_until_seen(&[1, 2, 3], 3);
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
     #[must_use]
     pub fn start_on(masters: &[&Host], replicas: &[&Host], options: &RedisOptions) -> Self {
         let hosts = masters.iter().chain(replicas).copied();
@@ -69,24 +45,17 @@ impl RedisCluster {
     }
 
     /// The same with a proxy in front of each node, to which nodes refer clients.
-    ///
-    /// # Panics
-    ///
-    /// As [`start`](Self::start).
-    #[must_use]
     pub fn start_behind_proxies(masters: usize, replicas: usize) -> (Self, Vec<Proxy>) {
         let hosts = vec![None; masters + replicas];
         Self::launch(masters, &hosts, true, &RedisOptions::new())
     }
 
     /// The ports that clients connect to: those of the proxies, if there are any.
-    #[must_use]
     pub fn ports(&self) -> &[u16] {
         &self.ports
     }
 
     /// `redis-cluster://127.0.0.1:PORT,127.0.0.1:PORT,...`.
-    #[must_use]
     pub fn url(&self) -> String {
         let nodes: Vec<_> = self
             .nodes
@@ -98,11 +67,6 @@ impl RedisCluster {
     }
 
     /// The slot of a key.
-    ///
-    /// # Panics
-    ///
-    /// If no node answers.
-    #[must_use]
     pub fn slot_of(&self, key: &str) -> u16 {
         let slot = self.alive().command(&["CLUSTER", "KEYSLOT", key]).integer();
         slot.and_then(|slot| u16::try_from(slot).ok())
@@ -110,21 +74,12 @@ impl RedisCluster {
     }
 
     /// The place of the master that has this slot, as all nodes that run see it.
-    ///
-    /// # Panics
-    ///
-    /// If no node answers.
-    #[must_use]
     pub fn owner_of(&self, slot: u16) -> usize {
         let owner = owner_seen_by(self.alive(), slot).expect("a slot has an owner");
         self.place(&owner).expect("the owner is a node")
     }
 
     /// Begins to move a slot: from here on keys that are not at its owner are asked for with ASK.
-    ///
-    /// # Panics
-    ///
-    /// If a node refuses.
     pub fn begin_move(&self, slot: u16, to: usize) {
         let (slot, from) = (slot.to_string(), self.owner_of(slot));
         let source = self.nodes[from].command(&["CLUSTER", "MYID"]);
@@ -135,10 +90,6 @@ impl RedisCluster {
     }
 
     /// Moves one key of a slot that is moving.
-    ///
-    /// # Panics
-    ///
-    /// If a node refuses.
     pub fn move_key(&self, key: impl AsRef<[u8]>, from: usize, to: usize) {
         let to = &self.nodes[to];
         let (address, port) = (address(to.host()).to_string(), to.port().to_string());
@@ -154,10 +105,6 @@ impl RedisCluster {
     }
 
     /// Ends the move of a slot: tells all nodes its owner. Its keys must have been moved.
-    ///
-    /// # Panics
-    ///
-    /// If a node refuses.
     pub fn end_move(&self, slot: u16, to: usize) {
         let target = text(&self.nodes[to].command(&["CLUSTER", "MYID"]));
         let (number, from) = (slot.to_string(), self.owner_of(slot));
@@ -175,10 +122,6 @@ impl RedisCluster {
     }
 
     /// Moves a slot with its keys.
-    ///
-    /// # Panics
-    ///
-    /// If a node refuses.
     pub fn move_slot(&self, slot: u16, to: usize) {
         let from = self.owner_of(slot);
         self.begin_move(slot, to);
@@ -199,39 +142,12 @@ impl RedisCluster {
 
     /// Makes a replica take the place of its master, with or without that, and waits until all nodes
     /// that run know. Writes that have not reached the replica are lost.
-    ///
-    /// # Panics
-    ///
-    /// If it refuses, or that takes more than 10 s.
     pub fn take_over(&self, replica: usize) {
         let taker = &self.nodes[replica];
         done(&taker.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]));
-        self.wait_for_master(replica);
-    }
-
-    /// Waits until this node is a master and all nodes that run know.
-    ///
-    /// # Panics
-    ///
-    /// If that takes more than 10 s.
-    pub fn wait_for_master(&self, node: usize) {
-        let name = text(&self.nodes[node].command(&["CLUSTER", "MYID"]));
+        let name = text(&taker.command(&["CLUSTER", "MYID"]));
         self.wait("the node is a master", |node| is_master(node, &name));
         self.wait("the cluster serves", serves);
-    }
-
-    /// Waits until this node is a master in the eyes of `nodes`, and they serve: where the others
-    /// cannot know yet.
-    ///
-    /// # Panics
-    ///
-    /// If one of them does not answer, or that takes more than 20 s.
-    pub fn wait_until_seen(&self, nodes: &[usize], master: usize) {
-        let name = text(&self.nodes[master].command(&["CLUSTER", "MYID"]));
-        for node in nodes.iter().map(|node| &self.nodes[*node]) {
-            wait_for(ELECTION, "the node is a master", || is_master(node, &name));
-            wait_for(ELECTION, "the cluster serves", || serves(node));
-        }
     }
 
     fn launch(
@@ -442,17 +358,122 @@ fn text(reply: &Reply) -> String {
     reply.text().expect("text")
 }
 
-pub(super) fn wait(what: &str, met: impl FnMut() -> bool) {
-    wait_for(Duration::from_secs(10), what, met);
-}
-
-pub(super) fn wait_for(within: Duration, what: &str, mut met: impl FnMut() -> bool) {
-    let deadline = Instant::now() + within;
+pub(super) fn wait(what: &str, mut met: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
     while !met() {
         assert!(Instant::now() < deadline, "not in time: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// Nodes that vote at the same time try again after a multiple of their timeout.
-const ELECTION: Duration = Duration::from_secs(20);
+/// What the nodes of a cluster know of each other when they start.
+///
+/// A master that starts refuses writes for 2 s (`CLUSTER_WRITABLE_DELAY`), but a replica does not,
+/// and stays writable when it becomes a master. So each master starts as the replica of a ghost, a
+/// node that does not exist and owns its slots, and takes over from that.
+struct ClusterConfig {
+    masters: usize,
+    nodes: Vec<Addresses>,
+}
+
+/// Where a node listens.
+#[derive(Clone, Copy)]
+struct Addresses {
+    address: Ipv4Addr,
+    /// For the testkit and for other nodes.
+    port: u16,
+    /// For clients: that of a proxy, if there is one.
+    announced: u16,
+}
+
+impl ClusterConfig {
+    fn new(masters: usize, nodes: Vec<Addresses>) -> Self {
+        Self { masters, nodes }
+    }
+
+    /// The content of `nodes.conf`.
+    fn of(&self, node: usize) -> String {
+        let mut config = String::new();
+        for (other, addresses) in self.nodes.iter().enumerate() {
+            let (id, address) = (id(other), addresses.address);
+            let (port, bus) = (addresses.announced, addresses.port + BUS);
+            let (myself, master) = match (other == node, self.master_of(other)) {
+                (true, Some(master)) => ("myself,slave", id_of(Kind::Node, master)),
+                (true, None) => ("myself,slave", id_of(Kind::Ghost, other)),
+                (false, Some(master)) => ("slave", id_of(Kind::Node, master)),
+                (false, None) => ("master", "-".to_owned()),
+            };
+            // Each learns the slots of the others from themselves.
+            writeln!(
+                config,
+                "{id} {address}:{port}@{bus} {myself} {master} 0 0 0 connected"
+            )
+            .expect("memory");
+        }
+        if self.master_of(node).is_none() {
+            let slots = self.slots(node);
+            writeln!(
+                config,
+                "{} {}:1@2 master - 0 0 {} connected {}-{}",
+                ghost(node),
+                self.nodes[node].address,
+                self.epoch(node),
+                slots.start(),
+                slots.end()
+            )
+            .expect("memory");
+        }
+        // A takeover adds one, and two masters must not have the same epoch.
+        let epoch = self.epoch(node);
+        writeln!(config, "vars currentEpoch {epoch} lastVoteEpoch 0").expect("memory");
+        config
+    }
+
+    /// The slots of this master.
+    fn slots(&self, master: usize) -> RangeInclusive<u16> {
+        let bound = |at: usize| u16::try_from(at * SLOTS / self.masters).expect("a slot");
+        bound(master)..=bound(master + 1) - 1
+    }
+
+    /// The master of this node, if it is a replica.
+    fn master_of(&self, node: usize) -> Option<usize> {
+        (node >= self.masters).then(|| (node - self.masters) % self.masters)
+    }
+
+    fn epoch(&self, node: usize) -> usize {
+        if node < self.masters {
+            10 * (node + 1)
+        } else {
+            0
+        }
+    }
+}
+
+/// The id of a node.
+fn id(node: usize) -> String {
+    id_of(Kind::Node, node)
+}
+
+/// The id of a master's ghost.
+fn ghost(master: usize) -> String {
+    id_of(Kind::Ghost, master)
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Ghost,
+    Node,
+}
+
+/// 40 hexadecimal digits.
+fn id_of(kind: Kind, node: usize) -> String {
+    let digit = match kind {
+        Kind::Ghost => 'e',
+        Kind::Node => 'a',
+    };
+    format!("{}{node:04x}", String::from(digit).repeat(36))
+}
+
+/// What Redis adds to the port of a node for the bus.
+const BUS: u16 = 10_000;
+const SLOTS: usize = 16_384;

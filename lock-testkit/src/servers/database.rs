@@ -26,7 +26,7 @@ pub(super) struct Dialect {
     /// The socket in the directory of a server with this port.
     pub(super) socket: fn(&Path, u16) -> PathBuf,
     /// The command of the client, without its input.
-    pub(super) client: fn(&Client<'_>, &str, &str) -> io::Result<Command>,
+    pub(super) client: fn(&Client<'_>) -> io::Result<Command>,
     /// The rows that it has printed.
     pub(super) rows: fn(&str) -> Vec<Vec<String>>,
     /// Counts the connections of `test`; a condition on the database may follow.
@@ -43,13 +43,11 @@ impl DatabaseServer {
     }
 
     /// `postgres://test:test@127.0.0.1:PORT/test`, or with `mysql:`.
-    #[must_use]
     pub fn url(&self) -> String {
         self.dialect.url("test", &self.address(), "test")
     }
 
     /// The same for the superuser.
-    #[must_use]
     pub fn admin_url(&self) -> String {
         let user = self.dialect.superuser;
         self.dialect.url(user, &self.address(), "test")
@@ -58,10 +56,6 @@ impl DatabaseServer {
     /// Runs statements past the code under test, as the superuser in the database `test`, on a
     /// connection of its own. Returns the rows of all of them; null is an empty text in PostgreSQL and
     /// `NULL` in MariaDB.
-    ///
-    /// # Panics
-    ///
-    /// If one fails, or it does not connect within 5 s.
     pub fn sql(&self, text: &str) -> Vec<Vec<String>> {
         self.try_sql(text).expect("the server does it")
     }
@@ -75,56 +69,12 @@ impl DatabaseServer {
         self.client().run(text)
     }
 
-    /// The same as [`sql`](Self::sql), as somebody else.
-    ///
-    /// # Panics
-    ///
-    /// As [`sql`](Self::sql), and if the password is wrong.
-    pub fn sql_as(&self, user: &str, password: &str, text: &str) -> Vec<Vec<String>> {
-        let rows = self.try_sql_as(user, password, text);
-        rows.expect("the server does it")
-    }
-
-    /// The same as [`try_sql`](Self::try_sql), as somebody else.
-    ///
-    /// # Errors
-    ///
-    /// As [`try_sql`](Self::try_sql), and if the password is wrong.
-    pub fn try_sql_as(
-        &self,
-        user: &str,
-        password: &str,
-        text: &str,
-    ) -> io::Result<Vec<Vec<String>>> {
-        self.client().run_as(user, password, text)
-    }
-
     /// How many connections the user `test` has, as the server tells.
-    ///
-    /// # Panics
-    ///
-    /// As [`sql`](Self::sql).
-    #[must_use]
     pub fn connections(&self) -> usize {
         self.client().connections(None)
     }
 
-    /// The same, by the name that PostgreSQL has for them.
-    ///
-    /// # Panics
-    ///
-    /// As [`sql`](Self::sql).
-    #[must_use]
-    pub fn backends(&self) -> usize {
-        self.connections()
-    }
-
     /// Makes an empty database of the user `test` with a name of its own, and returns its URL.
-    ///
-    /// # Panics
-    ///
-    /// As [`sql`](Self::sql).
-    #[must_use]
     pub fn database(&self) -> String {
         let name = self.client().make_database();
         self.dialect.url("test", &self.address(), &name)
@@ -165,59 +115,33 @@ pub struct SharedDatabase {
 
 impl SharedDatabase {
     /// Its port of 127.0.0.1.
-    #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
     /// Makes an empty database of the user `test` with a name of its own, and returns its URL:
     /// up to 0.5 s, and up to 8 MB that are there until the end of the run.
-    ///
-    /// # Panics
-    ///
-    /// If the server does not do it.
-    #[must_use]
     pub fn database(&self) -> String {
         let name = self.client("test").make_database();
         self.dialect.url("test", &self.address(), &name)
     }
 
     /// The URL of the superuser for the same database.
-    #[must_use]
     pub fn admin_url(&self, database: &str) -> String {
         let user = self.dialect.superuser;
         self.dialect.url(user, &self.address(), name(database))
     }
 
     /// Runs statements in the database of this URL, as [`DatabaseServer::sql`] does.
-    ///
-    /// # Panics
-    ///
-    /// As [`DatabaseServer::sql`].
     pub fn sql(&self, database: &str, text: &str) -> Vec<Vec<String>> {
         let rows = self.client(name(database)).run(text);
         rows.expect("the server does it")
     }
 
     /// How many connections the user `test` has to the database of this URL.
-    ///
-    /// # Panics
-    ///
-    /// As [`DatabaseServer::sql`].
-    #[must_use]
     pub fn connections(&self, database: &str) -> usize {
         let name = name(database);
         self.client(name).connections(Some(name))
-    }
-
-    /// The same, by the name that PostgreSQL has for them.
-    ///
-    /// # Panics
-    ///
-    /// As [`DatabaseServer::sql`].
-    #[must_use]
-    pub fn backends(&self, database: &str) -> usize {
-        self.connections(database)
     }
 
     /// Finds the one of this run, or starts it.
@@ -269,12 +193,7 @@ pub(super) struct Client<'a> {
 impl Client<'_> {
     /// Runs the statements as the superuser and returns the rows of all of them.
     fn run(&self, text: &str) -> io::Result<Vec<Vec<String>>> {
-        let user = self.dialect.superuser;
-        self.run_as(user, user, text)
-    }
-
-    fn run_as(&self, user: &str, password: &str, text: &str) -> io::Result<Vec<Vec<String>>> {
-        let mut client = (self.dialect.client)(self, user, password)?;
+        let mut client = (self.dialect.client)(self)?;
         client.stderr(Stdio::piped());
         let printed = feed(client.stdout(Stdio::piped()), text)?;
         Ok((self.dialect.rows)(&printed))

@@ -8,12 +8,10 @@
 mod account;
 mod client;
 mod cluster;
-mod cluster_config;
 mod database;
 mod host;
 mod mariadb;
 mod nodes;
-mod options;
 mod pgbouncer;
 mod port;
 mod postgres;
@@ -32,16 +30,16 @@ pub use self::cluster::RedisCluster;
 pub use self::database::{DatabaseServer, SharedDatabase};
 pub use self::mariadb::{MariaDbOptions, MariaDbServer};
 pub use self::nodes::RedisNodes;
-pub use self::options::{Fsync, RedisOptions};
 pub use self::pgbouncer::{PgBouncer, PoolMode};
 pub use self::postgres::{PostgresOptions, PostgresServer, PostgresStandby};
-pub use self::redis::RedisServer;
-pub use self::reply::{BadReply, Reply};
+pub use self::redis::{Fsync, RedisOptions, RedisServer};
+pub use self::reply::Reply;
 pub use self::sentinel::RedisSentinels;
 pub use self::server_process::ServerProcess;
 pub use self::tls::{ClientCertificate, ServerCertificate, TlsFiles};
 pub use self::zookeeper::{SharedZooKeeper, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
 
+pub(crate) use self::port::reserve;
 pub(crate) use self::template::own_dir;
 
 /// A MariaDB server that the tests of a run have in common.

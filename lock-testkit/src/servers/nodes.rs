@@ -9,10 +9,6 @@ pub struct RedisNodes(Vec<RedisServer>);
 
 impl RedisNodes {
     /// Starts so many, all with the same options.
-    ///
-    /// # Panics
-    ///
-    /// As [`RedisServer::start`].
     #[must_use]
     pub fn start(count: usize, options: &RedisOptions) -> Self {
         let servers = at_once(0..count, |_| RedisServer::start(options.clone()));

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use rustix::process::Pid;
 
 use super::port::free_port;
-use super::server_process::{Machine, Service, Site, started};
+use super::server_process::{Service, Setup, Site, started};
 use super::{PostgresServer, ServerProcess, SharedDatabase};
 
 /// One PgBouncer in front of a [`PostgresServer`], killed when the value is dropped.
@@ -17,16 +17,6 @@ use super::{PostgresServer, ServerProcess, SharedDatabase};
 /// It knows the roles `postgres` and `test` and those of
 /// [`PostgresOptions::with_user`](crate::servers::PostgresOptions::with_user), and each database of
 /// the server. Under root it runs as the user `postgres` or `nobody`.
-///
-/// # Examples
-///
-/// ```no_run
-/// use lock_testkit::servers::{PgBouncer, PoolMode, PostgresOptions, PostgresServer};
-///
-/// let server = PostgresServer::start(PostgresOptions::new());
-/// let pooler = PgBouncer::before(&server, PoolMode::Transaction);
-/// println!("{} hides {}", pooler.url(), server.url());
-/// ```
 #[derive(Debug)]
 pub struct PgBouncer(ServerProcess);
 
@@ -46,20 +36,12 @@ impl PgBouncer {
     /// Starts one and waits until it takes connections: 0.05 s on an idle machine. All settings but
     /// those that a private server needs are PgBouncer's own, so it refuses parameters of a
     /// connection that it does not know, such as `extra_float_digits`.
-    ///
-    /// # Panics
-    ///
-    /// If PgBouncer is not installed, or takes more than 30 s.
     #[must_use]
     pub fn before(server: &PostgresServer, mode: PoolMode) -> Self {
         Self::with_config(server, mode, &[])
     }
 
     /// The same with settings of the section `[pgbouncer]`, such as `default_pool_size`.
-    ///
-    /// # Panics
-    ///
-    /// As [`before`](Self::before), and if it refuses a setting.
     #[must_use]
     pub fn with_config(server: &PostgresServer, mode: PoolMode, settings: &[(&str, &str)]) -> Self {
         let users = server.options().users();
@@ -68,23 +50,17 @@ impl PgBouncer {
 
     /// The same as [`before`](Self::before) in front of the server that a test run shares. It takes
     /// any password, because to check one takes a client that is not optimized 80 ms.
-    ///
-    /// # Panics
-    ///
-    /// As [`before`](Self::before).
     #[must_use]
     pub fn before_shared(server: &SharedDatabase, mode: PoolMode) -> Self {
         Self::start(server.port(), &[], mode, &[("auth_type", "trust")])
     }
 
     /// `postgres://test:test@127.0.0.1:PORT/test`.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("postgres://test:test@127.0.0.1:{}/test", self.port())
     }
 
     /// Where `SHOW POOLS` and its other commands are asked.
-    #[must_use]
     pub fn admin_url(&self) -> String {
         format!(
             "postgres://postgres:postgres@127.0.0.1:{}/pgbouncer",
@@ -112,7 +88,7 @@ impl PgBouncer {
         }
         let config = config.into_iter();
         let pooler = Pooler {
-            machine: Machine::default(),
+            setup: Setup::default(),
             server,
             users: users.to_vec(),
             config: config
@@ -136,15 +112,15 @@ impl Deref for PgBouncer {
 /// A pooler before the server of a port.
 #[derive(Clone, Debug)]
 struct Pooler {
-    machine: Machine,
+    setup: Setup,
     server: u16,
     users: Vec<(String, String)>,
     config: String,
 }
 
 impl Service for Pooler {
-    fn machine(&self) -> &Machine {
-        &self.machine
+    fn setup(&self) -> &Setup {
+        &self.setup
     }
 
     fn accounts(&self) -> &'static [&'static str] {

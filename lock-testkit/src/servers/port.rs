@@ -12,10 +12,16 @@ use std::time::SystemTime;
 /// be found again, as one of another test's. Other programs may take it before the server does; whoever
 /// starts the server tries again.
 pub(super) fn free_port() -> io::Result<u16> {
+    static RESERVED: Mutex<Vec<File>> = Mutex::new(Vec::new());
     for _ in 0..PORTS {
         let port = next();
-        if is_free(port) && is_free(port + BUS) && reserve(port)? {
-            return Ok(port);
+        if is_free(port) && is_free(port + BUS) {
+            let user = rustix::process::getuid().as_raw();
+            if let Some(file) = reserve(&format!("polylock-ports-{user}"), port)? {
+                let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
+                reserved.push(file);
+                return Ok(port);
+            }
         }
     }
     Err(io::Error::other("no port of 127.0.0.1 is free"))
@@ -25,21 +31,15 @@ fn is_free(port: u16) -> bool {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
 }
 
-/// Keeps a port from the other processes of this user, by a lock on a file of its name that ends with
-/// this process.
-fn reserve(port: u16) -> io::Result<bool> {
-    static RESERVED: Mutex<Vec<File>> = Mutex::new(Vec::new());
-    let user = rustix::process::getuid().as_raw();
-    let directory = std::env::temp_dir().join(format!("polylock-ports-{user}"));
+/// Keeps a number from the other processes that use the same directory of the temporary one, by a lock
+/// on a file of its name that ends with the file or with this process. None if another has it.
+pub(crate) fn reserve(directory: &str, number: u16) -> io::Result<Option<File>> {
+    let directory = std::env::temp_dir().join(directory);
     fs::create_dir_all(&directory)?;
-    let file = File::create(directory.join(port.to_string()))?;
+    let file = File::create(directory.join(number.to_string()))?;
     match file.try_lock() {
-        Ok(()) => {
-            let mut reserved = RESERVED.lock().unwrap_or_else(PoisonError::into_inner);
-            reserved.push(file);
-            Ok(true)
-        }
-        Err(fs::TryLockError::WouldBlock) => Ok(false),
+        Ok(()) => Ok(Some(file)),
+        Err(fs::TryLockError::WouldBlock) => Ok(None),
         Err(fs::TryLockError::Error(error)) => Err(error),
     }
 }

@@ -1,26 +1,20 @@
+use std::ffi::OsString;
+use std::fs;
 use std::io;
 use std::ops::Deref;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::host::address;
-use super::options::SOCKET;
+use rustix::process::Pid;
+
+use super::account::LOG;
 use super::port::free_port;
-use super::server_process::started;
-use super::{RedisOptions, Reply, RespClient, ServerProcess};
-use crate::network::Host;
+use super::server_process::{Service, Setup, Site, setup_options, started};
+use super::template::remove_if_there;
+use super::tls::{ClientCertificate, TlsFiles};
+use super::{Reply, RespClient, ServerProcess};
 
 /// One `redis-server`, killed when the value is dropped.
-///
-/// # Examples
-///
-/// ```no_run
-/// use lock_testkit::servers::{RedisOptions, RedisServer};
-///
-/// let server = RedisServer::start(RedisOptions::new());
-/// server.command(&["SET", "lock:a", "somebody"]);
-/// assert_eq!(server.command(&["DEL", "lock:a"]).integer(), Some(1));
-/// ```
 #[derive(Debug)]
 pub struct RedisServer {
     process: ServerProcess,
@@ -29,10 +23,6 @@ pub struct RedisServer {
 
 impl RedisServer {
     /// Starts one and waits until it answers.
-    ///
-    /// # Panics
-    ///
-    /// If `redis-server` is not installed or refuses the options.
     #[must_use]
     pub fn start(options: RedisOptions) -> Self {
         started("redis-server", move || {
@@ -47,7 +37,6 @@ impl RedisServer {
     }
 
     /// `redis://127.0.0.1:PORT`, or `rediss:` where it takes TLS.
-    #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.options.is_tls() {
             "rediss"
@@ -58,22 +47,16 @@ impl RedisServer {
     }
 
     /// `redis+unix:///PATH/TO/ITS/SOCKET`.
-    #[must_use]
     pub fn socket_url(&self) -> String {
         format!("redis+unix://{}", self.socket().display())
     }
 
     /// Its socket of the file system.
-    #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.dir().join(SOCKET)
     }
 
     /// Asks the server past the client under test, with all rights, on a connection of its own.
-    ///
-    /// # Panics
-    ///
-    /// If it does not answer within 5 s. An answer that is an error is returned.
     pub fn command(&self, args: &[impl AsRef<[u8]>]) -> Reply {
         self.try_command(args).expect("the server answers")
     }
@@ -89,25 +72,9 @@ impl RedisServer {
 
     /// A connection past the client under test, with all rights, for commands that belong together
     /// such as a write and `WAIT`.
-    ///
-    /// # Panics
-    ///
-    /// If the server does not answer within 5 s.
-    #[must_use]
     pub fn connect(&self) -> RespClient {
         let client = self.options.connect(self.dir());
         client.expect("the server answers")
-    }
-
-    /// A connection by TCP from a host, as a client there has it: without a password. Whatever takes
-    /// longer than `patience` fails.
-    ///
-    /// # Errors
-    ///
-    /// Those of connect(2).
-    pub fn connect_from(&self, host: &Host, patience: Duration) -> io::Result<RespClient> {
-        let address = (address(self.host()), self.port()).into();
-        RespClient::connect_from(host, address, patience)
     }
 }
 
@@ -118,3 +85,179 @@ impl Deref for RedisServer {
         &self.process
     }
 }
+
+/// How a [`RedisServer`] is set up. By default it persists nothing and asks
+/// for no password.
+#[derive(Clone, Debug, Default)]
+pub struct RedisOptions {
+    setup: Setup,
+    secured: bool,
+    sentinel: bool,
+    tls: Option<TlsFiles>,
+    files: Vec<(&'static str, String)>,
+}
+
+setup_options!(RedisOptions);
+
+impl RedisOptions {
+    /// Asks clients for this password.
+    #[must_use]
+    pub fn with_password(self, password: &str) -> Self {
+        self.secure().with_config("requirepass", password)
+    }
+
+    /// Adds a user by the rules of `ACL SETUSER`, for example `on >secret ~lock:* +@all`.
+    #[must_use]
+    pub fn with_user(self, name: &str, rules: &str) -> Self {
+        self.secure()
+            .with_config("user", &format!("{name} {rules}"))
+    }
+
+    /// Keeps what is written in an append-only file, so that it is there after
+    /// [`restart`](super::ServerProcess::restart).
+    #[must_use]
+    pub fn with_aof(self, fsync: Fsync) -> Self {
+        let fsync = match fsync {
+            Fsync::Always => "always",
+            Fsync::EverySecond => "everysec",
+        };
+        self.with_config("appendonly", "yes")
+            .with_config("appendfsync", fsync)
+    }
+
+    /// Bounds its memory in bytes and says which keys go then: `noeviction`, `allkeys-lru` and so on.
+    #[must_use]
+    pub fn with_memory(self, limit: usize, policy: &str) -> Self {
+        self.with_config("maxmemory", &limit.to_string())
+            .with_config("maxmemory-policy", policy)
+    }
+
+    /// Makes its port take TLS only.
+    #[must_use]
+    pub fn with_tls(mut self, files: &TlsFiles, clients: ClientCertificate) -> Self {
+        self.tls = Some(files.clone());
+        let auth = match clients {
+            ClientCertificate::Ignored => "no",
+            ClientCertificate::Required => "yes",
+        };
+        let path = |file: PathBuf| file.display().to_string();
+        self.with_config("tls-cert-file", &path(files.server_certificate()))
+            .with_config("tls-key-file", &path(files.server_key()))
+            .with_config("tls-ca-cert-file", &path(files.ca()))
+            .with_config("tls-auth-clients", auth)
+    }
+
+    /// Lets the testkit in, whatever the users may do.
+    fn secure(mut self) -> Self {
+        if !self.secured {
+            self.secured = true;
+            self = self.with_config("user", &format!("{ADMIN} on nopass ~* &* +@all"));
+        }
+        self
+    }
+
+    /// A Sentinel.
+    pub(super) fn sentinel() -> Self {
+        Self {
+            sentinel: true,
+            ..Self::default()
+        }
+    }
+
+    /// Adds a line that those of the user replace.
+    pub(super) fn with_default(mut self, name: &str, value: &str) -> Self {
+        let line = (name.to_owned(), value.to_owned());
+        self.setup.config.insert(0, line);
+        self
+    }
+
+    /// Puts a file into its directory before it starts for the first time.
+    pub(super) fn with_file(mut self, name: &'static str, content: String) -> Self {
+        self.files.push((name, content));
+        self
+    }
+
+    fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// A connection past the client under test, with all rights, by the socket in the server's own
+    /// directory: nobody else answers there, and neither TLS nor a proxy is in between.
+    fn connect(&self, dir: &Path) -> io::Result<RespClient> {
+        let mut client = RespClient::connect_to(&dir.join(SOCKET), COMMAND_TIMEOUT)?;
+        if self.secured {
+            client.command(&["AUTH", ADMIN, ""])?;
+        }
+        Ok(client)
+    }
+}
+
+impl Service for RedisOptions {
+    fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    fn configure(&self, site: &Site<'_>) -> io::Result<()> {
+        for (name, content) in &self.files {
+            fs::write(site.dir.join(name), content)?;
+        }
+        let dir = site.dir.display();
+        let (plain, tls) = if self.is_tls() {
+            (0, site.port)
+        } else {
+            (site.port, 0)
+        };
+        let mut lines = vec![
+            format!("port {plain}"),
+            format!("tls-port {tls}"),
+            format!("bind {}", self.setup.address()),
+            format!("dir {dir}"),
+            format!("logfile {dir}/{LOG}"),
+            format!("unixsocket {dir}/{SOCKET}"),
+            "daemonize no".to_owned(),
+            "save \"\"".to_owned(),
+            "appendonly no".to_owned(),
+        ];
+        if self.setup.host.is_some() {
+            // A server without a password would refuse clients of other hosts.
+            lines.push("protected-mode no".to_owned());
+        }
+        let own = self.setup.config.iter();
+        lines.extend(own.map(|(name, value)| format!("{name} {value}")));
+        // A server that starts again keeps what it has written into this file, as Sentinels do.
+        fs::write(site.dir.join(CONFIG), lines.join("\n") + "\n")
+    }
+
+    fn command(&self, site: &Site<'_>) -> io::Result<Vec<OsString>> {
+        // What a killed server has left behind would look like one that starts.
+        remove_if_there(&site.dir.join(SOCKET))?;
+        let mut words = vec!["redis-server".into(), CONFIG.into()];
+        words.extend(self.sentinel.then(|| "--sentinel".into()));
+        Ok(words)
+    }
+
+    /// It listens on the socket after the port, so an answer says that both are its own; an error is
+    /// that of one that loads.
+    fn is_ready(&self, site: &Site<'_>, _pid: Pid) -> bool {
+        let answer = self
+            .connect(site.dir)
+            .and_then(|mut client| client.command(&["PING"]));
+        matches!(answer, Ok(Reply::Simple(_)))
+    }
+}
+/// When a server writes its append-only file to the disk.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Fsync {
+    /// Before it answers.
+    Always,
+    /// Once in a second.
+    EverySecond,
+}
+
+/// The user that the testkit itself is where users are needed.
+const ADMIN: &str = "testkit";
+
+const CONFIG: &str = "redis.conf";
+const SOCKET: &str = "socket";
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,5 +1,3 @@
-use std::fmt;
-
 /// An answer of a Redis server, RESP2 or RESP3.
 #[expect(
     clippy::exhaustive_enums,
@@ -40,17 +38,16 @@ impl Reply {
     /// # Errors
     ///
     /// If the bytes are no reply.
-    pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, BadReply> {
+    pub fn parse(bytes: &[u8]) -> Result<Option<(Self, usize)>, &'static str> {
         let mut reader = Reader { bytes, at: 0 };
         match reader.reply(0) {
             Ok(reply) => Ok(Some((reply, reader.at))),
             Err(Stop::Incomplete) => Ok(None),
-            Err(Stop::Bad(what)) => Err(BadReply(what)),
+            Err(Stop::Bad(what)) => Err(what),
         }
     }
 
     /// The text of a line, an error or bytes, and the digits of an integer.
-    #[must_use]
     pub fn text(&self) -> Option<String> {
         match self {
             Self::BigNumber(text) | Self::Error(text) | Self::Simple(text) => Some(text.clone()),
@@ -67,7 +64,6 @@ impl Reply {
     }
 
     /// An integer, also one in decimal digits.
-    #[must_use]
     pub fn integer(&self) -> Option<i64> {
         match self {
             Self::Integer(number) => Some(*number),
@@ -76,7 +72,6 @@ impl Reply {
     }
 
     /// The items of an array, a push message or a set.
-    #[must_use]
     pub fn items(&self) -> &[Self] {
         match self {
             Self::Array(items) | Self::Push(items) | Self::Set(items) => items,
@@ -85,23 +80,10 @@ impl Reply {
     }
 
     /// Whether it is an error.
-    #[must_use]
     pub fn is_error(&self) -> bool {
         matches!(self, Self::Error(_))
     }
 }
-
-/// Bytes that are no reply.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct BadReply(&'static str);
-
-impl fmt::Display for BadReply {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl std::error::Error for BadReply {}
 
 enum Stop {
     Bad(&'static str),
@@ -217,8 +199,11 @@ mod tests {
     #[test]
     fn every_type_is_parsed() {
         let bulk = |text: &str| Reply::Bulk(text.as_bytes().to_vec());
+        let simple = |text: &str| Reply::Simple(text.to_owned());
+        let (one, big) = (Reply::Integer(1), "12345678901234567890");
+        let nested = vec![one.clone(), Reply::Array(vec![bulk("x")])];
         let cases = [
-            ("+OK\r\n", Reply::Simple("OK".to_owned())),
+            ("+OK\r\n", simple("OK")),
             ("-ERR no\r\n", Reply::Error("ERR no".to_owned())),
             (":-7\r\n", Reply::Integer(-7)),
             ("$3\r\na\r\n\r\n", bulk("a\r\n")),
@@ -228,25 +213,13 @@ mod tests {
             ("#t\r\n", Reply::Boolean(true)),
             (",-1.5e3\r\n", Reply::Double(-1500.0)),
             (",inf\r\n", Reply::Double(f64::INFINITY)),
-            (
-                "(12345678901234567890\r\n",
-                Reply::BigNumber("12345678901234567890".to_owned()),
-            ),
+            (&format!("({big}\r\n"), Reply::BigNumber(big.to_owned())),
             ("!5\r\nERR x\r\n", Reply::Error("ERR x".to_owned())),
             ("=7\r\ntxt:abc\r\n", bulk("abc")),
-            (
-                "*2\r\n:1\r\n*1\r\n$1\r\nx\r\n",
-                Reply::Array(vec![Reply::Integer(1), Reply::Array(vec![bulk("x")])]),
-            ),
-            ("~1\r\n:1\r\n", Reply::Set(vec![Reply::Integer(1)])),
-            (
-                ">1\r\n+m\r\n",
-                Reply::Push(vec![Reply::Simple("m".to_owned())]),
-            ),
-            (
-                "%1\r\n+a\r\n:1\r\n",
-                Reply::Map(vec![(Reply::Simple("a".to_owned()), Reply::Integer(1))]),
-            ),
+            ("*2\r\n:1\r\n*1\r\n$1\r\nx\r\n", Reply::Array(nested)),
+            ("~1\r\n:1\r\n", Reply::Set(vec![one.clone()])),
+            (">1\r\n+m\r\n", Reply::Push(vec![simple("m")])),
+            ("%1\r\n+a\r\n:1\r\n", Reply::Map(vec![(simple("a"), one)])),
             ("|1\r\n+ttl\r\n:3\r\n:9\r\n", Reply::Integer(9)),
         ];
         for (bytes, reply) in cases {

@@ -1,7 +1,7 @@
 use std::io;
 use std::time::Duration;
 
-use super::cluster::{wait, wait_for};
+use super::cluster::wait;
 use super::host::address;
 use super::nodes::at_once;
 use super::port::free_port;
@@ -27,10 +27,6 @@ impl RedisSentinels {
     /// each other: 0.2 to 1.2 s, in the rhythm of their own timer.
     ///
     /// A master counts as down after 0.5 s.
-    ///
-    /// # Panics
-    ///
-    /// If a server does not start or they do not find each other within 10 s.
     #[must_use]
     pub fn start() -> Self {
         let servers = with_replica(options(RedisOptions::new()), options(RedisOptions::new()));
@@ -40,31 +36,6 @@ impl RedisSentinels {
 
     /// The same on hosts, those of the master and of the replica first. The `options` are those of
     /// the master and the replica.
-    ///
-    /// # Panics
-    ///
-    /// As [`start`](Self::start).
-    ///
-    /// # Examples
-    ///
-    /// The holder and the master are on one side with a Sentinel, the replica on the other with two:
-    ///
-    /// ```no_run
-    /// use lock_testkit::network::Network;
-    /// use lock_testkit::servers::{RedisOptions, RedisSentinels};
-    ///
-    /// let network = Network::new()?;
-    /// let [a, b, c, client] = ["a", "b", "c", "client"].map(|name| network.host(name));
-    /// let watched = RedisSentinels::start_on([&a, &b], [&a, &b, &c], &RedisOptions::new());
-    ///
-    /// network.partition(&[&a, &client], &[&b, &c]);
-    /// watched.wait_until_seen(&[1, 2], 1);
-    /// assert_eq!(watched.master_seen_by(0), Some(0));
-    ///
-    /// network.heal();
-    /// watched.wait_for_fail_over(0);
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
     #[must_use]
     pub fn start_on(servers: [&Host; 2], sentinels: [&Host; 3], options: &RedisOptions) -> Self {
         let [master, replica] = servers.map(|host| self::options(options.clone()).with_host(host));
@@ -75,10 +46,6 @@ impl RedisSentinels {
 
     /// Starts them without a replica, so that nobody can take the master's place, and waits until
     /// all know each other: 0.2 s.
-    ///
-    /// # Panics
-    ///
-    /// As [`start`](Self::start).
     #[must_use]
     pub fn start_light() -> Self {
         let master = RedisServer::start(options(RedisOptions::new()));
@@ -88,11 +55,6 @@ impl RedisSentinels {
 
     /// The same with a proxy in front of the master, to which the Sentinels refer clients and
     /// through which they watch it themselves.
-    ///
-    /// # Panics
-    ///
-    /// As [`start`](Self::start).
-    #[must_use]
     pub fn start_light_behind_proxy() -> (Self, Proxy) {
         let master = RedisServer::start(options(RedisOptions::new()));
         let proxy = Proxy::start(master.port());
@@ -101,7 +63,6 @@ impl RedisSentinels {
     }
 
     /// `redis-sentinel://127.0.0.1:PORT,127.0.0.1:PORT,127.0.0.1:PORT/main`.
-    #[must_use]
     pub fn url(&self) -> String {
         let sentinels: Vec<_> = self
             .sentinels
@@ -112,7 +73,6 @@ impl RedisSentinels {
     }
 
     /// The ports of the Sentinels.
-    #[must_use]
     pub fn ports(&self) -> Vec<u16> {
         self.sentinels
             .iter()
@@ -121,33 +81,21 @@ impl RedisSentinels {
     }
 
     /// The Sentinels.
-    #[must_use]
     pub fn sentinels(&self) -> &[RedisServer] {
         &self.sentinels
     }
 
     /// The servers that they watch: the one that was the master first, then the other.
-    #[must_use]
     pub fn servers(&self) -> &[RedisServer] {
         &self.servers
     }
 
     /// The server that the Sentinels take for the master.
-    ///
-    /// # Panics
-    ///
-    /// If no Sentinel answers.
-    #[must_use]
     pub fn master(&self) -> &RedisServer {
         &self.servers[self.master_place()]
     }
 
     /// The other server.
-    ///
-    /// # Panics
-    ///
-    /// If there is none, or no Sentinel answers.
-    #[must_use]
     pub fn replica(&self) -> &RedisServer {
         let master = self.master_place();
         let other = (0..self.servers.len()).find(|place| *place != master);
@@ -155,10 +103,6 @@ impl RedisSentinels {
     }
 
     /// Waits until the replica has all that the master has at this moment.
-    ///
-    /// # Panics
-    ///
-    /// If that takes more than 10 s.
     pub fn wait_for_replica(&self) {
         let (master, replica) = (self.master(), self.replica());
         wait_until_in_sync(replica);
@@ -169,10 +113,6 @@ impl RedisSentinels {
 
     /// Makes the Sentinels put the replica in the place of the master, and waits until all of them
     /// and both servers know: about 2 s.
-    ///
-    /// # Panics
-    ///
-    /// If they refuse or that takes more than 10 s.
     pub fn fail_over(&self) {
         let old = self.master_place();
         let order = self.sentinels[0].command(&["SENTINEL", "FAILOVER", Self::MASTER]);
@@ -182,10 +122,6 @@ impl RedisSentinels {
 
     /// Waits until all Sentinels take the other server for the master, and it agrees. `old` is the
     /// place of the former master in [`servers`](Self::servers).
-    ///
-    /// # Panics
-    ///
-    /// If that takes more than 10 s.
     pub fn wait_for_fail_over(&self, old: usize) {
         wait("the Sentinels have another master", || {
             self.sentinels
@@ -197,25 +133,8 @@ impl RedisSentinels {
 
     /// The place in [`servers`](Self::servers) of the one that this Sentinel takes for the master;
     /// none if it does not answer.
-    #[must_use]
     pub fn master_seen_by(&self, sentinel: usize) -> Option<usize> {
         self.place_seen_by(&self.sentinels[sentinel])
-    }
-
-    /// Waits until these Sentinels take this server for the master, and it agrees: where the others
-    /// cannot know yet.
-    ///
-    /// # Panics
-    ///
-    /// If that takes more than 20 s.
-    pub fn wait_until_seen(&self, sentinels: &[usize], master: usize) {
-        wait_for(ELECTION, "the Sentinels have this master", || {
-            let mut seen = sentinels.iter().map(|at| self.master_seen_by(*at));
-            seen.all(|seen| seen == Some(master))
-        });
-        wait_for(ELECTION, "the master knows", || {
-            is_master(&self.servers[master])
-        });
     }
 
     fn watching(
@@ -358,9 +277,6 @@ fn flags(told: &Reply) -> String {
 }
 
 const DOWN_AFTER: Duration = Duration::from_millis(500);
-
-/// Sentinels that vote for each other at the same time try again after twice their `failover-timeout`.
-const ELECTION: Duration = Duration::from_secs(20);
 
 /// Longer than a test takes: without a replica a master that counts as down helps nobody.
 const NEVER: Duration = Duration::from_secs(600);

@@ -32,8 +32,8 @@ pub struct ServerProcess {
 
 /// What one kind of server needs to run, and how it shows that it serves.
 pub(super) trait Service: Debug + Send + Sync {
-    /// Where it runs, and by which clock.
-    fn machine(&self) -> &Machine;
+    /// What its options have in common with those of others.
+    fn setup(&self) -> &Setup;
 
     /// Users of whom the first that exists runs the server if this process is root's; without any,
     /// whoever runs this process.
@@ -71,50 +71,63 @@ impl Site<'_> {
     }
 }
 
-/// Where a server runs, and by which clock: on a host of its own if it has one, and with a wall
-/// clock of its own.
+/// What the options of all kinds of servers have in common.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Machine {
+pub(super) struct Setup {
+    /// Where it runs, if that is a host of its own.
     pub(super) host: Option<Host>,
+    /// Whether it has a wall clock of its own.
     pub(super) has_clock: bool,
+    /// Names and values of its configuration, of which the last of a name counts.
+    pub(super) config: Vec<(String, String)>,
 }
 
-impl Machine {
+impl Setup {
     /// The address that its servers listen on.
     pub(super) fn address(&self) -> Ipv4Addr {
         address(self.host.as_ref())
     }
 }
 
-/// The options of a server that say where it runs, and by which clock.
-macro_rules! machine_options {
+/// The methods that the options of all kinds of servers have.
+macro_rules! setup_options {
     ($options:ty) => {
         impl $options {
+            /// A server with the defaults of the testkit.
+            #[must_use]
+            pub fn new() -> Self {
+                Self::default()
+            }
+
+            /// Adds a value to its configuration, after those of the testkit: of most names the last
+            /// one counts.
+            #[must_use]
+            pub fn with_config(mut self, name: &str, value: &str) -> Self {
+                self.setup.config.push((name.to_owned(), value.to_owned()));
+                self
+            }
+
             /// Gives it a wall clock of its own, which is right until
             /// [`set_clock_offset`](crate::servers::ServerProcess::set_clock_offset) makes it jump.
             #[must_use]
             pub fn with_clock(mut self) -> Self {
-                self.machine.has_clock = true;
+                self.setup.has_clock = true;
                 self
             }
 
             /// Runs it on a host, at the address of that.
             #[must_use]
             pub fn with_host(mut self, host: &crate::network::Host) -> Self {
-                self.machine.host = Some(host.clone());
+                self.setup.host = Some(host.clone());
                 self
             }
         }
     };
 }
-pub(super) use machine_options;
+pub(super) use setup_options;
 
 /// Starts something, again and again as long as one of its ports is found to be taken by another
 /// program.
-///
-/// # Panics
-///
-/// If it does not start.
 pub(super) fn started<T>(name: &str, mut start: impl FnMut() -> io::Result<T>) -> T {
     loop {
         match start() {
@@ -150,68 +163,47 @@ impl ServerProcess {
     }
 
     /// Its port of 127.0.0.1, or of its host.
-    #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
     /// Its host, if it has one of its own.
-    #[must_use]
     pub fn host(&self) -> Option<&Host> {
-        self.service.machine().host.as_ref()
+        self.service.setup().host.as_ref()
     }
 
     /// `127.0.0.1:PORT`, or with the address of its host.
-    #[must_use]
     pub fn address(&self) -> String {
-        format!("{}:{}", self.service.machine().address(), self.port)
+        format!("{}:{}", self.service.setup().address(), self.port)
     }
 
     /// Its directory, with its configuration, its data and the file `log`.
-    #[must_use]
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
     /// Its process id.
-    #[must_use]
     pub fn pid(&self) -> u32 {
         self.process().pid().as_raw_nonzero().get().unsigned_abs()
     }
 
     /// Stops it with all its processes, as a machine does that freezes: SIGSTOP.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such process any more.
     pub fn stop(&self) {
         self.process().signal(Signal::STOP).expect("it runs");
     }
 
     /// Lets it go on: SIGCONT.
-    ///
-    /// # Panics
-    ///
-    /// If there is no such process any more.
     pub fn resume(&self) {
         self.process().signal(Signal::CONT).expect("it runs");
     }
 
     /// Kills it with all its processes, running or stopped, and waits until they are gone: SIGKILL.
-    ///
-    /// # Panics
-    ///
-    /// If the shell that watches it is gone.
     pub fn kill(&self) {
         self.process().kill().expect("it is watched by a shell");
     }
 
     /// Kills it if it runs, starts it on the same port and in the same directory, and waits until it
     /// serves: with what it has persisted.
-    ///
-    /// # Panics
-    ///
-    /// If it does not start again.
     pub fn restart(&self) {
         let mut process = self.process();
         process.kill().expect("it is watched by a shell");
@@ -234,20 +226,12 @@ impl ServerProcess {
     /// Makes its wall clock jump to so many seconds ahead of the clock of the machine, or behind it,
     /// at once; a [`restart`](Self::restart) changes nothing about that. Connections of the server
     /// and what it has measured by other clocks stay as they are.
-    ///
-    /// # Panics
-    ///
-    /// If its options had no `with_clock`.
     pub fn set_clock_offset(&self, seconds: i64) {
         self.clock().set_offset(seconds);
     }
 
     /// Makes its wall clock fast by so many parts of a million, or slow, without a jump: 50,000 is
     /// 5 %.
-    ///
-    /// # Panics
-    ///
-    /// If its options had no `with_clock`.
     pub fn set_clock_drift(&self, parts_per_million: i64) {
         self.clock().set_drift(parts_per_million);
     }
@@ -263,7 +247,7 @@ impl ServerProcess {
     }
 
     fn clock(&self) -> ShiftedClock {
-        assert!(self.service.machine().has_clock, "started without a clock");
+        assert!(self.service.setup().has_clock, "started without a clock");
         ShiftedClock::in_dir(self.dir()).expect("the directory takes files")
     }
 
@@ -278,14 +262,14 @@ fn launch(service: &dyn Service, site: &Site<'_>) -> io::Result<Process> {
     // is taken.
     fs::write(site.dir.join(LOG), "")?;
     site.account.give(&site.dir.join(LOG))?;
-    let machine = service.machine();
+    let setup = service.setup();
     let mut words = Vec::new();
-    if machine.has_clock {
+    if setup.has_clock {
         words = ShiftedClock::in_dir(site.dir)?.words();
     }
     words.extend(service.command(site)?);
     let words = site.account.words_in(site.dir, words);
-    let process = Process::start(&words, site.dir, machine.host.as_ref(), service.farewell())?;
+    let process = Process::start(&words, site.dir, setup.host.as_ref(), service.farewell())?;
     let deadline = Instant::now() + START_TIMEOUT;
     loop {
         if service.is_ready(site, process.pid()) {

@@ -30,10 +30,6 @@ pub(super) struct Place {
 /// process of its own, or starts them. They end within a second after the run.
 ///
 /// A run is that of `cargo nextest`, and else the process.
-///
-/// # Panics
-///
-/// If the temporary directory takes no files.
 pub(super) fn join(
     name: &str,
     start: impl Fn() -> Vec<Member>,

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::account::Account;
 
-/// A data directory that takes seconds to make, and that every server gets a copy of.
+/// A data directory or a file that takes seconds to make, and that every server uses.
 ///
 /// It is made by the first that needs it and stays in a directory of this user's in the temporary
 /// directory, for later test runs too.
@@ -33,6 +33,11 @@ impl Template<'_> {
         to: &Path,
         make: impl FnOnce(&Path) -> io::Result<()>,
     ) -> io::Result<()> {
+        copy_all(&self.place(make)?, to)
+    }
+
+    /// Where it is, made as for a copy if need be.
+    pub(super) fn place(&self, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<PathBuf> {
         let dir = own_dir()?;
         let place = dir.join(self.name()?);
         if !place.exists() {
@@ -42,14 +47,14 @@ impl Template<'_> {
             if !place.exists() {
                 let draft = scratch(self.account)?;
                 make(draft.path())?;
-                // Whoever sees it sees all of it.
-                fs::rename(draft.path().join(DATA), &place)?;
+                // Other processes see all of it or nothing, and the draft can be on another disk.
+                let copied = place.with_extension("draft");
+                remove_dir_if_there(&copied)?;
+                copy_all(&draft.path().join(DATA), &copied)?;
+                fs::rename(copied, &place)?;
             }
         }
-        run(Command::new("cp")
-            .args(["-a", "--reflink=auto"])
-            .arg(&place)
-            .arg(to))
+        Ok(place)
     }
 
     fn name(&self) -> io::Result<String> {
@@ -74,6 +79,21 @@ pub(super) fn remove_if_there(file: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         Ok(()) | Err(_) => Ok(()),
     }
+}
+
+fn remove_dir_if_there(dir: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Copies a directory with its owners and modes.
+fn copy_all(from: &Path, to: &Path) -> io::Result<()> {
+    run(Command::new("cp")
+        .args(["-a", "--reflink=auto"])
+        .arg(from)
+        .arg(to))
 }
 
 /// Runs a command to its end; an error has what it printed.
@@ -109,5 +129,5 @@ pub(crate) fn own_dir() -> io::Result<PathBuf> {
     Ok(dir)
 }
 
-/// What a data directory is called.
+/// What is made is called so.
 pub(super) const DATA: &str = "data";

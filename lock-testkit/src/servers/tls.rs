@@ -31,18 +31,12 @@ pub enum ServerCertificate {
 pub enum ClientCertificate {
     /// None.
     Ignored,
-    /// One of the authority, if any.
-    Optional,
     /// One of the authority.
     Required,
 }
 
 impl TlsFiles {
     /// Makes keys and certificates.
-    ///
-    /// # Panics
-    ///
-    /// If there is no temporary directory or no randomness.
     #[must_use]
     pub fn new(server: ServerCertificate) -> Self {
         let dir = tempfile::Builder::new().prefix("polylock-").tempdir();
@@ -66,37 +60,31 @@ impl TlsFiles {
     }
 
     /// The certificate of the authority.
-    #[must_use]
     pub fn ca(&self) -> PathBuf {
         self.file("ca.pem")
     }
 
     /// The certificate of the client.
-    #[must_use]
     pub fn client_certificate(&self) -> PathBuf {
         self.file("client.pem")
     }
 
     /// The key of the client.
-    #[must_use]
     pub fn client_key(&self) -> PathBuf {
         self.file("client.key")
     }
 
     /// The certificate of an authority that has vouched for none of the others.
-    #[must_use]
     pub fn unknown_ca(&self) -> PathBuf {
         self.file("unknown-ca.pem")
     }
 
     /// The certificate of a client that only the unknown authority vouches for.
-    #[must_use]
     pub fn unknown_client_certificate(&self) -> PathBuf {
         self.file("unknown-client.pem")
     }
 
     /// The key of that client.
-    #[must_use]
     pub fn unknown_client_key(&self) -> PathBuf {
         self.file("unknown-client.key")
     }

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::mail::Pushed;
 use super::message::{Push, Reply, Request};
 use super::net::{Direction, Return};
 use super::process::Process;
@@ -103,12 +102,7 @@ impl World {
         let Some(delay) = self.net.draw_push(&self.log) else {
             return;
         };
-        let (world, number, id) = (Arc::clone(self), push.process, push.id);
-        let grant = Pushed {
-            token: push.token,
-            block_end: push.block_end,
-            beat: push.beat,
-        };
+        let (world, number, id, grant) = (Arc::clone(self), push.process, push.id, push.grant);
         self.net.post(self.now() + delay, move || {
             if world.net.passes(number, Direction::FromStore)
                 && let Some(process) = world.process(number)

@@ -5,42 +5,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::admin::LockAdmin;
-use lock_core::engine::{Engine, LeaseId, Moment};
-use lock_core::{
-    AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, LockGuard, Result,
-    Wait, Waiting,
+use polylock_core::admin::LockAdmin;
+use polylock_core::engine::{Engine, LeaseId, Moment};
+use polylock_core::{
+    AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, Grant, LockGuard,
+    PendingRelease, Result, Wait, Waiting,
 };
 use tokio::time::Instant;
 
-use super::attempt::Attempt;
 use super::call::NoAnswer;
-use super::lease::SimRenewer;
-use super::mail::{Listening, Pushed};
-use super::message::{Claim, Reply, Request};
+use super::lease::{Remote, SimLease, SimRenewer};
+use super::mail::Listening;
+use super::message::{Claim, Granted, Reply, Request};
 use super::process::Process;
 use super::world::World;
 use crate::mutants::Mutation;
 
 /// One process's connection to the store.
 pub(crate) struct SimLock {
-    pub(super) world: Arc<World>,
-    pub(super) process: Arc<Process>,
-    pub(super) engine: Engine,
-    pub(super) renewer: Arc<SimRenewer>,
+    world: Arc<World>,
+    process: Arc<Process>,
+    engine: Engine,
+    renewer: Arc<SimRenewer>,
     /// The id of every acquisition of a client that reuses it.
-    pub(super) only_id: LeaseId,
-}
-
-/// What the store said last to an acquisition.
-enum Answer {
-    Granted(Pushed),
-    Held {
-        free_in: Option<Duration>,
-    },
-    None(NoAnswer),
-    /// The wait is over.
-    TooLate,
+    only_id: LeaseId,
 }
 
 impl SimLock {
@@ -56,35 +44,26 @@ impl SimLock {
         }
     }
 
-    /// Asks once.
-    async fn once(&self, mut attempt: Attempt<'_>) -> Result<LockGuard> {
-        let sent = self.engine.now();
-        match self.ask(&attempt, None).await {
-            Answer::Granted(grant) => attempt.granted(self, sent, grant),
-            Answer::Held { .. } => {
-                attempt.refused();
-                Err(self.contended(attempt.request))
-            }
-            Answer::None(cause) => Err(self.failed(attempt.request, cause)),
-            Answer::TooLate => Err(self.failed(attempt.request, NoAnswer::TimedOut)),
-        }
-    }
-
     /// Asks again and again, with the same id, so that an attempt whose reply was lost counts.
-    async fn poll(&self, attempt: Attempt<'_>) -> Result<LockGuard> {
+    async fn poll(&self, mut attempt: Attempt<'_>) -> Result<LockGuard> {
         let deadline = deadline(attempt.request);
         let mut last = self.failed(attempt.request, NoAnswer::TimedOut);
         loop {
             let sent = self.engine.now();
             let free_in = match until(deadline, self.ask(&attempt, None)).await {
-                Answer::Granted(grant) => return attempt.granted(self, sent, grant),
-                Answer::Held { free_in } => {
+                Some(Ok(Reply::Granted(grant))) => return attempt.granted(self, sent, grant),
+                Some(Ok(Reply::Held { .. })) if attempt.request.wait() == Wait::Never => {
+                    attempt.refused();
+                    return Err(self.contended(attempt.request));
+                }
+                Some(Ok(Reply::Held { free_in })) => {
                     attempt.request.mark_contended();
                     last = self.contended(attempt.request);
                     free_in
                 }
-                Answer::None(cause) => return Err(self.failed(attempt.request, cause)),
-                Answer::TooLate => return Err(last),
+                Some(Ok(other)) => unreachable!("BUG: {other:?} answers no claim"),
+                Some(Err(cause)) => return Err(self.failed(attempt.request, cause)),
+                None => return Err(last),
             };
             let pause = self
                 .engine
@@ -99,7 +78,7 @@ impl SimLock {
     /// Stands in the queue of the store, and shows every now and then that it is alive.
     async fn queue(&self, attempt: Attempt<'_>) -> Result<LockGuard> {
         let deadline = deadline(attempt.request);
-        let mail = Listening::open(&self.process, attempt.id);
+        let mut mail = Listening::open(&self.process, attempt.id);
         let mut beats: Vec<Moment> = Vec::new();
         let mut last = self.failed(attempt.request, NoAnswer::TimedOut);
         let mut unanswered = 0;
@@ -109,24 +88,25 @@ impl SimLock {
             beats.push(self.engine.now());
             let answer = tokio::select! {
                 biased;
-                grant = mail.grant() => Answer::Granted(grant),
+                grant = mail.grant() => Some(Ok(Reply::Granted(grant))),
                 answer = until(deadline, self.ask(&attempt, Some(beat))) => answer,
             };
             let free_in = match answer {
-                Answer::Granted(grant) => return attempt.granted_at(self, &beats, grant),
-                Answer::Held { free_in } => {
+                Some(Ok(Reply::Granted(grant))) => return attempt.granted_at(self, &beats, grant),
+                Some(Ok(Reply::Held { free_in })) => {
                     attempt.request.mark_contended();
                     unanswered = 0;
                     last = self.contended(attempt.request);
                     free_in
                 }
                 // The place in the queue outlives a few beats that are lost.
-                Answer::None(_) if unanswered < 2 => {
+                Some(Err(_)) if unanswered < 2 => {
                     unanswered += 1;
                     Some(BIT)
                 }
-                Answer::None(cause) => return Err(self.failed(attempt.request, cause)),
-                Answer::TooLate => return Err(last),
+                Some(Ok(other)) => unreachable!("BUG: {other:?} answers no claim"),
+                Some(Err(cause)) => return Err(self.failed(attempt.request, cause)),
+                None => return Err(last),
             };
             let pause = self.world.plan.beat;
             let pause = free_in.map_or(pause, |free_in| pause.min(free_in + BIT));
@@ -141,7 +121,7 @@ impl SimLock {
         }
     }
 
-    async fn ask(&self, attempt: &Attempt<'_>, beat: Option<u32>) -> Answer {
+    async fn ask(&self, attempt: &Attempt<'_>, beat: Option<u32>) -> Said {
         let request = attempt.request;
         let claim = Claim {
             key: request.key().clone(),
@@ -151,24 +131,8 @@ impl SimLock {
             process: self.process.number(),
             beat,
         };
-        match self
-            .world
-            .call(&self.process, Request::Acquire(claim))
-            .await
-        {
-            Ok(Reply::Granted {
-                token,
-                block_end,
-                beat,
-            }) => Answer::Granted(Pushed {
-                token,
-                block_end,
-                beat: beat.unwrap_or(0),
-            }),
-            Ok(Reply::Busy { free_in } | Reply::Queued { free_in }) => Answer::Held { free_in },
-            Ok(Reply::Released(_) | Reply::Renewed(_)) => Answer::None(NoAnswer::Reset),
-            Err(cause) => Answer::None(cause),
-        }
+        let request = Request::Acquire(claim);
+        self.world.call(&self.process, request).await
     }
 
     fn contended(&self, request: &AcquireRequest) -> Error {
@@ -204,14 +168,15 @@ fn deadline(request: &AcquireRequest) -> Option<Instant> {
     }
 }
 
-async fn until(deadline: Option<Instant>, answer: impl Future<Output = Answer>) -> Answer {
+/// What the store says, or none if the deadline comes first.
+async fn until(deadline: Option<Instant>, said: impl Future<Output = Said>) -> Option<Said> {
     match deadline {
-        Some(deadline) => tokio::time::timeout_at(deadline, answer)
-            .await
-            .unwrap_or(Answer::TooLate),
-        None => answer.await,
+        Some(deadline) => tokio::time::timeout_at(deadline, said).await.ok(),
+        None => Some(said.await),
     }
 }
+
+type Said = std::result::Result<Reply, NoAnswer>;
 
 /// Sleeps; false if the deadline comes first.
 async fn sleep_until(deadline: Option<Instant>, pause: Duration) -> bool {
@@ -235,9 +200,8 @@ impl DistributedLock for SimLock {
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         self.capabilities().check(request)?;
         let attempt = Attempt::new(self, request);
-        match (request.wait(), self.world.plan.waiting) {
-            (Wait::Never, _) => self.once(attempt).await,
-            (_, Waiting::Push) => self.queue(attempt).await,
+        match self.world.plan.waiting {
+            Waiting::Push if request.wait() != Wait::Never => self.queue(attempt).await,
             _ => self.poll(attempt).await,
         }
     }
@@ -256,5 +220,85 @@ impl fmt::Debug for SimLock {
         f.debug_struct("SimLock")
             .field("process", &self.process)
             .finish_non_exhaustive()
+    }
+}
+
+/// An acquisition under way, which is undone on drop.
+struct Attempt<'a> {
+    request: &'a AcquireRequest,
+    id: LeaseId,
+    lease: Arc<SimLease>,
+    pending: Option<PendingRelease>,
+    /// Whether a dropped attempt forgets what it may have been granted.
+    forgets: bool,
+}
+
+impl<'a> Attempt<'a> {
+    fn new(lock: &SimLock, request: &'a AcquireRequest) -> Self {
+        let reused = lock.world.is(Mutation::IdReused);
+        let id = if reused {
+            lock.only_id
+        } else {
+            lock.engine.lease_id()
+        };
+        lock.world.bind(id, request.class());
+        let remote = Remote {
+            world: Arc::clone(&lock.world),
+            process: Arc::clone(&lock.process),
+            key: request.key().clone(),
+            id,
+            ttl: request.ttl(),
+        };
+        let lease = Arc::new(SimLease::new(remote, Arc::clone(&lock.renewer)));
+        // Armed before anything is sent: dropped from here on, it takes the claim back.
+        let pending = lock
+            .engine
+            .pending(request.key(), Arc::clone(&lease) as _, request.ttl());
+        let forgets = lock.world.is(Mutation::AcknowledgedOnly);
+        Self {
+            request,
+            id,
+            lease,
+            pending: Some(pending),
+            forgets,
+        }
+    }
+
+    /// Makes the guard of a grant that names the beat that came before it.
+    fn granted_at(self, lock: &SimLock, beats: &[Moment], grant: Granted) -> Result<LockGuard> {
+        let beat = usize::try_from(grant.beat).unwrap_or(usize::MAX);
+        let sent = beats.get(beat).copied().unwrap_or(Moment::from_nanos(0));
+        self.granted(lock, sent, grant)
+    }
+
+    fn granted(mut self, lock: &SimLock, sent: Moment, grant: Granted) -> Result<LockGuard> {
+        let now = lock.engine.now();
+        let over = now.since(sent) + self.request.ttl() / 10 >= self.request.ttl();
+        let sent = match lock.world.mutation {
+            Some(Mutation::DeadlineFromReply) => now,
+            Some(Mutation::LateGrant) if over => now,
+            _ => sent,
+        };
+        self.lease.take(grant.token, grant.block_end);
+        let grant = Grant::new(sent, Some(self.lease.token()));
+        let pending = self
+            .pending
+            .take()
+            .expect("BUG: taken by what consumes the attempt only");
+        pending.granted(self.request, grant)
+    }
+
+    fn refused(&mut self) {
+        if let Some(pending) = self.pending.take() {
+            pending.disarm();
+        }
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if self.forgets {
+            self.refused();
+        }
     }
 }

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{AcquireRequest, DistributedLock, Wait};
+use polylock_core::{AcquireRequest, DistributedLock, Wait};
 use tokio::time::sleep;
 
 use super::judge::{Violation, ViolationKind, judge};
@@ -65,11 +65,6 @@ impl Simulation {
     }
 
     /// Runs the history on a runtime of its own, under virtual time.
-    ///
-    /// # Panics
-    ///
-    /// If the runtime cannot be built.
-    #[must_use]
     pub fn run(self) -> Outcome {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
@@ -110,36 +105,25 @@ async fn finish(world: &Arc<World>, findings: &mut Vec<Violation>) {
     let until = world.now() + LONGEST_OPERATION;
     while !world.are_all_idle() {
         if world.now() > until {
-            let waiting = world
-                .log
-                .book()
-                .operations
-                .iter()
-                .filter(|o| o.is_open())
-                .count();
-            found(
-                ViolationKind::Stuck,
-                format!("{waiting} operations do not end"),
-            );
-            return;
+            let book = world.log.book();
+            let waiting = book.operations.iter().filter(|o| o.is_open()).count();
+            let what = format!("{waiting} operations do not end");
+            drop(book);
+            return found(ViolationKind::Stuck, what);
         }
         sleep(Duration::from_millis(50)).await;
     }
     for machine in world.machines() {
         if !machine.locks.shutdown(Duration::from_secs(5)).await {
             let number = machine.process.number();
-            found(
-                ViolationKind::Stuck,
-                format!("process {number} goes on releasing"),
-            );
+            let what = format!("process {number} goes on releasing");
+            found(ViolationKind::Stuck, what);
         }
     }
     for left in world.store.left() {
         if !world.may_linger(&left) {
-            found(
-                ViolationKind::Orphan,
-                format!("{left} although everybody is done"),
-            );
+            let what = format!("{left} although everybody is done");
+            found(ViolationKind::Orphan, what);
         }
     }
     sleep(TTLS[TTLS.len() - 1] * 2 + WAITER_LIFE).await;
@@ -147,20 +131,12 @@ async fn finish(world: &Arc<World>, findings: &mut Vec<Violation>) {
         found(ViolationKind::LeftBehind, format!("{left} at the end"));
     }
     for machine in world.machines() {
-        let (number, keys) = (machine.process.number(), machine.queue.live_keys());
-        if keys > 0 {
-            found(
-                ViolationKind::LeftBehind,
-                format!("process {number} has {keys} keys in queue"),
-            );
-        }
+        let (number, tasks) = (machine.process.number(), machine.process.tasks());
+        let keys = machine.queue.live_keys();
         // The scheduler runs for ever.
-        let tasks = machine.process.tasks();
-        if tasks > 1 {
-            found(
-                ViolationKind::LeftBehind,
-                format!("process {number} has {tasks} tasks"),
-            );
+        if keys > 0 || tasks > 1 {
+            let what = format!("process {number} has {keys} keys in queue, {tasks} tasks");
+            found(ViolationKind::LeftBehind, what);
         }
     }
     let machine = world.boot();
@@ -169,10 +145,10 @@ async fn finish(world: &Arc<World>, findings: &mut Vec<Violation>) {
         let request = AcquireRequest::new(key.clone()).with_wait(wait);
         match machine.locks.acquire(&request).await {
             Ok(guard) => drop(guard.release().await),
-            Err(error) => found(
-                ViolationKind::LeftBehind,
-                format!("{key} is not free: {error}"),
-            ),
+            Err(error) => {
+                let what = format!("{key} is not free: {error}");
+                found(ViolationKind::LeftBehind, what);
+            }
         }
     }
 }

@@ -3,18 +3,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::engine::LeaseId;
-use lock_core::{
+use polylock_core::engine::LeaseId;
+use polylock_core::{
     Error, ErrorKind, FencingToken, Lease, LeaseControl, LeaseState, Liveness, LockKey, LostReason,
     Released, RenewalRequest, Renewer, Result,
 };
+use tokio::time::sleep;
 
 use super::client::unavailable;
 use super::message::{Reply, Request};
 use super::process::Process;
 use super::world::World;
 use crate::lock;
-use crate::mutants::{Mutation, engine};
+use crate::mutants::Mutation;
 
 /// One acquisition on the simulated store.
 pub(crate) struct SimLease {
@@ -26,7 +27,7 @@ pub(crate) struct SimLease {
 
 /// What it takes to talk to the store about one acquisition.
 #[derive(Clone)]
-pub(crate) struct Remote {
+pub(super) struct Remote {
     pub(crate) world: Arc<World>,
     pub(crate) process: Arc<Process>,
     pub(crate) key: LockKey,
@@ -57,12 +58,12 @@ impl SimLease {
 }
 
 impl Remote {
-    pub(crate) async fn renew(&self) {
+    async fn renew(&self) {
         let due = vec![(self.key.clone(), self.id, self.ttl)];
         drop(self.world.call(&self.process, Request::Renew(due)).await);
     }
 
-    pub(crate) async fn release(&self) -> Result<Released> {
+    async fn release(&self) -> Result<Released> {
         let asked = self.world.now();
         let noted = self.note_release(asked);
         let request = Request::Release(self.key.clone(), self.id);
@@ -80,9 +81,20 @@ impl Remote {
             Err(cause) => Err(unavailable(cause)),
         }
     }
-}
 
-impl Remote {
+    /// Says that the lock is released, and goes on renewing it for a while.
+    fn renew_after_release(&self) -> Released {
+        let remote = self.clone();
+        self.process.run(async move {
+            for _ in 0..6 {
+                sleep(remote.ttl / 3).await;
+                remote.renew().await;
+            }
+            drop(remote.release().await);
+        });
+        Released::Clean
+    }
+
     /// Notes a release about to be sent; its place.
     fn note_release(&self, at: Duration) -> usize {
         let mut book = self.world.log.book();
@@ -132,7 +144,7 @@ impl Lease for SimLease {
 
     async fn release(&self) -> Result<Released> {
         if self.is(Mutation::RenewalAfterRelease) {
-            return engine::renew_after_release(self.remote.clone());
+            return Ok(self.remote.renew_after_release());
         }
         self.remote.release().await
     }

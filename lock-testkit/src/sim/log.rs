@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use lock_core::engine::LeaseId;
-use lock_core::{ErrorKind, LockKey, LostReason, Mode, Released, Wait};
+use polylock_core::engine::LeaseId;
+use polylock_core::{ErrorKind, LockKey, LostReason, Mode, Released, Wait};
 
 use super::fault::Fault;
 use crate::history::{Event, What};

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use lock_core::engine::LeaseId;
-use lock_core::{LockKey, Mode};
+use polylock_core::engine::LeaseId;
+use polylock_core::{LockKey, Mode};
 
 /// What an acquisition asks for.
 #[derive(Clone, Debug)]
@@ -27,19 +27,25 @@ pub(crate) enum Request {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
-    /// Held by others until then at most, by the leases as they are.
-    Busy { free_in: Option<Duration> },
-    Granted {
-        token: u64,
-        block_end: u64,
-        beat: Option<u32>,
+    Granted(Granted),
+    /// By others, until then at most, by the leases as they are.
+    Held {
+        free_in: Option<Duration>,
     },
-    /// In the queue.
-    Queued { free_in: Option<Duration> },
     /// Whether the lock was held until now.
     Released(bool),
     /// For each lease whether it is held.
     Renewed(Vec<bool>),
+}
+
+/// What the store tells of a grant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Granted {
+    pub(crate) token: u64,
+    /// The last token that is reserved for hand-overs.
+    pub(crate) block_end: u64,
+    /// The last beat of the waiter that the store had seen; the lease is younger than that.
+    pub(crate) beat: u32,
 }
 
 /// A waiter that got the lock by the request of somebody else.
@@ -47,9 +53,7 @@ pub(crate) enum Reply {
 pub(crate) struct Push {
     pub(crate) process: usize,
     pub(crate) id: LeaseId,
-    pub(crate) token: u64,
-    pub(crate) block_end: u64,
-    pub(crate) beat: u32,
+    pub(crate) grant: Granted,
 }
 
 /// What a store has at the end: a holder, or a waiter without tokens.

@@ -6,14 +6,12 @@
 //! the seed, so that a history that went wrong can be looked at again.
 //!
 //! What is simulated is the store, the network and the clocks. The engine with its scheduler, the
-//! guard, [`LocalQueue`](lock_core::layers::LocalQueue) and the other layers are the real ones.
+//! guard, [`LocalQueue`](polylock_core::layers::LocalQueue) and the other layers are the real ones.
 //! Two witnesses know nothing of locks: a register that refuses tokens smaller than the largest it
 //! has seen, and a counter that is read, left alone for a while, and written.
 
-mod attempt;
 mod call;
 mod client;
-mod ear;
 mod fault;
 mod history;
 mod judge;
@@ -28,9 +26,7 @@ mod process;
 mod resource;
 mod rng;
 mod store;
-mod table;
 mod tally;
-mod tenure;
 mod witness;
 mod workload;
 mod world;
@@ -38,6 +34,5 @@ mod world;
 pub use self::fault::Fault;
 pub use self::history::{Outcome, Simulation};
 pub use self::judge::{Violation, ViolationKind};
-pub(crate) use self::lease::Remote;
 pub use self::rng::Rng;
 pub use self::tally::Tally;

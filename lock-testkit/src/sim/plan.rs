@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use lock_core::{LockKey, Waiting};
+use polylock_core::{LockKey, Waiting};
 
 use super::rng::Rng;
 

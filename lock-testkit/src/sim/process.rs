@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use lock_core::engine::{Spawn, Task, VirtualClock};
+use polylock_core::engine::{Spawn, Task, VirtualClock};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::LockKey;
+use polylock_core::LockKey;
 use tokio::sync::oneshot;
 
 use super::log::{Write, WriteKind};

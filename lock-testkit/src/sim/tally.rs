@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use lock_core::LostReason;
+use polylock_core::LostReason;
 
 use super::fault::Fault;
 use super::log::Book;
@@ -66,7 +66,6 @@ impl Tally {
     }
 
     /// How often a kind of fault was injected.
-    #[must_use]
     pub fn faults(&self, fault: Fault) -> u64 {
         self.faults.get(&fault).copied().unwrap_or(0)
     }
@@ -84,9 +83,9 @@ impl fmt::Display for Tally {
             "histories {}, operations {}, acquisitions {}, hand-overs {}, renewals {}, faults (",
             self.histories, self.operations, self.acquisitions, self.hand_overs, self.renewals
         )?;
-        for (n, fault) in Fault::ALL.into_iter().enumerate() {
+        for (n, fault) in Fault::ALL.iter().enumerate() {
             let comma = if n == 0 { "" } else { ", " };
-            write!(f, "{comma}{fault} {}", self.faults(fault))?;
+            write!(f, "{comma}{fault} {}", self.faults(*fault))?;
         }
         write!(
             f,

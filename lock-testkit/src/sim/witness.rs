@@ -1,9 +1,11 @@
 //! How the workload writes down what it sees.
 
+use std::sync::Weak;
 use std::time::Duration;
 
-use lock_core::engine::LeaseId;
-use lock_core::{AcquireRequest, ErrorKind, LockGuard, LostReason, Released, Renewal};
+use polylock_core::engine::LeaseId;
+use polylock_core::layers::{Event, EventKind, Observer};
+use polylock_core::{AcquireRequest, ErrorKind, LockGuard, LostReason, Released, Renewal};
 use tokio::time::Instant;
 
 use super::log::{Answer, Ending, Operation, Validity, nanos};
@@ -64,15 +66,10 @@ impl World {
             },
             _ => What::Cancelled,
         };
-        self.log.change(
-            number,
-            at,
-            format_args!("{answer:?}"),
-            Some(event),
-            |operation| {
-                operation.answered = Some((at, answer));
-            },
-        );
+        let what = format_args!("{answer:?}");
+        self.log.change(number, at, what, Some(event), |operation| {
+            operation.answered = Some((at, answer));
+        });
     }
 
     pub(crate) fn acquired(&self, number: usize, process: &Process, guard: &LockGuard) {
@@ -152,15 +149,10 @@ impl World {
         let event = What::Lost {
             reason: reason.as_str().to_owned(),
         };
-        self.log.change(
-            number,
-            at,
-            format_args!("lost: {reason}"),
-            Some(event),
-            |operation| {
-                operation.lost = Some((at, reason));
-            },
-        );
+        let what = format_args!("lost: {reason}");
+        self.log.change(number, at, what, Some(event), |operation| {
+            operation.lost = Some((at, reason));
+        });
     }
 
     /// The holder is about to give the lock up.
@@ -169,16 +161,11 @@ impl World {
         let event = What::Releasing {
             held: guard.is_held(),
         };
-        self.log.change(
-            number,
-            at,
-            format_args!("ended: {how:?}"),
-            Some(event),
-            |operation| {
-                operation.ended = Some((at, how));
-                operation.lingers |= how == Ending::Abandoned;
-            },
-        );
+        let what = format_args!("ended: {how:?}");
+        self.log.change(number, at, what, Some(event), |operation| {
+            operation.ended = Some((at, how));
+            operation.lingers |= how == Ending::Abandoned;
+        });
     }
 
     pub(crate) fn released(&self, number: usize, answer: Result<Released, ErrorKind>) {
@@ -186,15 +173,40 @@ impl World {
         let event = What::Released {
             clean: answer.ok().map(|found| found == Released::Clean),
         };
-        self.log.change(
-            number,
-            at,
-            format_args!("release: {answer:?}"),
-            Some(event),
-            |operation| {
-                operation.released = Some((at, answer));
-            },
-        );
+        let what = format_args!("release: {answer:?}");
+        self.log.change(number, at, what, Some(event), |operation| {
+            operation.released = Some((at, answer));
+        });
+    }
+}
+
+/// Notes the renewals that the scheduler makes by itself.
+#[derive(Debug)]
+pub(crate) struct RenewalObserver {
+    world: Weak<World>,
+    process: Weak<Process>,
+}
+
+impl RenewalObserver {
+    pub(crate) fn new(world: Weak<World>, process: Weak<Process>) -> Self {
+        Self { world, process }
+    }
+}
+
+impl Observer for RenewalObserver {
+    fn event(&self, event: &Event<'_>) {
+        let (Some(world), Some(process)) = (self.world.upgrade(), self.process.upgrade()) else {
+            return;
+        };
+        let EventKind::Renewed { slack, .. } = event.kind else {
+            return;
+        };
+        // The workload puts the number of the operation there.
+        let number = event.class.and_then(|class| class.parse().ok());
+        if let Some(number) = number {
+            world.log.book().renewals += 1;
+            world.extended(number, process.true_time(slack));
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{AcquireRequest, DistributedLock, LockGuard, LockKey, Mode, Renewal, Wait};
+use polylock_core::{AcquireRequest, DistributedLock, LockGuard, LockKey, Mode, Renewal, Wait};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
@@ -12,7 +12,7 @@ use super::log::{Answer, Ending};
 use super::process::Process;
 use super::rng::Rng;
 use super::world::{Machine, World};
-use crate::mutants::{Mutation, engine};
+use crate::mutants::Mutation;
 
 /// Starts a task that takes locks until the time for work is over.
 pub(crate) fn start(world: &Arc<World>, machine: &Machine, number: usize) {
@@ -170,11 +170,7 @@ impl Worker {
         let counted = world.resource.counter(&work.key);
         while world.now() < work.ends {
             sleep(self.rng.millis(5, 150)).await;
-            let held = if world.is(Mutation::UnLose) {
-                engine::unlosing_is_held(guard, seen_lost)
-            } else {
-                guard.is_held()
-            };
+            let held = guard.is_held() || seen_lost && world.is(Mutation::UnLose);
             seen_lost |= !held;
             world.looked(work.number, &self.process, guard, held);
             if !held && !work.careless {

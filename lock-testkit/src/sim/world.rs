@@ -1,13 +1,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::engine::{Engine, SeededEntropy};
-use lock_core::layers::{LocalQueue, Observe, Prefix};
-use lock_core::{DistributedLock, LockKey};
+use polylock_core::engine::{Engine, SeededEntropy};
+use polylock_core::layers::{LocalQueue, Observe, Prefix};
+use polylock_core::{DistributedLock, LockKey};
 use tokio::time::Instant;
 
 use super::client::SimLock;
-use super::ear::Ear;
 use super::fault::Fault;
 use super::log::Log;
 use super::net::Net;
@@ -16,6 +15,7 @@ use super::process::{Host, Process};
 use super::resource::Resource;
 use super::rng::Rng;
 use super::store::Store;
+use super::witness::RenewalObserver;
 use super::workload;
 use crate::lock;
 use crate::mutants::Mutation;
@@ -96,8 +96,9 @@ impl World {
         let client = SimLock::new(Arc::clone(self), Arc::clone(&process), engine);
         let prefix = Prefix::new(Arc::new(client), "sim").expect("BUG: a plain namespace");
         let queue = LocalQueue::new(Arc::new(prefix)).with_max_handovers(self.plan.max_handovers);
-        let ear = Arc::new(Ear::new(Arc::downgrade(self), Arc::downgrade(&process)));
-        let locks = Arc::new(Observe::new(Arc::new(queue.clone())).with_observer(ear));
+        let observer = RenewalObserver::new(Arc::downgrade(self), Arc::downgrade(&process));
+        let observe = Observe::new(Arc::new(queue.clone()));
+        let locks = Arc::new(observe.with_observer(Arc::new(observer)));
         let machine = Machine {
             process,
             queue,

@@ -1,15 +1,18 @@
-//! Every broken backend is caught by the case that stands for what it breaks.
+//! Every flaw of a backend is caught by the case that stands for it, which passes without the flaw.
 
 use std::sync::Arc;
 
 use lock_testkit::conformance::{self as cases, Case};
-use lock_testkit::doubles::redis_like::{Flaw, RedisLike};
+use lock_testkit::double::{Flaw, FlawedMemory};
 use lock_testkit::harness::Harness;
 
 fn catch<F: Future<Output = ()>>(flaw: Flaw, case: fn(Case) -> F, by: &str) {
-    let harness = Arc::new(RedisLike::flawed(flaw)) as Arc<dyn Harness>;
-    let caught = cases::caught(Box::pin(async { harness }), case);
-    let message = caught.unwrap_or_else(|| panic!("{flaw:?} is not caught"));
+    let caught = |flaw| {
+        let harness = Arc::new(FlawedMemory::new(flaw)) as Arc<dyn Harness>;
+        cases::caught(Box::pin(async { harness }), case)
+    };
+    assert_eq!(caught(None), None, "without {flaw:?}");
+    let message = caught(Some(flaw)).unwrap_or_else(|| panic!("{flaw:?} is not caught"));
     assert!(message.contains(by), "{flaw:?} is caught by {message:?}");
 }
 
@@ -31,6 +34,8 @@ flaws! {
         by network::an_unreachable_server_is_unavailable with "the lock is held",
     excludes_nobody: ExcludesNobody
         by exclusion::two_clients_exclude_each_other with "two hold the lock",
+    excludes_nobody_who_counts: ExcludesNobody
+        by exclusion::no_increment_is_lost with "increments are lost",
     excludes_nobody_in_a_crowd: ExcludesNobody
         by exclusion::one_holder_at_a_time_among_many_tasks_and_clients
         with "was granted the lock while",

@@ -1,47 +1,15 @@
 //! Hosts with addresses of their own: what must not pass does not, and nothing of them stays.
 
 use std::env;
-use std::fs::Permissions;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lock_core::LockKey;
 use lock_testkit::network::{Host, Network};
-use lock_testkit::taker::Taker;
 
 use crate::support::{SILENCE, SOON};
-
-#[test]
-fn hosts_reach_each_other_and_the_test_process_by_tcp() {
-    let network = Network::new().unwrap();
-    let (a, b) = (network.host("a"), network.host("b"));
-    assert_ne!(a.address(), b.address());
-    for (from, to) in [
-        (&a, &b),
-        (&b, &a),
-        (&network.outside(), &a),
-        (&a, &network.outside()),
-        (&a, &a),
-    ] {
-        let (mut near, mut far) = connected(from, to);
-        assert!(passes(&mut near, &mut far) && passes(&mut far, &mut near));
-        assert_eq!(far.peer_addr().unwrap().ip(), from.address());
-    }
-    assert_eq!(network.dropped(), 0);
-}
-
-#[test]
-fn a_name_stands_for_one_host() {
-    let network = Network::new().unwrap();
-    assert_eq!(network.host("a").address(), network.host("a").address());
-    assert_ne!(network.host("a").address(), network.host("b").address());
-    let other = Network::new().unwrap();
-    assert_ne!(network.host("a").address(), other.host("a").address());
-}
 
 #[test]
 fn a_blocked_direction_drops_packets_and_the_other_does_not() {
@@ -52,45 +20,10 @@ fn a_blocked_direction_drops_packets_and_the_other_does_not() {
     // The acknowledgment is lost, the data are not.
     assert!(passes(&mut far, &mut near));
     assert!(is_lost(&mut near, &mut far));
-    assert!(network.dropped() > 0);
     network.heal();
     // What was dropped is sent again.
     assert!(arrives_within(&mut far, SOON));
-    assert!(connects(&a, &b) && connects(&b, &a));
-}
-
-#[test]
-fn a_partition_is_between_its_sides_only() {
-    let network = Network::new().unwrap();
-    let [a, b, c] = ["a", "b", "c"].map(|name| network.host(name));
-    let outside = network.outside();
-    network.partition(&[&a, &b], &[&c]);
-    for (from, to, expected) in [
-        (&a, &b, true),
-        (&a, &c, false),
-        (&c, &a, false),
-        (&b, &c, false),
-        (&outside, &a, true),
-        (&outside, &c, true),
-    ] {
-        let met = if expected {
-            connects(from, to)
-        } else {
-            is_cut_off(from, to)
-        };
-        assert!(met, "{from:?} to {to:?}");
-    }
-    network.heal();
-    assert!(connects(&a, &c) && connects(&b, &c));
-}
-
-#[test]
-fn a_fault_between_a_host_and_the_test_process_leaves_the_hosts_alone() {
-    let network = Network::new().unwrap();
-    let (a, b) = (network.host("a"), network.host("b"));
-    network.partition(&[&network.outside()], &[&a]);
-    assert!(is_cut_off(&network.outside(), &a) && is_cut_off(&a, &network.outside()));
-    assert!(connects(&a, &b) && connects(&network.outside(), &b));
+    assert!(connects_within(&a, &b, SOON) && connects_within(&b, &a, SOON));
 }
 
 #[test]
@@ -106,21 +39,21 @@ fn a_reset_ends_connections_on_one_side_and_leaves_the_other_half_open() {
 
     for mut reset in [far, second_near] {
         let error = reset.read(&mut [0]).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        assert_eq!(error.kind(), ErrorKind::ConnectionAborted);
     }
     for half_open in [&mut near, &mut second_far] {
         half_open.write_all(b"x").unwrap();
         assert!(!arrives_within(half_open, SILENCE));
     }
     assert!(passes(&mut other_near, &mut other_far));
-    assert!(is_cut_off(&b, &a));
+    assert!(!connects_within(&b, &a, SILENCE));
 
     // Its kernel knows the connection no more.
     network.heal();
     near.set_read_timeout(Some(SOON)).unwrap();
     let error = near.read(&mut [0]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-    assert!(connects(&b, &a));
+    assert!(connects_within(&b, &a, SOON));
 }
 
 #[test]
@@ -145,69 +78,7 @@ fn a_host_without_power_is_silent_and_knows_nothing_afterwards() {
     far.set_read_timeout(Some(SOON)).unwrap();
     let error = far.read(&mut [0]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-    assert!(connects(&a, &b));
-}
-
-#[test]
-fn an_isolated_host_reaches_itself_and_nobody_else() {
-    let network = Network::new().unwrap();
-    let (a, b) = (network.host("a"), network.host("b"));
-    let (mut near, mut far) = connected(&a, &b);
-    network.isolate(&a);
-    assert!(is_lost(&mut near, &mut far) && is_lost(&mut far, &mut near));
-    assert!(connects(&a, &a) && is_cut_off(&network.outside(), &a));
-    network.rejoin(&a);
-    assert!(connects(&a, &b));
-}
-
-#[test]
-fn a_command_runs_on_the_host_under_its_own_process_id() {
-    let network = Network::new().unwrap();
-    let a = network.host("a");
-    let mut child = a
-        .command("sh")
-        .args(["-c", "echo $$; ip -4 -o address show dev eth0"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut printed = String::new();
-    let mut output = child.stdout.take().unwrap();
-    output.read_to_string(&mut printed).unwrap();
-    assert!(child.wait().unwrap().success());
-    let mut lines = printed.lines();
-    assert_eq!(lines.next(), Some(&*child.id().to_string()));
-    assert!(lines.next().unwrap().contains(&a.address().to_string()));
-}
-
-#[test]
-fn a_taker_runs_on_its_host() {
-    let network = Network::new().unwrap();
-    let a = network.host("a");
-    let dir = tempfile::tempdir().unwrap();
-    let program = dir.path().join("taker");
-    std::fs::write(
-        &program,
-        "#!/bin/sh\nip -4 -o address >\"${0%/*}/addresses\"\n",
-    )
-    .unwrap();
-    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
-    let taker = Taker::new(&program, "memory:").with_prefix(a.prefix());
-    let key = LockKey::new("key").unwrap();
-    assert!(taker.take(&key).spawn().unwrap().wait().unwrap().success());
-    let addresses = std::fs::read_to_string(dir.path().join("addresses")).unwrap();
-    assert!(addresses.contains(&a.address().to_string()), "{addresses}");
-}
-
-#[test]
-fn what_a_runtime_of_a_host_spawns_is_on_the_host() {
-    let network = Network::new().unwrap();
-    let (a, b) = (network.host("a"), network.host("b"));
-    let listener = b.enter(|| TcpListener::bind((b.address(), 0))).unwrap();
-    let place = listener.local_addr().unwrap();
-    let runtime = a.runtime();
-    let connecting = runtime.spawn(tokio::net::TcpStream::connect(place));
-    let connection = runtime.block_on(connecting).unwrap().unwrap();
-    assert_eq!(connection.local_addr().unwrap().ip(), a.address());
+    assert!(connects_within(&a, &b, SOON));
 }
 
 #[test]
@@ -263,23 +134,12 @@ const CHILD: &str = "POLYLOCK_NETWORK_CHILD";
 
 /// Both ends of a connection.
 fn connected(from: &Host, to: &Host) -> (TcpStream, TcpStream) {
-    let listener = to
-        .enter(|| TcpListener::bind((to.address(), 0)))
-        .expect("the host takes it");
-    let place = listener.local_addr().expect("the host takes it");
-    let near = from
-        .enter(|| TcpStream::connect(place))
-        .expect("the host takes it");
-    let (far, _) = listener.accept().expect("the host takes it");
-    (near, far)
-}
-
-fn connects(from: &Host, to: &Host) -> bool {
-    connects_within(from, to, SOON)
-}
-
-fn is_cut_off(from: &Host, to: &Host) -> bool {
-    !connects_within(from, to, SILENCE)
+    let listener = to.enter(|| TcpListener::bind((to.address(), 0)));
+    let listener = listener.expect("a port is free");
+    let place = listener.local_addr().expect("it listens");
+    let near = from.enter(|| TcpStream::connect(place));
+    let (far, _) = listener.accept().expect("a client connects");
+    (near.expect("it connects"), far)
 }
 
 fn connects_within(from: &Host, to: &Host, within: Duration) -> bool {

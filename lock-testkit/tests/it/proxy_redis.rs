@@ -3,11 +3,11 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use lock_core::memory::{Fault, Reachable, Request};
 use lock_testkit::proxy::{
-    Across, Answer, Command, Direction, Fate, FaultPlan, Planned, Proxy, PushFate, Then,
+    Across, Command, Direction, Fate, FaultPlan, Planned, Proxy, PushFate, Then,
 };
 use lock_testkit::servers::{RedisOptions, RedisServer, Reply, RespClient};
+use polylock_core::memory::{Fault, Reachable, Request};
 
 use crate::support::{GONE, bulk, eventually};
 
@@ -79,113 +79,19 @@ fn silence_is_for_the_whole_connection_and_for_no_other() {
 #[test]
 fn a_late_reply_delays_those_behind_it() {
     let (server, proxy) = start();
-    proxy.plan(|command| command.has("late"), Fate::LateReply(MOMENT));
+    proxy.plan(|command| command.has("late"), Fate::LateReply(LATE));
     let mut client = client(&proxy);
     let began = Instant::now();
     client.send(&["INCRBY", "n", "1"]).expect("sent");
     client.send(&["ECHO", "late"]).expect("sent");
     client.send(&["INCRBY", "n", "1"]).expect("sent");
     assert_eq!(client.receive().expect("a reply"), Reply::Integer(1));
-    assert!(began.elapsed() < MOMENT);
+    assert!(began.elapsed() < LATE);
     eventually(|| count(&server) == 2);
-    assert!(began.elapsed() < MOMENT, "the requests behind wait as well");
+    assert!(began.elapsed() < LATE, "the requests behind wait as well");
     assert_eq!(client.receive().expect("a reply"), bulk("late"));
-    assert!(began.elapsed() >= MOMENT);
+    assert!(began.elapsed() >= LATE);
     assert_eq!(client.receive().expect("a reply"), Reply::Integer(2));
-}
-
-#[test]
-fn a_late_request_arrives_after_its_client_has_gone() {
-    let (server, proxy) = start();
-    proxy.plan(|command| command.is("INCR"), Fate::LateRequest(MOMENT));
-    let began = Instant::now();
-    client(&proxy).send(&["INCR", "n"]).expect("sent");
-    assert_eq!(count(&server), 0);
-    eventually(|| count(&server) == 1);
-    assert!(began.elapsed() >= MOMENT);
-}
-
-#[test]
-fn a_command_that_arrives_twice_has_one_reply() {
-    let (server, proxy) = start();
-    let mut client = client(&proxy);
-    for (after, answer, reply, second) in [
-        (Duration::ZERO, Answer::First, 1, 2),
-        (Duration::ZERO, Answer::Second, 4, 4),
-        (MOMENT, Answer::First, 5, 5),
-        (MOMENT, Answer::Second, 8, 8),
-    ] {
-        proxy.plan(
-            |command| command.is("INCR"),
-            Fate::Duplicated { after, answer },
-        );
-        let got = client.command(&["INCR", "n"]).expect("a reply");
-        assert_eq!(got, Reply::Integer(reply), "{after:?} {answer:?}");
-        assert_eq!(
-            client.command(&["ECHO", "next"]).expect("a reply"),
-            bulk("next")
-        );
-        assert_eq!(count(&server), second, "{after:?} {answer:?}");
-        let all = if second % 2 == 0 { second } else { second + 1 };
-        eventually(|| count(&server) == all);
-        assert_eq!(client.command(&["ECHO", "x"]).expect("a reply"), bulk("x"));
-    }
-}
-
-#[test]
-fn a_command_is_served_once_more_long_after() {
-    let (server, proxy) = start();
-    let watch = proxy.watch(|command| command.is("INCR"));
-    client(&proxy).command(&["INCR", "n"]).expect("a reply");
-    assert_eq!(
-        proxy.replay(&watch.seen()[0]).expect("a reply"),
-        Reply::Integer(2)
-    );
-    assert_eq!(count(&server), 2);
-}
-
-/// Before and after each byte of a request and of its reply.
-#[test]
-fn the_connection_is_cut_at_each_byte() {
-    let (server, proxy) = start();
-    let request = "*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n".len();
-    let mut arrived = 0;
-    for length in 0..=request {
-        proxy.plan(|command| command.is("INCR"), Fate::CutRequest(length));
-        client(&proxy).command(&["INCR", "n"]).expect_err("a reply");
-        if length == request {
-            arrived += 1;
-            eventually(|| count(&server) == arrived);
-        }
-    }
-    for length in 0..="+OK\r\n".len() {
-        proxy.plan(|command| command.is("SET"), Fate::CutReply(length));
-        let mut client = client(&proxy);
-        let answer = client.command(&["SET", "k", "v"]);
-        assert_eq!(answer.is_ok(), length == "+OK\r\n".len());
-        let next = client.command(&["PING"]).expect_err("a reply");
-        assert!(GONE.contains(&next.kind()), "{next:?}");
-    }
-    assert_eq!(count(&server), arrived);
-}
-
-#[test]
-fn bytes_that_are_held_arrive_later() {
-    let (server, proxy) = start();
-    let mut client = client(&proxy);
-    for (direction, arrived) in [
-        (Direction::Both, 0),
-        (Direction::Replies, 2),
-        (Direction::Requests, 2),
-    ] {
-        proxy.hold(direction);
-        client.send(&["INCR", "n"]).expect("sent");
-        std::thread::sleep(Duration::from_millis(5));
-        eventually(|| count(&server) == arrived);
-        proxy.resume(direction);
-        assert!(!client.receive().expect("a reply").is_error());
-    }
-    assert_eq!(count(&server), 3);
 }
 
 #[test]
@@ -245,9 +151,9 @@ fn push_messages_are_lost_doubled_and_late() {
         }
         let mut got = Vec::new();
         for _ in 0..4 {
-            got.push(client.receive().expect("a message").items()[2].text());
+            got.extend(client.receive().expect("a message").items()[2].text());
         }
-        assert_eq!(got.concat_texts(), "doubled doubled late last");
+        assert_eq!(got.join(" "), "doubled doubled late last");
         let waited = began.elapsed();
         assert!(waited >= MOMENT, "{waited:?}");
         // All of them passed the reply.
@@ -336,15 +242,7 @@ fn simple(text: &str) -> Reply {
     Reply::Simple(text.to_owned())
 }
 
-trait Texts {
-    fn concat_texts(self) -> String;
-}
-
-impl Texts for Vec<Option<String>> {
-    fn concat_texts(self) -> String {
-        self.into_iter().flatten().collect::<Vec<_>>().join(" ")
-    }
-}
-
 const MOMENT: Duration = Duration::from_millis(60);
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Longer than a busy machine takes for a few commands.
+const LATE: Duration = Duration::from_secs(2);

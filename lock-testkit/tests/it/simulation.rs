@@ -29,7 +29,7 @@ fn tenth(number: u64) {
         wrong.len(),
         wrong.concat()
     );
-    for fault in Fault::ALL {
+    for &fault in Fault::ALL {
         assert!(
             tally.faults(fault) > 0,
             "the faults were asleep: no {fault}"

@@ -1,6 +1,5 @@
 use std::fs;
 use std::io::ErrorKind;
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,12 +29,8 @@ fn state(pid: u32) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-pub(crate) fn eventually(holds: impl FnMut() -> bool) {
-    within(Duration::from_secs(10), holds);
-}
-
-pub(crate) fn within(limit: Duration, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + limit;
+pub(crate) fn eventually(mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
     while !holds() {
         assert!(Instant::now() < deadline, "it does not happen");
         thread::sleep(Duration::from_millis(1));
@@ -58,21 +53,3 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(1);
 
 /// How long what is not dropped may take.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
-
-/// What the statements print, or why they fail; past the testkit.
-pub(crate) fn psql(url: &str, statements: &[&str]) -> Result<String, String> {
-    let mut psql = Command::new("psql");
-    psql.args(["-X", "-q", "-A", "-t", "-w", "-v", "ON_ERROR_STOP=1", url])
-        // Whoever runs this may have certificates at home, or none that psql may look for.
-        .env("HOME", std::env::temp_dir())
-        .env("PGCONNECT_TIMEOUT", "5");
-    for statement in statements {
-        psql.args(["-c", statement]);
-    }
-    let output = psql.output().expect("psql is installed");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    match output.status.success() {
-        true => Ok(text(&output.stdout)),
-        false => Err(text(&output.stderr)),
-    }
-}

@@ -2,23 +2,23 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::RETRY_AFTER;
 use http::{HeaderMap, Method, StatusCode};
 use tower_layer::Layer;
 
-use crate::answer::Answer;
-use crate::layer::OnDisconnect;
+use crate::layer::{CommonOptions, OnDisconnect};
 use crate::locker::Locker;
+use crate::rejection::RejectionResponder;
 
 use super::scope::KeyScope;
 use super::service::Idempotency;
-use super::settings::Settings;
 use super::store::ResponseStore;
 
 /// Handles a request once, and repetitions of it by the response that it got.
 ///
 /// Responses are stored under the keys of the locks, so lockers that share a namespace and a store
 /// share responses. The handler finds a [`HeldLock`](crate::HeldLock) and a
-/// [`ResponseSlot`](super::ResponseSlot) in the extensions of the request. It must not release the
+/// [`PendingResponse`](super::PendingResponse) in the extensions of the request. It must not release the
 /// lock: its response is stored under it.
 ///
 /// It is for responses that end: what is stored is read before the client sees any of it. Calls of
@@ -36,9 +36,9 @@ use super::store::ResponseStore;
 /// ```
 /// use std::sync::Arc;
 ///
-/// use lock_core::memory::Memory;
-/// use lock_tower::idempotency::{IdempotencyLayer, KeyScope, MemoryResponses};
-/// use lock_tower::{KeyError, Locker};
+/// use polylock_core::memory::Memory;
+/// use polylock_tower::idempotency::{IdempotencyLayer, KeyScope, MemoryResponses};
+/// use polylock_tower::{KeyError, Locker};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let payments = Locker::builder(Arc::new(Memory::new()), "payments")
@@ -46,7 +46,7 @@ use super::store::ResponseStore;
 ///     .build()?;
 /// let accounts = KeyScope::per_client(|parts| match parts.extensions.get::<Account>() {
 ///     Some(Account(name)) => Ok(name.clone()),
-///     None => Err(KeyError::Missing("it is not known who asks".to_owned())),
+///     None => Err(KeyError::Missing("the client is unknown".to_owned())),
 /// });
 /// let store = Arc::new(MemoryResponses::new());
 /// let layer = IdempotencyLayer::new(payments, store, accounts);
@@ -57,15 +57,15 @@ use super::store::ResponseStore;
 /// #[derive(Clone)]
 /// struct Account(String);
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct IdempotencyLayer {
-    settings: Arc<Settings>,
+    options: Arc<IdempotencyOptions>,
 }
 
 /// What becomes of requests without a key.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum Missing {
+pub enum MissingKey {
     /// They are handled as if there were no layer; each repetition is handled again.
     Pass,
     /// They are answered with 400.
@@ -81,12 +81,23 @@ impl IdempotencyLayer {
     #[must_use]
     pub fn new(locker: Locker, store: Arc<dyn ResponseStore>, scope: KeyScope) -> Self {
         Self {
-            settings: Arc::new(Settings::new(locker, store, scope)),
+            options: Arc::new(IdempotencyOptions {
+                common: CommonOptions::new(locker, OnDisconnect::RunToCompletion),
+                store,
+                methods: vec![Method::POST, Method::PATCH],
+                scope,
+                missing: MissingKey::default(),
+                stored: Arc::new(is_final),
+                retention: Duration::from_secs(24 * 60 * 60),
+                max_request: 1 << 20,
+                max_response: 1 << 20,
+                store_timeout: Duration::from_secs(5),
+            }),
         }
     }
 
-    fn change(mut self, change: impl FnOnce(&mut Settings)) -> Self {
-        change(Arc::make_mut(&mut self.settings));
+    fn change(mut self, change: impl FnOnce(&mut IdempotencyOptions)) -> Self {
+        change(Arc::make_mut(&mut self.options));
         self
     }
 
@@ -94,13 +105,13 @@ impl IdempotencyLayer {
     #[must_use]
     pub fn with_methods(self, methods: impl IntoIterator<Item = Method>) -> Self {
         let methods = methods.into_iter().collect();
-        self.change(|settings| settings.methods = methods)
+        self.change(|options| options.methods = methods)
     }
 
-    /// Sets what becomes of requests without a key. Default: [`Missing::Reject`].
+    /// Sets what becomes of requests without a key. Default: [`MissingKey::Reject`].
     #[must_use]
-    pub fn with_missing(self, then: Missing) -> Self {
-        self.change(|settings| settings.missing = then)
+    pub fn with_missing(self, then: MissingKey) -> Self {
+        self.change(|options| options.missing = then)
     }
 
     /// Says which responses are stored; the others are streamed, and a repetition of their requests
@@ -114,7 +125,7 @@ impl IdempotencyLayer {
         self,
         stored: impl Fn(StatusCode, &HeaderMap) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.change(|settings| settings.stored = Arc::new(stored))
+        self.change(|options| options.stored = Arc::new(stored))
     }
 
     /// Sets for how long a response is stored. Default: 24 h.
@@ -122,7 +133,7 @@ impl IdempotencyLayer {
     /// It must be longer than clients go on repeating: what comes later is handled as if it were new.
     #[must_use]
     pub fn with_retention(self, time: Duration) -> Self {
-        self.change(|settings| settings.retention = time)
+        self.change(|options| options.retention = time)
     }
 
     /// Sets how large the body of a request may be, in bytes. Default: 1 MiB. Larger ones are
@@ -131,7 +142,7 @@ impl IdempotencyLayer {
     /// It is read before the lock is acquired, so that a slow client delays no other.
     #[must_use]
     pub fn with_max_request_body(self, bytes: usize) -> Self {
-        self.change(|settings| settings.max_request = bytes)
+        self.change(|options| options.max_request = bytes)
     }
 
     /// Sets how large the body of a response may be to be stored, in bytes. Default: 1 MiB.
@@ -140,14 +151,14 @@ impl IdempotencyLayer {
     /// repetitions are answered with 409, because handling them again would not be safe.
     #[must_use]
     pub fn with_max_response_body(self, bytes: usize) -> Self {
-        self.change(|settings| settings.max_response = bytes)
+        self.change(|options| options.max_response = bytes)
     }
 
     /// Sets how long the store may take to answer. Default: 5 s. A response that it does not take is
     /// put up to four times again within this time, for 0.75 s.
     #[must_use]
     pub fn with_store_timeout(self, limit: Duration) -> Self {
-        self.change(|settings| settings.store_timeout = limit)
+        self.change(|options| options.store_timeout = limit)
     }
 
     /// Sets what becomes of handlers whose client is gone. Default:
@@ -155,23 +166,23 @@ impl IdempotencyLayer {
     /// half done must not be done again.
     #[must_use]
     pub fn with_on_disconnect(self, then: OnDisconnect) -> Self {
-        self.change(|settings| settings.on_disconnect = then)
+        self.change(|options| options.common.on_disconnect = then)
     }
 
     /// Sets how requests are answered that do not get their lock, or lose it, or have no scope.
-    /// Default: [`Problem`](crate::Problem).
+    /// Default: [`ProblemDetails`](crate::ProblemDetails).
     ///
     /// What concerns the header, the bodies and the store (the reasons that begin with
     /// `idempotency-`) is answered with problem documents of `urn:polylock:`, whatever is set here.
     #[must_use]
-    pub fn with_answer(self, answer: impl Answer) -> Self {
-        self.change(|settings| settings.answer = Arc::new(answer))
+    pub fn with_responder(self, responder: impl RejectionResponder) -> Self {
+        self.change(|options| options.common.responder = Arc::new(responder))
     }
 
     /// The locker, with the bounds and the queue of this layer.
     #[must_use]
     pub fn locker(&self) -> &Locker {
-        &self.settings.locker
+        &self.options.common.locker
     }
 }
 
@@ -179,14 +190,48 @@ impl<S> Layer<S> for IdempotencyLayer {
     type Service = Idempotency<S>;
 
     fn layer(&self, inner: S) -> Idempotency<S> {
-        Idempotency::new(inner, Arc::clone(&self.settings))
+        Idempotency::new(inner, Arc::clone(&self.options))
     }
 }
 
-impl fmt::Debug for IdempotencyLayer {
+/// The options of an [`IdempotencyLayer`]. All services of it share one.
+#[derive(Clone)]
+pub(super) struct IdempotencyOptions {
+    pub(super) common: CommonOptions,
+    pub(super) store: Arc<dyn ResponseStore>,
+    pub(super) methods: Vec<Method>,
+    pub(super) scope: KeyScope,
+    pub(super) missing: MissingKey,
+    pub(super) stored: Arc<IsStored>,
+    pub(super) retention: Duration,
+    pub(super) max_request: usize,
+    pub(super) max_response: usize,
+    pub(super) store_timeout: Duration,
+}
+
+type IsStored = dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync;
+
+/// Whether a response is one, and not a request to come again, with other credentials or later.
+fn is_final(status: StatusCode, headers: &HeaderMap) -> bool {
+    match status {
+        StatusCode::UNAUTHORIZED
+        | StatusCode::FORBIDDEN
+        | StatusCode::REQUEST_TIMEOUT
+        | StatusCode::TOO_EARLY
+        | StatusCode::TOO_MANY_REQUESTS => false,
+        status if status.is_client_error() => !headers.contains_key(RETRY_AFTER),
+        status => !status.is_server_error(),
+    }
+}
+
+impl fmt::Debug for IdempotencyOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IdempotencyLayer")
-            .field("settings", &self.settings)
-            .finish()
+        f.debug_struct("IdempotencyOptions")
+            .field("common", &self.common)
+            .field("methods", &self.methods)
+            .field("scope", &self.scope)
+            .field("missing", &self.missing)
+            .field("retention", &self.retention)
+            .finish_non_exhaustive()
     }
 }

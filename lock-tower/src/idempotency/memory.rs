@@ -4,23 +4,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{FencingToken, LockKey};
+use polylock_core::{FencingToken, LockKey};
 use tokio::time::Instant;
 
 use super::{Put, ResponseStore, StoreError, StoredResponse};
 
-/// Keeps responses in the memory of this process: for a service of one instance, and for tests.
+/// Stores responses in the memory of this process, for services with one instance and for tests.
 ///
-/// Beyond the bounds, those go whose time ends first. A repetition of their requests is handled
-/// again.
+/// Beyond the limits, the responses that expire first are dropped. A repetition of their requests is
+/// handled again.
 pub struct MemoryResponses {
-    most: usize,
-    most_bytes: usize,
-    kept: Mutex<Kept>,
+    max_responses: usize,
+    max_bytes: usize,
+    kept: Mutex<Responses>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct Responses {
     responses: HashMap<LockKey, StoredResponse>,
     /// By the end of their time; the number distinguishes those that end at the same time.
     ends: BTreeMap<(Instant, u64), LockKey>,
@@ -33,23 +33,23 @@ impl MemoryResponses {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            most: 100_000,
-            most_bytes: 256 << 20,
+            max_responses: 100_000,
+            max_bytes: 256 << 20,
             kept: Mutex::default(),
         }
     }
 
     /// Sets how many responses are kept. Default: 100,000; 0 keeps none.
     #[must_use]
-    pub fn with_max_responses(mut self, most: usize) -> Self {
-        self.most = most;
+    pub fn with_max_responses(mut self, max_responses: usize) -> Self {
+        self.max_responses = max_responses;
         self
     }
 
     /// Sets how many bytes the responses take, counting bodies, heads and keys. Default: 256 MiB.
     #[must_use]
-    pub fn with_max_bytes(mut self, most: usize) -> Self {
-        self.most_bytes = most;
+    pub fn with_max_bytes(mut self, max_responses: usize) -> Self {
+        self.max_bytes = max_responses;
         self
     }
 
@@ -67,7 +67,7 @@ impl MemoryResponses {
         self.len() == 0
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, Responses> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -97,12 +97,11 @@ impl ResponseStore for MemoryResponses {
         let mut kept = self.kept();
         kept.purge(now);
         if let Some(there) = kept.responses.get(key) {
-            let is_ours = there.run() == response.run();
-            return Ok(if is_ours { Put::Stored } else { Put::Refused });
+            return Ok(Put::beside(there, response));
         }
         let end = now.checked_add(retention.min(LONGEST)).unwrap_or(now);
         kept.insert(key, response.clone(), end);
-        while kept.responses.len() > self.most || kept.bytes > self.most_bytes {
+        while kept.responses.len() > self.max_responses || kept.bytes > self.max_bytes {
             kept.drop_first();
         }
         Ok(Put::Stored)
@@ -112,7 +111,7 @@ impl ResponseStore for MemoryResponses {
 /// Longer than a process runs, and short enough to be added to a time.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-impl Kept {
+impl Responses {
     fn insert(&mut self, key: &LockKey, response: StoredResponse, end: Instant) {
         self.bytes += weight(key, &response);
         self.ends.insert((end, self.next), key.clone());

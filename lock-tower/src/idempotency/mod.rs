@@ -7,7 +7,7 @@
 //!
 //! | the request | is answered with |
 //! |---|---|
-//! | has no key | 400, or passes: [`Missing`] |
+//! | has no key | 400, or passes: [`MissingKey`] |
 //! | has something else for a key | 400 |
 //! | has a larger body than may be kept in memory | 413 |
 //! | repeats one that is being handled | 409, or waits for it: [the locker](#waiting) |
@@ -26,9 +26,11 @@
 //!
 //! # Keys
 //!
-//! A key is what [`IdempotencyKey`](crate::keys::IdempotencyKey) accepts. A client that knows a key
-//! and its request gets the response, within a [`KeyScope`]: each client has its own, or all share
-//! one, in which one client can meet the key of another. There is no default.
+//! A key has 1 to 255 characters: printable ASCII in double quotes (RFC 8941, 3.3.3), or, without
+//! quotes, neither spaces nor any of `"`, `\`, `,` and `;`. `"8e03"` and `8e03` are one key. A header
+//! that is sent twice is no key. A client that knows a key and its request gets the response, within
+//! a [`KeyScope`]: each client has its own, or all share one, in which one client can use the key of
+//! another. There is no default.
 //!
 //! # Waiting
 //!
@@ -53,33 +55,29 @@
 //! A handler whose effect is in the same database as the responses closes these gaps: it stores its
 //! response in the transaction of the effect (`SqlResponses::put_in`).
 
-mod body;
-mod fingerprint;
-mod future;
+mod buffer;
+mod ids;
+mod key;
 mod layer;
 mod memory;
-mod refusal;
-mod run;
+mod reason;
+#[cfg(feature = "redis")]
+mod redis;
 mod scope;
-mod serve;
 mod service;
-mod settings;
-mod slot;
 #[cfg(feature = "_sql")]
 mod sql;
 mod store;
 mod stored;
 
-pub use self::body::IdempotencyBody;
-pub use self::fingerprint::Fingerprint;
-pub use self::future::IdempotencyFuture;
-pub use self::layer::{IdempotencyLayer, Missing};
+pub use self::ids::{ExecutionId, Fingerprint};
+pub use self::layer::{IdempotencyLayer, MissingKey};
 pub use self::memory::MemoryResponses;
-pub use self::run::RunId;
+#[cfg(feature = "redis")]
+pub use self::redis::RedisResponses;
 pub use self::scope::KeyScope;
 pub use self::service::Idempotency;
-pub use self::slot::ResponseSlot;
 #[cfg(feature = "_sql")]
 pub use self::sql::{SqlConnection, SqlDialect, SqlResponses};
 pub use self::store::{Put, ResponseStore, StoreError};
-pub use self::stored::StoredResponse;
+pub use self::stored::{PendingResponse, StoredResponse};

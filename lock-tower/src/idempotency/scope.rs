@@ -11,12 +11,9 @@ use crate::keys::KeyError;
 /// stored response. Two clients that happen to choose one key, or one that guesses the key of the
 /// other, meet only within a scope.
 #[derive(Clone)]
-pub struct KeyScope(Kind);
-
-#[derive(Clone)]
-enum Kind {
-    PerClient(Arc<OfClient>),
-    Shared,
+pub struct KeyScope {
+    /// All clients share one scope without it.
+    client: Option<Arc<OfClient>>,
 }
 
 type OfClient = dyn Fn(&Parts) -> Result<String, KeyError> + Send + Sync;
@@ -31,7 +28,9 @@ impl KeyScope {
     pub fn per_client(
         client: impl Fn(&Parts) -> Result<String, KeyError> + Send + Sync + 'static,
     ) -> Self {
-        Self(Kind::PerClient(Arc::new(client)))
+        Self {
+            client: Some(Arc::new(client)),
+        }
     }
 
     /// All clients share one scope: any client that knows a key and its request gets the stored
@@ -41,28 +40,29 @@ impl KeyScope {
     /// cannot collide, such as random UUIDs.
     #[must_use]
     pub fn shared() -> Self {
-        Self(Kind::Shared)
+        Self { client: None }
     }
 
     /// What goes before the key of a request.
     pub(super) fn of(&self, parts: &Parts) -> Result<String, KeyError> {
-        match &self.0 {
-            Kind::PerClient(client) => match client(parts)? {
-                name if name.is_empty() => Err(KeyError::Misconfigured(
-                    "the scope of a client is empty".to_owned(),
-                )),
-                name => Ok(name),
-            },
-            Kind::Shared => Ok(String::new()),
+        let Some(client) = &self.client else {
+            return Ok(String::new());
+        };
+        match client(parts)? {
+            name if name.is_empty() => {
+                let message = "the scope of a client is empty";
+                Err(KeyError::Misconfigured(message.to_owned()))
+            }
+            name => Ok(name),
         }
     }
 }
 
 impl fmt::Debug for KeyScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.0 {
-            Kind::PerClient(_) => "PerClient(..)",
-            Kind::Shared => "Shared",
+        f.write_str(match self.client {
+            Some(_) => "PerClient(..)",
+            None => "Shared",
         })
     }
 }

@@ -1,13 +1,13 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::{FencingToken, LockKey};
+use polylock_core::{FencingToken, LockKey};
 
 use super::StoredResponse;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Keeps responses for their time.
+/// Stores responses until they expire.
 ///
 /// # For implementors
 ///
@@ -15,7 +15,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// because a holder that has lost the lock may call it late.
 #[async_trait]
 pub trait ResponseStore: Send + Sync + 'static {
-    /// Finds the response of a key, unless its time is over.
+    /// Finds the response of a key, unless it has expired.
     ///
     /// # Errors
     ///
@@ -28,8 +28,8 @@ pub trait ResponseStore: Send + Sync + 'static {
 
     /// Stores a response for `retention`.
     ///
-    /// Refused if there is one whose time is not over. If that is of the same
-    /// [run](StoredResponse::run), the call is a repetition: nothing is changed, and it counts as
+    /// Refused if there is one that has not expired. If that is of the same
+    /// [execution](StoredResponse::execution_id), the call is a repetition: nothing is changed, and it counts as
     /// stored. The token decides nothing; it is for stores that keep record of it.
     ///
     /// # Errors
@@ -58,6 +58,21 @@ pub enum Put {
     Stored,
 }
 
+impl Put {
+    /// What became of a response that finds another one in its place.
+    pub(super) fn beside(there: &StoredResponse, ours: &StoredResponse) -> Self {
+        match there.execution_id() == ours.execution_id() {
+            true => Self::Stored,
+            false => Self::Refused,
+        }
+    }
+}
+
+/// How often a response is put that finds neither room nor another one; each time another client puts
+/// or purges in between.
+#[cfg(any(feature = "redis", feature = "_sql"))]
+pub(super) const MAX_ATTEMPTS: usize = 8;
+
 /// A store of responses does not work.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
@@ -81,5 +96,10 @@ impl StoreError {
     pub fn with_source(mut self, source: impl Into<BoxError>) -> Self {
         self.source = Some(source.into());
         self
+    }
+
+    #[cfg(any(feature = "redis", feature = "_sql"))]
+    pub(super) fn caused_by<E: Into<BoxError>>(message: &'static str) -> impl Fn(E) -> Self + Copy {
+        move |source| Self::new(message).with_source(source)
     }
 }

@@ -1,10 +1,12 @@
 use std::fmt;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
+use polylock_core::{FencingToken, LockKey};
 
-use super::{Fingerprint, RunId, StoreError};
+use super::{ExecutionId, Fingerprint, StoreError};
 
 /// A stored response, with the fingerprint of its request.
 ///
@@ -16,64 +18,28 @@ use super::{Fingerprint, RunId, StoreError};
 #[derive(Clone, Eq, PartialEq)]
 pub struct StoredResponse {
     fingerprint: Fingerprint,
-    run: RunId,
+    execution_id: ExecutionId,
     status: StatusCode,
     headers: HeaderMap,
     body: Option<Bytes>,
 }
 
 impl StoredResponse {
-    /// Keeps a response to the request with this fingerprint, as made by a run of its own; without a
+    /// Keeps the response that an execution gave to the request with this fingerprint; without a
     /// body, that it was too large, or broke off.
     #[must_use]
-    pub fn new(fingerprint: Fingerprint, response: &Response<Option<Bytes>>) -> Self {
+    pub fn new(
+        fingerprint: Fingerprint,
+        execution_id: ExecutionId,
+        response: &Response<Option<Bytes>>,
+    ) -> Self {
         Self {
             fingerprint,
-            run: RunId::random(),
+            execution_id,
             status: response.status(),
             headers: lasting(response.headers()),
             body: response.body().clone(),
         }
-    }
-
-    pub(super) fn of_run(mut self, run: RunId) -> Self {
-        self.run = run;
-        self
-    }
-
-    /// Rebuilds one of what a store has kept of it.
-    ///
-    /// # Errors
-    ///
-    /// [`StoreError`] if there is no such status, or `fields` does not come from
-    /// [`fields`](Self::fields).
-    pub fn from_stored(
-        fingerprint: Fingerprint,
-        run: RunId,
-        status: u16,
-        fields: &[u8],
-        body: Option<Bytes>,
-    ) -> Result<Self, StoreError> {
-        let broken = || StoreError::new("a stored response cannot be read");
-        let status = StatusCode::from_u16(status).map_err(|e| broken().with_source(e))?;
-        let mut headers = HeaderMap::new();
-        for line in fields
-            .split(|b| *b == b'\n')
-            .filter(|line| !line.is_empty())
-        {
-            let colon = line.iter().position(|b| *b == b':').ok_or_else(broken)?;
-            let (name, value) = (&line[..colon], &line[colon + 1..]);
-            let name = HeaderName::from_bytes(name).map_err(|e| broken().with_source(e))?;
-            let value = HeaderValue::from_bytes(value).map_err(|e| broken().with_source(e))?;
-            headers.append(name, value);
-        }
-        Ok(Self {
-            fingerprint,
-            run,
-            status,
-            headers,
-            body,
-        })
     }
 
     /// Which request it answers.
@@ -84,34 +50,44 @@ impl StoredResponse {
 
     /// Its origin: two with the same one are the same.
     #[must_use]
-    pub fn run(&self) -> RunId {
-        self.run
+    pub fn execution_id(&self) -> ExecutionId {
+        self.execution_id
     }
 
-    /// The status.
+    /// What a store keeps: the execution (16 bytes), the fingerprint (32), the status (2), the length
+    /// of the head (8), the fields of the head as lines of `name:value`, and a byte that is 1 before
+    /// the body and 0 without one. Numbers are big-endian.
     #[must_use]
-    pub fn status(&self) -> StatusCode {
-        self.status
-    }
-
-    /// The fields of the head, one `name:value` a line. Values may be other bytes than UTF-8, and
-    /// contain no line feed.
-    #[must_use]
-    pub fn fields(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         let mut fields = Vec::new();
         for (name, value) in &self.headers {
-            fields.extend_from_slice(name.as_str().as_bytes());
-            fields.push(b':');
-            fields.extend_from_slice(value.as_bytes());
-            fields.push(b'\n');
+            // No value contains a line feed.
+            fields.extend([name.as_str().as_bytes(), b":", value.as_bytes(), b"\n"].concat());
         }
-        fields
+        let (marker, body) = match &self.body {
+            Some(body) => (1, &body[..]),
+            None => (0, &[][..]),
+        };
+        [
+            &self.execution_id.as_bytes()[..],
+            self.fingerprint.as_bytes(),
+            &self.status.as_u16().to_be_bytes(),
+            &(fields.len() as u64).to_be_bytes(),
+            &fields,
+            &[marker],
+            body,
+        ]
+        .concat()
     }
 
-    /// The body; `None` if it was too large to be kept, or broke off.
-    #[must_use]
-    pub fn body(&self) -> Option<&Bytes> {
-        self.body.as_ref()
+    /// Reads what [`to_bytes`](Self::to_bytes) made.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if it is something else.
+    pub fn from_bytes(stored: impl Into<Bytes>) -> Result<Self, StoreError> {
+        let parsed = parse(&stored.into());
+        parsed.ok_or_else(|| StoreError::new("a stored response cannot be read"))
     }
 
     /// About how many bytes it takes.
@@ -132,13 +108,40 @@ impl StoredResponse {
     }
 }
 
+fn parse(stored: &Bytes) -> Option<StoredResponse> {
+    let (execution_id, rest) = stored.split_first_chunk()?;
+    let (fingerprint, rest) = rest.split_first_chunk()?;
+    let (status, rest) = rest.split_first_chunk()?;
+    let (head, rest) = rest.split_first_chunk()?;
+    let head = usize::try_from(u64::from_be_bytes(*head)).ok()?;
+    let (fields, rest) = rest.split_at_checked(head)?;
+    let (marker, body) = rest.split_first()?;
+    let mut headers = HeaderMap::new();
+    let lines = fields.split(|byte| *byte == b'\n');
+    for line in lines.filter(|line| !line.is_empty()) {
+        let colon = line.iter().position(|byte| *byte == b':')?;
+        let name = HeaderName::from_bytes(&line[..colon]).ok()?;
+        headers.append(name, HeaderValue::from_bytes(&line[colon + 1..]).ok()?);
+    }
+    Some(StoredResponse {
+        fingerprint: Fingerprint::from_bytes(*fingerprint),
+        execution_id: ExecutionId::from_bytes(*execution_id),
+        status: StatusCode::from_u16(u16::from_be_bytes(*status)).ok()?,
+        headers,
+        body: match marker {
+            0 if body.is_empty() => None,
+            1 => Some(stored.slice_ref(body)),
+            _ => return None,
+        },
+    })
+}
+
 const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 fn lasting(headers: &HeaderMap) -> HeaderMap {
-    let named: Vec<_> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
+    let named = headers.get_all(header::CONNECTION).iter();
+    let named = named.filter_map(|value| value.to_str().ok());
+    let named: Vec<_> = named
         .flat_map(|names| names.split(','))
         .map(str::trim)
         .collect();
@@ -179,60 +182,88 @@ impl fmt::Debug for StoredResponse {
     }
 }
 
+/// Where the response of a request will be stored; in the extensions of the request.
+///
+/// For handlers that store their response in the transaction of its effect: then one is there if and
+/// only if the other is. What the layer stores afterwards is known by its [`ExecutionId`] for the
+/// same, and changes nothing; after a rollback it is stored then.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PendingResponse {
+    /// Under which key.
+    pub key: LockKey,
+    /// Which request it answers.
+    pub fingerprint: Fingerprint,
+    /// The request that stores it.
+    pub execution_id: ExecutionId,
+    /// The token of the lock; `None` if the backend has none, or the request is unprotected.
+    pub fencing_token: Option<FencingToken>,
+    /// For how long.
+    pub retention: Duration,
+}
+
+impl PendingResponse {
+    /// What to store of a response.
+    #[must_use]
+    pub fn stored(&self, response: &Response<Bytes>) -> StoredResponse {
+        let response = response.clone().map(Some);
+        StoredResponse::new(self.fingerprint, self.execution_id, &response)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_is_stored_comes_back() {
+    fn what_is_stored_comes_back_without_fields_of_the_connection_and_cookies() {
+        let latin = HeaderValue::from_bytes(b"caf\xe9: \xff").expect("a value");
         let response = Response::builder()
             .status(201)
             .header("location", "/payments/1")
-            .header(
-                "x-note",
-                HeaderValue::from_bytes(b"caf\xe9: \xff").expect("a value"),
-            )
+            .header("x-note", latin)
             .header("x-empty", "")
             .header("vary", "a")
             .header("vary", "b")
-            .body(Some(Bytes::from_static(b"\0paid\n")));
-        let stored = StoredResponse::new(ANY, &response.expect("a response"));
-        let fields = stored.fields();
-        let back =
-            StoredResponse::from_stored(ANY, stored.run(), 201, &fields, stored.body().cloned());
-        assert_eq!(back.expect("it can be read"), stored);
-        let replayed = stored.replay().expect("it has a body");
-        assert_eq!(replayed.headers().get_all("vary").iter().count(), 2);
-        assert_eq!(replayed.headers()["idempotent-replayed"], "true");
-    }
-
-    #[test]
-    fn fields_of_the_connection_and_cookies_are_left_out() {
-        let response = Response::builder()
             .header("connection", "close, X-Hop")
             .header("x-hop", "1")
             .header("transfer-encoding", "chunked")
             .header("content-length", "3")
             .header("date", "then")
-            .header("set-cookie", "session=1")
-            .header("x-end", "2")
-            .body(Some(Bytes::new()));
-        let stored = StoredResponse::new(ANY, &response.expect("a response"));
-        assert_eq!(stored.fields(), b"x-end:2\n");
+            .header("set-cookie", "session=1");
+        let response = response.body(Some(Bytes::from_static(b"\0paid\n")));
+        let stored = StoredResponse::new(ANY, ONE, &response.expect("a response"));
+        let back = StoredResponse::from_bytes(stored.to_bytes());
+        assert_eq!(back.expect("it can be read"), stored);
+        let replayed = stored.replay().expect("it has a body");
+        let (head, body) = replayed.into_parts();
+        let fields: Vec<_> = head.headers.iter().map(|(name, _)| name.as_str()).collect();
+        let expected = ["location", "x-note", "x-empty", "vary", "vary"];
+        assert_eq!(fields, [&expected[..], &["idempotent-replayed"]].concat());
+        assert_eq!((head.status.as_u16(), &body[..]), (201, &b"\0paid\n"[..]));
     }
 
     #[test]
     fn what_is_no_response_is_an_error() {
-        for (status, fields) in [
-            (1, &b""[..]),
-            (200, b"x"),
-            (200, b"a b:c"),
-            (200, b"a:\x01"),
+        let stored = |status: u16, fields: &[u8], rest: &[u8]| {
+            let length = fields.len() as u64;
+            let head = [&status.to_be_bytes()[..], &length.to_be_bytes()].concat();
+            StoredResponse::from_bytes([&[7; 48], &head[..], fields, rest].concat())
+        };
+        assert!(stored(200, b"a:b\n", b"\x01").is_ok() && stored(200, b"", b"\0").is_ok());
+        for (status, fields, rest) in [
+            (1, &b""[..], &b"\0"[..]),
+            (200, b"x", b"\0"),
+            (200, b"a b:c", b"\0"),
+            (200, b"a:\x01", b"\0"),
+            (200, b"", b""),
+            (200, b"", b"\0x"),
+            (200, b"", b"\x02x"),
         ] {
-            let read =
-                StoredResponse::from_stored(ANY, RunId::from_bytes([7; 16]), status, fields, None);
-            assert!(read.is_err(), "{status} {fields:?}");
+            let read = stored(status, fields, rest);
+            assert!(read.is_err(), "{status} {fields:?} {rest:?}");
         }
+        assert!(StoredResponse::from_bytes(&[0; 50][..]).is_err());
     }
 
     #[test]
@@ -240,10 +271,11 @@ mod tests {
         let response = Response::builder()
             .header("x-card", "4111")
             .body(Some(Bytes::from_static(b"secret")));
-        let stored = StoredResponse::new(ANY, &response.expect("a response"));
+        let stored = StoredResponse::new(ANY, ONE, &response.expect("a response"));
         let text = format!("{stored:?}");
         assert!(!text.contains("4111") && !text.contains("secret"), "{text}");
     }
 
     const ANY: Fingerprint = Fingerprint::from_bytes([7; 32]);
+    const ONE: ExecutionId = ExecutionId::from_bytes([7; 16]);
 }

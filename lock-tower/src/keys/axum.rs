@@ -1,4 +1,3 @@
-use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -7,48 +6,30 @@ use axum_core::response::IntoResponse as _;
 use http::request::Parts;
 use http_body_util::BodyExt as _;
 
-use super::origin::too_long;
+use super::fields::too_long;
 use super::{KeyError, Keys, MAX_NAME_LEN};
 
-/// An extractor of axum that names the locks.
-pub(crate) trait FromParts: Send + Sync + 'static {
-    fn keys<'a>(
-        &'a self,
-        parts: &'a mut Parts,
-    ) -> Pin<Box<dyn Future<Output = Result<Keys, KeyError>> + Send + 'a>>;
-}
+/// Reads the keys of a request by an extractor of axum.
+pub(crate) type ReadKeys = dyn for<'a> Fn(&'a mut Parts) -> ReadingKeys<'a> + Send + Sync;
 
-pub(crate) fn from_parts<E, F>(keys: F) -> Arc<dyn FromParts>
+type ReadingKeys<'a> = Pin<Box<dyn Future<Output = Result<Keys, KeyError>> + Send + 'a>>;
+
+pub(crate) fn read_keys<E, F>(keys: F) -> Arc<ReadKeys>
 where
     E: FromRequestParts<()> + Send + 'static,
     F: Fn(E) -> Keys + Send + Sync + 'static,
 {
-    let extractor = PhantomData;
-    Arc::new(Extracted::<E, F> { keys, extractor })
-}
-
-struct Extracted<E, F> {
-    keys: F,
-    extractor: PhantomData<fn() -> E>,
-}
-
-impl<E, F> FromParts for Extracted<E, F>
-where
-    E: FromRequestParts<()> + Send + 'static,
-    F: Fn(E) -> Keys + Send + Sync + 'static,
-{
-    fn keys<'a>(
-        &'a self,
-        parts: &'a mut Parts,
-    ) -> Pin<Box<dyn Future<Output = Result<Keys, KeyError>> + Send + 'a>> {
+    let keys = Arc::new(keys);
+    Arc::new(move |parts| {
+        let keys = Arc::clone(&keys);
         Box::pin(async move {
             let extracted = E::from_request_parts(parts, &()).await;
             match extracted.map_err(|refused| refused.into_response()) {
-                Ok(extracted) => bounded((self.keys)(extracted)),
+                Ok(extracted) => bounded(keys(extracted)),
                 Err(response) => Err(answer(response).await),
             }
         })
-    }
+    })
 }
 
 /// Checks the lengths, as the extractors of this crate do.

@@ -77,7 +77,7 @@ impl Keys {
     /// # Examples
     ///
     /// ```
-    /// use lock_tower::Keys;
+    /// use polylock_tower::Keys;
     ///
     /// assert_eq!(Keys::joined(["acme", "42"]), Keys::one("acme/42"));
     /// assert_eq!(Keys::joined(["a/b", "c"]), Keys::one("a%2Fb/c"));

@@ -1,18 +1,10 @@
-//! Extractors that are ready to use: they tell by the head of a request which lock it needs.
+//! Extractors that are ready to use: they read from the head of a request which lock it needs.
 //!
-//! | extractor | takes the name from |
-//! |---|---|
-//! | [`Compound`] | several others, such as a tenant and an id |
-//! | [`Cookie`] | a cookie |
-//! | [`Extension`] | what an earlier layer has found out |
-//! | [`Fixed`] | nowhere: one lock for all requests |
-//! | [`Header`] | a header |
-//! | [`IdempotencyKey`] | the header `Idempotency-Key` |
-//! | [`Optional`] | another, and lets pass what names nothing |
-//! | [`QueryParam`] | a parameter of the query |
-//!
-//! With the feature `axum`, [`KeyLockLayer::from_extractor`](crate::KeyLockLayer::from_extractor)
-//! takes it from the path, or from whatever else an extractor of axum reads.
+//! [`Header`], [`Cookie`] and [`QueryParam`] read one field. A closure does everything else: it joins
+//! several parts, reads what an earlier layer has put into the extensions, names one lock for all
+//! requests, or lets a request pass. With the feature `axum`,
+//! [`KeyLockLayer::from_extractor`](crate::KeyLockLayer::from_extractor) reads the path, or whatever
+//! else an extractor of axum reads.
 //!
 //! # Guarantees
 //!
@@ -23,61 +15,50 @@
 //! # Examples
 //!
 //! ```
-//! use std::convert::Infallible;
-//! use std::sync::Arc;
+//! use http::request::Parts;
+//! use polylock_tower::keys::{Header, QueryParam};
+//! use polylock_tower::{KeyError, KeyExtractor as _, Keys};
 //!
-//! use http::{Request, Response, StatusCode};
-//! use lock_core::memory::Memory;
-//! use lock_tower::keys::Header;
-//! use lock_tower::{HeldLock, KeyLockLayer, Locker};
-//! use tower::{Layer, ServiceExt, service_fn};
+//! #[derive(Clone)]
+//! struct User { id: u64 }
 //!
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let accounts = Locker::builder(Arc::new(Memory::new()), "accounts").build()?;
-//! let transfer = service_fn(async |request: Request<String>| {
-//!     let held = request.extensions().get::<HeldLock>();
-//!     let key = held.map(|held| held.key().to_string());
-//!     Ok::<_, Infallible>(Response::new(key.unwrap_or_default()))
-//! });
-//! let service = KeyLockLayer::new(accounts, Header::new("x-account")?).layer(transfer);
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // A tenant goes before what clients choose: none can take the lock of another.
+//! let (tenant, seat) = (Header::new("x-tenant")?, QueryParam::new("seat"));
+//! let seats = move |parts: &Parts| Ok(Keys::joined([tenant.read(parts)?, seat.read(parts)?]));
+//! // The authentication puts the user there; without it, the service is set up wrongly.
+//! let users = |parts: &Parts| match parts.extensions.get::<User>() {
+//!     Some(user) => Ok(Keys::one(user.id.to_string())),
+//!     None => Err(KeyError::Misconfigured("nobody has authenticated the user".to_owned())),
+//! };
+//! // Requests that name no draft pass without a lock.
+//! let draft = Header::new("x-draft")?;
+//! let drafts = move |parts: &Parts| match draft.keys(parts) {
+//!     Err(KeyError::Missing(_)) => Ok(Keys::Skip),
+//!     keys => keys,
+//! };
 //!
-//! let request = Request::post("/transfer").header("x-account", "42").body(String::new())?;
-//! let served = service.clone().oneshot(request).await?;
-//! assert_eq!(served.status(), StatusCode::OK);
-//!
-//! let request = Request::post("/transfer").body(String::new())?;
-//! let refused = service.oneshot(request).await?;
-//! assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
+//! let request = http::Request::post("/book?seat=7").header("x-tenant", "acme/eu");
+//! let (parts, ()) = request.extension(User { id: 3 }).body(())?.into_parts();
+//! assert_eq!(seats.keys(&parts)?, Keys::one("acme%2Feu/7"));
+//! assert_eq!(users.keys(&parts)?, Keys::one("3"));
+//! assert_eq!(drafts.keys(&parts)?, Keys::Skip);
 //! # Ok(()) }
 //! ```
 
 #[cfg(feature = "axum")]
 mod axum;
-mod compound;
-mod cookie;
-mod extension;
 pub(crate) mod extractor;
-mod fixed;
-mod header;
-mod idempotency_key;
+mod fields;
 mod join;
-mod optional;
-mod origin;
-mod query;
 
 #[cfg(feature = "axum")]
-pub(crate) use self::axum::{FromParts, from_parts};
+pub(crate) use self::axum::{ReadKeys, read_keys};
 pub(crate) use self::extractor::{KeyError, KeyExtractor, Keys};
+pub(crate) use self::fields::{Origin, header_value};
 pub(crate) use self::join::join;
 
-pub use self::compound::Compound;
-pub use self::cookie::Cookie;
-pub use self::extension::Extension;
-pub use self::fixed::Fixed;
-pub use self::header::Header;
-pub use self::idempotency_key::IdempotencyKey;
-pub use self::optional::Optional;
-pub use self::query::QueryParam;
+pub use self::fields::{Cookie, Header, QueryParam};
 
 /// Longest name that is taken from a request by the extractors here and by those of axum, in bytes.
 ///

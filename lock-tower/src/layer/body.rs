@@ -3,31 +3,37 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use lock_core::LostReason;
 use pin_project_lite::pin_project;
+use polylock_core::LostReason;
 
-use crate::held::Ward;
+use crate::locker::LockerGuard;
 
-use super::options::OnLost;
-use super::sending::Sending;
+use super::OnLost;
+use super::body_lock::BodyLock;
 
 pin_project! {
-    /// The body of a response behind a [`KeyLock`](crate::KeyLock): that of the inner service, which
-    /// may hold a lock until its end, or an answer of the layer.
+    /// The body of a response behind the layers of this crate: that of the inner service, which may
+    /// hold a lock until its end, a stored one, or that of a rejection.
     #[derive(Debug)]
     pub struct LockBody<B> {
+        // Sent before the rest.
+        read: Option<Bytes>,
         #[pin]
-        kind: Kind<B>,
+        rest: Rest<B>,
     }
 }
 
 pin_project! {
     #[derive(Debug)]
-    #[project = KindProj]
-    enum Kind<B> {
-        Answer { bytes: Option<Bytes> },
-        Inner { #[pin] body: B, sending: Option<Sending> },
+    #[project = RestProj]
+    enum Rest<B> {
+        // Partly read.
+        Boxed { body: Pin<Box<B>> },
+        Error { error: Option<BoxError> },
+        Inner { #[pin] body: B, lock: Option<BodyLock> },
+        Trailers { trailers: Option<HeaderMap> },
     }
 }
 
@@ -43,35 +49,49 @@ pub enum BodyError {
     TooSlow(Duration),
 }
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 impl<B> LockBody<B> {
-    pub(super) fn of(body: B) -> Self {
-        let kind = Kind::Inner {
-            body,
-            sending: None,
-        };
-        Self { kind }
+    /// Is that of the inner service.
+    pub(crate) fn inner(body: B) -> Self {
+        Self::with(None, Rest::Inner { body, lock: None })
     }
 
-    pub(super) fn answer(bytes: Bytes) -> Self {
-        let bytes = Some(bytes).filter(|bytes| !bytes.is_empty());
-        let kind = Kind::Answer { bytes };
-        Self { kind }
+    /// Has these bytes and nothing else.
+    pub(crate) fn whole(bytes: Bytes) -> Self {
+        Self::with_trailers(bytes, None)
+    }
+
+    pub(crate) fn with_trailers(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
+        Self::with(Some(bytes), Rest::Trailers { trailers })
+    }
+
+    /// Has the bytes that were read of `body`, and what is left of it.
+    pub(crate) fn partly_read(read: Bytes, body: Pin<Box<B>>) -> Self {
+        Self::with(Some(read), Rest::Boxed { body })
+    }
+
+    /// Has the bytes that were read before this error.
+    pub(crate) fn broken(read: Bytes, error: BoxError) -> Self {
+        Self::with(Some(read), Rest::Error { error: Some(error) })
     }
 
     /// Keeps the lock until the end of `body`, and for at most `max`.
-    pub(super) fn held(body: B, ward: Ward, max: Duration, on_lost: OnLost) -> Self {
-        let sending = Some(Sending::new(ward, max, on_lost));
-        let kind = Kind::Inner { body, sending };
-        Self { kind }
+    pub(super) fn held(body: B, release: LockerGuard, max: Duration, on_lost: OnLost) -> Self {
+        let lock = Some(BodyLock::new(release, max, on_lost));
+        Self::with(None, Rest::Inner { body, lock })
+    }
+
+    fn with(read: Option<Bytes>, rest: Rest<B>) -> Self {
+        let read = read.filter(|read| !read.is_empty());
+        Self { read, rest }
     }
 }
 
 /// An empty body; layers outside of this one that answer by themselves need it.
 impl<B> Default for LockBody<B> {
     fn default() -> Self {
-        Self::answer(Bytes::new())
+        Self::whole(Bytes::new())
     }
 }
 
@@ -86,16 +106,20 @@ where
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, BoxError>>> {
-        let (mut body, sending) = match self.as_mut().project().kind.project() {
-            KindProj::Answer { bytes } => {
-                return Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes.into()))));
+        let this = self.as_mut().project();
+        if let Some(read) = this.read.take() {
+            return Poll::Ready(Some(Ok(Frame::data(read.into()))));
+        }
+        let (mut body, lock) = match this.rest.project() {
+            RestProj::Boxed { body } => return body.as_mut().poll_frame(cx).map_err(Into::into),
+            RestProj::Error { error } => return Poll::Ready(error.take().map(Err)),
+            RestProj::Trailers { trailers } => {
+                return Poll::Ready(trailers.take().map(|map| Ok(Frame::trailers(map))));
             }
-            KindProj::Inner { body, sending } => (body, sending),
+            RestProj::Inner { body, lock } => (body, lock),
         };
-        let Some(held) = sending else {
-            return body
-                .poll_frame(cx)
-                .map(|frame| frame.map(|frame| frame.map_err(Into::into)));
+        let Some(held) = lock else {
+            return body.poll_frame(cx).map_err(Into::into);
         };
         let polled = match held.begin(cx) {
             Ok(()) => {
@@ -109,7 +133,7 @@ where
             Ok(polled) => {
                 let frame = ready!(polled);
                 if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {
-                    *sending = None;
+                    *lock = None;
                 }
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }
@@ -122,18 +146,29 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.kind {
-            Kind::Answer { bytes } => bytes.is_none(),
-            Kind::Inner { body, .. } => body.is_end_stream(),
-        }
+        self.read.is_none()
+            && match &self.rest {
+                Rest::Boxed { body } => body.is_end_stream(),
+                Rest::Error { error } => error.is_none(),
+                Rest::Inner { body, .. } => body.is_end_stream(),
+                Rest::Trailers { trailers } => trailers.is_none(),
+            }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.kind {
-            Kind::Answer { bytes } => {
-                SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64)
-            }
-            Kind::Inner { body, .. } => body.size_hint(),
+        let rest = match &self.rest {
+            Rest::Boxed { body } => body.size_hint(),
+            Rest::Error { .. } => SizeHint::new(),
+            Rest::Inner { body, .. } => body.size_hint(),
+            Rest::Trailers { .. } => SizeHint::with_exact(0),
+        };
+        let read = self.read.as_ref().map_or(0, Bytes::len) as u64;
+        let mut hint = SizeHint::new();
+        // The upper one first: the lower one must not be above it.
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper.saturating_add(read));
         }
+        hint.set_lower(rest.lower().saturating_add(read));
+        hint
     }
 }

@@ -1,28 +1,25 @@
-//! The layer for HTTP and gRPC.
+//! The layer for HTTP and gRPC, with all of its options.
 
 mod body;
-mod future;
-mod options;
-mod sending;
-mod serve;
+mod body_lock;
 mod service;
-mod settings;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use lock_core::Mode;
+use bytes::Bytes;
+use http::Response;
+use polylock_core::Mode;
 use tower_layer::Layer;
 
-use crate::answer::Answer;
 use crate::keys::KeyExtractor;
 use crate::locker::Locker;
+use crate::rejection::{ProblemDetails, Rejection, RejectionResponder, RequestInfo};
+use crate::service::to_completion;
 
-use self::settings::{Settings, Source};
-
+pub(crate) use self::body::BoxError;
 pub use self::body::{BodyError, LockBody};
-pub use self::future::ResponseFuture;
-pub use self::options::{HoldUntil, OnDisconnect, OnLost, SafeMethods};
 pub use self::service::KeyLock;
 
 /// Lets requests with the same key run one at a time, in all processes that use the same locks.
@@ -35,20 +32,18 @@ pub use self::service::KeyLock;
 /// # Cancel safety
 ///
 /// A request that is dropped while it waits leaves the queue at once. One that is dropped while its
-/// handler runs drops that, unless it [runs to completion](OnDisconnect::RunToCompletion), and gives
-/// the lock back in the background.
-#[derive(Clone)]
+/// handler runs drops that, unless it [runs to completion](OnDisconnect::RunToCompletion), and releases
+/// the lock in the background.
+#[derive(Clone, Debug)]
 pub struct KeyLockLayer {
-    settings: Arc<Settings>,
+    options: Arc<LayerOptions>,
 }
 
 impl KeyLockLayer {
     /// Makes a layer that takes its keys from `keys`.
     #[must_use]
     pub fn new(locker: Locker, keys: impl KeyExtractor) -> Self {
-        Self {
-            settings: Arc::new(Settings::new(locker, Source::Head(Arc::new(keys)))),
-        }
+        Self::with_source(locker, KeySource::Head(Arc::new(keys)))
     }
 
     /// Makes a layer that takes its keys from an extractor of axum, such as `Path<Uuid>`.
@@ -64,71 +59,82 @@ impl KeyLockLayer {
         E: axum_core::extract::FromRequestParts<()> + Send + 'static,
         F: Fn(E) -> crate::keys::Keys + Send + Sync + 'static,
     {
-        let source = Source::Axum(crate::keys::from_parts::<E, F>(keys));
+        Self::with_source(locker, KeySource::Axum(crate::keys::read_keys(keys)))
+    }
+
+    fn with_source(locker: Locker, source: KeySource) -> Self {
         Self {
-            settings: Arc::new(Settings::new(locker, source)),
+            options: Arc::new(LayerOptions {
+                common: CommonOptions::new(locker, OnDisconnect::Cancel),
+                source,
+                hold: HoldUntil::default(),
+                on_lost: OnLost::default(),
+                safe_methods: SafeMethods::default(),
+                server_timing: false,
+                fencing_token: false,
+            }),
         }
     }
 
-    fn change(mut self, change: impl FnOnce(&mut Settings)) -> Self {
-        change(Arc::make_mut(&mut self.settings));
+    fn change(mut self, change: impl FnOnce(&mut LayerOptions)) -> Self {
+        change(Arc::make_mut(&mut self.options));
         self
     }
 
     /// Sets when the lock is released. Default: [`HoldUntil::Handler`].
     #[must_use]
     pub fn with_hold(self, hold: HoldUntil) -> Self {
-        self.change(|settings| settings.hold = hold)
+        self.change(|options| options.hold = hold)
     }
 
-    /// Sets what becomes of handlers whose client is gone. Default: [`OnDisconnect::Cancel`].
+    /// Sets what happens to handlers whose client has disconnected. Default: [`OnDisconnect::Cancel`].
     #[must_use]
     pub fn with_on_disconnect(self, then: OnDisconnect) -> Self {
-        self.change(|settings| settings.on_disconnect = then)
+        self.change(|options| options.common.on_disconnect = then)
     }
 
-    /// Sets what becomes of handlers whose lock is lost. Default: [`OnLost::Cancel`].
+    /// Sets what happens to handlers whose lock is lost. Default: [`OnLost::Cancel`].
     #[must_use]
     pub fn with_on_lost(self, then: OnLost) -> Self {
-        self.change(|settings| settings.on_lost = then)
+        self.change(|options| options.on_lost = then)
     }
 
-    /// Sets what becomes of requests with a safe method. Default: [`SafeMethods::Pass`].
+    /// Sets what happens to requests with a safe method. Default: [`SafeMethods::Pass`].
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](lock_core::ErrorKind::Unsupported) if they are to share a lock, and the
+    /// [`Unsupported`](polylock_core::ErrorKind::Unsupported) if they are to share a lock, and the
     /// backend has no shared locks.
-    pub fn with_safe_methods(self, then: SafeMethods) -> lock_core::Result<Self> {
+    pub fn with_safe_methods(self, then: SafeMethods) -> polylock_core::Result<Self> {
         if then == SafeMethods::Shared {
-            self.settings.locker.check(Mode::Shared)?;
+            self.options.common.locker.check(Mode::Shared)?;
         }
-        Ok(self.change(|settings| settings.safe_methods = then))
+        Ok(self.change(|options| options.safe_methods = then))
     }
 
-    /// Sets how rejections are answered. Default: [`Problem`](crate::Problem).
+    /// Sets how rejections are answered. Default: [`ProblemDetails`].
     #[must_use]
-    pub fn with_answer(self, answer: impl Answer) -> Self {
-        self.change(|settings| settings.answer = Arc::new(answer))
+    pub fn with_responder(self, responder: impl RejectionResponder) -> Self {
+        self.change(|options| options.common.responder = Arc::new(responder))
     }
 
     /// Adds `Server-Timing: lock;dur=12.3` to responses: the milliseconds that a request waited for
     /// its lock. It shows clients how busy a key is. Default: not added.
     #[must_use]
     pub fn with_server_timing(self) -> Self {
-        self.change(|settings| settings.server_timing = true)
+        self.change(|options| options.server_timing = true)
     }
 
     /// Adds `X-Fencing-Token` to responses. Default: not added.
     #[must_use]
     pub fn with_fencing_token(self) -> Self {
-        self.change(|settings| settings.fencing_token = true)
+        self.change(|options| options.fencing_token = true)
     }
 
     /// The locker, with the bounds and the queue of this layer.
     #[must_use]
     pub fn locker(&self) -> &Locker {
-        &self.settings.locker
+        &self.options.common.locker
     }
 }
 
@@ -136,14 +142,153 @@ impl<S> Layer<S> for KeyLockLayer {
     type Service = KeyLock<S>;
 
     fn layer(&self, inner: S) -> KeyLock<S> {
-        KeyLock::new(inner, Arc::clone(&self.settings))
+        KeyLock::new(inner, Arc::clone(&self.options))
     }
 }
 
-impl fmt::Debug for KeyLockLayer {
+/// When the lock of a request is released.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum HoldUntil {
+    /// When the body of the response has been sent, was dropped, or `max` has passed since its
+    /// head: then the rest of the body is an error, and a slow reader is cut off. A body that is
+    /// not polled lives on until its connection ends, without the lock.
+    BodyEnd {
+        /// Longest time for the body.
+        max: Duration,
+    },
+    /// When the handler is done, and before the client sees the head of its response: a client that
+    /// sends its next request after that does not find its own lock held.
+    #[default]
+    Handler,
+    /// When [`HeldLock::release`](crate::HeldLock::release) is called, or the last clone of the
+    /// [`HeldLock`](crate::HeldLock) is dropped.
+    Manual,
+}
+
+/// What happens to a handler whose client has disconnected.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum OnDisconnect {
+    /// It is dropped, as without this layer, and its lock released. A statement that it has sent
+    /// may still run in the database when the next request enters; the fencing token detects it.
+    #[default]
+    Cancel,
+    /// It goes on to its end in a task of its own, and keeps the lock until then.
+    RunToCompletion,
+}
+
+/// What happens to a handler whose lock is lost.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum OnLost {
+    /// It is dropped, and the response says that the effect is unknown.
+    #[default]
+    Cancel,
+    /// It continues, and checks [`HeldLock`](crate::HeldLock) itself.
+    Continue,
+}
+
+/// What happens to requests whose method is safe: `GET`, `HEAD`, `OPTIONS` and `TRACE`.
+///
+/// `Pass` is for services that look at the method themselves, as the routes of axum do. A service
+/// that does not, such as one of tonic, runs the same handler whatever the method says: a client
+/// could avoid the lock by another method. It needs `Exclusive`.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum SafeMethods {
+    /// They take the lock like the others.
+    Exclusive,
+    /// They pass without a lock.
+    #[default]
+    Pass,
+    /// They share the lock among themselves, and exclude the others. The backend must have shared
+    /// locks.
+    Shared,
+}
+
+/// The options of a [`KeyLockLayer`]. All services of it share one.
+#[derive(Clone, Debug)]
+struct LayerOptions {
+    common: CommonOptions,
+    source: KeySource,
+    hold: HoldUntil,
+    on_lost: OnLost,
+    safe_methods: SafeMethods,
+    server_timing: bool,
+    fencing_token: bool,
+}
+
+/// Where keys come from.
+#[derive(Clone)]
+enum KeySource {
+    #[cfg(feature = "axum")]
+    Axum(Arc<crate::keys::ReadKeys>),
+    Head(Arc<dyn KeyExtractor>),
+}
+
+/// The options that the layer for idempotency has, too.
+#[derive(Clone)]
+pub(crate) struct CommonOptions {
+    pub(crate) locker: Locker,
+    pub(crate) on_disconnect: OnDisconnect,
+    pub(crate) responder: Arc<dyn RejectionResponder>,
+}
+
+impl CommonOptions {
+    pub(crate) fn new(locker: Locker, on_disconnect: OnDisconnect) -> Self {
+        Self {
+            locker,
+            on_disconnect,
+            responder: Arc::new(ProblemDetails::new()),
+        }
+    }
+
+    /// Runs a handler, whether or not its client stays.
+    pub(crate) async fn run<W>(on_disconnect: OnDisconnect, work: W) -> W::Output
+    where
+        W: Future<Output: Send> + Send + 'static,
+    {
+        match on_disconnect {
+            OnDisconnect::Cancel => work.await,
+            OnDisconnect::RunToCompletion => to_completion(work).await,
+        }
+    }
+
+    pub(crate) fn reject<B>(
+        &self,
+        info: &RequestInfo,
+        rejection: &Rejection,
+    ) -> Response<LockBody<B>> {
+        let response = match rejection.response() {
+            Some(response) => response.clone(),
+            None => self.responder.respond(info, rejection),
+        };
+        self.answer(rejection.reason().as_str(), response)
+    }
+
+    /// Answers in place of the handler; observers hear of it under this name.
+    pub(crate) fn answer<B>(
+        &self,
+        name: &'static str,
+        response: Response<Bytes>,
+    ) -> Response<LockBody<B>> {
+        self.locker.report_rejection(name, response.status());
+        response.map(LockBody::whole)
+    }
+}
+
+impl fmt::Debug for CommonOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyLockLayer")
-            .field("settings", &self.settings)
-            .finish()
+        f.debug_struct("CommonOptions")
+            .field("locker", &self.locker)
+            .field("on_disconnect", &self.on_disconnect)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeySource")
     }
 }

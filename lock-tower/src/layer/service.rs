@@ -1,13 +1,23 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use http::header::{HeaderName, HeaderValue};
+use http::request::Parts;
 use http::{Request, Response};
+use http_body::Body;
+use polylock_core::Mode;
+use tokio::time::Instant;
 use tower_service::Service;
 
+use crate::held::HeldLock;
+use crate::locker::LockerGuard;
+use crate::locker::key_rejection;
+use crate::rejection::{Rejection, RequestInfo, grpc_timeout};
+use crate::service::{ResponseFuture, call};
+
 use super::body::LockBody;
-use super::future::ResponseFuture;
-use super::serve::serve;
-use super::settings::Settings;
+use super::{CommonOptions, HoldUntil, KeySource, LayerOptions, OnLost, SafeMethods};
 
 /// The service that [`KeyLockLayer`](crate::KeyLockLayer) makes.
 ///
@@ -15,12 +25,12 @@ use super::settings::Settings;
 #[derive(Clone, Debug)]
 pub struct KeyLock<S> {
     inner: S,
-    settings: Arc<Settings>,
+    options: Arc<LayerOptions>,
 }
 
 impl<S> KeyLock<S> {
-    pub(super) fn new(inner: S, settings: Arc<Settings>) -> Self {
-        Self { inner, settings }
+    pub(super) fn new(inner: S, options: Arc<LayerOptions>) -> Self {
+        Self { inner, options }
     }
 }
 
@@ -30,11 +40,11 @@ where
     S::Future: Send + 'static,
     S::Error: Send + 'static,
     ReqB: Send + 'static,
-    ResB: http_body::Body + Send + 'static,
+    ResB: Body + Send + 'static,
 {
     type Response = Response<LockBody<ResB>>;
     type Error = S::Error;
-    type Future = ResponseFuture<ResB, S::Error>;
+    type Future = ResponseFuture<Self::Response, S::Error>;
 
     /// Always ready; the inner service is asked when the lock is held.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
@@ -42,8 +52,8 @@ where
     }
 
     fn call(&mut self, request: Request<ReqB>) -> Self::Future {
-        let (settings, inner) = (Arc::clone(&self.settings), self.inner.clone());
-        ResponseFuture::new(serve(settings, inner, request))
+        let (options, inner) = (Arc::clone(&self.options), self.inner.clone());
+        ResponseFuture::new(serve(options, inner, request))
     }
 }
 
@@ -52,3 +62,138 @@ where
 impl<S: tonic::server::NamedService> tonic::server::NamedService for KeyLock<S> {
     const NAME: &'static str = S::NAME;
 }
+
+type Served<B, E> = Result<Response<LockBody<B>>, E>;
+
+async fn serve<S, ReqB, ResB>(
+    options: Arc<LayerOptions>,
+    inner: S,
+    request: Request<ReqB>,
+) -> Served<ResB, S::Error>
+where
+    S: Service<Request<ReqB>, Response = Response<ResB>> + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    ReqB: Send + 'static,
+    ResB: Body + Send + 'static,
+{
+    let began = Instant::now();
+    let (mut parts, body) = request.into_parts();
+    let info = RequestInfo::of(&parts);
+    let held = match options.acquire(&mut parts, &info).await {
+        Ok(Some(held)) => held,
+        Ok(None) => {
+            let response = call(inner, Request::from_parts(parts, body)).await?;
+            return Ok(response.map(LockBody::inner));
+        }
+        Err(rejection) => return Ok(options.common.reject(&info, &rejection)),
+    };
+    parts.extensions.insert(held.clone());
+    let request = Request::from_parts(parts, body);
+    let waited = began.elapsed();
+    let on_disconnect = options.common.on_disconnect;
+    let handled = async move {
+        let handled = handle(&options, &info, inner, request, &held).await;
+        handled.map(|response| options.decorate(response, &held, waited))
+    };
+    CommonOptions::run(on_disconnect, handled).await
+}
+
+/// Runs the handler under its locks, and releases them when the options say so.
+async fn handle<S, ReqB, ResB>(
+    options: &LayerOptions,
+    info: &RequestInfo,
+    inner: S,
+    request: Request<ReqB>,
+    held: &HeldLock,
+) -> Served<ResB, S::Error>
+where
+    S: Service<Request<ReqB>, Response = Response<ResB>>,
+    ResB: Body,
+{
+    // Dropped with this future, it releases the locks although the handler may have kept a clone.
+    let guard = (options.hold != HoldUntil::Manual).then(|| LockerGuard::new(held.clone()));
+    let work = call(inner, request);
+    let handled = match options.on_lost {
+        OnLost::Cancel => held.run_while_held(work).await,
+        OnLost::Continue => Ok(work.await),
+    };
+    let response = match handled {
+        Ok(Ok(response)) => response,
+        Ok(Err(error)) => {
+            release(guard).await;
+            return Err(error);
+        }
+        Err(lost) => return Ok(options.common.reject(info, &lost.into())),
+    };
+    match (options.hold, guard) {
+        (HoldUntil::BodyEnd { max }, Some(guard)) if !response.body().is_end_stream() => {
+            Ok(response.map(|body| LockBody::held(body, guard, max, options.on_lost)))
+        }
+        (_, guard) => {
+            release(guard).await;
+            Ok(response.map(LockBody::inner))
+        }
+    }
+}
+
+async fn release(guard: Option<LockerGuard>) {
+    if let Some(guard) = guard {
+        guard.release_before_response().await;
+    }
+}
+
+impl LayerOptions {
+    /// Acquires the locks of a request; `None` if it needs none.
+    async fn acquire(
+        &self,
+        parts: &mut Parts,
+        info: &RequestInfo,
+    ) -> Result<Option<HeldLock>, Rejection> {
+        // Not that of a layer outside: a handler that takes one is to have the lock of its own layer.
+        parts.extensions.remove::<HeldLock>();
+        let Some(mode) = self.mode(info) else {
+            return Ok(None);
+        };
+        let keys = match &self.source {
+            #[cfg(feature = "axum")]
+            KeySource::Axum(read) => read(parts).await,
+            KeySource::Head(extractor) => extractor.keys(parts),
+        };
+        let keys = keys.map_err(key_rejection)?;
+        let client_timeout = info.is_grpc().then(|| grpc_timeout(parts)).flatten();
+        let locker = &self.common.locker;
+        locker.acquire(keys, mode, client_timeout).await
+    }
+
+    fn mode(&self, info: &RequestInfo) -> Option<Mode> {
+        match self.safe_methods {
+            // Nothing in gRPC looks at the method.
+            _ if info.is_grpc() || !info.method().is_safe() => Some(Mode::Exclusive),
+            SafeMethods::Exclusive => Some(Mode::Exclusive),
+            SafeMethods::Pass => None,
+            SafeMethods::Shared => Some(Mode::Shared),
+        }
+    }
+
+    fn decorate<B>(
+        &self,
+        mut response: Response<LockBody<B>>,
+        held: &HeldLock,
+        waited: Duration,
+    ) -> Response<LockBody<B>> {
+        if self.server_timing {
+            let text = format!("lock;dur={:.1}", waited.as_secs_f64() * 1e3);
+            let value = HeaderValue::from_str(&text).expect("BUG: digits are a header");
+            response.headers_mut().append(SERVER_TIMING, value);
+        }
+        if let Some(token) = held.fencing_token().filter(|_| self.fencing_token) {
+            let value = HeaderValue::from(token.value());
+            response.headers_mut().insert(X_FENCING_TOKEN, value);
+        }
+        response
+    }
+}
+
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+const X_FENCING_TOKEN: HeaderName = HeaderName::from_static("x-fencing-token");

@@ -1,34 +1,34 @@
-//! Admission: which keys requests wait for, and how many may wait.
+//! Acquires locks for requests, and limits how many requests wait.
 
+mod admission;
 mod builder;
-mod claim;
-mod crowd;
-mod locked;
+mod guard;
 mod namespace;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use lock_core::layers::acquire_all;
-use lock_core::{AcquireRequest, DistributedLock, Error, ErrorKind, LockKey, Mode, Wait};
-
+use polylock_core::layers::acquire_all;
+use polylock_core::{AcquireRequest, DistributedLock, Error, ErrorKind, LockKey, Mode, Wait};
 use tokio::time::{Instant, timeout};
 
-use crate::answer::{Problem, Reason, RefusedRequest, Rejection, RejectionObserver};
+use crate::held::HeldLock;
 use crate::keys::{KeyError, Keys};
+use crate::rejection::{ProblemDetails, Reason, RejectedRequest, Rejection};
 
-use self::crowd::{Access, Crowd, Full, Place};
+use self::admission::{AdmissionLimiter, LimitReached};
+use self::builder::LockerOptions;
 
-pub(crate) use self::claim::Claim;
+pub(crate) use self::admission::AdmissionSlot;
 pub(crate) use self::namespace::Namespace;
 
-pub use self::builder::LockerBuilder;
-pub use self::locked::Locked;
+pub use self::builder::{LockerBuilder, WhenUnavailable};
+pub use self::guard::LockerGuard;
 
 /// Locks for requests: keys of one purpose, how long requests wait for them, and how many may.
 ///
-/// Clones share the bounds and the queue; make one for each purpose and hand clones of it to layers
+/// Clones share the limits and the queue; make one for each purpose and hand clones of it to layers
 /// and handlers. A handler that learns the key from the body of its request calls
 /// [`lock`](Locker::lock).
 ///
@@ -38,8 +38,8 @@ pub use self::locked::Locked;
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///
-/// use lock_core::memory::Memory;
-/// use lock_tower::{Locker, Reason};
+/// use polylock_core::memory::Memory;
+/// use polylock_tower::{Locker, Reason};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let accounts = Locker::builder(Arc::new(Memory::new()), "accounts")
@@ -48,38 +48,20 @@ pub use self::locked::Locked;
 /// let held = accounts.lock("42").await?;
 /// assert!(held.fencing_token().is_some());
 ///
-/// let refused = accounts.lock("42").await.unwrap_err();
-/// assert_eq!(refused.reason(), Reason::TimedOut);
+/// let rejected = accounts.lock("42").await.unwrap_err();
+/// assert_eq!(rejected.reason(), Reason::TimedOut);
 /// held.release().await?;
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Locker(Arc<Shared>);
+pub struct Locker(Arc<LockerState>);
 
 #[derive(Debug)]
-struct Shared {
+struct LockerState {
     locks: Arc<dyn DistributedLock>,
     namespace: Namespace,
-    wait: Wait,
-    request: AcquireRequest,
-    retry_after: Duration,
-    when_unavailable: WhenUnavailable,
-    crowd: Arc<Crowd>,
-    observer: Option<Arc<dyn RejectionObserver>>,
-}
-
-/// What becomes of requests while the lock service does not answer.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum WhenUnavailable {
-    /// They run without a lock, with a warning in the log, and
-    /// [`HeldLock::is_unprotected`](crate::HeldLock::is_unprotected) tells the handler. Two may run
-    /// at once. Calls of gRPC with a deadline that is shorter than the wait are rejected all the
-    /// same: a short deadline is no way around the lock.
-    Bypass,
-    /// They are rejected.
-    #[default]
-    Reject,
+    options: LockerOptions,
+    admission: Arc<AdmissionLimiter>,
 }
 
 impl Locker {
@@ -89,7 +71,7 @@ impl Locker {
     /// Time after which a lock is taken from a handler that does not end, unless set.
     pub const DEFAULT_MAX_HOLD: Duration = Duration::from_secs(5 * 60);
 
-    /// Most locks that one request takes.
+    /// Max locks of one request.
     pub const MAX_KEYS: usize = 64;
 
     /// Starts a locker for keys in `namespace`, which has 1 to 64 bytes and no colon.
@@ -111,9 +93,9 @@ impl Locker {
     ///
     /// A dropped future leaves the queue at once; what it was granted is released in the
     /// background, at worst after one ttl.
-    pub async fn lock(&self, name: impl Into<String>) -> Result<Locked, Rejection> {
+    pub async fn lock(&self, name: impl Into<String>) -> Result<LockerGuard, Rejection> {
         let key = self.key(&name.into())?;
-        self.claim_key(key).await.map(Locked::new)
+        self.acquire_key(key).await.map(LockerGuard::new)
     }
 
     /// Acquires the locks of all of the names or of none, in one order for everybody. There have to
@@ -129,23 +111,23 @@ impl Locker {
     pub async fn lock_all<N: Into<String>>(
         &self,
         names: impl IntoIterator<Item = N> + Send,
-    ) -> Result<Locked, Rejection> {
+    ) -> Result<LockerGuard, Rejection> {
         let names: Vec<_> = names.into_iter().map(Into::into).collect();
         let keys = self.sorted(&names)?;
-        let claim = self.acquire(keys, Mode::Exclusive, None).await?;
-        Ok(Locked::new(claim))
+        let locks = self.acquire_keys(keys, Mode::Exclusive, None).await?;
+        Ok(LockerGuard::new(locks))
     }
 
     /// How many keys are wanted or held in this process.
     #[must_use]
     pub fn live_keys(&self) -> usize {
-        self.0.crowd.live_keys()
+        self.0.admission.live_keys()
     }
 
     /// How many requests wait in this process, not counting the first of each key.
     #[must_use]
     pub fn waiters(&self) -> usize {
-        self.0.crowd.waiters()
+        self.0.admission.waiters()
     }
 
     /// Waits until no request wants or has a lock, and for releases that go on in the background;
@@ -157,46 +139,55 @@ impl Locker {
     /// The handlers and the releases go on.
     pub async fn shutdown(&self, within: Duration) -> bool {
         let began = Instant::now();
-        let emptied = timeout(within, self.0.crowd.emptied()).await.is_ok();
+        let emptied = timeout(within, self.0.admission.emptied()).await.is_ok();
         let left = within.saturating_sub(began.elapsed());
         self.0.locks.shutdown(left).await && emptied
+    }
+
+    /// How long a request waits whose client does not say.
+    fn wait(&self) -> Wait {
+        self.0.options.request.wait()
     }
 
     /// Whether requests in this mode could be granted.
     pub(crate) fn check(&self, mode: Mode) -> Result<(), Error> {
         let capabilities = self.0.locks.capabilities();
-        capabilities.check(&self.0.request.clone().with_mode(mode))
+        capabilities.check(&self.0.options.request.clone().with_mode(mode))
     }
 
-    /// Acquires what `keys` says; `None` if that is to pass. `patience` is what the client has left.
-    pub(crate) async fn claim(
+    /// Acquires what `keys` says; `None` if the request passes. `client_timeout` is the time that the
+    /// client still waits.
+    pub(crate) async fn acquire(
         &self,
         keys: Keys,
         mode: Mode,
-        patience: Option<Duration>,
-    ) -> Result<Option<Claim>, Rejection> {
+        client_timeout: Option<Duration>,
+    ) -> Result<Option<HeldLock>, Rejection> {
         let keys = match keys {
             Keys::One(name) => vec![self.key(&name)?],
             Keys::Many(names) => self.sorted(&names)?,
             Keys::Skip => return Ok(None),
         };
-        self.acquire(keys, mode, patience).await.map(Some)
+        self.acquire_keys(keys, mode, client_timeout)
+            .await
+            .map(Some)
     }
 
     /// Acquires a key of this locker.
-    pub(crate) async fn claim_key(&self, key: LockKey) -> Result<Claim, Rejection> {
-        self.acquire(vec![key], Mode::Exclusive, None).await
+    pub(crate) async fn acquire_key(&self, key: LockKey) -> Result<HeldLock, Rejection> {
+        self.acquire_keys(vec![key], Mode::Exclusive, None).await
     }
 
-    async fn acquire(
+    async fn acquire_keys(
         &self,
         keys: Vec<LockKey>,
         mode: Mode,
-        patience: Option<Duration>,
-    ) -> Result<Claim, Rejection> {
-        let places = self.enter(&keys, mode)?;
-        let wait = match (self.0.wait, patience) {
-            (Wait::AtMost(limit), Some(patience)) => Wait::AtMost(limit.min(patience)),
+        client_timeout: Option<Duration>,
+    ) -> Result<HeldLock, Rejection> {
+        let slots = self.enter(&keys, mode)?;
+        let wait = match (self.wait(), client_timeout) {
+            (Wait::AtMost(limit), Some(client_timeout)) => Wait::AtMost(limit.min(client_timeout)),
+            (Wait::Forever, Some(client_timeout)) => Wait::AtMost(client_timeout),
             (wait, _) => wait,
         };
         let requests = self.requests(keys, mode, wait);
@@ -205,39 +196,41 @@ impl Locker {
             requests => acquire_all(&*self.0.locks, requests).await,
         };
         match acquired {
-            Ok(guards) => Ok(Claim::new(&self.0.namespace, guards, places)),
+            Ok(guards) => Ok(HeldLock::new(&self.0.namespace, guards, Vec::new(), slots)),
             Err(error) if self.bypasses(&error, wait) => {
                 tracing::warn!(
                     class = requests[0].class(),
                     %error,
                     "a request runs without its lock"
                 );
-                Ok(Claim::unprotected(&self.0.namespace, &requests, places))
+                let missing = requests.iter().map(|request| request.key().clone());
+                let missing = missing.collect();
+                Ok(HeldLock::new(&self.0.namespace, Vec::new(), missing, slots))
             }
             Err(error) => Err(self.rejection(error)),
         }
     }
 
-    /// Tells the observer of an answer that is not the handler's.
-    pub(crate) fn tell_refused(&self, reason: &'static str, status: StatusCode) {
-        if let Some(observer) = &self.0.observer {
-            self.refused(reason, status).tell(&**observer);
+    /// Reports a response that is not the handler's to the observer.
+    pub(crate) fn report_rejection(&self, reason: &'static str, status: StatusCode) {
+        if let Some(observer) = &self.0.options.observer {
+            self.rejected(reason, status).report(&**observer);
         }
     }
 
-    /// Tells the observer of the answers that may come.
-    fn announce_refusals(&self) {
-        if let Some(observer) = &self.0.observer {
+    /// Announces the possible rejections to the observer.
+    fn announce_rejections(&self) {
+        if let Some(observer) = &self.0.options.observer {
             for reason in Reason::ALL {
-                let status = Problem::new().status(reason);
-                self.refused(reason.as_str(), status).announce(&**observer);
+                let status = ProblemDetails::new().status(reason);
+                self.rejected(reason.as_str(), status).announce(&**observer);
             }
         }
     }
 
-    fn refused(&self, reason: &'static str, status: StatusCode) -> RefusedRequest<'_> {
-        let class = self.0.request.class();
-        RefusedRequest {
+    fn rejected(&self, reason: &'static str, status: StatusCode) -> RejectedRequest<'_> {
+        let class = self.0.options.request.class();
+        RejectedRequest {
             class: class.unwrap_or_else(|| self.0.namespace.as_str()),
             reason,
             status,
@@ -246,13 +239,13 @@ impl Locker {
 
     /// The key of a name.
     pub(crate) fn key(&self, name: &str) -> Result<LockKey, Rejection> {
-        self.0.namespace.key(name).map_err(no_key)
+        self.0.namespace.key(name).map_err(key_rejection)
     }
 
     fn sorted(&self, names: &[String]) -> Result<Vec<LockKey>, Rejection> {
         if names.is_empty() || names.len() > Self::MAX_KEYS {
             let detail = format!("a request needs 1 to {} locks", Self::MAX_KEYS);
-            return Err(no_key(KeyError::Invalid(detail)));
+            return Err(key_rejection(KeyError::Invalid(detail)));
         }
         let mut keys = names
             .iter()
@@ -263,24 +256,26 @@ impl Locker {
         Ok(keys)
     }
 
-    fn enter(&self, keys: &[LockKey], mode: Mode) -> Result<Vec<Place>, Rejection> {
-        let access = match mode {
-            Mode::Shared => Access::Shared,
-            _ => Access::Exclusive,
-        };
-        let places = keys.iter().map(|key| self.0.crowd.enter(key, access));
-        places.collect::<Result<_, _>>().map_err(|full| {
-            let detail = match full {
-                Full::Keys => "too many locks are wanted at once",
-                Full::Waiters => "too many requests wait",
-                Full::WaitersOfKey => "too many requests wait for the same lock",
+    fn enter(&self, keys: &[LockKey], mode: Mode) -> Result<Vec<AdmissionSlot>, Rejection> {
+        let slots = keys.iter().map(|key| self.0.admission.enter(key, mode));
+        slots.collect::<Result<_, _>>().map_err(|limit| {
+            let detail = match limit {
+                LimitReached::Keys => "too many locks are wanted at once",
+                LimitReached::Waiters => "too many requests wait",
+                LimitReached::WaitersOfKey => "too many requests wait for the same lock",
             };
             self.later(Reason::QueueFull).with_detail(detail)
         })
     }
 
     fn requests(&self, keys: Vec<LockKey>, mode: Mode, wait: Wait) -> Vec<AcquireRequest> {
-        let request = self.0.request.clone().with_mode(mode).with_wait(wait);
+        let request = self
+            .0
+            .options
+            .request
+            .clone()
+            .with_mode(mode)
+            .with_wait(wait);
         match <[LockKey; 1]>::try_from(keys) {
             Ok([key]) => vec![request.with_key(key)],
             Err(keys) => keys
@@ -292,14 +287,14 @@ impl Locker {
 
     /// Whether the service has had the time to answer that it was set up with.
     fn bypasses(&self, error: &Error, wait: Wait) -> bool {
-        self.0.when_unavailable == WhenUnavailable::Bypass
+        self.0.options.when_unavailable == WhenUnavailable::Bypass
             && error.kind() == ErrorKind::Unavailable
-            && wait == self.0.wait
+            && wait == self.wait()
     }
 
     fn rejection(&self, error: Error) -> Rejection {
         let rejection = match error.kind() {
-            ErrorKind::Contended if self.0.wait == Wait::Never => self.later(Reason::Busy),
+            ErrorKind::Contended if !self.wait().waits() => self.later(Reason::Busy),
             ErrorKind::Contended => self.later(Reason::TimedOut),
             ErrorKind::QueueFull => self.later(Reason::QueueFull),
             // One of several may be lost while the others are acquired; no handler has run.
@@ -317,11 +312,11 @@ impl Locker {
 
     /// Rejects what may be tried again.
     fn later(&self, reason: Reason) -> Rejection {
-        Rejection::new(reason).with_retry_after(self.0.retry_after)
+        Rejection::new(reason).with_retry_after(self.0.options.retry_after)
     }
 }
 
-pub(crate) fn no_key(error: KeyError) -> Rejection {
+pub(crate) fn key_rejection(error: KeyError) -> Rejection {
     match error {
         KeyError::Invalid(detail) | KeyError::Missing(detail) => {
             Rejection::new(Reason::InvalidKey).with_detail(detail)

@@ -1,17 +1,14 @@
-mod options;
-mod root;
 #[cfg(test)]
 mod tests;
 mod url;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use lock_core::engine::Engine;
-use lock_core::{Error, ErrorKind, Result, TlsFiles};
+use polylock_core::engine::Engine;
+use polylock_core::{Error, ErrorKind, Result, TlsFiles};
 
-pub use self::options::{Access, Compat};
-pub(crate) use self::options::{Auth, Login};
 pub(crate) use self::url::SCHEMES;
 
 /// Which ensemble has the locks, and how it is used.
@@ -21,9 +18,9 @@ pub(crate) use self::url::SCHEMES;
 /// ```
 /// use std::time::Duration;
 ///
-/// use lock_zk::ZooKeeperConfig;
+/// use polylock_zk::ZooKeeperConfig;
 ///
-/// # fn main() -> lock_core::Result<()> {
+/// # fn main() -> polylock_core::Result<()> {
 /// let config = ZooKeeperConfig::new([("zk1", 2181), ("zk2", 2181), ("zk3", 2181)])
 ///     .with_root("/apps/orders/locks")?
 ///     .with_digest_login("orders", "s3cret")?
@@ -63,6 +60,15 @@ impl ZooKeeperConfig {
     /// How long one request may take, unless set.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
+    /// How long the reply to a heartbeat may take, again and again, for a session to last.
+    ///
+    /// A heartbeat leaves each seventh of the session timeout, and its reply proves the one that left
+    /// two before it.
+    #[must_use]
+    pub fn heartbeat_timeout(session_timeout: Duration) -> Duration {
+        session_timeout / 8
+    }
+
     /// Names servers of one ensemble, by host and port; one is enough, and all of them are better.
     #[must_use]
     pub fn new<H: Into<String>>(hosts: impl IntoIterator<Item = (H, u16)>) -> Self {
@@ -90,7 +96,7 @@ impl ZooKeeperConfig {
     ///
     /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is no absolute path, or belongs to ZooKeeper.
     pub fn with_root(mut self, path: impl AsRef<str>) -> Result<Self> {
-        self.root = root::root(path.as_ref())?;
+        self.root = root(path.as_ref())?;
         Ok(self)
     }
 
@@ -277,4 +283,94 @@ fn in_range(name: &str, timeout: Duration, range: (Duration, Duration)) -> Resul
 
 fn wrong(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidConfig, message)
+}
+
+/// Checks a path that is to have the locks, and takes a slash off its end.
+fn root(path: &str) -> Result<String> {
+    let names = match path.strip_prefix('/') {
+        Some("") => return Ok("/".to_owned()),
+        Some(names) => names.strip_suffix('/').unwrap_or(names),
+        None => return Err(wrong(format!("the path {path:?} does not begin with /"))),
+    };
+    for name in names.split('/') {
+        if matches!(name, "" | "." | "..") || name.chars().any(is_refused) {
+            return Err(wrong(format!(
+                "{path:?} is no path of ZooKeeper: there is a name in it that is empty, . or .., or has \
+                 control characters"
+            )));
+        }
+    }
+    if names == "zookeeper" || names.starts_with("zookeeper/") {
+        return Err(wrong(
+            "/zookeeper belongs to ZooKeeper itself, name another path",
+        ));
+    }
+    Ok(format!("/{names}"))
+}
+
+/// What ZooKeeper refuses in a name.
+fn is_refused(c: char) -> bool {
+    matches!(u32::from(c), 0..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..=0xffff)
+}
+
+/// How the nodes of a lock are named: as another client names them, so that both take turns.
+///
+/// All contenders of a lock must use the same one. Whatever is chosen, one key is one directory under
+/// the root, and one contender is one ephemeral sequential node in it.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Compat {
+    /// `_c_<uuid>-lock-<sequence>`: exclusive locks exclude the `InterProcessMutex` of Apache Curator.
+    #[default]
+    Curator,
+    /// `_c_<uuid>-__WRIT__<sequence>` and `-__READ__`: the `InterProcessReadWriteLock` of Apache
+    /// Curator.
+    CuratorReadWrite,
+    /// `<32 hex digits>__lock__<sequence>` and `__rlock__`: the `Lock`, `WriteLock` and `ReadLock` of
+    /// Kazoo. Its `Lock` does not see shared locks; its `WriteLock` does.
+    ///
+    /// Directories stay when they are unused: a `Lock` of Kazoo ensures its directory once, and
+    /// fails with `NoNodeError` if the server removes it later. With the other names ZooKeeper
+    /// removes them.
+    Kazoo,
+}
+
+/// The clients that may read and change the nodes of locks, apart from ZooKeeper's superuser.
+///
+/// It is the access control list of the nodes that this client creates; it changes none that exist.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Access {
+    /// Clients with the identity that created the node. The default with a login or a certificate.
+    Creator,
+    /// The same, and everybody may read: list and watch locks, and not take or break them.
+    CreatorAndReaders,
+    /// Everybody may do everything. The default without a login.
+    Everybody,
+}
+
+/// The identity of this client.
+#[derive(Clone, Eq, PartialEq)]
+pub(crate) struct Login {
+    pub(crate) auth: Auth,
+    pub(crate) username: String,
+    pub(crate) password: String,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Auth {
+    /// Any user and password are an identity; a server compares, and has no list of them.
+    Digest,
+    /// SASL with DIGEST-MD5: the server has a list of users.
+    Sasl,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login")
+            .field("auth", &self.auth)
+            .field("username", &self.username)
+            .field("password", &"***")
+            .finish()
+    }
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use lock_core::{ErrorKind, LockUrl};
+use polylock_core::{ErrorKind, LockUrl};
 
 use super::*;
 
@@ -149,5 +149,34 @@ fn names_the_mistake() {
         let error = read(url).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{url}: {error}");
         assert!(error.message().contains(says), "{url}: {error}");
+    }
+}
+
+#[test]
+fn a_root_is_an_absolute_path_of_plain_names() {
+    for (path, read) in [
+        ("/", "/"),
+        ("/locks", "/locks"),
+        ("/locks/", "/locks"),
+        ("/a/zookeeper/ü b", "/a/zookeeper/ü b"),
+        ("/zookeepers", "/zookeepers"),
+    ] {
+        assert_eq!(root(path).unwrap(), read);
+    }
+    for path in [
+        "",
+        "locks",
+        "//",
+        "/a//b",
+        "/a/./b",
+        "/a/..",
+        "/a\n",
+        "/\u{e000}",
+    ] {
+        assert!(root(path).is_err(), "{path:?}");
+    }
+    for path in ["/zookeeper", "/zookeeper/", "/zookeeper/quota"] {
+        let error = root(path).unwrap_err();
+        assert!(error.message().contains("belongs to ZooKeeper"), "{error}");
     }
 }

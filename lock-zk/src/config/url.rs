@@ -1,4 +1,6 @@
-use lock_core::{LockUrl, Params, Result};
+use std::time::Duration;
+
+use polylock_core::{LockUrl, Params, Result};
 
 use super::{Access, Compat, ZooKeeperConfig, wrong};
 
@@ -28,7 +30,7 @@ impl ZooKeeperConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](lock_core::ErrorKind::InvalidConfig) names what is wrong with the URL.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) names what is wrong with the URL.
     pub fn from_url(url: &LockUrl) -> Result<Self> {
         let mut params = url.params();
         let hosts = url.expect_hosts()?.iter();
@@ -39,12 +41,34 @@ impl ZooKeeperConfig {
         }
         config = login(url, &mut params, config)?;
         config.tls = params.tls(false)?;
-        config = timeouts(&mut params, config)?;
-        config = choices(&mut params, config)?;
+        let timeouts = [
+            ("connect-timeout", Self::with_connect_timeout as SetTimeout),
+            ("session-timeout", Self::with_session_timeout),
+            ("timeout", Self::with_timeout),
+        ];
+        for (name, set) in timeouts {
+            if let Some(timeout) = params.duration(name)? {
+                config = set(config, timeout)?;
+            }
+        }
+        let access = ["creator", "creator-and-readers", "everybody"];
+        config.access = match params.one_of("access", &access)? {
+            Some("creator") => Some(Access::Creator),
+            Some("creator-and-readers") => Some(Access::CreatorAndReaders),
+            other => other.map(|_| Access::Everybody),
+        };
+        config.compat = match params.one_of("compat", &["curator", "curator-rw", "kazoo"])? {
+            Some("curator-rw") => Compat::CuratorReadWrite,
+            Some("kazoo") => Compat::Kazoo,
+            _ => Compat::Curator,
+        };
+        config.strict = params.bool("strict")? == Some(true);
         params.finish()?;
         Ok(config)
     }
 }
+
+type SetTimeout = fn(ZooKeeperConfig, Duration) -> Result<ZooKeeperConfig>;
 
 fn login(
     url: &LockUrl,
@@ -65,38 +89,6 @@ fn login(
         ))),
         (None, None, None) => Ok(config),
     }
-}
-
-fn timeouts(params: &mut Params<'_>, mut config: ZooKeeperConfig) -> Result<ZooKeeperConfig> {
-    if let Some(timeout) = params.duration("connect-timeout")? {
-        config = config.with_connect_timeout(timeout)?;
-    }
-    if let Some(timeout) = params.duration("session-timeout")? {
-        config = config.with_session_timeout(timeout)?;
-    }
-    if let Some(timeout) = params.duration("timeout")? {
-        config = config.with_timeout(timeout)?;
-    }
-    Ok(config)
-}
-
-fn choices(params: &mut Params<'_>, mut config: ZooKeeperConfig) -> Result<ZooKeeperConfig> {
-    let who = ["creator", "creator-and-readers", "everybody"];
-    match params.one_of("access", &who)? {
-        Some("creator") => config = config.with_access(Access::Creator),
-        Some("creator-and-readers") => config = config.with_access(Access::CreatorAndReaders),
-        Some(_) => config = config.with_access(Access::Everybody),
-        None => {}
-    }
-    match params.one_of("compat", &["curator", "curator-rw", "kazoo"])? {
-        Some("curator-rw") => config = config.with_compat(Compat::CuratorReadWrite),
-        Some("kazoo") => config = config.with_compat(Compat::Kazoo),
-        _ => {}
-    }
-    if params.bool("strict")? == Some(true) {
-        config = config.with_strict_checks();
-    }
-    Ok(config)
 }
 
 const PORT: u16 = 2181;

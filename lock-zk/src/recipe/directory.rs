@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use lock_core::LockKey;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use polylock_core::LockKey;
 
 /// The directory of one key, by its path below the root.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]

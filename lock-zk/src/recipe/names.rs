@@ -2,8 +2,8 @@
 
 use std::num::NonZeroU32;
 
-use lock_core::Mode;
-use lock_core::engine::LeaseId;
+use polylock_core::Mode;
+use polylock_core::engine::LeaseId;
 
 use super::sequence::Sequence;
 use crate::config::Compat;
@@ -90,7 +90,7 @@ const DOT_NET: &str = "lock-";
 
 #[cfg(test)]
 mod tests {
-    use lock_core::engine::SeededEntropy;
+    use polylock_core::engine::SeededEntropy;
 
     use super::*;
 

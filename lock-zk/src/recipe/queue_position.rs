@@ -5,7 +5,7 @@
 //! and a queue for permits whose head alone watches the directory: each of the others waits for the
 //! one before it to write its node, which it does when it gets a permit, or to go.
 
-use lock_core::Mode;
+use polylock_core::Mode;
 
 use crate::recipe::names::Contender;
 
@@ -18,8 +18,6 @@ pub(crate) enum QueuePosition {
     Holds,
     /// It waits.
     Behind(Blocker),
-    /// Its permit is of another limit than those before it.
-    OtherLimit(u32),
 }
 
 /// What a contender waits for; each wakes as few as can be.
@@ -60,29 +58,21 @@ pub(crate) fn queue_position(line: &[Contender], name: &str) -> QueuePosition {
     let (before, own) = (&line[..at], &line[at]);
     let end = |blocker: &Contender| QueuePosition::Behind(Blocker::End(blocker.name.clone()));
     match own.mode {
-        Mode::Permit { limit } => {
-            let limit = limit.get() as usize;
-            let other = before.iter().find_map(|other| other_limit(other, own.mode));
-            if let Some(blocker) = before.iter().rposition(|other| !is_permit(other)) {
-                return match before.last() {
-                    // The contender that the blocker's end wakes gets a permit, and others after
-                    // it.
-                    Some(last) if at - blocker > limit && other.is_none() => {
-                        QueuePosition::Behind(Blocker::EndOrPermit(last.name.clone()))
-                    }
-                    _ => end(&before[blocker]),
-                };
-            }
-            if let Some(other) = other {
-                return QueuePosition::OtherLimit(other);
-            }
-            match before.last() {
-                Some(last) if at > limit => {
-                    QueuePosition::Behind(Blocker::EndOrPermit(last.name.clone()))
+        Mode::Permit { .. } => {
+            let blocker = before.iter().rposition(|other| limit(other).is_none());
+            let permits = &line[blocker.map_or(0, |blocker| blocker + 1)..=at];
+            // Nobody overtakes: behind one that has to wait, all others have to.
+            let waits = |(ahead, own)| limit(own).is_some_and(|limit| ahead >= limit);
+            let first = permits.iter().enumerate().position(waits);
+            QueuePosition::Behind(match (first, blocker, before.last()) {
+                (None, None, _) => return QueuePosition::Holds,
+                (None, Some(blocker), _) => Blocker::End(before[blocker].name.clone()),
+                // The contender that the blocker's end wakes gets a permit, and others after it.
+                (Some(first), _, Some(last)) if blocker.is_some() || first + 1 < permits.len() => {
+                    Blocker::EndOrPermit(last.name.clone())
                 }
-                _ if at >= limit => QueuePosition::Behind(Blocker::Directory),
-                _ => QueuePosition::Holds,
-            }
+                (Some(_), _, _) => Blocker::Directory,
+            })
         }
         Mode::Shared => {
             let is_in_the_way = |other: &&Contender| other.mode != Mode::Shared;
@@ -103,13 +93,10 @@ pub(crate) fn holders(line: &[Contender]) -> usize {
     line.iter().take_while(holds).count()
 }
 
-fn is_permit(contender: &Contender) -> bool {
-    matches!(contender.mode, Mode::Permit { .. })
-}
-
-fn other_limit(other: &Contender, own: Mode) -> Option<u32> {
-    match other.mode {
-        Mode::Permit { limit } if other.mode != own => Some(limit.get()),
+/// The limit of a permit.
+fn limit(contender: &Contender) -> Option<usize> {
+    match contender.mode {
+        Mode::Permit { limit } => usize::try_from(limit.get()).ok(),
         _ => None,
     }
 }

@@ -45,32 +45,29 @@ impl Sequence {
 /// More creations than that are not under way at once.
 const LAST: i32 = i32::MAX - (1 << 20);
 
-/// Whether the numbers of some do not tell their order.
-pub(crate) fn is_any_used_up(line: &[Contender]) -> bool {
-    line.iter().any(|own| own.sequence.is_used_up())
-}
-
-/// Puts contenders whose numbers are used up in the order in which they were created.
-pub(crate) async fn order_by_creation(
-    line: &mut Vec<Contender>,
+/// When the contenders whose numbers are used up were created; those whose node is gone are left out.
+pub(crate) async fn created(
+    line: &[Contender],
     client: &Client,
     directory: &Directory,
-) -> Result<(), ClientError> {
+) -> Result<HashMap<String, i64>, ClientError> {
     let used_up = line.iter().filter(|own| own.sequence.is_used_up());
     let stats = used_up.map(|own| {
         let stat = client.check_stat(&directory.child(&own.name));
         async move { Ok::<_, ClientError>((own.name.clone(), stat.await?)) }
     });
     let created = try_join_all(stats).await?.into_iter();
-    let created = created.filter_map(|(name, stat)| Some((name, stat?.czxid)));
-    by_creation(line, &created.collect());
-    Ok(())
+    Ok(created
+        .filter_map(|(name, stat)| Some((name, stat?.czxid)))
+        .collect())
 }
 
+/// Puts contenders whose numbers are used up in the order in which they were created.
+///
 /// Those of them whose node is gone drop out, the others are behind those with numbers, which keep
 /// them: a downgrade gives a contender a new node with its old number, so that the creation says
 /// nothing.
-fn by_creation(line: &mut Vec<Contender>, created: &HashMap<String, i64>) {
+pub(crate) fn order_by_creation(line: &mut Vec<Contender>, created: &HashMap<String, i64>) {
     line.retain(|own| !own.sequence.is_used_up() || created.contains_key(&own.name));
     line.sort_by_key(|own| match own.sequence.is_used_up() {
         true => (true, created.get(&own.name).copied()),
@@ -133,7 +130,7 @@ mod tests {
             let node = |own: char| names.iter().find(|name| name.starts_with(own)).cloned();
             let created = nodes.chars().zip(1..);
             let created = created.filter_map(|(own, at)| Some((node(own)?, at)));
-            by_creation(&mut line, &created.collect());
+            order_by_creation(&mut line, &created.collect());
             assert_eq!(order(&line), expected, "{names:?}");
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use lock_core::FencingToken;
+use polylock_core::FencingToken;
 
 /// The tokens of a contender.
 ///

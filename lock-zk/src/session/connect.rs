@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::engine::{Engine, Moment};
+use polylock_core::engine::{Engine, Moment};
 use tokio::time::{Instant, sleep, timeout_at};
 use zookeeper_client::{
     Acl, Acls, Client, Connector, CreateMode, Error as ClientError, Permission,
@@ -24,7 +24,12 @@ pub(crate) async fn open_session(
 ) -> Result<OpenedSession, Failure> {
     let deadline = Instant::now() + config.connect_timeout;
     let (opened, negotiated) = listen(engine, open(config, deadline, engine)).await;
-    let (client, asked) = opened?;
+    let (client, began) = opened?;
+    // A process that was stopped may see the reply long after the request left.
+    let asked = match negotiated.responses() {
+        0 => began,
+        _ => negotiated.asked(),
+    };
     let rooted = timeout_at(deadline, rooted(client, config)).await;
     let client = rooted.unwrap_or_else(|_| Err(Failure::silent(config.connect_timeout)))?;
     Ok(OpenedSession {
@@ -34,18 +39,11 @@ pub(crate) async fn open_session(
     })
 }
 
-/// Opens a session on the runtime that polls this, to look at the ensemble and at each server that is
-/// named.
-pub(crate) async fn visit(
-    config: &ZooKeeperConfig,
-    engine: &Engine,
-) -> Result<(Client, Answers), Failure> {
+/// Opens a session on the runtime that polls this, to look at what is granted.
+pub(crate) async fn visit(config: &ZooKeeperConfig, engine: &Engine) -> Result<Client, Failure> {
     let deadline = Instant::now() + config.connect_timeout;
     let (client, _) = open(config, deadline, engine).await?;
-    let tls = config.tls.as_ref();
-    let certificates = tls.map(|tls| Certificates::read(tls, config)).transpose()?;
-    let answers = diagnose_connect(config, certificates.as_ref(), time_to_probe(config)).await;
-    Ok((client, answers))
+    Ok(client)
 }
 
 /// A session that is open.
@@ -56,7 +54,7 @@ pub(crate) struct OpenedSession {
     pub(crate) negotiated: Arc<Negotiated>,
 }
 
-/// Tries all servers, and again as long as that can help.
+/// Tries all servers, and again as long as that can help; gives when the last attempt began as well.
 async fn open(
     config: &ZooKeeperConfig,
     deadline: Instant,
@@ -68,12 +66,13 @@ async fn open(
     let reserve = time_to_probe(config);
     loop {
         let began = engine.now();
-        match timeout_at(deadline - reserve, connect(config, certificates)).await {
-            Ok(Ok(client)) => {
-                // Other servers may have failed before.
-                let last_turn = engine.now() - longest_turn(server_timeout(config));
-                return Ok((client, began.max(last_turn)));
-            }
+        let connected = timeout_at(deadline - reserve, connect(config, certificates));
+        let connected = tokio::select! {
+            connected = connected => connected,
+            strangers = strangers(config, certificates, reserve) => return Err(strangers.into()),
+        };
+        match connected {
+            Ok(Ok(client)) => return Ok((client, began)),
             Ok(Err(failure)) if !is_silence(&failure) => return Err(failure),
             Ok(Err(_)) | Err(_) => {}
         }
@@ -84,6 +83,24 @@ async fn open(
         sleep(RETRY_INTERVAL).await;
     }
 }
+
+/// Returns only if all servers turn out not to be ZooKeeper: such a server can keep the client waiting
+/// for all of its time.
+async fn strangers(
+    config: &ZooKeeperConfig,
+    certificates: Option<&Certificates>,
+    within: Duration,
+) -> Answers {
+    sleep(PROBE_AFTER).await;
+    let answers = diagnose_connect(config, certificates, within).await;
+    if !answers.are_strangers() {
+        std::future::pending::<()>().await;
+    }
+    answers
+}
+
+/// A server that opens sessions has opened one by then, unless it is slow.
+const PROBE_AFTER: Duration = Duration::from_millis(500);
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -129,11 +146,6 @@ fn server_timeout(config: &ZooKeeperConfig) -> Duration {
     turn.min(config.session_timeout * 2 / 5)
 }
 
-/// The client looks at the clock eight times within the timeout.
-fn longest_turn(server_timeout: Duration) -> Duration {
-    server_timeout * 9 / 8
-}
-
 fn servers(config: &ZooKeeperConfig) -> String {
     let hosts = config.hosts.iter();
     let hosts = hosts.map(|(host, port)| address(host, *port));
@@ -177,7 +189,7 @@ fn sasl(connector: Connector, login: &Login) -> Result<Connector, Failure> {
 
 #[cfg(not(feature = "sasl"))]
 fn sasl(_: Connector, _: &Login) -> Result<Connector, Failure> {
-    let message = "this program is built without the feature \"sasl\" of lock-zk";
+    let message = "this program is built without the feature \"sasl\" of polylock-zk";
     Err(Cause::Config(message.to_owned()).into())
 }
 
@@ -202,6 +214,3 @@ static CREATOR_AND_READERS: [Acl; 2] = [
     Acl::new_const(Permission::ALL, "auth", ""),
     Acl::new_const(Permission::READ, "world", "anyone"),
 ];
-
-#[cfg(test)]
-mod tests;

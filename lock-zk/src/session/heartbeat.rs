@@ -3,7 +3,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::join;
-use lock_core::engine::Moment;
+use polylock_core::engine::Moment;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use zookeeper_client::{Error, SessionState, Stat, StateWatcher};
@@ -21,8 +21,6 @@ pub(super) async fn send_heartbeats(
     // They last over the turns of the loop: an answer that comes late is an answer.
     let mut heart = pin!(heartbeat(&session, Instant::now()));
     let mut watches = pin!(watch_nodes(Weak::clone(&session), unwatched));
-    // A moment, and no sleep that every turn of the loop would begin again.
-    let mut clock_at: Option<Instant> = None;
     // The first connection is the one that opened the session.
     let mut responses = 1;
     loop {
@@ -30,30 +28,22 @@ pub(super) async fn send_heartbeats(
             biased;
             state = states.changed() => {
                 let Some(current) = session.upgrade() else { return };
-                let is_connected = match state {
+                // What was asked on the other connection may hang; the next one looks at the nodes.
+                let pause = match state {
                     SessionState::Disconnected => {
                         current.disconnected();
-                        false
+                        current.timing().beat()
                     }
                     SessionState::SyncConnected | SessionState::ConnectedReadOnly => {
                         if current.is_timeout_unknown(&mut responses) {
                             return current.end();
                         }
                         current.resumed();
-                        true
+                        Duration::ZERO
                     }
                     _ => return current.end(),
                 };
-                let timing = current.timing();
-                clock_at = (!is_connected).then(|| Instant::now() + timing.tick());
-                // What was asked on the other connection may hang; the next one looks at the nodes.
-                let pause = if is_connected { Duration::ZERO } else { timing.beat() };
                 heart.set(heartbeat(&session, Instant::now() + pause));
-            }
-            () = sleep_until(clock_at.unwrap_or_else(Instant::now)), if clock_at.is_some() => {
-                let Some(session) = session.upgrade() else { return };
-                session.check_clock();
-                clock_at = Some(Instant::now() + session.timing().tick());
             }
             goes_on = &mut heart => {
                 let Some(beat) = goes_on else { return };
@@ -118,7 +108,7 @@ impl Session {
             Phase::Over => return,
             // What was asked on the connection that broke says nothing of this one.
             Phase::Doubted { since, .. } if sent <= since => return,
-            Phase::Doubted { .. } => state.resume(self.negotiated.asked(), self.engine.now()),
+            Phase::Doubted { .. } => state.resume(self.negotiated.asked()),
             Phase::Connected => {}
         }
         state.phase = Phase::Connected;

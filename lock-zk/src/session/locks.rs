@@ -1,8 +1,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use lock_core::LeaseControl;
-use lock_core::engine::{LeaseId, Moment};
+use polylock_core::LeaseControl;
+use polylock_core::engine::{LeaseId, Moment};
 
 /// The locks of a session.
 #[derive(Debug, Default)]
@@ -80,24 +80,11 @@ impl SessionLocks {
         (was != NodeWatch::Gone).then(|| held.control.clone())
     }
 
-    /// A lock gets a node of another name.
-    pub(super) fn begin_move(&mut self, id: LeaseId, path: Arc<str>) {
-        self.set_node(id, path, NodeWatch::Moving);
-    }
-
-    /// The lock has its node at the path again, unless that is gone.
-    pub(super) fn end_move(&mut self, id: LeaseId, path: Arc<str>) {
-        if self
-            .0
-            .get(&id)
-            .is_some_and(|held| held.watch != NodeWatch::Gone)
+    /// The lock has its node at the path from now on, or is about to, unless its node is gone.
+    pub(super) fn set_node(&mut self, id: LeaseId, path: Arc<str>, watch: NodeWatch) {
+        if let Some(held) = self.0.get_mut(&id)
+            && held.watch != NodeWatch::Gone
         {
-            self.set_node(id, path, NodeWatch::None);
-        }
-    }
-
-    fn set_node(&mut self, id: LeaseId, path: Arc<str>, watch: NodeWatch) {
-        if let Some(held) = self.0.get_mut(&id) {
             (held.path, held.watch) = (path, watch);
         }
     }

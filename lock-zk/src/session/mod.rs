@@ -9,13 +9,12 @@ mod reconnect;
 #[cfg(test)]
 mod tests;
 mod timing;
-mod watch_budget;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use lock_core::engine::{Engine, LeaseId, Moment, is_mutant};
-use lock_core::{LeaseControl, LostReason};
+use polylock_core::engine::{Engine, LeaseId, Moment, is_mutant};
+use polylock_core::{LeaseControl, LostReason};
 use tokio::sync::{Notify, oneshot, watch};
 use zookeeper_client::{Client, Error, Stat};
 
@@ -24,10 +23,10 @@ use crate::error::Failure;
 
 use self::connect::{OpenedSession, open_session};
 use self::heartbeat::send_heartbeats;
-use self::locks::SessionLocks;
+use self::locks::{NodeWatch, SessionLocks};
 use self::negotiation::Negotiated;
+use self::node_watch::WatchBudget;
 use self::timing::{LivenessEvidence, SessionTiming};
-use self::watch_budget::WatchBudget;
 
 pub(crate) use self::reconnect::Sessions;
 
@@ -57,8 +56,6 @@ struct State {
     evidence: LivenessEvidence,
     /// When the connection broke last.
     broke: Option<Moment>,
-    /// When the clock was looked at last, while there was no connection.
-    looked: Moment,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -109,7 +106,6 @@ impl Session {
                 phase: Phase::Connected,
                 evidence: LivenessEvidence::opened(timing, asked),
                 broke: None,
-                looked: engine.now(),
             }),
             locks: Mutex::default(),
             unwatched: Arc::clone(&unwatched),
@@ -246,12 +242,12 @@ impl Session {
 
     /// The lock is about to get a node of another name, in one transaction.
     pub(crate) fn begin_move(&self, id: LeaseId, path: String) {
-        lock(&self.locks).begin_move(id, path.into());
+        lock(&self.locks).set_node(id, path.into(), NodeWatch::Moving);
     }
 
     /// The node of the lock is here from now on.
     pub(crate) fn end_move(&self, id: LeaseId, path: String) {
-        lock(&self.locks).end_move(id, path.into());
+        lock(&self.locks).set_node(id, path.into(), NodeWatch::None);
         self.unwatched.notify_one();
     }
 

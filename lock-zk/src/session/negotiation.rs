@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::engine::{Engine, Moment};
+use polylock_core::engine::{Engine, Moment};
 use spawns_core::{Spawn, Task};
 use tracing::field::{Field, Visit};
 use tracing::instrument::WithSubscriber;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::join;
-use lock_core::engine::{Engine, LeaseId, Moment, before};
+use polylock_core::engine::{Engine, LeaseId, Moment, before};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use zookeeper_client::{Error, SessionState, Stat};
@@ -39,7 +39,6 @@ impl Session {
         let until = state.evidence.timing().doubted_until(since, valid_until);
         state.evidence.broken();
         state.broke = Some(since);
-        state.looked = since;
         state.phase = Phase::Doubted {
             until,
             since,
@@ -56,7 +55,7 @@ impl Session {
             self.disconnected();
         }
         let mut state = self.state();
-        state.resume(self.negotiated.asked(), self.engine.now());
+        state.resume(self.negotiated.asked());
         let reported_until = state.evidence.reported_until();
         if let Phase::Doubted { until, .. } = &mut state.phase {
             // The server may have granted less time than it takes to doubt.
@@ -66,19 +65,10 @@ impl Session {
         }
     }
 
-    /// Looks at the clock: a process that was stopped does not know how old an answer is.
-    pub(super) fn check_clock(&self) {
-        let mut state = self.state();
-        let now = self.engine.now();
-        if !state.evidence.timing().was_suspended(state.looked, now) {
-            state.looked = now;
-        }
-    }
-
     /// An answer can arrive before the event of its connection.
     pub(super) fn resume_if_connected(&self, state: &mut State) {
         if self.client.state() == SessionState::SyncConnected {
-            state.resume(self.negotiated.asked(), self.engine.now());
+            state.resume(self.negotiated.asked());
         }
     }
 
@@ -127,12 +117,11 @@ impl Session {
 }
 
 impl State {
-    /// There is another connection by `now`, for which the request left at `asked`.
-    pub(super) fn resume(&mut self, asked: Moment, now: Moment) {
-        let timing = self.evidence.timing();
+    /// There is another connection, for which the request left at `asked`. A process that was stopped
+    /// since then knows by that how old the answer is.
+    pub(super) fn resume(&mut self, asked: Moment) {
         if let Phase::Doubted { is_resumed, .. } = &mut self.phase
             && !std::mem::replace(is_resumed, true)
-            && !timing.was_suspended(self.looked, now)
         {
             self.evidence.resumed(asked);
         }
@@ -176,7 +165,7 @@ impl Sessions {
             }
             is_live
         });
-        check(&session.client, &sessions.config).await?;
+        check(&session.client, &sessions.config)?;
         Ok(sessions)
     }
 
@@ -232,7 +221,7 @@ async fn insist(sessions: Weak<Sessions>) {
                 return;
             }
             Err(failure) => {
-                let error = lock_core::Error::from(failure.clone());
+                let error = polylock_core::Error::from(failure.clone());
                 tracing::warn!(%error, "no session with ZooKeeper");
                 let opening = Current::Opening(Some(failure));
                 sessions.current.send_replace(opening);

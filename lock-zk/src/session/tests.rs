@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lock_core::{AcquireRequest, DistributedLock as _, LockKey, LostReason, Wait};
 use lock_testkit::proxy::Proxy;
 use lock_testkit::servers::ZooKeeperServer;
+use polylock_core::{AcquireRequest, DistributedLock as _, LockKey, LostReason, Wait};
 use tokio::time::{Instant, timeout};
 
 use crate::{ZooKeeper, ZooKeeperConfig};

@@ -19,7 +19,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use lock_core::engine::{Moment, is_mutant};
+use polylock_core::engine::{Moment, is_mutant};
 
 /// Durations that follow from the session time-out that was negotiated.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -57,16 +57,6 @@ impl SessionTiming {
     /// heartbeats that are answered at once are as far from each other.
     fn report_delay(self) -> Duration {
         self.timeout * 2 / 7
-    }
-
-    /// Time between two looks at the clock while there is no connection.
-    pub(super) fn tick(self) -> Duration {
-        self.timeout / 16
-    }
-
-    /// Whether the process has been stopped since the clock was looked at last.
-    pub(super) fn was_suspended(self, looked: Moment, now: Moment) -> bool {
-        now.since(looked) > self.timeout / 8
     }
 }
 

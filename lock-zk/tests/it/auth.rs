@@ -1,10 +1,10 @@
 //! Who may touch locks.
 
-use lock_core::{DistributedLock, ErrorKind};
 #[cfg(feature = "sasl")]
 use lock_testkit::servers::ZooKeeperOptions;
 use lock_testkit::servers::ZooKeeperServer;
-use lock_zk::{Access, ZooKeeper, ZooKeeperConfig};
+use polylock_core::{DistributedLock, ErrorKind};
+use polylock_zk::{Access, ZooKeeper, ZooKeeperConfig};
 
 use crate::support::{admin, config, key, open, release, request, seen, take};
 
@@ -92,4 +92,27 @@ async fn sasl_users_have_locks_of_their_own() {
     let error = ZooKeeper::connect(wrong).await.expect_err("denied");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert_eq!(error.backend(), Some("zookeeper"));
+}
+
+#[cfg(feature = "sasl")]
+#[tokio::test]
+async fn a_server_that_insists_on_sasl_and_one_without_users_say_so() {
+    let strict = ZooKeeperOptions::new()
+        .with_sasl_user("me", "pw")
+        .with_property("zookeeper.enforce.auth.enabled", "true")
+        .with_property("zookeeper.enforce.auth.schemes", "sasl");
+    let (strict, plain) = (strict, ZooKeeperOptions::new());
+    let [strict, plain] = [strict, plain].map(ZooKeeperServer::start);
+    let config = |server: &ZooKeeperServer| config(&[server.port()], "/locks");
+    let login = |config: ZooKeeperConfig| config.with_sasl_login("me", "pw").expect("a user");
+    let brief = login(config(&plain)).with_connect_timeout(std::time::Duration::from_secs(3));
+    for (refused, says) in [
+        (config(&strict), "asks for a login"),
+        (brief.expect("in range"), ""),
+    ] {
+        let error = ZooKeeper::connect(refused).await.expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(error.message().contains(says), "{error}");
+    }
+    open(login(config(&strict))).await;
 }

@@ -2,18 +2,15 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
-use lock_core::{DistributedLock, ErrorKind, Mode, Released};
 use lock_testkit::proxy::{Command, Fate, Then};
+use polylock_core::{DistributedLock, ErrorKind, Released};
 use tokio::runtime::{Builder, Runtime};
 use zookeeper_client::{Acl, AuthId, Permission};
 
 use crate::support::{
-    Place, SESSION, SOON, is_entry, is_exchange, ms, open, release, release_clean, request, take,
-    until, waiting,
+    Place, SESSION, SOON, is_entry, is_exchange, ms, open, release_clean, request, take,
 };
 
 /// Drops `future` when it has been polled `polls` times and is not done.
@@ -163,7 +160,7 @@ async fn the_loss_of_a_lock_whose_downgrade_was_dropped_is_signaled() {
     }
     assert_eq!(
         crate::support::loss(&guard).await,
-        lock_core::LostReason::Broken
+        polylock_core::LostReason::Broken
     );
 }
 
@@ -171,26 +168,6 @@ fn runtime() -> Runtime {
     let mut builder = Builder::new_multi_thread();
     let builder = builder.worker_threads(1).enable_all();
     builder.build().expect("a runtime")
-}
-
-#[test]
-fn guards_and_clients_dropped_after_their_runtime_are_given_back() {
-    let (watching, doomed) = (runtime(), runtime());
-    let place = watching.block_on(Place::new());
-    let (guard, shared, locks) = doomed.block_on(async {
-        let locks = open(place.config()).await;
-        let shared = locks.acquire(&request("b").with_mode(Mode::Shared)).await;
-        (take(&locks, "a").await, shared, locks)
-    });
-    doomed.shutdown_background();
-    // Neither here nor there is a runtime.
-    drop(guard);
-    drop(locks);
-    drop(shared.expect("it is granted"));
-    watching.block_on(async {
-        place.contenders("a", 0).await;
-        place.contenders("b", 0).await;
-    });
 }
 
 #[test]
@@ -205,37 +182,4 @@ fn a_client_dropped_before_its_guard_keeps_the_lock() {
     assert!(guard.is_held());
     drop(guard);
     watching.block_on(place.contenders("a", 0));
-}
-
-#[test]
-fn a_runtime_shut_down_with_acquisitions_under_way_leaves_no_node() {
-    let (watching, doomed) = (runtime(), runtime());
-    let place = watching.block_on(Place::new());
-    let holder = watching.block_on(async {
-        let other = place.elsewhere().await;
-        take(&other, "a").await
-    });
-    let locks = doomed.block_on(async {
-        let locks = open(place.config()).await;
-        for _ in 0..5 {
-            waiting(&locks, request("a"));
-        }
-        until("they wait", async || {
-            place.tree().nodes("a").await.len() == 6
-        })
-        .await;
-        // These are on their way.
-        for _ in 0..5 {
-            let (locks, one) = (Arc::clone(&locks), request("a"));
-            tokio::spawn(async move { drop(locks.acquire(&one).await) });
-        }
-        locks
-    });
-    doomed.shutdown_timeout(Duration::from_secs(1));
-    watching.block_on(async {
-        place.contenders("a", 1).await;
-        assert!(holder.is_held());
-        release(holder).await;
-        place.assert_nothing_left(&[&locks], "a").await;
-    });
 }

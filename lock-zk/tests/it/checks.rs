@@ -3,26 +3,27 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind};
-use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
-use lock_zk::{Access, ZooKeeper, ZooKeeperConfig};
+use lock_testkit::servers::{
+    RedisOptions, RedisServer, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer,
+};
+use polylock_core::{Error, ErrorKind, HealthCheck, Registry, Result, Status};
+use polylock_zk::{Access, ZooKeeper, ZooKeeperBackend, ZooKeeperConfig};
 use tokio::time::Instant;
+use zookeeper_client::Client;
 
-use crate::support::config;
+use crate::support::{config, open, release, take, until};
 
 async fn refusal(config: ZooKeeperConfig) -> Error {
     ZooKeeper::connect(config).await.expect_err("it is refused")
 }
 
 #[tokio::test]
-async fn a_strict_configuration_refuses_a_server_that_is_alone() {
+async fn a_strict_configuration_refuses_what_ends_locks() {
     let server = ZooKeeperServer::start(ZooKeeperOptions::new());
     let config = config(&[server.port()], "/locks");
     let error = refusal(config.clone().with_strict_checks()).await;
     assert_eq!(error.kind(), ErrorKind::InvalidConfig);
-    for says in ["one server", "everyone may change"] {
-        assert!(error.message().contains(says), "{error}");
-    }
+    assert!(error.message().contains("everyone may change"), "{error}");
     assert!(!error.message().contains("time-out"), "{error}");
 
     // The testkit grants half a second to ten.
@@ -85,11 +86,103 @@ async fn one_server_of_those_named_is_enough() {
 }
 
 #[tokio::test]
-async fn servers_that_are_not_there_are_unavailable_at_once() {
-    let started = Instant::now();
-    let error = refusal(config(&[1, 2], "/locks")).await;
-    assert!(started.elapsed() < Duration::from_secs(2));
-    assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(!error.is_outcome_unknown());
-    assert!(error.message().contains("127.0.0.1:2 cannot"), "{error}");
+async fn what_is_no_server_of_zookeeper_is_named_in_time() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let silent = silent.local_addr().expect("bound").port();
+    let redis = RedisServer::start(RedisOptions::new());
+    let stranger = "is another kind of server, which says \"-ERR unknown command";
+    for (ports, connect_timeout, says, within) in [
+        // Nobody listens: that is known at once.
+        (&[1, 2][..], 15_000, "127.0.0.1:2 cannot", 2_000),
+        (&[silent], 1_000, "does not answer", 1_500),
+        // Less than the time in which a server may be slow.
+        (&[redis.port()], 15_000, stranger, 10_000),
+    ] {
+        let config = config(ports, "/locks");
+        let config = config.with_connect_timeout(Duration::from_millis(connect_timeout));
+        let started = Instant::now();
+        let error = refusal(config.expect("in range")).await;
+        let took = started.elapsed();
+        assert!(took < Duration::from_millis(within), "{took:?}: {error}");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(!error.is_outcome_unknown(), "{error}");
+        assert!(error.message().contains(says), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn the_root_is_made_with_all_that_is_above_it() {
+    let server = ZooKeeperServer::start(ZooKeeperOptions::new());
+    for _ in 0..2 {
+        let locks = open(config(&[server.port()], "/apps/shop/locks")).await;
+        release(take(&locks, "a").await).await;
+    }
+    let client = Client::connect(&server.address())
+        .await
+        .expect("it connects");
+    let made = client.list_children("/apps/shop").await;
+    assert_eq!(made.expect("it answers"), ["locks"]);
+}
+
+async fn try_check(url: &str) -> Result<Vec<HealthCheck>> {
+    let registry = Registry::new().with(ZooKeeperBackend::default());
+    registry.expect("one backend").check_health(url).await
+}
+
+#[tokio::test]
+async fn an_ensemble_that_is_fit_has_no_fault_and_keeps_nothing() {
+    let ensemble = ZooKeeperEnsemble::shared();
+    let hosts = ensemble.addresses().join(",");
+    let root = format!("/examine-{}", std::process::id());
+    let url = format!("zk://me:s3cret@{hosts}{root}?session-timeout=10s");
+    let found = try_check(&url).await.expect("it can be looked at");
+    let found: Vec<_> = found.iter().map(|check| (check.id, check.status)).collect();
+    let expected = ["session-timeout", "access"].map(|id| (id, Status::Ok));
+    assert_eq!(found, expected);
+    let client = Client::connect(&hosts).await.expect("it connects");
+    let made = client.check_stat(&root).await.expect("it answers");
+    assert!(made.is_none(), "{root} is there");
+}
+
+#[tokio::test]
+async fn each_fault_is_found_by_its_name() {
+    let server = ZooKeeperServer::start(ZooKeeperOptions::new());
+    let address = server.address();
+    for (login, params, expected) in [
+        ("", "session-timeout=10s&access=everybody", None),
+        // A report refuses nothing.
+        (
+            "",
+            "session-timeout=10s&strict=on",
+            Some(("access", "everyone may change")),
+        ),
+        (
+            "me:s3cret@",
+            "session-timeout=30s",
+            Some(("session-timeout", "is 10s, not the requested 30s")),
+        ),
+        (
+            "me:s3cret@",
+            "session-timeout=2s",
+            Some(("session-timeout", "is 2s")),
+        ),
+    ] {
+        let found = try_check(&format!("zk://{login}{address}/locks?{params}")).await;
+        let mut found = found.expect("it can be looked at");
+        found.retain(HealthCheck::is_fault);
+        assert_eq!(found.len(), usize::from(expected.is_some()), "{found:?}");
+        if let Some((id, says)) = expected {
+            assert_eq!(found[0].id, id, "{params}");
+            assert!(found[0].summary.contains(says), "{}", found[0]);
+        }
+    }
+    until("the sessions are closed", async || {
+        server.mntr("zk_num_alive_connections") == Some(1)
+    })
+    .await;
+
+    let error = try_check("zk://127.0.0.1:1/locks").await;
+    let error = error.expect_err("nobody is there");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert_eq!(error.backend(), Some("zookeeper"));
 }

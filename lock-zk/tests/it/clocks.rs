@@ -1,8 +1,6 @@
 //! A server whose clock jumps changes nothing.
 
-use lock_core::Registry;
 use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
-use lock_zk::ZooKeeperBackend;
 use tokio::time::sleep;
 
 use crate::support::{
@@ -15,18 +13,6 @@ async fn created(place: &Place, name: &str) -> i64 {
     let path = format!("{}/{node}", place.tree().directory(name));
     let stat = place.tree().client().check_stat(&path).await;
     stat.expect("it answers").expect("it is there").ctime / 1_000
-}
-
-/// What is said of the clock to who examines the server.
-async fn examined(server: &ZooKeeperServer) -> String {
-    let registry = Registry::new().with(ZooKeeperBackend::default());
-    let registry = registry.expect("one backend");
-    let found = registry.check_health(&server.url()).await;
-    let found = found.expect("it can be looked at");
-    let clock = found.iter().find(|finding| finding.id == "clock");
-    let clock = clock.expect("there is a clock");
-    assert!(!clock.is_fault(), "{clock}");
-    clock.to_string()
 }
 
 #[tokio::test]
@@ -53,9 +39,6 @@ async fn a_server_whose_clock_jumps_by_an_hour_changes_nothing() {
             "the clock has not jumped: {shift}"
         );
         release(probe).await;
-        let said = examined(&server).await;
-        let differs = said.contains("differs by 3") && said.contains("changes nothing");
-        assert_eq!(differs, hours != 0, "{hours}: {said}");
         let before = token(&guard);
         release_clean(guard).await;
         let next = granted(waiter).await;

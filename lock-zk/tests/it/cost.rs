@@ -4,14 +4,14 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use lock_core::layers::LocalQueue;
-use lock_core::{AcquireRequest, DistributedLock, LockGuard, Mode, Result, Wait};
-use lock_zk::ZooKeeper;
+use polylock_core::layers::LocalQueue;
+use polylock_core::{AcquireRequest, DistributedLock, LockGuard, Mode, Result, Wait};
+use polylock_zk::ZooKeeper;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::support::counted::Counted;
 use crate::support::{
-    SOON, admin, granted, key, ms, release, request, seen, take, token, until, waiting,
+    SOON, admin, granted, handed_over, key, ms, release, request, seen, take, token, until, waiting,
 };
 
 fn patient() -> AcquireRequest {
@@ -153,26 +153,6 @@ async fn a_release_wakes_one_of_fifty() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_writer_wakes_every_reader_once() {
-    let place = Counted::start();
-    let holder = place.uncounted().await;
-    let first = take(&holder, "a").await;
-    let reader = patient().with_mode(Mode::Shared);
-    let (_clients, readers) = line(&place, &holder, 10, reader).await;
-    let before = place.count();
-    release(first).await;
-    let mut guards = Vec::new();
-    for reader in readers {
-        guards.push(granted(reader).await);
-    }
-    let count = place.count() - before;
-    println!("10 readers: {count:?}");
-    assert_eq!(count.events, 10);
-    // To look again, and to draw a token.
-    assert_eq!(count.requests - count.watches, 20);
-}
-
-#[tokio::test]
 async fn the_end_of_a_permit_wakes_two_at_most() {
     let place = Counted::start();
     let holder = place.uncounted().await;
@@ -194,23 +174,6 @@ async fn the_end_of_a_permit_wakes_two_at_most() {
     }
     println!("{most} events of the end of a permit at most");
     assert_eq!(most, 2);
-}
-
-#[tokio::test]
-async fn the_end_of_a_writer_wakes_as_many_as_get_permits_and_the_next() {
-    let place = Counted::start();
-    let holder = place.uncounted().await;
-    let first = take(&holder, "a").await;
-    let (_clients, line) = line(&place, &holder, 10, permit()).await;
-    let before = place.count();
-    release(first).await;
-    quiet(&place).await;
-    let events = (place.count() - before).events;
-    println!("10 who wait for 2 permits behind a writer: {events} events");
-    assert_eq!(events, 3);
-    for next in line {
-        release(granted(next).await).await;
-    }
 }
 
 #[tokio::test]
@@ -255,17 +218,8 @@ async fn a_hand_over_costs_nothing_and_the_tokens_of_256_a_write() {
         let (before, written) = (place.count(), place.named("SETDATA"));
         let mut guard = queue.acquire(&patient()).await.expect("it is granted");
         for _ in 0..hand_overs {
-            let one = patient();
-            let mut next = queue.acquire(&one);
-            // One poll puts it in line.
-            tokio::select! {
-                biased;
-                _ = &mut next => panic!("two hold it"),
-                () = std::future::ready(()) => {}
-            }
             let before = token(&guard);
-            release(guard).await;
-            guard = next.await.expect("it is granted");
+            guard = handed_over(&queue, guard).await;
             assert!(token(&guard) > before);
         }
         release(guard).await;

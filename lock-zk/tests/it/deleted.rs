@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use lock_core::{DistributedLock, ErrorKind, Wait};
 use lock_testkit::proxy::{Command, Fate};
-use lock_zk::ZooKeeper;
+use polylock_core::{DistributedLock, ErrorKind, Wait};
+use polylock_zk::ZooKeeper;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 

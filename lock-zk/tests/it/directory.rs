@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use lock_core::{DistributedLock, ErrorKind, LostReason, Mode, Wait};
 use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
+use polylock_core::{DistributedLock, ErrorKind, LostReason, Mode, Wait};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use zookeeper_client::{Acls, CreateMode};
@@ -34,8 +34,10 @@ async fn paths(place: &Place, name: &str) -> Vec<String> {
 async fn a_directory_that_is_deleted_under_all_begins_anew() {
     let place = Place::new().await;
     let clients = [place.patient().await, place.patient().await];
+    let mut last = 0;
     for _ in 0..3 {
         let holder = take(&clients[0], "a").await;
+        assert!(token(&holder) > last, "{} after {last}", token(&holder));
         let holding = Arc::new(AtomicUsize::new(0));
         let mut waiters = JoinSet::new();
         for n in 0..10 {
@@ -62,6 +64,7 @@ async fn a_directory_that_is_deleted_under_all_begins_anew() {
         tokens.sort_unstable();
         tokens.dedup();
         assert!(tokens.len() == 10 && tokens[0] > before, "{tokens:?}");
+        last = tokens[9];
         drop(holder);
         place
             .assert_nothing_left(&[&clients[0], &clients[1]], "a")
@@ -207,80 +210,57 @@ async fn directories_that_the_server_removes_at_once_are_made_again() {
     release_clean(guard).await;
 }
 
-/// Puts contenders into line past the clients under test, in a few requests.
+/// Contenders that go past the client under test, 500 in a request.
 async fn crowd(place: &Place, name: &str, count: usize) -> Vec<String> {
-    let (client, directory) = (place.tree().client(), place.tree().directory(name));
     let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
-    let stem = "_c_0b8d7b1e-9c1e-4a8e-8d0f-3f6d0f0f4a11-lock-";
-    let before = place.tree().nodes(name).await;
+    let directory = place.tree().directory(name);
+    let stem = format!("{directory}/_c_0b8d7b1e-9c1e-4a8e-8d0f-3f6d0f0f4a11-lock-");
     for _ in 0..count / 500 {
-        let mut some = client.new_multi_writer();
+        let mut some = place.tree().client().new_multi_writer();
         for _ in 0..500 {
-            let path = format!("{directory}/{stem}");
-            some.add_create(&path, b"", &options).expect("it is a path");
+            some.add_create(&stem, b"", &options).expect("it is a path");
         }
         some.commit().await.expect("they are created");
     }
-    let mut nodes = place.tree().nodes(name).await;
-    nodes.retain(|node| !before.contains(node));
-    assert_eq!(nodes.len(), count);
-    nodes
-}
-
-async fn disperse(place: &Place, name: &str, nodes: &[String]) {
-    let directory = place.tree().directory(name);
-    let paths: Vec<_> = nodes
-        .iter()
-        .map(|node| format!("{directory}/{node}"))
-        .collect();
-    for paths in paths.chunks(500) {
-        delete(place, paths).await;
-    }
+    let mut paths = paths(place, name).await;
+    paths.retain(|path| path.starts_with(&stem));
+    assert_eq!(paths.len(), count);
+    paths.sort();
+    paths
 }
 
 #[tokio::test]
-async fn five_thousand_contenders_keep_their_order_and_wake_one() {
+async fn a_waiter_behind_five_thousand_contenders_wakes_once() {
     let place = Place::new().await;
     let locks = place.patient().await;
-    drop(take(&locks, "a").await);
-    place.assert_nothing_left(&[&locks], "a").await;
-    let first = crowd(&place, "a", 2_500).await;
-    let among = waiting(&locks, request("a").with_wait(Wait::AtMost(SOON * 6)));
-    place.contenders("a", 2_501).await;
-    let second = crowd(&place, "a", 2_500).await;
-    let behind = waiting(&locks, request("a").with_wait(Wait::AtMost(SOON * 6)));
-    place.contenders("a", 5_002).await;
+    release_clean(take(&locks, "a").await).await;
+    let before = crowd(&place, "a", 5_000).await;
+    let waiter = waiting(&locks, request("a").with_wait(Wait::AtMost(SOON * 6)));
+    place.contenders("a", 5_001).await;
     let began = Instant::now();
     let never = request("a").with_wait(Wait::Never);
     let error = locks
         .acquire(&never)
         .await
-        .expect_err("5,002 are before it");
+        .expect_err("5,001 are before it");
     assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
     assert!(began.elapsed() < ms(2_000), "{:?}", began.elapsed());
     assert!(locks.shutdown(SOON).await);
     sleep(ms(200)).await;
     let events = place.proxy().watch_pushes(|_| true);
-    let lists = place.proxy().watch(|command| command.is("GETCHILDREN"));
     // All but the direct predecessor go, and nobody wakes.
-    disperse(&place, "a", &first[..2_499]).await;
+    let (last, others) = before.split_last().expect("there are 5,000");
+    for paths in others.chunks(500) {
+        delete(&place, paths).await;
+    }
     sleep(ms(200)).await;
-    assert_eq!((events.count(), lists.count()), (0, 0));
-    assert!(!among.is_finished());
+    assert!(events.count() == 0 && !waiter.is_finished());
     let began = Instant::now();
-    disperse(&place, "a", &first[2_499..]).await;
-    let among = granted(among).await;
+    delete(&place, std::slice::from_ref(last)).await;
+    let guard = granted(waiter).await;
     assert!(began.elapsed() < ms(2_000), "{:?}", began.elapsed());
     assert_eq!(events.count(), 1, "{events:?}");
-    assert!(!behind.is_finished());
-    disperse(&place, "a", &second).await;
-    sleep(ms(200)).await;
-    assert!(!behind.is_finished(), "two hold the lock");
-    let before = token(&among);
-    release_clean(among).await;
-    let behind = granted(behind).await;
-    assert!(token(&behind) > before);
-    release_clean(behind).await;
+    release_clean(guard).await;
     place.assert_nothing_left(&[&locks], "a").await;
 }
 

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{AcquireRequest, DistributedLock, LostReason, Wait};
-use lock_testkit::history::{Checker, Recorder};
 use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions};
-use lock_zk::{ZooKeeper, ZooKeeperConfig};
+use polylock_core::{AcquireRequest, DistributedLock, LostReason, Wait};
+use polylock_zk::ZooKeeper;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -24,11 +23,7 @@ fn start() -> ZooKeeperEnsemble {
 
 /// A client whose session and requests outlast several elections, where servers disagree.
 async fn patient(site: &Site) -> Arc<ZooKeeper> {
-    patiently(site.config()).await
-}
-
-async fn patiently(config: ZooKeeperConfig) -> Arc<ZooKeeper> {
-    let config = config.with_session_timeout(LONG * 4);
+    let config = site.config().with_session_timeout(LONG * 4);
     let config = config.and_then(|config| config.with_timeout(LONG * 4));
     open(config.expect("it is in range")).await
 }
@@ -124,9 +119,11 @@ async fn a_lock_outlives_the_server_that_its_holder_is_connected_to() {
 async fn without_a_quorum_nobody_holds_and_nobody_is_granted_a_lock() {
     let ensemble = start();
     let site = Site::of_all(&ensemble).await;
-    let short = || site.config().with_session_timeout(SESSION);
-    let locks = open(short().expect("it is in range")).await;
-    let other = open(short().expect("it is in range")).await;
+    let short = site.config().with_session_timeout(SESSION);
+    let locks = open(short.expect("it is in range")).await;
+    // Servers that have just started may be slow, and must not cost what they grant.
+    let lasting = site.config().with_session_timeout(SESSION * 5);
+    let other = open(lasting.expect("it is in range")).await;
     let guard = take(&locks, "a").await;
     let waiter = waiting(&other, long("a"));
     site.contenders("a", 2).await;
@@ -141,16 +138,23 @@ async fn without_a_quorum_nobody_holds_and_nobody_is_granted_a_lock() {
     assert!(!guard.is_held() && !waiter.is_finished());
     let brief = request("a").with_wait(Wait::AtMost(ms(300)));
     let error = locks.acquire(&brief).await.expect_err("nobody grants it");
-    assert_eq!(error.kind(), lock_core::ErrorKind::Unavailable, "{error}");
+    assert_eq!(
+        error.kind(),
+        polylock_core::ErrorKind::Unavailable,
+        "{error}"
+    );
     servers[0].restart();
     servers[1].restart();
     ensemble.settle();
     let next = timeout(LONG * 3, waiter).await.expect("it is served");
     let next = next.expect("no panic").expect("it is granted");
-    assert!(next.is_held() && token(&next) > token(&guard));
+    assert!(next.is_held(), "{:?}", next.lost().reason());
+    let (before, after) = (token(&guard), token(&next));
+    assert!(after > before, "{after} after {before}");
     drop(guard);
     release_clean(next).await;
     let again = locks.acquire(&long("a")).await.expect("it is granted");
+    assert!(token(&again) > after, "{} after {after}", token(&again));
     release_clean(again).await;
     assert_nothing_left(&site, &[&locks, &other], "a").await;
 }
@@ -210,44 +214,4 @@ async fn a_lock_that_is_held_over_a_restart_of_all_servers_is_held_or_lost_and_n
     assert!(token(&next) > before);
     release_clean(next).await;
     assert_nothing_left(&site, &[&locks, &other], "a").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_freezes_costs_locks_before_others_have_them() {
-    let ensemble = start();
-    let site = Site::of_all(&ensemble).await;
-    let recorder = Recorder::new();
-    let servers = ensemble.servers();
-    let at = ensemble.leader();
-    let leader = &servers[at];
-    // At the leader alone: no other server can tell this client anything.
-    let stuck = open(crate::support::config(&[leader.port()], site.root())).await;
-    // At the others, so that it does not have to find out that the leader hangs.
-    let others: Vec<_> = (0..servers.len())
-        .filter(|other| *other != at)
-        .map(|other| servers[other].port())
-        .collect();
-    let other = patiently(crate::support::config(&others, site.root())).await;
-    let held = recorder.acquire(&*stuck, &long("a")).await;
-    let held = held.expect("it is free");
-    let (locks, notes) = (Arc::clone(&other), recorder.clone());
-    let waiter = tokio::spawn(async move { notes.acquire(&*locks, &long("a")).await });
-    site.contenders("a", 2).await;
-    leader.stop();
-    let lost = timeout(LONG, held.lost()).await;
-    let lost = lost.expect("the holder is not told that the leader hangs");
-    assert_eq!(lost, LostReason::Unreachable);
-    assert!(!held.look() && !waiter.is_finished());
-    let next = timeout(LONG * 5, waiter).await.expect("it is served");
-    let next = next.expect("no panic").expect("it is granted");
-    // It was the leader and thinks so for a moment.
-    leader.resume();
-    sleep(SOON).await;
-    assert!(next.look() && !held.look());
-    next.release().await.expect("it is released");
-    drop(held);
-    let again = stuck.acquire(&long("a")).await.expect("it is granted");
-    release_clean(again).await;
-    Checker::new().check(&recorder.events()).assert_clean();
-    assert_nothing_left(&site, &[&stuck, &other], "a").await;
 }

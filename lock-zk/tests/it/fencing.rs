@@ -4,14 +4,14 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lock_core::layers::LocalQueue;
-use lock_core::{AcquireRequest, DistributedLock, FencingToken, LockGuard, LostReason, Mode};
-use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions};
-use lock_zk::ZooKeeper;
+use polylock_core::layers::LocalQueue;
+use polylock_core::{DistributedLock, FencingToken, Label, LockGuard, Mode};
+use polylock_zk::ZooKeeper;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
-use crate::support::{Dice, SOON, Site, granted, loss, ms, release, request, seen, take, waiting};
+use crate::support::{
+    Dice, SOON, Site, granted, handed_over, ms, release, request, seen, take, waiting,
+};
 
 fn token(guard: &LockGuard) -> FencingToken {
     guard.fencing_token().expect("it has a token")
@@ -48,7 +48,7 @@ async fn tokens_grow_over_hand_overs_here_and_grants_elsewhere() {
             let mut random = Dice(seed + task);
             while drawn.lock().expect("no panic").len() < 500 {
                 let place = [0, 0, 0, 1, 1, 2][random.below(6) as usize];
-                let one = request("a").with_wait(lock_core::Wait::Forever);
+                let one = request("a").with_wait(polylock_core::Wait::Forever);
                 let guard = clients[place].acquire(&one).await.expect("it is granted");
                 drawn.lock().expect("no panic").push((place, token(&guard)));
                 if random.below(4) == 0 {
@@ -174,35 +174,23 @@ async fn a_reader_that_was_a_writer_keeps_its_token_and_a_writer_after_it_has_a_
 }
 
 #[tokio::test]
-async fn tokens_grow_over_a_directory_that_is_deleted_and_made_again() {
-    let site = Site::shared().await;
-    let (locks, other) = (site.client().await, site.client().await);
-    let first = take(&locks, "a").await;
-    let waiter = waiting(&other, request("a"));
-    site.contenders("a", 2).await;
-    // All of it goes at once, as a restore of a copy would do it.
-    site.tree().delete_all("a").await;
-    let next = waiter
-        .await
-        .expect("no panic")
-        .expect("it stands in line again");
-    assert_eq!(loss(&first).await, LostReason::Broken);
-    assert!(token(&next) > token(&first));
-    let last = token(&next);
-    release(next).await;
-    site.tree().delete_all("a").await;
-    let next = take(&locks, "a").await;
-    assert!(token(&next) > last);
-    release(next).await;
-}
-
-#[tokio::test]
 async fn the_token_of_a_holder_is_seen_where_the_ensemble_knows_it() {
     let site = Site::shared().await;
     let locks = site.client().await;
     let queue = Arc::new(LocalQueue::new(Arc::<ZooKeeper>::clone(&locks)));
+    let began = SystemTime::now() - ms(100);
     let guard = queue.acquire(&request("a")).await.expect("it is granted");
-    assert_eq!(token_seen(&locks, "a").await, Some(token(&guard)));
+    let holder = seen(&locks, "a")
+        .await
+        .expect("it is held")
+        .holders
+        .remove(0);
+    assert_eq!(
+        (holder.token, holder.time_left),
+        (guard.fencing_token(), None)
+    );
+    let since = holder.since.expect("it was created");
+    assert!(since >= began && since <= SystemTime::now() + ms(100));
     // The list that made a holder of one that waited is known to itself alone, and so is that of one
     // before whom another came.
     let next = waiting(&locks, request("a"));
@@ -213,74 +201,13 @@ async fn the_token_of_a_holder_is_seen_where_the_ensemble_knows_it() {
     assert_eq!(token_seen(&locks, "a").await, None);
     release(next).await;
     // After hand-overs inside a process it is that of the first.
-    let guard = queue.acquire(&request("a")).await.expect("it is granted");
+    let one = request("a").with_label(Label::of_this_process().with_note("first"));
+    let guard = queue.acquire(&one).await.expect("it is granted");
     let first = token(&guard);
     let guard = handed_over(&queue, handed_over(&queue, guard).await).await;
     assert!(token(&guard) > first);
     assert_eq!(token_seen(&locks, "a").await, Some(first));
+    let info = seen(&locks, "a").await.expect("it is held");
+    assert_eq!(info.holders[0].label.note(), "first");
     release(guard).await;
-}
-
-/// Lets the next one of the process have the lock.
-async fn handed_over(queue: &LocalQueue, guard: LockGuard) -> LockGuard {
-    let one = request("a");
-    let mut next = queue.acquire(&one);
-    // One poll puts it in line.
-    tokio::select! {
-        biased;
-        _ = &mut next => panic!("two hold it"),
-        () = std::future::ready(()) => {}
-    }
-    release(guard).await;
-    next.await.expect("it is granted")
-}
-
-async fn drawn(locks: &Arc<ZooKeeper>, last: &mut FencingToken) {
-    let patient = |name| request(name).with_wait(lock_core::Wait::AtMost(SOON * 6));
-    let one: AcquireRequest = patient("a");
-    let mut guard = locks.acquire(&one).await;
-    let deadline = Instant::now() + SOON * 12;
-    // While servers change, an attempt may end without an answer.
-    while guard.as_ref().is_err_and(lock_core::Error::is_retryable) {
-        assert!(
-            Instant::now() < deadline,
-            "the servers stay away: {guard:?}"
-        );
-        tokio::time::sleep(ms(50)).await;
-        guard = locks.acquire(&one).await;
-    }
-    let guard = guard.expect("it is granted");
-    assert!(token(&guard) > *last, "{:?} after {last:?}", token(&guard));
-    *last = token(&guard);
-    drop(guard.release().await);
-}
-
-#[tokio::test]
-async fn tokens_grow_over_a_change_of_the_leader() {
-    let ensemble = ZooKeeperEnsemble::start(3, &ZooKeeperOptions::new());
-    let site = Site::of_all(&ensemble).await;
-    let (locks, other) = (site.client().await, site.client().await);
-    let mut last = token(&take(&locks, "a").await);
-    assert!(locks.shutdown(SOON).await);
-    for _ in 0..2 {
-        for locks in [&locks, &other] {
-            drawn(locks, &mut last).await;
-        }
-        let leader = ensemble.leader();
-        ensemble.servers()[leader].kill();
-        for locks in [&locks, &other] {
-            drawn(locks, &mut last).await;
-        }
-        ensemble.servers()[leader].restart();
-        ensemble.settle();
-    }
-    for locks in [&locks, &other] {
-        drawn(locks, &mut last).await;
-    }
-    // The epoch of a transaction is above its 32 bits, and a token has 8 more.
-    let epoch = u64::from(last) >> 40;
-    assert!(
-        epoch >= 3,
-        "the leader has changed twice, and this is epoch {epoch}"
-    );
 }

@@ -11,10 +11,10 @@ use crate::support::{
     Place, SESSION, SOON, config, granted, key, loss, ms, open, release, request, take, until,
     waiting,
 };
-use lock_core::{DistributedLock, LockGuard, LostReason, Result, Wait};
 use lock_testkit::proxy::{Direction, Proxy};
 use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
-use lock_zk::ZooKeeper;
+use polylock_core::{DistributedLock, LockGuard, LostReason, Result, Wait};
+use polylock_zk::ZooKeeper;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
@@ -83,7 +83,8 @@ async fn come_and_go(locks: &ZooKeeper, n: usize, is_over: &AtomicBool) -> usize
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_with_many_locks_of_long_names_survives_a_broken_connection() {
     let place = Place::new().await;
-    let locks = place.patient().await;
+    let config = place.config().with_session_timeout(SOON * 6);
+    let locks = open(config.expect("it is in range")).await;
     let names: Vec<_> = (0..700).map(|n| format!("{n:0>240}")).collect();
     let requests: Vec<_> = names.iter().map(|name| request(name)).collect();
     let guards =
@@ -197,7 +198,7 @@ async fn a_session_that_is_shorter_than_asked_for_ends_after_its_locks_are_lost(
     let locks = open(config.expect("it is in range")).await;
     let other = place.elsewhere().await;
     let guard = take(&locks, "a").await;
-    let next = waiting(&other, request("a").with_wait(Wait::AtMost(SOON * 6)));
+    let next = waiting(&other, request("a").with_wait(Wait::AtMost(SOON * 24)));
     place.contenders("a", 2).await;
     place.proxy().refuse();
     place.proxy().hold(Direction::Both);
@@ -228,7 +229,7 @@ async fn assert_lost_before_granted(guard: &LockGuard, next: JoinHandle<Result<L
 /// Each connection has a session timeout of its own, and the smallest of them counts.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_comes_back_with_shorter_sessions_ends_none_before_its_locks_are_lost() {
-    const SHORTER: Duration = Duration::from_secs(9);
+    const SHORTER: Duration = Duration::from_secs(12);
     let options = ZooKeeperOptions::new().with_config("maxSessionTimeout", "40000");
     let server = ZooKeeperServer::start(options);
     let place = Place::at(server.port()).await;
@@ -236,7 +237,7 @@ async fn a_server_that_comes_back_with_shorter_sessions_ends_none_before_its_loc
     let locks = open(config.expect("it is in range")).await;
     let other = place.elsewhere().await;
     let guard = take(&locks, "a").await;
-    let next = waiting(&other, request("a").with_wait(Wait::AtMost(SOON * 6)));
+    let next = waiting(&other, request("a").with_wait(Wait::AtMost(SOON * 24)));
     place.contenders("a", 2).await;
     let config = OpenOptions::new()
         .append(true)

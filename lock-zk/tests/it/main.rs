@@ -11,7 +11,6 @@ mod deleted;
 mod directory;
 mod ensemble;
 mod fencing;
-mod health;
 mod heartbeat;
 mod network;
 mod other_clients;

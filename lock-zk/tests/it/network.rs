@@ -1,16 +1,17 @@
 //! Whatever the network does to a request or its reply: one holder, and nothing left behind.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use lock_core::layers::LocalQueue;
-use lock_core::{DistributedLock, ErrorKind, Mode, Wait};
 use lock_testkit::proxy::{Command, Fate, Then};
-use lock_zk::ZooKeeper;
+use polylock_core::layers::LocalQueue;
+use polylock_core::{DistributedLock, ErrorKind, Mode, Wait};
+use polylock_zk::ZooKeeper;
 use tokio::time::Instant;
 
 use crate::support::{
-    Place, SOON, granted, is_entry, is_exchange, ms, release_clean, request, take, token, until,
-    waiting,
+    Place, SOON, granted, handed_over, is_entry, is_exchange, ms, release_clean, request, take,
+    token, waiting,
 };
 
 /// The network fails before the request arrives and after, with a word and without one.
@@ -32,31 +33,43 @@ fn is_watch(command: &Command) -> bool {
     command.is("GETCHILDREN") && command.has("watch")
 }
 
-/// One fault in an acquisition costs time, and neither the lock nor a second node.
-async fn acquisition(kind: fn(&Command) -> bool, is_repeated: bool) {
+/// Goes through each fate, with a client whose session it is; nothing is left of its lock `a`.
+async fn each(meet: impl AsyncFn(&Place, &Arc<ZooKeeper>, Fate)) {
     let place = Place::new().await;
-    let first = place.patient().await;
-    drop(take(&first, "a").await);
-    place.assert_nothing_left(&[&first], "a").await;
-    drop(first);
-    let mut last = 0;
     for fate in FATES {
         let locks = place.patient().await;
-        if is_repeated {
-            let lost = Fate::LostReply(Then::Cut);
-            place.proxy().plan(is_entry, lost);
-        }
-        let planned = place.proxy().plan(kind, fate);
-        let guard = take(&locks, "a").await;
-        assert_eq!(planned.struck(), 1, "{fate:?}");
-        assert!(guard.is_held() && token(&guard) > last, "{fate:?}");
-        last = token(&guard);
-        assert_eq!(place.tree().nodes("a").await.len(), 1, "{fate:?}");
-        place.assert_taken("a").await;
-        release_clean(guard).await;
+        meet(&place, &locks, fate).await;
         place.assert_nothing_left(&[&locks], "a").await;
     }
     place.assert_free("a").await;
+}
+
+async fn assert_one_node(place: &Place) {
+    assert_eq!(place.tree().nodes("a").await.len(), 1);
+}
+
+/// One fault in an acquisition costs time, and neither the lock nor a second node.
+async fn acquisition(kind: fn(&Command) -> bool, is_repeated: bool) {
+    let last = AtomicU64::new(0);
+    each(async |place, locks, fate| {
+        if last.load(Ordering::Relaxed) == 0 {
+            release_clean(take(locks, "a").await).await;
+        }
+        if is_repeated {
+            place.proxy().plan(is_entry, Fate::LostReply(Then::Cut));
+        }
+        let planned = place.proxy().plan(kind, fate);
+        let guard = take(locks, "a").await;
+        assert_eq!(planned.struck(), 1, "{fate:?}");
+        assert!(
+            guard.is_held() && token(&guard) > last.swap(token(&guard), Ordering::Relaxed),
+            "{fate:?}"
+        );
+        assert_one_node(place).await;
+        place.assert_taken("a").await;
+        release_clean(guard).await;
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -82,68 +95,63 @@ async fn a_look_at_the_node_after_a_lost_creation_is_repeated() {
 
 #[tokio::test]
 async fn a_directory_whose_creation_is_lost_is_there_all_the_same() {
-    let place = Place::new().await;
-    for (n, fate) in FATES.into_iter().enumerate() {
-        let locks = place.patient().await;
-        let name = format!("new-{n}");
+    each(async |place, locks, fate| {
+        let name = format!("{fate:?}").replace(|c: char| !c.is_alphanumeric(), "");
         let is_directory = |command: &Command| command.is("CREATE") && command.arg(2) == "4";
         let planned = place.proxy().plan(is_directory, fate);
-        let guard = take(&locks, &name).await;
+        let guard = take(locks, &name).await;
         assert_eq!(planned.struck(), 1, "{fate:?}");
-        assert_eq!(place.tree().nodes(&name).await.len(), 1, "{fate:?}");
+        assert_eq!(place.tree().nodes(&name).await.len(), 1);
         release_clean(guard).await;
-        place.assert_nothing_left(&[&locks], &name).await;
-    }
+        place.assert_nothing_left(&[locks], &name).await;
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_waiter_whose_watch_is_lost_is_served_once() {
-    let place = Place::new().await;
-    let other = place.elsewhere().await;
-    for fate in FATES {
-        let locks = place.patient().await;
+    each(async |place, locks, fate| {
+        let other = place.elsewhere().await;
         let holder = take(&other, "a").await;
         let planned = place.proxy().plan(is_watch, fate);
-        let next = waiting(&locks, request("a"));
+        let next = waiting(locks, request("a"));
         planned.met(SOON).await;
         place.contenders("a", 2).await;
         tokio::time::sleep(ms(100)).await;
         assert!(!next.is_finished(), "{fate:?}");
         release_clean(holder).await;
         let next = granted(next).await;
-        assert_eq!(place.tree().nodes("a").await.len(), 1, "{fate:?}");
+        assert_one_node(place).await;
         release_clean(next).await;
-        place.assert_nothing_left(&[&locks], "a").await;
-    }
+    })
+    .await;
 }
 
 /// The third waits for the second to get its permit, and the second for any change.
 async fn permits(kind: fn(&Command) -> bool) {
-    let place = Place::new().await;
-    let other = place.elsewhere().await;
     let limit = std::num::NonZeroU32::MIN;
     let one = request("a").with_mode(Mode::Permit { limit });
-    for fate in FATES {
-        let locks = place.patient().await;
+    each(async |place, locks, fate| {
+        let other = place.elsewhere().await;
         let holder = other.acquire(&one).await.expect("it is granted");
         let planned = place.proxy().plan(kind, fate);
-        let second = waiting(&locks, one.clone());
+        let second = waiting(locks, one.clone());
         place.contenders("a", 2).await;
-        let third = waiting(&locks, one.clone());
+        let third = waiting(locks, one.clone());
         planned.met(SOON).await;
         place.contenders("a", 3).await;
         tokio::time::sleep(ms(100)).await;
         assert!(!second.is_finished() && !third.is_finished(), "{fate:?}");
         release_clean(holder).await;
         let second = granted(second).await;
-        assert!(!third.is_finished(), "{fate:?}");
+        assert!(!third.is_finished());
         let before = token(&second);
         release_clean(second).await;
         let third = granted(third).await;
-        assert!(token(&third) > before, "{fate:?}");
+        assert!(token(&third) > before);
         release_clean(third).await;
-        place.assert_nothing_left(&[&locks], "a").await;
-    }
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -192,27 +200,9 @@ async fn a_waiter_hears_of_a_release_in_an_outage() {
 }
 
 #[tokio::test]
-async fn a_release_that_is_lost_happens() {
-    let place = Place::new().await;
-    for fate in FATES {
-        let locks = place.patient().await;
-        let guard = take(&locks, "a").await;
-        let is_end = |command: &Command| command.is("DELETE");
-        let planned = place.proxy().plan(is_end, fate);
-        release_clean(guard).await;
-        assert_eq!(planned.struck(), 1, "{fate:?}");
-        assert_eq!(place.tree().nodes("a").await, Vec::<String>::new());
-        place.assert_free("a").await;
-    }
-}
-
-#[tokio::test]
 async fn a_downgrade_that_is_lost_happens_once() {
-    let place = Place::new().await;
-    let other = place.elsewhere().await;
-    for fate in FATES {
-        let locks = place.patient().await;
-        let mut guard = take(&locks, "a").await;
+    each(async |place, locks, fate| {
+        let mut guard = take(locks, "a").await;
         let before = token(&guard);
         let planned = place.proxy().plan(is_exchange, fate);
         guard.downgrade().await.expect("it becomes shared");
@@ -224,33 +214,35 @@ async fn a_downgrade_that_is_lost_happens_once() {
         );
         assert!(guard.is_held() && token(&guard) == before, "{fate:?}");
         place.assert_taken("a").await;
+        let other = place.elsewhere().await;
         let reader = other.acquire(&request("a").with_mode(Mode::Shared)).await;
         release_clean(reader.expect("readers share it")).await;
         release_clean(guard).await;
-        place.assert_nothing_left(&[&locks], "a").await;
-    }
+    })
+    .await;
+}
+
+fn is_write(command: &Command) -> bool {
+    command.is("SETDATA")
 }
 
 #[tokio::test]
 async fn a_token_whose_write_is_lost_is_drawn_again() {
-    let place = Place::new().await;
-    let other = place.elsewhere().await;
-    for fate in FATES {
-        let locks = place.patient().await;
+    each(async |place, locks, fate| {
+        let other = place.elsewhere().await;
         let writer = take(&other, "a").await;
         let before = token(&writer);
-        let reader = waiting(&locks, request("a").with_mode(Mode::Shared));
+        let reader = waiting(locks, request("a").with_mode(Mode::Shared));
         place.contenders("a", 2).await;
-        let is_write = |command: &Command| command.is("SETDATA");
         let planned = place.proxy().plan(is_write, fate);
         release_clean(writer).await;
         let reader = granted(reader).await;
         assert_eq!(planned.struck(), 1, "{fate:?}");
         assert!(reader.is_held() && token(&reader) > before, "{fate:?}");
-        assert_eq!(place.tree().nodes("a").await.len(), 1, "{fate:?}");
+        assert_one_node(place).await;
         release_clean(reader).await;
-        place.assert_nothing_left(&[&locks], "a").await;
-    }
+    })
+    .await;
 }
 
 /// Hand-overs draw from the tokens of one transaction; this many take another one.
@@ -258,30 +250,21 @@ const HANDOVERS: usize = 300;
 
 #[tokio::test]
 async fn a_hand_over_whose_write_is_lost_costs_nobody_the_lock() {
-    let place = Place::new().await;
-    let zookeeper = place.patient().await;
-    let inner: Arc<dyn DistributedLock> = Arc::<ZooKeeper>::clone(&zookeeper);
-    let locks = LocalQueue::new(inner).with_max_handovers(1_000);
-    let locks = Arc::new(locks);
-    for fate in FATES {
+    each(async |place, zookeeper, fate| {
+        let inner: Arc<dyn DistributedLock> = Arc::<ZooKeeper>::clone(zookeeper);
+        let locks = LocalQueue::new(inner).with_max_handovers(1_000);
         let mut guard = locks.acquire(&request("a")).await.expect("it is free");
-        let is_write = |command: &Command| command.is("SETDATA");
         let planned = place.proxy().plan(is_write, fate);
         for _ in 0..HANDOVERS {
-            let (queue, one) = (Arc::clone(&locks), request("a"));
-            let next = tokio::spawn(async move { queue.acquire(&one).await });
-            // The task stands in line when this one comes to its turn again.
-            tokio::task::yield_now().await;
             let before = token(&guard);
-            release_clean(guard).await;
-            guard = granted(next).await;
-            assert!(guard.is_held() && token(&guard) > before, "{fate:?}");
+            guard = handed_over(&locks, guard).await;
+            assert!(guard.is_held() && token(&guard) > before);
         }
         assert_eq!(planned.struck(), 1, "{fate:?}");
-        assert_eq!(place.tree().nodes("a").await.len(), 1, "{fate:?}");
+        assert_one_node(place).await;
         release_clean(guard).await;
-        place.assert_nothing_left(&[&zookeeper], "a").await;
-    }
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -304,27 +287,6 @@ async fn an_entry_cut_at_any_byte_makes_one_node() {
         release_clean(guard).await;
     }
     place.assert_nothing_left(&[&locks], "a").await;
-}
-
-#[tokio::test]
-async fn a_waiter_whose_entry_is_cut_at_any_byte_stands_in_line_once() {
-    let place = Place::new().await;
-    let (locks, other) = (place.patient().await, place.elsewhere().await);
-    let requests = (0..280).step_by(41).map(Fate::CutRequest);
-    let replies = (0..200).step_by(23).map(Fate::CutReply);
-    for fate in requests.chain(replies) {
-        let holder = take(&other, "a").await;
-        let planned = place.proxy().plan(is_entry, fate);
-        let next = waiting(&locks, request("a"));
-        planned.met(SOON).await;
-        until("it stands in line", async || {
-            place.tree().nodes("a").await.len() == 2
-        })
-        .await;
-        release_clean(holder).await;
-        release_clean(granted(next).await).await;
-        place.assert_nothing_left(&[&locks], "a").await;
-    }
 }
 
 #[tokio::test]

@@ -1,15 +1,15 @@
 //! Contenders of kazoo, the client of Python, and of Apache Curator, the client of Java, in the same
 //! line as ours.
 
-use lock_core::{AcquireRequest, DistributedLock, ErrorKind, LostReason, Mode, Wait};
 use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
 use lock_testkit::taker::Taker;
-use lock_zk::{Compat, ZooKeeper};
+use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, Mode, Wait};
+use polylock_zk::{Compat, ZooKeeper};
 use tokio::task::JoinHandle;
 
 use crate::support::{
-    Foreign, Recipe, SESSION, SOON, Site, THEIR_SESSION, granted, key, loss, ms, open, release,
-    request, seen, take, timed, until, waiting,
+    Foreign, Recipe, SESSION, SOON, Site, THEIR_SESSION, granted, key, ms, open, release, request,
+    seen, take, timed, until, waiting,
 };
 
 /// Who takes part: ours by the names of the one, kazoo by the recipe of the other.
@@ -202,38 +202,6 @@ async fn a_client_that_is_killed_frees_the_lock_with_its_session() {
         assert!(took < THEIR_SESSION + ms(2_000), "{took:?}");
         release(guard).await;
     }
-}
-
-#[tokio::test]
-async fn a_process_of_ours_that_is_killed_frees_the_lock_for_kazoo() {
-    let site = Site::shared().await;
-    let mut doomed = taker(&site).take(&key("a")).spawn().expect("it starts");
-    site.contenders("a", 1).await;
-    let mut kazoo = theirs(&site, LOCK, "next").await;
-    kazoo.send("take");
-    site.contenders("a", 2).await;
-    doomed.kill().expect("it is killed");
-    let (answer, took) = timed(kazoo.answer()).await;
-    assert_eq!(answer, "yes");
-    assert!(took < SESSION + ms(2_000), "{took:?}");
-    kazoo.release().await;
-}
-
-#[tokio::test]
-async fn ours_learns_that_kazoo_or_anybody_deleted_its_node() {
-    let site = Site::shared().await;
-    let locks = ours(&site, Compat::Kazoo).await;
-    let guard = take(&locks, "a").await;
-    let mut kazoo = theirs(&site, LOCK, "next").await;
-    kazoo.send("take");
-    site.contenders("a", 2).await;
-    let nodes = site.tree().nodes("a").await;
-    site.tree().delete("a", &nodes[0]).await;
-    assert_eq!(loss(&guard).await, LostReason::Broken);
-    assert_eq!(kazoo.answer().await, "yes");
-    drop(guard);
-    assert!(locks.shutdown(SOON).await);
-    kazoo.release().await;
 }
 
 fn taker(site: &Site) -> Taker {

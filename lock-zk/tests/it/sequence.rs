@@ -5,12 +5,11 @@
 
 use std::sync::Arc;
 
-use lock_core::{DistributedLock, ErrorKind, Label, Mode, Wait};
 use lock_testkit::proxy::{Command, Fate, Proxy};
 use lock_testkit::servers::ZooKeeperServer;
-use lock_zk::{Compat, ZooKeeper};
+use polylock_core::{DistributedLock, ErrorKind, Label, Mode, Wait};
+use polylock_zk::{Compat, ZooKeeper};
 use tokio::task::JoinHandle;
-use zookeeper_client::{Acls, CreateMode};
 
 use crate::support::snapshot::{patchable, set_next_number};
 use crate::support::{
@@ -36,7 +35,7 @@ fn numbers(nodes: &[String]) -> Vec<i64> {
     nodes.iter().filter_map(number).collect()
 }
 
-fn noted(n: usize) -> lock_core::AcquireRequest {
+fn noted(n: usize) -> polylock_core::AcquireRequest {
     let label = Label::of_this_process().with_note(n.to_string());
     request("a")
         .with_label(label)
@@ -100,85 +99,6 @@ async fn begins_anew(site: &Site, locks: &Arc<ZooKeeper>, last: u64) {
     assert!(token(&guard) > last);
     release(guard).await;
     assert!(site.tree().exists("a").await);
-}
-
-#[tokio::test]
-async fn the_line_keeps_its_order_among_negative_numbers() {
-    let (_server, site) = at(i32::MAX - 1).await;
-    let locks = site.client().await;
-    // Nodes of one transaction are numbered before any is stored.
-    let strangers = strangers(&site, 4).await;
-    let numbers = numbers(&strangers);
-    let (last, first) = (i64::from(i32::MAX), i64::from(i32::MIN));
-    assert_eq!(numbers, [last - 1, last, first, first + 1]);
-    let mut ours = Vec::new();
-    for n in 0..6 {
-        ours.push(waiting(&locks, noted(n)));
-        site.contenders("a", 5 + n).await;
-    }
-    // At once, so that their numbers depend on what the server has stored by then.
-    let crowd: Vec<_> = (6..20).map(|n| waiting(&locks, noted(n))).collect();
-    site.contenders("a", 24).await;
-    println!("numbers {:?}", self::numbers(&site.tree().nodes("a").await));
-    let order = created(&site).await;
-    let seen = line(&locks).await;
-    assert_eq!(seen, order);
-    for node in &strangers {
-        assert!(!ours.iter().any(JoinHandle::is_finished), "two hold it");
-        site.tree().delete("a", node).await;
-    }
-    let mut waiters: Vec<_> = ours.into_iter().chain(crowd).map(Some).collect();
-    let mut tokens = Vec::new();
-    for note in &order[4..] {
-        let n: usize = note.parse().expect("a number");
-        let guard = granted(waiters[n].take().expect("it waits")).await;
-        let early = waiters.iter().flatten().any(JoinHandle::is_finished);
-        assert!(!early, "two hold it");
-        tokens.push(token(&guard));
-        release(guard).await;
-    }
-    assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
-    begins_anew(&site, &locks, tokens[19]).await;
-}
-
-/// Contenders of somebody else, created together.
-async fn strangers(site: &Site, count: usize) -> Vec<String> {
-    let client = site.tree().client();
-    let stem = format!("{}/x-lock-", site.tree().directory("a"));
-    let options = CreateMode::EphemeralSequential.with_acls(Acls::anyone_all());
-    let mut writer = client.new_multi_writer();
-    for _ in 0..count {
-        writer
-            .add_create(&stem, b"x", &options)
-            .expect("it is a path");
-    }
-    writer.commit().await.expect("they are created");
-    let mut created = site.tree().nodes("a").await;
-    // The positive ones come first.
-    created.sort_by_key(|node| {
-        let number = numbers(std::slice::from_ref(node))[0];
-        (number < 0, number)
-    });
-    created
-}
-
-/// The notes of all contenders in the order in which they were created, and in one transaction in the
-/// order of their numbers.
-async fn created(site: &Site) -> Vec<String> {
-    let mut order = Vec::new();
-    for node in site.tree().nodes("a").await {
-        let path = format!("{}/{node}", site.tree().directory("a"));
-        let read = site.tree().client().get_data(&path).await;
-        let (data, stat) = read.expect("it is there");
-        let text = String::from_utf8_lossy(&data);
-        let note = match &*text {
-            "x" => text.into(),
-            text => Label::decode(text).note().to_owned(),
-        };
-        order.push((stat.czxid, note));
-    }
-    order.sort();
-    order.into_iter().map(|(_, note)| note).collect()
 }
 
 #[tokio::test]

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind};
 use lock_testkit::servers::{
     ClientCertificate, ServerCertificate, TlsFiles, ZooKeeperOptions, ZooKeeperServer,
 };
-use lock_zk::{ZooKeeper, ZooKeeperConfig};
+use polylock_core::{Error, ErrorKind};
+use polylock_zk::{ZooKeeper, ZooKeeperConfig};
 
 use crate::support::{config, open, release, take};
 
@@ -93,6 +93,25 @@ async fn both_sides_have_to_speak_it() {
         let config = config.with_connect_timeout(Duration::from_secs(8));
         let error = refusal(config.expect("in range")).await;
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.message().contains(says), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn wrong_files_are_named() {
+    let files = TlsFiles::new(ServerCertificate::Valid);
+    let (config, key) = (config(&[1], "/locks"), files.client_key());
+    let odd = ZooKeeperConfig::new([("no name", 1)]);
+    let swapped = config.clone().with_tls_ca(files.ca());
+    for (config, says) in [
+        (config.clone().with_tls(), "tls-ca-file"),
+        (config.clone().with_tls_ca("/nowhere"), "/nowhere"),
+        (config.with_tls_ca(&key), "of no use"),
+        (swapped.with_tls_identity(&key, &key), "of no use"),
+        (odd.with_tls_ca(files.ca()), "no name that"),
+    ] {
+        let error = refusal(config).await;
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig);
         assert!(error.message().contains(says), "{error}");
     }
 }

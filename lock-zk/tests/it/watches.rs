@@ -1,6 +1,6 @@
 //! More is waited for than a session may watch.
 
-use lock_core::{DistributedLock, Wait};
+use polylock_core::{DistributedLock, Wait};
 use tokio::time::sleep;
 use zookeeper_client::{Client, Error};
 

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use lock_core::Registry;
-use lock_zk::ZooKeeperBackend;
+use polylock_core::Registry;
+use polylock_zk::ZooKeeperBackend;
 
 fn main() -> ExitCode {
     lock_testkit::taker::main(Registry::new().with(ZooKeeperBackend::default()))

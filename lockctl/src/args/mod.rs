@@ -1,31 +1,24 @@
 //! The command line.
 
-#[cfg(feature = "bench")]
-mod bench;
-mod config;
-mod doctor;
-mod run;
 mod value;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::value::{EventsTarget, LeaseText, duration, note, permits, signal};
 #[cfg(feature = "bench")]
-pub(crate) use self::bench::{
-    BenchArgs, BenchCommand, CompareArgs, FormArgs, MeasureArgs, ShowArgs,
+use crate::commands::BenchArgs;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+use crate::commands::SchemaArgs;
+use crate::commands::{
+    AcquireArgs, BreakArgs, CompletionsArgs, ConfigArgs, DoctorArgs, ReleaseArgs, RenewArgs,
+    RunArgs, TopArgs,
 };
-pub(crate) use self::config::{ConfigArgs, ConfigCommand};
-pub(crate) use self::doctor::DoctorArgs;
-pub(crate) use self::run::{ModeArgs, OnLost, Pgid, RunArgs, WaitArgs};
-pub(crate) use self::value::{EventsTarget, LeaseText};
-
-use self::value::{duration, note};
 
 /// Runs commands under a lock that others respect, and shows and breaks locks.
 #[derive(Debug, Parser)]
@@ -142,6 +135,7 @@ pub(crate) enum Command {
     List(PatternArgs),
     /// Show one lock in full
     Inspect(KeyArgs),
+    Top(TopArgs),
     /// Print locks as they are acquired and become free, until interrupted
     Watch(PatternArgs),
     Break(BreakArgs),
@@ -172,91 +166,6 @@ pub(crate) struct PatternArgs {
     /// Beginning of the keys, or a pattern in which * stands for any text
     #[arg(default_value = "")]
     pub(crate) pattern: String,
-}
-
-/// Take a lock from its holders by force; the next holder gets a larger fencing token
-#[derive(Args, Debug)]
-pub(crate) struct BreakArgs {
-    /// Name of the lock
-    pub(crate) key: String,
-    /// Do not ask
-    #[arg(long, short)]
-    pub(crate) yes: bool,
-    /// Why, for the records of the backend
-    #[arg(long, value_name = "TEXT", default_value = "broken by lockctl")]
-    pub(crate) reason: String,
-}
-
-/// Take a lease that outlives this process, and print its id and fencing token
-///
-/// For scripts that cannot wrap a command. Nothing renews the lease: end it with `release`, or
-/// extend it with `renew` in time.
-#[derive(Args, Debug)]
-pub(crate) struct AcquireArgs {
-    /// Name of the lock
-    pub(crate) key: String,
-    /// Length of the lease [default: that of the configuration, or 60s]
-    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
-    pub(crate) ttl: Option<Duration>,
-    #[command(flatten)]
-    pub(crate) wait: WaitArgs,
-    #[command(flatten)]
-    pub(crate) mode: ModeArgs,
-    /// Free text that list and inspect show
-    #[arg(long, value_name = "TEXT", value_parser = note)]
-    pub(crate) note: Option<String>,
-}
-
-/// Extend a lease that `acquire` took; exit 79 if it is lost
-#[derive(Args, Debug)]
-pub(crate) struct RenewArgs {
-    /// Name of the lock
-    pub(crate) key: String,
-    /// Id that `acquire` printed
-    #[arg(long, value_name = "ID", env = "LOCK_LEASE", hide_env_values = true)]
-    pub(crate) lease: LeaseText,
-    /// Length of the lease from now on [default: that of the configuration, or 60s]
-    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
-    pub(crate) ttl: Option<Duration>,
-}
-
-/// Give back a lease that `acquire` took; exit 79 if it was lost before
-#[derive(Args, Debug)]
-pub(crate) struct ReleaseArgs {
-    /// Name of the lock
-    pub(crate) key: String,
-    /// Id that `acquire` printed
-    #[arg(long, value_name = "ID", env = "LOCK_LEASE", hide_env_values = true)]
-    pub(crate) lease: LeaseText,
-}
-
-/// Show or make the table that a database keeps its locks in
-///
-/// For programs that may not create tables. They need SELECT, INSERT and UPDATE on the table, and
-/// DELETE if rows that nobody uses are to be removed; with mode=row and mode=advisory, on the sequence
-/// of the tokens SELECT and UPDATE (PostgreSQL), or SELECT and INSERT (MySQL and MariaDB).
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-#[derive(Args, Debug)]
-pub(crate) struct SchemaArgs {
-    #[command(subcommand)]
-    pub(crate) command: SchemaCommand,
-}
-
-#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-#[derive(Clone, Copy, Debug, Subcommand)]
-pub(crate) enum SchemaCommand {
-    /// Make the table, unless it is there
-    Apply,
-    /// Print the statements that make the table, without connecting
-    Print,
-}
-
-/// Print a completion script for a shell
-#[derive(Args, Debug)]
-pub(crate) struct CompletionsArgs {
-    /// Shell to complete in
-    #[arg(value_enum)]
-    pub(crate) shell: clap_complete::Shell,
 }
 
 /// Says how a command is told from keys to those who are used to flock(1).

@@ -10,7 +10,7 @@ use polylock::Label;
 use rustix::process::Signal;
 
 /// Reads `500ms`, `2s`, `1.5m`, or as flock(1) does a bare number of seconds.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if text.trim_start().starts_with('-') {
         return Err("must not be negative".to_owned());
     }
@@ -22,7 +22,7 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Reads `TERM`, `sigterm` or `15`.
-pub(super) fn signal(text: &str) -> Result<Signal, String> {
+pub(crate) fn signal(text: &str) -> Result<Signal, String> {
     let name = text.to_ascii_uppercase();
     let name = name.strip_prefix("SIG").unwrap_or(&name);
     let known = SIGNALS
@@ -46,7 +46,7 @@ const SIGNALS: [(&str, Signal); 7] = [
 ];
 
 /// Reads a note, which is stored as a whole or not at all.
-pub(super) fn note(text: &str) -> Result<String, String> {
+pub(crate) fn note(text: &str) -> Result<String, String> {
     match text.len() > Label::MAX_NOTE_LEN {
         true => Err(format!(
             "has {} bytes, max {}",
@@ -58,7 +58,7 @@ pub(super) fn note(text: &str) -> Result<String, String> {
 }
 
 /// Reads a number of permits.
-pub(super) fn permits(text: &str) -> Result<NonZeroU32, String> {
+pub(crate) fn permits(text: &str) -> Result<NonZeroU32, String> {
     text.parse()
         .map_err(|_| "must be a number from 1 on".to_owned())
 }

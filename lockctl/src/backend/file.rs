@@ -38,25 +38,22 @@ impl FromFile {
         let scope = class.clone().map_or(Scope::Default, Scope::Class);
         let config = loader(args, env).with_scope(scope).load(path);
         let config = config.map_err(|errors| failure(&errors))?;
-        let of_class = class.as_ref().and_then(|class| {
-            let mut classes = config.classes();
-            classes.find(|known| known.name() == class)
-        });
+        let mut classes = config.classes().iter();
+        let of_class = classes.find(|known| Some(&known.name) == class.as_ref());
         let name = match of_class {
-            Some(class) => Some(class.backend()),
+            Some(class) => Some(class.backend.as_str()),
             None => config.default_backend(),
         };
-        let backend = config.backends().find(|known| Some(known.name()) == name);
-        let Some((backend, url)) = backend.and_then(|known| Some((known, known.url()?))) else {
-            let names: Vec<_> = config.backends().map(|known| known.name()).collect();
+        let mut backends = config.backends().iter();
+        let backend = backends.find(|known| Some(known.name.as_str()) == name);
+        let Some((backend, Some(url))) = backend.map(|known| (known, &known.url)) else {
+            let names = config.backends().iter().map(|known| known.name.as_str());
+            let names: Vec<_> = names.collect();
             let message = format!("{} names no default backend", escaped_path(path));
             let hint = format!("give --profile NAME, one of {}", names.join(", "));
             return Err(Failure::new(Exit::Config, message).with_hint(hint));
         };
-        let lock_settings = of_class.map_or_else(
-            || backend.lock_settings().clone(),
-            |class| class.lock_settings().clone(),
-        );
+        let lock_settings = of_class.map_or(backend.lock_settings, |class| class.lock_settings);
         let url = url.expose().to_owned();
         let options = options(args, Some(path).filter(|_| !is_ambient));
         let file = Self {
@@ -143,21 +140,22 @@ pub(super) fn ambient(
 ) -> Result<(LockSettings, Option<String>), Failure> {
     let reads_namespace = args.namespace.is_none();
     let without_url = move |name: &str| match name {
-        "LOCK_MAX_HOLD" | "LOCK_MIN_HOLD" | "LOCK_TTL" | "LOCK_WAIT" => env(name),
-        "LOCK_KEY_NAMESPACE" if reads_namespace => env(name),
-        _ => None,
+        "LOCK_PROFILE" | "LOCK_URL" => None,
+        "LOCK_KEY_NAMESPACE" if !reads_namespace => None,
+        name if name.starts_with("LOCK_BACKEND_") => None,
+        _ => env(name),
     };
     let loader = Loader::new().with_environment(without_url);
     let config = loader.with_url("memory:").without_file();
     let config = config.map_err(|errors| failure(&errors))?;
-    let Some(backend) = config.backends().next() else {
+    let Some(backend) = config.backends().first() else {
         return Ok((LockSettings::default(), None));
     };
-    let namespace = backend.url().and_then(|url| {
+    let namespace = backend.url.as_ref().and_then(|url| {
         let mut params = url.url().params();
         params.string("namespace").map(str::to_owned)
     });
-    Ok((backend.lock_settings().clone(), namespace))
+    Ok((backend.lock_settings, namespace))
 }
 
 fn options(args: &GlobalArgs, path: Option<&Path>) -> String {

@@ -9,12 +9,12 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use polylock::config::LockSettings;
+use polylock::config::{LockSettings, has_namespace, with_namespace};
 use polylock::layers::Observer;
 use polylock::{AcquireRequest, DistributedLock, LockUrl};
 
 use crate::args::GlobalArgs;
+use crate::exit::Exit;
 use crate::output::{Failure, quoted};
 
 use self::default::{default_url, state_dir};
@@ -101,15 +101,21 @@ impl BackendUrl {
         observer: Option<Arc<dyn Observer>>,
     ) -> Result<Arc<dyn DistributedLock>, Failure> {
         check_scheme(self.url.scheme(), self.is_option)?;
-        if let Some(file) = &self.file {
-            return file.connect(observer).await;
-        }
-        let registry = polylock::compiled_in();
-        let registry = match observer {
-            Some(observer) => registry.with_observer(observer),
-            None => registry,
+        let connected = match &self.file {
+            Some(file) => file.connect(observer).await,
+            None => {
+                let registry = polylock::compiled_in();
+                let registry = match observer {
+                    Some(observer) => registry.with_observer(observer),
+                    None => registry,
+                };
+                registry.connect(&self.text).await.map_err(Failure::from)
+            }
         };
-        Ok(registry.connect(&self.text).await?)
+        connected.map_err(|failure| match failure.exit() {
+            Exit::Unavailable => failure.with_hint("lockctl doctor looks for the cause"),
+            _ => failure,
+        })
     }
 
     /// The table that has the locks.
@@ -203,30 +209,6 @@ fn placed(url: String, option: Option<&str>, ambient: Option<&str>, is_option: b
     }
 }
 
-/// Puts a namespace into a URL, in place of one that is there.
-fn with_namespace(url: &str, namespace: &str) -> String {
-    let (base, query) = url.split_once('?').unwrap_or((url, ""));
-    let others = query
-        .split('&')
-        .filter(|param| !param.is_empty() && !is_namespace(param));
-    let namespace = format!(
-        "namespace={}",
-        utf8_percent_encode(namespace, NON_ALPHANUMERIC)
-    );
-    // First: what follows a secret parameter may belong to it.
-    let query: Vec<_> = std::iter::once(namespace.as_str()).chain(others).collect();
-    format!("{base}?{}", query.join("&"))
-}
-
-fn has_namespace(url: &str) -> bool {
-    let (_, query) = url.split_once('?').unwrap_or_default();
-    query.split('&').any(is_namespace)
-}
-
-fn is_namespace(param: &str) -> bool {
-    param.split('=').next() == Some("namespace")
-}
-
 /// The path without links and dots; the file itself need not exist.
 fn canonical(file: &Path) -> PathBuf {
     let resolved = || {
@@ -283,26 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn without_any_home_the_configuration_is_wrong() {
-        assert_eq!(
-            choose(&[], &[("HOME", "")]).unwrap_err().exit(),
-            Exit::Config
-        );
-    }
-
-    #[test]
     fn a_namespace_replaces_that_of_the_url() {
-        let table = [
-            ("sqlite:x", "sqlite:x?namespace=a%2Fb"),
-            ("sqlite:x?mode=lease", "sqlite:x?namespace=a%2Fb&mode=lease"),
-            (
-                "sqlite:x?namespace=old&mode=lease",
-                "sqlite:x?namespace=a%2Fb&mode=lease",
-            ),
-        ];
-        for (url, expected) in table {
-            assert_eq!(with_namespace(url, "a/b"), expected);
-        }
         let backend = choose(&["--backend", "memory:", "--namespace", "a b"], &[]).unwrap();
         assert_eq!(backend.namespace(), "a b");
     }

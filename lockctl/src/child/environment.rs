@@ -150,18 +150,6 @@ mod tests {
     }
 
     #[test]
-    fn several_keys_have_a_line_each() {
-        let vars = variables(&[("a=b", Some(3)), ("c", Some(4))], &[]);
-        assert_eq!(value(&vars, "LOCK_KEY"), Some("a=b"));
-        assert_eq!(value(&vars, "LOCK_KEYS"), Some("a=b\nc"));
-        assert_eq!(value(&vars, "LOCK_FENCING_TOKEN"), Some("3"));
-        assert_eq!(value(&vars, "LOCK_FENCING_TOKENS"), Some("a=b=3\nc=4"));
-        assert_eq!(value(&vars, "LOCK_NAMESPACE"), Some("shop"));
-        assert_eq!(value(&vars, "LOCK_OWNER"), Some("etl:7"));
-        assert_eq!(value(&vars, "LOCK_TTL_MS"), Some("30000"));
-    }
-
-    #[test]
     fn what_is_unknown_is_not_inherited_from_outside() {
         let vars = variables(&[("a", None)], &[("LOCK_FENCING_TOKEN", "1")]);
         for name in [
@@ -171,22 +159,5 @@ mod tests {
         ] {
             assert_eq!(value(&vars, name), None);
         }
-    }
-
-    #[test]
-    fn depth_and_held_keys_grow() {
-        let outer = variables(&[("a", Some(1))], &[]);
-        assert_eq!(value(&outer, "LOCK_DEPTH"), Some("1"));
-        let outer: Vec<_> = outer
-            .iter()
-            .filter_map(|(n, v)| Some((*n, v.as_deref()?)))
-            .collect();
-        let inner = variables(&[("b", Some(1))], &outer);
-        assert_eq!(value(&inner, "LOCK_DEPTH"), Some("2"));
-        let held = value(&inner, "LOCK_HELD_KEYS").unwrap();
-        assert!(
-            held.find("\"a\"").unwrap() < held.find("\"b\"").unwrap(),
-            "{held}"
-        );
     }
 }

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 use tokio::process::{Child, Command};
 
 use super::environment::Variable;
-use crate::args::Pgid;
+use crate::commands::Pgid;
 use crate::exit::Exit;
 use crate::output::Failure;
 
@@ -187,18 +187,5 @@ mod tests {
         assert_eq!(read(&["run", "--parent", "7", "--", "ls"]), None);
         assert_eq!(read(&["__exec", "--parent", "7", "--"]), None);
         assert_eq!(read(&[]), None);
-    }
-
-    #[test]
-    fn a_terminal_keeps_the_command_in_its_group() {
-        let table = [
-            (Pgid::Auto, true, false),
-            (Pgid::Auto, false, true),
-            (Pgid::Inherit, false, false),
-            (Pgid::Own, true, true),
-        ];
-        for (pgid, terminal, own) in table {
-            assert_eq!(wants_own_group(pgid, terminal), own, "{pgid:?} {terminal}");
-        }
     }
 }

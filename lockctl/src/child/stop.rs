@@ -11,7 +11,7 @@ use super::family::{kill_descendants, signal_descendants};
 use super::signals::name;
 use super::supervise::Watch;
 use super::valid_for;
-use crate::args::OnLost;
+use crate::commands::OnLost;
 use crate::output::{Escaped, human};
 
 /// Why a command is stopped.

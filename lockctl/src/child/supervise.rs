@@ -15,7 +15,7 @@ use super::signals::{Signals, Suspensions};
 use super::spawn::Running;
 use super::stop::{Stop, Stopping};
 use super::valid_for;
-use crate::args::OnLost;
+use crate::commands::OnLost;
 use crate::exit::Exit;
 use crate::output::{Console, Events};
 

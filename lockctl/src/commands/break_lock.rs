@@ -2,13 +2,26 @@
 
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 
+use clap::Args;
 use polylock::admin::LockInfo;
 use serde_json::json;
 
 use super::{App, admin, key};
-use crate::args::BreakArgs;
 use crate::exit::Exit;
 use crate::output::{Escaped, Failure, holder_refusing, lock_json, print, print_json};
+
+/// Take a lock from its holders by force; the next holder gets a larger fencing token
+#[derive(Args, Debug)]
+pub(crate) struct BreakArgs {
+    /// Name of the lock
+    pub(crate) key: String,
+    /// Do not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+    /// Why, for the records of the backend
+    #[arg(long, value_name = "TEXT", default_value = "broken by lockctl")]
+    pub(crate) reason: String,
+}
 
 /// Breaks a lock, after a question on a terminal.
 pub(super) async fn break_lock(app: &App, args: &BreakArgs) -> Result<Exit, Failure> {

@@ -3,19 +3,64 @@
 use std::env;
 use std::time::{Duration, SystemTime};
 
+use clap::Args;
 use polylock::{
     AcquireRequest, DistributedLock, Label, LeaseState, LockGuard, LockKey, Released, Renewal, Wait,
 };
 use serde_json::json;
 
+use super::run::{ModeArgs, WaitArgs};
 use super::{App, SHUTDOWN, admin, key};
-use crate::args::{AcquireArgs, ReleaseArgs, RenewArgs};
+use crate::args::{LeaseText, duration, note};
 use crate::backend::BackendUrl;
 use crate::child::Signals;
 use crate::exit::Exit;
 use crate::held::{self, HeldKeys};
 use crate::output::{Escaped, Events, Failure, deliver, print, print_json, unix_ms};
 use crate::waiting::{Acquired, Outcome, Waiting};
+
+/// Take a lease that outlives this process, and print its id and fencing token
+///
+/// For scripts that cannot wrap a command. Nothing renews the lease: end it with `release`, or
+/// extend it with `renew` in time.
+#[derive(Args, Debug)]
+pub(crate) struct AcquireArgs {
+    /// Name of the lock
+    pub(crate) key: String,
+    /// Length of the lease [default: that of the configuration, or 60s]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    pub(crate) ttl: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
+    #[command(flatten)]
+    pub(crate) mode: ModeArgs,
+    /// Free text that list and inspect show
+    #[arg(long, value_name = "TEXT", value_parser = note)]
+    pub(crate) note: Option<String>,
+}
+
+/// Extend a lease that `acquire` took; exit 79 if it is lost
+#[derive(Args, Debug)]
+pub(crate) struct RenewArgs {
+    /// Name of the lock
+    pub(crate) key: String,
+    /// Id that `acquire` printed
+    #[arg(long, value_name = "ID", env = "LOCK_LEASE", hide_env_values = true)]
+    pub(crate) lease: LeaseText,
+    /// Length of the lease from now on [default: that of the configuration, or 60s]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    pub(crate) ttl: Option<Duration>,
+}
+
+/// Give back a lease that `acquire` took; exit 79 if it was lost before
+#[derive(Args, Debug)]
+pub(crate) struct ReleaseArgs {
+    /// Name of the lock
+    pub(crate) key: String,
+    /// Id that `acquire` printed
+    #[arg(long, value_name = "ID", env = "LOCK_LEASE", hide_env_values = true)]
+    pub(crate) lease: LeaseText,
+}
 
 /// Takes a lease and leaves it to its time.
 pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Failure> {
@@ -57,10 +102,7 @@ fn request(
     backend: &BackendUrl,
 ) -> Result<AcquireRequest, Failure> {
     let label = Label::of_this_process().with_note(args.note.as_deref().unwrap_or_default());
-    let wait = args
-        .wait
-        .wanted()
-        .or_else(|| backend.lock_settings().wait());
+    let wait = args.wait.wanted().or_else(|| backend.lock_settings().wait);
     let request = AcquireRequest::new(key.clone())
         .with_mode(args.mode.mode())
         .with_wait(wait.unwrap_or(Wait::Forever))
@@ -75,7 +117,7 @@ fn request(
 
 fn ttl(wanted: Option<Duration>, backend: &BackendUrl) -> Duration {
     wanted
-        .or_else(|| backend.lock_settings().ttl())
+        .or_else(|| backend.lock_settings().ttl)
         .unwrap_or(Duration::from_secs(60))
 }
 

@@ -40,97 +40,52 @@ fn sections() -> String {
     let mut out = String::new();
     for (title, entries) in all {
         out += &format!(".SH {title}\n");
-        for (name, text) in entries {
-            let (name, text) = (name.replace('-', "\\-"), text.replace('-', "\\-"));
+        for line in entries.lines() {
+            let line = line.replace('-', "\\-");
+            let (name, text) = line.split_once(" | ").expect("BUG: a name and a text");
             out += &format!(".TP\n\\fB{name}\\fR\n{text}\n");
         }
     }
     out
 }
 
-const EXIT_STATUS: &[(&str, &str)] = &[
-    ("code of the command", "The command ran to its end."),
-    (
-        "128+n",
-        "The command died from signal n, or signal n ended the wait.",
-    ),
-    (
-        "1",
-        "The question of break was declined, or doctor found a problem.",
-    ),
-    ("64", "The command line is wrong."),
-    (
-        "65",
-        "Something else than a lock is stored where the lock would be.",
-    ),
-    ("69", "The backend is unavailable."),
-    ("70", "Internal error."),
-    (
-        "75",
-        "Not acquired: the lock is held, or the wait is over. See -E.",
-    ),
-    ("77", "The server denies access."),
-    (
-        "78",
-        "A URL, a file or a variable is wrong, or the backend lacks a feature.",
-    ),
-    (
-        "79",
-        "The lock was lost and the command was stopped. See --lost-exit-code.",
-    ),
-    ("126, 127", "The command is not executable, or not found."),
-];
+const EXIT_STATUS: &str = "\
+code of the command | The command ran to its end.
+128+n | The command died from signal n, or signal n ended the wait.
+1 | The question of break was declined, or doctor found a problem.
+64 | The command line is wrong.
+65 | Something else than a lock is stored where the lock would be.
+69 | The backend is unavailable.
+70 | Internal error.
+75 | Not acquired: the lock is held, or the wait is over. See -E.
+77 | The server denies access.
+78 | A URL, a file or a variable is wrong, or the backend lacks a feature.
+79 | The lock was lost and the command was stopped. See --lost-exit-code.
+126, 127 | The command is not executable, or not found.";
 
-const ENVIRONMENT: &[(&str, &str)] = &[
-    ("LOCK_URL", "URL of the backend, overridden by --backend."),
-    ("LOCK_CONFIG", "Configuration file, overridden by --config."),
-    (
-        "LOCK_PROFILE",
-        "Backend of the configuration file, overridden by --profile.",
-    ),
-    (
-        "LOCK_KEY_NAMESPACE",
-        "Namespace of all keys, overridden by --namespace.",
-    ),
-    (
-        "LOCK_TTL, LOCK_WAIT, LOCK_MAX_HOLD, LOCK_MIN_HOLD",
-        "Lock settings, overridden by the options of a command.",
-    ),
-    ("LOCK_LEASE", "Id of the lease for renew and release."),
-    ("NO_COLOR", "Turns colors off."),
-    (
-        "LOCK_KEY, LOCK_KEYS, LOCK_FENCING_TOKEN, LOCK_DEADLINE_UNIX_MS",
-        "Set for the command of run: its locks, the fencing token and the deadline of the lease.",
-    ),
-];
+const ENVIRONMENT: &str = "\
+LOCK_URL | URL of the backend, overridden by --backend.
+LOCK_CONFIG | Configuration file, overridden by --config.
+LOCK_PROFILE | Backend of the configuration file, overridden by --profile.
+LOCK_KEY_NAMESPACE | Namespace of all keys, overridden by --namespace.
+LOCK_TTL, LOCK_WAIT, LOCK_MAX_HOLD, LOCK_MIN_HOLD | \
+    Lock settings, overridden by the options of a command.
+LOCK_LEASE | Id of the lease for renew and release.
+NO_COLOR | Turns colors off.
+LOCK_KEY, LOCK_KEYS, LOCK_FENCING_TOKEN, LOCK_DEADLINE_UNIX_MS | \
+    Set for the command of run: its locks, the fencing token and the deadline of the lease.";
 
-const FILES: &[(&str, &str)] = &[(
-    "$XDG_STATE_HOME/polylock/locks.db, ~/.local/state/polylock/locks.db",
-    "The SQLite file that keeps the locks if no backend is named.",
-)];
+const FILES: &str = "\
+$XDG_STATE_HOME/polylock/locks.db, ~/.local/state/polylock/locks.db | \
+    The SQLite file that keeps the locks if no backend is named.";
 
-const EXAMPLES: &[(&str, &str)] = &[
-    (
-        "lockctl run deploy -- ./deploy.sh",
-        "Waits for the lock and runs the script.",
-    ),
-    (
-        "lockctl run sync --skip-if-held --min-hold 1m -- /opt/bin/sync",
-        "Runs a cron job on one of several hosts.",
-    ),
-    (
-        "lockctl run encode --permits 4 -- ffmpeg ...",
-        "Runs at most four at a time.",
-    ),
-    (
-        "lockctl inspect deploy",
-        "Shows holder, fencing token and waiters.",
-    ),
-    (
-        "lockctl doctor redis://cache",
-        "Checks a server for what silently loses locks.",
-    ),
-];
+const EXAMPLES: &str = "\
+lockctl run deploy -- ./deploy.sh | Waits for the lock and runs the script.
+lockctl run sync --skip-if-held --min-hold 1m -- /opt/bin/sync | \
+    Runs a cron job on one of several hosts.
+lockctl run encode --permits 4 -- ffmpeg ... | Runs at most four at a time.
+lockctl inspect deploy | Shows holder, fencing token and waiters.
+lockctl doctor redis://cache | Checks a server for what silently loses locks.";
 
 #[cfg(test)]
 mod tests {
@@ -152,10 +107,10 @@ mod tests {
         ];
         for exit in all {
             let code = exit.code().to_string();
-            assert!(
-                EXIT_STATUS.iter().any(|(name, _)| name.contains(&code)),
-                "{exit:?}"
-            );
+            let mut names = EXIT_STATUS
+                .lines()
+                .filter_map(|line| line.split_once(" | "));
+            assert!(names.any(|(name, _)| name.contains(&code)), "{exit:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The commands, one file each.
+//! The commands, each with its options.
 
 #[cfg(feature = "bench")]
 mod bench;
@@ -6,14 +6,13 @@ mod break_lock;
 mod completions;
 mod config;
 mod doctor;
-mod inspect;
 mod lease;
-mod list;
 mod man;
+mod queries;
 mod run;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod schema;
-mod try_lock;
+mod top;
 mod watch;
 
 use std::sync::Arc;
@@ -23,7 +22,16 @@ use polylock::admin::LockAdmin;
 use polylock::{DistributedLock, LockKey};
 
 #[cfg(feature = "bench")]
-pub(crate) use self::bench::worker;
+pub(crate) use self::bench::{BenchArgs, worker};
+pub(crate) use self::break_lock::BreakArgs;
+pub(crate) use self::completions::CompletionsArgs;
+pub(crate) use self::config::ConfigArgs;
+pub(crate) use self::doctor::DoctorArgs;
+pub(crate) use self::lease::{AcquireArgs, ReleaseArgs, RenewArgs};
+pub(crate) use self::run::{OnLost, Pgid, RunArgs};
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+pub(crate) use self::schema::SchemaArgs;
+pub(crate) use self::top::TopArgs;
 use crate::args::{Command, Format, GlobalArgs};
 use crate::backend::BackendUrl;
 use crate::exit::Exit;
@@ -63,9 +71,10 @@ impl App {
     async fn serve(&self, command: Command) -> Result<Exit, Failure> {
         match command {
             Command::Run(args) => Box::pin(run::run(self, args)).await,
-            Command::Try(args) => try_lock::try_lock(self, &args).await,
-            Command::List(args) => list::list(self, &args).await,
-            Command::Inspect(args) => inspect::inspect(self, &args).await,
+            Command::Try(args) => queries::try_lock(self, &args).await,
+            Command::List(args) => queries::list(self, &args).await,
+            Command::Inspect(args) => queries::inspect(self, &args).await,
+            Command::Top(args) => Box::pin(top::top(self, &args)).await,
             Command::Watch(args) => watch::watch(self, &args).await,
             Command::Break(args) => break_lock::break_lock(self, &args).await,
             Command::Acquire(args) => Box::pin(lease::acquire(self, args)).await,

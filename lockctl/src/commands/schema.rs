@@ -1,12 +1,31 @@
 //! `schema`: the table that a database keeps its locks in.
 
+use clap::{Args, Subcommand};
 use polylock::sql::Applied;
 use serde_json::json;
 
 use super::App;
-use crate::args::{SchemaArgs, SchemaCommand};
 use crate::exit::Exit;
 use crate::output::{Failure, print, print_json};
+
+/// Show or make the table that a database keeps its locks in
+///
+/// For programs that may not create tables. They need SELECT, INSERT and UPDATE on the table, and
+/// DELETE if rows that nobody uses are to be removed; with mode=row and mode=advisory, on the sequence
+/// of the tokens SELECT and UPDATE (PostgreSQL), or SELECT and INSERT (MySQL and MariaDB).
+#[derive(Args, Debug)]
+pub(crate) struct SchemaArgs {
+    #[command(subcommand)]
+    pub(crate) command: SchemaCommand,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(crate) enum SchemaCommand {
+    /// Make the table, unless it is there
+    Apply,
+    /// Print the statements that make the table, without connecting
+    Print,
+}
 
 /// Prints the statements that make the table, or makes it and says what was done.
 pub(super) async fn schema(app: &App, args: &SchemaArgs) -> Result<Exit, Failure> {

@@ -208,11 +208,4 @@ mod tests {
         let details = Failure::from(error).details;
         assert_eq!(details, [("cause", "cannot connect: refused".to_owned())]);
     }
-
-    #[test]
-    fn quiet_leaves_errors_and_very_quiet_nothing() {
-        assert!(Console::new(0).is_chatty());
-        assert!(!Console::new(1).is_chatty());
-        assert_eq!(Console::new(2).level, Level::Nothing);
-    }
 }

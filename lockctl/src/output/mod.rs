@@ -9,7 +9,7 @@ mod writer;
 use std::io::{self, IsTerminal, Write};
 use std::time::SystemTime;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, Row, Table, presets};
 use polylock::admin::{HolderInfo, LockInfo};
 use polylock::{Label, Mode};
 use serde_json::{Value, json};
@@ -113,20 +113,40 @@ fn mode_text(info: &LockInfo) -> String {
     }
 }
 
+const LOCK_COLUMNS: [&str; 9] = [
+    "KEY",
+    "MODE",
+    "HOLDER",
+    "USER",
+    "AGE",
+    "LEASE LEFT",
+    "TOKEN",
+    "WAITERS",
+    "NOTE",
+];
+
 /// Locks as a table, one line for each holder.
 pub(crate) fn locks_table(locks: &[LockInfo]) -> String {
+    flush_left(&mut table_of(locks))
+}
+
+/// The same in lines that are not wrapped but cut, for a screen of that many columns.
+pub(crate) fn locks_screen(locks: &[LockInfo], columns: u16) -> Vec<String> {
+    let mut table = table_of(locks);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(columns);
+    let mut head = Row::from(LOCK_COLUMNS);
+    head.max_height(1);
+    table.set_header(head);
+    for row in table.row_iter_mut() {
+        row.max_height(1);
+    }
+    flush_left(&mut table).lines().map(str::to_owned).collect()
+}
+
+fn table_of(locks: &[LockInfo]) -> Table {
     let mut table = plain_table();
-    table.set_header([
-        "KEY",
-        "MODE",
-        "HOLDER",
-        "USER",
-        "AGE",
-        "LEASE LEFT",
-        "TOKEN",
-        "WAITERS",
-        "NOTE",
-    ]);
+    table.set_header(LOCK_COLUMNS);
     for info in locks {
         for holder in &info.holders {
             let waiters = info
@@ -151,7 +171,7 @@ pub(crate) fn locks_table(locks: &[LockInfo]) -> String {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    flush_left(&mut table)
+    table
 }
 
 /// One lock in full.

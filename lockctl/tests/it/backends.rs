@@ -1,6 +1,6 @@
 //! Backends that no other process would see: nothing is locked in them.
 
-use crate::common::Place;
+use crate::fixture::Place;
 
 /// Options, variables, and what comes of them.
 type Case<'a, T> = (&'a str, &'a [(&'a str, &'a str)], T);
@@ -9,10 +9,7 @@ const RUN: &str = "run -n k -- touch ran";
 
 #[track_caller]
 fn assert_nothing_is_locked(place: &Place) {
-    assert!(
-        !place.file("ran").exists(),
-        "a command ran without its lock"
-    );
+    place.assert_not_run();
     assert!(
         !place.database().exists(),
         "the database of this user is in use"

@@ -4,8 +4,9 @@ use std::io::Write;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::common::{Place, Process};
-use crate::fixture::{LOCKCTL, UNTIL_GO, assert_dead, is_alive, pid_of, state, until};
+use crate::fixture::{
+    LOCKCTL, Place, Process, UNTIL_GO, assert_dead, is_alive, pid_of, state, until,
+};
 
 /// A script goes on for ever.
 const FOREVER: &str = "while :; do sleep 0.01; done";
@@ -88,30 +89,19 @@ fn the_command_dies_with_lockctl() {
 fn assert_lock_is_held_until_the_command_is_dead(url: &str) {
     let place = Place::new();
     let lives_on = "exec setpriv --pdeathsig clear sh -c 'touch cleared; exec sleep 60'";
-    let mut process = place.start(&[
-        "--backend",
-        url,
-        "run",
-        "k",
-        "--",
-        "sh",
-        "-c",
-        &format!("echo $$ > pid; {lives_on}"),
-    ]);
+    let script = format!("echo $$ > pid; {lives_on}");
+    let mut process = place.start(&["--backend", url, "run", "k", "--", "sh", "-c", &script]);
     place.until_there("cleared");
     let command = place.pid();
     process.signal(Signal::KILL);
     assert_eq!(process.code(), 137);
-    let next = |wait: &str| {
-        let line = ["--backend", url, "run", "-w", wait, "k", "--", "true"];
-        place.start(&line).ended()
+    let next = |code, wait| {
+        place.expect(code, &format!("--backend {url} run -w {wait} k -- true"));
     };
-    let ended = next("2s");
+    next(75, "2s");
     assert!(is_alive(command), "{url}: the command has ended by itself");
-    assert_eq!(ended.code, 75, "two have the lock: {ended}");
     kill_process(command, Signal::KILL).expect("it is there");
-    let ended = next("20s");
-    assert_eq!(ended.code, 0, "k is not free after the command: {ended}");
+    next(0, "20s");
 }
 
 /// The same in both modes that live with a connection, side by side.

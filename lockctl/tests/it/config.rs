@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::common::Place;
+use crate::fixture::Place;
 
 const FILE: &str = "
 default = 'main'
@@ -36,51 +36,31 @@ fn place(file: &str) -> Place {
 #[test]
 fn flags_go_before_the_environment_and_that_before_the_file() {
     let place = place(FILE);
+    let run = "--config lock.toml run";
     let class = "--config lock.toml --class deploy run";
+    let with_ttl = "--config lock.toml run --ttl 10s";
+    let with_namespace = "--config lock.toml --namespace mine run";
+    let ttl = [("LOCK_TTL", "25s")];
+    // What an outer lockctl tells its command of its own lock is no setting.
+    let outer = [("LOCK_NAMESPACE", "outer")];
     for (line, variables, name, expected) in [
-        ("--config lock.toml run", &[][..], "TTL_MS", "20000"),
+        (run, &[][..], "TTL_MS", "20000"),
         ("run", &[("LOCK_CONFIG", "lock.toml")], "TTL_MS", "20000"),
-        (
-            "--config lock.toml run",
-            &[("LOCK_TTL", "25s")],
-            "TTL_MS",
-            "25000",
-        ),
-        ("run", &[("LOCK_TTL", "25s")], "TTL_MS", "25000"),
+        (run, &ttl, "TTL_MS", "25000"),
+        ("run", &ttl, "TTL_MS", "25000"),
         ("run", &[], "TTL_MS", "30000"),
-        (class, &[("LOCK_TTL", "25s")], "TTL_MS", "45000"),
+        (class, &ttl, "TTL_MS", "45000"),
         (
             class,
             &[("LOCK_CLASS_DEPLOY_TTL", "50s")],
             "TTL_MS",
             "50000",
         ),
-        (
-            "--config lock.toml run --ttl 10s",
-            &[("LOCK_TTL", "25s")],
-            "TTL_MS",
-            "10000",
-        ),
-        ("--config lock.toml run", &[], "NAMESPACE", "shop"),
-        (
-            "--config lock.toml --namespace mine run",
-            &[],
-            "NAMESPACE",
-            "mine",
-        ),
-        (
-            "--config lock.toml run",
-            &[("LOCK_KEY_NAMESPACE", "theirs")],
-            "NAMESPACE",
-            "theirs",
-        ),
-        // What an outer lockctl tells its command of its own lock is no setting.
-        (
-            "--config lock.toml run",
-            &[("LOCK_NAMESPACE", "outer")],
-            "NAMESPACE",
-            "shop",
-        ),
+        (with_ttl, &ttl, "TTL_MS", "10000"),
+        (run, &[], "NAMESPACE", "shop"),
+        (with_namespace, &[], "NAMESPACE", "mine"),
+        (run, &[("LOCK_KEY_NAMESPACE", "its")], "NAMESPACE", "its"),
+        (run, &outer, "NAMESPACE", "shop"),
     ] {
         let line = format!("{line} k -- sh -c 'printf %s \"$LOCK_{name}\"'");
         place.expect_with(0, &line, variables).prints_only(expected);
@@ -139,6 +119,7 @@ fn a_server_that_is_not_there_is_told_with_its_cause() {
         .says(&[
             "the backend \"main\" cannot be opened",
             "cannot connect to 127.0.0.1:1",
+            "lockctl doctor looks for the cause",
         ])
         .says_nothing_of(&["s3ntinel"]);
 }
@@ -157,27 +138,13 @@ fn a_class_says_how_long_to_wait_and_hints_repeat_the_options() {
 #[test]
 fn options_of_a_file_need_one() {
     let place = place(FILE);
+    let part = "names a part of a configuration file";
+    let unknown = "flag: there is no backend \"mian\", did you mean \"main\"?";
     for (code, options, says) in [
-        (
-            64,
-            "--profile main",
-            "--profile names a part of a configuration file",
-        ),
-        (
-            64,
-            "--class deploy",
-            "--class names a part of a configuration file",
-        ),
-        (
-            78,
-            "--config missing.toml",
-            "missing.toml: No such file or directory",
-        ),
-        (
-            78,
-            "--config lock.toml --profile mian",
-            "flag: there is no backend \"mian\", did you mean \"main\"?",
-        ),
+        (64, "--profile main", part),
+        (64, "--class deploy", part),
+        (78, "--config missing.toml", "missing.toml: No such file"),
+        (78, "--config lock.toml --profile mian", unknown),
     ] {
         place.expect(code, &format!("{options} list")).says(&[says]);
     }

@@ -5,8 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime};
 
-use crate::common::{Place, Process};
-use crate::fixture::LOCKCTL;
+use crate::fixture::{LOCKCTL, Place, Process};
 
 /// The variables of the command of this line.
 #[track_caller]

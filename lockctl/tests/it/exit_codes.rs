@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-use crate::common::Place;
+use crate::fixture::Place;
 
 #[test]
 fn the_code_of_the_command_is_passed_on() {
@@ -58,10 +58,7 @@ fn a_held_lock_is_75_or_what_is_asked_for() {
     );
     let skipped = place.expect(0, "run --skip-if-held k -- touch ran");
     skipped.says_only("lockctl: skipped: k is held\n");
-    assert!(
-        !place.file("ran").exists(),
-        "a command ran without its lock"
-    );
+    place.assert_not_run();
 }
 
 #[test]
@@ -162,10 +159,7 @@ fn a_database_or_directory_that_cannot_be_made_is_69() {
     let noise = "no database at all, and long enough to be read as a header ".repeat(20);
     place.write("noise", &noise);
     for url in ["sqlite:dir", "sqlite:noise", "sqlite:missing/locks.db"] {
-        place.expect(
-            69,
-            &["--backend", url, "run", "-n", "k", "--", "touch", "ran"],
-        );
+        place.expect(69, &format!("--backend {url} run -n k -- touch ran"));
     }
     place.write(
         "polylock",
@@ -173,8 +167,5 @@ fn a_database_or_directory_that_cannot_be_made_is_69() {
     );
     let ended = place.expect(69, "run k -- touch ran");
     ended.says(&["cannot make the directory"]);
-    assert!(
-        !place.file("ran").exists(),
-        "a command ran without its lock"
-    );
+    place.assert_not_run();
 }

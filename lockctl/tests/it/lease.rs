@@ -4,8 +4,7 @@ use std::fs::OpenOptions;
 
 use serde_json::Value;
 
-use crate::common::{Place, Process};
-use crate::fixture::LOCKCTL;
+use crate::fixture::{LOCKCTL, Place, Process};
 
 /// Acquires a lease, and returns its id and the whole answer.
 #[track_caller]

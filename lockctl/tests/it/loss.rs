@@ -5,8 +5,7 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::common::Place;
-use crate::fixture::{LOCKCTL, UNTIL_GO, assert_dead, is_alive, pid_of, until};
+use crate::fixture::{LOCKCTL, Place, UNTIL_GO, assert_dead, is_alive, pid_of, until};
 
 /// Breaks the lock; its holder learns it within a third of its ttl.
 #[track_caller]

@@ -1,10 +1,9 @@
 //! The tests of `lockctl`, as one program: each that is linked by itself costs seconds. They share
 //! no state, since each runs processes in a place of its own.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod backends;
+#[cfg(feature = "bench")]
+mod bench;
 mod child;
 mod config;
 mod doctor;
@@ -16,8 +15,10 @@ mod loss;
 mod modes;
 mod queries;
 mod secrets;
+mod top;
 mod waiting;
 
+/// On servers of each kind.
 #[cfg(all(
     feature = "mysql",
     feature = "postgres",
@@ -25,16 +26,9 @@ mod waiting;
     feature = "sqlite",
     feature = "zk"
 ))]
-mod foreign;
-#[cfg(all(
-    feature = "mysql",
-    feature = "postgres",
-    feature = "redis",
-    feature = "sqlite",
-    feature = "zk"
-))]
-mod keys;
-#[cfg(all(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-mod schema;
-#[cfg(feature = "zk")]
-mod zookeeper;
+mod servers {
+    mod foreign;
+    mod keys;
+    mod schema;
+    mod zookeeper;
+}

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::Place;
+use crate::fixture::Place;
 
 #[test]
 fn modes_and_namespaces_say_who_is_excluded() {

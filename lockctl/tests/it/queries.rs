@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::common::Place;
-use crate::fixture::LOCKCTL;
+use crate::fixture::{LOCKCTL, Place};
 
 #[track_caller]
 fn assert_fields(value: &Value, expected: &[&str]) {

@@ -1,7 +1,7 @@
 //! Passwords are in no output. A parameter that no backend knows may be a password whose name is
 //! misspelt: nothing shows its value.
 
-use crate::common::{Place, Process};
+use crate::fixture::{Place, Process};
 
 const SECRET: &str = "s3ntinel";
 

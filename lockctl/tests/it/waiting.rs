@@ -2,8 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::common::Place;
-use crate::fixture::{LOCKCTL, UNTIL_GO, assert_dead};
+use crate::fixture::{LOCKCTL, Place, UNTIL_GO, assert_dead};
 
 #[test]
 fn a_waiter_gets_the_lock_when_it_is_released() {
@@ -104,10 +103,7 @@ fn a_signal_ends_the_waiting_and_leaves_nothing_behind() {
         holder.signal(Signal::TERM);
         holder.expect(143);
         place.expect(0, "run -n k -- true").says_only("");
-        assert!(
-            !place.file("ran").exists(),
-            "the command ran without its lock"
-        );
+        place.assert_not_run();
     }
 }
 
@@ -150,10 +146,7 @@ fn several_keys_are_all_or_nothing() {
     let _holder = place.holder("b");
     let ended = place.expect(75, "run -w 0.2 c b a -- touch ran");
     ended.says(&["error: b is held"]);
-    assert!(
-        !place.file("ran").exists(),
-        "the command ran without all its locks"
-    );
+    place.assert_not_run();
     for key in ["a", "c"] {
         assert!(!place.is_held(key), "{key} is held without b");
     }

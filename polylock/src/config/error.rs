@@ -1,50 +1,59 @@
-//! The errors of a configuration.
+//! Config errors and their places.
 
+use std::cell::RefCell;
 use std::error::Error as StdError;
 use std::fmt;
+use std::ops::Range;
 
-use lock_core::{Error, ErrorKind};
+use polylock_core::{Error, ErrorKind};
 
-use super::origin::{At, Origin};
+/// Where the value of a setting comes from.
+#[non_exhaustive]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub enum Origin {
+    /// Nothing sets it.
+    Default,
+    /// An environment variable.
+    Environment {
+        /// Its name.
+        variable: String,
+    },
+    /// The file.
+    File {
+        /// Counted from 1.
+        line: usize,
+    },
+    /// The program, which has it from its command line.
+    Flag,
+}
 
-/// One error of a configuration, and its place.
-///
-/// `Display` prints the place and the error. No password is in it.
+/// Prints `default`, `env NAME`, `line N` or `flag`.
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::Environment { variable } => write!(f, "env {variable}"),
+            Self::File { line } => write!(f, "line {line}"),
+            Self::Flag => f.write_str("flag"),
+        }
+    }
+}
+
+/// One error of a configuration, and its place. No password is in it.
+#[non_exhaustive]
 #[derive(Clone)]
 pub struct ConfigError {
-    file: String,
-    origin: Origin,
-    /// Line and column, both counted from 1.
-    position: Option<(usize, usize)>,
-    message: String,
-}
-
-impl ConfigError {
-    /// What is wrong, and how to fix it.
-    #[must_use]
-    pub fn message(&self) -> &str {
-        &self.message
-    }
-
+    /// The file, or `configuration` without one.
+    pub file: String,
     /// Where the value comes from; [`Origin::Default`] for the configuration as a whole.
-    #[must_use]
-    pub fn origin(&self) -> &Origin {
-        &self.origin
-    }
-
-    /// The line in the file, counted from 1.
-    #[must_use]
-    pub fn line(&self) -> Option<usize> {
-        self.position.map(|(line, _)| line)
-    }
-
-    /// The column in characters, counted from 1.
-    #[must_use]
-    pub fn column(&self) -> Option<usize> {
-        self.position.map(|(_, column)| column)
-    }
+    pub origin: Origin,
+    /// The line and the column in characters in the file, both counted from 1.
+    pub position: Option<(usize, usize)>,
+    /// What is wrong, and how to fix it.
+    pub message: String,
 }
 
+/// Prints `FILE:LINE:COLUMN: MESSAGE`, or the origin in place of the file.
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, message, .. } = self;
@@ -72,8 +81,9 @@ pub struct ConfigErrors {
 
 impl ConfigErrors {
     /// The errors, at least one.
-    pub fn iter(&self) -> std::slice::Iter<'_, ConfigError> {
-        self.all.iter()
+    #[must_use]
+    pub fn all(&self) -> &[ConfigError] {
+        &self.all
     }
 
     /// One line with the number of errors.
@@ -86,26 +96,15 @@ impl ConfigErrors {
     }
 }
 
-impl<'a> IntoIterator for &'a ConfigErrors {
-    type Item = &'a ConfigError;
-    type IntoIter = std::slice::Iter<'a, ConfigError>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
-}
-
 /// One line for each error.
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, error) in self.all.iter().enumerate() {
-            write!(f, "{}{error}", if at == 0 { "" } else { "\n" })?;
-        }
-        Ok(())
+        let lines: Vec<_> = self.all.iter().map(ToString::to_string).collect();
+        f.write_str(&lines.join("\n"))
     }
 }
 
-/// The same as `Display`, so that `main` can return it.
+/// The summary and the errors, so that `main` can return it.
 impl fmt::Debug for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}\n{self}", self.summary())
@@ -121,42 +120,56 @@ impl From<ConfigErrors> for Error {
     }
 }
 
+/// Where a value is: bytes of the file or, from [`ELSEWHERE`] on, a place outside of it.
+pub(super) type Span = Range<usize>;
+
+/// No file has so many bytes.
+const ELSEWHERE: usize = usize::MAX / 2;
+
 /// Collects errors and warnings, so that all of them are reported at once.
-#[derive(Debug)]
 pub(super) struct Report<'t> {
     file: &'t str,
     text: &'t str,
-    errors: Vec<(At, String)>,
-    warnings: Vec<(At, String)>,
+    /// The places outside of the file, in the order of their spans.
+    elsewhere: RefCell<Vec<Origin>>,
+    errors: RefCell<Vec<(Span, String)>>,
+    warnings: RefCell<Vec<(Span, String)>>,
 }
 
 impl<'t> Report<'t> {
     pub(super) fn new(file: &'t str, text: &'t str) -> Self {
-        let (errors, warnings) = (Vec::new(), Vec::new());
         Self {
             file,
             text,
-            errors,
-            warnings,
+            elsewhere: RefCell::default(),
+            errors: RefCell::default(),
+            warnings: RefCell::default(),
         }
     }
 
-    pub(super) fn error(&mut self, at: &At, message: impl Into<String>) {
-        note(&mut self.errors, at, message.into());
+    pub(super) fn error(&self, span: Span, message: impl Into<String>) {
+        note(&self.errors, span, message.into());
     }
 
-    pub(super) fn warning(&mut self, at: &At, message: impl Into<String>) {
-        note(&mut self.warnings, at, message.into());
+    pub(super) fn warning(&self, span: Span, message: impl Into<String>) {
+        note(&self.warnings, span, message.into());
     }
 
-    pub(super) fn origin(&self, at: &At) -> Origin {
-        match at {
-            At::Default | At::File => Origin::Default,
-            At::Environment(variable) => Origin::Environment {
-                variable: variable.clone(),
-            },
-            At::Flag => Origin::Flag,
-            At::Span(span) => Origin::File {
+    /// A place outside of the file; [`Origin::Default`] stands for the configuration as a whole.
+    pub(super) fn span(&self, origin: Origin) -> Span {
+        let mut elsewhere = self.elsewhere.borrow_mut();
+        let known = elsewhere.iter().position(|known| *known == origin);
+        let at = known.unwrap_or_else(|| {
+            elsewhere.push(origin);
+            elsewhere.len() - 1
+        });
+        ELSEWHERE + at..ELSEWHERE + at
+    }
+
+    pub(super) fn origin(&self, span: &Span) -> Origin {
+        match span.start.checked_sub(ELSEWHERE) {
+            Some(at) => self.elsewhere.borrow()[at].clone(),
+            None => Origin::File {
                 line: self.position(span.start).0,
             },
         }
@@ -170,39 +183,30 @@ impl<'t> Report<'t> {
     }
 
     /// Ends with the errors, if there are any, else with the warnings.
-    pub(super) fn finish(mut self) -> Result<Vec<ConfigError>, ConfigErrors> {
-        let is_ok = self.errors.is_empty();
-        let mut all = match is_ok {
-            true => std::mem::take(&mut self.warnings),
-            false => std::mem::take(&mut self.errors),
-        };
-        all.sort_by_key(|(at, _)| at.start());
-        let all = all.into_iter().map(|(at, message)| ConfigError {
-            file: self.file.to_owned(),
-            origin: self.origin(&at),
-            position: match &at {
-                At::Span(span) => Some(self.position(span.start)),
-                _ => None,
-            },
-            message,
-        });
-        let all: Vec<_> = all.collect();
-        match is_ok {
-            true => Ok(all),
-            false => Err(ConfigErrors {
+    pub(super) fn finish(&self) -> Result<Vec<ConfigError>, ConfigErrors> {
+        let placed = |notes: &RefCell<Vec<(Span, String)>>| {
+            let mut notes = notes.take();
+            notes.sort_by_key(|(span, _)| span.start);
+            let notes = notes.into_iter().map(|(span, message)| ConfigError {
                 file: self.file.to_owned(),
-                all,
-            }),
+                origin: self.origin(&span),
+                position: (span.start < ELSEWHERE).then(|| self.position(span.start)),
+                message,
+            });
+            notes.collect::<Vec<_>>()
+        };
+        let (file, all) = (self.file.to_owned(), placed(&self.errors));
+        match all.is_empty() {
+            true => Ok(placed(&self.warnings)),
+            false => Err(ConfigErrors { file, all }),
         }
     }
 }
 
 /// A value that is used in several places is wrong once.
-fn note(notes: &mut Vec<(At, String)>, at: &At, message: String) {
-    if !notes
-        .iter()
-        .any(|note| (&note.0, &note.1) == (at, &message))
-    {
-        notes.push((at.clone(), message));
+fn note(notes: &RefCell<Vec<(Span, String)>>, span: Span, message: String) {
+    let (mut notes, note) = (notes.borrow_mut(), (span, message));
+    if !notes.contains(&note) {
+        notes.push(note);
     }
 }

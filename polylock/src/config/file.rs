@@ -1,150 +1,156 @@
-//! The tables of a configuration file. These structs are the only list of its keys: the reader, the
-//! JSON schema and the messages about unknown keys come from them.
+//! The tables of a configuration file. These structs and [`LockSettings`] are the only list of its
+//! keys: the reader, the variables, the JSON schema and the messages about unknown keys come from
+//! them.
 
-use std::fmt;
-use std::time::Duration;
+use std::collections::BTreeMap;
 
-use lock_core::{LockUrl, Wait};
 #[cfg(feature = "config-schema")]
 use schemars::JsonSchema;
-use secrecy::{ExposeSecret, SecretString};
-use serde::Deserialize;
+use serde::de::value::Error as NoValue;
+use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor};
+use serde::{Deserialize, forward_to_deserialize_any};
+use toml::Spanned;
+use toml::de::{DeTable, Error};
 
-use super::entry::{Entry, Table, Tables};
-use super::origin::Found;
-use super::requirement::Requirement;
 use super::settings::LockSettings;
-use super::value::MaxHold;
+use super::value::{Parameter, Scalar};
 
 /// Backends and classes of locks for polylock.
-#[derive(Default, Deserialize)]
-#[cfg_attr(feature = "config-schema", derive(JsonSchema))]
+#[derive(Deserialize)]
 #[cfg_attr(
     feature = "config-schema",
+    derive(JsonSchema),
     schemars(deny_unknown_fields, rename = "polylock")
 )]
-#[serde(default, rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
+#[expect(dead_code, reason = "its tables and values are read one by one")]
 pub(super) struct File {
     /// The backends by name.
-    pub(super) backend: Entry<Tables<BackendTable>>,
+    backend: Option<BTreeMap<String, BackendTable>>,
     /// The classes of locks by name.
-    pub(super) class: Entry<Tables<ClassTable>>,
+    class: Option<BTreeMap<String, ClassTable>>,
     /// The backend of requests that name none. Default: the only one, apart from those that are
     /// migrated from; or the one named "default".
-    pub(super) default: Entry<String>,
+    default: Option<String>,
     /// Goes before every key of URLs that name no namespace.
-    pub(super) namespace: Entry<String>,
+    namespace: Option<String>,
 }
 
 /// A lock service. It has one of url, url-env and url-file.
-#[derive(Default, Deserialize)]
-#[cfg_attr(feature = "config-schema", derive(JsonSchema))]
+#[derive(Deserialize)]
 #[cfg_attr(
     feature = "config-schema",
-    schemars(deny_unknown_fields, rename = "Backend")
+    derive(JsonSchema),
+    schemars(deny_unknown_fields, rename = "Backend", transform = schemas::add_keys_of::<LockSettings>)
 )]
-#[serde(default, rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
+#[expect(dead_code, reason = "strings are read one by one, with their places")]
 pub(super) struct BackendTable {
-    /// Max time that a lock is renewed. Default: 1h.
-    pub(super) max_hold: Entry<MaxHold>,
     /// The backend that each lock is acquired on as well, while a fleet migrates from there.
-    pub(super) migrate_from: Entry<String>,
-    /// Min time that a lock stays held, even if it is released sooner. Default: 0s.
-    pub(super) min_hold: Entry<Duration>,
+    migrate_from: Option<String>,
     /// Parameters of the URL.
-    pub(super) options: Entry<Vec<Parameter>>,
-    /// The lease, 1s to 24h; renewed every third of it. Default: 30s.
-    pub(super) ttl: Entry<Duration>,
+    #[cfg_attr(feature = "config-schema", schemars(schema_with = "schemas::options"))]
+    #[serde(default)]
+    pub(super) options: BTreeMap<Spanned<String>, Parameter>,
     /// Where the service is, such as redis://cache.
-    pub(super) url: Entry<SecretString>,
+    url: Option<String>,
     /// The environment variable that has the URL.
-    pub(super) url_env: Entry<String>,
+    url_env: Option<String>,
     /// The file that has the URL; relative to the directory of this one.
-    pub(super) url_file: Entry<String>,
-    /// How long to wait for a lock that another client holds. Default: 30s.
-    pub(super) wait: Entry<Wait>,
+    url_file: Option<String>,
 }
 
 /// A class of locks.
-#[derive(Default, Deserialize)]
-#[cfg_attr(feature = "config-schema", derive(JsonSchema))]
+#[derive(Deserialize)]
 #[cfg_attr(
     feature = "config-schema",
-    schemars(deny_unknown_fields, rename = "Class")
+    derive(JsonSchema),
+    schemars(deny_unknown_fields, rename = "Class", transform = schemas::add_keys_of::<LockSettings>)
 )]
-#[serde(default, rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
+#[expect(dead_code, reason = "strings are read one by one, with their places")]
 pub(super) struct ClassTable {
     /// The backend that has the locks. Default: the default one.
-    pub(super) backend: Entry<String>,
-    /// Max time that a lock is renewed. Default: the backend's.
-    pub(super) max_hold: Entry<MaxHold>,
-    /// Min time that a lock stays held, even if it is released sooner. Default: the backend's.
-    pub(super) min_hold: Entry<Duration>,
+    backend: Option<String>,
     /// What the backend must have.
-    pub(super) require: Entry<Vec<Found<Requirement>>>,
-    /// The lease, 1s to 24h; renewed every third of it. Default: the backend's.
-    pub(super) ttl: Entry<Duration>,
-    /// How long to wait for a lock that another client holds. Default: the backend's.
-    pub(super) wait: Entry<Wait>,
+    #[cfg_attr(feature = "config-schema", schemars(schema_with = "schemas::require"))]
+    #[serde(default)]
+    pub(super) require: Vec<Spanned<Scalar>>,
 }
 
-impl Table for File {
-    const KIND: &'static str = "";
-    const HEADERS: &'static str = "tables";
+/// What a table is.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub(super) enum Kind {
+    Backend,
+    Class,
+    File,
 }
 
-impl Table for BackendTable {
-    const KIND: &'static str = "backend";
-    const HEADERS: &'static str = "tables [backend.NAME]";
-}
-
-impl Table for ClassTable {
-    const KIND: &'static str = "class";
-    const HEADERS: &'static str = "tables [class.NAME]";
-}
-
-impl BackendTable {
-    pub(super) fn lock_settings(&self) -> LockSettings {
-        LockSettings {
-            max_hold: self.max_hold.found(),
-            min_hold: self.min_hold.found(),
-            ttl: self.ttl.found(),
-            wait: self.wait.found(),
+impl Kind {
+    /// The key of its tables, as in `[KEY.NAME]`.
+    pub(super) fn key(self) -> &'static str {
+        match self {
+            Self::Backend => "backend",
+            Self::Class => "class",
+            Self::File => "",
         }
+    }
+
+    /// The keys of a table.
+    pub(super) fn keys(self) -> Vec<&'static str> {
+        match self {
+            Self::Backend => [keys_of::<BackendTable>(), keys_of::<LockSettings>()].concat(),
+            Self::Class => [keys_of::<ClassTable>(), keys_of::<LockSettings>()].concat(),
+            Self::File => keys_of::<File>().to_vec(),
+        }
+    }
+
+    /// Checks the types of the values of a table.
+    pub(super) fn check(self, values: DeTable<'_>) -> Result<(), Error> {
+        match self {
+            Self::Backend => check::<BackendTable>(values.clone())?,
+            Self::Class => check::<ClassTable>(values.clone())?,
+            Self::File => return check::<File>(values),
+        }
+        check::<LockSettings>(values)
     }
 }
 
-impl ClassTable {
-    pub(super) fn lock_settings(&self) -> LockSettings {
-        LockSettings {
-            max_hold: self.max_hold.found(),
-            min_hold: self.min_hold.found(),
-            ttl: self.ttl.found(),
-            wait: self.wait.found(),
-        }
+/// Checks whether a table has the types of a struct.
+pub(super) fn check<'t, T: Deserialize<'t>>(values: DeTable<'t>) -> Result<(), Error> {
+    T::deserialize(toml::Deserializer::from(Spanned::new(0..0, values))).map(drop)
+}
+
+/// The names of the fields of a struct, as serde knows them.
+pub(super) fn keys_of<T: DeserializeOwned>() -> &'static [&'static str] {
+    let mut fields: &'static [&'static str] = &[];
+    // There is nothing to read: it ends as soon as the fields are known.
+    let _ended = T::deserialize(Fields(&mut fields)).is_err();
+    fields
+}
+
+struct Fields<'f>(&'f mut &'static [&'static str]);
+
+impl<'de> Deserializer<'de> for Fields<'_> {
+    type Error = NoValue;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, NoValue> {
+        Err(NoValue::custom("not a struct"))
     }
-}
 
-/// A key of `[backend.NAME.options]`, whose value may be a password.
-#[derive(Clone)]
-pub(super) struct Parameter {
-    pub(super) name: Found<String>,
-    pub(super) value: SecretString,
-}
-
-impl Parameter {
-    /// The value for people.
-    pub(super) fn shown(&self) -> &str {
-        match LockUrl::shows(&self.name.value) {
-            true => self.value.expose_secret(),
-            false => "***",
-        }
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        _: V,
+    ) -> Result<V::Value, NoValue> {
+        *self.0 = fields;
+        Err(NoValue::custom("the fields are known"))
     }
-}
 
-impl fmt::Debug for Parameter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={:?}", self.name.value, self.shown())
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf option unit
+        unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
     }
 }
 
@@ -163,4 +169,77 @@ pub(super) fn advice(key: &str) -> Option<&'static str> {
         "backends" | "profile" | "profiles" => "a backend is a table [backend.NAME]",
         _ => return None,
     })
+}
+
+/// The JSON schema of a configuration file, for editors that complete and check it.
+#[cfg(feature = "config-schema")]
+#[must_use]
+pub fn schema() -> serde_json::Value {
+    use schemars::SchemaGenerator;
+    use schemars::transform::{RecursiveTransform, Transform as _};
+
+    let mut schema = SchemaGenerator::default().into_root_schema_for::<File>();
+    RecursiveTransform(schemas::remove_null).transform(&mut schema);
+    schema.to_value()
+}
+
+/// The schemas of values that serde reads by functions of ours.
+#[cfg(feature = "config-schema")]
+pub(super) mod schemas {
+    use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+    use serde_json::Value;
+
+    use crate::config::Requirement;
+
+    /// A key may be left out, but TOML has no null.
+    pub(super) fn remove_null(schema: &mut Schema) {
+        if let Some(Value::Array(types)) = schema.get_mut("type") {
+            types.retain(|name| name != "null");
+            if let [only] = types.as_slice() {
+                let only = only.clone();
+                schema.insert("type".to_owned(), only);
+            }
+        }
+        if schema.get("default").is_some_and(Value::is_null) {
+            schema.remove("default");
+        }
+    }
+
+    /// Adds the keys of `T` to a table that has them as well.
+    pub(super) fn add_keys_of<T: JsonSchema>(schema: &mut Schema) {
+        let added = SchemaGenerator::default().into_root_schema_for::<T>();
+        let added = added.get("properties").and_then(Value::as_object);
+        let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+        if let (Some(properties), Some(added)) = (properties, added) {
+            properties.extend(added.clone());
+        }
+    }
+
+    fn text(pattern: &str, examples: &[&str]) -> Schema {
+        json_schema!({ "type": "string", "pattern": pattern, "examples": examples })
+    }
+
+    pub(in super::super) fn time(_: &mut SchemaGenerator) -> Schema {
+        text("^[0-9]+ *[a-z]", &["30s", "1m 30s"])
+    }
+
+    pub(in super::super) fn time_or_forever(_: &mut SchemaGenerator) -> Schema {
+        text("^(forever|[0-9]+ *[a-z].*)$", &["1h", "forever"])
+    }
+
+    pub(in super::super) fn wait(_: &mut SchemaGenerator) -> Schema {
+        let pattern = "^(never|forever|[0-9]+ *[a-z].*)$";
+        text(pattern, &["5s", "never", "forever"])
+    }
+
+    pub(super) fn require(_: &mut SchemaGenerator) -> Schema {
+        let names: Vec<_> = Requirement::names().collect();
+        json_schema!({ "type": "array", "items": { "type": "string", "enum": names } })
+    }
+
+    pub(super) fn options(_: &mut SchemaGenerator) -> Schema {
+        let of = |name: &str| json_schema!({ "type": name });
+        let value = json_schema!({ "anyOf": [of("integer"), of("boolean"), of("string")] });
+        json_schema!({ "type": "object", "additionalProperties": value })
+    }
 }

@@ -3,18 +3,18 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use lock_core::Registry;
+use polylock_core::layers::Observer;
+use polylock_core::{Registry, Result};
 use secrecy::SecretString;
 
-use super::Config;
-use super::effective;
-use super::entry::read;
-use super::environment::Environment;
-use super::error::{ConfigErrors, Report};
-use super::origin::At;
-use super::resolve::resolve;
+use super::error::{ConfigError, ConfigErrors, Origin, Report};
+use super::locks::{Locks, connect};
+use super::resolve::{Context, Resolved, resolve};
+use super::settings::{BackendSettings, ClassSettings, Setting};
+use super::table::read;
 
 /// Loads configurations, with what overrides the file.
 ///
@@ -35,134 +35,7 @@ use super::resolve::resolve;
 #[must_use = "nothing is loaded before `load`, `parse` or `without_file`"]
 #[derive(Clone)]
 pub struct Loader {
-    inputs: Inputs,
-}
-
-impl Loader {
-    /// Takes the environment of the process and the backends that are compiled in.
-    pub fn new() -> Self {
-        Self {
-            inputs: Inputs {
-                env: Environment::new(|name| std::env::var_os(name)),
-                registry: crate::compiled_in(),
-                profile: None,
-                url: None,
-                namespace: None,
-                fallback: None,
-                scope: Scope::default(),
-            },
-        }
-    }
-
-    /// Looks up variables by a function, and not in the environment of the process.
-    ///
-    /// An empty variable counts as unset.
-    pub fn with_environment(
-        mut self,
-        lookup: impl Fn(&str) -> Option<OsString> + Send + Sync + 'static,
-    ) -> Self {
-        self.inputs.env = Environment::new(lookup);
-        self
-    }
-
-    /// Names the default backend, over `LOCK_PROFILE` and the file. `LOCK_URL` is then not
-    /// read.
-    pub fn with_profile(mut self, backend: impl Into<String>) -> Self {
-        self.inputs.profile = Some(backend.into());
-        self
-    }
-
-    /// Sets the URL of the default backend, over `LOCK_URL` and the file. The options of
-    /// the file stay.
-    pub fn with_url(mut self, url: impl Into<String>) -> Self {
-        self.inputs.url = Some(SecretString::from(url.into()));
-        self
-    }
-
-    /// Puts a namespace before all keys, in place of those of the URLs.
-    pub fn with_namespace(mut self, namespace: impl Into<String>) -> Self {
-        self.inputs.namespace = Some(namespace.into());
-        self
-    }
-
-    /// Sets the URL of a configuration without any backend.
-    pub fn with_fallback_url(mut self, url: impl Into<String>) -> Self {
-        self.inputs.fallback = Some(SecretString::from(url.into()));
-        self
-    }
-
-    /// Resolves schemes with `registry`. Default: those that are compiled in, without an
-    /// observer.
-    pub fn with_registry(mut self, registry: Registry) -> Self {
-        self.inputs.registry = registry;
-        self
-    }
-
-    /// Says which backends will be opened. Default: [`Scope::Program`].
-    pub fn with_scope(mut self, scope: Scope) -> Self {
-        self.inputs.scope = scope;
-        self
-    }
-
-    /// Loads a file.
-    ///
-    /// # Errors
-    ///
-    /// All errors at once; alone, that the text is not TOML or the file cannot be read.
-    pub fn load(&self, path: impl AsRef<Path>) -> Result<Config, ConfigErrors> {
-        let path = path.as_ref();
-        let file = path.display().to_string();
-        let unreadable = |message: String| {
-            let mut report = Report::new(&file, "");
-            report.error(&At::File, message);
-            report.finish().expect_err("BUG: there is an error")
-        };
-        let text = fs::read(path).map_err(|error| unreadable(error.to_string()))?;
-        let text = String::from_utf8(text).map_err(|_| unreadable("this is not UTF-8".into()))?;
-        self.make(&file, Some(path), &text)
-    }
-
-    /// Takes a text in place of a file.
-    ///
-    /// # Errors
-    ///
-    /// All errors at once; alone, that the text is not TOML.
-    pub fn parse(&self, text: &str) -> Result<Config, ConfigErrors> {
-        self.make("configuration", None, text)
-    }
-
-    /// Takes the environment and the flags alone.
-    ///
-    /// # Errors
-    ///
-    /// All errors at once.
-    pub fn without_file(&self) -> Result<Config, ConfigErrors> {
-        self.make("configuration", None, "")
-    }
-
-    fn make(&self, file: &str, path: Option<&Path>, text: &str) -> Result<Config, ConfigErrors> {
-        let mut report = Report::new(file, text);
-        // Of a text that is not TOML, the rest could only be guessed.
-        let Some(document) = read(text, &mut report) else {
-            return Err(report.finish().expect_err("BUG: there is an error"));
-        };
-        let resolved = resolve(document, path, &self.inputs, &mut report);
-        let settings = effective::settings(&resolved, |at| report.origin(at));
-        let warnings = report.finish()?;
-        Ok(Config {
-            file: path.map(Path::to_owned),
-            registry: self.inputs.registry.clone(),
-            resolved,
-            settings,
-            warnings,
-        })
-    }
-}
-
-/// What overrides the file, and what it falls back to.
-#[derive(Clone)]
-pub(super) struct Inputs {
-    pub(super) env: Environment,
+    pub(super) env: Arc<Lookup>,
     pub(super) registry: Registry,
     pub(super) profile: Option<String>,
     pub(super) url: Option<SecretString>,
@@ -171,6 +44,8 @@ pub(super) struct Inputs {
     pub(super) fallback: Option<SecretString>,
     pub(super) scope: Scope,
 }
+
+type Lookup = dyn Fn(&str) -> Option<OsString> + Send + Sync;
 
 /// Which backends of a file are opened.
 ///
@@ -190,13 +65,140 @@ pub enum Scope {
     Program,
 }
 
+impl Loader {
+    /// Takes the environment of the process and the backends that are compiled in.
+    pub fn new() -> Self {
+        Self {
+            env: Arc::new(|name| std::env::var_os(name)),
+            registry: crate::compiled_in(),
+            profile: None,
+            url: None,
+            namespace: None,
+            fallback: None,
+            scope: Scope::default(),
+        }
+    }
+
+    /// Looks up variables by a function, and not in the environment of the process.
+    ///
+    /// An empty variable counts as unset.
+    pub fn with_environment(
+        mut self,
+        lookup: impl Fn(&str) -> Option<OsString> + Send + Sync + 'static,
+    ) -> Self {
+        self.env = Arc::new(lookup);
+        self
+    }
+
+    /// Names the default backend, over `LOCK_PROFILE` and the file. `LOCK_URL` is then not
+    /// read.
+    pub fn with_profile(mut self, backend: impl Into<String>) -> Self {
+        self.profile = Some(backend.into());
+        self
+    }
+
+    /// Sets the URL of the default backend, over `LOCK_URL` and the file. The options of
+    /// the file stay.
+    pub fn with_url(mut self, url: impl Into<String>) -> Self {
+        self.url = Some(SecretString::from(url.into()));
+        self
+    }
+
+    /// Puts a namespace before all keys, in place of those of the URLs.
+    pub fn with_namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Sets the URL of a configuration without any backend.
+    pub fn with_fallback_url(mut self, url: impl Into<String>) -> Self {
+        self.fallback = Some(SecretString::from(url.into()));
+        self
+    }
+
+    /// Resolves schemes with `registry`. Default: those that are compiled in, without an
+    /// observer.
+    pub fn with_registry(mut self, registry: Registry) -> Self {
+        self.registry = registry;
+        self
+    }
+
+    /// Says which backends will be opened. Default: [`Scope::Program`].
+    pub fn with_scope(mut self, scope: Scope) -> Self {
+        self.scope = scope;
+        self
+    }
+
+    /// Loads a file.
+    ///
+    /// # Errors
+    ///
+    /// All errors at once; alone, that the text is not TOML or the file cannot be read.
+    pub fn load(&self, path: impl AsRef<Path>) -> Result<Config, ConfigErrors> {
+        let path = path.as_ref();
+        let file = path.display().to_string();
+        let text = fs::read(path).map_err(|error| error.to_string());
+        let text = text
+            .and_then(|text| String::from_utf8(text).map_err(|_| "this is not UTF-8".to_owned()));
+        let report = Report::new(&file, text.as_deref().unwrap_or_default());
+        if let Err(message) = &text {
+            report.error(report.span(Origin::Default), message);
+        }
+        self.make(&report, Some(path), text.as_deref().ok())
+    }
+
+    /// Takes a text in place of a file.
+    ///
+    /// # Errors
+    ///
+    /// All errors at once; alone, that the text is not TOML.
+    pub fn parse(&self, text: &str) -> Result<Config, ConfigErrors> {
+        self.make(&Report::new("configuration", text), None, Some(text))
+    }
+
+    /// Takes the environment and the flags alone.
+    ///
+    /// # Errors
+    ///
+    /// All errors at once.
+    pub fn without_file(&self) -> Result<Config, ConfigErrors> {
+        self.parse("")
+    }
+
+    fn make<'t>(
+        &self,
+        report: &'t Report<'t>,
+        path: Option<&Path>,
+        text: Option<&'t str>,
+    ) -> Result<Config, ConfigErrors> {
+        // Of a text that is not TOML, the rest could only be guessed.
+        let Some(document) = text.and_then(|text| read(text, report)) else {
+            return Err(report.finish().expect_err("BUG: there is an error"));
+        };
+        let loader = self;
+        let resolved = resolve(
+            &Context {
+                loader,
+                path,
+                report,
+            },
+            document,
+        );
+        Ok(Config {
+            file: path.map(Path::to_owned),
+            registry: self.registry.clone(),
+            warnings: report.finish()?,
+            resolved,
+        })
+    }
+}
+
 /// Shows nothing of the URLs that were given.
 impl fmt::Debug for Loader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inputs { profile, scope, .. } = &self.inputs;
         f.debug_struct("Loader")
-            .field("profile", profile)
-            .field("scope", scope)
+            .field("profile", &self.profile)
+            .field("scope", &self.scope)
             .finish_non_exhaustive()
     }
 }
@@ -204,5 +206,95 @@ impl fmt::Debug for Loader {
 impl Default for Loader {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// A valid configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    file: Option<PathBuf>,
+    registry: Registry,
+    resolved: Resolved,
+    warnings: Vec<ConfigError>,
+}
+
+impl Config {
+    /// Loads a file, overridden by the environment of the process.
+    ///
+    /// # Errors
+    ///
+    /// All errors at once; alone, that the text is not TOML or the file cannot be read. By `?` they
+    /// become an [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig).
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigErrors> {
+        Loader::new().load(path)
+    }
+
+    /// Reads a text in place of a file, overridden by the environment of the process.
+    ///
+    /// # Errors
+    ///
+    /// As for [`load`](Self::load).
+    pub fn parse(text: &str) -> Result<Self, ConfigErrors> {
+        Loader::new().parse(text)
+    }
+
+    /// Tells `observer` what happens to the locks of connections that are made from then on.
+    #[must_use]
+    pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
+        self.registry = self.registry.with_observer(observer);
+        self
+    }
+
+    /// Connects to the backends that are used, each once.
+    ///
+    /// # Errors
+    ///
+    /// - Those of [`Registry::connect`].
+    /// - [`Unsupported`](polylock_core::ErrorKind::Unsupported) if a class requires what its backend does
+    ///   not have; the message names the backends of the file that have it.
+    ///
+    /// Everything that failed is in the message, and the kind is that of the first.
+    ///
+    /// # Cancel safety
+    ///
+    /// No lock is touched. A dropped future closes what it opened.
+    pub async fn connect(&self) -> Result<Locks> {
+        Box::pin(connect(&self.registry, &self.resolved)).await
+    }
+
+    /// The file, if the configuration is from one.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// The backend that is used where none is named.
+    #[must_use]
+    pub fn default_backend(&self) -> Option<&str> {
+        self.resolved.default.as_deref()
+    }
+
+    /// The backends in the order of the file.
+    #[must_use]
+    pub fn backends(&self) -> &[BackendSettings] {
+        &self.resolved.backends
+    }
+
+    /// The classes in the order of the file.
+    #[must_use]
+    pub fn classes(&self) -> &[ClassSettings] {
+        &self.resolved.classes
+    }
+
+    /// Every value with its origin, defaults included; secrets are shown as `***`.
+    #[must_use]
+    pub fn effective(&self) -> &[Setting] {
+        &self.resolved.settings
+    }
+
+    /// What is valid but risky: a password that everyone can read, a short ttl.
+    #[must_use]
+    pub fn warnings(&self) -> &[ConfigError] {
+        &self.warnings
     }
 }

@@ -1,13 +1,22 @@
-//! The open backends of a configuration.
+//! The open backends of a configuration, and the locks of each class.
 
 use std::collections::BTreeMap;
+use std::error::Error as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_core::{DistributedLock, Error, ErrorKind, Result};
+use futures_util::future::join_all;
+use polylock_core::suggest::list;
+use polylock_core::{
+    AcquireRequest, Capabilities, DistributedLock, DistributedLockExt, Error, ErrorKind, LockGuard,
+    LockKey, MultiGuard, MultiRequestBuilder, Registry, RequestBuilder, Result, Wait,
+};
 
-use super::class::ConfiguredLocks;
-use super::suggest::{instead_of, quoted};
+use super::requirement::Requirement;
+use super::resolve::Resolved;
+use super::secret::SecretUrl;
+use super::settings::{BackendSettings, ClassSettings, LockSettings};
+use super::value::{instead_of, quoted};
 
 /// The locks of a configuration: which backend has them, by class.
 ///
@@ -16,19 +25,15 @@ use super::suggest::{instead_of, quoted};
 pub struct Locks(Arc<Open>);
 
 #[derive(Debug)]
-pub(super) struct Open {
-    pub(super) default: Option<String>,
-    pub(super) backends: BTreeMap<String, ConfiguredLocks>,
+struct Open {
+    default: Option<String>,
+    backends: BTreeMap<String, ConfiguredLocks>,
     /// Unused backends of the file.
-    pub(super) closed: Vec<String>,
-    pub(super) classes: BTreeMap<String, ConfiguredLocks>,
+    closed: Vec<String>,
+    classes: BTreeMap<String, ConfiguredLocks>,
 }
 
 impl Locks {
-    pub(super) fn new(open: Open) -> Self {
-        Self(Arc::new(open))
-    }
-
     /// The locks of a class.
     ///
     /// # Errors
@@ -36,11 +41,7 @@ impl Locks {
     /// [`InvalidConfig`](ErrorKind::InvalidConfig) if the configuration has no such class, or if it
     /// is not in the [scope](super::Loader::with_scope).
     pub fn class(&self, name: &str) -> Result<&ConfiguredLocks> {
-        let classes = &self.0.classes;
-        classes.get(name).ok_or_else(|| {
-            let known = classes.keys().map(String::as_str);
-            unknown("class", name, &instead_of(name, known))
-        })
+        find("class", &self.0.classes, name)
     }
 
     /// The locks of a backend.
@@ -50,20 +51,13 @@ impl Locks {
     /// [`InvalidConfig`](ErrorKind::InvalidConfig) if the configuration has no such backend, or if
     /// it is not open because it is unused.
     pub fn backend(&self, name: &str) -> Result<&ConfiguredLocks> {
-        let Open {
-            backends, closed, ..
-        } = &*self.0;
-        backends.get(name).ok_or_else(|| {
-            if closed.iter().any(|closed| closed == name) {
-                let message = format!(
-                    "the backend {name:?} is not open: it is not the default one and no class has \
-                     it; Scope::All opens all of them"
-                );
-                return Error::new(ErrorKind::InvalidConfig, message);
-            }
-            let known = backends.keys().map(String::as_str);
-            unknown("backend", name, &instead_of(name, known))
-        })
+        if self.0.closed.iter().any(|closed| closed == name) {
+            return Err(invalid(format!(
+                "the backend {name:?} is not open: it is not the default one and no class has it; \
+                 Scope::All opens all of them"
+            )));
+        }
+        find("backend", &self.0.backends, name)
     }
 
     /// The locks of the default backend.
@@ -74,11 +68,10 @@ impl Locks {
     /// does not say which of them is the default one, or if it is not in the
     /// [scope](super::Loader::with_scope).
     pub fn default_backend(&self) -> Result<&ConfiguredLocks> {
-        let default = self.0.default.as_deref().ok_or_else(|| {
-            let message = "there is no default backend, write default = \"NAME\"";
-            Error::new(ErrorKind::InvalidConfig, message)
-        })?;
-        self.backend(default)
+        let default = self.0.default.as_deref();
+        self.backend(default.ok_or_else(|| {
+            invalid("there is no default backend, write default = \"NAME\"".to_owned())
+        })?)
     }
 
     /// The names of the backends that are open, in alphabetical order.
@@ -105,7 +98,283 @@ impl Locks {
     }
 }
 
-fn unknown(kind: &str, name: &str, hint: &str) -> Error {
-    let message = format!("the configuration has no {kind} {}{hint}", quoted(name));
+fn find<'l>(
+    kind: &str,
+    all: &'l BTreeMap<String, ConfiguredLocks>,
+    name: &str,
+) -> Result<&'l ConfiguredLocks> {
+    all.get(name).ok_or_else(|| {
+        let hint = instead_of(name, all.keys().map(String::as_str));
+        let name = quoted(name);
+        invalid(format!("the configuration has no {kind} {name}{hint}"))
+    })
+}
+
+fn invalid(message: String) -> Error {
     Error::new(ErrorKind::InvalidConfig, message)
+}
+
+/// The locks of a class, or of a backend, requested as the configuration says.
+///
+/// The ttl, the wait and the holds are those of the file; each call may still differ by
+/// [`request`](Self::request). A class is the [class](AcquireRequest::class) of its requests.
+#[derive(Clone, Debug)]
+pub struct ConfiguredLocks {
+    locks: Arc<dyn DistributedLock>,
+    settings: LockSettings,
+    class: Option<Arc<str>>,
+}
+
+impl ConfiguredLocks {
+    /// Acquires an exclusive lock, and waits for it as long as the configuration says.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DistributedLock::acquire`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`DistributedLockExt::lock`].
+    pub async fn lock<K>(&self, key: K) -> Result<LockGuard>
+    where
+        K: TryInto<LockKey, Error: Into<Error>>,
+    {
+        self.request(key).acquire().await
+    }
+
+    /// Acquires an exclusive lock if it is free; `None` if it is held.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DistributedLock::acquire`] except
+    /// [`Contended`](polylock_core::ErrorKind::Contended).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`DistributedLockExt::lock`].
+    pub async fn try_lock<K>(&self, key: K) -> Result<Option<LockGuard>>
+    where
+        K: TryInto<LockKey, Error: Into<Error>>,
+    {
+        self.request(key).try_acquire().await
+    }
+
+    /// Acquires an exclusive lock, and waits for it for at most `limit`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DistributedLock::acquire`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`DistributedLockExt::lock`].
+    pub async fn lock_within<K>(&self, key: K, limit: Duration) -> Result<LockGuard>
+    where
+        K: TryInto<LockKey, Error: Into<Error>>,
+    {
+        self.request(key).wait(Wait::AtMost(limit)).acquire().await
+    }
+
+    /// Acquires exclusive locks on all of the keys or on none, see
+    /// [`DistributedLockExt::lock_all`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DistributedLock::acquire`]; nothing stays held.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`DistributedLockExt::lock`], for each key.
+    pub async fn lock_all<I>(&self, keys: I) -> Result<MultiGuard>
+    where
+        I: IntoIterator<Item: TryInto<LockKey, Error: Into<Error>>>,
+    {
+        self.request_all(keys).acquire().await
+    }
+
+    /// Starts a request with the options of the configuration, which may be changed.
+    pub fn request<K>(&self, key: K) -> RequestBuilder<'_, dyn DistributedLock>
+    where
+        K: TryInto<LockKey, Error: Into<Error>>,
+    {
+        let request = (*self.locks).request(key);
+        request.with(|request| self.apply(request))
+    }
+
+    /// Starts a request for several keys with the options of the configuration.
+    pub fn request_all<I>(&self, keys: I) -> MultiRequestBuilder<'_, dyn DistributedLock>
+    where
+        I: IntoIterator<Item: TryInto<LockKey, Error: Into<Error>>>,
+    {
+        (*self.locks)
+            .request_all(keys)
+            .with(|request| self.apply(request))
+    }
+
+    /// Sets what the configuration says, and leaves the rest of the request as it is.
+    #[must_use]
+    pub fn apply(&self, request: AcquireRequest) -> AcquireRequest {
+        let request = self.settings.apply(request);
+        match &self.class {
+            Some(class) => request.with_class(Arc::clone(class)),
+            None => request,
+        }
+    }
+
+    /// Starts a locker of requests, such as those of HTTP, for keys in `namespace`, with the wait,
+    /// the ttl and the holds of the configuration.
+    ///
+    /// What a class leaves out is that of its backend, from the file or the environment. What both
+    /// leave out is the default of a [`Locker`](polylock_tower::Locker): a wait of 2 s, a max hold of
+    /// 5 min, a ttl of 30 s. That differs from [`lock`](Self::lock), which waits for 30 s and holds
+    /// for up to 1 h, and from the defaults that [`effective`](super::Config::effective) shows.
+    /// Methods of the builder override all of them for this locker.
+    ///
+    /// The class of the requests, a label of metrics, is that of the configuration, and without one
+    /// the namespace.
+    #[cfg(feature = "tower")]
+    pub fn locker(&self, namespace: &str) -> polylock_tower::LockerBuilder {
+        polylock_tower::Locker::builder(Arc::clone(&self.locks), namespace)
+            .request(|request| self.apply(request))
+    }
+
+    /// The name of the class, if it is one.
+    #[must_use]
+    pub fn class(&self) -> Option<&str> {
+        self.class.as_deref()
+    }
+
+    /// How locks are requested.
+    #[must_use]
+    pub fn lock_settings(&self) -> &LockSettings {
+        &self.settings
+    }
+
+    /// What the backend can do.
+    #[must_use]
+    pub fn capabilities(&self) -> Capabilities {
+        self.locks.capabilities()
+    }
+
+    /// The locks without the options of the configuration, for callers that build their own requests.
+    #[must_use]
+    pub fn locks(&self) -> &Arc<dyn DistributedLock> {
+        &self.locks
+    }
+}
+
+/// Opens what is used, all at the same time, and compares capabilities with requirements.
+pub(super) async fn connect(registry: &Registry, config: &Resolved) -> Result<Locks> {
+    let backends = config.backends.iter();
+    let (used, closed): (Vec<_>, Vec<_>) = backends.partition(|backend| backend.is_opened);
+    let opened = join_all(used.iter().map(|backend| open(registry, config, backend))).await;
+    let closed = closed.iter().map(|backend| backend.name.clone()).collect();
+    let mut open = Open {
+        default: config.default.clone(),
+        backends: BTreeMap::new(),
+        closed,
+        classes: BTreeMap::new(),
+    };
+    let mut wrong = Vec::new();
+    for (backend, opened) in used.iter().zip(opened) {
+        let name = backend.name.clone();
+        match opened {
+            Ok(locks) => drop(open.backends.insert(
+                name,
+                ConfiguredLocks {
+                    locks,
+                    settings: backend.lock_settings,
+                    class: None,
+                },
+            )),
+            Err(error) => {
+                let message = format!("the backend {name:?} cannot be opened");
+                wrong.push(Error::new(error.kind(), message).with_source(error));
+            }
+        }
+    }
+    for class in config.classes.iter().filter(|class| class.is_opened) {
+        let Some(backend) = open.backends.get(&class.backend) else {
+            continue;
+        };
+        wrong.extend(unmet(class, &open));
+        let locks = ConfiguredLocks {
+            locks: Arc::clone(&backend.locks),
+            settings: class.lock_settings,
+            class: Some(class.name.as_str().into()),
+        };
+        open.classes.insert(class.name.clone(), locks);
+    }
+    match merged(wrong) {
+        Some(error) => Err(error),
+        None => Ok(Locks(Arc::new(open))),
+    }
+}
+
+async fn open(
+    registry: &Registry,
+    config: &Resolved,
+    backend: &BackendSettings,
+) -> Result<Arc<dyn DistributedLock>> {
+    let url = |name: &str| {
+        let found = config.backends.iter().find(|known| known.name == name);
+        let url = found.and_then(|known| known.url.as_ref());
+        let url = url.map(SecretUrl::expose);
+        url.ok_or_else(|| invalid(format!("the backend {name:?} has no URL")))
+    };
+    let new = url(&backend.name)?;
+    match &backend.migrate_from {
+        Some(old) => registry.connect_migrating(url(old)?, new).await,
+        None => registry.connect(new).await,
+    }
+}
+
+/// The requirements of a class that its backend does not meet, and the backends that do.
+fn unmet(class: &ClassSettings, open: &Open) -> Option<Error> {
+    let lacking = |locks: &ConfiguredLocks| -> Vec<&Requirement> {
+        let capabilities = locks.capabilities();
+        let requirements = class.require.iter();
+        requirements
+            .filter(|wanted| !wanted.is_met_by(&capabilities))
+            .collect()
+    };
+    let has = &open.backends[&class.backend];
+    let missing = lacking(has);
+    if missing.is_empty() {
+        return None;
+    }
+    let others = open
+        .backends
+        .iter()
+        .filter(|(_, locks)| lacking(locks).is_empty());
+    let closed = match open.closed.is_empty() {
+        true => String::new(),
+        false => {
+            let closed = list(open.closed.iter().map(String::as_str));
+            format!("; not asked, because nobody uses them: {closed}")
+        }
+    };
+    let message = format!(
+        "the class {:?} requires {}, which {} of its backend {:?} does not have (backends that have \
+         all it requires: {}{closed})",
+        class.name,
+        list(missing.iter().map(|wanted| wanted.name())),
+        has.capabilities().backend,
+        class.backend,
+        list(others.map(|(name, _)| name.as_str())),
+    );
+    Some(Error::new(ErrorKind::Unsupported, message))
+}
+
+/// One error for all, with the kind of the first.
+fn merged(mut errors: Vec<Error>) -> Option<Error> {
+    if errors.len() < 2 {
+        return errors.pop();
+    }
+    let messages = errors.iter().map(|error| match error.source() {
+        Some(source) => format!("{}: {source}", error.message()),
+        None => error.message().to_owned(),
+    });
+    let messages: Vec<_> = messages.collect();
+    Some(Error::new(errors.first()?.kind(), messages.join("; ")))
 }

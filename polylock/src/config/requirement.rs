@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use lock_core::{Capabilities, Fencing, Waiting};
+use polylock_core::{Capabilities, Fencing, Waiting};
+
+use super::value::{Scalar, instead_of, quoted};
 
 /// Something that a class requires of its backend, as in `require = ["fencing"]`.
 #[non_exhaustive]
@@ -42,44 +44,48 @@ impl Requirement {
         Self::StrongFencing,
     ];
 
+    /// How it is written in the file, and what has it.
+    fn facts(self) -> (&'static str, fn(&Capabilities) -> bool) {
+        match self {
+            Self::Admin => ("admin", |has| has.admin),
+            Self::Downgrade => ("downgrade", |has| has.downgrade),
+            Self::Fair => ("fair", |has| has.fair),
+            Self::Fencing => ("fencing", |has| has.fencing >= Fencing::BestEffort),
+            Self::Permits => ("permits", |has| has.permits),
+            Self::Push => ("push", |has| has.waiting == Waiting::Push),
+            Self::Reentry => ("reentry", |has| has.reentry),
+            Self::Shared => ("shared", |has| has.shared),
+            Self::StrongFencing => ("strong-fencing", |has| has.fencing >= Fencing::Strong),
+        }
+    }
+
     /// How it is written in the file.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Admin => "admin",
-            Self::Downgrade => "downgrade",
-            Self::Fair => "fair",
-            Self::Fencing => "fencing",
-            Self::Permits => "permits",
-            Self::Push => "push",
-            Self::Reentry => "reentry",
-            Self::Shared => "shared",
-            Self::StrongFencing => "strong-fencing",
-        }
+        self.facts().0
     }
 
     /// Whether a backend, or a stack of layers on one, has it.
     #[must_use]
     pub fn is_met_by(self, capabilities: &Capabilities) -> bool {
-        match self {
-            Self::Admin => capabilities.admin,
-            Self::Downgrade => capabilities.downgrade,
-            Self::Fair => capabilities.fair,
-            Self::Fencing => capabilities.fencing >= Fencing::BestEffort,
-            Self::Permits => capabilities.permits,
-            Self::Push => capabilities.waiting == Waiting::Push,
-            Self::Reentry => capabilities.reentry,
-            Self::Shared => capabilities.shared,
-            Self::StrongFencing => capabilities.fencing >= Fencing::Strong,
-        }
-    }
-
-    pub(super) fn of_name(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|known| known.name() == name)
+        self.facts().1(capabilities)
     }
 
     pub(super) fn names() -> impl Iterator<Item = &'static str> + Clone {
         Self::ALL.iter().map(|known| known.name())
+    }
+}
+
+impl TryFrom<Scalar> for Requirement {
+    type Error = String;
+
+    fn try_from(value: Scalar) -> Result<Self, String> {
+        let text = value.text()?;
+        let known = Self::ALL.iter().find(|known| known.name() == text);
+        known.copied().ok_or_else(|| {
+            let hint = instead_of(&text, Self::names());
+            format!("unknown requirement {}{hint}", quoted(&text))
+        })
     }
 }
 
@@ -98,7 +104,8 @@ mod tests {
         let least = Capabilities::least("example");
         for requirement in Requirement::ALL.iter().copied() {
             assert!(!requirement.is_met_by(&least), "{requirement}");
-            assert_eq!(Requirement::of_name(requirement.name()), Some(requirement));
+            let named = Requirement::try_from(Scalar::Text(requirement.to_string()));
+            assert_eq!(named, Ok(requirement));
             let mut enough = least;
             match requirement {
                 Requirement::Admin => enough.admin = true,

@@ -1,317 +1,433 @@
 //! Combines file, environment and flags.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::entry::{Entry, Named, Tables};
-use super::environment;
-use super::error::Report;
-use super::file::{BackendTable, ClassTable, File};
-use super::loader::{Inputs, Scope};
-use super::origin::{At, Found};
-use super::settings::{BackendSettings, ClassSettings};
-use super::suggest::{instead_of, quoted};
-use super::urls::{Urls, Use};
+use polylock_core::layers::Prefix;
+use secrecy::ExposeSecret;
+use toml::Spanned;
+use toml::de::DeTable;
+
+use super::error::{Origin, Report};
+use super::file::{BackendTable, ClassTable, Kind, keys_of};
+use super::loader::{Loader, Scope};
+use super::requirement::Requirement;
+use super::secret::UrlOption;
+use super::settings::{BackendSettings, ClassSettings, LockSettings, Setting, any_key};
+use super::table::{Document, Table};
+use super::urls::{Need, Urls, check_sources};
+use super::value::{instead_of, quoted};
 
 /// A configuration; valid if nothing was reported.
 #[derive(Clone, Debug)]
 pub(super) struct Resolved {
-    pub(super) default: Option<Found<String>>,
-    pub(super) namespace: Option<Found<String>>,
+    pub(super) default: Option<String>,
     pub(super) backends: Vec<BackendSettings>,
     pub(super) classes: Vec<ClassSettings>,
+    pub(super) settings: Vec<Setting>,
+}
+
+/// What overrides a file, its place, and where its errors go.
+pub(super) struct Context<'t, 'l> {
+    pub(super) loader: &'l Loader,
+    /// The configuration file, if there is one.
+    pub(super) path: Option<&'l Path>,
+    pub(super) report: &'t Report<'t>,
+}
+
+/// The variable that names the default backend.
+const PROFILE: &str = "LOCK_PROFILE";
+
+/// The URL of the default backend, unless [`PROFILE`] or the program names it.
+const URL: &str = "LOCK_URL";
+
+/// The beginning of the other variables of that backend.
+const OF_DEFAULT: &str = "LOCK_";
+
+/// Goes before every key. It is not `LOCK_NAMESPACE`, in which `lockctl run` passes the namespace
+/// of its own lock to its command: a service under `lockctl` would lock other keys than its peers.
+const NAMESPACE: &str = "LOCK_KEY_NAMESPACE";
+
+/// A name or a key as a part of the name of a variable.
+fn spelt(name: &str) -> String {
+    name.to_ascii_uppercase().replace('-', "_")
+}
+
+impl Context<'_, '_> {
+    /// A variable that is set and not empty.
+    pub(super) fn variable(&self, variable: &str) -> Option<Spanned<String>> {
+        let value = (self.loader.env)(variable).filter(|value| !value.is_empty())?;
+        let variable = variable.to_owned();
+        let span = self.report.span(Origin::Environment { variable });
+        match value.into_string() {
+            Ok(text) => Some(Spanned::new(span, text)),
+            Err(_) => {
+                self.report.error(span, "the value is not UTF-8");
+                None
+            }
+        }
+    }
+
+    /// Sets the keys of a table for which there is a variable.
+    fn set_from_variables(&self, table: &mut Table<'_>, prefix: &str, keys: &[&'static str]) {
+        for key in keys {
+            if let Some(value) = self.variable(&format!("{prefix}{}", spelt(key))) {
+                table.set(key, value);
+            }
+        }
+    }
+
+    fn flag(&self, value: &str) -> Spanned<String> {
+        Spanned::new(self.report.span(Origin::Flag), value.to_owned())
+    }
+
+    fn unset(&self, value: &str) -> Spanned<String> {
+        Spanned::new(self.report.span(Origin::Default), value.to_owned())
+    }
+
+    /// Finds the table with this name, or reports that there is none.
+    fn find<'a, 'v>(
+        &self,
+        kind: Kind,
+        tables: &'a [Table<'v>],
+        name: &Spanned<String>,
+    ) -> Option<&'a Table<'v>> {
+        let found = tables.iter().find(|table| table.name() == name.get_ref());
+        if found.is_none() {
+            let hint = instead_of(name.get_ref(), tables.iter().map(Table::name));
+            let (kind, quoted) = (kind.key(), quoted(name.get_ref()));
+            let message = format!("there is no {kind} {quoted}{hint}");
+            self.report.error(name.span(), message);
+        }
+        found
+    }
 }
 
 /// Combines the sources, and reports what does not fit together.
-pub(super) fn resolve(
-    file: File,
-    path: Option<&Path>,
-    inputs: &Inputs,
-    report: &mut Report<'_>,
-) -> Resolved {
-    let is_incomplete = matches!(&file.backend, Entry::Wrong);
-    let mut backends = file.backend.value().unwrap_or_default();
-    backends.is_incomplete |= is_incomplete;
-    let classes = file.class.value().unwrap_or_default().all;
-    check_names(backends.all.iter().map(|table| &table.name), report);
-    check_names(classes.iter().map(|table| &table.name), report);
-    let profile = inputs.profile.clone();
-    let profile = profile
-        .map(|name| Found::new(name, At::Flag))
-        .or_else(|| inputs.env.text(environment::PROFILE, report));
-    let reads_variable = profile.is_none();
-    let named = profile.or_else(|| file.default.found());
-    let is_default_wrong = matches!(&file.default, Entry::Wrong);
-    let default = match named {
-        None if is_default_wrong => Err(AlreadyReported),
-        named => default(&mut backends, named, inputs, report),
-    };
-    let backends = backends.all;
-    check_scope(inputs, &classes, report);
-    check_migrations(&backends, report);
-    let namespace = file.namespace.found();
-    let urls = Urls::new(path, inputs, reads_variable, namespace, report);
-    let classes: Vec<_> = classes
-        .into_iter()
-        .map(|named| class(named, &default, &backends, inputs, report))
-        .collect();
+pub(super) fn resolve(cx: &Context<'_, '_>, mut document: Document<'_>) -> Resolved {
+    check_names(cx, &document.backends);
+    check_names(cx, &document.classes);
+    let is_profile = set_top(cx, &mut document.top);
+    let Document {
+        top,
+        mut backends,
+        mut classes,
+    } = with_default(cx, document);
+    let scope = &cx.loader.scope;
+    if let Scope::Class(name) = scope {
+        cx.find(Kind::Class, &classes, &cx.flag(name));
+    }
+    check_migrations(cx, &backends);
+    for backend in &mut backends {
+        let is_default = top.says("default", backend.name());
+        set_backend(cx, backend, is_default, is_profile);
+    }
+    for class in &mut classes {
+        set_class(cx, class, &top, &backends);
+    }
+    let opened = opened(&backends, &classes, &top, scope);
 
-    let default = default.ok().flatten();
-    let is_default = |name: &str| default.as_ref().is_some_and(|found| found.value == name);
-    let is_opened = |name: &str| {
-        let of_class = |class: &Class| class.is_opened && class.backend_name() == Some(name);
-        let by_default = is_default(name) && !matches!(inputs.scope, Scope::Class(_));
-        classes.iter().any(of_class) || by_default || inputs.scope == Scope::All
-    };
-    let is_needed = |name: &str| {
-        let migrates = |other: &Named<BackendTable>| {
-            migrates_from(other, name) && is_opened(&other.name.value)
+    let mut listing = Listing(cx.report, Vec::new());
+    listing.add_text(&top, "default");
+    listing.add_text(&top, "namespace");
+    let namespace = top.text("namespace");
+    let urls = Urls { cx, namespace };
+    let settings = backends.iter().map(|table| {
+        let is_opened = |table: &Table<'_>| opened.contains(table.name());
+        let migrates = |other: &&Table<'_>| other.says("migrate-from", table.name());
+        let need = match is_opened(table) {
+            true => Need::Opened,
+            false if backends.iter().filter(migrates).any(is_opened) => Need::MigratedFrom,
+            false => Need::Unused,
         };
-        is_opened(name) || backends.iter().any(migrates)
-    };
-    let settings: Vec<_> = backends
-        .iter()
-        .map(|named| {
-            let name = named.name.value.as_str();
-            let used = Use {
-                is_default: is_default(name),
-                is_needed: is_needed(name),
-                is_opened: is_opened(name),
-            };
-            backend(named, used, &urls, inputs, report)
-        })
-        .collect();
-    let classes = classes
-        .into_iter()
-        .filter_map(|class| {
-            let name = class.backend_name();
-            let backend = settings.iter().find(|backend| Some(backend.name()) == name);
-            let mut lock_settings = class.lock_settings;
-            if let Some(backend) = backend {
-                lock_settings = lock_settings.over(&backend.lock_settings);
-            }
-            lock_settings.check(report);
-            Some(ClassSettings {
-                name: class.name,
-                backend: class.backend?,
-                require: class.table.require.value().unwrap_or_default(),
-                lock_settings,
-                is_opened: class.is_opened,
-            })
-        })
-        .collect();
+        backend(table, need, &urls, &mut listing)
+    });
+    let backends = settings.collect();
+    let classes = classes.iter();
+    let classes = classes.filter_map(|table| class(cx, table, &mut listing));
     Resolved {
-        default,
-        namespace: urls.namespace().cloned(),
-        backends: settings,
-        classes,
+        classes: classes.collect(),
+        default: top.text("default").map(Spanned::into_inner),
+        backends,
+        settings: listing.1,
     }
 }
 
 /// Names that differ as variables of the environment do not.
-fn check_names<'n>(names: impl Iterator<Item = &'n Found<String>>, report: &mut Report<'_>) {
-    let mut seen: Vec<(String, &str)> = Vec::new();
-    for name in names {
-        let variable = environment::of_class(&name.value);
-        if let Some((_, other)) = seen.iter().find(|(known, _)| *known == variable) {
+fn check_names(cx: &Context<'_, '_>, tables: &[Table<'_>]) {
+    for (at, table) in tables.iter().enumerate() {
+        let is_same = |other: &&Table<'_>| spelt(other.name()) == spelt(table.name());
+        if let Some(other) = tables[..at].iter().find(is_same) {
             let message = format!(
                 "{} and {} have the same variables: names must differ in more than case, - and _",
-                quoted(&name.value),
-                quoted(other)
+                quoted(table.name()),
+                quoted(other.name())
             );
-            report.error(&name.at, message);
+            cx.report.error(table.name.span(), message);
         }
-        seen.push((variable, &name.value));
     }
 }
 
-/// The default backend, if there is one, made if only a variable or the program has it.
-type Default = Result<Option<Found<String>>, AlreadyReported>;
-
-/// The error of this value is reported.
-#[derive(Debug)]
-struct AlreadyReported;
-
-fn default(
-    backends: &mut Tables<BackendTable>,
-    named: Option<Found<String>>,
-    inputs: &Inputs,
-    report: &mut Report<'_>,
-) -> Default {
-    let all = &backends.all;
-    if let Some(named) = named {
-        return match known(all, &named, report) {
-            true => Ok(Some(named)),
-            false => Err(AlreadyReported),
-        };
-    }
-    let is_left = |table: &&Named<BackendTable>| {
-        all.iter()
-            .any(|other| migrates_from(other, &table.name.value))
+/// Sets what flags and environment say of the keys at the top, and says whether they name the
+/// default backend.
+fn set_top(cx: &Context<'_, '_>, top: &mut Table<'_>) -> bool {
+    let above = |flag: &Option<String>, variable| match flag {
+        Some(flag) => Some(cx.flag(flag)),
+        None => cx.variable(variable),
     };
-    let mut ends = all.iter().filter(|table| !is_left(table));
+    if let Some(namespace) = above(&cx.loader.namespace, NAMESPACE) {
+        top.set("namespace", namespace);
+    }
+    if let Some(namespace) = top.text("namespace")
+        && !namespace.get_ref().is_empty()
+        && let Err(error) = Prefix::stored_key(namespace.get_ref(), &any_key())
+    {
+        cx.report.error(namespace.span(), error.message());
+        top.reject("namespace");
+    }
+    let profile = above(&cx.loader.profile, PROFILE);
+    let is_profile = profile.is_some();
+    if let Some(profile) = profile {
+        top.set("default", profile);
+    }
+    is_profile
+}
+
+/// Finds the default backend, and adds it if only a variable or the program has it.
+fn with_default<'t>(cx: &Context<'t, '_>, mut document: Document<'t>) -> Document<'t> {
+    let Document { top, backends, .. } = &mut document;
+    if let Some(named) = top.text("default") {
+        if cx.find(Kind::Backend, backends, &named).is_none() {
+            top.reject("default");
+        }
+        return document;
+    }
+    if top.is_wrong("default") {
+        return document;
+    }
+    let is_left = |table: &&Table<'_>| {
+        let mut others = backends.iter();
+        others.any(|other| other.says("migrate-from", table.name()))
+    };
+    let mut ends = backends.iter().filter(|table| !is_left(table));
     let implied = match (ends.next(), ends.next()) {
         (Some(only), None) => Some(only),
-        _ => all.iter().find(|table| table.name.value == DEFAULT),
+        _ => backends.iter().find(|table| table.name() == DEFAULT),
     };
+    let has_url = cx.loader.url.is_some() || cx.variable(URL).is_some();
+    let fallback = cx.loader.fallback.as_ref().filter(|_| backends.is_empty());
     if let Some(implied) = implied {
-        return Ok(Some(Found::new(implied.name.value.clone(), At::Default)));
-    }
-    let has_url = inputs.url.is_some() || inputs.env.text(environment::URL, report).is_some();
-    if !has_url && (inputs.fallback.is_none() || !all.is_empty()) {
-        if backends.is_incomplete {
-            return Err(AlreadyReported);
+        top.set("default", cx.unset(implied.name()));
+    } else if has_url || fallback.is_some() {
+        top.set("default", cx.unset(DEFAULT));
+        let name = cx.unset(DEFAULT);
+        let mut table = Table::new(Kind::Backend, name, DeTable::new(), cx.report);
+        if let Some(url) = fallback {
+            table.set("url", cx.unset(url.expose_secret()));
         }
-        if all.is_empty() {
-            let message = "there is no backend: write a table [backend.NAME] with a url, or set \
-                           LOCK_URL";
-            report.error(&At::File, message);
-            return Err(AlreadyReported);
-        }
-        return Ok(None);
+        backends.push(table);
+    } else if backends.is_empty() {
+        let message = "there is no backend: write a table [backend.NAME] with a url, or set \
+                       LOCK_URL";
+        cx.report.error(cx.report.span(Origin::Default), message);
+        top.reject("default");
     }
-    let name = Found::new(DEFAULT.to_owned(), At::Default);
-    backends.all.push(Named {
-        name: name.clone(),
-        table: BackendTable::default(),
-    });
-    Ok(Some(name))
+    document
 }
 
 /// The default backend where none is named, and the only one without a file.
 const DEFAULT: &str = "default";
 
-/// Whether there is a backend of that name; reports that there is none.
-fn known(backends: &[Named<BackendTable>], name: &Found<String>, report: &mut Report<'_>) -> bool {
-    let mut names = backends.iter().map(|table| table.name.value.as_str());
-    let hint = instead_of(&name.value, names.clone());
-    let is_known = names.any(|known| known == name.value);
-    if !is_known {
-        let message = format!("there is no backend {}{hint}", quoted(&name.value));
-        report.error(&name.at, message);
-    }
-    is_known
-}
-
-fn migrates_from(table: &Named<BackendTable>, name: &str) -> bool {
-    let from = table.table.migrate_from.found();
-    from.is_some_and(|from| from.value == name)
-}
-
-/// A class whose backend may be unknown.
-struct Class {
-    name: Found<String>,
-    table: ClassTable,
-    backend: Option<Found<String>>,
-    lock_settings: super::settings::LockSettings,
-    is_opened: bool,
-}
-
-impl Class {
-    fn backend_name(&self) -> Option<&str> {
-        self.backend.as_ref().map(|found| found.value.as_str())
+/// A lock is acquired on two backends, and those are no migrations themselves.
+fn check_migrations(cx: &Context<'_, '_>, backends: &[Table<'_>]) {
+    for table in backends {
+        let Some(from) = table.text("migrate-from") else {
+            continue;
+        };
+        let Some(old) = cx.find(Kind::Backend, backends, &from) else {
+            continue;
+        };
+        if old.name() == table.name() {
+            let message = "a backend does not migrate from itself";
+            cx.report.error(from.span(), message);
+        } else if old.text("migrate-from").is_some() {
+            let name = quoted(from.get_ref());
+            let message = format!("{name} migrates from another backend: finish that first");
+            cx.report.error(from.span(), message);
+        }
     }
 }
 
-fn class(
-    Named { name, table }: Named<ClassTable>,
-    default: &Default,
-    backends: &[Named<BackendTable>],
-    inputs: &Inputs,
-    report: &mut Report<'_>,
-) -> Class {
-    let prefix = environment::of_class(&name.value);
-    let above = inputs.env.lock_settings(&prefix, report);
-    let variable = inputs.env.text(&format!("{prefix}BACKEND"), report);
-    let named = variable.or_else(|| table.backend.found());
-    let backend = match (named, &table.backend, default) {
-        (Some(named), ..) => Some(named).filter(|named| known(backends, named, report)),
-        (None, Entry::Wrong, _) | (None, _, Err(AlreadyReported)) => None,
-        (None, _, Ok(Some(default))) => Some(Found::new(default.value.clone(), At::Default)),
-        (None, _, Ok(None)) => {
+/// Sets what environment and flags say of a backend.
+fn set_backend(cx: &Context<'_, '_>, backend: &mut Table<'_>, is_default: bool, is_profile: bool) {
+    check_sources(cx, backend);
+    let own = format!("LOCK_BACKEND_{}_", spelt(backend.name()));
+    let keys = keys_of::<LockSettings>();
+    // The last one counts.
+    if is_default {
+        cx.set_from_variables(backend, OF_DEFAULT, keys);
+        if !is_profile {
+            cx.set_from_variables(backend, OF_DEFAULT, &["url"]);
+        }
+    }
+    cx.set_from_variables(backend, &own, keys);
+    cx.set_from_variables(backend, &own, &["url"]);
+    if let Some(url) = cx.loader.url.as_ref().filter(|_| is_default) {
+        backend.set("url", cx.flag(url.expose_secret()));
+    }
+}
+
+/// Sets what the environment and the backend say of a class, and finds its backend.
+fn set_class<'t>(
+    cx: &Context<'_, '_>,
+    class: &mut Table<'t>,
+    top: &Table<'_>,
+    backends: &[Table<'t>],
+) {
+    let own = format!("LOCK_CLASS_{}_", spelt(class.name()));
+    let keys = keys_of::<LockSettings>();
+    cx.set_from_variables(class, &own, keys);
+    cx.set_from_variables(class, &own, &["backend"]);
+    if class.text("backend").is_none() && !class.is_wrong("backend") {
+        if let Some(default) = top.text("default") {
+            class.set("backend", cx.unset(default.get_ref()));
+        } else if !top.is_wrong("default") {
             let message = format!(
                 "the class {} has no backend, and there is no default one: write backend = \
                  \"NAME\" here, or default = \"NAME\" at the top",
-                quoted(&name.value)
+                quoted(class.name())
             );
-            report.error(&name.at, message);
-            None
+            cx.report.error(class.name.span(), message);
         }
-    };
-    Class {
-        lock_settings: above.over(&table.lock_settings()),
-        is_opened: match &inputs.scope {
-            Scope::All | Scope::Program => true,
-            Scope::Class(only) => *only == name.value,
-            Scope::Default => false,
-        },
-        name,
-        table,
-        backend,
+    }
+    if let Some(named) = class.text("backend") {
+        match cx.find(Kind::Backend, backends, &named) {
+            Some(backend) => class.inherit(keys, backend),
+            None => class.reject("backend"),
+        }
     }
 }
 
-fn check_scope(inputs: &Inputs, classes: &[Named<ClassTable>], report: &mut Report<'_>) {
-    let Scope::Class(name) = &inputs.scope else {
-        return;
-    };
-    let names = classes.iter().map(|table| table.name.value.as_str());
-    if !names.clone().any(|known| known == name) {
-        let hint = instead_of(name, names);
-        report.error(
-            &At::Flag,
-            format!("there is no class {}{hint}", quoted(name)),
-        );
+/// The names of the backends that are opened.
+fn opened(
+    backends: &[Table<'_>],
+    classes: &[Table<'_>],
+    top: &Table<'_>,
+    scope: &Scope,
+) -> BTreeSet<String> {
+    let classes = classes.iter().filter(|class| is_class_opened(class, scope));
+    let of_classes = classes.filter_map(|class| class.text("backend"));
+    let mut opened: BTreeSet<_> = of_classes.map(Spanned::into_inner).collect();
+    match scope {
+        Scope::All => opened.extend(backends.iter().map(|table| table.name().to_owned())),
+        Scope::Class(_) => {}
+        Scope::Default | Scope::Program => {
+            opened.extend(top.text("default").map(Spanned::into_inner));
+        }
     }
+    opened
 }
 
-/// A lock is acquired on two backends, and those are no migrations themselves.
-fn check_migrations(backends: &[Named<BackendTable>], report: &mut Report<'_>) {
-    for table in backends {
-        let Some(from) = table.table.migrate_from.found() else {
-            continue;
-        };
-        let old = backends.iter().find(|old| old.name.value == from.value);
-        match old {
-            None => {
-                known(backends, &from, report);
-            }
-            Some(old) if old.name.value == table.name.value => {
-                report.error(&from.at, "a backend does not migrate from itself");
-            }
-            Some(old) if old.table.migrate_from.found().is_some() => {
-                let name = quoted(&from.value);
-                let message = format!("{name} migrates from another backend: finish that first");
-                report.error(&from.at, message);
-            }
-            Some(_) => {}
-        }
+fn is_class_opened(class: &Table<'_>, scope: &Scope) -> bool {
+    match scope {
+        Scope::All | Scope::Program => true,
+        Scope::Class(only) => only == class.name(),
+        Scope::Default => false,
     }
 }
 
 fn backend(
-    named: &Named<BackendTable>,
-    used: Use,
-    urls: &Urls<'_>,
-    inputs: &Inputs,
-    report: &mut Report<'_>,
+    table: &Table<'_>,
+    need: Need,
+    urls: &Urls<'_, '_, '_>,
+    listing: &mut Listing<'_>,
 ) -> BackendSettings {
-    let Named { name, table } = named;
-    let options = table.options.found();
-    let options = options.map(|found| found.value).unwrap_or_default();
-    let url = urls.of(named, &options, used, report);
-    let prefix = environment::of_backend(&name.value);
-    let mut above = inputs.env.lock_settings(&prefix, report);
-    if used.is_default {
-        above = above.over(&inputs.env.lock_settings(environment::OF_DEFAULT, report));
+    let BackendTable { options, .. } = table.read();
+    let options = UrlOption::all(options);
+    let url = urls.of(table, &options, need);
+    let (shown, span) = match &url {
+        Some(url) => (url.get_ref().to_string(), url.span()),
+        None => ("not here".to_owned(), table.name.span()),
+    };
+    listing.add(table.path("url"), shown, urls.cx.report.origin(&span));
+    for option in &options {
+        let key = format!("{}.{}", table.path("options"), option.name.get_ref());
+        let origin = urls.cx.report.origin(&option.name.span());
+        listing.add(key, option.shown(), origin);
     }
-    let lock_settings = above.over(&table.lock_settings());
-    lock_settings.check(report);
+    listing.add_text(table, "migrate-from");
+    listing.add_lock_settings(table);
     BackendSettings {
-        name: name.clone(),
-        url,
-        options,
-        migrate_from: table.migrate_from.found(),
+        name: table.name().to_owned(),
+        url: url.map(Spanned::into_inner),
+        migrate_from: table.text("migrate-from").map(Spanned::into_inner),
+        lock_settings: lock_settings(urls.cx, table),
+        is_opened: need == Need::Opened,
+    }
+}
+
+/// A class, unless its backend is unknown.
+fn class(
+    cx: &Context<'_, '_>,
+    table: &Table<'_>,
+    listing: &mut Listing<'_>,
+) -> Option<ClassSettings> {
+    let lock_settings = lock_settings(cx, table);
+    let ClassTable { require, .. } = table.read();
+    let mut requirements = Vec::new();
+    for wanted in require {
+        let span = wanted.span();
+        match Requirement::try_from(wanted.into_inner()) {
+            Ok(requirement) => requirements.push(requirement),
+            Err(message) => cx.report.error(span, message),
+        }
+    }
+    listing.add_text(table, "backend");
+    listing.add_lock_settings(table);
+    if let (Some(span), false) = (table.span("require"), requirements.is_empty()) {
+        let names: Vec<_> = requirements.iter().map(|known| known.name()).collect();
+        let origin = cx.report.origin(&span);
+        listing.add(table.path("require"), names.join(", "), origin);
+    }
+    Some(ClassSettings {
+        name: table.name().to_owned(),
+        backend: table.text("backend")?.into_inner(),
+        require: requirements,
         lock_settings,
-        is_opened: used.is_opened,
+        is_opened: is_class_opened(table, &cx.loader.scope),
+    })
+}
+
+fn lock_settings(cx: &Context<'_, '_>, table: &Table<'_>) -> LockSettings {
+    let settings: LockSettings = table.read();
+    settings.check(|key| table.span(key), cx.report);
+    settings
+}
+
+/// All values in the order of the file, defaults included.
+struct Listing<'r>(&'r Report<'r>, Vec<Setting>);
+
+impl Listing<'_> {
+    fn add(&mut self, key: String, value: impl Into<String>, origin: Origin) {
+        let value = value.into();
+        self.1.push(Setting { key, value, origin });
+    }
+
+    /// The value of a key that is a string, if it is there.
+    fn add_text(&mut self, table: &Table<'_>, key: &str) {
+        if let Some(value) = table.text(key) {
+            let origin = self.0.origin(&value.span());
+            self.add(table.path(key), value.into_inner(), origin);
+        }
+    }
+
+    /// How locks are requested, defaults included.
+    fn add_lock_settings(&mut self, table: &Table<'_>) {
+        for (key, default) in LockSettings::defaults() {
+            match table.span(key) {
+                Some(_) => self.add_text(table, key),
+                None => self.add(table.path(key), default, Origin::Default),
+            }
+        }
     }
 }

@@ -1,10 +1,14 @@
-//! URLs that have passwords in them.
+//! URLs and their parameters, which may have passwords in them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use lock_core::{LockUrl, Result};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use polylock_core::{LockUrl, Result};
 use secrecy::{ExposeSecret, SecretString};
+use toml::Spanned;
+
+use super::value::Parameter;
 
 /// The URL of a backend, with its secrets: `Debug` and `Display` show `***` in their place.
 #[derive(Clone)]
@@ -20,7 +24,7 @@ impl SecretUrl {
         Ok(Self { text, url })
     }
 
-    /// The URL in clear text: for [`Registry::connect`](lock_core::Registry::connect), and for
+    /// The URL in clear text: for [`Registry::connect`](polylock_core::Registry::connect), and for
     /// nothing that prints.
     #[must_use]
     pub fn expose(&self) -> &str {
@@ -43,6 +47,41 @@ impl fmt::Display for SecretUrl {
 impl fmt::Debug for SecretUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SecretUrl({})", self.url)
+    }
+}
+
+/// A key of `[backend.NAME.options]`, whose value may be a password.
+pub(super) struct UrlOption {
+    pub(super) name: Spanned<String>,
+    value: SecretString,
+}
+
+impl UrlOption {
+    /// In the order of the file.
+    pub(super) fn all(options: BTreeMap<Spanned<String>, Parameter>) -> Vec<Self> {
+        let options = options.into_iter().map(|(name, Parameter(value))| {
+            let value = value.into();
+            Self { name, value }
+        });
+        let mut options: Vec<_> = options.collect();
+        options.sort_by_key(|option| option.name.span().start);
+        options
+    }
+
+    pub(super) fn name_and_value(&self) -> (&str, &str) {
+        (self.name.get_ref(), self.value.expose_secret())
+    }
+
+    pub(super) fn is_shown(&self) -> bool {
+        LockUrl::shows(self.name.get_ref())
+    }
+
+    /// The value for people.
+    pub(super) fn shown(&self) -> &str {
+        match self.is_shown() {
+            true => self.value.expose_secret(),
+            false => "***",
+        }
     }
 }
 
@@ -76,12 +115,19 @@ pub(super) fn with_params<'p>(
 
 const PARAM: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
 
-/// The URL without its namespace.
-pub(super) fn without_namespace(url: &str) -> String {
+/// Puts a namespace into a URL, in place of one that is there.
+#[must_use]
+pub fn with_namespace(url: &str, namespace: &str) -> String {
+    with_params(&without_namespace(url), [("namespace", namespace)])
+}
+
+fn without_namespace(url: &str) -> String {
     let Some((base, query)) = url.split_once('?') else {
         return url.to_owned();
     };
-    let others = query.split('&').filter(|param| !is_namespace(param));
+    let others = query
+        .split('&')
+        .filter(|param| !param.is_empty() && !is_namespace(param));
     let others: Vec<_> = others.collect();
     match others.is_empty() {
         true => base.to_owned(),
@@ -89,8 +135,9 @@ pub(super) fn without_namespace(url: &str) -> String {
     }
 }
 
-/// Whether a URL says what its namespace is.
-pub(super) fn has_namespace(url: &str) -> bool {
+/// Whether a URL names a namespace.
+#[must_use]
+pub fn has_namespace(url: &str) -> bool {
     let (_, query) = url.split_once('?').unwrap_or_default();
     query.split('&').any(is_namespace)
 }
@@ -117,18 +164,24 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_taken_out() {
+    fn a_namespace_replaces_another_one() {
         let table = [
-            ("memory:", false, "memory:"),
-            ("memory:?namespace=a", true, "memory:"),
-            ("memory:?a=b&namespace=a&c=d", true, "memory:?a=b&c=d"),
-            ("memory:?namespaces=a", false, "memory:?namespaces=a"),
+            ("memory:", false, "memory:?namespace=x%2Fy"),
+            ("memory:?namespace=a", true, "memory:?namespace=x%2Fy"),
+            (
+                "memory:?a=b&namespace=a&c=d",
+                true,
+                "memory:?namespace=x%2Fy&a=b&c=d",
+            ),
+            (
+                "memory:?namespaces=a",
+                false,
+                "memory:?namespace=x%2Fy&namespaces=a",
+            ),
         ];
-        for (url, has, without) in table {
-            assert_eq!(
-                (has_namespace(url), without_namespace(url).as_str()),
-                (has, without)
-            );
+        for (url, has, with) in table {
+            let found = (has_namespace(url), with_namespace(url, "x/y"));
+            assert_eq!(found, (has, with.to_owned()));
         }
     }
 

@@ -1,223 +1,221 @@
 //! Backends and classes as they are after file, environment and flags.
 
+use std::fmt;
 use std::time::Duration;
 
-use lock_core::{AcquireRequest, LockKey, Wait};
+use polylock_core::{AcquireRequest, LockKey, Wait};
+#[cfg(feature = "config-schema")]
+use schemars::JsonSchema;
+use serde::Deserialize;
 
-use super::error::Report;
-use super::file::Parameter;
-use super::origin::{At, Found};
+use super::error::{Origin, Report, Span};
+#[cfg(feature = "config-schema")]
+use super::file::schemas;
 use super::requirement::Requirement;
 use super::secret::SecretUrl;
-use super::value::MaxHold;
+use super::value::time;
 
 /// A backend of a configuration.
+#[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct BackendSettings {
-    pub(super) name: Found<String>,
-    pub(super) url: Option<Found<SecretUrl>>,
-    pub(super) options: Vec<Parameter>,
-    pub(super) migrate_from: Option<Found<String>>,
-    pub(super) lock_settings: LockSettings,
-    pub(super) is_opened: bool,
-}
-
-impl BackendSettings {
     /// Its name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name.value
-    }
-
-    /// Its URL, with the options and the namespace; `None` if the backend is not used and its
-    /// URL is not available here.
-    #[must_use]
-    pub fn url(&self) -> Option<&SecretUrl> {
-        self.url.as_ref().map(|found| &found.value)
-    }
-
+    pub name: String,
+    /// Its URL, with the options and the namespace; `None` if the backend is not used and its URL is
+    /// not available here.
+    pub url: Option<SecretUrl>,
     /// The backend that its locks are acquired on as well, while a fleet migrates from there.
-    #[must_use]
-    pub fn migrate_from(&self) -> Option<&str> {
-        let from = self.migrate_from.as_ref();
-        from.map(|found| found.value.as_str())
-    }
-
+    pub migrate_from: Option<String>,
     /// How its locks are requested where no class is named.
-    #[must_use]
-    pub fn lock_settings(&self) -> &LockSettings {
-        &self.lock_settings
-    }
-
+    pub lock_settings: LockSettings,
     /// Whether [`Config::connect`](super::Config::connect) opens it.
-    #[must_use]
-    pub fn is_opened(&self) -> bool {
-        self.is_opened
-    }
+    pub is_opened: bool,
 }
 
 /// A class of locks of a configuration.
+#[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct ClassSettings {
-    pub(super) name: Found<String>,
-    pub(super) backend: Found<String>,
-    pub(super) require: Vec<Found<Requirement>>,
-    pub(super) lock_settings: LockSettings,
+    /// Its name, which is the [class](AcquireRequest::class) of its requests.
+    pub name: String,
+    /// The name of its backend.
+    pub backend: String,
+    /// What it requires of its backend.
+    pub require: Vec<Requirement>,
+    /// How its locks are requested; what the class leaves out is that of its backend.
+    pub lock_settings: LockSettings,
     pub(super) is_opened: bool,
 }
 
-impl ClassSettings {
-    /// Its name, which is the [class](lock_core::AcquireRequest::class) of its requests.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name.value
-    }
+/// A value of a configuration, and where it comes from. Secrets are shown as `***`.
+#[non_exhaustive]
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Setting {
+    /// Its place, such as `backend.main.ttl`.
+    pub key: String,
+    /// The value, as it is written in a file.
+    pub value: String,
+    /// Where it comes from.
+    pub origin: Origin,
+}
 
-    /// The name of its backend.
-    #[must_use]
-    pub fn backend(&self) -> &str {
-        &self.backend.value
-    }
-
-    /// How its locks are requested; what the class leaves out is that of its backend.
-    #[must_use]
-    pub fn lock_settings(&self) -> &LockSettings {
-        &self.lock_settings
-    }
-
-    /// What it requires of its backend.
-    pub fn require(&self) -> impl Iterator<Item = Requirement> {
-        self.require.iter().map(|found| found.value)
+/// Prints `key = value (origin)`.
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {} ({})", self.key, self.value, self.origin)
     }
 }
 
-/// How locks are requested: ttl, wait, max-hold and min-hold.
+/// How locks are requested: keys of a backend and of a class, each with a variable of its own.
 ///
 /// `None` where the configuration says nothing: the request keeps its own default.
-#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[cfg_attr(feature = "config-schema", derive(JsonSchema))]
+#[serde(default, rename_all = "kebab-case")]
 pub struct LockSettings {
-    pub(super) max_hold: Option<Found<MaxHold>>,
-    pub(super) min_hold: Option<Found<Duration>>,
-    pub(super) ttl: Option<Found<Duration>>,
-    pub(super) wait: Option<Found<Wait>>,
+    /// Max time that a lock is renewed. Default: that of the backend, or 1h.
+    #[cfg_attr(
+        feature = "config-schema",
+        schemars(schema_with = "schemas::time_or_forever")
+    )]
+    #[serde(deserialize_with = "time")]
+    pub max_hold: Option<Option<Duration>>,
+    /// Min time that a lock stays held, even if it is released sooner. Default: that of the
+    /// backend, or 0s.
+    #[cfg_attr(feature = "config-schema", schemars(schema_with = "schemas::time"))]
+    #[serde(deserialize_with = "time")]
+    pub min_hold: Option<Duration>,
+    /// The lease, 1s to 24h; renewed every third of it. Default: that of the backend, or 30s.
+    #[cfg_attr(feature = "config-schema", schemars(schema_with = "schemas::time"))]
+    #[serde(deserialize_with = "time")]
+    pub ttl: Option<Duration>,
+    /// How long to wait for a lock that another client holds. Default: that of the backend, or 30s.
+    #[cfg_attr(feature = "config-schema", schemars(schema_with = "schemas::wait"))]
+    #[serde(deserialize_with = "time")]
+    pub wait: Option<Wait>,
+}
+
+/// What a key does to a request.
+struct LockKeyRule {
+    key: &'static str,
+    apply: fn(&LockSettings, AcquireRequest) -> AcquireRequest,
+    /// What counts where a configuration leaves the key out; `None` for ever.
+    default: fn(&AcquireRequest) -> Option<Duration>,
+}
+
+/// One entry for each field.
+const RULES: [LockKeyRule; 4] = [
+    LockKeyRule {
+        key: "ttl",
+        apply: |settings, request| change(request, settings.ttl, AcquireRequest::with_ttl),
+        default: |request| Some(request.ttl()),
+    },
+    LockKeyRule {
+        key: "wait",
+        apply: |settings, request| change(request, settings.wait, AcquireRequest::with_wait),
+        default: |request| match request.wait() {
+            Wait::AtMost(limit) => Some(limit),
+            _ => None,
+        },
+    },
+    LockKeyRule {
+        key: "max-hold",
+        apply: |settings, request| {
+            change(request, settings.max_hold, AcquireRequest::with_max_hold)
+        },
+        default: AcquireRequest::max_hold,
+    },
+    LockKeyRule {
+        key: "min-hold",
+        apply: |settings, request| {
+            change(request, settings.min_hold, AcquireRequest::with_min_hold)
+        },
+        default: |request| Some(request.min_hold()),
+    },
+];
+
+fn change<T>(
+    request: AcquireRequest,
+    value: Option<T>,
+    with: fn(AcquireRequest, T) -> AcquireRequest,
+) -> AcquireRequest {
+    match value {
+        Some(value) => with(request, value),
+        None => request,
+    }
 }
 
 impl LockSettings {
-    /// The lease.
-    #[must_use]
-    pub fn ttl(&self) -> Option<Duration> {
-        self.ttl.as_ref().map(|found| found.value)
-    }
-
-    /// How long to wait.
-    #[must_use]
-    pub fn wait(&self) -> Option<Wait> {
-        self.wait.as_ref().map(|found| found.value)
-    }
-
-    /// Max time that the lock is renewed; `Some(None)` without a limit.
-    #[must_use]
-    pub fn max_hold(&self) -> Option<Option<Duration>> {
-        self.max_hold.as_ref().map(|found| found.value.0)
-    }
-
-    /// Min time that the lock stays held.
-    #[must_use]
-    pub fn min_hold(&self) -> Option<Duration> {
-        self.min_hold.as_ref().map(|found| found.value)
-    }
-
     /// Sets what the configuration says, and leaves the rest of the request as it is.
     #[must_use]
-    pub fn apply(&self, mut request: AcquireRequest) -> AcquireRequest {
-        if let Some(ttl) = self.ttl() {
-            request = request.with_ttl(ttl);
-        }
-        if let Some(wait) = self.wait() {
-            request = request.with_wait(wait);
-        }
-        if let Some(max_hold) = self.max_hold() {
-            request = request.with_max_hold(max_hold);
-        }
-        if let Some(min_hold) = self.min_hold() {
-            request = request.with_min_hold(min_hold);
-        }
-        request
+    pub fn apply(&self, request: AcquireRequest) -> AcquireRequest {
+        let rules = RULES.iter();
+        rules.fold(request, |request, rule| (rule.apply)(self, request))
     }
 
-    /// These; those `below` where they are missing.
-    pub(super) fn over(self, below: &Self) -> Self {
-        Self {
-            max_hold: self.max_hold.or_else(|| below.max_hold.clone()),
-            min_hold: self.min_hold.or_else(|| below.min_hold.clone()),
-            ttl: self.ttl.or_else(|| below.ttl.clone()),
-            wait: self.wait.or_else(|| below.wait.clone()),
-        }
+    /// The keys, and what counts where a configuration leaves them out.
+    pub(super) fn defaults() -> impl Iterator<Item = (&'static str, String)> {
+        let request = any_request();
+        RULES.iter().map(move |rule| {
+            let shown = |time| humantime::format_duration(time).to_string();
+            let forever = || "forever".to_owned();
+            (
+                rule.key,
+                (rule.default)(&request).map_or_else(forever, shown),
+            )
+        })
     }
 
-    /// Reports values that no request accepts.
-    pub(super) fn check(&self, report: &mut Report<'_>) {
-        let Self {
-            max_hold,
-            min_hold,
-            ttl,
-            ..
-        } = self;
-        // Each alone, so that each error has its own place.
-        let alone = [
-            (
-                place(ttl),
-                Self {
-                    ttl: ttl.clone(),
-                    ..Self::default()
-                },
-            ),
-            (
-                place(min_hold),
-                Self {
-                    min_hold: min_hold.clone(),
-                    max_hold: Some(Found::new(MaxHold(None), At::Default)),
-                    ..Self::default()
-                },
-            ),
-            (
-                place(max_hold),
-                Self {
-                    max_hold: max_hold.clone(),
-                    ..Self::default()
-                },
-            ),
-        ];
+    /// Reports values that no request accepts, by the places of their keys.
+    pub(super) fn check(&self, span_of: impl Fn(&str) -> Option<Span>, report: &Report<'_>) {
         let mut is_right = true;
-        for (at, settings) in alone {
-            if let (Some(at), Some(message)) = (at, settings.wrong()) {
-                report.error(at, message);
+        // Each alone, so that each error has its own place.
+        for rule in &RULES {
+            let alone = (rule.apply)(self, any_request().with_max_hold(None));
+            if let (Some(span), Some(message)) = (span_of(rule.key), wrong(&alone)) {
+                report.error(span, message);
                 is_right = false;
             }
         }
         // The two depend on each other; the default of max-hold is an hour.
-        if let (true, Some(at)) = (is_right, place(max_hold).or_else(|| place(min_hold)))
-            && let Some(message) = self.wrong()
+        let holds = span_of("max-hold").or_else(|| span_of("min-hold"));
+        let all = self.apply(any_request());
+        if let (true, Some(span), Some(message)) = (is_right, holds, wrong(&all)) {
+            report.error(span, message);
+        }
+        if let (Some(ttl), Some(span)) = (self.ttl, span_of("ttl"))
+            && ttl < AcquireRequest::SHORT_TTL
         {
-            report.error(at, message);
-        }
-        if let Some(ttl) = ttl.as_ref().filter(|ttl| ttl.value < SHORT_TTL) {
             let message = "a lease below 5s is lost in a short pause or failover";
-            report.warning(&ttl.at, message);
+            report.warning(span, message);
         }
     }
+}
 
-    fn wrong(&self) -> Option<String> {
-        let key = LockKey::new("any").expect("BUG: a word is a key");
-        let request = self.apply(AcquireRequest::new(key));
-        let error = request.validate().err()?;
-        Some(error.message().replace("_hold", "-hold"))
+/// Why no backend accepts a request.
+fn wrong(request: &AcquireRequest) -> Option<String> {
+    let error = request.validate().err()?;
+    Some(error.message().replace("_hold", "-hold"))
+}
+
+fn any_request() -> AcquireRequest {
+    AcquireRequest::new(any_key())
+}
+
+pub(super) fn any_key() -> LockKey {
+    LockKey::new("any").expect("BUG: a word is a key")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::file::keys_of;
+
+    #[test]
+    fn each_key_has_a_rule() {
+        let mut keys = RULES.map(|rule| rule.key);
+        keys.sort_unstable();
+        assert_eq!(keys, keys_of::<LockSettings>());
     }
 }
-
-fn place<T>(found: &Option<Found<T>>) -> Option<&At> {
-    found.as_ref().map(|found| &found.at)
-}
-
-/// Leases below have a warning, as in the engine.
-const SHORT_TTL: Duration = Duration::from_secs(5);

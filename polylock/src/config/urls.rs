@@ -3,285 +3,200 @@
 use std::fs;
 use std::path::Path;
 
-use lock_core::layers::Prefix;
-use lock_core::{LockKey, LockUrl};
-use secrecy::{ExposeSecret, SecretString};
+use polylock_core::{Backend, LockUrl, Registry, Result};
+use toml::Spanned;
 
-use super::entry::{Entry, Named};
-use super::environment;
-use super::error::Report;
-use super::file::{BackendTable, Parameter};
-use super::loader::Inputs;
-use super::origin::{At, Found};
-use super::secret::{SecretUrl, has_namespace, with_params, without_namespace};
-use super::suggest::{is_path, quoted};
-use super::validate;
+use super::error::{Origin, Span};
+use super::resolve::Context;
+use super::secret::{SecretUrl, UrlOption, has_namespace, with_namespace, with_params};
+use super::table::Table;
+use super::value::quoted;
 
 /// What the URLs of all backends have in common.
-pub(super) struct Urls<'i> {
-    /// The configuration file, if there is one.
-    path: Option<&'i Path>,
-    inputs: &'i Inputs,
-    /// Whether `LOCK_URL` is the URL of the default backend.
-    reads_variable: bool,
-    namespace: Option<Found<String>>,
+pub(super) struct Urls<'c, 't, 'l> {
+    pub(super) cx: &'c Context<'t, 'l>,
+    /// Goes before every key of URLs that name no namespace.
+    pub(super) namespace: Option<Spanned<String>>,
 }
 
-/// How a backend is used.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Use {
-    pub(super) is_default: bool,
-    /// Whether its URL must be there: it is opened, or one that is opened migrates from it.
-    pub(super) is_needed: bool,
-    pub(super) is_opened: bool,
+/// What a backend is needed for. One that is unused may miss its URL.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub(super) enum Need {
+    MigratedFrom,
+    Opened,
+    Unused,
 }
 
-/// The text of a URL, and the words for its source if it is not in the file itself.
-type Chosen = (Found<SecretString>, Option<String>);
+/// The keys that say where a URL is.
+const SOURCES: [&str; 3] = ["url", "url-env", "url-file"];
 
-impl<'i> Urls<'i> {
-    pub(super) fn new(
-        path: Option<&'i Path>,
-        inputs: &'i Inputs,
-        reads_variable: bool,
-        namespace: Option<Found<String>>,
-        report: &mut Report<'_>,
-    ) -> Self {
-        let flag = inputs.namespace.clone();
-        let flag = flag.map(|namespace| Found::new(namespace, At::Flag));
-        let env = inputs.env.text(environment::NAMESPACE, report);
-        let key = LockKey::new("any").expect("BUG: a word is a key");
-        let namespace = flag.or(env).or(namespace).filter(|namespace| {
-            let name = namespace.value.as_str();
-            match Prefix::stored_key(name, &key) {
-                Err(error) if !name.is_empty() => {
-                    report.error(&namespace.at, error.message());
-                    false
-                }
-                _ => true,
-            }
-        });
-        Self {
-            path,
-            inputs,
-            reads_variable,
-            namespace,
+/// Reports each source of a URL where a backend of the file has several.
+pub(super) fn check_sources(cx: &Context<'_, '_>, backend: &Table<'_>) {
+    let spans: Vec<_> = SOURCES.iter().filter_map(|key| backend.span(key)).collect();
+    let wrong = SOURCES.iter().filter(|key| backend.is_wrong(key)).count();
+    if spans.len() + wrong > 1 {
+        for span in spans {
+            let message = "a backend has one of url, url-env and url-file";
+            cx.report.error(span, message);
         }
     }
+}
 
-    /// Goes before every key of URLs that name no namespace.
-    pub(super) fn namespace(&self) -> Option<&Found<String>> {
-        self.namespace.as_ref()
-    }
-
+impl Urls<'_, '_, '_> {
     /// The URL of a backend, if there is one and it is right.
     pub(super) fn of(
         &self,
-        table: &Named<BackendTable>,
-        options: &[Parameter],
-        used: Use,
-        report: &mut Report<'_>,
-    ) -> Option<Found<SecretUrl>> {
-        let (text, source) = self.choose(table, options, used, report)?;
+        backend: &Table<'_>,
+        options: &[UrlOption],
+        need: Need,
+    ) -> Option<Spanned<SecretUrl>> {
+        let report = self.cx.report;
+        let (text, source) = self.choose(backend, options, need)?;
+        let origin = report.origin(&text.span());
         let mut options: Vec<_> = options.iter().collect();
         // A backend reports one error at a time, so the parameter at fault is left out and the rest
         // is checked again.
         loop {
-            let url = self.complete(&text, &options);
-            let Err(error) = validate::url(&self.inputs.registry, &url) else {
-                return Some(Found::new(SecretUrl::parse(url).ok()?, text.at));
+            let url = self.complete(&text, &origin, &options);
+            let Err(error) = validate(&self.cx.loader.registry, &url) else {
+                return Some(Spanned::new(text.span(), SecretUrl::parse(url).ok()?));
             };
             let message = error.message();
             // A program may lack a backend that only others use, but a misspelt one exists nowhere.
             let is_foreign = !self.has_scheme(&url) && !message.contains("did you mean");
-            if is_foreign && !used.is_needed {
-                report.warning(&text.at, message);
+            if is_foreign && need == Need::Unused {
+                report.warning(text.span(), message);
                 return None;
             }
             let Some(at) = blamed(message, &options) else {
-                let text_of_url = text.value.expose_secret();
-                let message = with_hint(text_of_url, source.as_deref(), message);
-                report.error(&text.at, message);
+                let hint = "variables are not expanded here, name one by url-env";
+                let message = match source {
+                    Some(source) => format!("the URL in {source} is wrong: {message}"),
+                    None if text.get_ref().contains('$') => format!("{message}; {hint}"),
+                    None => message.to_owned(),
+                };
+                report.error(text.span(), message);
                 return None;
             };
             let option = options.remove(at);
-            let origin = match &text.at {
-                At::Span(_) => String::new(),
-                at => format!(" (the URL is from {})", report.origin(at)),
+            let source = match &origin {
+                Origin::File { .. } => String::new(),
+                origin => format!(" (the URL is from {origin})"),
             };
-            report.error(&option.name.at, format!("{message}{origin}"));
+            report.error(option.name.span(), format!("{message}{source}"));
         }
     }
 
+    /// The text of a URL, and the words for its source if that is named in the file.
     fn choose(
         &self,
-        Named { name, table }: &Named<BackendTable>,
-        options: &[Parameter],
-        used: Use,
-        report: &mut Report<'_>,
-    ) -> Option<Chosen> {
-        // One by one, so that each that is too many has its error.
-        let places = [
-            place(&table.url),
-            place(&table.url_env),
-            place(&table.url_file),
-        ];
-        let (is_many, is_wrong) = (
-            places.iter().flatten().count() > 1,
-            places.contains(&Some(None)),
-        );
-        for at in places.iter().flatten().flatten().filter(|_| is_many) {
-            let message = "a backend has one of url, url-env and url-file";
-            report.error(at, message);
-        }
-        let env = &self.inputs.env;
-        let own = format!("{}URL", environment::of_backend(&name.value));
-        let flag = self.inputs.url.clone().filter(|_| used.is_default);
-        let variable = used.is_default && self.reads_variable;
-        let secret = |found: Found<String>| Found::new(found.value.into(), found.at);
-        let above = flag
-            .map(|url| Found::new(url, At::Flag))
-            .or_else(|| env.text(&own, report).map(secret))
-            .or_else(|| variable.then(|| env.text(environment::URL, report).map(secret))?);
-        if let Some(text) = above {
-            return Some((text, None));
-        }
-        if let Some(url) = table.url.found() {
-            self.warn_of_password(&url, options, report);
+        backend: &Table<'_>,
+        options: &[UrlOption],
+        need: Need,
+    ) -> Option<(Spanned<String>, Option<String>)> {
+        if let Some(url) = backend.text("url") {
+            self.warn_of_password(&url, options);
             return Some((url, None));
         }
-        if let Some(variable) = table.url_env.found() {
-            let text = self.in_variable(&variable, used, report)?;
-            return Some((text, Some(format!("the variable {}", variable.value))));
+        if let Some(variable) = backend.text("url-env") {
+            let url = self.in_variable(&variable, need)?;
+            return Some((url, Some(format!("the variable {}", variable.get_ref()))));
         }
-        if let Some(path) = table.url_file.found() {
-            let text = self.in_file(&path, used, report)?;
-            return Some((text, Some("the file".to_owned())));
+        if let Some(path) = backend.text("url-file") {
+            return Some((self.in_file(&path, need)?, Some("the file".to_owned())));
         }
-        if let (At::Default, Some(fallback)) = (&name.at, &self.inputs.fallback) {
-            return Some((Found::new(fallback.clone(), At::Default), None));
-        }
-        if !is_wrong {
-            let name_of = quoted(&name.value);
-            let message = format!("the backend {name_of} has none of url, url-env and url-file");
-            report.error(&name.at, message);
+        if !SOURCES.iter().any(|key| backend.is_wrong(key)) {
+            let name = quoted(backend.name());
+            let message = format!("the backend {name} has none of url, url-env and url-file");
+            self.cx.report.error(backend.name.span(), message);
         }
         None
     }
 
     /// Warns if everyone can read the secrets of a URL in the file.
-    fn warn_of_password(
-        &self,
-        url: &Found<SecretString>,
-        options: &[Parameter],
-        report: &mut Report<'_>,
-    ) {
-        let is_shown = |option: &Parameter| LockUrl::shows(&option.name.value);
-        let is_secret = has_password(url.value.expose_secret()) || !options.iter().all(is_shown);
-        if is_secret && self.path.is_some_and(is_world_readable) {
+    fn warn_of_password(&self, url: &Spanned<String>, options: &[UrlOption]) {
+        let report = self.cx.report;
+        let is_secret = has_password(url.get_ref()) || !options.iter().all(UrlOption::is_shown);
+        let is_in_file = matches!(report.origin(&url.span()), Origin::File { .. });
+        if is_secret && is_in_file && self.cx.path.is_some_and(is_world_readable) {
             let message = "everyone can read this file, which may have a password in it: remove \
                            the permission of others, or use url-env or url-file";
-            report.warning(&url.at, message);
+            report.warning(url.span(), message);
         }
     }
 
-    fn in_variable(
-        &self,
-        variable: &Found<String>,
-        used: Use,
-        report: &mut Report<'_>,
-    ) -> Option<Found<SecretString>> {
-        if let Some(url) = self.inputs.env.text(&variable.value, report) {
-            return Some(Found::new(url.value.into(), variable.at.clone()));
+    fn in_variable(&self, variable: &Spanned<String>, need: Need) -> Option<Spanned<String>> {
+        let url = self.cx.variable(variable.get_ref());
+        if url.is_none() {
+            let name = quoted(variable.get_ref());
+            let message = format!("the variable {name} is not set, or empty");
+            self.missing(variable.span(), message, need);
         }
-        let name = quoted(&variable.value);
-        let message = format!("the variable {name} is not set, or empty");
-        missing(&variable.at, message, used, report);
-        None
+        Some(Spanned::new(variable.span(), url?.into_inner()))
     }
 
-    fn in_file(
-        &self,
-        path: &Found<String>,
-        used: Use,
-        report: &mut Report<'_>,
-    ) -> Option<Found<SecretString>> {
-        let directory = self.path.and_then(Path::parent);
-        let place = directory.unwrap_or_else(|| Path::new("")).join(&path.value);
-        let shown = match is_path(&path.value) {
-            true => format!("the file {}", place.display()),
-            false => "the file".to_owned(),
+    fn in_file(&self, path: &Spanned<String>, need: Need) -> Option<Spanned<String>> {
+        let directory = self.cx.path.and_then(Path::parent);
+        let place = directory.unwrap_or_else(|| Path::new(""));
+        let place = place.join(path.get_ref());
+        // A text that may be a URL with a password is not repeated.
+        let shown = match path.get_ref().contains('@') || path.get_ref().contains("://") {
+            true => "the file".to_owned(),
+            false => format!("the file {}", place.display()),
         };
         match fs::read_to_string(&place) {
             Ok(text) => {
                 if has_password(&text) && is_world_readable(&place) {
                     let message =
                         format!("everyone can read {shown}, which may have a password in it");
-                    report.warning(&path.at, message);
+                    self.cx.report.warning(path.span(), message);
                 }
-                Some(Found::new(text.trim().into(), path.at.clone()))
+                Some(Spanned::new(path.span(), text.trim().to_owned()))
             }
             Err(error) => {
                 let message = format!("{shown} cannot be read: {error}");
-                missing(&path.at, message, used, report);
+                self.missing(path.span(), message, need);
                 None
             }
         }
     }
 
+    /// A backend that is not opened may miss its URL.
+    fn missing(&self, span: Span, message: String, need: Need) {
+        match need {
+            Need::MigratedFrom | Need::Opened => self.cx.report.error(span, message),
+            Need::Unused => self.cx.report.warning(span, message),
+        }
+    }
+
     /// The URL with the parameters of the file and the namespace.
-    fn complete(&self, text: &Found<SecretString>, options: &[&Parameter]) -> String {
-        let options = options.iter().map(|option| {
-            let Parameter { name, value } = option;
-            (name.value.as_str(), value.expose_secret())
-        });
-        let url = with_params(text.value.expose_secret().trim(), options);
+    fn complete(&self, text: &Spanned<String>, origin: &Origin, options: &[&UrlOption]) -> String {
+        let options = options.iter().map(|option| option.name_and_value());
+        let url = with_params(text.get_ref().trim(), options);
         let Some(namespace) = &self.namespace else {
             return url;
         };
-        let replaces = match namespace.at {
-            At::Environment(_) => text.at != At::Flag,
-            At::Flag => true,
+        let replaces = match self.cx.report.origin(&namespace.span()) {
+            Origin::Environment { .. } => *origin != Origin::Flag,
+            Origin::Flag => true,
             _ => false,
         };
         match (replaces, has_namespace(&url)) {
             (false, true) => url,
-            _ => {
-                let param = ("namespace", namespace.value.as_str());
-                with_params(&without_namespace(&url), [param])
-            }
+            _ => with_namespace(&url, namespace.get_ref()),
         }
     }
 
     fn has_scheme(&self, url: &str) -> bool {
-        let registry = &self.inputs.registry;
-        LockUrl::parse(url).map_or(true, |url| {
-            registry.schemes().any(|known| known == url.scheme())
-        })
-    }
-}
-
-/// The place of an entry, inside of `None` where it is wrong.
-fn place<T: Clone>(entry: &Entry<T>) -> Option<Option<At>> {
-    match entry {
-        Entry::Missing => None,
-        Entry::Found(found) => Some(Some(found.at.clone())),
-        Entry::Wrong => Some(None),
-    }
-}
-
-/// A backend that is not opened may miss its URL.
-fn missing(at: &At, message: String, used: Use, report: &mut Report<'_>) {
-    match used.is_needed {
-        true => report.error(at, message),
-        false => report.warning(at, message),
+        let mut schemes = self.cx.loader.registry.schemes();
+        LockUrl::parse(url).map_or(true, |url| schemes.any(|known| known == url.scheme()))
     }
 }
 
 /// The option that a message is about: the one that it names first.
-fn blamed(message: &str, options: &[&Parameter]) -> Option<usize> {
-    let named = |option: &&Parameter| {
-        let name = &option.name.value;
+fn blamed(message: &str, options: &[&UrlOption]) -> Option<usize> {
+    let named = |option: &&UrlOption| {
+        let name = option.name.get_ref();
         match message.starts_with(name.as_str()) {
             true => Some(0),
             false => message.find(&format!("{name:?}")),
@@ -292,13 +207,44 @@ fn blamed(message: &str, options: &[&Parameter]) -> Option<usize> {
     places.min().map(|(_, at)| at)
 }
 
-fn with_hint(text: &str, source: Option<&str>, message: &str) -> String {
-    match source {
-        Some(source) => format!("the URL in {source} is wrong: {message}"),
-        None if text.contains('$') => {
-            format!("{message}; variables are not expanded here, name one by url-env")
-        }
-        None => message.to_owned(),
+/// Reads a URL as its backend will, without a connection.
+///
+/// The parameters of a backend that polylock does not have itself are read when it is connected to.
+fn validate(registry: &Registry, url: &str) -> Result<()> {
+    let url = &registry.backend_url(url)?;
+    macro_rules! check {
+        ($feature:literal, $backend:ty, $config:ty) => {
+            #[cfg(feature = $feature)]
+            if <$backend>::default().schemes().contains(&url.scheme()) {
+                return <$config>::from_url(url).map(drop);
+            }
+        };
+    }
+    check!(
+        "redis",
+        crate::redis::RedisBackend,
+        crate::redis::RedisConfig
+    );
+    check!(
+        "zk",
+        crate::zk::ZooKeeperBackend,
+        crate::zk::ZooKeeperConfig
+    );
+    check!(
+        "sqlite",
+        crate::sql::SqliteBackend,
+        crate::sql::SqliteConfig
+    );
+    check!(
+        "postgres",
+        crate::sql::PostgresBackend,
+        crate::sql::SqlConfig
+    );
+    check!("mysql", crate::sql::MySqlBackend, crate::sql::SqlConfig);
+    let memory = crate::memory::MemoryBackend::default();
+    match memory.schemes().contains(&url.scheme()) {
+        true => url.params().finish(),
+        false => Ok(()),
     }
 }
 

@@ -1,204 +1,104 @@
-//! The values behind keys: durations, waits, names, parameters of a URL.
+//! The values behind keys, and the words that messages have for them.
 
 use std::time::Duration;
 
-use lock_core::Wait;
-#[cfg(feature = "config-schema")]
-use schemars::{Schema, SchemaGenerator, json_schema};
-use secrecy::SecretString;
-use serde::de::{MapAccess, SeqAccess};
-use toml::Spanned;
+use polylock_core::Wait;
+use polylock_core::suggest::{list, nearest};
+use serde::de::{Error as _, IgnoredAny};
+use serde::{Deserialize, Deserializer};
 
-use super::entry::{Entry, Value};
-use super::file::Parameter;
-use super::origin::Found;
-use super::requirement::Requirement;
-use super::suggest::{instead_of, is_harmless, quoted};
-
-/// A limit of time, or none.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct MaxHold(pub(super) Option<Duration>);
-
-impl Value for String {
-    fn from_text(text: &str) -> Result<Self, String> {
-        Ok(text.to_owned())
-    }
+/// A value that is no list and no table. It is read first, so that errors need not repeat it as
+/// those of serde do.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum Scalar {
+    Bool(bool),
+    Integer(i64),
+    Text(String),
+    Other(IgnoredAny),
 }
 
-impl Value for SecretString {
-    fn from_text(text: &str) -> Result<Self, String> {
-        Ok(text.into())
-    }
-}
-
-impl Value for Duration {
-    fn from_text(text: &str) -> Result<Self, String> {
-        duration(text)
-    }
-
-    fn from_integer(number: i64) -> Result<Self, String> {
-        Err(without_unit(number))
-    }
-
-    #[cfg(feature = "config-schema")]
-    fn schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "description": "A duration with its unit, such as \"500ms\", \"30s\" or \"1m 30s\".",
-            "pattern": "^[0-9]+ *[a-z]",
-            "examples": ["30s", "5m"],
-        })
-    }
-}
-
-impl Value for MaxHold {
-    fn from_text(text: &str) -> Result<Self, String> {
-        max_hold(text)
-    }
-
-    fn from_integer(number: i64) -> Result<Self, String> {
-        Err(without_unit(number))
-    }
-
-    #[cfg(feature = "config-schema")]
-    fn schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "description": "A duration with its unit, or \"forever\".",
-            "pattern": "^(forever|[0-9]+ *[a-z].*)$",
-            "examples": ["1h", "forever"],
-        })
-    }
-}
-
-impl Value for Wait {
-    fn from_text(text: &str) -> Result<Self, String> {
-        wait(text)
-    }
-
-    fn from_integer(number: i64) -> Result<Self, String> {
-        Err(without_unit(number))
-    }
-
-    #[cfg(feature = "config-schema")]
-    fn schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "type": "string",
-            "description": "A duration with its unit, \"never\" or \"forever\".",
-            "pattern": "^(never|forever|[0-9]+ *[a-z].*)$",
-            "examples": ["5s", "never", "forever"],
-        })
-    }
-}
-
-impl Value for Requirement {
-    fn from_text(text: &str) -> Result<Self, String> {
-        Self::of_name(text).ok_or_else(|| {
-            let hint = instead_of(text, Self::names());
-            format!("unknown requirement {}{hint}", quoted(text))
-        })
-    }
-}
-
-impl Value for Vec<Found<Requirement>> {
-    const EXPECTED: &'static str = "a list, as in require = [\"fencing\"]";
-
-    fn from_list<'de, A: SeqAccess<'de>>(mut list: A) -> Result<Result<Self, String>, A::Error> {
-        let mut requirements = Self::new();
-        while let Some(entry) = list.next_element::<Entry<Requirement>>()? {
-            requirements.extend(entry.found());
+impl Scalar {
+    pub(super) fn text(self) -> Result<String, String> {
+        match self {
+            Self::Text(text) => Ok(text),
+            _ => Err("this must be a string".to_owned()),
         }
-        Ok(Ok(requirements))
-    }
-
-    #[cfg(feature = "config-schema")]
-    fn schema(_: &mut SchemaGenerator) -> Schema {
-        let names: Vec<_> = Requirement::names().collect();
-        json_schema!({ "type": "array", "items": { "type": "string", "enum": names } })
     }
 }
 
-/// `true` and `false` are written "on" and "off".
-struct Scalar(String);
+/// The value of a parameter of a URL.
+#[derive(Deserialize)]
+#[serde(try_from = "Scalar")]
+pub(super) struct Parameter(pub(super) String);
 
-impl Value for Scalar {
-    const EXPECTED: &'static str = "a text, a number or true or false";
+impl TryFrom<Scalar> for Parameter {
+    type Error = &'static str;
 
-    fn from_text(text: &str) -> Result<Self, String> {
-        Ok(Self(text.to_owned()))
-    }
-
-    fn from_integer(number: i64) -> Result<Self, String> {
-        Ok(Self(number.to_string()))
-    }
-
-    fn from_bool(value: bool) -> Result<Self, String> {
-        Ok(Self(if value { "on" } else { "off" }.to_owned()))
-    }
-}
-
-impl Value for Vec<Parameter> {
-    const EXPECTED: &'static str = "a table of parameters of the URL";
-
-    fn from_table<'de, A: MapAccess<'de>>(mut table: A) -> Result<Result<Self, String>, A::Error> {
-        let mut parameters = Self::new();
-        while let Some(name) = table.next_key::<Spanned<String>>()? {
-            let span = name.span();
-            let name = Found::in_file(name.into_inner(), span);
-            if let Some(Scalar(value)) = table.next_value::<Entry<Scalar>>()?.value() {
-                let value = value.into();
-                parameters.push(Parameter { name, value });
-            }
+    fn try_from(value: Scalar) -> Result<Self, Self::Error> {
+        match value {
+            Scalar::Bool(value) => Ok(Self(if value { "on" } else { "off" }.to_owned())),
+            Scalar::Integer(number) => Ok(Self(number.to_string())),
+            Scalar::Text(text) => Ok(Self(text)),
+            Scalar::Other(_) => Err("this must be a string, a whole number or a boolean"),
         }
-        parameters.sort_by_key(|parameter| parameter.name.at.start());
-        Ok(Ok(parameters))
-    }
-
-    #[cfg(feature = "config-schema")]
-    fn schema(_: &mut SchemaGenerator) -> Schema {
-        let of = |name: &str| json_schema!({ "type": name });
-        let value = json_schema!({ "anyOf": [of("integer"), of("boolean"), of("string")] });
-        json_schema!({ "type": "object", "additionalProperties": value })
     }
 }
 
-fn without_unit(number: impl std::fmt::Display) -> String {
+/// A time that is written with its unit, or as a word.
+pub(super) trait Time: Sized {
+    fn parse(text: &str) -> Result<Self, String>;
+}
+
+/// Reads a field of a struct.
+pub(super) fn time<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Time,
+{
+    let value = match Scalar::deserialize(deserializer)? {
+        Scalar::Integer(number) => Err(without_unit(&number.to_string())),
+        other => other.text().and_then(|text| T::parse(text.trim())),
+    };
+    value.map(Some).map_err(D::Error::custom)
+}
+
+fn without_unit(number: &str) -> String {
     format!("a duration has a unit, write \"{number}s\"")
 }
 
-/// Reads a duration with its unit.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let text = text.trim();
-    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
-        return Err(without_unit(text));
-    }
-    humantime::parse_duration(text).map_err(|_| {
-        let quoted = quoted(text);
-        format!("{quoted} is not a duration, write for example \"500ms\", \"30s\" or \"5m\"")
-    })
-}
-
-/// Reads `never`, `forever` or a duration.
-pub(super) fn wait(text: &str) -> Result<Wait, String> {
-    match text.trim() {
-        "forever" => Ok(Wait::Forever),
-        "never" => Ok(Wait::Never),
-        text => match duration(text) {
-            Ok(Duration::ZERO) => Err("write \"never\" for a wait of zero".to_owned()),
-            Ok(limit) => Ok(Wait::AtMost(limit)),
-            Err(wrong) => Err(format!("{wrong}, or \"never\" or \"forever\"")),
-        },
+impl Time for Duration {
+    fn parse(text: &str) -> Result<Self, String> {
+        if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
+            return Err(without_unit(text));
+        }
+        humantime::parse_duration(text).map_err(|_| {
+            let quoted = quoted(text);
+            format!("{quoted} is not a duration, write for example \"500ms\", \"30s\" or \"5m\"")
+        })
     }
 }
 
-/// Reads `forever` or a duration.
-pub(super) fn max_hold(text: &str) -> Result<MaxHold, String> {
-    match text.trim() {
-        "forever" => Ok(MaxHold(None)),
-        text => match duration(text) {
-            Ok(limit) => Ok(MaxHold(Some(limit))),
-            Err(wrong) => Err(format!("{wrong}, or \"forever\"")),
-        },
+impl Time for Wait {
+    fn parse(text: &str) -> Result<Self, String> {
+        match (text, Duration::parse(text)) {
+            ("forever", _) => Ok(Self::Forever),
+            ("never", _) => Ok(Self::Never),
+            (_, Ok(Duration::ZERO)) => Err("write \"never\" for a wait of zero".to_owned()),
+            (_, Ok(limit)) => Ok(Self::AtMost(limit)),
+            (_, Err(wrong)) => Err(format!("{wrong}, or \"never\" or \"forever\"")),
+        }
+    }
+}
+
+/// A limit, or `forever`.
+impl Time for Option<Duration> {
+    fn parse(text: &str) -> Result<Self, String> {
+        match (text, Duration::parse(text)) {
+            ("forever", _) => Ok(None),
+            (_, Ok(limit)) => Ok(Some(limit)),
+            (_, Err(wrong)) => Err(format!("{wrong}, or \"forever\"")),
+        }
     }
 }
 
@@ -219,22 +119,36 @@ pub(super) fn name(text: &str) -> Result<(), String> {
 
 const MAX_NAME: usize = 64;
 
-pub(super) fn show_wait(wait: Wait) -> String {
-    match wait {
-        Wait::AtMost(limit) => show_duration(limit),
-        Wait::Forever => "forever".to_owned(),
-        _ => "never".to_owned(),
+/// `, did you mean "ttl"?`, or which there are.
+pub(super) fn instead_of<'a>(
+    text: &str,
+    candidates: impl IntoIterator<Item = &'a str, IntoIter: Clone>,
+) -> String {
+    let candidates = candidates.into_iter();
+    match nearest(text, candidates.clone()) {
+        Some(meant) => format!(", did you mean {}?", quoted(meant)),
+        None => format!(" (known: {})", list(candidates.map(shown))),
     }
 }
 
-pub(super) fn show_max_hold(max_hold: MaxHold) -> String {
-    max_hold
-        .0
-        .map_or_else(|| "forever".to_owned(), show_duration)
+/// The text in quotes, unless it may be a URL in the wrong place.
+pub(super) fn quoted(text: &str) -> String {
+    match is_harmless(text) {
+        true => format!("{text:?}"),
+        false => HIDDEN.to_owned(),
+    }
 }
 
-pub(super) fn show_duration(duration: Duration) -> String {
-    humantime::format_duration(duration).to_string()
+/// The text itself, unless it may be a URL in the wrong place.
+pub(super) fn shown(text: &str) -> &str {
+    if is_harmless(text) { text } else { HIDDEN }
+}
+
+const HIDDEN: &str = "***";
+
+/// Whether a text in the place of something else can be no URL with a password.
+fn is_harmless(text: &str) -> bool {
+    !text.contains(['@', ':', '/']) && text.len() <= MAX_NAME
 }
 
 #[cfg(test)]
@@ -242,36 +156,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_have_units() {
-        assert_eq!(duration("1m 30s"), Ok(Duration::from_secs(90)));
-        let table = [
-            ("30", "a duration has a unit, write \"30s\""),
-            (
-                "soon",
-                "\"soon\" is not a duration, write for example \"500ms\", \"30s\" or \"5m\"",
-            ),
-        ];
-        for (text, wrong) in table {
-            assert_eq!(duration(text).unwrap_err(), wrong);
-        }
-    }
-
-    #[test]
-    fn waits_have_words() {
-        assert_eq!(wait("5s"), Ok(Wait::AtMost(Duration::from_secs(5))));
-        assert_eq!(wait("never"), Ok(Wait::Never));
-        assert_eq!(wait("forever"), Ok(Wait::Forever));
-        assert!(wait("0s").unwrap_err().contains("\"never\""));
-        assert!(
-            wait("redis://:secret@cache")
-                .unwrap_err()
-                .starts_with("***")
-        );
-        assert_eq!(max_hold("forever"), Ok(MaxHold(None)));
-        assert_eq!(
-            show_wait(Wait::AtMost(Duration::from_millis(1500))),
-            "1s 500ms"
-        );
+    fn times_have_words() {
+        let ninety = Duration::from_secs(90);
+        assert_eq!(Wait::parse("1m 30s"), Ok(Wait::AtMost(ninety)));
+        assert_eq!(Wait::parse("never"), Ok(Wait::Never));
+        assert_eq!(Wait::parse("forever"), Ok(Wait::Forever));
+        assert_eq!(Option::parse("forever"), Ok(None::<Duration>));
     }
 
     #[test]
@@ -282,5 +172,17 @@ mod tests {
         for wrong in ["", "a b", "a.b", &"a".repeat(65)] {
             assert!(name(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn urls_are_not_repeated() {
+        let url = "redis://:secret@cache";
+        assert!(Wait::parse(url).unwrap_err().starts_with("***"));
+        assert_eq!([quoted("main"), quoted(url)], ["\"main\"", "***"]);
+        // Names of tables are candidates, and may be wrong themselves.
+        let known = [url, "main"];
+        assert_eq!(instead_of("color", known), " (known: ***, main)");
+        let near = instead_of("redis://:secret@cach", known);
+        assert_eq!(near, ", did you mean ***?");
     }
 }

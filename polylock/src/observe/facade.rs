@@ -3,12 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use lock_core::layers::{Event, Observer};
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, Unit};
 
 use super::measure::{Measurement, Value};
 use super::metric::{Metric, MetricKind};
-use super::series::{Series, Sink};
+use super::series::{Series, Sink, observer};
 
 /// Records what happens to locks with the [`metrics`] facade, for Prometheus and others.
 ///
@@ -64,46 +63,11 @@ impl MetricsObserver {
         }
     }
 
-    /// Sets what is before the names. Default: `polylock`.
-    #[must_use]
-    pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.target.prefix = prefix.into();
-        self
-    }
-
     /// Records with `recorder`, on whichever thread something happens.
     #[must_use]
     pub fn with_recorder(mut self, recorder: Arc<dyn Recorder + Send + Sync>) -> Self {
         self.target.recorder = Some(recorder);
         self
-    }
-
-    /// Declares classes, which are shown at zero from the first event of their backend on, or from
-    /// [`show`](Self::show): a panel that has no data looks the same as one that is broken, and an
-    /// increase from nothing to 1 is none for Prometheus.
-    #[must_use]
-    pub fn with_classes<C: Into<Arc<str>>>(mut self, classes: impl IntoIterator<Item = C>) -> Self {
-        let series = &mut self.series;
-        classes
-            .into_iter()
-            .for_each(|class| series.declare(class.into()));
-        self
-    }
-
-    /// Shows the declared classes at zero, for the backend that
-    /// [`Capabilities`](crate::Capabilities) names.
-    pub fn show(&self, backend: &'static str) {
-        self.series.show(backend, &self.target);
-    }
-
-    /// Counts a write that was refused because of its token, by
-    /// [`StaleToken`](crate::fencing::StaleToken) for example. The library does not see these.
-    pub fn count_stale_write(&self, class: &str) {
-        self.record(&Measurement::stale_write(class));
-    }
-
-    pub(super) fn record(&self, measurement: &Measurement<'_>) {
-        self.series.record(measurement, &self.target);
     }
 }
 
@@ -113,11 +77,7 @@ impl Default for MetricsObserver {
     }
 }
 
-impl Observer for MetricsObserver {
-    fn event(&self, event: &Event<'_>) {
-        self.series.event(event, &self.target);
-    }
-}
+observer!(MetricsObserver);
 
 /// Where handles come from.
 struct Target {

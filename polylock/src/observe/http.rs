@@ -1,38 +1,16 @@
 //! Requests of HTTP that did not get their lock.
 
-use lock_tower::{RefusedRequest, RejectionObserver};
+use polylock_tower::RejectedRequest;
 
 use super::measure::{Measurement, Value};
 use super::metric::Metric;
 
-#[cfg(feature = "metrics")]
-impl RejectionObserver for super::MetricsObserver {
-    fn refused(&self, refused: &RefusedRequest<'_>) {
-        self.record(&measurement(refused, 1));
-    }
-
-    fn announced(&self, possible: &RefusedRequest<'_>) {
-        self.record(&measurement(possible, 0));
-    }
-}
-
-#[cfg(feature = "otel")]
-impl RejectionObserver for super::OtelObserver {
-    fn refused(&self, refused: &RefusedRequest<'_>) {
-        self.record(&measurement(refused, 1));
-    }
-
-    fn announced(&self, possible: &RefusedRequest<'_>) {
-        self.record(&measurement(possible, 0));
-    }
-}
-
-fn measurement<'a>(refused: &RefusedRequest<'a>, count: u64) -> Measurement<'a> {
-    let words = [status(refused.status.as_u16()), refused.reason, ""];
+pub(super) fn measurement<'a>(rejected: &RejectedRequest<'a>, count: u64) -> Measurement<'a> {
+    let words = [status(rejected.status.as_u16()), rejected.reason, ""];
     Measurement::new(
         Metric::HttpRejections,
         Value::Count(count),
-        refused.class,
+        rejected.class,
         words,
     )
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::layers::{Event, EventKind};
-use lock_core::{ErrorKind, Wait};
+use polylock_core::layers::{Event, EventKind};
+use polylock_core::{ErrorKind, Wait};
 
 use super::metric::Metric;
 

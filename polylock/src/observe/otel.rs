@@ -1,15 +1,14 @@
 //! OpenTelemetry.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
-use lock_core::layers::{Event, Observer};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter, UpDownCounter};
 
 use super::BUCKETS;
 use super::measure::{Measurement, Value};
 use super::metric::{Metric, MetricKind};
-use super::series::{Series, Sink};
+use super::series::{Series, Sink, observer};
 
 /// Records what happens to locks with a meter of OpenTelemetry.
 ///
@@ -55,47 +54,9 @@ impl OtelObserver {
             series: Series::new(),
         }
     }
-
-    /// Sets what is before the names. Default: `polylock`.
-    #[must_use]
-    pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.target.prefix = prefix.into();
-        self
-    }
-
-    /// Declares classes, whose counters are there at zero from the first event of their backend on,
-    /// or from [`show`](Self::show).
-    #[must_use]
-    pub fn with_classes<C: Into<Arc<str>>>(mut self, classes: impl IntoIterator<Item = C>) -> Self {
-        let series = &mut self.series;
-        classes
-            .into_iter()
-            .for_each(|class| series.declare(class.into()));
-        self
-    }
-
-    /// Shows the declared classes at zero, for the backend that
-    /// [`Capabilities`](crate::Capabilities) names.
-    pub fn show(&self, backend: &'static str) {
-        self.series.show(backend, &self.target);
-    }
-
-    /// Counts a write that was refused because of its token, by
-    /// [`StaleToken`](crate::fencing::StaleToken) for example. The library does not see these.
-    pub fn count_stale_write(&self, class: &str) {
-        self.record(&Measurement::stale_write(class));
-    }
-
-    pub(super) fn record(&self, measurement: &Measurement<'_>) {
-        self.series.record(measurement, &self.target);
-    }
 }
 
-impl Observer for OtelObserver {
-    fn event(&self, event: &Event<'_>) {
-        self.series.event(event, &self.target);
-    }
-}
+observer!(OtelObserver);
 
 #[derive(Debug)]
 struct Target {

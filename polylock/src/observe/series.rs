@@ -5,10 +5,73 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use lock_core::layers::Event;
+use polylock_core::layers::Event;
 
 use super::measure::{Measurement, Value, Words, measure, nothing};
 use super::metric::Metric;
+
+/// What every observer has over a `target` with a `prefix` and its `series`.
+macro_rules! observer {
+    ($observer:ident) => {
+        impl $observer {
+            /// Sets what is before the names. Default: `polylock`.
+            #[must_use]
+            pub fn with_prefix(mut self, prefix: impl Into<String>) -> Self {
+                self.target.prefix = prefix.into();
+                self
+            }
+
+            /// Declares classes, which are shown at zero from the first event of their backend on,
+            /// or from [`show`](Self::show): a panel that has no data looks the same as one that is
+            /// broken, and an increase from nothing to 1 is none for Prometheus.
+            #[must_use]
+            pub fn with_classes<C: Into<std::sync::Arc<str>>>(
+                mut self,
+                classes: impl IntoIterator<Item = C>,
+            ) -> Self {
+                let classes = classes.into_iter();
+                classes.for_each(|class| self.series.declare(class.into()));
+                self
+            }
+
+            /// Shows the declared classes at zero, for the backend that
+            /// [`Capabilities`](crate::Capabilities) names.
+            pub fn show(&self, backend: &'static str) {
+                self.series.show(backend, &self.target);
+            }
+
+            /// Counts a write that was refused because of its token, by
+            /// [`StaleToken`](crate::fencing::StaleToken) for example. The library does not see
+            /// these.
+            pub fn count_stale_write(&self, class: &str) {
+                self.record(&Measurement::stale_write(class));
+            }
+
+            fn record(&self, measurement: &Measurement<'_>) {
+                self.series.record(measurement, &self.target);
+            }
+        }
+
+        impl polylock_core::layers::Observer for $observer {
+            fn event(&self, event: &polylock_core::layers::Event<'_>) {
+                self.series.event(event, &self.target);
+            }
+        }
+
+        #[cfg(feature = "tower")]
+        impl polylock_tower::RejectionObserver for $observer {
+            fn rejected(&self, rejected: &polylock_tower::RejectedRequest<'_>) {
+                self.record(&super::http::measurement(rejected, 1));
+            }
+
+            fn announced(&self, possible: &polylock_tower::RejectedRequest<'_>) {
+                self.record(&super::http::measurement(possible, 0));
+            }
+        }
+    };
+}
+
+pub(super) use observer;
 
 /// A library for metrics.
 pub(super) trait Sink {

@@ -1,6 +1,13 @@
 //! The tests of `polylock`, as one program: each that is linked by itself costs seconds.
 
 #[cfg(all(
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite",
+    feature = "zk"
+))]
+mod blocking;
+#[cfg(all(
     feature = "config-schema",
     feature = "mysql",
     feature = "postgres",

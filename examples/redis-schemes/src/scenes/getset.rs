@@ -8,17 +8,12 @@ use anyhow::Result;
 use redis::AsyncCommands as _;
 use redis::aio::MultiplexedConnection;
 
-use crate::provocations::clients;
-use crate::stage::{self, Fault, Report, Scene};
+use crate::provocations::{clients, connect};
+use crate::stage::{self, Client, Fault, KEY, Scene, Valid};
 
-pub(crate) async fn clocks_differ() -> Result<Report> {
-    let (_server, [a, b, c]) = clients().await?;
-    let mut scene = Scene::begin("3  SETNX time, GETSET", "clocks differ");
-    let [mut a, mut b, mut c] = [(a, 0), (b, 60), (c, 61)].map(|(redis, ahead)| Lock {
-        redis,
-        ahead: Duration::from_secs(ahead),
-        own: String::new(),
-    });
+pub(crate) async fn clocks_differ() -> Result<Scene> {
+    let (_server, [mut a, mut b, mut c]) = clients::<Lock, 3>(1, true).await?;
+    let mut scene = Scene::begin::<Lock>("clocks differ");
     scene.enter('A', &mut a).await?;
     scene.note("the clocks of B and C are a minute ahead: to both the lock of A is old");
     scene.asks('B');
@@ -65,7 +60,18 @@ impl Lock {
 }
 
 impl stage::Lock for Lock {
-    async fn acquire(&mut self) -> Result<Option<Duration>> {
+    const SCHEME: &str = "3  SETNX time, GETSET";
+
+    async fn connect(client: Client) -> Result<Self> {
+        let ahead = if client.who == 'A' { 0 } else { 60 };
+        Ok(Self {
+            redis: connect(client.ports[0]).await?,
+            ahead: Duration::from_secs(ahead),
+            own: String::new(),
+        })
+    }
+
+    async fn acquire(&mut self) -> Valid {
         self.own = (self.now()? + TTL.as_millis()).to_string();
         if self.redis.set_nx(KEY, &self.own).await? {
             return Ok(Some(TTL));
@@ -80,5 +86,4 @@ impl stage::Lock for Lock {
     }
 }
 
-const KEY: &str = "lock:orders";
 const TTL: Duration = Duration::from_secs(10);

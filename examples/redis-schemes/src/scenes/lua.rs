@@ -1,26 +1,23 @@
 //! 4: `SETNX` and `PEXPIRE` in one script. Neither crashes nor clocks do harm, and `PEXPIRE` depends
 //! on `SETNX`. A release deletes whatever lock there is.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands as _, Script};
 
-use crate::provocations::{self, clients};
-use crate::stage::{self, Fault, Report, Scene};
+use crate::provocations::connect;
+use crate::stage::{self, Client, KEY, TTL, Valid};
 
-pub(crate) async fn late_release() -> Result<Report> {
-    let (_server, redis) = clients().await?;
-    let scene = Scene::begin("4  SETNX PEXPIRE in Lua", "release is late");
-    let expected = [Fault::Exclusion, Fault::Fencing, Fault::Ownership];
-    provocations::late_release(scene, redis.map(Lock), &expected).await
-}
-
-struct Lock(MultiplexedConnection);
+pub(crate) struct Lock(MultiplexedConnection);
 
 impl stage::Lock for Lock {
-    async fn acquire(&mut self) -> Result<Option<Duration>> {
+    const SCHEME: &str = "4  SETNX PEXPIRE in Lua";
+
+    async fn connect(client: Client) -> Result<Self> {
+        connect(client.ports[0]).await.map(Self)
+    }
+
+    async fn acquire(&mut self) -> Valid {
         let script = Script::new(
             "if redis.call('SETNX', KEYS[1], 'locked') == 0 then return 0 end
              return redis.call('PEXPIRE', KEYS[1], ARGV[1])",
@@ -35,6 +32,3 @@ impl stage::Lock for Lock {
         Ok(self.0.del(KEY).await?)
     }
 }
-
-const KEY: &str = "lock:orders";
-const TTL: Duration = Duration::from_secs(1);

@@ -1,9 +1,8 @@
-//! One file per scheme: the lock as it is found in the wild, and what provokes it to fail.
+//! One file per scheme: the lock as it is found in the wild, and provocations for it alone.
 
 pub(crate) mod getset;
 pub(crate) mod lua;
 pub(crate) mod multi_setnx;
-pub(crate) mod multilock;
 pub(crate) mod polylock;
 pub(crate) mod redlock;
 pub(crate) mod set_ex_nx;

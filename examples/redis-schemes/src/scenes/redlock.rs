@@ -1,81 +1,61 @@
-//! 9: Redlock, the lock of scheme 6 on a majority of independent masters. One of three may die. A
-//! node that forgets makes a second majority, and no number of nodes stops a holder that was paused
-//! from writing when it wakes.
+//! 8 and 9: the lock of scheme 6 on several independent masters. MultiLock acquires it on all of them:
+//! none can forget a lock alone, and the first that dies locks everybody out. Redlock acquires a
+//! majority: one of three may die. A node that forgets makes a second majority, and no number of
+//! nodes stops a holder that was paused from writing when it wakes.
 
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use lock_testkit::servers::RedisServer;
 use tokio::time::timeout;
 
 use super::unique_value;
-use crate::provocations::{self, connect, nodes};
-use crate::stage::{self, Fault, Report, Scene};
+use crate::provocations::connect;
+use crate::stage::{self, Client, Valid};
 
-const SCHEME: &str = "9  a majority (Redlock)";
-
-pub(crate) async fn master_dies() -> Result<Report> {
-    let nodes = nodes();
-    let scene = Scene::begin(SCHEME, "a master dies");
-    provocations::master_dies(scene, &nodes, two(&nodes), &[]).await
+/// A lock on three masters, of which so many must grant it.
+pub(crate) struct Masters<const NEEDED: usize> {
+    client: Client,
 }
 
-pub(crate) async fn holder_is_paused() -> Result<Report> {
-    let nodes = nodes();
-    let scene = Scene::begin(SCHEME, "holder is paused");
-    provocations::pause(scene, two(&nodes), &[Fault::Fencing]).await
-}
+pub(crate) type MultiLock = Masters<3>;
+pub(crate) type Redlock = Masters<2>;
 
-pub(crate) async fn node_restarts_empty() -> Result<Report> {
-    let nodes = nodes();
-    let scene = Scene::begin(SCHEME, "node restarts empty");
-    let ttl = Duration::from_secs(20);
-    let locks = two(&nodes).map(|lock| Masters { ttl, ..lock });
-    let expected = [Fault::Exclusion, Fault::Fencing];
-    provocations::node_restarts_empty(scene, &nodes, locks, &expected).await
-}
-
-fn two(nodes: &[RedisServer]) -> [Masters; 2] {
-    ["a", "b"].map(|value| Masters::new(nodes, nodes.len() / 2 + 1, value))
-}
-
-/// Independent masters, of which some number must grant the lock.
-pub(crate) struct Masters {
-    ports: Vec<u16>,
-    needed: usize,
-    value: &'static str,
-    ttl: Duration,
-}
-
-impl Masters {
-    pub(crate) fn new(nodes: &[RedisServer], needed: usize, value: &'static str) -> Self {
-        Self {
-            ports: nodes.iter().map(|node| node.port()).collect(),
-            needed,
-            value,
-            ttl: Duration::from_secs(2),
-        }
-    }
-
-    async fn connect(&self, port: u16) -> Result<unique_value::Lock> {
-        let (redis, value, ttl) = (connect(port).await?, self.value, self.ttl);
+impl<const NEEDED: usize> Masters<NEEDED> {
+    async fn lock(&self, port: u16) -> Result<unique_value::Lock> {
+        let (redis, value) = (connect(port).await?, self.client.who.to_string());
+        let ttl = self.ttl();
         Ok(unique_value::Lock { redis, value, ttl })
     }
+
+    /// Others have time for a restart of servers.
+    fn ttl(&self) -> Duration {
+        Duration::from_secs(if self.client.renews { 20 } else { 2 })
+    }
 }
 
-impl stage::Lock for Masters {
+impl<const NEEDED: usize> stage::Lock for Masters<NEEDED> {
+    const SCHEME: &str = match NEEDED {
+        3 => "8  all masters (MultiLock)",
+        _ => "9  a majority (Redlock)",
+    };
+    const SERVERS: usize = 3;
+
+    async fn connect(client: Client) -> Result<Self> {
+        Ok(Self { client })
+    }
+
     /// Asks one node after the other, which is short to read; asking all at once leaves more of the
     /// time.
-    async fn acquire(&mut self) -> Result<Option<Duration>> {
+    async fn acquire(&mut self) -> Valid {
         let (start, mut granted) = (Instant::now(), 0);
-        for port in &self.ports {
-            let answer = async { self.connect(*port).await?.acquire().await };
+        for port in &self.client.ports {
+            let answer = async { self.lock(*port).await?.acquire().await };
             let answer = timeout(NODE_TIMEOUT, answer).await;
             granted += usize::from(matches!(answer, Ok(Ok(Some(_)))));
         }
-        let drift = self.ttl / 100 + Duration::from_millis(2);
-        let valid = self.ttl.checked_sub(start.elapsed() + drift);
-        if granted >= self.needed && valid.is_some() {
+        let drift = self.ttl() / 100 + Duration::from_millis(2);
+        let valid = self.ttl().checked_sub(start.elapsed() + drift);
+        if granted >= NEEDED && valid.is_some() {
             return Ok(valid);
         }
         self.release().await?;
@@ -85,8 +65,8 @@ impl stage::Lock for Masters {
     /// Whether one of the nodes has removed a lock; the others forget it at the end of its TTL.
     async fn release(&mut self) -> Result<bool> {
         let mut removed = false;
-        for port in &self.ports {
-            let answer = async { self.connect(*port).await?.release().await };
+        for port in &self.client.ports {
+            let answer = async { self.lock(*port).await?.release().await };
             let answer = timeout(NODE_TIMEOUT, answer).await;
             removed |= matches!(answer, Ok(Ok(true)));
         }
@@ -94,5 +74,5 @@ impl stage::Lock for Masters {
     }
 }
 
-/// Much less than a lock lasts.
-const NODE_TIMEOUT: Duration = Duration::from_millis(500);
+/// Of a busy machine; a node that is down refuses at once.
+const NODE_TIMEOUT: Duration = Duration::from_secs(5);

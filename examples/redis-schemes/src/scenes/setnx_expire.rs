@@ -1,32 +1,28 @@
 //! 1: `SETNX`, then `EXPIRE`. A client that dies between the two leaves a lock without an end.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use redis::AsyncCommands as _;
 use redis::aio::MultiplexedConnection;
 
-use crate::provocations::{self, clients};
-use crate::stage::{self, FOREVER, Fault, Report, Scene};
+use crate::provocations::connect;
+use crate::stage::{self, Client, FOREVER, KEY, TTL, Valid};
 
-pub(crate) async fn crash() -> Result<Report> {
-    let (_server, [a, b]) = clients().await?;
-    let scene = Scene::begin("1  SETNX, then EXPIRE", "crash between the two");
-    let locks = [(a, true), (b, false)];
-    let locks = locks.map(|(redis, dies_between)| Lock {
-        redis,
-        dies_between,
-    });
-    provocations::crash(scene, locks, "the lock has no end", &[Fault::Liveness]).await
-}
-
-struct Lock {
+pub(crate) struct Lock {
     redis: MultiplexedConnection,
     dies_between: bool,
 }
 
 impl stage::Lock for Lock {
-    async fn acquire(&mut self) -> Result<Option<Duration>> {
+    const SCHEME: &str = "1  SETNX, then EXPIRE";
+
+    async fn connect(client: Client) -> Result<Self> {
+        Ok(Self {
+            redis: connect(client.ports[0]).await?,
+            dies_between: client.who == 'A',
+        })
+    }
+
+    async fn acquire(&mut self) -> Valid {
         let acquired: bool = self.redis.set_nx(KEY, "locked").await?;
         if self.dies_between {
             return Ok(acquired.then_some(FOREVER));
@@ -39,6 +35,3 @@ impl stage::Lock for Lock {
         Ok(self.redis.del(KEY).await?)
     }
 }
-
-const KEY: &str = "lock:orders";
-const TTL: Duration = Duration::from_secs(1);

@@ -7,34 +7,32 @@ use anyhow::Result;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands as _, ExistenceCheck, Script, SetExpiry, SetOptions};
 
-use crate::provocations::{self, clients};
-use crate::stage::{self, Fault, Report, Scene};
-
-pub(crate) async fn work_outlives_lock() -> Result<Report> {
-    let (_server, [a, b, c]) = clients().await?;
-    let scene = Scene::begin("6  SET PX NX, unique value", "work outlives the lock");
-    let locks = [(a, "a-9f3c"), (b, "b-71d0"), (c, "c-e2a8")];
-    let locks = locks.map(|(redis, value)| Lock {
-        redis,
-        value,
-        ttl: TTL,
-    });
-    provocations::long_work(scene, locks, &[Fault::Exclusion, Fault::Fencing]).await
-}
+use crate::provocations::connect;
+use crate::stage::{self, Client, KEY, TTL, Valid};
 
 /// The lock on one server; Redlock and MultiLock acquire several of them.
 pub(crate) struct Lock {
     pub(crate) redis: MultiplexedConnection,
-    pub(crate) value: &'static str,
+    pub(crate) value: String,
     pub(crate) ttl: Duration,
 }
 
 impl stage::Lock for Lock {
-    async fn acquire(&mut self) -> Result<Option<Duration>> {
+    const SCHEME: &str = "6  SET PX NX, unique value";
+
+    async fn connect(client: Client) -> Result<Self> {
+        Ok(Self {
+            redis: connect(client.ports[0]).await?,
+            value: format!("{}-9f3c", client.who),
+            ttl: TTL,
+        })
+    }
+
+    async fn acquire(&mut self) -> Valid {
         let options = SetOptions::default()
             .conditional_set(ExistenceCheck::NX)
             .with_expiration(SetExpiry::PX(self.ttl.as_millis() as u64));
-        let answer: Option<String> = self.redis.set_options(KEY, self.value, options).await?;
+        let answer: Option<String> = self.redis.set_options(KEY, &self.value, options).await?;
         Ok(answer.map(|_| self.ttl))
     }
 
@@ -44,9 +42,6 @@ impl stage::Lock for Lock {
              return redis.call('DEL', KEYS[1])",
         );
         let mut call = script.key(KEY);
-        Ok(call.arg(self.value).invoke_async(&mut self.redis).await?)
+        Ok(call.arg(&self.value).invoke_async(&mut self.redis).await?)
     }
 }
-
-const KEY: &str = "lock:orders";
-const TTL: Duration = Duration::from_secs(1);

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use lock_bench::subject::{Failure, Subject};
-use lock_bench::target::Opened;
+use polylock_bench::subject::{Failure, Subject};
+use polylock_bench::target::Opened;
 use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgAdvisoryLock, PgAdvisoryLockGuard, PgPool};

@@ -6,8 +6,8 @@ use distributed_lock_core::traits::{DistributedLock as _, LockHandle as _, LockP
 use distributed_lock_postgres::PostgresLockProvider;
 use distributed_lock_postgres::handle::PostgresLockHandle;
 use distributed_lock_postgres::lock::PostgresDistributedLock;
-use lock_bench::subject::{Failure, Subject};
-use lock_bench::target::Opened;
+use polylock_bench::subject::{Failure, Subject};
+use polylock_bench::target::Opened;
 
 use super::{Peer, failed, opened};
 

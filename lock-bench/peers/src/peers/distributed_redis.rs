@@ -7,8 +7,8 @@ use distributed_lock_redis::{RedisLockHandle, RedisLockProvider};
 use fred::clients::RedisClient;
 use fred::interfaces::ClientLike as _;
 use fred::types::RedisConfig;
-use lock_bench::subject::{Failure, Subject};
-use lock_bench::target::Opened;
+use polylock_bench::subject::{Failure, Subject};
+use polylock_bench::target::Opened;
 
 use super::{Peer, failed, invalid, opened, poll};
 

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_bench::report::TargetKind;
-use lock_bench::servers;
-use lock_bench::subject::{Failure, Subject};
-use lock_bench::target::{Opened, Opener, Probe, runner};
 use polylock::LockUrl;
+use polylock_bench::report::TargetKind;
+use polylock_bench::servers;
+use polylock_bench::subject::{Failure, Subject};
+use polylock_bench::target::{Opened, Opener, Probe, runner};
 use tokio::time::{Instant, sleep};
 
 /// Opens URLs of one library.

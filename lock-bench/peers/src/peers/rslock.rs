@@ -1,8 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_bench::subject::{Failure, Subject};
-use lock_bench::target::Opened;
+use polylock_bench::subject::{Failure, Subject};
+use polylock_bench::target::Opened;
 use rslock::{LockError, LockGuard, LockManager};
 
 use super::{Peer, failed, opened, poll};

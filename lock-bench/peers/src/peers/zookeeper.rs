@@ -1,9 +1,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_bench::subject::{Failure, Subject};
-use lock_bench::target::Opened;
 use polylock::LockUrl;
+use polylock_bench::subject::{Failure, Subject};
+use polylock_bench::target::Opened;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, Client, CreateMode, LockOptions, LockPrefix, OwnedLockClient};
 

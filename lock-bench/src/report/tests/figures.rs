@@ -1,6 +1,6 @@
-use super::fixture::report;
+use super::fixture::{report, series};
 use crate::plan::Workload;
-use crate::report::{Figures, Latencies, Report, Requests, Sample, Series};
+use crate::report::{Figures, Latencies, Requests, Sample, Series, Spread};
 
 /// The figures of one series of the fixture, after a change to it.
 fn figures_of(
@@ -10,61 +10,78 @@ fn figures_of(
     change: impl Fn(&mut Series),
 ) -> Figures {
     let mut report = report();
-    let at = position(&report, target, workload, contenders);
-    change(&mut report.series[at]);
-    report.figures(&report.series[at])
+    let series = series(&mut report, target, workload, contenders);
+    change(series);
+    let series = series.clone();
+    report.figures(&series)
 }
 
-fn position(report: &Report, target: &str, workload: Workload, contenders: u32) -> usize {
-    let is_it = |series: &Series| {
-        (
-            series.target.as_str(),
-            series.workload,
-            series.parameters.contenders,
-        ) == (target, workload, contenders)
+/// The same, of redis, after a change to each sample by its number.
+fn of_samples(workload: Workload, change: impl Fn(usize, &mut Sample)) -> Figures {
+    let contenders = if workload == Workload::CrashRecovery {
+        2
+    } else {
+        8
     };
-    report
-        .series
-        .iter()
-        .position(is_it)
-        .expect("the fixture has it")
+    figures_of("redis", workload, contenders, |series| {
+        let samples = series.samples.iter_mut().enumerate();
+        samples.for_each(|(number, sample)| change(number, sample));
+    })
 }
 
 fn close(found: Option<f64>, expected: f64) -> bool {
     found.is_some_and(|found| (found / expected - 1.0).abs() < 0.01)
 }
 
-#[test]
-fn throughput_is_the_median_of_the_repeats() {
-    let figures = figures_of("redis", Workload::Contended, 1, |series| {
-        for (sample, count) in series.samples.iter_mut().zip([300, 100, 200]) {
-            sample.acquisitions = count;
-            sample.duration_ns = 2_000_000_000;
-        }
-    });
-    let throughput = figures.throughput.unwrap();
-    assert_eq!(
-        (throughput.median, throughput.min, throughput.max),
-        (100.0, 50.0, 150.0)
-    );
-    let nothing = figures_of("redis", Workload::Contended, 1, |series| {
-        series.samples.clear();
-    });
-    assert_eq!(nothing.throughput, None);
-    assert_eq!(nothing.acquire, None);
+fn numbers(spread: Option<Spread>) -> Option<[f64; 3]> {
+    spread.map(|spread| [spread.median, spread.min, spread.max])
 }
 
 #[test]
-fn percentiles_are_those_of_a_repeat_and_not_of_their_mean() {
-    let figures = figures_of("redis", Workload::Contended, 1, |series| {
-        for (sample, micros) in series.samples.iter_mut().zip([10, 1000, 20]) {
-            sample.acquire = Latencies::default();
-            sample.acquire.record_ns(micros * 1000);
-        }
+fn the_median_is_one_of_the_values() {
+    let table: [(&[f64], Option<[f64; 3]>); 5] = [
+        (&[], None),
+        (&[f64::NAN, f64::INFINITY], None),
+        (&[7.0], Some([7.0, 7.0, 7.0])),
+        (&[3.0, 1.0, 2.0], Some([2.0, 1.0, 3.0])),
+        (&[4.0, 1.0, 3.0, 2.0], Some([2.0, 1.0, 4.0])),
+    ];
+    for (values, expected) in table {
+        assert_eq!(
+            numbers(Spread::of(values.iter().copied())),
+            expected,
+            "{values:?}"
+        );
+    }
+}
+
+#[test]
+fn medians_within_the_range_of_the_other_are_alike() {
+    let spread = |values: [f64; 3]| Spread::of(values).expect("there are values");
+    let old = spread([90.0, 100.0, 110.0]);
+    assert!(old.is_like(&spread([100.0, 105.0, 120.0])));
+    assert!(spread([80.0, 85.0, 101.0]).is_like(&old));
+    // The ranges meet, but neither median is usual for the other run.
+    assert!(!old.is_like(&spread([75.0, 85.0, 95.0])));
+}
+
+#[test]
+fn throughput_and_percentiles_are_medians_of_the_repeats() {
+    let figures = of_samples(Workload::Contended, |number, sample| {
+        sample.acquisitions = [300, 100, 200][number];
+        sample.duration_ns = 2_000_000_000;
+        sample.acquire = Latencies::default();
+        sample
+            .acquire
+            .record_ns([10_000, 1_000_000, 20_000][number]);
     });
+    assert_eq!(numbers(figures.throughput), Some([100.0, 50.0, 150.0]));
     let acquire = figures.acquire.unwrap();
     assert!(close(Some(acquire.p99.median), 20_000.0), "{acquire:?}");
     assert!(close(Some(acquire.p99.max), 1_000_000.0), "{acquire:?}");
+    let clear = |series: &mut Series| series.samples.clear();
+    let nothing = figures_of("redis", Workload::Contended, 1, clear);
+    assert_eq!((nothing.throughput, nothing.acquire), (None, None));
 }
 
 #[test]
@@ -85,10 +102,8 @@ fn times_are_told_in_round_trips_and_next_to_the_bare_commands() {
 fn held_time_is_no_cost() {
     let figures = figures_of("redis", Workload::Fairness, 8, |_| {});
     assert!(close(figures.to_bare, 189.0 / 115.5), "{figures:?}");
-    assert!(
-        close(figures.efficiency.map(|s| s.median), 1_000.0 / 1_189.0),
-        "{figures:?}"
-    );
+    let efficiency = figures.efficiency.map(|s| s.median);
+    assert!(close(efficiency, 1_000.0 / 1_189.0), "{figures:?}");
     let none = figures_of("redis", Workload::Contended, 8, |_| {});
     assert_eq!(none.efficiency, None);
 }
@@ -102,20 +117,18 @@ fn fairness_has_an_index_and_a_least_share() {
         (&[1, 2, 3], 36.0 / 42.0, 1.0 / 3.0),
     ];
     for (counts, jain, least) in table {
-        let figures = figures_of("redis", Workload::Fairness, 8, |series| {
-            for sample in &mut series.samples {
-                sample.per_contender = counts.to_vec();
-                sample.overtakes = 5;
-                sample.acquisitions = 10;
-            }
+        let figures = of_samples(Workload::Fairness, |_, sample| {
+            sample.per_contender = counts.to_vec();
+            (sample.overtakes, sample.acquisitions) = (5, 10);
         });
-        let found = (
-            figures.jain.unwrap().median,
-            figures.least_share.unwrap().median,
-        );
-        assert!((found.0 - jain).abs() < 1e-9, "{counts:?}: {found:?}");
-        assert!((found.1 - least).abs() < 1e-9, "{counts:?}: {found:?}");
-        assert_eq!(figures.overtakes.unwrap().median, 0.5);
+        let found = [figures.jain, figures.least_share, figures.overtakes];
+        let found = found.map(|spread| spread.unwrap().median);
+        let expected = [jain, least, 0.5];
+        let differ = found
+            .iter()
+            .zip(expected)
+            .any(|(a, b)| (a - b).abs() > 1e-9);
+        assert!(!differ, "{counts:?}: {found:?}");
     }
     let alone = figures_of("redis", Workload::Contended, 1, |_| {});
     assert_eq!((alone.jain, alone.overtakes), (None, None));
@@ -125,35 +138,23 @@ fn fairness_has_an_index_and_a_least_share() {
 
 #[test]
 fn recovery_is_taken_over_all_kills() {
-    let figures = figures_of("redis", Workload::CrashRecovery, 2, |series| {
-        for (sample, times) in series.samples.iter_mut().zip([[1, 9], [2, 8], [3, 7]]) {
-            sample.recovery_ns = times.to_vec();
-        }
+    let figures = of_samples(Workload::CrashRecovery, |number, sample| {
+        sample.recovery_ns = [[1, 9], [2, 8], [3, 7]][number].into();
     });
-    let recovery = figures.recovery.unwrap();
-    assert_eq!(
-        (recovery.median, recovery.min, recovery.max),
-        (3.0, 1.0, 9.0)
-    );
+    assert_eq!(numbers(figures.recovery), Some([3.0, 1.0, 9.0]));
 }
 
 #[test]
 fn counts_of_the_server_failures_and_violations_are_told() {
-    let figures = figures_of("redis", Workload::Contended, 8, |series| {
-        series.samples[1].violations = vec!["a".to_owned(), "b".to_owned()];
-        series.samples[2].errors = [("unavailable".to_owned(), 3)].into();
-        series.samples[0].is_saturated = true;
-        series.samples[0].client_processors = 1.7;
+    let figures = of_samples(Workload::Contended, |number, sample| match number {
+        0 => (sample.is_saturated, sample.client_processors) = (true, 1.7),
+        1 => sample.violations = vec!["a".to_owned(), "b".to_owned()],
+        _ => sample.errors = [("unavailable".to_owned(), 3)].into(),
     });
     assert_eq!(figures.commands.unwrap().median, 2.0);
     assert_eq!((figures.violations, figures.errors), (2, 3));
     assert!(figures.is_saturated && figures.is_of_the_client);
-    let unknown = figures_of("redis", Workload::Contended, 8, |series| {
-        series
-            .samples
-            .iter_mut()
-            .for_each(|sample| sample.commands = None);
-    });
+    let unknown = of_samples(Workload::Contended, |_, sample| sample.commands = None);
     assert_eq!(unknown.commands, None);
     assert!(!unknown.is_saturated && !unknown.is_of_the_client);
 }
@@ -170,9 +171,7 @@ fn the_layer_is_what_it_adds() {
             ..Sample::default()
         }];
     });
-    assert!(
-        close(figures.layer_adds.map(|s| s.median), 3_000.0),
-        "{figures:?}"
-    );
+    let added = figures.layer_adds.map(|s| s.median);
+    assert!(close(added, 3_000.0), "{figures:?}");
     assert_eq!(figures.throughput, None);
 }

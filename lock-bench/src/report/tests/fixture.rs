@@ -1,6 +1,6 @@
 //! A report as a run would make it, for tests.
 
-use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::plan::{ContendersAs, Plan, Workload};
 use crate::report::{
@@ -11,24 +11,32 @@ use crate::report::{
 /// A target with bare commands and one without, all workloads, with figures that follow from a
 /// formula.
 pub(super) fn report() -> Report {
-    let names = ["redis", "redis bare", "memory"];
-    let mut series = Vec::new();
-    for (at, name) in names.into_iter().enumerate() {
-        let cost = [180_000, 110_000, 3_000][at];
-        for contenders in [1, 8] {
-            series.push(measured(name, Workload::Uncontended, contenders, 0, cost));
-            series.push(measured(name, Workload::Contended, contenders, 0, cost));
-        }
-        series.push(measured(name, Workload::HandOff, 8, 0, cost));
-        series.push(measured(name, Workload::Fairness, 8, 1_000_000, cost));
-        for hold in [1_000_000, 10_000_000] {
-            series.push(measured(name, Workload::HoldSweep, 4, hold, cost));
-        }
-        series.push(measured(name, Workload::OpenLoop, 1, 0, cost));
-        if !name.ends_with("bare") {
-            series.push(measured(name, Workload::CrashRecovery, 2, 0, cost));
-        }
-    }
+    use Workload::{Contended, CrashRecovery, Fairness, HandOff, HoldSweep, OpenLoop, Uncontended};
+    let rows = [
+        (Uncontended, 1, 0),
+        (Contended, 1, 0),
+        (Uncontended, 8, 0),
+        (Contended, 8, 0),
+        (HandOff, 8, 0),
+        (Fairness, 8, 1_000_000),
+        (HoldSweep, 4, 1_000_000),
+        (HoldSweep, 4, 10_000_000),
+        (OpenLoop, 1, 0),
+        (CrashRecovery, 2, 0),
+    ];
+    let targets = [
+        ("redis", 180_000),
+        ("redis bare", 110_000),
+        ("memory", 3_000),
+    ];
+    let series = targets.iter().flat_map(|&(name, cost)| {
+        let measured = rows
+            .into_iter()
+            .filter(move |(workload, ..)| *workload != CrashRecovery || !name.ends_with("bare"));
+        measured.map(move |(workload, contenders, hold)| {
+            measured_as(name, workload, contenders, hold, cost)
+        })
+    });
     Report {
         schema: SCHEMA.to_owned(),
         environment: Environment {
@@ -42,9 +50,24 @@ pub(super) fn report() -> Report {
             warnings: Vec::new(),
         },
         plan: Plan::default(),
-        targets: names.into_iter().map(target).collect(),
-        series,
+        series: series.collect(),
+        targets: targets.iter().map(|(name, _)| target(name)).collect(),
     }
+}
+
+/// The series of a target that is measured so, to read and to change.
+pub(super) fn series<'a>(
+    report: &'a mut Report,
+    target: &str,
+    workload: Workload,
+    contenders: u32,
+) -> &'a mut Series {
+    let mut all = report.series.iter_mut();
+    let found = all.find(|series| {
+        (series.target.as_str(), series.workload) == (target, workload)
+            && series.parameters.contenders == contenders
+    });
+    found.expect("the fixture has it")
 }
 
 fn target(name: &str) -> TargetInfo {
@@ -58,7 +81,7 @@ fn target(name: &str) -> TargetInfo {
         },
     };
     let mut round_trip = Latencies::default();
-    (80..120).for_each(|micros| round_trip.record_ns(micros * 1000));
+    (80..120).for_each(|micros| round_trip.record(Duration::from_micros(micros)));
     let facts = [("version", "7.0.15"), ("appendfsync", "everysec")];
     TargetInfo {
         name: name.to_owned(),
@@ -66,15 +89,15 @@ fn target(name: &str) -> TargetInfo {
         kind,
         facts: facts.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
         findings: Vec::new(),
-        round_trip: (name != "memory" && !name.ends_with("bare")).then_some(round_trip),
+        round_trip: (name == "redis").then_some(round_trip),
     }
 }
 
-fn measured(name: &str, workload: Workload, contenders: u32, hold: u64, cost: u64) -> Series {
-    let keys = if workload == Workload::Uncontended {
-        contenders
-    } else {
-        1
+/// Three seconds in each of which an acquisition with its release takes `cost` nanoseconds.
+fn measured_as(name: &str, workload: Workload, contenders: u32, hold: u64, cost: u64) -> Series {
+    let keys = match workload {
+        Workload::Uncontended => contenders,
+        _ => 1,
     };
     Series {
         target: name.to_owned(),
@@ -96,43 +119,41 @@ fn measured(name: &str, workload: Workload, contenders: u32, hold: u64, cost: u6
     }
 }
 
-/// One second in which an acquisition with its release takes `cost` nanoseconds.
 fn sample(workload: Workload, (contenders, keys): (u32, u32), hold: u64, cost: u64) -> Sample {
     let second = 1_000_000_000;
     let count = second * u64::from(keys) / (cost + hold);
     let waiters = u64::from(contenders / keys);
-    let tail = |n: u64| cost / 2 * waiters + cost / 4 * n.pow(4) / 100_000_000;
-    let times = || {
-        let mut times = Latencies::default();
-        (0..100).for_each(|n| times.record_ns(tail(n) + n * 40));
-        times
-    };
+    let mut times = Latencies::default();
+    for n in 0..100_u64 {
+        times.record_ns(cost / 2 * waiters + cost / 4 * n.pow(4) / 100_000_000 + n * 40);
+    }
     let is_shared = contenders > keys;
     let of = |n: u32| count / u64::from(contenders) / u64::from(n % 3 + 1);
+    let recovery = [20_000, 40_000, 30_000].map(|times| cost * times);
+    let is_crash = workload == Workload::CrashRecovery;
+    let turn = Turn {
+        contender: 1,
+        from_ns: 0,
+        to_ns: hold,
+    };
     Sample {
         duration_ns: second,
         acquisitions: count,
-        errors: BTreeMap::new(),
-        acquire: times(),
         hand_off: if is_shared {
-            times()
+            times.clone()
         } else {
             Latencies::default()
         },
+        acquire: times,
         per_contender: (0..contenders).map(of).collect(),
         overtakes: count / 10,
         commands: Some(count * 2),
-        recovery_ns: match workload {
-            Workload::CrashRecovery => vec![cost * 20_000, cost * 40_000, cost * 30_000],
-            _ => Vec::new(),
+        recovery_ns: if is_crash {
+            recovery.into()
+        } else {
+            Vec::new()
         },
-        timeline: (0..u32::from(is_shared) * 250)
-            .map(|n| Turn {
-                contender: n * n % 7 % contenders,
-                from_ns: u64::from(n) * (cost + hold),
-                to_ns: u64::from(n) * (cost + hold) + hold.max(cost / 2),
-            })
-            .collect(),
+        timeline: vec![turn],
         client_processors: 0.5,
         held_ns: count * hold,
         ..Sample::default()

@@ -1,16 +1,16 @@
 mod renewal;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::LockGuard;
 use super::entries::Entries;
 use super::release::ReleaseHook;
-use super::release::release_in_background;
+use super::release::release_once_dropped;
 use super::validity::{End, State, Validity};
 use crate::engine::{Engine, Moment, catch_panic};
 use crate::error::Result;
@@ -37,25 +37,46 @@ pub(crate) struct HeldLease {
     since: Moment,
     min_until: Moment,
     max_until: Moment,
-    /// Whether the lease is kept for the holder, and not only extended to its first full ttl.
-    automatic: AtomicBool,
-    /// Whether the server gave the lease less than its ttl so far.
-    provisional: AtomicBool,
     entries: Entries,
     validity: Validity,
     ended: Notify,
-    /// When to renew next, [`Moment::NEVER`] while a renewal is under way or none is wanted.
-    renew_at: Mutex<Moment>,
-    /// Whether the last renewal failed, which is why the lease will have run out.
-    failing: AtomicBool,
+    upkeep: Mutex<Upkeep>,
     slot: Slot,
     hook: OnceLock<Arc<dyn ReleaseHook>>,
-    /// What it consists of: it is held while these are.
-    parts: Option<Parts>,
+    migration: OnceLock<Box<Mutex<Migration>>>,
 }
 
-/// The locks that a joined one consists of.
-pub(crate) type Parts = Arc<[Arc<HeldLease>; 2]>;
+/// How the lease is kept alive.
+#[derive(Clone, Copy)]
+struct Upkeep {
+    /// Who renews it after its first full ttl.
+    renewal: Renewal,
+    next: NextRenewal,
+    /// Whether the server gave the lease less than its ttl so far.
+    provisional: bool,
+    /// Whether the last renewal failed, which is why the lease will have run out.
+    failing: bool,
+}
+
+/// The next renewal by the scheduler.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum NextRenewal {
+    Due(Moment),
+    UnderWay,
+    /// The lease has no time limit, or its holder renews it.
+    Unwanted,
+}
+
+/// The same lock on the other backend of a migration: both are lost together.
+#[derive(Default)]
+struct Migration {
+    counterpart: Weak<HeldLease>,
+    /// On the old backend, one for each guard that was acquired here. They end with the last one: a
+    /// guard of the same owner may be on its way to a caller that is gone, and end nothing.
+    old: Vec<LockGuard>,
+    /// Whether the tokens of both backends compare.
+    has_token: bool,
+}
 
 /// A lock that was held when its holder gave it up.
 pub(crate) struct GivenUp {
@@ -71,7 +92,6 @@ impl HeldLease {
         request: &AcquireRequest,
         lease: Arc<dyn Lease>,
         grant: Grant,
-        parts: Option<Parts>,
     ) -> Arc<Self> {
         let (ttl, sent) = (request.ttl(), grant.sent);
         let timing = LeaseTiming::new(grant.lasts.map_or(ttl, |lasts| lasts.min(ttl)));
@@ -79,13 +99,14 @@ impl HeldLease {
             Liveness::Renewed { .. } => timing.valid_until(sent),
             Liveness::Reported => Moment::NEVER,
         };
-        let hold = Self::start(engine, request, lease, grant.token, deadline, parts);
-        if timing.ttl() < ttl {
-            hold.provisional.store(true, Ordering::Relaxed);
-            hold.plan(|slot| timing.extend_at(sent, hold.since, slot.jitter()));
-        } else {
-            hold.plan(|slot| timing.renew_at(sent, slot.jitter()));
-        }
+        let hold = Self::start(engine, request, lease, grant.token, deadline);
+        let (jitter, provisional) = (hold.slot.jitter(), timing.ttl() < ttl);
+        hold.upkeep().provisional = provisional;
+        hold.set_renewal(match provisional {
+            true => timing.extend_at(sent, hold.since, jitter),
+            false => timing.renew_at(sent, jitter),
+        });
+        hold.reschedule();
         hold
     }
 
@@ -98,21 +119,16 @@ impl HeldLease {
     ) -> Arc<Self> {
         let request = request.clone().stored_as(self.key.clone());
         let lease = Arc::clone(&self.lease);
-        // Whatever is on its way for the predecessor will not be an answer for its successor.
-        let planned = *self.renewal();
-        let renew_at = if planned == Moment::NEVER {
-            self.engine.now()
-        } else {
-            planned
-        };
-        let (engine, parts) = (self.engine.clone(), self.parts.clone());
-        let hold = Self::start(engine, &request, lease, token, deadline, parts);
-        hold.failing
-            .store(self.failing.load(Ordering::Relaxed), Ordering::Relaxed);
-        hold.provisional
-            .store(self.provisional.load(Ordering::Relaxed), Ordering::Relaxed);
-        hold.set_parts_automatic(request.renewal() == Renewal::Automatic);
-        hold.plan(|_| renew_at);
+        let hold = Self::start(self.engine.clone(), &request, lease, token, deadline);
+        let before = *self.upkeep();
+        let renewal = hold.upkeep().renewal;
+        *hold.upkeep() = Upkeep { renewal, ..before };
+        hold.set_renewal(match before.next {
+            NextRenewal::Due(at) => at,
+            // What is on its way for the predecessor will not be an answer for its successor.
+            NextRenewal::UnderWay | NextRenewal::Unwanted => self.engine.now(),
+        });
+        hold.reschedule();
         hold
     }
 
@@ -122,11 +138,9 @@ impl HeldLease {
         lease: Arc<dyn Lease>,
         token: Option<FencingToken>,
         deadline: Moment,
-        parts: Option<Parts>,
     ) -> Arc<Self> {
         let now = engine.now();
         let liveness = lease.liveness();
-        let automatic = request.renewal() == Renewal::Automatic;
         let slot = engine.scheduler().slot();
         let hold = Arc::new(Self {
             key: request.key().clone(),
@@ -138,16 +152,18 @@ impl HeldLease {
             since: now,
             min_until: now + request.min_hold(),
             max_until: request.max_hold().map_or(Moment::NEVER, |max| now + max),
-            automatic: AtomicBool::new(automatic),
-            provisional: AtomicBool::new(false),
             entries: Entries::one(request.mode() == Mode::Exclusive),
             validity: Validity::until(deadline),
             ended: Notify::new(),
-            renew_at: Mutex::new(Moment::NEVER),
-            failing: AtomicBool::new(false),
+            upkeep: Mutex::new(Upkeep {
+                renewal: request.renewal(),
+                next: NextRenewal::Unwanted,
+                provisional: false,
+                failing: false,
+            }),
             slot,
             hook: OnceLock::new(),
-            parts,
+            migration: OnceLock::new(),
             engine,
         });
         let control: Weak<Self> = Arc::downgrade(&hold);
@@ -155,17 +171,6 @@ impl HeldLease {
         // Not earlier: if the backend panics before the guard exists, nothing would end the lease.
         hold.events.emit(EventKind::Held);
         hold
-    }
-
-    /// The locks that it consists of, if it is not one by itself.
-    pub(super) fn parts(&self) -> Option<&Parts> {
-        self.parts.as_ref()
-    }
-
-    /// Sets the first renewal and adds the lock to the schedule.
-    fn plan(self: &Arc<Self>, renew_at: impl FnOnce(&Slot) -> Moment) {
-        self.set_renewal(renew_at(&self.slot));
-        self.reschedule();
     }
 
     /// The key as the backend stores it.
@@ -179,7 +184,8 @@ impl HeldLease {
     }
 
     pub(crate) fn token(&self) -> Option<FencingToken> {
-        self.token
+        let has_token = self.migration().is_none_or(|migration| migration.has_token);
+        self.token.filter(|_| has_token)
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -205,12 +211,11 @@ impl HeldLease {
     /// Until when the lock is held, `None` if it is not.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         match self.look(self.engine.now()) {
-            State::Held(until) => match self.parts.as_ref() {
-                None => Some(until),
-                Some(parts) => {
-                    let mut of_parts = parts.iter().map(|part| part.deadline());
-                    of_parts.try_fold(until, |until, part| Some(until.min(part?)))
-                }
+            State::Held(until) => match self.counterpart().map(|other| other.validity.load()) {
+                Some(State::Held(other)) => Some(until.min(other)),
+                // Its task is about to report that here.
+                Some(State::Ended(End::Lost(_))) => None,
+                Some(State::Ended(End::GivenUp)) | None => Some(until),
             },
             State::Ended(_) => None,
         }
@@ -278,9 +283,7 @@ impl HeldLease {
     /// Called under the mutex of the local queue, so a deadline that has passed is not turned into a
     /// loss here, which would call back into the queue.
     pub(crate) fn enter(&self) -> bool {
-        let is_held = |hold: &Self| hold.validity.is_held(hold.engine.now());
-        let mut parts = self.parts.iter().flat_map(|parts| parts.iter());
-        is_held(self) && parts.all(|part| is_held(part)) && self.entries.enter()
+        self.validity.is_held(self.engine.now()) && self.entries.enter()
     }
 
     /// Counts one guard less; true for the last one.
@@ -324,19 +327,28 @@ impl HeldLease {
 
     fn after_loss(&self, reason: LostReason) {
         self.engine.scheduler().remove(&self.slot);
+        let ends_by_itself = matches!(self.liveness, Liveness::Renewed { .. });
+        let other = self.counterpart();
+        // The other lease ends before the signal: an owner that is told of the loss must not enter it.
+        let ends_other = other
+            .as_ref()
+            .is_some_and(|other| other.validity.end(End::Lost(reason)).is_some());
+        // Of two leases that are lost together, the server of one knows nothing of the loss.
+        let is_left = other.is_some() || (reason.may_still_be_held() && !ends_by_itself);
+        let release = is_left.then(|| release_once_dropped(self));
         // A task whose waker panics must not keep the next one waiting.
         let _woken = catch_panic(|| self.ended.notify_waiters());
+        if let Some(other) = other.filter(|_| ends_other) {
+            other.after_loss(reason);
+        }
         let held = self.engine.now().since(self.since);
         self.events.emit(EventKind::Lost { reason, held });
         if let Some(hook) = self.hook() {
             // Local waiters must not wait for a holder that has nothing to give.
             let _told = catch_panic(|| hook.on_ended(self));
         }
-        let ends_by_itself = matches!(self.liveness, Liveness::Renewed { .. });
-        if !ends_by_itself && (reason.may_still_be_held() || self.parts.as_ref().is_some()) {
-            // Of a lock on two backends the other part is held still.
-            release_in_background(self);
-        }
+        // The next holder comes after the signal.
+        drop(release);
     }
 
     /// Tells what became of a lock that was given up at that time, unless it was lost before.
@@ -352,26 +364,69 @@ impl HeldLease {
 
     /// What holds at `now`; a deadline that has passed is turned into a loss here.
     fn look(&self, now: Moment) -> State {
-        let overdue = self.overdue();
-        if self.validity.pass(now, overdue) {
-            self.after_loss(overdue);
-        }
-        if let Some(parts) = self.parts.as_ref() {
-            // A part reports its end when the end is noticed; a deadline that has just passed is
-            // seen here first.
-            for part in parts.iter() {
-                if let State::Ended(End::Lost(reason)) = part.look(part.engine.now()) {
-                    self.lose(reason);
-                }
+        self.pass(now);
+        if let Some(other) = self.counterpart() {
+            // A deadline that has just passed may be seen here first.
+            other.pass(other.engine.now());
+            // Another thread may have noticed the loss of one and not reported it yet.
+            if let State::Ended(End::Lost(reason)) = other.validity.load() {
+                self.lose(reason);
+            } else if let State::Ended(End::Lost(reason)) = self.validity.load() {
+                other.lose(reason);
             }
         }
         self.validity.load()
     }
 
-    fn overdue(&self) -> LostReason {
-        match self.failing.load(Ordering::Relaxed) {
-            true => LostReason::Unreachable,
-            false => LostReason::Expired,
+    fn migration(&self) -> Option<MutexGuard<'_, Migration>> {
+        let migration = self.migration.get()?.lock();
+        Some(migration.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn counterpart(&self) -> Option<Arc<Self>> {
+        self.migration()?.counterpart.upgrade()
+    }
+
+    pub(super) fn is_on_two_backends(&self) -> bool {
+        self.migration.get().is_some()
+    }
+
+    /// The locks on the old backend, when the last guard of this one has ended.
+    pub(super) fn take_old(&self) -> Vec<LockGuard> {
+        let migration = self.migration();
+        migration.map_or_else(Vec::new, |mut migration| std::mem::take(&mut migration.old))
+    }
+
+    /// Ties two leases of one lock, so that neither outlives the loss of the other.
+    pub(super) fn tie(self: &Arc<Self>, old: LockGuard, has_token: bool) {
+        let other = Arc::clone(old.shared_hold());
+        for (one, other) in [(self, &other), (&other, self)] {
+            drop(one.migration.set(Box::default()));
+            let mut migration = one.migration().expect("BUG: set above");
+            migration.counterpart = Arc::downgrade(other);
+        }
+        let mut migration = self.migration().expect("BUG: set above");
+        migration.has_token = has_token;
+        migration.old.push(old);
+        drop(migration);
+        // A loss is either seen here or by the other one.
+        for (one, other) in [(self, &other), (&other, self)] {
+            if let State::Ended(End::Lost(reason)) = one.validity.latest() {
+                other.lose(reason);
+            }
+        }
+    }
+
+    fn pass(&self, now: Moment) {
+        // Most looks come in time, and take no mutex.
+        if self.validity.is_overdue(now) {
+            let reason = match self.upkeep().failing {
+                true => LostReason::Unreachable,
+                false => LostReason::Expired,
+            };
+            if self.validity.pass(now, reason) {
+                self.after_loss(reason);
+            }
         }
     }
 }

@@ -1,10 +1,9 @@
 //! How a lock stays held: reports of the server, and renewals by the scheduler.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{HeldLease, State};
+use super::{HeldLease, NextRenewal, State, Upkeep};
 use crate::engine::Moment;
 use crate::error::Result;
 use crate::event::EventKind;
@@ -12,6 +11,7 @@ use crate::lease::{
     Controlled, LeaseState, LeaseTiming, Liveness, RenewalRequest, Renewer, Scheduled, Slot,
 };
 use crate::lost_reason::LostReason;
+use crate::mode::Renewal;
 
 impl Controlled for HeldLease {
     fn lose(&self, reason: LostReason) {
@@ -19,7 +19,7 @@ impl Controlled for HeldLease {
     }
 
     fn limit(self: Arc<Self>, deadline: Moment) {
-        self.failing.store(true, Ordering::Relaxed);
+        self.upkeep().failing = true;
         if self.validity.limit(self.engine.now(), deadline) {
             self.reschedule();
         }
@@ -27,7 +27,7 @@ impl Controlled for HeldLease {
 
     fn confirm(self: Arc<Self>) {
         if self.validity.limit(self.engine.now(), Moment::NEVER) {
-            self.failing.store(false, Ordering::Relaxed);
+            self.upkeep().failing = false;
             self.reschedule();
         }
     }
@@ -37,10 +37,8 @@ impl Controlled for HeldLease {
     }
 
     fn check(self: Arc<Self>) {
-        if self.is_kept() {
-            *self.renewal() = self.engine.now();
-            self.reschedule();
-        }
+        self.set_renewal(self.engine.now());
+        self.reschedule();
     }
 }
 
@@ -51,27 +49,21 @@ impl Scheduled for HeldLease {
 
     fn due(&self) -> Option<Moment> {
         match self.validity.load() {
-            State::Held(until) => Some(until.min(self.max_until).min(*self.renewal())),
+            State::Held(until) => {
+                let renewal = self.renewal_due().unwrap_or(Moment::NEVER);
+                Some(until.min(self.max_until).min(renewal))
+            }
             State::Ended(_) => None,
         }
     }
 
-    fn process_due(self: Arc<Self>, now: Moment) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
-        if !self.fire(now) {
-            return None;
-        }
-        let due = *self.renewal() <= now;
-        let renewal = if due { self.begin_renewal() } else { None };
-        self.reschedule();
-        renewal
-    }
-
-    fn renew_in_batch(self: Arc<Self>, now: Moment) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
-        let renewal = if self.fire(now) {
-            self.begin_renewal()
-        } else {
-            None
-        };
+    fn process_due(
+        self: Arc<Self>,
+        now: Moment,
+        horizon: Moment,
+    ) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
+        let is_due = self.fire(now) && self.renewal_due().is_some_and(|due| due <= horizon);
+        let renewal = is_due.then(|| self.begin_renewal()).flatten();
         self.reschedule();
         renewal
     }
@@ -81,7 +73,7 @@ impl Scheduled for HeldLease {
             Liveness::Renewed { renewer: own, .. } => Arc::ptr_eq(own, renewer),
             Liveness::Reported => false,
         };
-        same && *self.renewal() <= by
+        same && self.renewal_due().is_some_and(|due| due <= by)
     }
 
     fn renewed(self: Arc<Self>, sent: Moment, answer: Result<LeaseState>) {
@@ -92,8 +84,9 @@ impl Scheduled for HeldLease {
                 let left = self.left(now);
                 // Late or not, a success says nothing about a lock that was lost meanwhile.
                 if self.validity.extend(now, deadline) {
-                    self.provisional.store(false, Ordering::Relaxed);
-                    self.failing.store(false, Ordering::Relaxed);
+                    let mut upkeep = self.upkeep();
+                    (upkeep.provisional, upkeep.failing) = (false, false);
+                    drop(upkeep);
                     let slack = deadline.since(now);
                     self.events.emit(EventKind::Renewed { slack, left });
                 }
@@ -105,7 +98,7 @@ impl Scheduled for HeldLease {
                 self.lose(reason);
             }
             Err(error) => {
-                self.failing.store(true, Ordering::Relaxed);
+                self.upkeep().failing = true;
                 self.events.emit(EventKind::RenewalFailed { error: &error });
                 self.set_renewal(self.lease_in_hand().retry_at(now));
             }
@@ -165,48 +158,37 @@ impl HeldLease {
 
     /// Whether the scheduler has sent a renewal that has no reply yet.
     pub(crate) fn is_renewal_under_way(&self) -> bool {
-        self.is_kept() && *self.renewal() == Moment::NEVER
+        self.upkeep().next == NextRenewal::UnderWay
     }
 
     fn begin_renewal(&self) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
-        *self.renewal() = Moment::NEVER;
+        self.upkeep().next = NextRenewal::UnderWay;
         self.renewal_request(self.timing.ttl())
     }
 
+    /// Sets when the scheduler renews the lease: as long as it is held, or until the server has granted
+    /// the full ttl that the holder was promised.
     pub(super) fn set_renewal(&self, at: Moment) {
-        let mut renew_at = self.renewal();
-        // Checked under the mutex: a concurrent switch to automatic renewal sets its time
-        // afterwards.
-        *renew_at = if self.is_kept() { at } else { Moment::NEVER };
+        let is_renewed = matches!(self.liveness, Liveness::Renewed { .. });
+        let mut upkeep = self.upkeep();
+        let is_kept = upkeep.renewal == Renewal::Automatic || upkeep.provisional;
+        upkeep.next = match is_renewed && is_kept {
+            true => NextRenewal::Due(at),
+            false => NextRenewal::Unwanted,
+        };
     }
 
-    /// Makes the scheduler renew the lease from now on, or leaves renewal to the holder.
-    pub(crate) fn keep(self: &Arc<Self>, automatic: bool) {
-        if self.automatic.swap(automatic, Ordering::Relaxed) != automatic {
-            self.set_renewal(self.engine.now());
-            self.reschedule();
+    fn renewal_due(&self) -> Option<Moment> {
+        match self.upkeep().next {
+            NextRenewal::Due(at) => Some(at),
+            NextRenewal::UnderWay | NextRenewal::Unwanted => None,
         }
-    }
-
-    /// The same for what it consists of.
-    pub(crate) fn set_parts_automatic(&self, automatic: bool) {
-        for part in self.parts().into_iter().flat_map(|parts| parts.iter()) {
-            part.keep(automatic);
-        }
-    }
-
-    /// Whether the scheduler renews the lease: as long as it is held, or until the server has
-    /// granted the full ttl that the holder was promised.
-    fn is_kept(&self) -> bool {
-        let renewed = matches!(self.liveness, Liveness::Renewed { .. });
-        renewed
-            && (self.automatic.load(Ordering::Relaxed) || self.provisional.load(Ordering::Relaxed))
     }
 
     /// The terms of the lease as it is, which may be shorter than what is asked for.
     pub(super) fn lease_in_hand(&self) -> LeaseTiming {
         match self.validity.load() {
-            State::Held(until) if self.provisional.load(Ordering::Relaxed) => {
+            State::Held(until) if self.upkeep().provisional => {
                 LeaseTiming::new(until.since(self.since))
             }
             _ => self.timing,
@@ -221,7 +203,7 @@ impl HeldLease {
         }
     }
 
-    pub(super) fn renewal(&self) -> MutexGuard<'_, Moment> {
-        self.renew_at.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn upkeep(&self) -> MutexGuard<'_, Upkeep> {
+        self.upkeep.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

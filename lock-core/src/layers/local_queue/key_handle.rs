@@ -5,15 +5,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use async_trait::async_trait;
 use tokio::sync::oneshot;
 
+use super::Table;
 use super::attempt_state::AttemptState;
-use super::key_queue::{Arrival, LocalHolder, NextContender, ReentrantWaiter, Vacancy};
-use super::table::{HashedKey, Table};
+use super::key_queue::{Arrival, KeyQueue, LocalHolder, NextContender, ReentrantWaiter, Vacancy};
 use crate::error::{Error, ErrorKind, Result};
-use crate::guard::{HeldLease, LockGuard, ReleaseHook, ReleasedLease};
+use crate::guard::{HandOver, HeldLease, LockGuard, ReleaseHook, ReleasedLease};
 use crate::key::LockKey;
+use crate::layers::HashedKey;
 use crate::request::AcquireRequest;
 
 /// One key of one table.
@@ -33,13 +33,18 @@ pub(super) enum Wakeup {
 
 impl KeyHandle {
     pub(super) fn new(table: Arc<Table>, key: LockKey) -> Self {
-        let key = table.hashed(key);
+        let key = table.keys.hashed(key);
         Self { table, key }
     }
 
+    /// Changes the line of the key, which begins idle; a line that is idle afterwards vanishes.
+    fn change<T>(&self, change: impl FnOnce(&mut KeyQueue) -> T) -> T {
+        self.table.keys.change(&self.key, change)
+    }
+
     pub(super) fn arrive(self, request: &AcquireRequest) -> Result<Arrival> {
-        let (table, key) = (Arc::clone(&self.table), self.key.clone());
-        table.change(&key, |queue| {
+        let (handle, max_waiters) = (self.clone(), self.table.max_waiters);
+        handle.change(|queue| {
             if let Some(guard) = queue.enter(request)? {
                 return Ok(Arrival::Enter(guard));
             }
@@ -50,8 +55,8 @@ impl KeyHandle {
                 let state = queue.open(request.ttl());
                 return Ok(Arrival::Contend(Contender::new(self, state)));
             }
-            if queue.is_full(table.max_waiters) {
-                return Err(full(request, table.max_waiters));
+            if queue.is_full(max_waiters) {
+                return Err(full(request, max_waiters));
             }
             let wakeup = queue.join(request.clone());
             Ok(Arrival::Wait(QueuedWaiter {
@@ -67,7 +72,7 @@ impl KeyHandle {
         guard.set_release_hook(Arc::new(self.clone()));
         let hold = Arc::clone(guard.shared_hold());
         let owner = request.owner().cloned();
-        self.table.change(&self.key, |queue| {
+        self.change(|queue| {
             // What comes from the server comes through the contender.
             if handovers == 0 {
                 queue.contending = None;
@@ -99,7 +104,7 @@ impl KeyHandle {
 
     /// Whether a wait that ended has seen nothing of the lock.
     pub(super) fn is_unknown(&self) -> bool {
-        self.table.change(&self.key, |queue| queue.is_unknown())
+        self.change(|queue| queue.is_unknown())
     }
 }
 
@@ -119,10 +124,9 @@ impl Wakeups {
     }
 }
 
-#[async_trait]
 impl ReleaseHook for KeyHandle {
-    async fn hand_over(&self, lease: ReleasedLease) -> Option<ReleasedLease> {
-        let found = self.table.change(&self.key, |queue| {
+    fn hand_over(&self, lease: ReleasedLease) -> Result<HandOver<'_>, ReleasedLease> {
+        let found = self.change(|queue| {
             if !queue.is_held_by(lease.hold()) {
                 return None;
             }
@@ -130,23 +134,25 @@ impl ReleaseHook for KeyHandle {
             next.map(|next| (next, queue.handover_run.handovers + 1))
         });
         let Some((next, handovers)) = found else {
-            return Some(lease);
+            return Err(lease);
         };
-        let token = lease.hand_over().await;
-        let Some(hold) = token.and_then(|token| lease.for_next(&next.request, token)) else {
-            self.table.change(&self.key, |queue| queue.put_back(next));
-            return Some(lease);
-        };
-        let guard = LockGuard::new(hold);
-        self.set_holder(&guard, &next.request, handovers)
-            .notify(self);
-        // A task that is gone by now drops the guard, which passes it on from there.
-        drop(next.wakeup.send(Wakeup::Lock(guard)));
-        None
+        Ok(Box::pin(async move {
+            let token = lease.hand_over().await;
+            let Some(hold) = token.and_then(|token| lease.for_next(&next.request, token)) else {
+                self.change(|queue| queue.put_back(next));
+                return Some(lease);
+            };
+            let guard = LockGuard::new(hold);
+            self.set_holder(&guard, &next.request, handovers)
+                .notify(self);
+            // A task that is gone by now drops the guard, which passes it on from there.
+            drop(next.wakeup.send(Wakeup::Lock(guard)));
+            None
+        }))
     }
 
     fn on_ended(&self, hold: &HeldLease) {
-        let next = self.table.change(&self.key, |queue| {
+        let next = self.change(|queue| {
             // After a lock was broken, the next contender may hold it before the old holder
             // notices.
             if queue.is_held_by(hold) {
@@ -224,8 +230,7 @@ impl Contender {
         self.inherited = false;
         self.state = Arc::new(self.state.anew(self.state.ttl));
         let state = Arc::clone(&self.state);
-        let KeyHandle { table, key } = &self.handle;
-        table.change(key, |queue| queue.contending = Some(state));
+        self.handle.change(|queue| queue.contending = Some(state));
     }
 
     /// The server granted the lock; `None` if the request that began the attempt has lost it, so
@@ -257,7 +262,7 @@ impl Drop for Contender {
             Some(_) => Vacancy::Attempt(&self.state),
             None => Vacancy::Nothing,
         };
-        let next = self.handle.table.change(&self.handle.key, |queue| {
+        let next = self.handle.change(|queue| {
             queue.contending = None;
             queue.promote(left)
         });
@@ -291,9 +296,7 @@ impl Drop for QueuedWaiter {
         if !self.woken {
             // What was sent meanwhile is dropped with the channel, and passes itself on.
             self.wakeup.close();
-            self.handle
-                .table
-                .change(&self.handle.key, |queue| queue.note_departure());
+            self.handle.change(KeyQueue::note_departure);
         }
     }
 }

@@ -11,6 +11,7 @@ use super::attempt_state::AttemptState;
 use super::key_handle::{Contender, QueuedWaiter, Wakeup};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{HeldLease, LockGuard};
+use crate::layers::KeyState;
 use crate::mode::{Renewal, Wait};
 use crate::owner::Owner;
 use crate::request::AcquireRequest;
@@ -111,11 +112,13 @@ pub(super) struct ReentrantWaiter {
     pub(super) guard: LockGuard,
 }
 
-impl KeyQueue {
-    pub(super) fn is_idle(&self) -> bool {
+impl KeyState for KeyQueue {
+    fn is_idle(&self) -> bool {
         self.holder.is_none() && self.contending.is_none() && self.waiting.is_empty()
     }
+}
 
+impl KeyQueue {
     pub(super) fn is_held_by(&self, hold: &HeldLease) -> bool {
         self.holder
             .as_ref()

@@ -3,7 +3,6 @@
 pub(crate) mod attempt_state;
 mod key_handle;
 mod key_queue;
-mod table;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,14 +14,14 @@ use crate::admin::LockAdmin;
 use crate::capabilities::Capabilities;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::LockGuard;
+use crate::layers::KeyMap;
 use crate::lock::DistributedLock;
 use crate::mode::{Mode, Wait};
 use crate::request::AcquireRequest;
 
 use self::attempt_state::AttemptState;
 use self::key_handle::{Attempt, Contender, KeyHandle, QueuedWaiter, Wakeup};
-use self::key_queue::{Arrival, HandoverLimits};
-use self::table::Table;
+use self::key_queue::{Arrival, HandoverLimits, KeyQueue};
 
 /// Lets the tasks of a process queue for a key locally, first come, first served.
 ///
@@ -48,6 +47,24 @@ pub struct LocalQueue {
     table: Arc<Table>,
 }
 
+/// The lines of all keys, and how long they may be.
+#[derive(Debug)]
+struct Table {
+    handovers: HandoverLimits,
+    max_waiters: usize,
+    keys: KeyMap<KeyQueue>,
+}
+
+impl Table {
+    fn new(handovers: HandoverLimits, max_waiters: usize) -> Arc<Self> {
+        Arc::new(Self {
+            handovers,
+            max_waiters,
+            keys: KeyMap::default(),
+        })
+    }
+}
+
 impl LocalQueue {
     /// How often a lease passes inside the process before others get their turn, unless set.
     pub const DEFAULT_MAX_HANDOVERS: u32 = 16;
@@ -66,11 +83,9 @@ impl LocalQueue {
             max: Self::DEFAULT_MAX_HANDOVERS,
             time: Self::DEFAULT_HANDOVER_TIME,
         };
-        let table = Table::new(handovers, Self::DEFAULT_MAX_WAITERS);
-        Self {
-            inner,
-            table: Arc::new(table),
-        }
+        let max_waiters = Self::DEFAULT_MAX_WAITERS;
+        let table = Table::new(handovers, max_waiters);
+        Self { inner, table }
     }
 
     /// Sets how many times in a row a lease is handed over inside the process, whatever the time.
@@ -80,8 +95,8 @@ impl LocalQueue {
     /// acquisition goes to the server. Time does not count any more, unless it is set after this.
     #[must_use]
     pub fn with_max_handovers(self, max: u32) -> Self {
-        let time = Duration::ZERO;
-        self.with_handovers(HandoverLimits { max, time })
+        let (time, max_waiters) = (Duration::ZERO, self.table.max_waiters);
+        self.with_table(HandoverLimits { max, time }, max_waiters)
     }
 
     /// Sets for how long a lease is handed over inside the process, counted from when it came from
@@ -92,33 +107,27 @@ impl LocalQueue {
     /// time of the current holder and of the next one.
     #[must_use]
     pub fn with_handover_time(self, time: Duration) -> Self {
-        let max = self.table.handovers.max;
-        self.with_handovers(HandoverLimits { max, time })
-    }
-
-    fn with_handovers(self, handovers: HandoverLimits) -> Self {
-        let table = Table::new(handovers, self.table.max_waiters);
-        Self {
-            table: Arc::new(table),
-            ..self
-        }
+        let (max, max_waiters) = (self.table.handovers.max, self.table.max_waiters);
+        self.with_table(HandoverLimits { max, time }, max_waiters)
     }
 
     /// Sets how many tasks may wait for one key; the next one gets
     /// [`QueueFull`](ErrorKind::QueueFull) at once. Default: 10,000.
     #[must_use]
     pub fn with_max_waiters(self, max: usize) -> Self {
-        let table = Table::new(self.table.handovers, max);
-        Self {
-            table: Arc::new(table),
-            ..self
-        }
+        let handovers = self.table.handovers;
+        self.with_table(handovers, max)
+    }
+
+    fn with_table(self, handovers: HandoverLimits, max_waiters: usize) -> Self {
+        let table = Table::new(handovers, max_waiters);
+        Self { table, ..self }
     }
 
     /// How many keys are held or waited for in this process.
     #[must_use]
     pub fn live_keys(&self) -> usize {
-        self.table.len()
+        self.table.keys.count()
     }
 
     fn handle(&self, request: &AcquireRequest) -> KeyHandle {
@@ -230,8 +239,6 @@ fn unanswered(request: &AcquireRequest) -> Error {
 /// What the queue makes of the capabilities of the lock below.
 fn with_queue(mut capabilities: Capabilities) -> Capabilities {
     capabilities.reentry = true;
-    // The next holder of this process may get one that was reserved a while ago.
-    capabilities.clock_tokens = false;
     capabilities
 }
 

@@ -4,13 +4,15 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::admin::LockAdmin;
-use lock_core::engine::{Engine, LeaseId, Moment};
-use lock_core::prelude::*;
-use lock_core::{
+use polylock_core::admin::LockAdmin;
+use polylock_core::engine::{Engine, LeaseId, Moment};
+use polylock_core::prelude::*;
+use polylock_core::{
     AcquireRequest, Capabilities, FencingToken, Grant, Lease, LeaseControl, LeaseState, Liveness,
-    LostReason, RenewalRequest, Renewer, Result,
+    LostReason, PendingRelease, RenewalRequest, Renewer, Result,
 };
+
+use crate::support::key;
 
 /// A client of the service.
 #[derive(Clone, Debug)]
@@ -46,6 +48,8 @@ pub(crate) struct State {
     pub(crate) panics_in: Option<Call>,
     /// Whether renewals are done without an answer for each.
     pub(crate) laconic: bool,
+    /// How many releases get no answer.
+    pub(crate) unanswered: usize,
     /// What was sent, in this order.
     pub(crate) sent: Vec<Call>,
     /// Renewals that arrived.
@@ -71,6 +75,7 @@ impl Fake {
             first: None,
             panics_in: None,
             laconic: false,
+            unanswered: 0,
             sent: Vec::new(),
             renewals: 0,
             timeout: Duration::ZERO,
@@ -91,6 +96,19 @@ impl Fake {
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.server.state()
+    }
+
+    /// Arms the undoing of an acquisition that was never sent.
+    pub(crate) fn pending(&self, ttl: Duration) -> PendingRelease {
+        let (server, id) = (Arc::clone(&self.server), self.engine.lease_id());
+        let lease = Arc::new(FakeLease { server, id });
+        self.engine.pending(&key(), lease, ttl)
+    }
+
+    pub(crate) fn releases(&self) -> usize {
+        let state = self.state();
+        let sent = state.sent.iter();
+        sent.filter(|call| **call == Call::Release).count()
     }
 
     pub(crate) fn control(&self) -> LeaseControl {
@@ -227,6 +245,10 @@ impl Lease for FakeLease {
         self.server.arrive(Call::Release).await;
         let now = self.server.engine.now();
         let mut state = self.server.state();
+        if state.unanswered > 0 {
+            state.unanswered -= 1;
+            return Err(Error::new(ErrorKind::Unavailable, "no answer").with_unknown_outcome());
+        }
         if !state.is_held_by(self.id, now) {
             return Ok(Released::AlreadyLost);
         }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::memory::{Fault, Request};
-use lock_core::prelude::*;
+use polylock_core::memory::{Fault, Request};
+use polylock_core::prelude::*;
 use tokio::time::Instant;
 
 use super::fake::Fake;

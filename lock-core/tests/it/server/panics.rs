@@ -5,21 +5,21 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 
-use lock_core::layers::LocalQueue;
-use lock_core::prelude::*;
+use polylock_core::AcquireRequest;
+use polylock_core::layers::LocalQueue;
+use polylock_core::prelude::*;
 use tokio::task::JoinHandle;
 
 use super::fake::{Call, Fake};
 use super::lost;
-use crate::support::{memory, secs};
+use crate::support::{key, memory, secs};
 
 fn queue(server: &Fake) -> Arc<LocalQueue> {
     Arc::new(LocalQueue::new(Arc::new(server.clone())))
 }
 
-fn start(locks: &Arc<LocalQueue>) -> JoinHandle<LockGuard> {
-    let locks = Arc::clone(locks);
-    tokio::spawn(async move { locks.lock("k").await.expect("is served") })
+fn start(locks: &LocalQueue) -> JoinHandle<LockGuard> {
+    crate::support::start(locks, AcquireRequest::new(key()))
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::layers::LocalQueue;
-use lock_core::prelude::*;
-use lock_core::{AcquireRequest, LostReason, Renewal};
+use polylock_core::layers::LocalQueue;
+use polylock_core::prelude::*;
+use polylock_core::{AcquireRequest, LostReason, Renewal};
 use tokio::time::Instant;
 
 use super::fake::{Call, Fake};

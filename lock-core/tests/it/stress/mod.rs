@@ -17,9 +17,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::layers::LocalQueue;
-use lock_core::memory::Memory;
-use lock_core::prelude::*;
+use polylock_core::layers::LocalQueue;
+use polylock_core::memory::Memory;
+use polylock_core::prelude::*;
 
 use self::chance::Chance;
 use self::witness::Witness;

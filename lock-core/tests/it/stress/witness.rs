@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use lock_core::prelude::*;
+use polylock_core::prelude::*;
 
 use super::KEYS;
 

@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
-use lock_core::layers::LocalQueue;
-use lock_core::memory::{Fault, Memory, Request};
-use lock_core::prelude::*;
-use lock_core::{AcquireRequest, MultiGuard, Owner, Renewal};
+use polylock_core::layers::LocalQueue;
+use polylock_core::memory::{Fault, Memory, Request};
+use polylock_core::prelude::*;
+use polylock_core::{AcquireRequest, MultiGuard, Owner, Renewal};
 
 use super::chance::Chance;
 use super::witness::Witness;
@@ -31,10 +31,11 @@ impl Worker {
             if self.witness.breaking && self.chance.one_in(4) {
                 self.break_lock(key).await;
             }
+            let little = Wait::AtMost(self.chance.micros(0..4_000));
             match self.chance.below(9) {
-                0 | 1 => self.wait(key).await,
-                2 => self.wait_a_little(key).await,
-                3 => self.try_once(key).await,
+                0 | 1 => self.wait(key, Wait::Forever).await,
+                2 => self.wait(key, little).await,
+                3 => self.wait(key, Wait::Never).await,
                 4 => self.give_up_after_a_time(key).await,
                 5 => self.give_up_after_polls(key).await,
                 6 => self.be_aborted(key).await,
@@ -80,30 +81,11 @@ impl Worker {
         }
     }
 
-    async fn wait(&mut self, key: &'static str) {
-        let request = self.request(key).with_wait(Wait::Forever);
+    async fn wait(&mut self, key: &'static str, wait: Wait) {
+        let request = self.request(key).with_wait(wait);
         let served = tokio::time::timeout(FORGOTTEN, self.locks.acquire(&request)).await;
         let served = served.unwrap_or_else(|_| panic!("nobody woke a waiter of {key}"));
-        if let Some(guard) = self.granted(served) {
-            self.use_and_end(key, guard).await;
-        }
-    }
-
-    async fn wait_a_little(&mut self, key: &'static str) {
-        let limit = self.chance.micros(0..4_000);
-        let request = self.request(key).with_wait(Wait::AtMost(limit));
-        let served = self.locks.acquire(&request).await;
-        if let Some(guard) = self.granted(served) {
-            self.use_and_end(key, guard).await;
-        }
-    }
-
-    async fn try_once(&mut self, key: &'static str) {
-        let request = self.request(key).with_wait(Wait::Never);
-        let served = self.locks.acquire(&request).await;
-        if let Some(guard) = self.granted(served) {
-            self.use_and_end(key, guard).await;
-        }
+        self.use_unless_dropped(key, Some(served)).await;
     }
 
     async fn give_up_after_a_time(&mut self, key: &'static str) {

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use lock_core::{ErrorKind, Params, Result};
+use polylock_core::{ErrorKind, Params, Result};
 
 use super::parse;
 

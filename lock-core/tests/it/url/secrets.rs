@@ -1,4 +1,4 @@
-use lock_core::{Error, LockUrl};
+use polylock_core::{Error, LockUrl};
 use proptest::prelude::*;
 
 use super::parse;

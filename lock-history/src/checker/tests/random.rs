@@ -54,13 +54,7 @@ fn history() -> impl Strategy<Value = Story> {
             story = story.tell(event.at, event.attempt, event.what);
         }
         match interfered {
-            Some(at) => story.tell(
-                at,
-                0,
-                What::Interfered {
-                    how: "broken".to_owned(),
-                },
-            ),
+            Some(at) => story.interfered(at),
             None => story,
         }
     })

@@ -1,5 +1,5 @@
-use lock_core::engine::{Entropy, SeededEntropy};
-use lock_history::{Access, Hold, Violation, check_holds};
+use polylock_core::engine::{Entropy, SeededEntropy};
+use polylock_history::{Access, Hold, Violation, check_holds};
 
 use super::super::token::{Agreement, Raised};
 use super::super::votes::{Decision, Vote, Votes};

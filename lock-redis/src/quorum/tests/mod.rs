@@ -6,7 +6,7 @@ mod script;
 
 use std::collections::HashSet;
 
-use lock_history::Violation;
+use polylock_history::Violation;
 
 use self::history::{History, Rules, TTL};
 

@@ -9,7 +9,7 @@ use super::super::votes;
 use super::node::{Node, end};
 use crate::keys::{Counter, Keys};
 use crate::script::{RAISE, Script, VOTE, WITHDRAW};
-use lock_core::LockKey;
+use polylock_core::LockKey;
 
 /// What a client asks a node for. Tokens count from the last one that the node has given.
 #[derive(Clone, Copy, Debug)]

@@ -1,30 +1,14 @@
-use lock_core::{Error, ErrorKind, LockUrl};
 use lock_testkit::servers::{RedisCluster, RedisOptions, RedisServer};
+use polylock_core::{Error, ErrorKind};
 
 use super::*;
 use crate::error::Refusal;
-
-fn config(url: &str) -> RedisConfig {
-    let url = format!("{url}?timeout=1s&connect-timeout=2s");
-    RedisConfig::from_url(&LockUrl::parse(&url).unwrap()).unwrap()
-}
-
-async fn count_in_time(topology: &dyn Topology, key: &str) -> i64 {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    loop {
-        match count(topology, key).await {
-            Ok(n) => return n,
-            Err(failure) => assert!(Instant::now() < deadline, "{failure:?}"),
-        }
-        sleep(Duration::from_millis(20)).await;
-    }
-}
 
 #[tokio::test]
 async fn keys_are_found_from_any_node() {
     let cluster = RedisCluster::start(3, 0);
     for port in cluster.ports() {
-        let (topology, told) = open(&config(&format!("redis-cluster://127.0.0.1:{port}"))).await;
+        let (topology, told) = open(&by_url(&format!("redis-cluster://127.0.0.1:{port}"))).await;
         for n in 0..60 {
             count(&*topology, &format!("key-{n}")).await.unwrap();
         }
@@ -36,14 +20,14 @@ async fn keys_are_found_from_any_node() {
         );
         assert_eq!(told.moved.load(Ordering::SeqCst), 0);
     }
-    let (topology, _) = open(&config(&cluster.url())).await;
+    let (topology, _) = open(&by_url(&cluster.url())).await;
     assert_eq!(count(&*topology, "key-7").await.unwrap(), 4);
 }
 
 #[tokio::test]
 async fn messages_are_heard_through_any_node_and_after_its_end() {
     let cluster = RedisCluster::start(3, 0);
-    let (topology, told) = open(&config(&cluster.url())).await;
+    let (topology, told) = open(&by_url(&cluster.url())).await;
     assert_eq!(topology.subscribed(), None);
     let channel = topology.channel().await.unwrap().unwrap();
     assert_eq!(topology.subscribed().as_ref(), Some(&channel));
@@ -77,7 +61,7 @@ async fn messages_are_heard_through_any_node_and_after_its_end() {
 #[tokio::test]
 async fn a_slot_that_moves_is_followed() {
     let cluster = RedisCluster::start(2, 0);
-    let (topology, told) = open(&config(&cluster.url())).await;
+    let (topology, told) = open(&by_url(&cluster.url())).await;
     count(&*topology, "a").await.unwrap();
     let slot = cluster.slot_of("a");
     let (from, to) = (cluster.owner_of(slot), 1 - cluster.owner_of(slot));
@@ -108,7 +92,7 @@ async fn a_slot_that_moves_is_followed() {
 #[tokio::test]
 async fn keys_that_are_on_two_nodes_are_unavailable() {
     let cluster = RedisCluster::start(2, 0);
-    let (topology, _) = open(&config(&cluster.url())).await;
+    let (topology, _) = open(&by_url(&cluster.url())).await;
     for key in ["{t}a", "{t}b"] {
         count(&*topology, key).await.unwrap();
     }
@@ -133,7 +117,7 @@ async fn keys_that_are_on_two_nodes_are_unavailable() {
 #[tokio::test]
 async fn a_replica_takes_the_place_of_its_master() {
     let cluster = RedisCluster::start(3, 3);
-    let (topology, told) = open(&config(&cluster.url())).await;
+    let (topology, told) = open(&by_url(&cluster.url())).await;
     let first = Call {
         script: &COUNT,
         keys: &[b"a"],
@@ -156,7 +140,7 @@ async fn a_replica_takes_the_place_of_its_master() {
 #[tokio::test]
 async fn half_a_cluster_is_down() {
     let cluster = RedisCluster::start(2, 0);
-    let (topology, _) = open(&config(&cluster.url())).await;
+    let (topology, _) = open(&by_url(&cluster.url())).await;
     let slot = cluster.slot_of("a");
     let owner = cluster.owner_of(slot);
     cluster[owner].command(&["CLUSTER", "DELSLOTS", &slot.to_string()]);
@@ -173,7 +157,7 @@ async fn half_a_cluster_is_down() {
 #[tokio::test]
 async fn one_server_is_no_cluster() {
     let server = RedisServer::start(RedisOptions::new());
-    let config = config(&format!("redis-cluster://127.0.0.1:{}", server.port()));
+    let config = by_url(&format!("redis-cluster://127.0.0.1:{}", server.port()));
     let told = Arc::new(Told::default());
     let failure = connect(&config, told, &Engine::of_this_process("redis")).await;
     let error = Error::from(failure.unwrap_err());

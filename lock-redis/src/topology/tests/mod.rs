@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use lock_core::engine::Engine;
 use lock_testkit::servers::RedisServer;
+use polylock_core::LockUrl;
+use polylock_core::engine::Engine;
 use tokio::time::{Instant, sleep};
 
 use super::{Call, ConnectionEvents, Topology, connect};
@@ -99,7 +100,6 @@ macro_rules! script {
 
 script!(COUNT, "return redis.call('INCR', KEYS[1])");
 script!(SET, "return redis.call('SET', KEYS[1], ARGV[1])");
-script!(SPIN, "while true do end");
 
 pub(super) async fn count(topology: &dyn Topology, key: &str) -> Result<i64, Failure> {
     let call = Call {
@@ -110,15 +110,20 @@ pub(super) async fn count(topology: &dyn Topology, key: &str) -> Result<i64, Fai
     Ok(redis::from_redis_value(topology.call(call).await?).expect("a number"))
 }
 
-pub(super) async fn run(
-    topology: &dyn Topology,
-    script: &'static Script,
-    key: &str,
-) -> Result<redis::Value, Failure> {
-    let call = Call {
-        script,
-        keys: &[key.as_bytes()],
-        args: &[b"7"],
-    };
-    topology.call(call).await
+/// Counts as soon as that succeeds.
+pub(super) async fn count_in_time(topology: &dyn Topology, key: &str) -> i64 {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match count(topology, key).await {
+            Ok(n) => return n,
+            Err(failure) => assert!(Instant::now() < deadline, "{failure:?}"),
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// The servers of a URL, which are given a few seconds.
+pub(super) fn by_url(url: &str) -> RedisConfig {
+    let url = LockUrl::parse(&format!("{url}?timeout=1s&connect-timeout=2s")).unwrap();
+    RedisConfig::from_url(&url).unwrap()
 }

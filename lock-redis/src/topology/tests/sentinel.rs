@@ -1,30 +1,12 @@
-use lock_core::LockUrl;
-use lock_core::{Error, ErrorKind};
 use lock_testkit::servers::RedisSentinels;
+use polylock_core::{Error, ErrorKind};
 
 use super::*;
-
-fn config(servers: &RedisSentinels) -> RedisConfig {
-    let url = format!("{}?timeout=1s&connect-timeout=2s", servers.url());
-    let url = LockUrl::parse(&url).unwrap();
-    RedisConfig::from_url(&url).unwrap()
-}
-
-async fn count_in_time(topology: &dyn Topology, key: &str) -> i64 {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    loop {
-        match count(topology, key).await {
-            Ok(n) => return n,
-            Err(failure) => assert!(Instant::now() < deadline, "{failure:?}"),
-        }
-        sleep(Duration::from_millis(20)).await;
-    }
-}
 
 #[tokio::test]
 async fn the_master_is_found_and_followed_without_a_call() {
     let servers = RedisSentinels::start();
-    let (topology, told) = open(&config(&servers)).await;
+    let (topology, told) = open(&by_url(&servers.url())).await;
     let channel = topology.channel().await.unwrap().unwrap();
     assert_eq!(count(&*topology, "a").await.unwrap(), 1);
     servers.wait_for_replica();
@@ -44,7 +26,7 @@ async fn the_master_is_found_and_followed_without_a_call() {
 #[tokio::test]
 async fn a_killed_master_is_replaced_and_refused_when_it_comes_back() {
     let servers = RedisSentinels::start();
-    let (topology, told) = open(&config(&servers)).await;
+    let (topology, told) = open(&by_url(&servers.url())).await;
     assert_eq!(count(&*topology, "a").await.unwrap(), 1);
     servers.wait_for_replica();
     servers.servers()[0].kill();
@@ -66,7 +48,7 @@ async fn a_killed_master_is_replaced_and_refused_when_it_comes_back() {
 #[tokio::test]
 async fn a_master_that_stops_is_left_and_not_used_when_it_goes_on() {
     let servers = RedisSentinels::start();
-    let (topology, told) = open(&config(&servers)).await;
+    let (topology, told) = open(&by_url(&servers.url())).await;
     assert_eq!(count(&*topology, "a").await.unwrap(), 1);
     servers.wait_for_replica();
     servers.servers()[0].stop();
@@ -86,7 +68,7 @@ async fn a_master_that_stops_is_left_and_not_used_when_it_goes_on() {
 #[tokio::test]
 async fn a_replica_is_no_master() {
     let servers = RedisSentinels::start();
-    let config = config(&servers);
+    let config = by_url(&servers.url());
     let (topology, _) = open(&config).await;
     count(&*topology, "a").await.unwrap();
     // The master is demoted without the Sentinels.
@@ -104,7 +86,7 @@ async fn some_sentinels_may_be_down() {
     let servers = RedisSentinels::start_light();
     servers.sentinels()[0].kill();
     servers.sentinels()[1].stop();
-    let (topology, _) = open(&config(&servers)).await;
+    let (topology, _) = open(&by_url(&servers.url())).await;
     count(&*topology, "a").await.unwrap();
     servers.sentinels()[2].kill();
     count(&*topology, "a").await.unwrap();
@@ -113,8 +95,7 @@ async fn some_sentinels_may_be_down() {
 #[tokio::test]
 async fn a_master_that_nobody_knows_is_an_error() {
     let servers = RedisSentinels::start_light();
-    let url = servers.url().replace("/main", "/other") + "?timeout=1s&connect-timeout=1s";
-    let config = RedisConfig::from_url(&LockUrl::parse(&url).unwrap()).unwrap();
+    let config = by_url(&servers.url().replace("/main", "/other"));
     let told = Arc::new(Told::default());
     let failure = connect(&config, told, &Engine::of_this_process("redis")).await;
     let error = Error::from(failure.unwrap_err());

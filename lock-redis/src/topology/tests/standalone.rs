@@ -1,25 +1,14 @@
 use std::time::Duration;
 
-use lock_core::{Error, ErrorKind};
 use lock_testkit::servers::{RedisOptions, RedisServer};
+use polylock_core::{Error, ErrorKind};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
 use super::*;
-use crate::error::Refusal;
 
 fn server() -> RedisServer {
     RedisServer::start(RedisOptions::new())
-}
-
-#[tokio::test]
-async fn a_script_runs_on_a_server_that_does_not_know_it() {
-    let server = server();
-    let (topology, _) = open(&config(&server)).await;
-    assert_eq!(count(&*topology, "a").await.unwrap(), 1);
-    assert_eq!(count(&*topology, "a").await.unwrap(), 2);
-    server.command(&["SCRIPT", "FLUSH"]);
-    assert_eq!(count(&*topology, "a").await.unwrap(), 3);
 }
 
 #[tokio::test]
@@ -27,14 +16,6 @@ async fn a_socket_file_serves_as_well() {
     let server = server();
     let (topology, _) = open(&RedisConfig::unix(server.socket())).await;
     assert_eq!(count(&*topology, "a").await.unwrap(), 1);
-}
-
-#[tokio::test]
-async fn a_database_is_selected() {
-    let server = server();
-    let (topology, _) = open(&config(&server).with_database(3)).await;
-    count(&*topology, "a").await.unwrap();
-    assert_eq!(server.command(&["EXISTS", "a"]).integer(), Some(0));
 }
 
 #[tokio::test]
@@ -66,24 +47,6 @@ async fn a_connection_that_ended_unnoticed_costs_no_call() {
     server.command(&["CLIENT", "KILL", "TYPE", "NORMAL"]);
     sleep(Duration::from_millis(20)).await;
     assert_eq!(count(&*topology, "a").await.unwrap(), 2);
-}
-
-#[tokio::test]
-async fn without_resp3_or_right_there_is_no_channel() {
-    let server =
-        RedisServer::start(RedisOptions::new().with_user("mute", "on >pw ~* +@all -subscribe"));
-    let quiet = [
-        config(&server).with_resp2(),
-        config(&server).without_push(),
-        config(&server).with_login("mute", "pw"),
-    ];
-    for config in quiet {
-        let (topology, told) = open(&config).await;
-        assert_eq!(topology.channel().await.unwrap(), None);
-        assert_eq!(topology.channel().await.unwrap(), None);
-        count(&*topology, "a").await.unwrap();
-        assert_eq!(told.deaf.load(Ordering::SeqCst), 0);
-    }
 }
 
 #[tokio::test]
@@ -131,22 +94,6 @@ async fn a_dead_server_is_noticed_at_once_and_found_again() {
     assert!(took < Duration::from_secs(3), "a call takes {took:?}");
     server.restart();
     assert_eq!(count(&*topology, "a").await.unwrap(), 1);
-}
-
-#[tokio::test]
-async fn a_connection_in_use_that_breaks_leaves_the_outcome_open() {
-    let server = server();
-    let (topology, _) = open(&config(&server)).await;
-    count(&*topology, "a").await.unwrap();
-    server.stop();
-    let call = tokio::spawn({
-        let topology = Arc::clone(&topology);
-        async move { count(&*topology, "a").await }
-    });
-    sleep(Duration::from_millis(50)).await;
-    server.kill();
-    let failure = call.await.unwrap().unwrap_err();
-    assert!(failure.outcome_unknown, "{failure:?}");
 }
 
 #[tokio::test]
@@ -245,106 +192,6 @@ fn a_call_may_move_to_another_runtime() {
     let failure = second.block_on(call).unwrap_err();
     assert_eq!(Error::from(failure).kind(), ErrorKind::Unavailable);
     second.block_on(count(&*topology, "a")).unwrap();
-}
-
-#[tokio::test]
-async fn replies_are_told_apart() {
-    let server = RedisServer::start(
-        RedisOptions::new().with_user("weak", "on >pw ~a* &* +eval +evalsha +get -@dangerous"),
-    );
-    let config = hasty(config(&server));
-    let (topology, _) = open(&config).await;
-    let refused = |failure: Failure| (failure.refusal().unwrap(), failure.outcome_unknown);
-    let cases: [(&[&str], &[&str], Refusal); 3] = [
-        (
-            &["CONFIG", "SET", "maxmemory", "1"],
-            &["CONFIG", "SET", "maxmemory", "0"],
-            Refusal::Full,
-        ),
-        (
-            &["CONFIG", "SET", "min-replicas-to-write", "1"],
-            &["CONFIG", "SET", "min-replicas-to-write", "0"],
-            Refusal::NoReplicas,
-        ),
-        (
-            &["REPLICAOF", "127.0.0.1", "1"],
-            &["REPLICAOF", "NO", "ONE"],
-            Refusal::ReadOnly,
-        ),
-    ];
-    for (harm, repair, refusal) in cases {
-        server.command(harm);
-        let failure = run(&*topology, &SET, "x").await.unwrap_err();
-        assert_eq!(Error::from(failure.clone()).kind(), ErrorKind::Unavailable);
-        assert_eq!(refused(failure), (refusal, false));
-        server.command(repair);
-    }
-
-    server.command(&["LPUSH", "list", "x"]);
-    let failure = run(&*topology, &COUNT, "list").await.unwrap_err();
-    assert_eq!(refused(failure), (Refusal::WrongType, false));
-
-    let (weak, _) = open(&config.clone().with_login("weak", "pw")).await;
-    // The script may have done something before.
-    let failure = run(&*weak, &SET, "a").await.unwrap_err();
-    assert_eq!(refused(failure.clone()), (Refusal::NoPerm, true));
-    assert_eq!(Error::from(failure).kind(), ErrorKind::Denied);
-    let failure = run(&*weak, &SET, "b").await.unwrap_err();
-    assert_eq!(refused(failure), (Refusal::NoPerm, false));
-
-    server.command(&["CONFIG", "SET", "busy-reply-threshold", "10"]);
-    assert!(
-        run(&*topology, &SPIN, "x")
-            .await
-            .unwrap_err()
-            .outcome_unknown
-    );
-    let failure = run(&*topology, &SET, "x").await.unwrap_err();
-    assert_eq!(refused(failure), (Refusal::Busy, false));
-    server.command(&["SCRIPT", "KILL"]);
-    while let Err(failure) = run(&*topology, &SET, "x").await {
-        assert_eq!(refused(failure), (Refusal::Busy, false));
-    }
-}
-
-async fn unconnected(config: &RedisConfig) -> Failure {
-    let told = Arc::new(Told::default());
-    let engine = Engine::of_this_process("redis");
-    connect(config, told, &engine).await.unwrap_err()
-}
-
-#[tokio::test]
-async fn a_connection_that_is_refused_says_why() {
-    let server = RedisServer::start(RedisOptions::new().with_password("s3cret"));
-    for (config, refusal) in [
-        (config(&server), Refusal::NoAuth),
-        (config(&server).with_password("wr0ng"), Refusal::WrongPass),
-        (
-            config(&server).with_password("wr0ng").with_resp2(),
-            Refusal::WrongPass,
-        ),
-        (
-            config(&server).with_login("nobody", "wr0ng"),
-            Refusal::WrongPass,
-        ),
-    ] {
-        let failure = unconnected(&config).await;
-        assert_eq!(failure.refusal(), Some(refusal), "{failure:?}");
-        assert!(!failure.outcome_unknown);
-        let text = format!("{failure:?} {config:?}");
-        assert!(
-            !text.contains("wr0ng") && !text.contains("s3cret"),
-            "{text}"
-        );
-    }
-    open(&config(&server).with_password("s3cret")).await;
-
-    let full = RedisServer::start(RedisOptions::new());
-    let (_link, _) = open(&config(&full)).await;
-    full.command(&["CONFIG", "SET", "maxclients", "1"]);
-    // The reply may be lost when the server closes the connection.
-    let failure = unconnected(&config(&full)).await;
-    assert_eq!(Error::from(failure).kind(), ErrorKind::Unavailable);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
-use lock_core::{Error, ErrorKind, LockUrl};
 use lock_testkit::servers::{
     ClientCertificate, RedisOptions, RedisServer, ServerCertificate, TlsFiles,
 };
+use polylock_core::{Error, ErrorKind};
 
 use super::*;
 
@@ -13,20 +13,6 @@ async fn refused(config: &RedisConfig) -> Error {
     let told = Arc::new(Told::default());
     let engine = Engine::of_this_process("redis");
     connect(config, told, &engine).await.unwrap_err().into()
-}
-
-#[tokio::test]
-async fn a_server_is_verified_by_an_own_authority() {
-    let files = TlsFiles::new(ServerCertificate::Valid);
-    let server = start(&files, ClientCertificate::Ignored);
-    let ca = files.ca();
-    let url = format!("{}?tls-ca-file={}", server.url(), ca.display());
-    let url = LockUrl::parse(&url).unwrap();
-    let (topology, told) = open(&RedisConfig::from_url(&url).unwrap()).await;
-    assert_eq!(count(&*topology, "a").await.unwrap(), 1);
-    let channel = topology.channel().await.unwrap().unwrap();
-    server.command(&["PUBLISH", &*channel, "one"]);
-    until("a message", || told.has(b"one")).await;
 }
 
 #[tokio::test]
@@ -51,32 +37,20 @@ async fn a_certificate_that_does_not_hold_is_refused() {
         );
         assert!(error.message().contains("certificate"), "{error:?}");
     }
-    // That of the system knows neither.
-    let files = TlsFiles::new(ServerCertificate::Valid);
-    let server = start(&files, ClientCertificate::Ignored);
-    let error = refused(&config(&server).with_tls()).await;
-    assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
-}
-
-#[tokio::test]
-async fn a_client_shows_its_certificate() {
+    // Nor does the server accept the certificate of a client that another authority has signed.
     let files = TlsFiles::new(ServerCertificate::Valid);
     let server = start(&files, ClientCertificate::Required);
-    let trusting = config(&server).with_tls_ca(files.ca());
-    let shown = trusting
-        .clone()
-        .with_tls_identity(files.client_certificate(), files.client_key());
-    let (topology, _) = open(&shown).await;
-    assert_eq!(count(&*topology, "a").await.unwrap(), 1);
-
-    let error = refused(&trusting).await;
-    assert!(!error.is_outcome_unknown(), "{error:?}");
-    let stranger = trusting.with_tls_identity(
+    let stranger = config(&server).with_tls_ca(files.ca()).with_tls_identity(
         files.unknown_client_certificate(),
         files.unknown_client_key(),
     );
     let error = refused(&stranger).await;
     assert!(!error.is_outcome_unknown(), "{error:?}");
+    // That of the system knows neither.
+    let files = TlsFiles::new(ServerCertificate::Valid);
+    let server = start(&files, ClientCertificate::Ignored);
+    let error = refused(&config(&server).with_tls()).await;
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
 }
 
 #[tokio::test]
@@ -89,15 +63,4 @@ async fn files_that_are_no_use_are_named() {
     let swapped = config(&server).with_tls_identity(files.client_key(), files.client_certificate());
     let error = refused(&swapped).await;
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");
-}
-
-#[tokio::test]
-async fn plain_and_tls_do_not_meet() {
-    let files = TlsFiles::new(ServerCertificate::Valid);
-    let server = start(&files, ClientCertificate::Ignored);
-    let error = refused(&config(&server)).await;
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
-    let plain = RedisServer::start(RedisOptions::new());
-    let error = refused(&config(&plain).with_tls_ca(files.ca())).await;
-    assert!(!error.is_outcome_unknown(), "{error:?}");
 }

@@ -1,9 +1,8 @@
 //! Takes that the server is still at when they are given up.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{Mode, Released};
+use polylock_core::{Mode, Released};
 use tokio::task::JoinHandle;
 
 use super::{Client, TTL, databases, id, key};
@@ -11,27 +10,44 @@ use crate::error::Cause;
 use crate::store::Store as _;
 use crate::wire::Sql;
 
-const BRIEF: Duration = Duration::from_millis(500);
-
-/// Keeps the row of a key locked for longer than [`BRIEF`], from when this returns.
-async fn block(url: &str, name: &str) -> JoinHandle<()> {
+/// Keeps the row of a key locked for so many seconds.
+async fn block(url: &str, name: &str, seconds: u32) -> JoinHandle<()> {
     let other = Client::open(url, "").await;
     // It has its connection then.
     other.sql("SELECT version FROM polylock_locks").await;
     let sleep = match url.starts_with("postgres") {
-        true => "pg_sleep(1)::text",
-        false => "SLEEP(1)",
+        true => format!("pg_sleep({seconds})::text"),
+        false => format!("SLEEP({seconds})"),
     };
     let text = format!(
         "BEGIN; SELECT version FROM polylock_locks WHERE kind = 1 AND lock_key = '{name}' \
          FOR UPDATE; SELECT {sleep}; COMMIT"
     );
     let blocking = tokio::spawn(async move {
-        let sql = Arc::new(Sql::new(text));
+        let sql = Sql::new(text);
         other.pool.message(&sql, Vec::new()).await.expect("done");
     });
     tokio::time::sleep(Duration::from_millis(200)).await;
     blocking
+}
+
+/// Waits until the server has a statement that waits for a row.
+async fn until_blocked(url: &str) {
+    let observer = Client::open(url, "").await;
+    let waiting = match url.starts_with("postgres") {
+        true => {
+            "SELECT pid::text FROM pg_stat_activity \
+             WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        }
+        false => {
+            "SELECT info FROM information_schema.processlist WHERE db = DATABASE() \
+             AND command IN ('Execute', 'Query') \
+             AND info NOT LIKE '%processlist%' AND info NOT LIKE '%SLEEP(%'"
+        }
+    };
+    while observer.sql(waiting).await.rows.is_empty() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 async fn make_row(client: &Client, name: &str) {
@@ -58,7 +74,7 @@ async fn a_release_does_not_overtake_the_take_that_nobody_waits_for() {
         let patient = Client::open(&url, "").await;
         make_row(&patient, "k").await;
         let client = Client::open(&url, "&timeout=500ms").await;
-        let blocking = block(&url, "k").await;
+        let blocking = block(&url, "k", 1).await;
         let taken = client.try_take("k", 2, Mode::Exclusive, TTL).await;
         let failure = taken.expect_err("the row is locked");
         // It is a definite answer where the server gives the statement no longer than that.
@@ -81,9 +97,12 @@ async fn a_release_waits_for_a_take_that_was_dropped() {
     for url in databases() {
         let client = Client::open(&url, "").await;
         make_row(&client, "k").await;
-        let blocking = block(&url, "k").await;
+        let blocking = block(&url, "k", 3).await;
         let take = client.try_take("k", 2, Mode::Exclusive, TTL);
-        assert!(tokio::time::timeout(BRIEF / 5, take).await.is_err());
+        tokio::select! {
+            taken = take => panic!("the row is locked: {:?}", taken.is_ok()),
+            () = until_blocked(&url) => {}
+        }
         let released = client.store.release(&key("k"), id(2)).await;
         assert_eq!(released.expect("an answer"), Released::Clean);
         blocking.await.expect("no panic");

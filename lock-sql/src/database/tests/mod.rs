@@ -9,9 +9,9 @@ mod waiting;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::engine::{Engine, LeaseId};
-use lock_core::{LockKey, LockUrl, Mode};
 use lock_testkit::servers::{MariaDbServer, PostgresServer};
+use polylock_core::engine::{Engine, LeaseId};
+use polylock_core::{LockKey, LockUrl, Mode};
 
 use super::DatabaseStore;
 use crate::config::SqlConfig;
@@ -64,7 +64,7 @@ impl Client {
 
     /// Past the library.
     async fn sql(&self, text: &str) -> Answer {
-        let sql = Arc::new(Sql::new(text));
+        let sql = Sql::new(text);
         self.pool.statement(&sql, Vec::new()).await.expect("done")
     }
 

@@ -1,8 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::engine::{Engine, OnRuntime, OsEntropy, VirtualClock};
-use lock_core::{ErrorKind, LockUrl, Mode};
+use polylock_core::engine::{Engine, OnRuntime, OsEntropy, VirtualClock};
+use polylock_core::{ErrorKind, LockUrl, Mode};
 
 use super::{Client, TTL, databases, id, key};
 use crate::config::SqlConfig;
@@ -162,7 +162,7 @@ async fn a_missing_table_is_said_to_be_missing() {
         let client = Client::open(&url, "").await;
         client.sql("DROP TABLE polylock_locks").await;
         let failure = client.try_take("k", 2, ALONE, TTL).await.unwrap_err();
-        let error = lock_core::Error::from(failure);
+        let error = polylock_core::Error::from(failure);
         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
     }
 }

@@ -1,24 +1,11 @@
 use std::time::Duration;
 
-use lock_core::{LeaseState, LostReason, Mode, Released, RenewalRequest};
+use polylock_core::{LeaseState, LostReason, Mode, Released, RenewalRequest};
 
 use super::{Client, TTL, databases, id, key};
 use crate::store::Store as _;
 
 const ALONE: Mode = Mode::Exclusive;
-
-#[tokio::test]
-async fn a_writer_that_waits_keeps_more_readers_out() {
-    for url in databases() {
-        let client = Client::open(&url, "").await;
-        client.take("k", 2, Mode::Shared).await.unwrap();
-        // Odd ones wait.
-        assert_eq!(client.take("k", 1, ALONE).await, None);
-        assert_eq!(client.take("k", 4, Mode::Shared).await, None);
-        tokio::time::sleep(Duration::from_millis(210)).await;
-        assert!(client.take("k", 4, Mode::Shared).await.is_some());
-    }
-}
 
 #[tokio::test]
 async fn those_whose_lock_was_broken_learn_it_after_another_one_took_it() {

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use lock_core::engine::LeaseId;
-use lock_core::{LeaseState, LostReason, Mode, Released, RenewalRequest};
 use lock_testkit::servers::{MariaDbOptions, MariaDbServer};
+use polylock_core::engine::LeaseId;
+use polylock_core::{LeaseState, LostReason, Mode, Released, RenewalRequest};
 
 use super::{Client, TTL, databases, id, key};
 use crate::store::Store as _;
@@ -59,50 +59,6 @@ async fn a_lease_that_ended_is_lost_and_its_lock_free() {
     }
 }
 
-#[tokio::test]
-async fn a_thousand_leases_are_renewed_by_four_statements() {
-    for url in databases() {
-        let client = Client::open(&url, "").await;
-        let id = |n: u32| LeaseId::from_bytes(u128::from(n).to_be_bytes());
-        let mut due = Vec::new();
-        for n in 0..1000 {
-            let name = format!("lease {n}");
-            let claim = Claim {
-                id: id(n),
-                mode: ALONE,
-                ttl: TTL,
-                label: String::new(),
-                waits: false,
-                ticket: None,
-                is_queued: false,
-            };
-            client
-                .store
-                .take(&key(&name), claim)
-                .await
-                .unwrap()
-                .unwrap();
-            due.push(RenewalRequest::new(key(&name), id(n), TTL));
-        }
-        for state in client.store.renew(&due).await {
-            assert_eq!(state.unwrap(), LeaseState::Held);
-        }
-        let renewed = "SELECT count(*) FROM polylock_locks \
-                       WHERE kind = 1 AND changed_at > acquired_at";
-        assert_eq!(client.number(renewed).await, 1000);
-        // Two that are not: one is gone, one was released.
-        client.store.release(&key("lease 7"), id(7)).await.unwrap();
-        due[500].id = id(5000);
-        let states = client.store.renew(&due).await;
-        let lost = states.into_iter().enumerate();
-        let lost: Vec<_> = lost
-            .filter(|(_, state)| !matches!(state, Ok(LeaseState::Held)))
-            .map(|(at, _)| at)
-            .collect();
-        assert_eq!(lost, [7, 500]);
-    }
-}
-
 /// Counted by a server with no other client.
 #[tokio::test]
 async fn the_usual_is_one_statement_and_a_thousand_renewals_are_few() {
@@ -124,7 +80,8 @@ async fn the_usual_is_one_statement_and_a_thousand_renewals_are_few() {
         let claim = Claim {
             id: id(n),
             mode,
-            ttl: TTL,
+            // A busy machine takes its time for a thousand locks.
+            ttl: TTL * 20,
             label: String::new(),
             waits: false,
             ticket: None,
@@ -148,7 +105,7 @@ async fn the_usual_is_one_statement_and_a_thousand_renewals_are_few() {
         let mut due = Vec::new();
         for n in 0..1000 {
             let name = format!("{mode:?} {n}");
-            due.push(RenewalRequest::new(key(&name), id(n), TTL));
+            due.push(RenewalRequest::new(key(&name), id(n), TTL * 20));
             take(name, n, mode).await.unwrap();
         }
         // The connection of renewals.

@@ -1,22 +1,22 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_core::engine::Engine;
-use lock_core::{AcquireRequest, Capabilities, LockGuard, Mode, Wait};
 use lock_testkit::servers::{MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer};
+use polylock_core::engine::Engine;
+use polylock_core::{AcquireRequest, Capabilities, LockGuard, Mode, Wait};
 
 use super::{Client, key};
 use crate::leases::Leases;
-use crate::store::{Pace, Store as _};
+use crate::store::Pace;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Shorter than any poll interval of a notified waiter, with room for a busy machine.
 const TOLD: Duration = Duration::from_millis(450);
 const ASKED: Duration = Duration::from_secs(2);
 
 fn request(name: &str) -> AcquireRequest {
-    AcquireRequest::new(key(name)).with_wait(Wait::AtMost(PATIENCE))
+    AcquireRequest::new(key(name)).with_wait(Wait::AtMost(TIMEOUT))
 }
 
 async fn leases(url: &str, parameters: &str) -> Arc<Leases> {
@@ -48,7 +48,7 @@ fn wait(
 async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
     let begun = Instant::now();
     while !is_so().await {
-        assert!(begun.elapsed() < PATIENCE, "not in time: {what}");
+        assert!(begun.elapsed() < TIMEOUT, "not in time: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -102,23 +102,6 @@ async fn a_waiter_is_told_and_asks_no_more_than_once_a_second() {
     waiting.await.unwrap().0.release().await.unwrap();
     let times = hand_offs(&here, &there, 20).await;
     assert!(times[10] < TOLD, "granted after {times:?}");
-}
-
-#[tokio::test]
-async fn a_waiter_asks_where_nobody_tells_it() {
-    let parameters = "&notify=off";
-    let urls = [
-        (PostgresServer::shared().database(), parameters),
-        (MariaDbServer::shared().database(), ""),
-    ];
-    for (url, parameters) in urls {
-        let (here, there) = (
-            leases(&url, parameters).await,
-            leases(&url, parameters).await,
-        );
-        let times = hand_offs(&here, &there, 20).await;
-        assert!(times[10] < ASKED, "granted after {times:?}");
-    }
 }
 
 #[tokio::test]
@@ -212,64 +195,4 @@ async fn a_downgrade_a_break_and_a_permit_wake_waiters() {
     let (_reader, when) = waiting.await.unwrap();
     assert!(when - begun < TOLD, "granted after {:?}", when - begun);
     drop(writer);
-}
-
-#[tokio::test]
-async fn leases_work_through_a_transaction_pooler() {
-    let server = PostgresServer::start(PostgresOptions::new());
-    let settings = [("default_pool_size", "2")];
-    let pooler = PgBouncer::with_config(&server, PoolMode::Transaction, &settings);
-    let url = pooler.url();
-    for parameters in ["", "&pooler=transaction"] {
-        let (here, there) = (
-            leases(&url, parameters).await,
-            leases(&url, parameters).await,
-        );
-        let mut readers = Vec::new();
-        for n in 0..10 {
-            let leases = if n % 2 == 0 { &here } else { &there };
-            let shared = request("many").with_mode(Mode::Shared);
-            readers.push(leases.acquire(&shared).await.unwrap());
-        }
-        let times = hand_offs(&here, &there, 20).await;
-        assert!(times[10] < ASKED, "granted after {times:?}");
-        assert_eq!(there.shared.store.pace(), Pace::POLLED);
-        for reader in readers {
-            reader.release().await.unwrap();
-        }
-    }
-}
-
-/// Whenever an attempt is dropped, nothing of it is left once its release is through.
-#[tokio::test]
-async fn an_attempt_that_is_dropped_leaves_nothing() {
-    use crate::table::Claim;
-
-    for url in super::databases() {
-        let client = Client::open(&url, "").await;
-        let free = "SELECT count(*) FROM polylock_locks \
-                    WHERE kind = 1 AND (id IS NOT NULL OR sharers > 0)";
-        for n in 0..60_u8 {
-            let mode = if n % 2 == 0 {
-                Mode::Exclusive
-            } else {
-                Mode::Shared
-            };
-            let claim = Claim {
-                id: super::id(n),
-                mode,
-                ttl: super::TTL,
-                label: String::new(),
-                waits: false,
-                ticket: None,
-                is_queued: false,
-            };
-            let name = key("k");
-            let take = client.store.take(&name, claim);
-            let patience = Duration::from_micros(u64::from(n) * 50);
-            let taken = tokio::time::timeout(patience, take).await;
-            client.store.release(&name, super::id(n)).await.unwrap();
-            assert_eq!(client.number(free).await, 0, "{n}: {taken:?}");
-        }
-    }
 }

@@ -4,8 +4,6 @@
 //! kind 8 say when a machine found the server started anew. The version of the row of kind 7 counts the
 //! starts that were admitted, and that of a row of kind 8 is the one that was found.
 
-use std::sync::Arc;
-
 use super::session::{NOW, session_name};
 use crate::session::server_age::StartTexts;
 use crate::wire::Sql;
@@ -36,7 +34,7 @@ pub(super) fn record(table: &str) -> String {
 }
 
 pub(super) fn texts(table: &str) -> StartTexts {
-    let sql = |text: String| Arc::new(Sql::new(text));
+    let sql = |text: String| Sql::new(text);
     let label = "CONVERT({8} USING utf8mb4)";
     StartTexts {
         read: sql(read(table)),

@@ -37,15 +37,15 @@ pub(crate) fn row(table: &str, flavor: Flavor) -> SessionStatements {
         } else {
             (String::new(), " NOWAIT", "0")
         };
-        Arc::new(Sql::new(format!(
+        Sql::new(format!(
             "{set} START TRANSACTION;
              SELECT {} FROM {table} WHERE kind = 2 AND lock_key = {{1}} AND slot = 0 {strength}{suffix};
              {draw} SELECT {token}, {elapsed}, CAST(CONNECTION_ID() AS SIGNED), 0",
             got::TAKEN,
-        )))
+        ))
     };
-    let plain = || Arc::new(Sql::new("ROLLBACK"));
-    let forget = |forget: &str| Arc::new(Sql::new(format!("ROLLBACK; {forget}")));
+    let plain = || Sql::new("ROLLBACK");
+    let forget = |forget: &str| Sql::new(format!("ROLLBACK; {forget}"));
     // An insert waits for the holder of the existing row, which may need the connection that waits:
     // visible rows are left alone.
     let seed = format!(
@@ -64,8 +64,8 @@ pub(crate) fn row(table: &str, flavor: Flavor) -> SessionStatements {
             forget(&forget_holder(table, 3)),
             forget(&forget_shared(table, 3)),
         ],
-        seed: Arc::new(Sql::new(seed)),
-        draw: Arc::new(Sql::new(tokens::draw_block(table, HANDOVER_TOKENS, flavor))),
+        seed: Sql::new(seed),
+        draw: Sql::new(tokens::draw_block(table, HANDOVER_TOKENS, flavor)),
         ..common(
             table,
             3,
@@ -87,12 +87,12 @@ pub(crate) fn advisory(table: &str, flavor: Flavor) -> SessionStatements {
             Flavor::MariaDb => draw,
             Flavor::MySql => format!("START TRANSACTION; {draw} ROLLBACK;"),
         };
-        Arc::new(Sql::new(format!(
+        Sql::new(format!(
             "{set}SET @polylock_got = IF(CONNECTION_ID() = {{6}}, CASE GET_LOCK({NAME}, {wait})
                  WHEN 1 THEN 1 WHEN 0 THEN {not} ELSE {interrupted} END, {elsewhere}); {draw}
              SELECT CAST(IF(@polylock_got = 1, {token}, @polylock_got) AS SIGNED), {elapsed},
                  CAST(CONNECTION_ID() AS SIGNED), 0"
-        )))
+        ))
     };
     let wait = match flavor {
         Flavor::MariaDb => "{4} / 1000",
@@ -102,8 +102,8 @@ pub(crate) fn advisory(table: &str, flavor: Flavor) -> SessionStatements {
     let try_take = || take("0", "", "0");
     let wait_take = || take(wait, &format!("{BEGIN_CLOCK}; "), ELAPSED);
     let unlock = format!("SELECT CAST(COALESCE(RELEASE_LOCK({NAME}), 0) AS SIGNED)");
-    let plain = || Arc::new(Sql::new(&unlock));
-    let recorded = Arc::new(Sql::new(format!("{unlock}; {}", forget_holder(table, 4))));
+    let plain = || Sql::new(&unlock);
+    let recorded = Sql::new(format!("{unlock}; {}", forget_holder(table, 4)));
     let draw = tokens::draw_block(table, HANDOVER_TOKENS, flavor);
     let draw = match flavor {
         Flavor::MariaDb => draw,
@@ -115,7 +115,7 @@ pub(crate) fn advisory(table: &str, flavor: Flavor) -> SessionStatements {
         undo: [plain(), plain()],
         release: [plain(), plain()],
         release_recorded: [Arc::clone(&recorded), recorded],
-        draw: Arc::new(Sql::new(draw)),
+        draw: Sql::new(draw),
         ..common(
             table,
             4,
@@ -156,10 +156,9 @@ fn common(
     };
     let label = "CONVERT({8} USING utf8mb4)";
     let path = "CONCAT('$.\"', CONVERT({14} USING utf8mb4), '\"')";
-    let nothing = || Arc::new(Sql::new("SELECT 1"));
     SessionStatements {
         // While the server knows this name, the session is there.
-        setup: Arc::new(Sql::new(format!(
+        setup: Sql::new(format!(
             "SET @polylock_timeout = CAST(LEAST(GREATEST(CEIL({{11}} / 1000), 1), {LONGEST})
                  AS SIGNED);
              SET SESSION wait_timeout = @polylock_timeout; {unlimited};
@@ -167,23 +166,12 @@ fn common(
             session_name("{2}"),
             tokens::raise(table, flavor),
             server_age::record(table)
-        ))),
+        )),
         start: server_age::texts(table),
-        setup_more: None,
-        try_take: [nothing(), nothing()],
-        wait_take: [nothing(), nothing()],
-        undo: [nothing(), nothing()],
-        release: [nothing(), nothing()],
-        release_recorded: [nothing(), nothing()],
-        downgrade: None,
-        probe: Arc::new(Sql::new("SELECT CAST(CONNECTION_ID() AS SIGNED)")),
-        cancel: Arc::new(Sql::new("KILL QUERY {6}")),
-        seed: nothing(),
-        claim: None,
-        unclaim: None,
-        draw: nothing(),
+        probe: Sql::new("SELECT CAST(CONNECTION_ID() AS SIGNED)"),
+        cancel: Sql::new("KILL QUERY {6}"),
         // Assignments are made one after the other, and each sees what those before it have set.
-        record: Arc::new(Sql::new(format!(
+        record: Sql::new(format!(
             "INSERT INTO {table} (kind, lock_key, name, id, token, label, acquired_at, session,
                  session_began, drawn_by, changed_at)
              VALUES ({kind}, {{1}}, {{10}}, {{7}}, {{13}}, {label}, {NOW}, {{6}}, {{12}}, {{2}}, {NOW})
@@ -195,30 +183,31 @@ fn common(
                  drawn_by = IF(token < {{13}}, {{2}}, drawn_by),
                  shared = IF(token < {{13}}, NULL, shared), changed_at = {NOW},
                  token = GREATEST(token, {{13}})"
-        ))),
-        record_shared: Arc::new(Sql::new(format!(
+        )),
+        record_shared: Sql::new(format!(
             "INSERT INTO {table} (kind, lock_key, name, shared, changed_at)
              VALUES ({kind}, {{1}}, {{10}},
                  JSON_SET('{{{{}}}}', {path}, JSON_EXTRACT({label}, '$')), {NOW})
              ON DUPLICATE KEY UPDATE id = NULL,
                  shared = JSON_SET(COALESCE(shared, '{{{{}}}}'), {path}, JSON_EXTRACT({label}, '$')),
                  changed_at = {NOW}"
-        ))),
-        list: Arc::new(Sql::new(format!(
+        )),
+        list: Sql::new(format!(
             "SELECT {columns} FROM {table} r WHERE r.kind = {kind} AND r.{name} >= {{1}}
                  AND r.{name} < {{15}} AND (r.id IS NOT NULL OR r.shared IS NOT NULL)
              ORDER BY r.{name}"
-        ))),
-        inspect: Arc::new(Sql::new(format!(
+        )),
+        inspect: Sql::new(format!(
             "SELECT {columns} FROM {table} r WHERE r.kind = {kind} AND r.lock_key = {{1}}"
-        ))),
-        alive: Arc::new(Sql::new(format!("SELECT {alive}"))),
-        mark_broken: Arc::new(Sql::new(format!(
+        )),
+        alive: Sql::new(format!("SELECT {alive}")),
+        mark_broken: Sql::new(format!(
             "UPDATE {table} SET broken_id = {{7}},
                  broken_reason = CONVERT({{14}} USING utf8mb4), changed_at = {NOW}
              WHERE kind = {kind} AND lock_key = {{1}} AND slot = 0"
-        ))),
-        terminate: Arc::new(Sql::new("KILL {6}")),
+        )),
+        terminate: Sql::new("KILL {6}"),
+        ..SessionStatements::default()
     }
 }
 

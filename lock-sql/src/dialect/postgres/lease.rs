@@ -3,8 +3,6 @@
 //! Each reads the clock once, when it begins: one that has waited for another of the same row works
 //! with a time that has passed, which is early for a lease that it begins or ends, and never late.
 
-use std::sync::Arc;
-
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
     FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, Many, NOTE_QUEUE, PURGE_ROWS, Queue, RAISE,
@@ -18,7 +16,7 @@ const NOW: &str = "(date_part('epoch', clock_timestamp()) * 1000000)::bigint";
 pub(crate) const CHANNEL: &str = "polylock";
 
 pub(crate) fn statements(usage: Usage<'_>) -> Statements {
-    let sql = |template: &str| Arc::new(Sql::new(text(usage, template)));
+    let sql = |template: &str| Sql::new(text(usage, template));
     let many = |template: &str| Many::Arrays(sql(template));
     // The row has been changed just then.
     let tell = |topic: usize| match usage.tells {

@@ -1,7 +1,6 @@
 //! The statements for PostgreSQL.
 
 pub(crate) mod lease;
-pub(crate) mod schema;
 pub(crate) mod server_age;
 pub(crate) mod session;
 pub(crate) mod tokens;

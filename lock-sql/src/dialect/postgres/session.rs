@@ -65,10 +65,10 @@ impl Prepared {
         // Its advisory lock must not wait for the commit: see `tokens`.
         let raise = tokens::in_savepoint(&tokens::raise(table));
         // The role may be read-only, unless that is changed before its first query.
-        Arc::new(Sql::new(format!(
+        Sql::new(format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {settings}{}{raise}; {record}; COMMIT",
             self.setup
-        )))
+        ))
     }
 }
 
@@ -139,11 +139,10 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
          VALUES (2, {{1}}, {NOW}) ON CONFLICT (kind, lock_key, slot) DO NOTHING"
     );
     // The end of the transaction frees the row.
-    let rollback = || Arc::new(Sql::new("ROLLBACK"));
-    let forget = |text: String| Arc::new(Sql::new(format!("ROLLBACK; {LAZILY}; {text}")));
-    let message = |wait: &str, lock: &str, grant: &str| {
-        Arc::new(Sql::new(format!("{begin}; {wait}{lock}; {grant}")))
-    };
+    let rollback = || Sql::new("ROLLBACK");
+    let forget = |text: String| Sql::new(format!("ROLLBACK; {LAZILY}; {text}"));
+    let message =
+        |wait: &str, lock: &str, grant: &str| Sql::new(format!("{begin}; {wait}{lock}; {grant}"));
     let wait = format!("{wait}; ");
     SessionStatements {
         setup: prepared.into_setup(table),
@@ -151,27 +150,27 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
         wait_take: [0, 1].map(|at| message(&wait, &waits[at], &grants[at])),
         // A shared row admits every shared request, whatever exclusive waiters there are. One claim
         // stands for all waiters.
-        claim: Some(Arc::new(Sql::new(format!(
+        claim: Some(Sql::new(format!(
             "{LAZILY}; INSERT INTO {table} (kind, lock_key, claimed_until, changed_at)
              SELECT 3, {{1}}, {NOW} + 2000000, {NOW} WHERE NOT EXISTS (SELECT 1 FROM {table} r
                  WHERE r.kind = 3 AND r.lock_key = {{1}} AND r.claimed_until > {NOW} + 1000000)
              ON CONFLICT (kind, lock_key, slot) DO UPDATE SET claimed_until = excluded.claimed_until"
-        )))),
-        unclaim: Some(Arc::new(Sql::new(format!(
+        ))),
+        unclaim: Some(Sql::new(format!(
             "{LAZILY}; UPDATE {table} SET claimed_until = 0 WHERE kind = 3 AND lock_key = {{1}}"
-        )))),
+        ))),
         undo: [rollback(), rollback()],
         release: [rollback(), rollback()],
         release_recorded: [
             forget(forget_holder(table, 3)),
             forget(forget_shared(table, 3)),
         ],
-        draw: Arc::new(Sql::new(tokens::in_savepoint(&tokens::draw_block(
+        draw: Sql::new(tokens::in_savepoint(&tokens::draw_block(
             table,
             HANDOVER_TOKENS,
-        )))),
-        seed: Arc::new(Sql::new(seed)),
-        alive: Arc::new(Sql::new(format!("SELECT {}", row_alive("{6}", "{12}")))),
+        ))),
+        seed: Sql::new(seed),
+        alive: Sql::new(format!("SELECT {}", row_alive("{6}", "{12}"))),
         terminate: terminate(&row_alive("{6}", "{12}")),
         ..common(
             table,
@@ -202,22 +201,21 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
     };
     let tries = ["", "_shared"].map(|suffix| {
         let attempt = format!("NOT pg_try_advisory_lock{suffix}({{3}})");
-        Arc::new(Sql::new(lock(&format!("try{suffix}"), &attempt)))
+        Sql::new(lock(&format!("try{suffix}"), &attempt))
     });
     let waits = ["", "_shared"].map(|suffix| {
         let attempt = format!("pg_advisory_lock{suffix}({{3}}) IS NULL");
         let lock = lock(&format!("wait{suffix}"), &attempt);
-        Arc::new(Sql::new(format!(
+        Sql::new(format!(
             "SELECT set_config('lock_timeout', ({{4}}::bigint)::text, true); {lock}"
-        )))
+        ))
     });
     let unlocks = ["", "_shared"].map(|suffix| {
         let body = format!("SELECT (pg_advisory_unlock{suffix}({{3}}))::int::bigint");
         prepared.add(&format!("unlock{suffix}"), &body)
     });
-    let plain = |at: usize| Arc::new(Sql::new(&unlocks[at]));
-    let forget =
-        |at: usize, text: String| Arc::new(Sql::new(format!("{}; {LAZILY}; {text}", unlocks[at])));
+    let plain = |at: usize| Sql::new(&unlocks[at]);
+    let forget = |at: usize, text: String| Sql::new(format!("{}; {LAZILY}; {text}", unlocks[at]));
     SessionStatements {
         try_take: tries,
         wait_take: waits,
@@ -229,12 +227,12 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
             forget(1, forget_shared(table, 4)),
         ],
         // The session has it in both modes for a moment, so no other session gets in between.
-        downgrade: Some(Arc::new(Sql::new(
+        downgrade: Some(Sql::new(
             "SELECT pg_advisory_lock_shared({3});
              SELECT (pg_advisory_unlock({3}))::int::bigint",
-        ))),
-        draw: Arc::new(Sql::new(tokens::draw_block(table, HANDOVER_TOKENS))),
-        alive: Arc::new(Sql::new(format!("SELECT {}", advisory_alive("{6}", "{3}")))),
+        )),
+        draw: Sql::new(tokens::draw_block(table, HANDOVER_TOKENS)),
+        alive: Sql::new(format!("SELECT {}", advisory_alive("{6}", "{3}"))),
         terminate: terminate(&advisory_alive("{6}", "{3}")),
         ..common(
             table,
@@ -258,24 +256,11 @@ fn common(table: &str, kind: u8, name: &str, alive: &str, is_pooled: bool) -> Se
          r.drawn_by, r.shared, CASE WHEN r.id IS NULL THEN 0 ELSE {alive} END, r.broken_id"
     );
     let entry = "jsonb_build_object(convert_from({14}, 'UTF8'), convert_from({8}, 'UTF8')::jsonb)";
-    let nothing = || Arc::new(Sql::new("SELECT 1::bigint"));
     SessionStatements {
-        setup: Arc::new(Sql::new("SELECT pg_backend_pid()::bigint")),
         start: server_age::texts(table, is_pooled),
-        setup_more: None,
-        try_take: [nothing(), nothing()],
-        wait_take: [nothing(), nothing()],
-        undo: [nothing(), nothing()],
-        release: [nothing(), nothing()],
-        release_recorded: [nothing(), nothing()],
-        downgrade: None,
-        probe: Arc::new(Sql::new("SELECT pg_backend_pid()::bigint")),
-        cancel: Arc::new(Sql::new("SELECT pg_cancel_backend({6}::int)::int::bigint")),
-        seed: nothing(),
-        claim: None,
-        unclaim: None,
-        draw: nothing(),
-        record: Arc::new(Sql::new(format!(
+        probe: Sql::new("SELECT pg_backend_pid()::bigint"),
+        cancel: Sql::new("SELECT pg_cancel_backend({6}::int)::int::bigint"),
+        record: Sql::new(format!(
             "{LAZILY}; INSERT INTO {table} AS r (kind, lock_key, name, id, token, label, acquired_at,
                  session, session_began, drawn_by, changed_at)
              VALUES ({kind}, {{1}}, {{10}}, {{7}}, {{13}}, convert_from({{8}}, 'UTF8'), {NOW},
@@ -285,37 +270,36 @@ fn common(table: &str, kind: u8, name: &str, alive: &str, is_pooled: bool) -> Se
                  session = excluded.session, session_began = excluded.session_began,
                  drawn_by = excluded.drawn_by, shared = NULL, changed_at = excluded.changed_at
              WHERE r.token < excluded.token"
-        ))),
-        record_shared: Arc::new(Sql::new(format!(
+        )),
+        record_shared: Sql::new(format!(
             "{LAZILY}; INSERT INTO {table} AS r (kind, lock_key, name, shared, changed_at)
              VALUES ({kind}, {{1}}, {{10}}, {entry}::text, {NOW})
              ON CONFLICT (kind, lock_key, slot) DO UPDATE SET id = NULL,
                  shared = (coalesce(r.shared, '{{{{}}}}')::jsonb || excluded.shared::jsonb)::text,
                  changed_at = excluded.changed_at"
-        ))),
-        list: Arc::new(Sql::new(format!(
+        )),
+        list: Sql::new(format!(
             "SELECT {columns} FROM {table} r WHERE r.kind = {kind} AND r.{name} >= {{1}}
                  AND r.{name} < {{15}} AND (r.id IS NOT NULL OR r.shared IS NOT NULL)
              ORDER BY r.{name}"
-        ))),
-        inspect: Arc::new(Sql::new(format!(
+        )),
+        inspect: Sql::new(format!(
             "SELECT {columns} FROM {table} r WHERE r.kind = {kind} AND r.lock_key = {{1}}"
-        ))),
-        alive: nothing(),
-        mark_broken: Arc::new(Sql::new(format!(
+        )),
+        mark_broken: Sql::new(format!(
             "UPDATE {table} SET broken_id = {{7}}, broken_reason = convert_from({{14}}, 'UTF8'),
                  changed_at = {NOW}
              WHERE kind = {kind} AND lock_key = {{1}}"
-        ))),
-        terminate: nothing(),
+        )),
+        ..SessionStatements::default()
     }
 }
 
 /// Ends a session, if it still holds the lock.
 fn terminate(alive: &str) -> Arc<Sql> {
-    Arc::new(Sql::new(format!(
+    Sql::new(format!(
         "SELECT pg_terminate_backend({{6}}::int)::int::bigint FROM (SELECT 1) one WHERE {alive} > 0"
-    )))
+    ))
 }
 
 /// What the locks of a session rest on, and the server ends a session that is silent by; a version that
@@ -335,7 +319,7 @@ const SETTINGS: &str = "DEALLOCATE ALL;
 
 /// By which the server notices a client that is gone; not every system has them.
 pub(crate) fn settings() -> Arc<Sql> {
-    Arc::new(Sql::new(
+    Sql::new(
         "SELECT set_config(name, CASE name
              WHEN 'client_connection_check_interval' THEN '1s'
              WHEN 'tcp_user_timeout' THEN ({11}::bigint)::text
@@ -343,7 +327,7 @@ pub(crate) fn settings() -> Arc<Sql> {
              ELSE least(greatest({11}::bigint / 2000, 1), 100)::text END, false)
          FROM pg_settings WHERE name IN ('client_connection_check_interval', 'tcp_user_timeout',
              'tcp_keepalives_idle', 'tcp_keepalives_interval', 'tcp_keepalives_count')",
-    ))
+    )
 }
 
 fn forget_holder(table: &str, kind: u8) -> String {

@@ -5,6 +5,5 @@ mod mariadb;
 mod pooler;
 mod postgres;
 mod postgres_readers;
-mod postgres_table;
 mod sqlite;
 mod support;

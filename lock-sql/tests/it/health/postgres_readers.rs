@@ -2,10 +2,10 @@
 
 use std::process::{Child, Command, Stdio};
 
-use lock_core::Fencing;
-use lock_core::prelude::*;
-use lock_sql::SqlLock;
 use lock_testkit::servers::{PostgresOptions, PostgresServer, PostgresStandby};
+use polylock_core::Fencing;
+use polylock_core::prelude::*;
+use polylock_sql::SqlLock;
 use tempfile::TempDir;
 
 use crate::health::support::{assert_only, check_health, faults, until};

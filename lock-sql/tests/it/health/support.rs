@@ -2,9 +2,9 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use lock_core::{Error, HealthCheck, Registry, Result, Status};
-use lock_sql::{MySqlBackend, PostgresBackend, SqliteBackend};
 use lock_testkit::clock::ShiftedClock;
+use polylock_core::{Error, HealthCheck, Registry, Result, Status};
+use polylock_sql::{MySqlBackend, PostgresBackend, SqliteBackend};
 
 pub(crate) const MODES: [&str; 3] = ["row", "lease", "advisory"];
 
@@ -67,7 +67,7 @@ pub(crate) fn faults_by(change: impl FnOnce(&mut Command), url: &str) -> Vec<Str
     let program: PathBuf = folder.with_file_name("examples").join("lock-examiner");
     assert!(
         program.exists(),
-        "build it by cargo build -p lock-sql --all-features --examples"
+        "build it by cargo build -p polylock-sql --all-features --examples"
     );
     let mut command = Command::new(program);
     change(command.arg(url));

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use lock_core::{DistributedLock, LockGuard, LostReason, Renewal, Wait};
 use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
+use polylock_core::{DistributedLock, LockGuard, LostReason, Renewal, Wait};
 use tokio::time::Instant;
 
 use crate::server::support::{
-    Database, Mode, SOON, Site, assert_free, assert_taken, loss, ms, on, request, take,
+    Mode, SOON, Site, assert_free, assert_taken, loss, ms, on, request, take,
 };
 
 /// A lease in a server of this time zone lasts as long as elsewhere.
@@ -98,11 +98,7 @@ fn with_clocks() -> [Site; 2] {
 }
 
 fn set_clock(site: &Site, seconds: i64) {
-    match &site.server {
-        Database::MariaDb(server) => server.set_clock_offset(seconds),
-        Database::Postgres(server) => server.set_clock_offset(seconds),
-        Database::SharedMariaDb(_) | Database::SharedPostgres(_) => panic!("it is everybody's"),
-    }
+    site.server.own().set_clock_offset(seconds);
 }
 
 /// A write to a resource that takes it unless one with a larger token came before.

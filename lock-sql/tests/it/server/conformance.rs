@@ -1,6 +1,10 @@
 //! The conformance suite: nobody is served in the order of arrival, and no request arrives twice,
 //! for a connection takes each once.
 
+use polylock_core::memory::Request;
+
+use crate::server::support::{Site, everywhere, requests, take};
+
 mod postgres_row {
     use crate::server::support::{Site, Store};
 
@@ -61,3 +65,24 @@ mod mariadb_lease {
         skip = [Duplicates, Fair]
     );
 }
+
+/// Faults would be planned for nothing if the statements were others than those that are looked for.
+async fn the_requests_of_a_mode_are_known(site: Site) {
+    let proxy = site.proxy();
+    let mode = site.mode;
+    let watch =
+        |wanted: Request| proxy.watch(move |command| requests::of(command, mode) == Some(wanted));
+    let kinds = [Request::Acquire, Request::Renew, Request::Release].map(watch);
+    let count = || kinds.each_ref().map(lock_testkit::proxy::Watch::count);
+    let holder = site.open_at(proxy.port()).await;
+    assert_eq!(count()[..2], [0; 2], "before anything is asked for");
+    let guard = take(&holder, "job").await;
+    assert!(count()[0] > 0, "{kinds:?}");
+    guard.renew().await.expect("it is held");
+    assert_eq!(count()[1] > 0, !site.is_session(), "{kinds:?}");
+    let released = count()[2];
+    guard.release().await.expect("it is released");
+    assert!(count()[2] > released, "{kinds:?}");
+}
+
+everywhere!(the_requests_of_a_mode_are_known);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use lock_core::{DistributedLock, Mode, Wait};
-use lock_sql::SqlLock;
+use polylock_core::{DistributedLock, Mode, Wait};
+use polylock_sql::SqlLock;
 
 use crate::server::support::{SOON, Site, assert_free, everywhere, key, ms, request, take};
 
@@ -48,7 +48,7 @@ async fn what_is_dropped_leaves_nothing(site: Site) {
         }
         polled(
             polls,
-            lock_core::layers::acquire_all(&*locks, &[request("a"), request("b")]),
+            polylock_core::layers::acquire_all(&*locks, &[request("a"), request("b")]),
         )
         .await;
         let mut guard = take(&locks, "held").await;
@@ -88,8 +88,8 @@ async fn waiters_that_give_up_leave_nothing(site: Site) {
                         let polls = u32::try_from(round * 10 + n / 2).expect("it is small");
                         drop(polled(polls, few.acquire(&forever)).await);
                     } else {
-                        let patience = Duration::from_millis(7 * n + round);
-                        let wait = tokio::time::timeout(patience, few.acquire(&forever)).await;
+                        let timeout = Duration::from_millis(7 * n + round);
+                        let wait = tokio::time::timeout(timeout, few.acquire(&forever)).await;
                         // There may be no connection left for so many.
                         assert!(!matches!(wait, Ok(Ok(_))), "two hold the lock");
                     }

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use lock_core::LockGuard;
 use lock_testkit::servers::{
     MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, PostgresStandby,
 };
+use polylock_core::LockGuard;
 
 use crate::server::support::{Mode, Site, assert_free, take, until};
 

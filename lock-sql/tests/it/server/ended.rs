@@ -3,38 +3,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_core::{AcquireRequest, DistributedLock as _, ErrorKind, LostReason, Released};
-use lock_testkit::proxy::{Command, Fate, Proxy};
+use lock_testkit::proxy::{Command, Direction, Fate};
 use lock_testkit::servers::{
     MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer,
 };
+use polylock_core::{AcquireRequest, DistributedLock as _, ErrorKind, LostReason, Released};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::server::support::{
-    Mode, SOON, Site, assert_free, assert_taken, key, loss, ms, on, request, take, until,
+    Mode, SOON, Site, assert_free, assert_taken, key, loss, ms, on, request, sessions, take, until,
 };
-
-/// `pg_terminate_backend` and `KILL CONNECTION`.
-async fn a_session_that_is_ended_costs_its_lock(site: Site) {
-    let locks = site.open().await;
-    let guard = take(&locks, "job").await;
-    let token = guard.fencing_token().expect("there are tokens").value();
-    site.kill(site.holder("job").await).await;
-    let (reason, after) = loss(&guard, LOST_WITHIN).await;
-    assert_eq!(reason, LostReason::SessionEnded);
-    assert!(after < LOST_WITHIN && !guard.is_held());
-    let released = guard.release().await.expect("a lost lock is no error");
-    assert_eq!(released, Released::AlreadyLost);
-    assert!(assert_free(&site, "job").await > token);
-    // The client goes on with another session.
-    let again = take(&locks, "job").await;
-    again.release().await.expect("it is released");
-}
-
-on!(
-    a_session_that_is_ended_costs_its_lock: postgres_row, postgres_advisory,
-    mariadb_row, mariadb_advisory
-);
 
 /// The end of its connection is enough, and nobody waits for the next question to the server.
 async fn the_holder_learns_of_the_end_of_its_session_at_once(site: Site) {
@@ -59,10 +37,7 @@ async fn the_holder_learns_of_the_end_of_its_session_at_once(site: Site) {
     );
 }
 
-on!(
-    the_holder_learns_of_the_end_of_its_session_at_once: postgres_row, postgres_advisory,
-    mariadb_row, mariadb_advisory
-);
+sessions!(the_holder_learns_of_the_end_of_its_session_at_once);
 
 /// A lease belongs to no connection.
 async fn connections_that_are_ended_cost_no_lease(site: Site) {
@@ -85,6 +60,50 @@ on!(
     connections_that_are_ended_cost_no_lease: postgres_lease, mariadb_lease
 );
 
+/// The first one that is found broken tells of the others: a release meets one of them at most.
+async fn connections_that_end_together_cost_one_attempt(site: Site) {
+    let locks = site.open().await;
+    for _ in 0..ROUNDS {
+        let (first, second, third) = tokio::join!(
+            take(&locks, "first"),
+            take(&locks, "second"),
+            take(&locks, "third")
+        );
+        site.kill_all().await;
+        for guard in [first, second, third] {
+            let released = guard.release().await.expect("it is released");
+            assert_eq!(released, Released::Clean);
+        }
+    }
+}
+
+on!(
+    connections_that_end_together_cost_one_attempt: postgres_lease, mariadb_lease
+);
+
+/// An attempt to renew is given up after a second; its connection is opened for the next one.
+async fn a_login_that_outlasts_an_attempt_to_renew_costs_no_lease(site: Site) {
+    let proxy = site.proxy();
+    let locks = site.open_at(proxy.port()).await;
+    let lease = request("job").with_ttl(Duration::from_secs(60));
+    let guard = locks.acquire(&lease).await.expect("it is free");
+    // A question and its answer fit into an attempt, and no login does.
+    proxy.set_latency(Direction::Replies, ms(600));
+    proxy.cut();
+    let begun = Instant::now();
+    while let Err(error) = guard.renew().await {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+        let passed = begun.elapsed();
+        assert!(passed < Duration::from_secs(20), "not renewed: {error:?}");
+    }
+    proxy.clear();
+    guard.release().await.expect("it is held");
+}
+
+on!(
+    a_login_that_outlasts_an_attempt_to_renew_costs_no_lease: postgres_lease, mariadb_lease
+);
+
 /// Waiters whose session is ended wait on in another one.
 async fn a_waiter_whose_session_is_ended_waits_on(site: Site) {
     let (holder, waiter) = (site.open().await, site.open().await);
@@ -104,10 +123,7 @@ async fn a_waiter_whose_session_is_ended_waits_on(site: Site) {
     next.release().await.expect("it is released");
 }
 
-on!(
-    a_waiter_whose_session_is_ended_waits_on: postgres_row, postgres_advisory,
-    mariadb_row, mariadb_advisory
-);
+sessions!(a_waiter_whose_session_is_ended_waits_on);
 
 /// PostgreSQL tells the holder, which would learn it by its next renewal otherwise.
 async fn the_holder_of_a_broken_lease_learns_it_at_once(site: Site) {
@@ -141,7 +157,7 @@ on!(the_holder_of_a_broken_lease_learns_it_at_once: postgres_lease);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_break_while_the_holder_begins_to_listen_is_heard() {
     let site = Site::postgres_lease();
-    let proxy = Proxy::postgres(site.server.port());
+    let proxy = site.proxy();
     let (locks, operator) = (site.open_at(proxy.port()).await, site.open().await);
     let operator = operator.admin().expect("there is one");
     let to_itself = |command: &Command| {
@@ -293,23 +309,24 @@ async fn a_waiter_for_an_advisory_lock_of_mariadb_stops_no_backup() {
 
 /// An administrator's limits for sessions without work do not end those that hold locks.
 async fn short_limits_for_idle_sessions_cost_no_lock(sites: [Site; 3]) {
-    for site in sites {
+    futures_util::future::join_all(sites.map(async |site| {
         let locks = site.open().await;
         let guard = take(&locks, "job").await;
-        tokio::time::sleep(ms(2_500)).await;
+        tokio::time::sleep(ms(4_500)).await;
         assert!(guard.is_held(), "{site:?}: {:?}", guard.lost().reason());
         assert_taken(&site, "job").await;
         let released = guard.release().await.expect("it is released");
         assert_eq!(released, Released::Clean, "{site:?}");
         assert_free(&site, "job").await;
-    }
+    }))
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn short_limits_for_idle_sessions_of_postgres_cost_no_lock() {
     let options = PostgresOptions::new()
-        .with_config("idle_in_transaction_session_timeout", "700ms")
-        .with_config("idle_session_timeout", "700ms");
+        .with_config("idle_in_transaction_session_timeout", "2s")
+        .with_config("idle_session_timeout", "2s");
     let server = Arc::new(PostgresServer::start(options));
     let modes = [Mode::Row, Mode::Advisory, Mode::Lease];
     let sites = modes.map(|mode| Site::postgres(&server, mode));
@@ -319,8 +336,8 @@ async fn short_limits_for_idle_sessions_of_postgres_cost_no_lock() {
 #[tokio::test(flavor = "multi_thread")]
 async fn short_limits_for_idle_sessions_of_mariadb_cost_no_lock() {
     let options = MariaDbOptions::new()
-        .with_config("wait_timeout", "1")
-        .with_config("idle_transaction_timeout", "1");
+        .with_config("wait_timeout", "2")
+        .with_config("idle_transaction_timeout", "2");
     let server = Arc::new(MariaDbServer::start(options));
     let modes = [Mode::Row, Mode::Advisory, Mode::Lease];
     let sites = modes.map(|mode| Site::mariadb(&server, mode));

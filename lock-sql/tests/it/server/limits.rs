@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use lock_core::ErrorKind;
-use lock_core::layers::acquire_all;
 use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
+use polylock_core::ErrorKind;
+use polylock_core::layers::acquire_all;
 
-use crate::server::support::{Mode, Site, ms, on, request, take, until};
+use crate::server::support::{Mode, Site, ms, request, sessions, take, until};
 
 const MODES: [Mode; 3] = [Mode::Row, Mode::Advisory, Mode::Lease];
 
@@ -20,7 +20,7 @@ async fn a_wait_outlasts_limits(site: Site) {
         !site.is_session() || site.waiters().await > 0
     })
     .await;
-    tokio::time::sleep(ms(1_500)).await;
+    tokio::time::sleep(ms(2_000)).await;
     assert!(!waiting.is_finished(), "{:?}", waiting.await);
     guard.release().await.expect("it is released");
     let next = waiting.await.expect("it is granted");
@@ -30,8 +30,8 @@ async fn a_wait_outlasts_limits(site: Site) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_outlasts_the_limits_of_postgres() {
     let options = PostgresOptions::new()
-        .with_config("statement_timeout", "400ms")
-        .with_config("lock_timeout", "300ms");
+        .with_config("statement_timeout", "800ms")
+        .with_config("lock_timeout", "700ms");
     let server = Arc::new(PostgresServer::start(options));
     for mode in MODES {
         a_wait_outlasts_limits(Site::postgres(&server, mode)).await;
@@ -41,7 +41,7 @@ async fn a_wait_outlasts_the_limits_of_postgres() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wait_outlasts_the_limits_of_mariadb() {
     let options = MariaDbOptions::new()
-        .with_config("max_statement_time", "0.4")
+        .with_config("max_statement_time", "0.9")
         .with_config("innodb_lock_wait_timeout", "1")
         .with_config("lock_wait_timeout", "1");
     let server = Arc::new(MariaDbServer::start(options));
@@ -68,7 +68,4 @@ async fn as_many_keys_as_connections_are_granted_at_once(site: Site) {
     assert!(error.message().contains("connections=4"), "{error}");
 }
 
-on!(
-    as_many_keys_as_connections_are_granted_at_once: postgres_row, postgres_advisory, mariadb_row,
-    mariadb_advisory
-);
+sessions!(as_many_keys_as_connections_are_granted_at_once);

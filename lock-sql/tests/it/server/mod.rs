@@ -1,13 +1,14 @@
 //! PostgreSQL and MariaDB keep every promise, in every mode.
 
-mod capabilities;
 mod clocks;
 mod conformance;
+mod credentials;
 mod dropped;
 mod durability;
 mod ended;
 mod limits;
 mod names;
+mod own_options;
 mod power;
 mod races;
 mod refused;

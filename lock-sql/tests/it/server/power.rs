@@ -4,65 +4,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::{DistributedLock as _, ErrorKind, LockGuard, Wait};
-use lock_sql::SqlLock;
-use lock_sql::transaction::TransactionLocks;
 use lock_testkit::proxy::{Direction, Proxy};
-use lock_testkit::servers::{
-    MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, PostgresStandby,
-};
+use lock_testkit::servers::{PostgresServer, PostgresStandby};
 use lock_testkit::taker::Taker;
+use polylock_core::{DistributedLock as _, ErrorKind, LockGuard, Wait};
+use polylock_sql::SqlLock;
+use polylock_sql::transaction::TransactionLocks;
 use rustix::process::{Pid, Signal, kill_process};
 use sqlx::{Connection as _, MySqlConnection, PgConnection};
 use tokio::time::Instant;
 
-use crate::server::support::{Kind, Mode, SOON, Site, key, request, take, until};
+use crate::server::support::{Database, Kind, Mode, SOON, Site, key, request, take, until};
 
-/// A server of this test alone.
-#[derive(Clone)]
-enum Server {
-    MariaDb(Arc<MariaDbServer>),
-    Postgres(Arc<PostgresServer>),
-}
-
-impl Server {
-    fn start(kind: Kind) -> Self {
-        match kind {
-            Kind::MariaDb => {
-                let options = MariaDbOptions::new().with_durability(true);
-                Self::MariaDb(Arc::new(MariaDbServer::start(options)))
-            }
-            Kind::Postgres => {
-                let options = PostgresOptions::new().with_durability(true);
-                Self::Postgres(Arc::new(PostgresServer::start(options)))
-            }
-        }
-    }
-
-    fn site(&self, mode: Mode) -> Site {
-        let site = match self {
-            Self::MariaDb(server) => Site::mariadb(server, mode),
-            Self::Postgres(server) => Site::postgres(server, mode),
-        };
-        site.with_session_timeout(TIMEOUT)
-    }
-
-    fn proxy(&self) -> Proxy {
-        match self {
-            Self::MariaDb(server) => Proxy::mysql(server.port()),
-            Self::Postgres(server) => Proxy::postgres(server.port()),
-        }
-    }
-
-    /// SIGKILL, and a start on the same port with the same data.
-    async fn restart(&self) {
-        let server = self.clone();
-        let restarted = tokio::task::spawn_blocking(move || match server {
-            Self::MariaDb(server) => server.restart(),
-            Self::Postgres(server) => server.restart(),
-        });
-        restarted.await.expect("it starts again");
-    }
+fn durable(kind: Kind, mode: Mode) -> Site {
+    Site::durable(kind, mode).with_session_timeout(TIMEOUT)
 }
 
 /// A holder that hears neither the end of its session nor anything else.
@@ -75,10 +30,10 @@ async fn unreachable_holder(site: &Site, proxy: &Proxy) -> (SqlLock, LockGuard) 
 }
 
 async fn the_next_holder_waits_until_the_last_one_is_out(kind: Kind, mode: Mode) {
-    let server = Server::start(kind);
-    let (site, proxy) = (server.site(mode), server.proxy());
+    let site = durable(kind, mode);
+    let proxy = site.proxy();
     let (_locks, guard) = unreachable_holder(&site, &proxy).await;
-    server.restart().await;
+    site.restart().await;
     let restarted = Instant::now();
     let next = site.open().await;
     // Whoever cannot wait learns that nobody else is known to have the lock.
@@ -118,28 +73,17 @@ async fn assert_alone(first: &LockGuard, second: &LockGuard, restarted: Instant)
 /// Makes a test of an async function for each database and mode of sessions.
 macro_rules! on_each {
     ($body:ident) => {
+        on_each!($body: postgres_row(Postgres, Row), postgres_advisory(Postgres, Advisory),
+            mariadb_row(MariaDb, Row), mariadb_advisory(MariaDb, Advisory));
+    };
+    ($body:ident: $($test:ident($kind:ident, $mode:ident)),*) => {
         mod $body {
             use crate::server::support::{Kind, Mode};
 
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn postgres_row() {
-                super::$body(Kind::Postgres, Mode::Row).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn postgres_advisory() {
-                super::$body(Kind::Postgres, Mode::Advisory).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn mariadb_row() {
-                super::$body(Kind::MariaDb, Mode::Row).await;
-            }
-
-            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn mariadb_advisory() {
-                super::$body(Kind::MariaDb, Mode::Advisory).await;
-            }
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                super::$body(Kind::$kind, Mode::$mode).await;
+            })*
         }
     };
 }
@@ -148,8 +92,7 @@ on_each!(the_next_holder_waits_until_the_last_one_is_out);
 
 /// Holders that are told of the end delete their records, whereupon nobody has to wait.
 async fn a_restart_that_all_holders_learn_of_costs_no_timeout(kind: Kind, mode: Mode) {
-    let server = Server::start(kind);
-    let site = server.site(mode).with_session_timeout(LONG_TIMEOUT);
+    let site = durable(kind, mode).with_session_timeout(LONG_TIMEOUT);
     // One that ends in order has no record, as soon as the next one is written.
     let ended = site.open().await;
     let other = take(&ended, "other").await;
@@ -157,7 +100,7 @@ async fn a_restart_that_all_holders_learn_of_costs_no_timeout(kind: Kind, mode: 
     assert!(ended.shutdown(SOON).await);
     let locks = site.open().await;
     let guard = take(&locks, "job").await;
-    server.restart().await;
+    site.restart().await;
     let restarted = Instant::now();
     let next = site.open().await;
     let long = request("job").with_wait(Wait::AtMost(LONG_TIMEOUT));
@@ -175,8 +118,7 @@ on_each!(a_restart_that_all_holders_learn_of_costs_no_timeout);
 
 /// Waiting goes on where it was, within its wait.
 async fn a_waiter_outlasts_a_restart(kind: Kind, mode: Mode) {
-    let server = Server::start(kind);
-    let site = server.site(mode);
+    let site = durable(kind, mode);
     let (holder, waiter) = (site.open().await, site.open().await);
     let guard = take(&holder, "job").await;
     let long = request("job").with_wait(Wait::AtMost(TIMEOUT * 3));
@@ -192,7 +134,7 @@ async fn a_waiter_outlasts_a_restart(kind: Kind, mode: Mode) {
         times > 10
     })
     .await;
-    server.restart().await;
+    site.restart().await;
     let next = waiting.await.expect("no panic").expect("it waits on");
     assert!(!guard.is_held(), "two hold the lock");
     larger(&next, larger(&guard, 0));
@@ -202,8 +144,7 @@ on_each!(a_waiter_outlasts_a_restart);
 
 /// What the server had not written to its disk may be drawn again, which no session does.
 async fn tokens_grow_across_a_crash(kind: Kind, mode: Mode) {
-    let server = Server::start(kind);
-    let site = server.site(mode);
+    let site = durable(kind, mode);
     let mut last = 0;
     for round in 0..4 {
         let locks = site.open().await;
@@ -215,10 +156,10 @@ async fn tokens_grow_across_a_crash(kind: Kind, mode: Mode) {
         // Drawn last, and in a transaction that is open.
         let guard = take(&locks, "job").await;
         last = larger(&guard, last);
-        if let (Server::Postgres(server), 1) = (&server, round % 2) {
+        if let (Database::Postgres(server), 1) = (&site.server, round % 2) {
             stop_immediately(server).await;
         }
-        server.restart().await;
+        site.restart().await;
     }
     let guard = take(&site.open().await, "job").await;
     larger(&guard, last);
@@ -245,10 +186,10 @@ async fn stop_immediately(server: &Arc<PostgresServer>) {
 
 /// None of them sees the server for as long as it has to be waited for.
 async fn processes_that_end_at_once_need_not_wait(kind: Kind, mode: Mode) {
-    let server = Server::start(kind);
-    let (site, proxy) = (server.site(mode), server.proxy());
+    let site = durable(kind, mode);
+    let proxy = site.proxy();
     let (_locks, guard) = unreachable_holder(&site, &proxy).await;
-    server.restart().await;
+    site.restart().await;
     let restarted = Instant::now();
     let mut refused = 0;
     loop {
@@ -272,18 +213,19 @@ on_each!(processes_that_end_at_once_need_not_wait);
 
 /// A standby that is promoted may lack records of sessions, and waits for the longest timeout.
 async fn a_standby_waits_for_holders_that_it_does_not_know(mode: Mode) {
-    let options = PostgresOptions::new().with_durability(true);
-    let primary = Arc::new(PostgresServer::start(options));
-    let server = Server::Postgres(Arc::clone(&primary));
-    let (site, proxy) = (server.site(mode), server.proxy());
+    let site = durable(Kind::Postgres, mode);
+    let proxy = site.proxy();
+    let Database::Postgres(primary) = &site.server else {
+        unreachable!("it is of that kind");
+    };
     let first = site.open().await;
     take(&first, "other")
         .await
         .release()
         .await
         .expect("it is released");
-    let standby = PostgresStandby::of(&primary);
-    standby.catch_up(&primary);
+    let standby = PostgresStandby::of(primary);
+    standby.catch_up(primary);
     standby.detach();
     for _ in 0..200 {
         let guard = take(&first, "other").await;
@@ -314,10 +256,10 @@ async fn a_standby_waits_for_advisory_locks_that_it_does_not_know() {
 
 /// The lock of a transaction ends with its work, and the session before it does not.
 async fn a_transaction_is_refused_until_the_last_holder_is_out(kind: Kind) {
-    let server = Server::start(kind);
-    let (site, proxy) = (server.site(Mode::Row), server.proxy());
+    let site = durable(kind, Mode::Row);
+    let proxy = site.proxy();
     let (_locks, guard) = unreachable_holder(&site, &proxy).await;
-    server.restart().await;
+    site.restart().await;
     let restarted = Instant::now();
     loop {
         let error = match acquire_in(&site).await {
@@ -333,7 +275,7 @@ async fn a_transaction_is_refused_until_the_last_holder_is_out(kind: Kind) {
 }
 
 /// In a transaction of its own, on a connection of its own.
-async fn acquire_in(site: &Site) -> lock_core::Result<()> {
+async fn acquire_in(site: &Site) -> polylock_core::Result<()> {
     let locks = TransactionLocks::new().with_table(&site.table)?;
     let url = site.url();
     let url = url.split('?').next().expect("it has a beginning");

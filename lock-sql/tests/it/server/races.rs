@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use lock_core::{DistributedLock, ErrorKind, Wait};
+use polylock_core::{DistributedLock, ErrorKind, Wait};
 
 use crate::server::support::{
-    Site, assert_free, assert_taken, everywhere, ms, on, request, take, until,
+    Site, assert_free, assert_taken, everywhere, ms, request, sessions, take, until,
 };
 
 /// A lock that was granted although the time was over is given back.
@@ -32,7 +32,9 @@ async fn a_grant_at_the_end_of_the_wait_is_a_guard_or_undone(site: Site) {
             }
             Err(error) => {
                 refused += 1;
-                assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+                // Unknown if a busy server has not answered at all.
+                let is_known = !error.is_outcome_unknown();
+                assert!(!is_known || error.kind() == ErrorKind::Contended, "{error}");
             }
         }
         let next = take(&holder, "job").await;
@@ -75,7 +77,4 @@ async fn a_wait_that_the_server_cancels_grants_nothing(site: Site) {
     site.assert_unlocked().await;
 }
 
-on!(
-    a_wait_that_the_server_cancels_grants_nothing: postgres_row, postgres_advisory,
-    mariadb_row, mariadb_advisory
-);
+sessions!(a_wait_that_the_server_cancels_grants_nothing);

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_core::{DistributedLock, Error, ErrorKind, Wait};
-use lock_sql::SqlLock;
 use lock_testkit::servers::{
     MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer,
     PostgresStandby,
 };
+use polylock_core::{DistributedLock, Error, ErrorKind, Wait};
+use polylock_sql::SqlLock;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection};
 

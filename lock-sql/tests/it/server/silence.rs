@@ -2,19 +2,16 @@
 
 use std::time::Duration;
 
-use lock_core::LostReason;
-use lock_testkit::proxy::{Direction, Proxy};
+use lock_testkit::proxy::Direction;
+use polylock_core::LostReason;
 use tokio::time::Instant;
 
-use crate::server::support::{Kind, SESSION, SOON, Site, assert_free, loss, on, take};
+use crate::server::support::{SESSION, SOON, Site, assert_free, loss, sessions, take};
 
 /// Neither requests nor replies arrive, nor do the ends of connections.
 async fn a_holder_behind_a_black_hole_is_out_before_the_next_is_in(site: Site) {
     for direction in [Direction::Both, Direction::Replies, Direction::Requests] {
-        let proxy = match site.kind() {
-            Kind::MariaDb => Proxy::mysql(site.server.port()),
-            Kind::Postgres => Proxy::postgres(site.server.port()),
-        };
+        let proxy = site.proxy();
         let locks = site.open_at(proxy.port()).await;
         let guard = take(&locks, "job").await;
         let token = guard.fencing_token();
@@ -40,11 +37,8 @@ async fn a_holder_behind_a_black_hole_is_out_before_the_next_is_in(site: Site) {
     }
 }
 
-async fn locks_end(locks: &lock_sql::SqlLock) -> bool {
-    lock_core::DistributedLock::shutdown(locks, SOON).await
+async fn locks_end(locks: &polylock_sql::SqlLock) -> bool {
+    polylock_core::DistributedLock::shutdown(locks, SOON).await
 }
 
-on!(
-    a_holder_behind_a_black_hole_is_out_before_the_next_is_in: postgres_row, postgres_advisory,
-    mariadb_row, mariadb_advisory
-);
+sessions!(a_holder_behind_a_black_hole_is_out_before_the_next_is_in);

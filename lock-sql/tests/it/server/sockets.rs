@@ -1,11 +1,11 @@
 //! Sessions watch their own sockets, and no other one of the process.
 
-use lock_core::Released;
+use polylock_core::Released;
 use tokio::io::AsyncReadExt as _;
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::{sleep, timeout};
 
-use crate::server::support::{Forwarder, SOON, Site, ms, on, take};
+use crate::server::support::{Forwarder, SOON, Site, ms, sessions, take};
 
 /// Behind a proxy the server sees other ports than the client has.
 async fn a_socket_of_others_with_the_same_ports_is_left_alone(site: Site) {
@@ -37,7 +37,4 @@ async fn a_socket_of_others_with_the_same_ports_is_left_alone(site: Site) {
     assert_eq!(released, Released::Clean);
 }
 
-on!(
-    a_socket_of_others_with_the_same_ports_is_left_alone: postgres_row, postgres_advisory,
-    mariadb_row, mariadb_advisory
-);
+sessions!(a_socket_of_others_with_the_same_ports_is_left_alone);

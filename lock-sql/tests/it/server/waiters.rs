@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::{DistributedLock as _, ErrorKind, Wait};
-use lock_sql::transaction::{Connection, TransactionLocks};
+use polylock_core::{DistributedLock as _, ErrorKind, Wait};
+use polylock_sql::transaction::{Connection, TransactionLocks};
 use sqlx::{Connection as _, Database, MySqlConnection, PgConnection};
 use tokio::time::Instant;
 

@@ -1,10 +1,8 @@
 //! Futures that are dropped in the middle.
 
-use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::support::polled;
 use crate::transaction::on_each_server;
 use crate::transaction::servers::{Server, begin, locks, locks_within};
 
@@ -26,12 +24,12 @@ async fn dropped_at_any_point_and_rolled_back_it_leaves_nothing<S: Server>(serve
 }
 
 /// Drops it after each number of polls, until it is done.
-async fn polls_until_it_is_done<S: Server>(server: &S) -> usize {
+async fn polls_until_it_is_done<S: Server>(server: &S) -> u32 {
     let (mut raw, mut other) = (server.connect().await, server.connect().await);
     for polls in 0.. {
         let mut tx = begin::<S>(&mut raw).await;
         let locks = locks();
-        let done = polled(locks.acquire_in(&mut *tx, "k"), polls).await;
+        let done = polled(polls, locks.acquire_in(&mut *tx, "k")).await;
         drop(tx);
         // The connection is good for the next transaction, and the lock is free when that begins.
         let tx = begin::<S>(&mut raw).await;
@@ -40,7 +38,7 @@ async fn polls_until_it_is_done<S: Server>(server: &S) -> usize {
         let taken = locks.try_acquire_in(&mut *tx, "k").await.unwrap();
         assert!(taken.is_some(), "after {polls} polls");
         tx.rollback().await.unwrap();
-        if done {
+        if done.is_some() {
             return polls;
         }
     }
@@ -69,22 +67,4 @@ async fn a_dropped_wait_ends_with_its_limit<S: Server>(server: S) {
     });
     assert_eq!(again.await.unwrap(), None);
     holder.rollback().await.unwrap();
-}
-
-/// Whether the future was done with so many polls, one each time that it asks for one.
-async fn polled(future: impl Future, polls: usize) -> bool {
-    let mut future = pin!(future);
-    let mut left = polls;
-    std::future::poll_fn(|context: &mut Context<'_>| {
-        if left == 0 {
-            return Poll::Ready(false);
-        }
-        left -= 1;
-        match future.as_mut().poll(context) {
-            Poll::Ready(_) => Poll::Ready(true),
-            Poll::Pending if left == 0 => Poll::Ready(false),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
 }

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use lock_core::ErrorKind;
-use lock_sql::transaction::TransactionLocks;
+use polylock_core::ErrorKind;
+use polylock_sql::transaction::TransactionLocks;
 
 use crate::transaction::on_each_server;
 use crate::transaction::servers::{Server, begin, eventually, locks, locks_within, run};

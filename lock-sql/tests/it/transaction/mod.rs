@@ -11,25 +11,29 @@ mod servers;
 mod sqlite;
 mod tokens;
 
-/// Runs each claim on each server.
+/// Runs each claim on each server; those before a semicolon in a file of SQLite, too.
 macro_rules! on_each_server {
+    ($($everywhere:ident)*; $($claim:ident)*) => {
+        crate::transaction::on!(mod sqlite, Sqlite: $($everywhere)*);
+        crate::transaction::on_each_server!($($everywhere)* $($claim)*);
+    };
     ($($claim:ident)*) => {
-        mod postgres {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $claim() {
-                let server = <crate::transaction::servers::Postgres as crate::transaction::servers::Server>::start();
-                super::$claim(server.await).await;
-            })*
-        }
+        crate::transaction::on!(mod postgres, Postgres: $($claim)*);
+        crate::transaction::on!(mod mariadb, MariaDb: $($claim)*);
+    };
+}
 
-        mod mariadb {
+macro_rules! on {
+    (mod $module:ident, $server:ident: $($claim:ident)*) => {
+        mod $module {
+            use crate::transaction::servers::{Home as _, $server};
+
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $claim() {
-                let server = <crate::transaction::servers::MariaDb as crate::transaction::servers::Server>::start();
-                super::$claim(server.await).await;
+                super::$claim($server::start().await).await;
             })*
         }
     };
 }
 
-use on_each_server;
+use {on, on_each_server};

@@ -1,7 +1,7 @@
 //! Names are bytes, and tables are where they are said to be.
 
-use lock_core::{ErrorKind, LockKey};
-use lock_sql::transaction::TransactionLocks;
+use polylock_core::{ErrorKind, LockKey};
+use polylock_sql::transaction::TransactionLocks;
 
 use crate::transaction::on_each_server;
 use crate::transaction::servers::{Server, begin, locks, run};

@@ -1,31 +1,39 @@
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 
-use lock_core::{LockUrl, Wait};
-use lock_sql::Schema;
-use lock_sql::transaction::{Connection, TransactionLocks};
 use lock_testkit::servers::{MariaDbServer, PostgresServer, SharedMariaDb, SharedPostgres};
-use sqlx::{Connection as _, MySqlConnection, PgConnection, Transaction};
+use polylock_core::{LockUrl, Wait};
+use polylock_sql::Schema;
+use polylock_sql::transaction::{Connection, TransactionLocks};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteSynchronous};
+use sqlx::{ConnectOptions as _, Connection as _, MySqlConnection, PgConnection, Transaction};
+use tempfile::TempDir;
 
-/// A database with the table of the locks and `counter`, a table of the application.
-pub(crate) trait Server: Debug + Send + Sized + Sync + 'static {
+/// A database with `counter`, a table of the application.
+pub(crate) trait Home: Debug + Send + Sized + Sync + 'static {
     type Database: sqlx::Database<Connection: Connection<Database = Self::Database> + Debug>;
 
     /// Name of the backend in errors.
     const NAME: &str;
-    /// The limit of the session for waits, and something that is not the default.
-    const LIMIT: &str;
-    const SET_LIMIT: &str;
+    /// Begins a transaction that may write.
+    const BEGIN: &str = "BEGIN";
 
     async fn start() -> Self;
 
     async fn connect(&self) -> Raw<Self>;
 
-    /// Connects as somebody with these rights on the table of the locks and no others.
-    async fn connect_with(&self, rights: &str) -> Raw<Self>;
-
     /// What a statement reads, as text.
     fn read(connection: &mut Raw<Self>, sql: &'static str) -> impl Future<Output = String> + Send;
+}
+
+/// A server, whose database has the table of the locks as well.
+pub(crate) trait Server: Home {
+    /// The limit of the session for waits, and something that is not the default.
+    const LIMIT: &str;
+    const SET_LIMIT: &str;
+
+    /// Connects as somebody with these rights on the table of the locks and no others.
+    async fn connect_with(&self, rights: &str) -> Raw<Self>;
 
     /// Takes tokens away up to this one.
     fn raise(token: u64) -> String;
@@ -40,7 +48,7 @@ pub(crate) trait Server: Debug + Send + Sized + Sync + 'static {
     fn kill_all(&self);
 }
 
-pub(crate) type Raw<S> = <<S as Server>::Database as sqlx::Database>::Connection;
+pub(crate) type Raw<S> = <<S as Home>::Database as sqlx::Database>::Connection;
 
 #[derive(Debug)]
 pub(crate) struct Postgres {
@@ -54,13 +62,10 @@ pub(crate) struct MariaDb {
     url: String,
 }
 
-impl Server for Postgres {
+impl Home for Postgres {
     type Database = sqlx::Postgres;
 
     const NAME: &str = "postgres";
-    const LIMIT: &str =
-        "SELECT current_setting('lock_timeout') || current_setting('statement_timeout')";
-    const SET_LIMIT: &str = "SET lock_timeout = '7s'; SET statement_timeout = '1min'";
 
     async fn start() -> Self {
         let server = PostgresServer::shared();
@@ -76,6 +81,16 @@ impl Server for Postgres {
         PgConnection::connect(&self.url).await.unwrap()
     }
 
+    async fn read(raw: &mut PgConnection, sql: &'static str) -> String {
+        sqlx::query_scalar(sql).fetch_one(raw).await.unwrap()
+    }
+}
+
+impl Server for Postgres {
+    const LIMIT: &str =
+        "SELECT current_setting('lock_timeout') || current_setting('statement_timeout')";
+    const SET_LIMIT: &str = "SET lock_timeout = '7s'; SET statement_timeout = '1min'";
+
     async fn connect_with(&self, rights: &str) -> PgConnection {
         let user = format!(
             "user_{}",
@@ -88,10 +103,6 @@ impl Server for Postgres {
         ));
         let url = self.url.replace("test:test", &format!("{user}:test"));
         PgConnection::connect(&url).await.unwrap()
-    }
-
-    async fn read(raw: &mut PgConnection, sql: &'static str) -> String {
-        sqlx::query_scalar(sql).fetch_one(raw).await.unwrap()
     }
 
     fn raise(token: u64) -> String {
@@ -114,12 +125,10 @@ impl Server for Postgres {
     }
 }
 
-impl Server for MariaDb {
+impl Home for MariaDb {
     type Database = sqlx::MySql;
 
     const NAME: &str = "mysql";
-    const LIMIT: &str = "SELECT CAST(@@SESSION.innodb_lock_wait_timeout AS CHAR)";
-    const SET_LIMIT: &str = "SET SESSION innodb_lock_wait_timeout = 7";
 
     async fn start() -> Self {
         let server = MariaDbServer::shared();
@@ -139,6 +148,15 @@ impl Server for MariaDb {
         raw
     }
 
+    async fn read(raw: &mut MySqlConnection, sql: &'static str) -> String {
+        sqlx::query_scalar(sql).fetch_one(raw).await.unwrap()
+    }
+}
+
+impl Server for MariaDb {
+    const LIMIT: &str = "SELECT CAST(@@SESSION.innodb_lock_wait_timeout AS CHAR)";
+    const SET_LIMIT: &str = "SET SESSION innodb_lock_wait_timeout = 7";
+
     async fn connect_with(&self, rights: &str) -> MySqlConnection {
         let user = format!("user_{}", self.sql("SELECT UUID_SHORT()")[0][0]);
         self.sql(&format!(
@@ -148,10 +166,6 @@ impl Server for MariaDb {
         ));
         let url = self.url.replace("test:test", &format!("{user}:test"));
         MySqlConnection::connect(&url).await.unwrap()
-    }
-
-    async fn read(raw: &mut MySqlConnection, sql: &'static str) -> String {
-        sqlx::query_scalar(sql).fetch_one(raw).await.unwrap()
     }
 
     fn raise(token: u64) -> String {
@@ -175,13 +189,45 @@ impl Server for MariaDb {
     }
 }
 
+/// A file, in which locks make their own tables.
+#[derive(Debug)]
+pub(crate) struct Sqlite(TempDir);
+
+impl Home for Sqlite {
+    type Database = sqlx::Sqlite;
+
+    const NAME: &str = "sqlite";
+    const BEGIN: &str = "BEGIN IMMEDIATE";
+
+    async fn start() -> Self {
+        let this = Self(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
+        let mut raw = this.connect().await;
+        run(&mut raw, "PRAGMA journal_mode = WAL").await;
+        run(&mut raw, COUNTER).await;
+        this
+    }
+
+    async fn connect(&self) -> SqliteConnection {
+        let options = SqliteConnectOptions::new().filename(self.0.path().join("db"));
+        let options = options
+            .busy_timeout(Duration::from_secs(30))
+            .create_if_missing(true)
+            .synchronous(SqliteSynchronous::Off);
+        options.connect().await.unwrap()
+    }
+
+    async fn read(raw: &mut SqliteConnection, sql: &'static str) -> String {
+        sqlx::query_scalar(sql).fetch_one(raw).await.unwrap()
+    }
+}
+
 /// Runs a statement that must succeed.
 pub(crate) async fn run<C: Connection>(connection: &mut C, sql: &'static str) -> u64 {
     connection.run(sqlx::raw_sql(sql)).await.unwrap()
 }
 
-pub(crate) async fn begin<S: Server>(raw: &mut Raw<S>) -> Transaction<'_, S::Database> {
-    raw.begin().await.unwrap()
+pub(crate) async fn begin<S: Home>(raw: &mut Raw<S>) -> Transaction<'_, S::Database> {
+    raw.begin_with(S::BEGIN).await.unwrap()
 }
 
 pub(crate) fn locks() -> TransactionLocks {

@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use lock_core::FencingToken;
-use lock_core::fencing::StaleToken;
-use lock_core::prelude::*;
-use lock_sql::Sqlite;
-use lock_sql::transaction::{Fence, TransactionLocks, WriteError};
+use polylock_core::prelude::*;
+use polylock_sql::Sqlite;
+use polylock_sql::transaction::{Fence, TransactionLocks};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode};
-use sqlx::{ConnectOptions as _, Connection as _, Sqlite as Db, Transaction, query, raw_sql};
+use sqlx::{ConnectOptions as _, Connection as _, Sqlite as Db, Transaction, raw_sql};
 use tempfile::TempDir;
 
 struct Place(TempDir);
@@ -103,26 +101,6 @@ async fn the_tables_are_made_in_the_transaction() {
 }
 
 #[tokio::test]
-async fn a_connection_without_a_transaction_is_refused() {
-    let place = Place::new();
-    let mut raw = place.connect().await;
-    let locks = TransactionLocks::new();
-    for _ in 0..2 {
-        let error = locks.acquire_in(&mut raw, "k").await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error:?}");
-    }
-    // One that sqlx knows nothing of will do, and is left as it was.
-    raw_sql("BEGIN").execute(&mut raw).await.unwrap();
-    locks.acquire_in(&mut raw, "k").await.unwrap();
-    raw_sql("COMMIT").execute(&mut raw).await.unwrap();
-    locks.acquire_in(&mut raw, "k").await.unwrap_err();
-    let fence = Fence::new()
-        .check(&mut raw, "r", FencingToken::new(1))
-        .await;
-    assert!(matches!(fence, Err(WriteError::Check(_))), "{fence:?}");
-}
-
-#[tokio::test]
 async fn a_transaction_that_only_reads_may_come_too_late_to_write() {
     let place = Place::new();
     drop(place.locks().await);
@@ -143,82 +121,4 @@ async fn a_transaction_that_only_reads_may_come_too_late_to_write() {
     drop(late);
     let mut tx = two.begin().await.unwrap();
     locks.acquire_in(&mut *tx, "b").await.unwrap();
-}
-
-#[tokio::test]
-async fn a_stale_token_writes_nothing() {
-    let place = Place::new();
-    let (mut raw, fence) = (place.connect().await, Fence::new());
-    raw_sql("CREATE TABLE counter (n INTEGER); INSERT INTO counter VALUES (0)")
-        .execute(&mut raw)
-        .await
-        .unwrap();
-    let [old, new] = [7, 9].map(FencingToken::new);
-    let set = || query("UPDATE counter SET n = n + ?").bind(1);
-    for token in [old, old, new, new] {
-        let mut tx = begin(&mut raw).await;
-        let rows = fence.write_if_newer(&mut *tx, "r", token, set()).await;
-        assert_eq!(rows.unwrap(), 1);
-        tx.commit().await.unwrap();
-    }
-    let mut tx = begin(&mut raw).await;
-    let error = fence
-        .write_if_newer(&mut *tx, "r", old, set())
-        .await
-        .unwrap_err();
-    let expected = StaleToken::new("r", old).with_newest(new);
-    assert!(
-        matches!(&error, WriteError::Stale(stale) if *stale == expected),
-        "{error:?}"
-    );
-    tx.commit().await.unwrap();
-    let n: i64 = sqlx::query_scalar("SELECT n FROM counter")
-        .fetch_one(&mut raw)
-        .await
-        .unwrap();
-    assert_eq!(n, 4);
-}
-
-#[tokio::test]
-async fn eight_connections_lose_no_increment_and_share_no_token() {
-    let place = Place::new();
-    let mut raw = place.connect().await;
-    raw_sql("CREATE TABLE counter (n INTEGER, token INTEGER); INSERT INTO counter VALUES (0, 0)")
-        .execute(&mut raw)
-        .await
-        .unwrap();
-    let mut tasks = Vec::new();
-    for _ in 0..8 {
-        let mut raw = place.connect().await;
-        raw_sql("PRAGMA busy_timeout = 30000; PRAGMA synchronous = OFF")
-            .execute(&mut raw)
-            .await
-            .unwrap();
-        tasks.push(tokio::spawn(async move {
-            for _ in 0..50 {
-                let mut tx = begin(&mut raw).await;
-                let lock = TransactionLocks::new()
-                    .acquire_in(&mut *tx, "k")
-                    .await
-                    .unwrap();
-                let (n, last): (i64, i64) = sqlx::query_as("SELECT n, token FROM counter")
-                    .fetch_one(&mut *tx)
-                    .await
-                    .unwrap();
-                let token = i64::try_from(lock.fencing_token().value()).unwrap();
-                assert!(token > last);
-                let set = query("UPDATE counter SET n = ?, token = ?");
-                set.bind(n + 1).bind(token).execute(&mut *tx).await.unwrap();
-                tx.commit().await.unwrap();
-            }
-        }));
-    }
-    for task in tasks {
-        task.await.unwrap();
-    }
-    let n: i64 = sqlx::query_scalar("SELECT n FROM counter")
-        .fetch_one(&mut raw)
-        .await
-        .unwrap();
-    assert_eq!(n, 400);
 }

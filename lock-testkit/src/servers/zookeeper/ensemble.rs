@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::launch::{DATA, Ready};
 use super::{SharedZooKeeper, ZooKeeperOptions, ZooKeeperServer};
 use crate::network::Host;
+use crate::proxy::Proxy;
 use crate::servers::account::LOG;
 use crate::servers::cluster::wait;
 use crate::servers::host::address;
@@ -23,10 +24,6 @@ impl ZooKeeperEnsemble {
     /// Starts so many, all with the same options, and waits until each serves: 1.5 to 3 s for three.
     ///
     /// A follower leaves a leader that is silent for 3 s; of one that is killed it knows at once.
-    ///
-    /// # Panics
-    ///
-    /// As [`ZooKeeperServer::start`].
     #[must_use]
     pub fn start(size: usize, options: &ZooKeeperOptions) -> Self {
         let members = vec![None; size];
@@ -35,36 +32,23 @@ impl ZooKeeperEnsemble {
 
     /// Starts one server on each of these hosts, all with the same options, and waits until each
     /// serves.
-    ///
-    /// # Panics
-    ///
-    /// As [`ZooKeeperServer::start`].
-    ///
-    /// # Examples
-    ///
-    /// A leader that believes in its followers, while they have already left it and elect another:
-    ///
-    /// ```no_run
-    /// use lock_testkit::network::Network;
-    /// use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions};
-    ///
-    /// let network = Network::new()?;
-    /// let hosts = ["a", "b", "c"].map(|name| network.host(name));
-    /// let ensemble = ZooKeeperEnsemble::start_on(&hosts.each_ref(), &ZooKeeperOptions::new());
-    ///
-    /// let leader = ensemble.leader();
-    /// for follower in (0..3).filter(|place| *place != leader) {
-    ///     network.reset(&hosts[follower], &hosts[leader]);
-    /// }
-    /// // Clients, such as this process, still reach all of them.
-    /// let another = ensemble.leader_besides(leader);
-    /// assert_ne!(another, leader);
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
     #[must_use]
     pub fn start_on(hosts: &[&Host], options: &ZooKeeperOptions) -> Self {
         let members: Vec<_> = hosts.iter().copied().map(Some).collect();
         Self::start_members(&members, options)
+    }
+
+    /// Starts three of which the last leads, and the first follows it through a proxy: held back, the
+    /// proxy cuts that one off from its leader and from nobody else.
+    pub fn start_with_far_follower(options: &ZooKeeperOptions) -> (Self, Proxy) {
+        started("ZooKeeper", || Self::try_start_far(options, 1))
+    }
+
+    /// Starts three of which the last leads, and both others follow it through a proxy: with
+    /// [`half_open`](Proxy::half_open) and [`refuse`](Proxy::refuse) they elect another leader, and
+    /// the former one does not notice for `syncLimit` ticks.
+    pub fn start_with_far_leader(options: &ZooKeeperOptions) -> (Self, Proxy) {
+        started("ZooKeeper", || Self::try_start_far(options, 2))
     }
 
     fn start_members(hosts: &[Option<&Host>], options: &ZooKeeperOptions) -> Self {
@@ -72,11 +56,6 @@ impl ZooKeeperEnsemble {
     }
 
     /// The one ensemble of three that all tests of a run use, started by the first that asks.
-    ///
-    /// # Panics
-    ///
-    /// As [`start`](Self::start).
-    #[must_use]
     pub fn shared() -> SharedZooKeeper {
         SharedZooKeeper::join("ensemble", || {
             Self::start(3, &ZooKeeperOptions::new()).servers
@@ -84,90 +63,41 @@ impl ZooKeeperEnsemble {
     }
 
     /// The servers, of which any may be the leader.
-    #[must_use]
     pub fn servers(&self) -> &[ZooKeeperServer] {
         &self.servers
     }
 
-    /// The place of the leader.
-    ///
-    /// # Panics
-    ///
-    /// If there is none for 10 s.
-    #[must_use]
+    /// The place of the leader, within 10 s.
     pub fn leader(&self) -> usize {
-        self.leader_among(|_| true)
-    }
-
-    /// The place of the leader that others elect while this one takes itself for the leader.
-    ///
-    /// # Panics
-    ///
-    /// If there is none for 10 s.
-    #[must_use]
-    pub fn leader_besides(&self, old: usize) -> usize {
-        self.leader_among(|place| place != old)
-    }
-
-    fn leader_among(&self, asked: impl Fn(usize) -> bool) -> usize {
-        let leads = |place: usize| self.servers[place].mode().as_deref() == Some("leader");
+        let leads = |place: &usize| self.servers[*place].mode().as_deref() == Some("leader");
         let mut found = None;
         wait("a server leads", || {
-            found = (0..self.servers.len()).find(|place| asked(*place) && leads(*place));
+            found = (0..self.servers.len()).find(leads);
             found.is_some()
         });
         found.expect("BUG: it has been found")
     }
 
     /// Waits until every server that answers serves, as the leader or behind it.
-    ///
-    /// # Panics
-    ///
-    /// If that takes more than 60 s.
     pub fn settle(&self) {
         assert!(self.settles(), "the servers do not find a leader");
     }
 
     /// `127.0.0.1:PORT` of each.
-    #[must_use]
     pub fn addresses(&self) -> Vec<String> {
         self.servers.iter().map(|server| server.address()).collect()
     }
 
     /// `zk://127.0.0.1:PORT,127.0.0.1:PORT,...`.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("zk://{}", self.addresses().join(","))
     }
 
-    pub(super) fn of(servers: Vec<ZooKeeperServer>) -> Self {
-        Self { servers }
-    }
-
-    pub(super) fn into_servers(self) -> Vec<ZooKeeperServer> {
-        self.servers
-    }
-
     fn try_start(hosts: &[Option<&Host>], options: &ZooKeeperOptions) -> io::Result<Self> {
-        let mut members = Vec::new();
-        let mut options = options
-            .clone()
-            .with_default("initLimit", "20")
-            .with_default("syncLimit", "6");
-        for (place, host) in hosts.iter().enumerate() {
-            members.push((free_port()?, *host));
-            let (quorum, election) = (free_port()?, free_port()?);
-            let peer = format!("{}:{quorum}:{election}", address(*host));
-            options = options.with_default(&format!("server.{}", place + 1), &peer);
-        }
-        let servers = at_once(members.into_iter().enumerate(), |(place, (port, host))| {
-            let id = (place + 1).to_string();
-            let mut options = options.clone().with_file(&format!("{DATA}/myid"), &id);
-            if let Some(host) = host {
-                options = options.with_host(host);
-            }
-            options.ready = Ready::Runs;
-            ZooKeeperServer::start_at(port, options.with_free_ports()?)
+        let options = options.clone().with_default("syncLimit", "6");
+        let (options, _peers) = members(hosts, options)?;
+        let servers = at_once(hosts.iter().enumerate(), |(place, host)| {
+            start_member(place, *host, options.clone())
         });
         let servers = servers.into_iter().collect::<io::Result<Vec<_>>>()?;
         let ensemble = Self { servers };
@@ -175,6 +105,30 @@ impl ZooKeeperEnsemble {
             return Ok(ensemble);
         }
         Err(ensemble.reason())
+    }
+
+    /// The first `far` servers reach the last one through the proxy.
+    fn try_start_far(options: &ZooKeeperOptions, far: usize) -> io::Result<(Self, Proxy)> {
+        let (options, peers) = members(&[None; 3], options.clone())?;
+        let (quorum, election) = peers[2];
+        let proxy = Proxy::of_bytes(quorum);
+        let leader = format!("127.0.0.1:{}:{election}", proxy.port());
+        let start = |place: usize| {
+            let options = match place < far {
+                true => options.clone().with_config("server.3", &leader),
+                false => options.clone(),
+            };
+            start_member(place, None, options)
+        };
+        // Of two without data the one with the larger number leads, and goes on to when a third comes.
+        let servers = vec![start(2)?, start(1)?];
+        let mut ensemble = Self { servers };
+        ensemble.settle();
+        ensemble.servers.push(start(0)?);
+        ensemble.servers.reverse();
+        ensemble.settle();
+        assert_eq!(ensemble.leader(), 2, "the others elected another one");
+        Ok((ensemble, proxy))
     }
 
     fn settles(&self) -> bool {
@@ -207,6 +161,36 @@ impl ZooKeeperEnsemble {
         };
         io::Error::new(kind, logs)
     }
+}
+
+/// The options that all members have, with the ports between them: of each that for its followers and
+/// that for elections.
+fn members(
+    hosts: &[Option<&Host>],
+    options: ZooKeeperOptions,
+) -> io::Result<(ZooKeeperOptions, Vec<(u16, u16)>)> {
+    let mut options = options.with_default("initLimit", "20");
+    let mut peers = Vec::new();
+    for (place, host) in hosts.iter().enumerate() {
+        let (quorum, election) = (free_port()?, free_port()?);
+        peers.push((quorum, election));
+        let peer = format!("{}:{quorum}:{election}", address(*host));
+        options = options.with_default(&format!("server.{}", place + 1), &peer);
+    }
+    Ok((options, peers))
+}
+
+fn start_member(
+    place: usize,
+    host: Option<&Host>,
+    options: ZooKeeperOptions,
+) -> io::Result<ZooKeeperServer> {
+    let mut options = options.with_file(&format!("{DATA}/myid"), &(place + 1).to_string());
+    if let Some(host) = host {
+        options = options.with_host(host);
+    }
+    options.ready = Ready::Runs;
+    ZooKeeperServer::start_at(free_port()?, options.with_free_ports()?)
 }
 
 const PAUSE: Duration = Duration::from_millis(5);

@@ -1,7 +1,6 @@
 //! ZooKeeper: one server or an ensemble, of a test or of a test run.
 
 mod ensemble;
-mod far;
 mod launch;
 mod options;
 mod server;

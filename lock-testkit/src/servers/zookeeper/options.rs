@@ -3,7 +3,7 @@ use std::io;
 
 use super::launch::Ready;
 use crate::servers::port::free_port;
-use crate::servers::server_process::{Machine, machine_options};
+use crate::servers::server_process::{Setup, setup_options};
 use crate::servers::{ClientCertificate, TlsFiles};
 
 /// How a [`ZooKeeperServer`](super::ZooKeeperServer) is set up. By default a tick is 0.5 s, sessions
@@ -13,33 +13,19 @@ use crate::servers::{ClientCertificate, TlsFiles};
 /// `{dir}` in a value or in a file stands for the directory of the server.
 #[derive(Clone, Debug, Default)]
 pub struct ZooKeeperOptions {
-    config: Vec<(String, String)>,
     properties: Vec<(String, String)>,
     files: Vec<(String, String)>,
     users: Vec<(String, String)>,
     tls: Option<TlsFiles>,
-    pub(super) machine: Machine,
+    pub(super) setup: Setup,
     /// The port that takes TLS, with files of which it is opened.
     pub(super) secure_port: Option<u16>,
     pub(super) ready: Ready,
 }
 
-machine_options!(ZooKeeperOptions);
+setup_options!(ZooKeeperOptions);
 
 impl ZooKeeperOptions {
-    /// A server that asks for no password.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds a line to `zoo.cfg`. The last line of a name counts, and those of the testkit come first.
-    #[must_use]
-    pub fn with_config(mut self, name: &str, value: &str) -> Self {
-        self.config.push((name.to_owned(), value.to_owned()));
-        self
-    }
-
     /// Sets a property of the Java machine, such as `zookeeper.globalOutstandingLimit`.
     #[must_use]
     pub fn with_property(mut self, name: &str, value: &str) -> Self {
@@ -55,15 +41,10 @@ impl ZooKeeperOptions {
     }
 
     /// Opens a [second port](super::ZooKeeperServer::secure_port) that takes TLS only.
-    ///
-    /// # Panics
-    ///
-    /// If the files cannot be read.
     #[must_use]
     pub fn with_tls(mut self, files: &TlsFiles, clients: ClientCertificate) -> Self {
         let auth = match clients {
             ClientCertificate::Ignored => "none",
-            ClientCertificate::Optional => "want",
             ClientCertificate::Required => "need",
         };
         // One file has to hold both.
@@ -90,7 +71,9 @@ impl ZooKeeperOptions {
 
     /// Adds a line that those of the user replace.
     pub(super) fn with_default(mut self, name: &str, value: &str) -> Self {
-        self.config.insert(0, (name.to_owned(), value.to_owned()));
+        self.setup
+            .config
+            .insert(0, (name.to_owned(), value.to_owned()));
         self
     }
 
@@ -102,7 +85,7 @@ impl ZooKeeperOptions {
 
     /// The lines of `zoo.cfg` that these options ask for.
     pub(super) fn config(&self) -> Vec<(String, String)> {
-        let mut config = self.config.clone();
+        let mut config = self.setup.config.clone();
         if !self.users.is_empty() {
             let provider = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider";
             config.insert(0, ("authProvider.1".to_owned(), provider.to_owned()));

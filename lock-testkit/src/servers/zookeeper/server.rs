@@ -9,16 +9,6 @@ use crate::servers::server_process::started;
 use crate::servers::shared::Member;
 
 /// One ZooKeeper server, killed when the value is dropped.
-///
-/// # Examples
-///
-/// ```no_run
-/// use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
-///
-/// let server = ZooKeeperServer::start(ZooKeeperOptions::new());
-/// assert_eq!(server.four_letter("ruok"), "imok");
-/// assert_eq!(server.mntr("zk_watch_count"), Some(0));
-/// ```
 #[derive(Debug)]
 pub struct ZooKeeperServer {
     process: ServerProcess,
@@ -27,10 +17,6 @@ pub struct ZooKeeperServer {
 
 impl ZooKeeperServer {
     /// Starts one and waits until it serves: 0.8 s on an idle machine.
-    ///
-    /// # Panics
-    ///
-    /// If Java or ZooKeeper is not installed, it refuses the options, or takes more than 60 s.
     #[must_use]
     pub fn start(options: ZooKeeperOptions) -> Self {
         started("ZooKeeper", move || {
@@ -47,37 +33,21 @@ impl ZooKeeperServer {
     }
 
     /// Its port of 127.0.0.1, or of its host, for TLS.
-    ///
-    /// # Panics
-    ///
-    /// If it was started without [`with_tls`](ZooKeeperOptions::with_tls).
-    #[must_use]
     pub fn secure_port(&self) -> u16 {
         self.secure_port.expect("started with TLS")
     }
 
     /// `zk://127.0.0.1:PORT`.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("zk://{}", self.address())
     }
 
     /// The one server that all tests of a run use, started by the first that asks.
-    ///
-    /// # Panics
-    ///
-    /// As [`start`](Self::start).
-    #[must_use]
     pub fn shared() -> SharedZooKeeper {
         SharedZooKeeper::join("server", || vec![Self::start(ZooKeeperOptions::new())])
     }
 
     /// Asks with one of the four-letter words, on a connection of its own.
-    ///
-    /// # Panics
-    ///
-    /// If it does not answer within 5 s.
-    #[must_use]
     pub fn four_letter(&self, word: &str) -> String {
         self.try_four_letter(word).expect("the server answers")
     }
@@ -95,17 +65,11 @@ impl ZooKeeperServer {
     /// One value of `mntr`, such as `zk_watch_count`; none if it has no such number.
     ///
     /// Every four-letter word, this one too, adds to `zk_packets_received`.
-    ///
-    /// # Panics
-    ///
-    /// If it does not answer within 5 s.
-    #[must_use]
     pub fn mntr(&self, name: &str) -> Option<i64> {
         value(&self.four_letter("mntr"), name)
     }
 
     /// `standalone`, `leader` or `follower`; none while it does not serve.
-    #[must_use]
     pub fn mode(&self) -> Option<String> {
         mode(&self.try_four_letter("srvr").ok()?)
     }

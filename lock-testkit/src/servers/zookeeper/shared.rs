@@ -14,40 +14,27 @@ pub struct SharedZooKeeper {
 
 impl SharedZooKeeper {
     /// `127.0.0.1:PORT`, with a comma between several.
-    #[must_use]
     pub fn address(&self) -> String {
         self.addresses().join(",")
     }
 
     /// `127.0.0.1:PORT` of each server.
-    #[must_use]
     pub fn addresses(&self) -> Vec<String> {
         let address = |port| format!("127.0.0.1:{port}");
         self.ports.iter().map(address).collect()
     }
 
     /// `zk://127.0.0.1:PORT`, with a comma between several.
-    #[must_use]
     pub fn url(&self) -> String {
         format!("zk://{}", self.address())
     }
 
     /// Asks the first server with one of the four-letter words.
-    ///
-    /// # Panics
-    ///
-    /// If it does not answer within 5 s.
-    #[must_use]
     pub fn four_letter(&self, word: &str) -> String {
         four_letter(door(self.ports[0]), word).expect("the server answers")
     }
 
     /// One value of `mntr`, such as `zk_watch_count`, of the first server.
-    ///
-    /// # Panics
-    ///
-    /// If it does not answer within 5 s.
-    #[must_use]
     pub fn mntr(&self, name: &str) -> Option<i64> {
         value(&self.four_letter("mntr"), name)
     }

@@ -1,47 +1,8 @@
-//! Servers whose wall clock jumps and drifts.
+//! Servers whose wall clock jumps and drifts; `ShiftedClock` shows a program that does.
 
-use std::process::Command;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use lock_testkit::clock::ShiftedClock;
-use lock_testkit::servers::{
-    MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, RedisOptions, RedisServer,
-};
-
-#[test]
-fn a_program_sees_a_clock_that_jumps_while_it_runs() {
-    let clock = ShiftedClock::new();
-    let ahead = || {
-        let mut date = Command::new("date");
-        let output = clock.apply(date.arg("+%s")).output().expect("it runs");
-        seconds_ahead(String::from_utf8_lossy(&output.stdout).trim())
-    };
-    assert_near(ahead(), 0.0);
-    for offset in [3_600, -86_400] {
-        clock.set_offset(offset);
-        assert_near(ahead(), offset as f64);
-    }
-}
-
-#[test]
-fn the_clock_of_redis_jumps_and_keys_expire_with_it() {
-    let server = RedisServer::start(RedisOptions::new().with_clock());
-    let ahead = || {
-        let time = server.command(&["TIME"]);
-        seconds_ahead(&time.items()[0].text().expect("seconds"))
-    };
-    assert_near(ahead(), 0.0);
-    server.command(&["SET", "key", "value", "PX", "60000"]);
-    server.set_clock_offset(-3_600);
-    assert_near(ahead(), -3_600.0);
-    let left = server.command(&["PTTL", "key"]).integer();
-    assert!(left.is_some_and(|left| left > 3_600_000), "{left:?}");
-    server.set_clock_offset(120);
-    assert_near(ahead(), 120.0);
-    assert_eq!(server.command(&["EXISTS", "key"]).integer(), Some(0));
-    server.restart();
-    assert_near(ahead(), 120.0);
-}
+use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
 
 #[test]
 fn the_clock_of_postgres_jumps_and_drifts() {

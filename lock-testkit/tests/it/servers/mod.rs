@@ -1,8 +1,5 @@
-//! Private servers: each kind lives and ends, and obeys its options.
+//! Private servers: each kind lives and ends, and its clock and its mode are what a test asks for.
 
 mod clock;
-mod databases;
 mod lifecycle;
-mod redis;
 mod shared;
-mod zookeeper;

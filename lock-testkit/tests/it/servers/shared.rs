@@ -6,18 +6,9 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio, id};
 
-use lock_testkit::servers::{
-    MariaDbServer, PostgresServer, SharedDatabase, ZooKeeperEnsemble, ZooKeeperServer,
-};
+use lock_testkit::servers::{PostgresServer, ZooKeeperEnsemble};
 
 use crate::support::eventually;
-
-#[test]
-fn mariadb_of_a_run_is_one_and_ends_with_its_owner() {
-    one_for_all("mariadb_of_a_run", || {
-        format!("127.0.0.1:{}", MariaDbServer::shared().port())
-    });
-}
 
 #[test]
 fn postgres_of_a_run_is_one_and_ends_with_its_owner() {
@@ -27,37 +18,10 @@ fn postgres_of_a_run_is_one_and_ends_with_its_owner() {
 }
 
 #[test]
-fn zookeeper_of_a_run_is_one_and_ends_with_its_owner() {
-    one_for_all("zookeeper_of_a_run", || ZooKeeperServer::shared().address());
-}
-
-#[test]
 fn the_zookeeper_ensemble_of_a_run_is_one_and_ends_with_its_owner() {
     one_for_all("the_zookeeper_ensemble_of_a_run", || {
         ZooKeeperEnsemble::shared().address()
     });
-}
-
-#[test]
-fn each_test_has_a_database_of_its_own() {
-    let shared: [fn() -> SharedDatabase; 2] = [MariaDbServer::shared, PostgresServer::shared];
-    for shared in shared {
-        let (one, two) = (shared().database(), shared().database());
-        assert_ne!(one, two);
-        shared().sql(&one, "CREATE TABLE t AS SELECT 1 AS a");
-        assert_eq!(shared().sql(&one, "SELECT a FROM t"), [["1"]]);
-        shared().sql(&two, "CREATE TABLE t AS SELECT 2 AS a");
-        assert_eq!(shared().connections(&one), 0);
-        assert!(one.contains("://test:test@127.0.0.1:"));
-    }
-}
-
-#[test]
-fn the_shared_zookeeper_answers() {
-    let shared = ZooKeeperServer::shared();
-    assert_eq!(shared.four_letter("ruok"), "imok");
-    assert_eq!(shared.addresses(), [shared.address()]);
-    assert_eq!(ZooKeeperServer::shared().url(), shared.url());
 }
 
 /// Two processes at a time and one that comes when they are gone get the same.

@@ -12,7 +12,7 @@ use futures_util::stream;
 use http::{HeaderMap, Request, Response};
 use http_body::{Body as _, Frame};
 use http_body_util::{BodyExt as _, Full, StreamBody};
-use lock_tower::idempotency::Idempotency;
+use polylock_tower::idempotency::Idempotency;
 use tower::util::BoxCloneService;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 

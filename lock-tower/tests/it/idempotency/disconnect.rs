@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_tower::{LockerBuilder, OnDisconnect};
+use polylock_tower::{LockerBuilder, OnDisconnect};
 
 use super::support::{Payments, Scene, post};
 use crate::support::{send, until};
@@ -10,25 +10,19 @@ use crate::support::{send, until};
 const TIME: Duration = Duration::from_millis(100);
 
 #[tokio::test(start_paused = true)]
-async fn who_went_away_while_it_was_handled_finds_its_response() {
-    let (scene, payments) = (Scene::new(), Payments::default());
-    let wait = |locker: LockerBuilder| locker.wait(Duration::from_secs(5));
-    let service = payments.slow(&scene.layer_with(wait), TIME);
-    let gone = tokio::time::timeout(TIME / 2, send(&service, post("a"))).await;
-    assert!(gone.is_err());
-    let again = send(&service, post("a")).await;
-    assert!(again.is_replayed());
-    assert_eq!((again.body, payments.charged()), ("charge 1".to_owned(), 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn its_handler_can_be_cancelled_and_begins_again() {
-    let (scene, payments) = (Scene::new(), Payments::default());
-    let layer = scene.layer_with(|locker| locker.wait(Duration::from_secs(5)));
-    let service = payments.slow(&layer.with_on_disconnect(OnDisconnect::Cancel), TIME);
-    let gone = tokio::time::timeout(TIME / 2, send(&service, post("a"))).await;
-    assert!(gone.is_err());
-    assert_eq!(send(&service, post("a")).await.body, "charge 2");
+async fn who_went_away_while_it_was_handled_finds_its_response_unless_that_was_cancelled() {
+    for then in [OnDisconnect::RunToCompletion, OnDisconnect::Cancel] {
+        let (scene, payments) = (Scene::new(), Payments::default());
+        let wait = |locker: LockerBuilder| locker.wait(Duration::from_secs(5));
+        let layer = scene.layer_with(wait).with_on_disconnect(then);
+        let service = payments.slow(&layer, TIME);
+        let gone = tokio::time::timeout(TIME / 2, send(&service, post("a"))).await;
+        assert!(gone.is_err());
+        let again = send(&service, post("a")).await;
+        let is_kept = then == OnDisconnect::RunToCompletion;
+        assert_eq!(again.is_replayed(), is_kept, "{then:?}");
+        assert_eq!(payments.charged(), if is_kept { 1 } else { 2 }, "{then:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

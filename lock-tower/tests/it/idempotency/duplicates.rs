@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lock_tower::idempotency::ResponseSlot;
-use lock_tower::{HeldLock, LockerBuilder};
+use polylock_tower::idempotency::PendingResponse;
+use polylock_tower::{HeldLock, LockerBuilder};
 use tokio::task::JoinSet;
 use tower::{Layer as _, service_fn};
 
@@ -85,12 +85,12 @@ async fn the_handler_gets_the_lock_and_the_place_of_its_response() {
     let service = scene.layer().layer(Handler::new(service_fn(
         |request: http::Request<_>| async move {
             let held: &HeldLock = request.extensions().get().unwrap();
-            let slot: &ResponseSlot = request.extensions().get().unwrap();
+            let pending: &PendingResponse = request.extensions().get().unwrap();
             held.ensure_held().unwrap();
             assert!(held.fencing_token().is_some());
-            assert_eq!(held.fencing_token(), slot.fencing_token());
-            assert_eq!(held.key(), slot.key());
-            assert_eq!(slot.key().as_str(), "pay:/a");
+            assert_eq!(held.fencing_token(), pending.fencing_token);
+            assert_eq!(held.key(), &pending.key);
+            assert_eq!(pending.key.as_str(), "pay:/a");
             let body = http_body_util::Full::from(bytes::Bytes::new());
             Ok::<_, std::convert::Infallible>(http::Response::new(body))
         },

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lock_core::memory::Reachable;
-use lock_tower::idempotency::ResponseStore as _;
+use polylock_core::memory::Reachable;
+use polylock_tower::idempotency::ResponseStore as _;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
 use super::support::{Handler, Payments, Scene, post};
@@ -132,7 +132,7 @@ async fn nothing_of_the_content_is_in_debug() {
     let scene = Scene::new();
     let service = Payments::default().behind(&scene.layer());
     send(&service, post("a")).await;
-    let key = lock_core::LockKey::new("pay:/a").unwrap();
+    let key = polylock_core::LockKey::new("pay:/a").unwrap();
     let stored = scene.store.get(&key).await.unwrap();
     for text in [
         format!("{stored:?}"),

@@ -3,19 +3,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Response};
-use lock_core::{FencingToken, LockKey};
-use lock_tower::idempotency::{
-    Fingerprint, MemoryResponses, Put, ResponseStore, RunId, StoredResponse,
-};
+use polylock_core::LockKey;
+use polylock_tower::idempotency::{MemoryResponses, Put, ResponseStore, StoredResponse};
 
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+use super::support::{DAY, key, put, response};
 
 /// Goes on with a store that nobody has used.
 async fn keeps_responses(store: &dyn ResponseStore) {
     what_is_put_is_found(store).await;
-    a_second_one_is_refused(store).await;
-    one_run_puts_once(store).await;
+    a_second_one_is_refused_and_one_run_puts_once(store).await;
     one_of_many_is_stored(store).await;
     what_is_over_is_not_found_and_replaced(store).await;
     many_come_and_go(store).await;
@@ -32,72 +28,57 @@ async fn what_is_put_is_found(store: &dyn ResponseStore) {
     ] {
         let (key, response) = (key(name), response(1, body));
         assert_eq!(get(store, &key).await, None, "{name}");
-        assert_eq!(put(store, &key, &response, 1).await, Put::Stored);
+        assert_eq!(put(store, &key, &response, Some(1), DAY).await, Put::Stored);
         assert_eq!(get(store, &key).await, Some(response), "{name}");
     }
     let long = key(&"k".repeat(LockKey::MAX_LEN));
-    assert_eq!(put(store, &long, &text(1), 1).await, Put::Stored);
+    assert_eq!(put(store, &long, &text(1), None, DAY).await, Put::Stored);
     assert_eq!(get(store, &long).await, Some(text(1)));
     assert_eq!(get(store, &key("TEXT")).await, None);
 }
 
-async fn a_second_one_is_refused(store: &dyn ResponseStore) {
-    let key = key("second");
-    assert_eq!(put(store, &key, &text(1), 5).await, Put::Stored);
-    for token in [4, 6] {
-        assert_eq!(put(store, &key, &text(2), token).await, Put::Refused);
-    }
-    let tokenless = store.put(&key, &text(2), None, DAY).await;
-    assert_eq!(tokenless.expect("the store works"), Put::Refused);
-    assert_eq!(get(store, &key).await, Some(text(1)));
-}
-
 /// Whatever the token: two lock services give the same ones.
-async fn one_run_puts_once(store: &dyn ResponseStore) {
-    let key = key("again");
-    for (number, token, then) in [
-        (1, 5, Put::Stored),
-        (1, 5, Put::Stored),
-        (1, 6, Put::Stored),
-        (2, 5, Put::Refused),
+async fn a_second_one_is_refused_and_one_run_puts_once(store: &dyn ResponseStore) {
+    for (name, tokens) in [
+        ("second", [Some(5), Some(4), Some(6)]),
+        ("tokenless", [None; 3]),
     ] {
-        assert_eq!(put(store, &key, &text(number), token).await, then);
-    }
-    assert_eq!(get(store, &key).await, Some(text(1)));
-    let key = self::key("again without");
-    for (number, then) in [(1, Put::Stored), (1, Put::Stored), (2, Put::Refused)] {
-        let put = store.put(&key, &text(number), None, DAY).await;
-        assert_eq!(put.expect("the store works"), then);
+        let key = key(name);
+        for (number, then) in [(1, Put::Stored), (1, Put::Stored), (2, Put::Refused)] {
+            for token in tokens {
+                assert_eq!(put(store, &key, &text(number), token, DAY).await, then);
+            }
+        }
+        assert_eq!(get(store, &key).await, Some(text(1)));
     }
 }
 
 async fn one_of_many_is_stored(store: &dyn ResponseStore) {
     let key = key("many");
-    let puts = (1..=20).map(async |token| put(store, &key, &text(token), u64::from(token)).await);
-    let puts = futures_util::future::join_all(puts).await;
-    let stored: Vec<_> = (1..=20)
-        .zip(puts)
-        .filter(|(_, put)| *put == Put::Stored)
-        .collect();
-    assert_eq!(stored.len(), 1);
-    let (winner, _) = stored[0];
+    let puts = (1..=20).map(async |number: u8| {
+        let stored = put(store, &key, &text(number), Some(number.into()), DAY).await;
+        (number, stored)
+    });
+    let mut puts = futures_util::future::join_all(puts).await;
+    puts.retain(|(_, put)| *put == Put::Stored);
+    let [(winner, _)] = puts[..] else {
+        panic!("{puts:?}")
+    };
     assert_eq!(get(store, &key).await, Some(text(winner)));
 }
 
 async fn what_is_over_is_not_found_and_replaced(store: &dyn ResponseStore) {
     let key = key("over");
-    put_over(store, &key, Some(FencingToken::new(9))).await;
+    put_over(store, &key, 9).await;
     // Its token is over with it: a lock service that lost its tokens begins with small ones.
-    assert_eq!(put(store, &key, &text(2), 3).await, Put::Stored);
+    assert_eq!(put(store, &key, &text(2), Some(3), DAY).await, Put::Stored);
     assert_eq!(get(store, &key).await, Some(text(2)));
 }
 
 /// More than are put between two purges.
 async fn many_come_and_go(store: &dyn ResponseStore) {
-    let token = Some(FencingToken::new(1));
     for number in 0..100 {
-        let key = key(&format!("gone/{number}"));
-        put_over(store, &key, token).await;
+        put_over(store, &key(&format!("gone/{number}")), 1).await;
     }
 }
 
@@ -106,56 +87,17 @@ async fn get(store: &dyn ResponseStore, key: &LockKey) -> Option<StoredResponse>
 }
 
 /// Puts a response that is over at once, and waits until that shows.
-async fn put_over(store: &dyn ResponseStore, key: &LockKey, token: Option<FencingToken>) {
-    let put = store.put(key, &text(1), token, Duration::ZERO).await;
-    assert_eq!(put.expect("the store works"), Put::Stored);
+async fn put_over(store: &dyn ResponseStore, key: &LockKey, token: u64) {
+    let put = put(store, key, &text(1), Some(token), Duration::ZERO).await;
+    assert_eq!(put, Put::Stored);
     let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
     while get(store, key).await.is_some() {
         assert!(tokio::time::Instant::now() < deadline, "{key} never ends");
     }
 }
 
-async fn put(
-    store: &dyn ResponseStore,
-    key: &LockKey,
-    response: &StoredResponse,
-    token: u64,
-) -> Put {
-    let token = Some(FencingToken::new(token));
-    store
-        .put(key, response, token, DAY)
-        .await
-        .expect("the store works")
-}
-
-fn key(name: &str) -> LockKey {
-    LockKey::new(name).expect("it is right")
-}
-
 fn text(number: u8) -> StoredResponse {
     response(number, Some(Bytes::from(format!("charge {number}"))))
-}
-
-fn response(number: u8, body: Option<Bytes>) -> StoredResponse {
-    let response = Response::builder()
-        .status(201)
-        .header("location", format!("/payments/{number}"))
-        .header(
-            "x-note",
-            HeaderValue::from_bytes(b"caf\xe9").expect("it is right"),
-        )
-        .body(body);
-    let response = response.expect("it is right");
-    let response = StoredResponse::new(Fingerprint::from_bytes([number; 32]), &response);
-    // The same number is the same run.
-    StoredResponse::from_stored(
-        response.fingerprint(),
-        RunId::from_bytes([number; 16]),
-        response.status().as_u16(),
-        &response.fields(),
-        response.body().cloned(),
-    )
-    .expect("it is right")
 }
 
 #[tokio::test]
@@ -163,9 +105,62 @@ async fn memory() {
     keeps_responses(&MemoryResponses::new()).await;
 }
 
+#[cfg(feature = "redis")]
+mod redis {
+    use lock_testkit::proxy::{Direction, Proxy};
+    use lock_testkit::servers::{RedisOptions, RedisServer};
+    use polylock_tower::idempotency::RedisResponses;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn redis() {
+        let server = RedisServer::start(RedisOptions::new());
+        let store = RedisResponses::connect(&server.url()).await.unwrap();
+        keeps_responses(&store).await;
+        assert_eq!(format!("{store:?}"), "RedisResponses { .. }");
+    }
+
+    #[tokio::test]
+    async fn a_broken_connection_is_replaced() {
+        let server = RedisServer::start(RedisOptions::new());
+        let store = RedisResponses::connect(&server.url()).await.unwrap();
+        let key = key("a");
+        assert_eq!(put(&store, &key, &text(1), None, DAY).await, Put::Stored);
+        server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+        // The first request may be the one that notices.
+        drop(store.get(&key).await);
+        assert_eq!(get(&store, &key).await, Some(text(1)));
+    }
+
+    #[tokio::test]
+    async fn a_connection_without_answers_is_replaced() {
+        let server = RedisServer::start(RedisOptions::new());
+        let proxy = Proxy::start(server.port());
+        let store = RedisResponses::connect(&proxy.url()).await.unwrap();
+        let key = key("a");
+        assert_eq!(put(&store, &key, &text(1), None, DAY).await, Put::Stored);
+        let connections = proxy.connections();
+        proxy.hold(Direction::Replies);
+        let given_up = tokio::time::timeout(Duration::from_millis(300), store.get(&key)).await;
+        assert!(given_up.is_err(), "{given_up:?}");
+        proxy.resume(Direction::Replies);
+        assert_eq!(get(&store, &key).await, Some(text(1)));
+        assert_eq!(proxy.connections(), connections + 1);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_redis_is_refused_without_its_password() {
+        for url in ["", "sqlite:x.db", "redis://me:geheim@127.0.0.1:1"] {
+            let error = RedisResponses::connect(url).await.unwrap_err();
+            assert!(!format!("{error:?}").contains("geheim"), "{error:?}");
+        }
+    }
+}
+
 #[cfg(feature = "_sql")]
 mod sql {
-    use lock_tower::idempotency::SqlResponses;
+    use polylock_tower::idempotency::SqlResponses;
 
     use super::*;
 
@@ -246,7 +241,7 @@ mod sql {
         let mut admin = <sqlx::PgConnection as sqlx::Connection>::connect(&url)
             .await
             .unwrap();
-        let dialect = lock_tower::idempotency::SqlDialect::Postgres;
+        let dialect = polylock_tower::idempotency::SqlDialect::Postgres;
         let sql = SqlResponses::create_table_sql(dialect, "mine").unwrap();
         let sql = sql + "; ALTER DATABASE CURRENT_DATABASE_ SET default_transaction_read_only = on";
         let name = url.rsplit('/').next().unwrap();
@@ -276,7 +271,7 @@ mod sql {
         let password = "postgres://me:geheim@127.0.0.1:1/x";
         let error = SqlResponses::connect(password).await.unwrap_err();
         assert!(!format!("{error:?}").contains("geheim"), "{error:?}");
-        let dialect = lock_tower::idempotency::SqlDialect::Sqlite;
+        let dialect = polylock_tower::idempotency::SqlDialect::Sqlite;
         assert!(SqlResponses::create_table_sql(dialect, "a b").is_err());
     }
 }

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::Response;
-use lock_core::LockKey;
 use lock_testkit::servers::PostgresServer;
-use lock_tower::idempotency::{Fingerprint, Put, ResponseStore as _, SqlResponses, StoredResponse};
+use polylock_tower::idempotency::{Put, ResponseStore as _, SqlResponses, StoredResponse};
 use sqlx::{Connection as _, PgConnection};
 
+use super::support::{DAY, key, response};
+
 const TIME: Duration = Duration::from_secs(4);
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[tokio::test]
 async fn a_response_is_stored_while_all_who_look_are_stuck() {
@@ -114,10 +112,5 @@ async fn put(store: &SqlResponses, name: &str) {
 }
 
 fn paid() -> StoredResponse {
-    let response = Response::new(Some(Bytes::from_static(b"paid")));
-    StoredResponse::new(Fingerprint::from_bytes([0; 32]), &response)
-}
-
-fn key(name: &str) -> LockKey {
-    LockKey::new(name).expect("it is right")
+    response(1, None)
 }

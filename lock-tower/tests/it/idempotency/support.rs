@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
-use lock_core::engine::Engine;
-use lock_core::layers::LocalQueue;
-use lock_core::memory::Memory;
-use lock_core::{FencingToken, LockKey};
-use lock_tower::idempotency::{
-    Idempotency, IdempotencyLayer, KeyScope, MemoryResponses, Put, ResponseStore, StoreError,
-    StoredResponse,
+use polylock_core::engine::Engine;
+use polylock_core::layers::LocalQueue;
+use polylock_core::memory::Memory;
+use polylock_core::{FencingToken, LockKey};
+use polylock_tower::idempotency::{
+    ExecutionId, Fingerprint, Idempotency, IdempotencyLayer, KeyScope, MemoryResponses, Put,
+    ResponseStore, StoreError, StoredResponse,
 };
-use lock_tower::{Locker, LockerBuilder};
+use polylock_tower::{Locker, LockerBuilder};
 use tower::util::BoxCloneSyncService;
 use tower::{Layer as _, service_fn};
 
@@ -184,4 +184,35 @@ impl Payments {
 pub(crate) fn post(key: &str) -> Request<Full<Bytes>> {
     let request = Request::post("/payments").header("idempotency-key", key);
     request.body(Full::from("10 euros")).expect("a request")
+}
+
+pub(crate) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+pub(crate) fn key(name: &str) -> LockKey {
+    LockKey::new(name).expect("it is right")
+}
+
+/// What is stored of a response; the same number is the same run.
+pub(crate) fn response(number: u8, body: Option<Bytes>) -> StoredResponse {
+    let latin = HeaderValue::from_bytes(b"caf\xe9").expect("it is right");
+    let response = Response::builder()
+        .status(201)
+        .header("location", format!("/payments/{number}"))
+        .header("x-note", latin)
+        .body(body)
+        .expect("it is right");
+    let run = ExecutionId::from_bytes([number; 16]);
+    StoredResponse::new(Fingerprint::from_bytes([number; 32]), run, &response)
+}
+
+pub(crate) async fn put(
+    store: &dyn ResponseStore,
+    key: &LockKey,
+    response: &StoredResponse,
+    token: Option<u64>,
+    retention: Duration,
+) -> Put {
+    let token = token.map(FencingToken::new);
+    let put = store.put(key, response, token, retention).await;
+    put.expect("the store works")
 }

@@ -4,10 +4,10 @@ use std::convert::Infallible;
 use std::fmt::Debug;
 
 use http::Response;
-use lock_tower::plain::{CallError, CallFuture, CallLock, CallLockLayer};
-use lock_tower::{
-    Answer, HeldLock, KeyExtractor, KeyLock, KeyLockLayer, LockBody, Locked, Locker, LockerBuilder,
-    NotHeld, Rejection, ResponseFuture,
+use polylock_tower::plain::{CallError, CallLock, CallLockLayer};
+use polylock_tower::{
+    HeldLock, KeyExtractor, KeyLock, KeyLockLayer, LockBody, Locker, LockerBuilder, LockerGuard,
+    NotHeld, Rejection, RejectionResponder, ResponseFuture,
 };
 
 fn shared<T: Debug + Send + Sync + 'static>() {}
@@ -24,7 +24,7 @@ fn they_can_be_named_cloned_and_sent() {
     cloned::<HeldLock>();
     cloned::<Rejection>();
     cloned::<NotHeld>();
-    shared::<Locked>();
+    shared::<LockerGuard>();
     shared::<LockerBuilder>();
     shared::<LockBody<String>>();
     shared::<CallLockLayer<()>>();
@@ -32,8 +32,7 @@ fn they_can_be_named_cloned_and_sent() {
     error::<Rejection>();
     error::<NotHeld>();
     error::<CallError<Infallible>>();
-    future::<ResponseFuture<String, Infallible>>();
-    future::<CallFuture<Response<String>, Infallible>>();
+    future::<ResponseFuture<Response<String>, Infallible>>();
     dyn_compatible::<dyn KeyExtractor>();
-    dyn_compatible::<dyn Answer>();
+    dyn_compatible::<dyn RejectionResponder>();
 }

@@ -1,6 +1,6 @@
 //! How many may wait.
 
-use lock_tower::{LockerBuilder, Reason};
+use polylock_tower::{LockerBuilder, Reason};
 use tower::Layer as _;
 
 use crate::support::{Scene, Stage, by_path, post, send, settle, spawn};

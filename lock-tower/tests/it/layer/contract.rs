@@ -79,16 +79,12 @@ async fn the_error_of_the_inner_service_is_passed_on_after_the_release() {
     let error = failing.answered().await.unwrap().unwrap_err();
     assert_eq!(error.to_string(), "out of paper");
     assert!(scene.is_free("/a").await);
-}
 
-#[tokio::test(start_paused = true)]
-async fn an_inner_service_that_has_failed_for_good_frees_the_lock() {
-    let scene = Scene::new();
     let (inner, mut handle): (Mock, _) = mock::pair();
-    handle.send_error("closed");
+    handle.send_error("closed for good");
     let service = scene.layer().layer(inner);
     let error = service.oneshot(post("/a")).answered().await;
-    assert_eq!(error.unwrap_err().to_string(), "closed");
+    assert_eq!(error.unwrap_err().to_string(), "closed for good");
     assert!(scene.is_free("/a").await);
 }
 
@@ -111,15 +107,4 @@ async fn who_waits_for_a_lock_occupies_nothing_in_the_inner_service() {
     for request in hot {
         request.said().await;
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_service_is_called_again_and_again() {
-    let layer = Scene::new().layer();
-    let mut service = layer.layer(handler(async |_| "done"));
-    for _ in 0..3 {
-        let response = service.ready().await.unwrap().call(post("/a")).await;
-        assert_eq!(response.unwrap().status(), 200);
-    }
-    assert_eq!(layer.locker().live_keys(), 0);
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_tower::OnDisconnect::{Cancel, RunToCompletion};
-use lock_tower::{HoldUntil, KeyLock};
+use polylock_tower::OnDisconnect::{Cancel, RunToCompletion};
+use polylock_tower::{HoldUntil, KeyLock};
 use tokio::time::{Instant, sleep};
 use tower::{Layer as _, ServiceExt as _};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::{Owner, Renewal};
-use lock_tower::{KeyLockLayer, Keys, Locker, LockerBuilder, Reason};
+use polylock_core::{Owner, Renewal};
+use polylock_tower::{KeyLockLayer, Keys, Locker, LockerBuilder, Reason};
 use tokio::time::{Instant, sleep};
 use tower::Layer as _;
 
@@ -29,10 +29,7 @@ async fn a_handler_knows_key_token_and_deadline() {
         assert!(timing.starts_with("lock;dur="), "{timing}");
     }
     assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn nothing_is_told_to_clients_unless_asked_for() {
+    // Nothing is told to clients unless asked for.
     let service = Scene::new().layer().layer(handler(async |_| "done"));
     let said = send(&service, post("/a")).await;
     assert!(said.headers.is_empty(), "{said:?}");

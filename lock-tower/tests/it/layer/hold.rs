@@ -3,13 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::memory::{Fault, Request as Sent};
-use lock_tower::{HeldLock, HoldUntil, KeyLock, KeyLockLayer, NotHeld};
+use polylock_core::memory::{Fault, Request as Sent};
+use polylock_tower::{HeldLock, HoldUntil, KeyLock, KeyLockLayer, NotHeld};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use tower::Layer as _;
 
-use crate::support::{Handler, InTime as _, Said, Scene, handler, head, post, send, settle, spawn};
+use crate::support::{Handler, InTime as _, Scene, handler, head, post, send, settle, spawn};
 
 #[tokio::test(start_paused = true)]
 async fn requests_with_one_key_run_one_at_a_time() {
@@ -38,11 +38,8 @@ async fn requests_with_one_key_run_one_at_a_time() {
 async fn the_lock_is_free_when_the_client_sees_the_head() {
     let scene = Scene::new();
     let service = scene.layer().layer(handler(async |_| "done"));
-    for _ in 0..10 {
-        let response = head(&service, post("/a")).await;
-        assert!(scene.is_free("/a").await);
-        assert_eq!(Said::read(response).await.body, "done");
-    }
+    head(&service, post("/a")).await;
+    assert!(scene.is_free("/a").await);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,20 +1,22 @@
-//! Locks that are lost while their handler runs, and who hears of refused requests.
+//! Locks that are lost while their handler runs, and observers of rejected requests.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use lock_core::LostReason;
-use lock_tower::{NotHeld, OnLost, RefusedRequest, RejectionObserver};
+use polylock_core::{FencingToken, LostReason};
+use polylock_tower::{NotHeld, OnLost, RejectedRequest, RejectionObserver};
 use tokio::sync::Notify;
 use tower::Layer as _;
 
 use crate::support::{
-    Event, InTime as _, Scene, Stage, by_path, handler, post, send, settle, spawn,
+    Event, InTime as _, Rejections, Scene, Stage, by_path, handler, post, send, settle, spawn,
 };
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_lost_its_lock_is_dropped_and_the_answer_says_so() {
-    let (scene, stage, ear) = (Scene::new(), Stage::new(), Arc::new(Ear::default()));
-    let locker = scene.locker_with(|locker| locker.rejection_observer(Arc::clone(&ear) as _));
+    let (scene, stage, rejections) = (Scene::new(), Stage::new(), Arc::new(Rejections::default()));
+    let locker =
+        scene.locker_with(|locker| locker.rejection_observer(Arc::clone(&rejections) as _));
     let request = spawn(&by_path(locker).layer(stage.handler()), post("/a"));
     stage.happened(1).await;
     scene.break_lock("/a").await;
@@ -23,7 +25,7 @@ async fn a_handler_that_lost_its_lock_is_dropped_and_the_answer_says_so() {
     assert_eq!(said.header("retry-after"), None);
     let events = stage.events();
     assert!(matches!(events[..], [Event::Entered(_), Event::Dropped(_)]));
-    assert_eq!(ear.heard(), ["test lock-lost 503"]);
+    assert_eq!(rejections.all(), ["test lock-lost 503"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -70,50 +72,71 @@ async fn a_handler_that_ends_after_the_loss_was_not_protected() {
     assert!(scene.is_free("/a").await);
 }
 
+/// The largest token that was written, and when the late handler has begun and may go on.
+type Desk = (Mutex<Option<FencingToken>>, Notify, Notify);
+
+/// A store that keeps the largest token refuses the write of a handler that went on after its loss.
 #[tokio::test(start_paused = true)]
-async fn an_observer_hears_of_each_refusal_once_and_of_nothing_else() {
-    let (scene, ear) = (Scene::new(), Arc::new(Ear::default()));
-    let heard = Arc::clone(&ear) as Arc<dyn RejectionObserver>;
+async fn the_late_write_of_a_handler_that_goes_on_is_refused_by_the_store() {
+    let (scene, desk) = (Scene::new(), Arc::<Desk>::default());
+    // The queue of this process lets the next one in when the loss is known.
+    let locker = scene.locker_with(|locker| locker.wait(Duration::from_secs(60)));
+    let layer = by_path(locker).with_on_lost(OnLost::Continue);
+    let service = layer.layer(handler({
+        let desk = Arc::clone(&desk);
+        move |held| {
+            let desk = Arc::clone(&desk);
+            async move {
+                let (newest, entered, go_on) = &*desk;
+                let token = held.fencing_token().expect("memory has tokens");
+                let is_first = newest.lock().unwrap().is_none();
+                if is_first {
+                    *newest.lock().unwrap() = Some(token);
+                    entered.notify_one();
+                    go_on.notified().await;
+                    held.lost().await;
+                }
+                let mut newest = newest.lock().unwrap();
+                if newest.is_some_and(|newest| token < newest) {
+                    return "stale";
+                }
+                *newest = Some(token);
+                "written"
+            }
+        }
+    }));
+    let late = spawn(&service, post("/a"));
+    desk.1.notified().in_time("the first request").await;
+    scene.break_lock("/a").await;
+    assert_eq!(send(&service, post("/a")).await.body, "written");
+    desk.2.notify_one();
+    assert_eq!(late.said().await.body, "stale");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_gets_each_rejection_once_and_nothing_else() {
+    let (scene, rejections) = (Scene::new(), Arc::new(Rejections::default()));
+    let heard = Arc::clone(&rejections) as Arc<dyn RejectionObserver>;
     let locker = scene.locker_with(|locker| locker.try_only().rejection_observer(heard));
     let service = by_path(locker).layer(handler(async |_| "done"));
     let held = scene.try_elsewhere("/a").await.unwrap();
     assert_eq!(send(&service, post("/a")).await.status, 409);
     held.release().await.unwrap();
     assert_eq!(send(&service, post("/a")).await.status, 200);
-    assert_eq!(ear.heard(), ["test lock-busy 409"]);
-}
+    assert_eq!(rejections.all(), ["test lock-busy 409"]);
 
-#[tokio::test(start_paused = true)]
-async fn an_observer_that_panics_changes_no_answer() {
-    let (scene, panics) = (Scene::new(), Arc::new(Panics));
-    let locker = scene.locker_with(|locker| locker.try_only().rejection_observer(panics));
+    // One that panics changes no answer.
+    let locker = scene.locker_with(|locker| locker.try_only().rejection_observer(Arc::new(Panics)));
     let service = by_path(locker).layer(handler(async |_| "done"));
     let _held = scene.try_elsewhere("/a").await.unwrap();
     assert_eq!(send(&service, post("/a")).await.status, 409);
-}
-
-#[derive(Debug, Default)]
-struct Ear(Mutex<Vec<String>>);
-
-impl Ear {
-    fn heard(&self) -> Vec<String> {
-        self.0.lock().expect("nothing panics").clone()
-    }
-}
-
-impl RejectionObserver for Ear {
-    fn refused(&self, refused: &RefusedRequest<'_>) {
-        let (class, reason, status) = (refused.class, refused.reason, refused.status.as_u16());
-        let line = format!("{class} {reason} {status}");
-        self.0.lock().expect("nothing panics").push(line);
-    }
 }
 
 #[derive(Debug)]
 struct Panics;
 
 impl RejectionObserver for Panics {
-    fn refused(&self, _: &RefusedRequest<'_>) {
+    fn rejected(&self, _: &RejectedRequest<'_>) {
         panic!("a broken observer");
     }
 }

@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use lock_tower::plain::{CallError, CallLockLayer};
-use lock_tower::{HeldLock, Keys, Reason};
+use polylock_tower::plain::{CallError, CallLockLayer};
+use polylock_tower::{HeldLock, Keys, Reason};
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
 use crate::support::{InTime as _, Scene};

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{FromRef, Path};
+use axum::extract::{FromRef, Path, RawQuery};
 use axum::http::Request;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use lock_tower::{HeldLock, KeyLockLayer, Keys, Locker, NotHeld, Rejection};
+use polylock_tower::{HeldLock, KeyLockLayer, Keys, Locker, NotHeld, Rejection};
 use tower::ServiceBuilder;
 
 use crate::support::{Event, Said, Scene, Stage, send, settle, spawn};
@@ -47,6 +47,22 @@ async fn it_stands_on_routers_routes_and_methods() {
     ];
     for app in apps {
         assert_eq!(posted(&app, "/a/42").await, (200, "test:42".to_owned()));
+    }
+    type Both = (Path<(String, String)>, RawQuery);
+    let keys = |(Path((tenant, id)), RawQuery(query)): Both| {
+        Keys::joined([tenant, id, query.unwrap_or_default()])
+    };
+    let layer = KeyLockLayer::from_extractor::<Both, _>(Scene::new().locker(), keys);
+    let inner = || Router::new().route("/a/{id}", post(key));
+    let nest = |inner: Router| Router::new().nest("/{tenant}", inner);
+    for app in [
+        nest(inner().route_layer(layer.clone())),
+        nest(inner().layer(layer.clone())),
+        nest(inner()).route_layer(layer.clone()),
+        nest(inner()).layer(layer),
+    ] {
+        let (status, key) = posted(&app, "/ac%2Fme/a/42?a=b").await;
+        assert_eq!((status, &*key), (200, "test:ac%2Fme/42/a=b"));
     }
 }
 

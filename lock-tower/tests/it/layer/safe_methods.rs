@@ -1,8 +1,8 @@
 //! Requests that change nothing.
 
 use http::Method;
-use lock_core::DistributedLockExt as _;
-use lock_tower::SafeMethods::{self, Exclusive, Pass, Shared};
+use polylock_core::DistributedLockExt as _;
+use polylock_tower::SafeMethods::{self, Exclusive, Pass, Shared};
 use tower::Layer as _;
 
 use crate::support::{Scene, key_of, request, send};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::memory::{Fault, Reachable, Request as Sent};
-use lock_tower::{LockerBuilder, NotHeld, WhenUnavailable};
+use polylock_core::memory::{Fault, Reachable, Request as Sent};
+use polylock_tower::{LockerBuilder, NotHeld, WhenUnavailable};
 use tower::Layer as _;
 
 use crate::support::{Scene, by_path, handler, post, send};

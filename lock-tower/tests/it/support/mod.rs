@@ -12,7 +12,7 @@ use http::{Request, Response};
 use http_body::Body;
 use tower::{Service, ServiceExt as _};
 
-pub(crate) use self::said::{Said, Sent};
+pub(crate) use self::said::{Rejections, Said, Sent};
 pub(crate) use self::scene::{Handler, Scene, break_lock, by_path, handler, key_of, post, request};
 pub(crate) use self::stage::{Event, Stage};
 

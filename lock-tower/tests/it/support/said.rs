@@ -1,6 +1,9 @@
+use std::sync::Mutex;
+
 use http::{HeaderMap, Response};
 use http_body::Body;
 use http_body_util::BodyExt as _;
+use polylock_tower::{RejectedRequest, RejectionObserver};
 use tokio::task::JoinHandle;
 
 use super::InTime as _;
@@ -66,5 +69,24 @@ impl Sent {
     pub(crate) fn said(self) -> impl Future<Output = Said> {
         let answered = self.0.answered();
         async { answered.await.expect("no panic") }
+    }
+}
+
+/// Rejections as an observer gets them.
+#[derive(Debug, Default)]
+pub(crate) struct Rejections(Mutex<Vec<String>>);
+
+impl Rejections {
+    /// Class, reason and status of each.
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.0.lock().expect("nothing panics").clone()
+    }
+}
+
+impl RejectionObserver for Rejections {
+    fn rejected(&self, rejected: &RejectedRequest<'_>) {
+        let (class, reason, status) = (rejected.class, rejected.reason, rejected.status.as_u16());
+        let line = format!("{class} {reason} {status}");
+        self.0.lock().expect("nothing panics").push(line);
     }
 }

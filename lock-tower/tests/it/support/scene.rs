@@ -3,11 +3,11 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::{Method, Request, Response};
-use lock_core::engine::Engine;
-use lock_core::layers::LocalQueue;
-use lock_core::memory::{Memory, Reachable};
-use lock_core::{DistributedLock, DistributedLockExt as _, LockGuard, LockKey};
-use lock_tower::{HeldLock, KeyError, KeyLockLayer, Keys, Locker, LockerBuilder};
+use polylock_core::engine::Engine;
+use polylock_core::layers::LocalQueue;
+use polylock_core::memory::{Memory, Reachable};
+use polylock_core::{DistributedLock, DistributedLockExt as _, LockGuard, LockKey};
+use polylock_tower::{HeldLock, KeyError, KeyLockLayer, Keys, Locker, LockerBuilder};
 use tower::service_fn;
 use tower::util::BoxCloneSyncService;
 

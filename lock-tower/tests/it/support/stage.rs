@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lock_core::FencingToken;
-use lock_tower::HeldLock;
+use polylock_core::FencingToken;
+use polylock_tower::HeldLock;
 use tokio::sync::Semaphore;
 
 use super::{Handler, handler, until};
@@ -39,7 +39,7 @@ impl Stage {
 
     /// `POST /{key}`, behind the layer.
     #[cfg(feature = "axum")]
-    pub(crate) fn router(&self, layer: lock_tower::KeyLockLayer) -> axum::Router {
+    pub(crate) fn router(&self, layer: polylock_tower::KeyLockLayer) -> axum::Router {
         let stage = self.clone();
         let handler = async move |held: HeldLock| stage.perform(&held).await;
         let handler = axum::routing::post(handler);

@@ -24,7 +24,7 @@ fn line(kinds: &str) -> Vec<Contender> {
 }
 
 /// One word for each: `+` holds, `eN` waits for the end of N, `pN` for its permit too, `d`
-/// watches the directory, `!` is of another limit.
+/// watches the directory.
 fn shown(line: &[Contender]) -> String {
     let at = |name: &str| line.iter().position(|other| other.name == name).unwrap();
     let show = |contender: &Contender| match queue_position(line, &contender.name) {
@@ -33,7 +33,6 @@ fn shown(line: &[Contender]) -> String {
         QueuePosition::Behind(Blocker::End(name)) => format!("e{}", at(&name)),
         QueuePosition::Behind(Blocker::EndOrPermit(name)) => format!("p{}", at(&name)),
         QueuePosition::Behind(Blocker::Directory) => "d".to_owned(),
-        QueuePosition::OtherLimit(_) => "!".to_owned(),
     };
     line.iter().map(show).collect::<Vec<_>>().join(" ")
 }
@@ -53,12 +52,15 @@ fn each_waits_for_as_little_as_can_be() {
         ("X P P", "+ e0 e0", 1),
         ("X P P P P P", "+ e0 e0 p2 p3 p4", 1),
         ("R P P P", "+ e0 e0 p2", 1),
-        ("X P Q P P", "+ e0 e0 e0 e0", 1),
+        ("X P Q P P", "+ e0 e0 p2 p3", 1),
+        ("X Q Q Q P Q", "+ e0 e0 e0 p3 p4", 1),
+        ("Q Q P Q", "+ + d p2", 2),
+        ("P P Q Q", "+ + + d", 3),
         ("P P X P P P", "+ + e1 e2 e2 p4", 2),
         ("X P P R P P P", "+ e0 e0 e2 e3 e3 p5", 1),
         ("P R X", "+ e0 e1", 1),
         ("P P X P P", "+ + e1 e2 e2", 2),
-        ("P Q P", "+ ! !", 1),
+        ("P Q P", "+ + d", 2),
     ];
     for (kinds, expected, holding) in cases {
         let line = line(kinds);
@@ -91,7 +93,7 @@ proptest::proptest! {
     /// For any queue: writers hold alone, permits stay within their limit, there is a holder, and
     /// every waiter waits for a predecessor.
     #[test]
-    fn nobody_holds_beside_who_excludes_it(kinds in "[XWRP]( [XWRP]){0,12}") {
+    fn nobody_holds_beside_who_excludes_it(kinds in "[XWRPQ]( [XWRPQ]){0,12}") {
         let line = line(&kinds);
         let holding: Vec<_> = line
             .iter()
@@ -100,12 +102,13 @@ proptest::proptest! {
         proptest::prop_assert!(!holding.is_empty());
         proptest::prop_assert_eq!(holding.len(), holders(&line));
         let modes: Vec<_> = holding.iter().map(|own| own.mode).collect();
-        proptest::prop_assert!(modes.windows(2).all(|pair| pair[0] == pair[1]));
+        let kind = std::mem::discriminant::<Mode>;
+        proptest::prop_assert!(modes.windows(2).all(|pair| kind(&pair[0]) == kind(&pair[1])));
         if modes[0] == Mode::Exclusive {
             proptest::prop_assert_eq!(modes.len(), 1);
         }
-        if is_permit(holding[0]) {
-            proptest::prop_assert!(modes.len() <= 2);
+        for (ahead, holder) in holding.iter().enumerate() {
+            proptest::prop_assert!(limit(holder).is_none_or(|limit| ahead < limit));
         }
         for (at, own) in line.iter().enumerate() {
             if let QueuePosition::Behind(Blocker::End(name) | Blocker::EndOrPermit(name)) =
@@ -164,12 +167,8 @@ impl Crowd {
         self.line
             .push(Contender::parse(&name).expect("it is a name"));
         let seen = queue_position(&self.line, &name);
-        let is_refused = matches!(seen, QueuePosition::OtherLimit(_));
         // A watch on the directory is set by then, and the next change of it that counts is an end.
         self.known.insert(name, seen);
-        if is_refused {
-            self.goes(self.line.len() - 1);
-        }
     }
 
     fn goes(&mut self, at: usize) {
@@ -191,16 +190,9 @@ impl Crowd {
             let woken: Vec<_> = woken.map(|(name, _)| name.clone()).collect();
             for name in woken {
                 let seen = queue_position(&self.line, &name);
-                match seen {
-                    QueuePosition::OtherLimit(_) => {
-                        self.line.retain(|own| own.name != name);
-                        self.known.remove(&name);
-                        ends.push(name);
-                        continue;
-                    }
-                    // It was created before the end that woke it, and so writes.
-                    QueuePosition::Holds => writes.push(name.clone()),
-                    _ => {}
+                // It was created before the end that woke it, and so writes.
+                if seen == QueuePosition::Holds {
+                    writes.push(name.clone());
                 }
                 self.known.insert(name, seen);
             }

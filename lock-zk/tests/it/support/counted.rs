@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use lock_testkit::proxy::{Command, Proxy, Push, PushWatch, Watch};
 use lock_testkit::servers::{Reply, ZooKeeperOptions, ZooKeeperServer};
-use lock_zk::{ZooKeeper, ZooKeeperConfig};
+use polylock_zk::{ZooKeeper, ZooKeeperConfig};
 
 use super::store::{self, root};
 use super::{config, open};

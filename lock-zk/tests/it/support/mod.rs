@@ -13,11 +13,12 @@ mod tree;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_core::admin::{LockAdmin, LockInfo};
-use lock_core::{
+use polylock_core::admin::{LockAdmin, LockInfo};
+use polylock_core::layers::LocalQueue;
+use polylock_core::{
     AcquireRequest, DistributedLock, LockGuard, LockKey, LostReason, Released, Result, Wait,
 };
-use lock_zk::{ZooKeeper, ZooKeeperConfig};
+use polylock_zk::{ZooKeeper, ZooKeeperConfig};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -97,6 +98,20 @@ pub(crate) async fn release_clean(guard: LockGuard) {
         Released::Clean,
         "held before: {held}, lost by {lost:?}"
     );
+}
+
+/// Lets the next one of the process have the lock `a`.
+pub(crate) async fn handed_over(queue: &LocalQueue, guard: LockGuard) -> LockGuard {
+    let one = request("a");
+    let mut next = queue.acquire(&one);
+    // One poll puts it in line.
+    tokio::select! {
+        biased;
+        _ = &mut next => panic!("two hold it"),
+        () = std::future::ready(()) => {}
+    }
+    release(guard).await;
+    next.await.expect("it is granted")
 }
 
 pub(crate) fn token(guard: &LockGuard) -> u64 {

@@ -1,9 +1,9 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use lock_core::{DistributedLock, Wait};
 use lock_testkit::proxy::{Command, Proxy};
-use lock_zk::{ZooKeeper, ZooKeeperConfig};
+use polylock_core::{DistributedLock, Wait};
+use polylock_zk::{ZooKeeper, ZooKeeperConfig};
 
 use super::{SESSION, SOON, Site, config, open, release_clean, request, take};
 
@@ -82,7 +82,7 @@ impl Place {
         let one = request(name).with_wait(Wait::Never);
         let refused = self.elsewhere().await.acquire(&one).await;
         let error = refused.expect_err("two hold the lock");
-        assert_eq!(error.kind(), lock_core::ErrorKind::Contended, "{error}");
+        assert_eq!(error.kind(), polylock_core::ErrorKind::Contended, "{error}");
     }
 }
 

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperServer};
-use lock_zk::{ZooKeeper, ZooKeeperConfig};
+use polylock_zk::{ZooKeeper, ZooKeeperConfig};
 
 use super::store::{port, root};
 use super::{Tree, config, open, until};

@@ -3,13 +3,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::memory::{Fault, Reachable, Request};
-use lock_core::{DistributedLock, LockKey};
 use lock_testkit::harness::{Faults, Harness, Look};
 use lock_testkit::proxy::{Across, Command, FaultPlan, Proxy, Then};
 use lock_testkit::servers::{SharedZooKeeper, ZooKeeperEnsemble, ZooKeeperServer};
 use lock_testkit::taker::Taker;
-use lock_zk::{ZooKeeper, ZooKeeperConfig};
+use polylock_core::memory::{Fault, Reachable, Request};
+use polylock_core::{DistributedLock, LockKey};
+use polylock_zk::{ZooKeeper, ZooKeeperConfig};
 
 use super::{SESSION, Tree, config, ms};
 

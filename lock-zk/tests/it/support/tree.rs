@@ -1,5 +1,5 @@
-use lock_core::LockKey;
 use lock_testkit::harness::Look;
+use polylock_core::LockKey;
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 use super::SOON;
@@ -59,20 +59,6 @@ impl Tree {
         match self.client.delete(&path, None).await {
             Ok(()) | Err(Error::NoNode) => {}
             Err(error) => panic!("{path}: {error}"),
-        }
-    }
-
-    /// Deletes a lock with its directory and everything in it.
-    pub(crate) async fn delete_all(&self, name: &str) {
-        while self.exists(name).await {
-            for node in self.nodes(name).await {
-                self.delete(name, &node).await;
-            }
-            match self.client.delete(&self.directory(name), None).await {
-                // Somebody has come meanwhile.
-                Ok(()) | Err(Error::NoNode | Error::NotEmpty) => {}
-                Err(error) => panic!("{name}: {error}"),
-            }
         }
     }
 

@@ -1,17 +1,13 @@
 //! Two reports side by side, for people and for programs.
 
-use lock_bench::report::compare::{Change, Comparison};
-use serde_json::{Value, json};
+use polylock_bench::report::compare::{Change, Comparison};
+use serde_json::Value;
 
 use crate::output::{Escaped, escaped};
 
 pub(super) fn json(comparison: &Comparison) -> Value {
-    let mut value = json!({ "schema": "lock-bench-comparison/1" });
-    if let Value::Object(parts) = serde_json::to_value(comparison).expect("BUG: it is JSON") {
-        for (name, part) in parts {
-            value[name] = part;
-        }
-    }
+    let mut value = serde_json::to_value(comparison).expect("BUG: it is JSON");
+    value["schema"] = "lock-bench-comparison/1".into();
     value
 }
 
@@ -33,6 +29,6 @@ pub(super) fn table(comparison: &Comparison) -> String {
 pub(super) fn sentence(change: &Change) -> String {
     let [old, new, by] = change.medians();
     let (place, limit) = (change.place(), change.passes.as_deref().unwrap_or_default());
-    let (metric, place) = (change.metric, Escaped(&place));
+    let metric = change.metric;
     format!("{metric} of {place}: {old} to {new} ({by}), limit {limit}")
 }

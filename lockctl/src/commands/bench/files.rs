@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use lock_bench::report::Report;
+use polylock_bench::report::Report;
 
+use super::args::{FormArgs, MeasureArgs};
 use super::is_directory;
-use crate::args::{FormArgs, MeasureArgs};
 use crate::exit::Exit;
 use crate::output::{Failure, escaped};
 

@@ -1,5 +1,6 @@
 //! `bench`: locks side by side.
 
+mod args;
 mod changes;
 mod files;
 mod progress;
@@ -7,18 +8,20 @@ mod targets;
 
 use std::path::Path;
 
-use lock_bench::report::Report;
-use lock_bench::subject;
+use polylock_bench::report::Report;
+use polylock_bench::subject;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::App;
-use crate::args::{BenchArgs, BenchCommand, CompareArgs, FormArgs, MeasureArgs, ShowArgs};
 use crate::exit::Exit;
 use crate::output::{Failure, escaped, print, print_json};
 
+use self::args::{BenchCommand, CompareArgs, FormArgs, MeasureArgs, ShowArgs};
 use self::files::{read, write_forms, write_json};
 use self::progress::Bar;
 use self::targets::Targets;
+
+pub(crate) use self::args::BenchArgs;
 
 /// Does what the command line asks for, on a runtime of its own: contenders want several threads.
 pub(super) fn bench(app: &App, args: &BenchArgs) -> Result<Exit, Failure> {
@@ -29,9 +32,9 @@ pub(super) fn bench(app: &App, args: &BenchArgs) -> Result<Exit, Failure> {
     }
 }
 
-/// What a process does that [`lock_bench::run`] starts as a contender.
+/// What a process does that [`polylock_bench::run`] starts as a contender.
 pub(crate) fn worker() -> Result<Exit, Failure> {
-    let served = runtime()?.block_on(lock_bench::worker::serve(&targets::openers()));
+    let served = runtime()?.block_on(polylock_bench::worker::serve(&targets::openers()));
     served.map_err(|e| failure(&e))?;
     Ok(Exit::Success)
 }
@@ -43,7 +46,7 @@ fn measure(app: &App, args: &MeasureArgs) -> Result<Exit, Failure> {
     let report = runtime()?.block_on(async {
         let bar = Bar::new(app.console.is_chatty());
         let ended = tokio::select! {
-            report = Box::pin(lock_bench::run(&plan, targets.list.clone(), &bar)) => Ok(report),
+            report = Box::pin(polylock_bench::run(&plan, targets.list.clone(), &bar)) => Ok(report),
             signal = interrupted() => Err(signal?),
         };
         bar.end();
@@ -93,7 +96,7 @@ fn write(app: &App, report: &Report, forms: &FormArgs) -> Result<(), Failure> {
 
 fn compare(app: &App, args: &CompareArgs) -> Result<Exit, Failure> {
     let (old, new) = (read(&args.old)?, read(&args.new)?);
-    let comparison = lock_bench::report::compare::Comparison::new(&old, &new, &args.fail_on);
+    let comparison = polylock_bench::report::compare::Comparison::new(&old, &new, &args.fail_on);
     if !comparison.has_common {
         let message = "the reports have nothing in common that could be compared";
         return Err(Failure::new(Exit::Usage, message).with_hint(
@@ -114,57 +117,30 @@ fn compare(app: &App, args: &CompareArgs) -> Result<Exit, Failure> {
         true => print_json(&changes::json(&comparison))?,
         false => print(&changes::table(&comparison))?,
     }
-    excludes(&new)?;
+    fails("the locks do not hold", "found", &new.violations())?;
     let worse: Vec<_> = comparison.failures().map(changes::sentence).collect();
-    if worse.is_empty() {
-        return works(&new);
-    }
-    let message = format!("{} beyond --fail-on", count(worse.len(), "figure"));
-    let failure = Failure::new(FAILED, message);
-    Err(worse
-        .into_iter()
-        .fold(failure, |f, text| f.with_detail("worse", text)))
+    fails("figures are beyond --fail-on", "worse", &worse)?;
+    verdict(&new)
 }
 
 /// A run fails if the locks did not exclude, and if nothing was acquired where something should be.
 fn verdict(report: &Report) -> Result<Exit, Failure> {
-    excludes(report)?;
-    works(report)
-}
-
-fn works(report: &Report) -> Result<Exit, Failure> {
-    let idle = report.without_acquisitions();
-    if idle.is_empty() {
-        return Ok(Exit::Success);
-    }
+    fails("the locks do not hold", "found", &report.violations())?;
     let message = "no lock was ever acquired in a part of the measurements";
-    let failure = Failure::new(FAILED, message)
-        .with_hint("the report has the errors; slow locks need a longer --duration");
-    let shown = idle.iter().take(SHOWN);
-    Err(shown.fold(failure, |f, text| {
-        f.with_detail("nothing in", escaped(text))
-    }))
+    fails(message, "nothing in", &report.without_acquisitions()).map_err(|failure| {
+        failure.with_hint("the report has the errors; slow locks need a longer --duration")
+    })?;
+    Ok(Exit::Success)
 }
 
-fn excludes(report: &Report) -> Result<(), Failure> {
-    let violations = report.violations();
-    if violations.is_empty() {
+/// Fails with some of what was found, if there is anything.
+fn fails(message: &str, what: &'static str, found: &[String]) -> Result<(), Failure> {
+    if found.is_empty() {
         return Ok(());
     }
-    let message = format!(
-        "the locks do not hold: {}",
-        count(violations.len(), "violation")
-    );
-    let failure = Failure::new(FAILED, message);
-    let shown = violations.iter().take(SHOWN);
-    Err(shown.fold(failure, |f, text| f.with_detail("found", escaped(text))))
-}
-
-fn count(count: usize, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
-    }
+    let failure = Failure::new(FAILED, format!("{message} ({} found)", found.len()));
+    let shown = found.iter().take(SHOWN);
+    Err(shown.fold(failure, |f, text| f.with_detail(what, escaped(text))))
 }
 
 fn failure(failure: &subject::Failure) -> Failure {

@@ -1,11 +1,10 @@
-use std::fmt;
-
 use indicatif::{ProgressBar, ProgressStyle};
-use lock_bench::Progress;
+use polylock_bench::Progress;
 
 use crate::output::escaped;
 
 /// How far the run is, on a terminal alone.
+#[derive(Debug)]
 pub(super) struct Bar(ProgressBar);
 
 impl Bar {
@@ -32,11 +31,5 @@ impl Progress for Bar {
         self.0.set_position(done.into());
         self.0.set_message(escaped(what));
         self.0.tick();
-    }
-}
-
-impl fmt::Debug for Bar {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Bar")
     }
 }

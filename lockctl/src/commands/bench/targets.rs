@@ -1,19 +1,19 @@
 //! What is to be measured.
 
 use std::env;
-use std::fmt;
 
-use lock_bench::target::{Openers, Target};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use polylock_bench::target::{Openers, Target};
 use tempfile::TempDir;
 
+use super::args::MeasureArgs;
 use super::{App, failure};
-use crate::args::MeasureArgs;
 use crate::backend::{BackendUrl, in_namespace};
 use crate::exit::Exit;
 use crate::output::{Failure, escaped};
 
 /// The targets, with the directory of the default one.
+#[derive(Debug)]
 pub(super) struct Targets {
     pub(super) list: Vec<Target>,
     _directory: Option<TempDir>,
@@ -61,12 +61,6 @@ impl Targets {
             list: targets.collect::<Result<_, _>>()?,
             _directory: directory,
         })
-    }
-}
-
-impl fmt::Debug for Targets {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(&self.list).finish()
     }
 }
 

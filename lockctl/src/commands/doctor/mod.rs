@@ -1,22 +1,45 @@
 //! `doctor`: checks that predict the loss of locks.
 
-mod output;
 mod report;
 mod round_trip;
+mod same_locks;
 mod target;
-mod timing;
-mod tls;
 mod trial;
 
+use std::time::Duration;
+
+use clap::Args;
 use polylock::AcquireRequest;
 
 use super::App;
-use crate::args::DoctorArgs;
+use crate::args::duration;
 use crate::backend::in_namespace;
 use crate::exit::Exit;
 use crate::output::{Failure, escaped, human, print, print_json};
 
-use self::report::Report;
+use self::report::{Report, json};
+
+/// Check a server for what silently loses locks: exit 0 if nothing is wrong, else 1
+///
+/// Connects, checks the settings of the server, measures its round trips, and tries locks on keys of
+/// its own that begin with polylock-doctor/. Prints of each problem the impact and the fix, and what
+/// was not checked.
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// Lock services to check [default: that of --backend]
+    #[arg(value_name = "URL", hide_possible_values = true)]
+    pub(crate) urls: Vec<String>,
+    /// Check whose warning is no fault, by its name; may be given several times
+    #[arg(long, value_name = "CHECK", value_delimiter = ',')]
+    pub(crate) accept: Vec<String>,
+    /// Check whether all of the URLs lead to the same locks as the first; one URL is compared with that of
+    /// --backend
+    #[arg(long)]
+    pub(crate) same_locks: bool,
+    /// Length of the leases that the round trips are judged for
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    pub(crate) ttl: Duration,
+}
 
 pub(super) async fn doctor(app: &App, args: &DoctorArgs) -> Result<Exit, Failure> {
     let ttl = args.ttl;
@@ -24,17 +47,22 @@ pub(super) async fn doctor(app: &App, args: &DoctorArgs) -> Result<Exit, Failure
         let message = format!("--ttl {} is not between 1s and 24h", human(ttl));
         return Err(Failure::new(Exit::Usage, message));
     }
+    let urls = urls(app, args)?;
     let mut reports = Vec::new();
-    for url in urls(app, args)? {
-        let mut report = Box::pin(target::check(&url, ttl)).await;
+    for url in &urls {
+        let mut report = Box::pin(target::check(url, ttl)).await;
+        // What cannot be reached has been reported.
+        if args.same_locks && !reports.is_empty() && !report.has_error() {
+            report.add(Box::pin(same_locks::check(&urls[0], url)).await);
+        }
         report.accept(&args.accept);
         if !app.wants_json() {
-            print(&output::page(&report, !reports.is_empty()))?;
+            print(&report.page(!reports.is_empty()))?;
         }
         reports.push(report);
     }
     if app.wants_json() {
-        print_json(&output::json(&reports))?;
+        print_json(&json(&reports))?;
     }
     for name in &args.accept {
         if !reports.iter().any(|report| report.has_accepted(name)) {
@@ -51,12 +79,24 @@ pub(super) async fn doctor(app: &App, args: &DoctorArgs) -> Result<Exit, Failure
 
 /// The URLs to check, with their passwords.
 fn urls(app: &App, args: &DoctorArgs) -> Result<Vec<String>, Failure> {
+    if args.urls.is_empty() && args.same_locks {
+        let message = "--same-locks needs a URL to compare that of --backend with, or several";
+        return Err(Failure::new(Exit::Usage, message));
+    }
     if args.urls.is_empty() {
         return Ok(vec![app.backend()?.text().to_owned()]);
     }
     let env = |name: &str| std::env::var_os(name);
     let placed = |url: &String| in_namespace(&app.global, env, url.clone());
-    args.urls.iter().map(placed).collect()
+    let mut urls = args
+        .urls
+        .iter()
+        .map(placed)
+        .collect::<Result<Vec<_>, _>>()?;
+    if args.same_locks && urls.len() == 1 {
+        urls.insert(0, app.backend()?.text().to_owned());
+    }
+    Ok(urls)
 }
 
 const FAULTY: Exit = Exit::Of(1);

@@ -1,27 +1,33 @@
-//! The results of all checks of one lock service.
+//! The results of all checks of one lock service, for people and for programs.
 
-use polylock::{HealthCheck, Status};
+use std::fmt::{Arguments, Write as _};
+use std::io;
+use std::time::Duration;
 
-use super::round_trip::RoundTrips;
-use super::timing::Advice;
+use anstream::ColorChoice;
+use anstyle::{AnsiColor, Style};
+use polylock::{HealthCheck, LockLifetime, Status};
+use serde_json::{Value, json};
+
+use super::round_trip::{Advice, Quantiles, RoundTrips};
+use crate::output::{Escaped, escaped, millis};
 
 /// All results of one lock service.
 #[derive(Debug)]
 pub(super) struct Report {
     /// The URL without secrets.
-    pub(super) url: String,
+    url: String,
     /// Its scheme; none if the URL cannot be read.
-    pub(super) backend: Option<String>,
-    pub(super) entries: Vec<Entry>,
-    pub(super) round_trips: Option<RoundTrips>,
-    pub(super) advice: Option<Advice>,
+    backend: Option<String>,
+    entries: Vec<Entry>,
+    pub(super) measured: Option<(RoundTrips, Advice)>,
 }
 
 /// A result, and whether the user accepts it.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) check: HealthCheck,
-    pub(super) is_accepted: bool,
+struct Entry {
+    check: HealthCheck,
+    is_accepted: bool,
 }
 
 impl Report {
@@ -30,8 +36,7 @@ impl Report {
             url,
             backend,
             entries: Vec::new(),
-            round_trips: None,
-            advice: None,
+            measured: None,
         }
     }
 
@@ -58,28 +63,179 @@ impl Report {
         self.entries.iter().any(accepted)
     }
 
-    /// How many results of this status are not accepted.
-    pub(super) fn count(&self, status: Status) -> usize {
-        let counts = |entry: &&Entry| entry.check.status == status && !entry.is_accepted;
-        self.entries.iter().filter(counts).count()
-    }
-
-    pub(super) fn not_checked(&self) -> impl Iterator<Item = &HealthCheck> {
-        let checks = self.entries.iter().map(|entry| &entry.check);
-        checks.filter(|check| check.status == Status::NotChecked)
-    }
-
     pub(super) fn has_fault(&self) -> bool {
         self.status() != Status::Ok
     }
 
+    /// How many results of this status are not accepted.
+    fn count(&self, status: Status) -> usize {
+        let counts = |entry: &&Entry| entry.check.status == status && !entry.is_accepted;
+        self.entries.iter().filter(counts).count()
+    }
+
+    fn not_checked(&self) -> impl Iterator<Item = &HealthCheck> {
+        let checks = self.entries.iter().map(|entry| &entry.check);
+        checks.filter(|check| check.status == Status::NotChecked)
+    }
+
     /// The worst result that is not accepted; what was not checked is no fault.
-    pub(super) fn status(&self) -> Status {
+    fn status(&self) -> Status {
         let faults = self.entries.iter().filter(|entry| !entry.is_accepted);
         let faults = faults.filter(|entry| entry.check.is_fault());
         let worst = faults.map(|entry| entry.check.status).max();
         worst.unwrap_or(Status::Ok)
     }
+
+    /// The report as it is printed; `follows` says that another one stands above.
+    pub(super) fn page(&self, follows: bool) -> String {
+        let mut page = if follows { "\n" } else { "" }.to_owned();
+        page += &self.text();
+        match anstream::AutoStream::choice(&io::stdout()) {
+            ColorChoice::Never => anstream::adapter::strip_str(&page).to_string(),
+            _ => page,
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut out = format!("{BOLD}{}{BOLD:#}\n", escaped(&self.url));
+        let mut line = |text: Arguments<'_>| {
+            writeln!(out, "{text}").expect("BUG: a string takes all text");
+        };
+        for Entry { check, is_accepted } in &self.entries {
+            let (mark, style) = match check.status {
+                // Those are listed at the end.
+                Status::NotChecked => continue,
+                _ if *is_accepted => ("accepted", DIM),
+                Status::Ok => ("ok", GREEN),
+                Status::Warning => ("warning", BOLD_YELLOW),
+                _ => ("error", BOLD_RED),
+            };
+            let (id, summary) = (check.id, Escaped(&check.summary));
+            line(format_args!("  {style}{mark:<9}{style:#} {id}: {summary}"));
+            if check.is_fault() {
+                let see = link(check.id);
+                for (name, text) in [
+                    ("impact", &*check.impact),
+                    ("fix", &*check.fix),
+                    ("see", &see),
+                ] {
+                    let text = Escaped(text);
+                    line(format_args!("{:INDENT$}{DIM}{name:<7}{DIM:#}{text}", ""));
+                }
+            }
+        }
+        if let Some((_, advice)) = &self.measured {
+            line(format_args!("{:INDENT$}{}", "", advice.text()));
+        }
+        let count = |status, one: &str| match self.count(status) {
+            0 => None,
+            1 => Some(format!("1 {one}")),
+            n => Some(format!("{n} {one}s")),
+        };
+        let faults = [
+            count(Status::Error, "error"),
+            count(Status::Warning, "warning"),
+        ];
+        let faults = faults.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        match self.status() {
+            Status::Ok => line(format_args!("  {GREEN}no problems found{GREEN:#}")),
+            Status::Warning => line(format_args!("  {BOLD_YELLOW}{faults}{BOLD_YELLOW:#}")),
+            _ => line(format_args!("  {BOLD_RED}{faults}{BOLD_RED:#}")),
+        }
+        for check in self.not_checked() {
+            let (id, summary) = (check.id, Escaped(&check.summary));
+            line(format_args!("  {DIM}not checked: {id}: {summary}{DIM:#}"));
+        }
+        line(format_args!("  {DIM}{NEVER_CHECKED}{DIM:#}"));
+        out
+    }
+
+    fn json(&self) -> Value {
+        let round_trip = self.measured.as_ref().map(|(round_trips, _)| {
+            json!({
+                "acquire_release": quantiles(&round_trips.cycle),
+                "refused_try": quantiles(&round_trips.refused),
+            })
+        });
+        json!({
+            "url": self.url,
+            "backend": self.backend,
+            "status": self.status().as_str(),
+            "checks": self.entries.iter().map(entry).collect::<Vec<_>>(),
+            "not_checked": self.not_checked().map(|check| check.id).collect::<Vec<_>>(),
+            "round_trip": round_trip,
+            "recommended": self.measured.as_ref().map(|(_, advice)| recommended(advice)),
+        })
+    }
+}
+
+/// What no run of the doctor can tell.
+const NEVER_CHECKED: &str = "not checked: crashes, partitions and failovers (docs/guarantees.md says \
+                             what holds then), and what the first error reports";
+
+/// Where the texts below a line begin.
+const INDENT: usize = 12;
+
+const BOLD: Style = Style::new().bold();
+const BOLD_RED: Style = AnsiColor::Red.on_default().bold();
+const BOLD_YELLOW: Style = AnsiColor::Yellow.on_default().bold();
+const DIM: Style = Style::new().dimmed();
+const GREEN: Style = AnsiColor::Green.on_default();
+
+/// The section of the manual on a check.
+fn link(id: &str) -> String {
+    format!(
+        "{}/blob/main/docs/doctor.md#{id}",
+        env!("CARGO_PKG_REPOSITORY")
+    )
+}
+
+/// All reports as one value, whose form `docs/doctor.md` describes.
+pub(super) fn json(reports: &[Report]) -> Value {
+    let worst = reports.iter().map(Report::status).max();
+    json!({
+        "schema": "lockctl-doctor/2",
+        "status": worst.map(Status::as_str),
+        "targets": reports.iter().map(Report::json).collect::<Vec<_>>(),
+    })
+}
+
+fn entry(Entry { check, is_accepted }: &Entry) -> Value {
+    let known = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    json!({
+        "id": check.id,
+        "status": check.status.as_str(),
+        "accepted": is_accepted,
+        "summary": check.summary,
+        "impact": known(&check.impact),
+        "fix": known(&check.fix),
+        "see": check.is_fault().then(|| link(check.id)),
+    })
+}
+
+fn quantiles(quantiles: &Quantiles) -> Value {
+    // Milliseconds with microseconds behind the point.
+    let fraction = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
+    json!({
+        "count": quantiles.count,
+        "p50_ms": fraction(quantiles.p50),
+        "p90_ms": fraction(quantiles.p90),
+        "p99_ms": fraction(quantiles.p99),
+    })
+}
+
+fn recommended(advice: &Advice) -> Value {
+    let bound = match advice.bound {
+        LockLifetime::Connection => "connection",
+        LockLifetime::Session => "session",
+        _ => "lease",
+    };
+    json!({
+        "bound": bound,
+        "min_ttl_ms": advice.min.map(millis),
+        "ttl_ms": advice.recommended.map(millis),
+        "renewal_ms": advice.renewal().map(millis),
+    })
 }
 
 #[cfg(test)]
@@ -87,30 +243,72 @@ mod tests {
     use super::*;
 
     fn report(checks: impl IntoIterator<Item = HealthCheck>) -> Report {
-        let mut report = Report::new("memory:".to_owned(), None);
+        let mut report = Report::new("redis://app:***@cache".to_owned(), Some("redis".to_owned()));
         checks.into_iter().for_each(|check| report.add(check));
         report
     }
 
-    #[test]
-    fn the_status_is_the_worst_of_what_is_not_accepted() {
-        let warning = || HealthCheck::warning("flush", "a", "b", "c");
-        let error = || HealthCheck::error("connect", "a", "b", "c");
-        let unknown = || HealthCheck::not_checked("clock", "a");
-        assert_eq!(report([unknown()]).status(), Status::Ok);
-        assert_eq!(report([warning(), unknown()]).status(), Status::Warning);
-        assert_eq!(report([error(), warning()]).status(), Status::Error);
-
-        let mut known = report([warning(), HealthCheck::ok("version", "a")]);
-        known.accept(&["flush".to_owned(), "version".to_owned()]);
-        assert_eq!(known.status(), Status::Ok);
-        assert!(known.has_accepted("flush") && !known.has_accepted("version"));
+    fn warning(id: &'static str) -> HealthCheck {
+        HealthCheck::warning(id, "it evicts", "locks go", "do not")
     }
 
     #[test]
-    fn an_error_is_not_accepted() {
-        let mut report = report([HealthCheck::error("connect", "a", "b", "c")]);
+    fn the_status_is_the_worst_of_what_is_not_accepted() {
+        let error = || HealthCheck::error("connect", "a", "b", "c");
+        let unknown = || HealthCheck::not_checked("clock", "a");
+        assert_eq!(report([unknown()]).status(), Status::Ok);
+        assert_eq!(report([warning("a"), unknown()]).status(), Status::Warning);
+        assert_eq!(report([error(), warning("a")]).status(), Status::Error);
+
+        let mut known = report([warning("flush"), HealthCheck::ok("replica", "a")]);
+        known.accept(&["flush".to_owned(), "replica".to_owned()]);
+        assert_eq!(known.status(), Status::Ok);
+        assert!(known.has_accepted("flush") && !known.has_accepted("replica"));
+        let mut report = report([error()]);
         report.accept(&["connect".to_owned()]);
         assert!(report.has_fault() && !report.has_accepted("connect"));
+    }
+
+    #[test]
+    fn people_get_impact_and_fix_and_what_was_not_checked() {
+        let plain = |report: &Report| anstream::adapter::strip_str(&report.text()).to_string();
+        let mut report = report([
+            HealthCheck::ok("replica", "the server is a master"),
+            HealthCheck::not_checked("clock", "not told\u{1b}"),
+            warning("eviction"),
+            warning("flush"),
+        ]);
+        report.accept(&["flush".to_owned()]);
+        let see = "https://github.com/polylock/polylock/blob/main/docs/doctor.md";
+        let expected = format!(
+            "redis://app:***@cache\n  ok        replica: the server is a master\n  warning   \
+             eviction: it evicts\n            impact locks go\n            fix    do not\n            \
+             see    {see}#eviction\n  accepted  flush: it evicts\n            impact locks go\n            \
+             fix    do not\n            see    {see}#flush\n  1 warning\n  \
+             not checked: clock: not told\\u{{1b}}\n  {NEVER_CHECKED}\n"
+        );
+        assert_eq!(plain(&report), expected);
+        report.accept(&["eviction".to_owned(), "flush".to_owned()]);
+        assert!(plain(&report).contains("\n  no problems found\n"));
+    }
+
+    #[test]
+    fn programs_get_all_texts() {
+        let unknown = HealthCheck::not_checked("clock", "a");
+        let value = json(&[report([warning("eviction"), unknown])]);
+        assert_eq!(value["status"], "warning");
+        let target = &value["targets"][0];
+        let expected = json!({
+            "id": "eviction",
+            "status": "warning",
+            "accepted": false,
+            "summary": "it evicts",
+            "impact": "locks go",
+            "fix": "do not",
+            "see": "https://github.com/polylock/polylock/blob/main/docs/doctor.md#eviction",
+        });
+        assert_eq!(target["checks"][0], expected);
+        assert_eq!(target["not_checked"], json!(["clock"]));
+        assert_eq!(target["round_trip"], Value::Null);
     }
 }

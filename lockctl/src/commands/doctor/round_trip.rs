@@ -1,12 +1,12 @@
-//! How long a service takes to answer.
+//! How long a service takes to answer, and what that is fast enough for.
 
-use std::fmt;
 use std::time::{Duration, Instant};
 
+use polylock::engine::{renewal_interval, renewal_timeout};
 use polylock::prelude::*;
-use polylock::{Error, ErrorKind};
+use polylock::{AcquireRequest, Error, ErrorKind, HealthCheck, LockLifetime};
 
-use super::timing::exact;
+use crate::output::human;
 
 /// What the exchanges with a service took.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -60,6 +60,11 @@ fn taken() -> Error {
     Error::new(ErrorKind::Protocol, "a key that nobody else knows is held")
 }
 
+const WARM_UP: u32 = 3;
+const MIN_COUNT: u32 = 5;
+const MAX_COUNT: u32 = 200;
+const MAX_TIME: Duration = Duration::from_millis(500);
+
 /// How often and how long something is measured.
 struct Budget {
     began: Instant,
@@ -77,8 +82,8 @@ impl Budget {
     }
 
     fn has_room(&self) -> bool {
-        let is_early = self.began.elapsed() < LONGEST;
-        self.count < LEAST || (self.count < MOST && is_early)
+        let is_early = self.began.elapsed() < MAX_TIME;
+        self.count < MIN_COUNT || (self.count < MAX_COUNT && is_early)
     }
 
     /// The first ones pay for connections and for what a server remembers.
@@ -108,11 +113,53 @@ impl Quantiles {
     }
 }
 
-impl fmt::Display for RoundTrips {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cycle, refused } = self;
-        write!(
-            f,
+/// What follows from the round trips of a service for what its locks live with. Pure.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Advice {
+    pub(super) bound: LockLifetime,
+    /// The slowest exchange that is to be expected again and again.
+    slow: Duration,
+    /// The shortest ttl, or session timeout; none if none is long enough, or locks live with a
+    /// connection.
+    pub(super) min: Option<Duration>,
+    pub(super) recommended: Option<Duration>,
+}
+
+impl Advice {
+    pub(super) fn of(round_trips: &RoundTrips, bound: LockLifetime) -> Self {
+        let slow = round_trips.cycle.p90;
+        let usual = match bound {
+            LockLifetime::Session => DEFAULT_SESSION_TIMEOUT,
+            _ => AcquireRequest::DEFAULT_TTL,
+        };
+        let seconds = SHORT.as_secs()..=AcquireRequest::MAX_TTL.as_secs();
+        let fits = |time: &Duration| room(bound, *time).is_some_and(|room| room >= slow);
+        let min = seconds.map(Duration::from_secs).find(fits);
+        Self {
+            bound,
+            slow,
+            min,
+            recommended: min.map(|min| min.max(usual)),
+        }
+    }
+
+    /// After which a lease of the recommended length is renewed.
+    pub(super) fn renewal(&self) -> Option<Duration> {
+        match self.bound {
+            LockLifetime::Connection | LockLifetime::Session => None,
+            _ => self.recommended.map(renewal_interval),
+        }
+    }
+
+    /// Whether leases of this length can be renewed in time, or sessions of this length kept.
+    pub(super) fn check(
+        &self,
+        ttl: Duration,
+        session_timeout: Duration,
+        round_trips: &RoundTrips,
+    ) -> HealthCheck {
+        let RoundTrips { cycle, refused } = round_trips;
+        let summary = format!(
             "acquire and release take {} (p50), {} (p90) and {} (p99) of {}; a refused try takes \
              {}, {} and {} of {}",
             exact(cycle.p50),
@@ -123,46 +170,121 @@ impl fmt::Display for RoundTrips {
             exact(refused.p90),
             exact(refused.p99),
             refused.count,
-        )
+        );
+        let (what, option, time) = match self.bound {
+            LockLifetime::Session => ("session", "session-timeout", session_timeout),
+            _ => ("lease", "ttl", ttl),
+        };
+        // The server looks after a connection, however long a reply takes.
+        let room = room(self.bound, time).filter(|room| *room < self.slow);
+        let Some(room) = room else {
+            return HealthCheck::ok("round-trip", summary);
+        };
+        let impact = format!(
+            "a {what} of {} has room for exchanges of {}, and the p90 is {}: holders lose locks \
+             that nobody wants",
+            human(time),
+            exact(room),
+            exact(self.slow),
+        );
+        let fix = match self.recommended {
+            Some(time) => format!(
+                "use a {option} of {}, or a server that is closer",
+                human(time)
+            ),
+            None => format!("use a server that is closer: no {option} leaves enough time"),
+        };
+        HealthCheck::warning("round-trip", summary, impact, fix)
+    }
+
+    /// The recommendation in words.
+    pub(super) fn text(&self) -> String {
+        let option = match self.bound {
+            LockLifetime::Connection => {
+                return "no ttl is recommended: locks live with the connection".to_owned();
+            }
+            LockLifetime::Session => "session-timeout",
+            _ => "ttl",
+        };
+        let (Some(time), Some(min)) = (self.recommended, self.min) else {
+            let slow = exact(self.slow);
+            return format!("recommended {option}: none has room for the p90 of {slow}");
+        };
+        let renewed = self.renewal().map(human);
+        let renewed = renewed.map_or_else(String::new, |time| format!(", renewed every {time}"));
+        let (time, min) = (human(time), human(min));
+        format!("recommended {option}: {time}{renewed}; min {min}")
     }
 }
 
-const WARM_UP: u32 = 3;
-const LEAST: u32 = 5;
-const MOST: u32 = 200;
-const LONGEST: Duration = Duration::from_millis(500);
+/// How long an exchange may take again and again with a lease or a session of this length; `None` if
+/// locks live with a connection.
+fn room(bound: LockLifetime, time: Duration) -> Option<Duration> {
+    match bound {
+        LockLifetime::Connection => None,
+        // A heartbeat is one exchange, and what was measured is several.
+        LockLifetime::Session => Some(heartbeat_timeout(time)),
+        // A slow one must not be taken for a failure.
+        _ => Some(renewal_timeout(time) / 2),
+    }
+}
+
+/// A time with the digits that matter.
+pub(super) fn exact(time: Duration) -> String {
+    let millis = time.as_secs_f64() * 1e3;
+    match millis {
+        ..1.0 => format!("{millis:.3}ms"),
+        ..10.0 => format!("{millis:.2}ms"),
+        ..100.0 => format!("{millis:.1}ms"),
+        ..1000.0 => format!("{millis:.0}ms"),
+        _ => format!("{:.2}s", millis / 1e3),
+    }
+}
+
+/// Below it a pause of a busy machine costs what is held.
+const SHORT: Duration = AcquireRequest::SHORT_TTL;
+
+/// Those of ZooKeeper, whose locks are the only ones that live with a session.
+#[cfg(feature = "zk")]
+pub(super) const DEFAULT_SESSION_TIMEOUT: Duration =
+    polylock::zk::ZooKeeperConfig::DEFAULT_SESSION_TIMEOUT;
+#[cfg(not(feature = "zk"))]
+pub(super) const DEFAULT_SESSION_TIMEOUT: Duration = Duration::ZERO;
+
+#[cfg(feature = "zk")]
+fn heartbeat_timeout(session_timeout: Duration) -> Duration {
+    polylock::zk::ZooKeeperConfig::heartbeat_timeout(session_timeout)
+}
+
+#[cfg(not(feature = "zk"))]
+fn heartbeat_timeout(session_timeout: Duration) -> Duration {
+    session_timeout
+}
 
 #[cfg(test)]
 mod tests {
+    use polylock::Status;
     use polylock::memory::Memory;
 
     use super::*;
 
-    #[test]
-    fn quantiles_are_of_the_nearest_rank() {
-        let times = (1..=200).rev().map(Duration::from_millis).collect();
-        let quantiles = Quantiles::of(times);
-        assert_eq!(quantiles.count, 200);
-        assert_eq!(quantiles.p50, Duration::from_millis(100));
-        assert_eq!(quantiles.p90, Duration::from_millis(180));
-        assert_eq!(quantiles.p99, Duration::from_millis(198));
-        let one = Quantiles::of(vec![Duration::from_millis(7)]);
-        assert_eq!(
-            (one.p50, one.p99),
-            (Duration::from_millis(7), Duration::from_millis(7))
-        );
+    fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
     }
 
     #[test]
-    fn one_that_is_slow_does_not_decide() {
+    fn quantiles_are_of_the_nearest_rank() {
+        let times = (1..=200).rev().map(millis).collect();
+        let quantiles = Quantiles::of(times);
+        let Quantiles { p50, p90, p99, .. } = quantiles;
+        assert_eq!([p50, p90, p99], [100, 180, 198].map(millis));
+        let one = Quantiles::of(vec![millis(7)]);
+        assert_eq!((one.count, one.p50, one.p99), (1, millis(7), millis(7)));
+        // One that is slow does not decide.
         for count in [2, 5, 9, 10, 11, 200] {
-            let mut times = vec![Duration::from_millis(1); count - 1];
+            let mut times = vec![millis(1); count - 1];
             times.push(Duration::from_secs(9));
-            assert_eq!(
-                Quantiles::of(times).p90,
-                Duration::from_millis(1),
-                "{count}"
-            );
+            assert_eq!(Quantiles::of(times).p90, millis(1), "{count}");
         }
     }
 
@@ -170,9 +292,65 @@ mod tests {
     async fn both_kinds_of_exchange_are_measured_and_nothing_stays_held() {
         let locks = Memory::new();
         let measured = measure(&locks, &locks, "k").await.unwrap();
-        assert!(measured.cycle.count >= LEAST as usize);
-        assert!(measured.refused.count >= LEAST as usize);
+        assert!(measured.cycle.count >= MIN_COUNT as usize);
+        assert!(measured.refused.count >= MIN_COUNT as usize);
         assert!(measured.refused.p50 <= measured.refused.p99);
         assert!(locks.try_lock("k").await.unwrap().is_some());
+    }
+
+    #[test]
+    fn a_lease_or_a_session_has_room_for_its_renewals() {
+        use LockLifetime::{Connection, Lease, Session};
+        // The p90, the length in seconds, whether that is enough, the min and the recommendation.
+        for (bound, p90, time, is_enough, min, recommended) in [
+            (Lease, 2, 30, true, Some(5), Some(30)),
+            (Lease, 500, 5, true, Some(5), Some(30)),
+            (Lease, 800, 30, false, Some(48), Some(48)),
+            (Lease, 800, 48, true, Some(48), Some(48)),
+            (Lease, 2_500, 150, true, Some(150), Some(150)),
+            (Lease, 2_501, 600, false, None, None),
+            #[cfg(feature = "zk")]
+            (Session, 499, 4, true, Some(5), Some(20)),
+            #[cfg(feature = "zk")]
+            (Session, 2_500, 20, true, Some(20), Some(20)),
+            #[cfg(feature = "zk")]
+            (Session, 2_501, 20, false, Some(21), Some(21)),
+            (Connection, 4_000, 1, true, None, None),
+        ] {
+            let quantiles = Quantiles {
+                count: 100,
+                p50: millis(p90 / 2),
+                p90: millis(p90),
+                p99: millis(p90 * 9),
+            };
+            let round_trips = RoundTrips {
+                cycle: quantiles,
+                refused: quantiles,
+            };
+            let advice = Advice::of(&round_trips, bound);
+            let time = Duration::from_secs(time);
+            let found = advice.check(time, time, &round_trips);
+            assert_eq!(found.status == Status::Ok, is_enough, "{found}");
+            let found = (advice.min, advice.recommended);
+            let expected = (
+                min.map(Duration::from_secs),
+                recommended.map(Duration::from_secs),
+            );
+            assert_eq!(found, expected, "{bound:?} {p90}");
+            let is_renewed = bound == Lease && recommended.is_some();
+            assert_eq!(advice.renewal().is_some(), is_renewed);
+        }
+    }
+
+    #[test]
+    fn short_times_keep_their_digits() {
+        for (micros, text) in [
+            (42, "0.042ms"),
+            (1234, "1.23ms"),
+            (12_340, "12.3ms"),
+            (250_000, "250ms"),
+        ] {
+            assert_eq!(exact(Duration::from_micros(micros)), text);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! `run`: a command under one or several locks.
 
+mod args;
 mod plan;
 
 use std::collections::BTreeSet;
@@ -12,7 +13,6 @@ use polylock::{Capabilities, DistributedLock, LockKey, LockLifetime, MultiGuard,
 use serde_json::json;
 
 use super::{App, SHUTDOWN};
-use crate::args::RunArgs;
 use crate::backend::BackendUrl;
 use crate::child::{self, Ending, Facts, Linger, Signals, Stop, Suspensions, Watch};
 use crate::exit::Exit;
@@ -21,6 +21,8 @@ use crate::output::{Console, Events, Failure, Renewals, escaped, human, millis, 
 use crate::waiting::{Acquired, Outcome, Waiting};
 
 use self::plan::Plan;
+
+pub(crate) use self::args::{ModeArgs, OnLost, Pgid, RunArgs, WaitArgs};
 
 /// Runs a command while holding locks.
 pub(super) async fn run(app: &App, args: RunArgs) -> Result<Exit, Failure> {

@@ -5,9 +5,10 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, stdin};
 use std::time::Duration;
 
+use polylock::engine::renewal_interval;
 use polylock::{AcquireRequest, Label, LockKey, Wait};
 
-use crate::args::RunArgs;
+use super::RunArgs;
 use crate::backend::BackendUrl;
 use crate::child::{Rules, wants_own_group};
 use crate::exit::Exit;
@@ -32,28 +33,29 @@ impl Plan {
             .iter()
             .map(|key| super::super::key(key))
             .collect::<Result<Vec<_>, _>>()?;
-        let wait = match (args.wait.wanted(), backend.lock_settings().wait()) {
-            (Some(wait), _) => wait,
-            (None, _) if args.skip_if_held => Wait::Never,
-            (None, configured) => configured.unwrap_or(Wait::Forever),
-        };
-        let ttl = args.ttl.or_else(|| backend.lock_settings().ttl());
-        let ttl = ttl.unwrap_or(AcquireRequest::DEFAULT_TTL);
-        let min_hold = args.min_hold.or_else(|| backend.lock_settings().min_hold());
         let label = Label::of_this_process().with_note(args.note.as_deref().unwrap_or_default());
+        // Without a configuration it waits for ever, and the life of the command is the limit.
         let request = AcquireRequest::new(keys[0].clone())
+            .with_wait(Wait::Forever)
+            .with_max_hold(None)
             .with_mode(args.mode.mode())
-            .with_wait(wait)
-            .with_ttl(ttl)
-            .with_min_hold(min_hold.unwrap_or_default())
-            // The life of the command is the limit, unless the configuration has one.
-            .with_max_hold(backend.lock_settings().max_hold().flatten())
             .with_label(label);
+        let mut request = backend.lock_settings().apply(request);
+        let skipping = args.skip_if_held.then_some(Wait::Never);
+        if let Some(wait) = args.wait.wanted().or(skipping) {
+            request = request.with_wait(wait);
+        }
+        if let Some(ttl) = args.ttl {
+            request = request.with_ttl(ttl);
+        }
+        if let Some(min_hold) = args.min_hold {
+            request = request.with_min_hold(min_hold);
+        }
         let request = backend.in_class(request);
         request.validate()?;
         let own_group = wants_own_group(args.pgid, stdin().is_terminal());
         let rules = Rules {
-            kill_after: kill_after(ttl, args.kill_after)?,
+            kill_after: kill_after(request.ttl(), args.kill_after)?,
             max_run: args.max_run,
             on_lost: args.on_lost,
             signal_on_lost: args.signal_on_lost,
@@ -76,7 +78,7 @@ impl Plan {
 
 /// Time that the command gets to stop, which the lease has to have room for.
 fn kill_after(ttl: Duration, wanted: Option<Duration>) -> Result<Duration, Failure> {
-    let period = ttl / 3;
+    let period = renewal_interval(ttl);
     let Some(wanted) = wanted else {
         return Ok((ttl / 6).min(Duration::from_secs(5)));
     };

@@ -79,16 +79,13 @@ const TABLE: &[(&str, &str)] = &[
     ),
     (
         "backend.main.url = 'memory:'\n[class.a]\nrequire = 'fencing'",
-        "3:11: this must be a list, as in require = [\"fencing\"]",
+        "3:11: this must be an array, as in [\"fencing\"]",
     ),
     (
         "[backend.main]\nttl = '5s'",
         "1:10: the backend \"main\" has none of url, url-env and url-file",
     ),
-    (
-        "[backend.main]\nurl = 5",
-        "2:7: this must be a text in quotes",
-    ),
+    ("[backend.main]\nurl = 5", "2:7: this must be a string"),
     (
         "[backend.main]\nurl-env = 'CACHE_URL'",
         "2:11: the variable \"CACHE_URL\" is not set, or empty",
@@ -122,7 +119,7 @@ const TABLE: &[(&str, &str)] = &[
     ),
     (
         "[backend.main]\nurl = 'memory:'\noptions.mode = [1]",
-        "3:16: this must be a text, a number or true or false",
+        "3:16: this must be a string, a whole number or a boolean",
     ),
     (
         "[backend.main]\nurl = 'memory:?namespace=a'\noptions.namespace = 'b'",
@@ -212,7 +209,38 @@ fn all_errors_are_reported_at_once_in_the_order_of_the_file() {
 }
 
 #[test]
-fn a_error_in_the_environment_is_told_by_its_variable() {
+fn a_wrong_scheme_and_a_ttl_out_of_range_are_reported_beside_other_errors() {
+    let text = "\
+        [backend.main]\n\
+        url = 'postgress://db'\n\
+        ttl = '25h'\n\
+        tll = '5s'\n\
+        [class.pay]\n\
+        ttl = '25h'\n\
+        require = ['fare', 5, 'pull']\n\
+        [backend.main.options]\n\
+        a = []\n\
+        b = []\n";
+    let found = wrong(text);
+    let expected = [
+        "2:7: unknown scheme \"postgress\", did you mean \"postgres\"?",
+        "3:7: ttl must be between 1s and 24h, not 90000s",
+        "4:1: unknown key \"tll\" of [backend.main]",
+        "6:7: ttl must be between 1s and 24h, not 90000s",
+        "7:12: unknown requirement \"fare\", did you mean \"fair\"?",
+        "7:20: this must be a string",
+        "7:23: unknown requirement \"pull\"",
+        "9:5: this must be a string, a whole number or a boolean",
+        "10:5: this must be a string, a whole number or a boolean",
+    ];
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.starts_with(expected), "{found} and not {expected}");
+    }
+}
+
+#[test]
+fn an_error_in_the_environment_is_told_by_its_variable() {
     let table = [
         (
             "LOCK_TTL",

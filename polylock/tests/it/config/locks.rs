@@ -61,6 +61,47 @@ async fn classes_have_their_backends_and_their_settings() {
     assert!(locks.shutdown(Duration::from_secs(5)).await);
 }
 
+#[cfg(feature = "tower")]
+#[tokio::test]
+async fn a_locker_of_requests_waits_as_its_class_says() {
+    use polylock::tower::{Locker, Reason};
+
+    let locks = parse(FILE).unwrap().connect().await.unwrap();
+    for (class, reason) in [("pay", Reason::TimedOut), ("ship", Reason::Busy)] {
+        let class = locks.class(class).unwrap();
+        let locker = class.locker("accounts").build().unwrap();
+        let _held = locker.lock("7").await.unwrap();
+        let began = tokio::time::Instant::now();
+        assert_eq!(locker.lock("7").await.unwrap_err().reason(), reason);
+        assert!(began.elapsed() < Locker::DEFAULT_WAIT);
+        let another = class
+            .locker("accounts")
+            .wait(Duration::from_millis(1))
+            .build();
+        let refused = another.unwrap().lock("7").await.unwrap_err();
+        assert_eq!(refused.reason(), Reason::TimedOut);
+    }
+}
+
+#[cfg(feature = "tower")]
+#[tokio::test]
+async fn a_locker_without_a_wait_in_the_configuration_waits_as_lockers_do() {
+    use polylock::tower::{Locker, Reason};
+
+    let locks = parse("backend.main.url = 'memory:'\n[class.pay]\n").unwrap();
+    let locks = locks.connect().await.unwrap();
+    let locker = locks.class("pay").unwrap().locker("accounts");
+    let locker = locker.build().unwrap();
+    let _held = locker.lock("7").await.unwrap();
+    let began = tokio::time::Instant::now();
+    let refused = locker.lock("7").await.unwrap_err();
+    assert_eq!(refused.reason(), Reason::TimedOut);
+    let waited = began.elapsed();
+    // A request without a locker waits for 30 seconds.
+    let expected = Locker::DEFAULT_WAIT..Duration::from_secs(30);
+    assert!(expected.contains(&waited), "{waited:?}");
+}
+
 #[test]
 fn the_handles_go_wherever_tasks_go() {
     fn goes<T: Send + Sync + 'static>() {}
@@ -145,13 +186,13 @@ async fn demands_that_are_not_met_fail_at_the_start_all_at_once() {
          have (backends that have all it requires: main; not asked, because nobody uses them: \
          spare)"
     );
-    let third = config.classes().nth(2).unwrap();
+    let third = &config.classes()[2];
     let expected = [
         Requirement::Fair,
         Requirement::Push,
         Requirement::StrongFencing,
     ];
-    assert_eq!(third.require().collect::<Vec<_>>(), expected);
+    assert_eq!(third.require, expected);
 }
 
 #[tokio::test]
@@ -197,8 +238,8 @@ async fn a_backend_that_is_moved_to_takes_its_locks_on_the_old_one_as_well() {
     let file = "default = 'new'\n[backend.old]\nurl = 'memory:moved-from'\n\
                 [backend.new]\nurl = 'memory:moved-to'\nmigrate-from = 'old'\n";
     let config = parse(file).unwrap();
-    let new = config.backends().nth(1).unwrap();
-    assert_eq!(new.migrate_from(), Some("old"));
+    let new = &config.backends()[1];
+    assert_eq!(new.migrate_from.as_deref(), Some("old"));
     let locks = config.connect().await.unwrap();
     assert_eq!(locks.backends().collect::<Vec<_>>(), ["new"]);
     let guard = locks.default_backend().unwrap().lock("k").await.unwrap();

@@ -34,20 +34,9 @@ fn wrong(text: &str) -> Vec<String> {
 }
 
 fn messages(errors: &ConfigErrors) -> Vec<String> {
-    let messages = errors.iter().map(|error| {
-        let message = error.message();
-        match (error.line(), error.column()) {
-            (Some(line), Some(column)) => format!("{line}:{column}: {message}"),
-            _ => format!("{}: {message}", error.origin()),
-        }
+    let messages = errors.all().iter().map(|error| match error.position {
+        Some((line, column)) => format!("{line}:{column}: {}", error.message),
+        None => format!("{}: {}", error.origin, error.message),
     });
     messages.collect()
-}
-
-/// A value as `VALUE (ORIGIN)`.
-fn setting(config: &Config, key: &str) -> String {
-    let settings = config.effective();
-    let found = settings.iter().find(|setting| setting.key == key);
-    let found = found.unwrap_or_else(|| panic!("no {key} in {settings:?}"));
-    format!("{} ({})", found.value, found.origin)
 }

@@ -38,8 +38,8 @@ fn a_url_file_is_relative_to_the_configuration() {
     fs::create_dir(directory.path().join("secret")).unwrap();
     fs::write(directory.path().join("secret/url"), "memory:shared\n").unwrap();
     let config = loader(&[]).load(&file).unwrap();
-    let main = config.backends().next().unwrap();
-    assert_eq!(main.url().unwrap().expose(), "memory:shared");
+    let url = config.backends()[0].url.as_ref();
+    assert_eq!(url.unwrap().expose(), "memory:shared");
 }
 
 #[test]
@@ -66,10 +66,8 @@ fn a_password_that_everybody_can_read_is_warned_of() {
         fs::set_permissions(&other, fs::Permissions::from_mode(0o644)).unwrap();
         let config = loader(&[]).load(&file).unwrap();
         let warnings = config.warnings();
-        let found: Vec<_> = warnings
-            .iter()
-            .filter_map(|warning| warning.line())
-            .collect();
+        let places = warnings.iter().filter_map(|warning| warning.position);
+        let found: Vec<_> = places.map(|(line, _)| line).collect();
         assert_eq!(found, lines, "{text} {mode:o} {warnings:?}");
         let told = format!("{warnings:?}");
         assert!(

@@ -1,6 +1,8 @@
 //! A flag goes before the environment, that before the file, and that before the default.
 
-use super::{loader, messages, parse, setting};
+use polylock::config::{Loader, Scope};
+
+use super::{loader, messages, parse};
 
 const FILE: &str = "
 default = 'main'
@@ -15,124 +17,112 @@ ttl = '50s'
 [class.ship]
 ";
 
+/// The settings of a file with these variables and flags, each as `KEY = VALUE (ORIGIN)`.
+#[track_caller]
+fn assert_settings(loader: &Loader, file: &str, expected: &[&str]) {
+    let config = loader.parse(file).expect(file);
+    let settings: Vec<_> = config.effective().iter().map(ToString::to_string).collect();
+    for setting in expected {
+        assert!(
+            settings.iter().any(|found| found == setting),
+            "no {setting} in {settings:#?}"
+        );
+    }
+}
+
 #[test]
 fn each_level_goes_before_the_next() {
-    let key = "backend.main.url";
-    let config = loader(&[]).parse(FILE).unwrap();
-    assert_eq!(setting(&config, key), "memory:file?namespace=shop (line 5)");
-    let variables = [("LOCK_URL", "memory:env")];
-    let config = loader(&variables).parse(FILE).unwrap();
-    assert_eq!(
-        setting(&config, key),
-        "memory:env?namespace=shop (env LOCK_URL)"
-    );
-    let variables = [
-        ("LOCK_URL", "memory:env"),
-        ("LOCK_BACKEND_MAIN_URL", "memory:own"),
+    let url = ("LOCK_URL", "memory:env");
+    let own = ("LOCK_BACKEND_MAIN_URL", "memory:own");
+    let untouched = [
+        "backend.other-one.url = memory:other?namespace=shop (line 8)",
+        "backend.main.wait = 30s (default)",
+        "backend.main.max-hold = 1h (default)",
     ];
-    let config = loader(&variables).parse(FILE).unwrap();
-    assert_eq!(
-        setting(&config, key),
-        "memory:own?namespace=shop (env LOCK_BACKEND_MAIN_URL)"
-    );
-    let config = loader(&variables)
-        .with_url("memory:flag")
-        .parse(FILE)
-        .unwrap();
-    assert_eq!(setting(&config, key), "memory:flag?namespace=shop (flag)");
-
-    assert_eq!(
-        setting(&config, "backend.other-one.url"),
-        "memory:other?namespace=shop (line 8)"
-    );
-    assert_eq!(setting(&config, "backend.main.wait"), "30s (default)");
-    assert_eq!(setting(&config, "backend.main.max-hold"), "1h (default)");
+    for (loader, main) in [
+        (loader(&[]), "memory:file?namespace=shop (line 5)"),
+        (loader(&[url]), "memory:env?namespace=shop (env LOCK_URL)"),
+        (
+            loader(&[url, own]),
+            "memory:own?namespace=shop (env LOCK_BACKEND_MAIN_URL)",
+        ),
+        (
+            loader(&[url, own]).with_url("memory:flag"),
+            "memory:flag?namespace=shop (flag)",
+        ),
+    ] {
+        let main = format!("backend.main.url = {main}");
+        assert_settings(&loader, FILE, &[&[main.as_str()], &untouched[..]].concat());
+    }
 }
 
 #[test]
 fn an_empty_variable_is_none() {
     let variables = [("LOCK_URL", ""), ("LOCK_TTL", ""), ("LOCK_PROFILE", "")];
-    let config = loader(&variables).parse(FILE).unwrap();
-    assert_eq!(setting(&config, "backend.main.ttl"), "40s (line 6)");
-    assert_eq!(setting(&config, "default"), "main (line 2)");
+    let expected = ["backend.main.ttl = 40s (line 6)", "default = main (line 2)"];
+    assert_settings(&loader(&variables), FILE, &expected);
 }
 
 #[test]
 fn a_class_has_what_it_says_and_else_what_its_backend_says() {
     let variables = [("LOCK_TTL", "1m"), ("LOCK_CLASS_SHIP_WAIT", "never")];
-    let config = loader(&variables).parse(FILE).unwrap();
-    assert_eq!(setting(&config, "class.pay.ttl"), "50s (line 10)");
-    assert_eq!(setting(&config, "class.ship.ttl"), "1m (env LOCK_TTL)");
-    assert_eq!(
-        setting(&config, "class.ship.wait"),
-        "never (env LOCK_CLASS_SHIP_WAIT)"
-    );
-    assert_eq!(setting(&config, "class.ship.backend"), "main (default)");
+    let expected = [
+        "class.pay.ttl = 50s (line 10)",
+        "class.ship.ttl = 1m (env LOCK_TTL)",
+        "class.ship.wait = never (env LOCK_CLASS_SHIP_WAIT)",
+        "class.ship.backend = main (default)",
+    ];
+    assert_settings(&loader(&variables), FILE, &expected);
     let variables = [
         ("LOCK_CLASS_PAY_TTL", "2m"),
         ("LOCK_CLASS_PAY_BACKEND", "other-one"),
         ("LOCK_BACKEND_OTHER_ONE_MAX_HOLD", "forever"),
     ];
-    let config = loader(&variables).parse(FILE).unwrap();
-    assert_eq!(
-        setting(&config, "class.pay.ttl"),
-        "2m (env LOCK_CLASS_PAY_TTL)"
-    );
-    assert_eq!(
-        setting(&config, "class.pay.backend"),
-        "other-one (env LOCK_CLASS_PAY_BACKEND)"
-    );
-    assert_eq!(
-        setting(&config, "class.pay.max-hold"),
-        "forever (env LOCK_BACKEND_OTHER_ONE_MAX_HOLD)"
-    );
+    let expected = [
+        "class.pay.ttl = 2m (env LOCK_CLASS_PAY_TTL)",
+        "class.pay.backend = other-one (env LOCK_CLASS_PAY_BACKEND)",
+        "class.pay.max-hold = forever (env LOCK_BACKEND_OTHER_ONE_MAX_HOLD)",
+    ];
+    assert_settings(&loader(&variables), FILE, &expected);
 }
 
 #[test]
 fn a_named_profile_is_not_redirected() {
-    let variables = [("LOCK_URL", "memory:env"), ("LOCK_PROFILE", "other-one")];
-    let config = loader(&variables).parse(FILE).unwrap();
-    assert_eq!(setting(&config, "default"), "other-one (env LOCK_PROFILE)");
-    assert_eq!(
-        setting(&config, "backend.other-one.url"),
-        "memory:other?namespace=shop (line 8)"
-    );
-    let config = loader(&variables).with_profile("main").parse(FILE).unwrap();
-    assert_eq!(setting(&config, "default"), "main (flag)");
-    assert_eq!(
-        setting(&config, "backend.main.url"),
-        "memory:file?namespace=shop (line 5)"
-    );
+    let by_variable = loader(&[("LOCK_URL", "memory:env"), ("LOCK_PROFILE", "other-one")]);
+    let expected = [
+        "default = other-one (env LOCK_PROFILE)",
+        "backend.other-one.url = memory:other?namespace=shop (line 8)",
+    ];
+    assert_settings(&by_variable, FILE, &expected);
+    let expected = [
+        "default = main (flag)",
+        "backend.main.url = memory:file?namespace=shop (line 5)",
+    ];
+    assert_settings(&by_variable.with_profile("main"), FILE, &expected);
 }
 
 #[test]
 fn a_namespace_is_replaced_from_above_only() {
     let file = "namespace = 'shop'\n[backend.main]\nurl = 'memory:?namespace=own'\n";
-    let url = |variables: &[(&str, &str)], flags: (Option<&str>, Option<&str>)| {
-        let mut loader = loader(variables);
-        if let Some(url) = flags.0 {
-            loader = loader.with_url(url);
-        }
-        if let Some(namespace) = flags.1 {
-            loader = loader.with_namespace(namespace);
-        }
-        let config = loader.parse(file).unwrap();
-        let main = config.backends().next().unwrap();
-        main.url().unwrap().expose().to_owned()
-    };
     let env = [("LOCK_KEY_NAMESPACE", "env")];
-    assert_eq!(url(&[], (None, None)), "memory:?namespace=own");
-    assert_eq!(url(&env, (None, None)), "memory:?namespace=env");
-    assert_eq!(url(&env, (None, Some("flag"))), "memory:?namespace=flag");
-    assert_eq!(
-        url(&env, (Some("memory:?namespace=u"), None)),
-        "memory:?namespace=u"
-    );
-    assert_eq!(url(&env, (Some("memory:"), None)), "memory:?namespace=env");
-    assert_eq!(
-        url(&[("LOCK_URL", "memory:")], (None, None)),
-        "memory:?namespace=shop"
-    );
+    for (loader, expected) in [
+        (loader(&[]), "memory:?namespace=own"),
+        (loader(&env), "memory:?namespace=env"),
+        (
+            loader(&env).with_namespace("flag"),
+            "memory:?namespace=flag",
+        ),
+        (
+            loader(&env).with_url("memory:?namespace=u"),
+            "memory:?namespace=u",
+        ),
+        (loader(&env).with_url("memory:"), "memory:?namespace=env"),
+        (loader(&[("LOCK_URL", "memory:")]), "memory:?namespace=shop"),
+    ] {
+        let config = loader.parse(file).unwrap();
+        let url = config.backends()[0].url.as_ref();
+        assert_eq!(url.unwrap().expose(), expected);
+    }
 }
 
 #[test]
@@ -148,15 +138,11 @@ fn options_of_the_file_stay_with_another_url() {
         "{errors}"
     );
     let file = file.replace("options.x = true\n", "");
-    let config = loader(&[("LOCK_URL", "memory:env")]).parse(&file).unwrap();
-    assert_eq!(
-        setting(&config, "backend.main.url"),
-        "memory:env?max-waiters=5 (env LOCK_URL)"
-    );
-    assert_eq!(
-        setting(&config, "backend.main.options.max-waiters"),
-        "5 (line 3)"
-    );
+    let expected = [
+        "backend.main.url = memory:env?max-waiters=5 (env LOCK_URL)",
+        "backend.main.options.max-waiters = 5 (line 3)",
+    ];
+    assert_settings(&loader(&[("LOCK_URL", "memory:env")]), &file, &expected);
 }
 
 #[test]
@@ -176,36 +162,32 @@ fn without_a_default_the_only_backend_or_the_one_of_that_name_is_it() {
     for (text, default) in table {
         assert_eq!(parse(text).unwrap().default_backend(), default, "{text}");
     }
-    let config = loader(&[("LOCK_URL", "memory:env")])
-        .without_file()
-        .unwrap();
-    assert_eq!(
-        setting(&config, "backend.default.url"),
-        "memory:env (env LOCK_URL)"
-    );
-    let config = loader(&[])
-        .with_fallback_url("memory:x")
-        .without_file()
-        .unwrap();
-    assert_eq!(
-        setting(&config, "backend.default.url"),
-        "memory:x (default)"
-    );
+    for (loader, url) in [
+        (
+            loader(&[("LOCK_URL", "memory:env")]),
+            "memory:env (env LOCK_URL)",
+        ),
+        (
+            loader(&[]).with_fallback_url("memory:x"),
+            "memory:x (default)",
+        ),
+    ] {
+        assert!(loader.without_file().is_ok());
+        assert_settings(&loader, "", &[&format!("backend.default.url = {url}")]);
+    }
 }
 
 #[test]
 fn a_backend_that_nobody_uses_needs_not_be_there() {
-    use polylock::config::Scope;
-
     let file = "default = 'dev'\n[backend.dev]\nurl = 'memory:'\n[backend.prod]\n\
                 url-env = 'CACHE_URL'\n[class.pay]\nbackend = 'prod'\n";
     let error = "5:11: the variable \"CACHE_URL\" is not set, or empty";
     assert_eq!(messages(&parse(file).unwrap_err()), [error]);
     let config = loader(&[]).with_scope(Scope::Default).parse(file).unwrap();
-    let prod = config.backends().nth(1).unwrap();
-    assert!(prod.url().is_none() && !prod.is_opened());
+    let prod = &config.backends()[1];
+    assert!(prod.url.is_none() && !prod.is_opened);
     assert_eq!(
-        config.warnings()[0].message(),
+        config.warnings()[0].message,
         "the variable \"CACHE_URL\" is not set, or empty"
     );
     let pay = Scope::Class("pay".to_owned());

@@ -169,7 +169,9 @@ async fn acquire(locks: &Locks, dice: &mut Dice) -> Option<LockGuard> {
         2 => {
             let others = AcquireRequest::new(LockKey::new("z").expect("a key"));
             let both = [request, others].map(|request| request.with_wait(Wait::AtMost(wait)));
-            let mut guards = lock_core::layers::acquire_all(locks, &both).await.ok()?;
+            let mut guards = polylock_core::layers::acquire_all(locks, &both)
+                .await
+                .ok()?;
             guards.pop()
         }
         3 => reentered(locks, request.with_wait(Wait::AtMost(wait)), dice).await,

@@ -2,12 +2,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lock_core::memory::{Fault, Reachable, Request};
-use lock_core::{AcquireRequest, DistributedLock, LockKey};
 use lock_testkit::harness::{Faults, Harness, Look};
-use lock_testkit::proxy::{Across, Direction, FaultPlan, Proxy};
+use lock_testkit::proxy::{Across, Direction, FaultPlan};
 use lock_testkit::servers::{PgBouncer, PoolMode, PostgresServer};
 use lock_testkit::taker::Taker;
+use polylock_core::memory::{Fault, Reachable, Request};
+use polylock_core::{AcquireRequest, DistributedLock, LockKey};
 
 use super::requests::of;
 use super::{Kind, Mode, Site, ms};
@@ -38,11 +38,8 @@ impl Store {
     }
 
     fn behind(site: Site, port: u16, pooler: Option<PgBouncer>) -> Self {
-        let site = site.with_session_timeout(PATIENCE);
-        let proxy = match site.kind() {
-            Kind::MariaDb => Proxy::mysql(port),
-            Kind::Postgres => Proxy::postgres(port),
-        };
+        let site = site.with_session_timeout(SESSION_TIMEOUT);
+        let proxy = site.proxy_to(port);
         let mode = site.mode;
         Self {
             faults: FaultPlan::new(vec![proxy], Across::Any, move |command| of(command, mode)),
@@ -55,7 +52,7 @@ impl Store {
 
 /// The time-out of sessions where a hundred of them hold a lock at once, each to be asked within a
 /// part of it.
-const PATIENCE: Duration = Duration::from_secs(3);
+const SESSION_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[async_trait]
 impl Harness for Store {
@@ -67,7 +64,7 @@ impl Harness for Store {
     fn shortest_ttl(&self) -> Duration {
         if self.site.is_session() {
             // What it is set to, and a moment for the server to see it.
-            PATIENCE + ms(300)
+            SESSION_TIMEOUT + ms(300)
         } else {
             // The shortest that there is leaves a busy machine no time.
             AcquireRequest::MIN_TTL.mul_f64(1.5)

@@ -9,8 +9,8 @@ mod watch;
 
 use std::time::{Duration, Instant};
 
-use lock_core::{AcquireRequest, DistributedLock, LockGuard, LockKey, LostReason, Wait};
-use lock_sql::SqlLock;
+use polylock_core::{AcquireRequest, DistributedLock, LockGuard, LockKey, LostReason, Wait};
+use polylock_sql::SqlLock;
 
 pub(crate) use self::database::Database;
 pub(crate) use self::forwarder::Forwarder;
@@ -50,7 +50,7 @@ pub(crate) async fn assert_taken(site: &Site, name: &str) {
     let one = request(name).with_wait(Wait::Never);
     let refused = site.open().await.acquire(&one).await;
     let error = refused.expect_err("two hold the lock");
-    assert_eq!(error.kind(), lock_core::ErrorKind::Contended, "{error}");
+    assert_eq!(error.kind(), polylock_core::ErrorKind::Contended, "{error}");
 }
 
 /// How the holder loses the lock, and after which time.
@@ -93,4 +93,13 @@ macro_rules! everywhere {
     };
 }
 
-pub(crate) use {everywhere, on};
+/// The same on both databases in the modes whose locks live with a session.
+macro_rules! sessions {
+    ($body:ident) => {
+        crate::server::support::on!(
+            $body: postgres_row, postgres_advisory, mariadb_row, mariadb_advisory
+        );
+    };
+}
+
+pub(crate) use {everywhere, on, sessions};

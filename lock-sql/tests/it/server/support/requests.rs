@@ -1,5 +1,5 @@
-use lock_core::memory::Request;
 use lock_testkit::proxy::Command;
+use polylock_core::memory::Request;
 
 use super::Mode;
 

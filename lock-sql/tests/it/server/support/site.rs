@@ -3,8 +3,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_sql::SqlLock;
-use lock_testkit::servers::{MariaDbServer, PostgresServer};
+use lock_testkit::proxy::Proxy;
+use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
+use polylock_sql::SqlLock;
 
 use super::Database;
 
@@ -37,38 +38,48 @@ pub(crate) struct Site {
     more: String,
 }
 
+/// Makes the constructors of the sites at the shared servers.
+macro_rules! sites {
+    ($($name:ident: $kind:ident, $mode:ident;)*) => {
+        impl Site {
+            $(pub(crate) fn $name() -> Self {
+                Self::shared(Kind::$kind, Mode::$mode)
+            })*
+        }
+    };
+}
+
+sites! {
+    mariadb_advisory: MariaDb, Advisory;
+    mariadb_lease: MariaDb, Lease;
+    mariadb_row: MariaDb, Row;
+    postgres_advisory: Postgres, Advisory;
+    postgres_lease: Postgres, Lease;
+    postgres_row: Postgres, Row;
+}
+
 impl Site {
-    pub(crate) fn postgres_row() -> Self {
-        Self::shared(Kind::Postgres, Mode::Row)
-    }
-
-    pub(crate) fn postgres_lease() -> Self {
-        Self::shared(Kind::Postgres, Mode::Lease)
-    }
-
-    pub(crate) fn postgres_advisory() -> Self {
-        Self::shared(Kind::Postgres, Mode::Advisory)
-    }
-
-    pub(crate) fn mariadb_row() -> Self {
-        Self::shared(Kind::MariaDb, Mode::Row)
-    }
-
-    pub(crate) fn mariadb_lease() -> Self {
-        Self::shared(Kind::MariaDb, Mode::Lease)
-    }
-
-    pub(crate) fn mariadb_advisory() -> Self {
-        Self::shared(Kind::MariaDb, Mode::Advisory)
-    }
-
     /// At the server of this kind that the whole test run shares.
     pub(crate) fn shared(kind: Kind, mode: Mode) -> Self {
         let server = match kind {
-            Kind::MariaDb => Database::SharedMariaDb(MariaDbServer::shared()),
-            Kind::Postgres => Database::SharedPostgres(PostgresServer::shared()),
+            Kind::MariaDb => MariaDbServer::shared(),
+            Kind::Postgres => PostgresServer::shared(),
         };
-        Self::new(server, mode)
+        Self::new(Database::Shared(kind, server), mode)
+    }
+
+    /// At a server of this test that keeps what it commits.
+    pub(crate) fn durable(kind: Kind, mode: Mode) -> Self {
+        match kind {
+            Kind::MariaDb => {
+                let options = MariaDbOptions::new().with_durability(true);
+                Self::mariadb(&Arc::new(MariaDbServer::start(options)), mode)
+            }
+            Kind::Postgres => {
+                let options = PostgresOptions::new().with_durability(true);
+                Self::postgres(&Arc::new(PostgresServer::start(options)), mode)
+            }
+        }
     }
 
     pub(crate) fn postgres(server: &Arc<PostgresServer>, mode: Mode) -> Self {
@@ -149,6 +160,25 @@ impl Site {
             "{scheme}://test:test@127.0.0.1:{port}/{database}?table={table}&mode={mode}\
              &connections={connections}{name}{more}"
         )
+    }
+
+    /// A proxy before its server.
+    pub(crate) fn proxy(&self) -> Proxy {
+        self.proxy_to(self.server.port())
+    }
+
+    pub(crate) fn proxy_to(&self, port: u16) -> Proxy {
+        match self.kind() {
+            Kind::MariaDb => Proxy::mysql(port),
+            Kind::Postgres => Proxy::postgres(port),
+        }
+    }
+
+    /// SIGKILL, and a start on the same port with the same data.
+    pub(crate) async fn restart(&self) {
+        let server = self.server.clone();
+        let restarted = tokio::task::spawn_blocking(move || server.own().restart());
+        restarted.await.expect("it starts again");
     }
 
     /// A client as of another process.

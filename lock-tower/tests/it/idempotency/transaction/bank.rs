@@ -2,7 +2,7 @@
 
 use http::Response;
 use lock_testkit::servers::{MariaDbServer, PostgresServer};
-use lock_tower::idempotency::{Put, ResponseSlot, ResponseStore as _, SqlResponses};
+use polylock_tower::idempotency::{PendingResponse, Put, ResponseStore as _, SqlResponses};
 use tempfile::TempDir;
 use tokio::sync::Barrier;
 
@@ -15,7 +15,7 @@ pub(super) trait Bank: Clone + Send + Sync + 'static {
     fn charge(
         &self,
         responses: &SqlResponses,
-        slot: &ResponseSlot,
+        pending: &PendingResponse,
         response: &Response<Bytes>,
         meet: &Barrier,
         then: Then,
@@ -41,7 +41,7 @@ macro_rules! banks {
             async fn charge(
                 &self,
                 responses: &SqlResponses,
-                slot: &ResponseSlot,
+                pending: &PendingResponse,
                 response: &Response<Bytes>,
                 meet: &Barrier,
                 then: Then,
@@ -58,8 +58,8 @@ macro_rules! banks {
                 }
                 let charge = sqlx::query("INSERT INTO charges VALUES (1000)");
                 charge.execute(&mut *tx).await.expect("it can be written");
-                let put = responses.put_in(&mut *tx, slot, response).await.expect("it works");
-                let look = tokio::time::timeout(TIME, responses.get(slot.key())).await;
+                let put = responses.put_in(&mut *tx, pending, response).await.expect("it works");
+                let look = tokio::time::timeout(TIME, responses.get(&pending.key)).await;
                 let seen = look.expect("who looks does not wait for it").expect("it works");
                 match (put, then) {
                     (Put::Stored, _) => assert_eq!(seen, None),

@@ -1,0 +1,158 @@
+//! The service: routes, and the job that runs beside them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use polylock::config::{Config, Locks};
+use polylock::observe::{BUCKETS, MetricsObserver};
+use polylock::prelude::*;
+use polylock::tower::{HeldLock, KeyLockLayer, Keys};
+
+/// What the instances share: a database in production.
+#[derive(Default)]
+pub(crate) struct Database(Mutex<Tables>);
+
+#[derive(Default)]
+pub(crate) struct Tables {
+    /// Balances, each with the largest token that has written it.
+    pub(crate) accounts: BTreeMap<u64, (i64, u64)>,
+    /// For each period how often the report was written.
+    pub(crate) reports: BTreeMap<u64, usize>,
+}
+
+impl Database {
+    pub(crate) fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `UPDATE accounts SET balance = $2, token = $3 WHERE id = $1 AND token <= $3`.
+    fn write(&self, account: u64, balance: i64, token: u64) -> bool {
+        let mut tables = self.tables();
+        let row = tables.accounts.get_mut(&account);
+        let Some(row) = row.filter(|(_, newest)| *newest <= token) else {
+            return false;
+        };
+        *row = (balance, token);
+        true
+    }
+}
+
+/// One instance of the service.
+#[derive(Clone)]
+pub(crate) struct App {
+    locks: Locks,
+    database: Arc<Database>,
+    metrics: PrometheusHandle,
+    observer: Arc<MetricsObserver>,
+}
+
+impl App {
+    pub(crate) async fn start(config: Config, database: Arc<Database>) -> anyhow::Result<Self> {
+        // Histograms can be added up over instances, and summaries cannot.
+        let prefix = Matcher::Prefix("polylock_".into());
+        let metrics = PrometheusBuilder::new().set_buckets_for_metric(prefix, &BUCKETS)?;
+        let recorder = metrics.build_recorder();
+        let metrics = recorder.handle();
+        let classes = config.classes().iter().map(|class| class.name.clone());
+        let classes: Vec<_> = classes.collect();
+        let observer = MetricsObserver::new().with_recorder(Arc::new(recorder));
+        // Their counters start at zero.
+        let observer = Arc::new(observer.with_classes(classes));
+        let locks = config
+            .with_observer(Arc::<MetricsObserver>::clone(&observer))
+            .connect()
+            .await?;
+        Ok(Self {
+            locks,
+            database,
+            metrics,
+            observer,
+        })
+    }
+
+    pub(crate) fn router(&self) -> anyhow::Result<Router> {
+        let accounts = self.locks.class("account")?.locker("account");
+        let accounts = accounts
+            .rejection_observer(Arc::<MetricsObserver>::clone(&self.observer))
+            .build()?;
+        let by_account = KeyLockLayer::from_extractor::<Path<u64>, _>(accounts, |Path(id)| {
+            Keys::one(id.to_string())
+        });
+        Ok(Router::new()
+            .route(
+                "/accounts/{id}/withdraw",
+                post(withdraw).route_layer(by_account),
+            )
+            .route(
+                "/metrics",
+                get(async |State(app): State<Self>| app.metrics.render()),
+            )
+            .route("/ready", get(ready))
+            .with_state(self.clone()))
+    }
+
+    /// Runs the report in each period, unless another instance does.
+    pub(crate) async fn run_reports(&self, period: Duration) -> anyhow::Result<()> {
+        let mut ticks = tokio::time::interval(period);
+        loop {
+            ticks.tick().await;
+            let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+            self.report(u64::try_from(now.as_millis() / period.as_millis())?)
+                .await?;
+        }
+    }
+
+    async fn report(&self, period: u64) -> polylock::Result<()> {
+        let class = self.locks.class("report")?;
+        let Some(guard) = class.try_lock(format!("report/{period}")).await? else {
+            return Ok(());
+        };
+        let work = async { *self.database.tables().reports.entry(period).or_default() += 1 };
+        // The work stops where the lock is lost.
+        guard.run(work).await?;
+        // Stays held for `min-hold`: an instance whose clock is late does not run it again.
+        guard.release().await?;
+        Ok(())
+    }
+
+    pub(crate) async fn stop(&self) {
+        self.locks.shutdown(Duration::from_secs(5)).await;
+    }
+}
+
+/// Reads, thinks and writes, as no single statement of the database could.
+async fn withdraw(
+    State(app): State<App>,
+    Path(account): Path<u64>,
+    lock: HeldLock,
+) -> Result<String, StatusCode> {
+    let token = lock
+        .fencing_token()
+        .ok_or(StatusCode::INTERNAL_SERVER_ERROR)?;
+    let row = app.database.tables().accounts.get(&account).copied();
+    let (balance, _) = row.ok_or(StatusCode::NOT_FOUND)?;
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    match app.database.write(account, balance - 1, token.value()) {
+        true => Ok(format!("{}\n", balance - 1)),
+        false => Err(StatusCode::CONFLICT),
+    }
+}
+
+/// For the load balancer: whether the locks can be reached.
+async fn ready(State(app): State<App>) -> Result<&'static str, (StatusCode, String)> {
+    let ping = async {
+        let backend = app.locks.default_backend().context("no default backend")?;
+        Ok::<_, anyhow::Error>(backend.locks().ping(Duration::from_secs(1)).await?)
+    };
+    match ping.await {
+        Ok(()) => Ok("ready\n"),
+        Err(error) => Err((StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"))),
+    }
+}

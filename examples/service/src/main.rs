@@ -1,0 +1,166 @@
+//! A web service on two instances: locks by a configuration file, one withdrawal of an account at a
+//! time, metrics, readiness, and a report that is written once in each period.
+//!
+//! ```console
+//! $ cargo run -p service
+//! $ cargo run -p service --features polylock/redis -- lock.toml 127.0.0.1:8080
+//! ```
+//!
+//! Without arguments the program starts two instances, sends them withdrawals and checks what the
+//! database has in the end. With a configuration and an address it serves until Ctrl-C.
+#![expect(clippy::print_stdout, reason = "the output is the proof")]
+
+mod app;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, StatusCode};
+use polylock::config::Config;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tower::ServiceExt as _;
+
+use self::app::{App, Database};
+
+const ACCOUNTS: u64 = 4;
+const WITHDRAWALS: u64 = 200;
+const PERIOD: Duration = Duration::from_millis(200);
+const PERIODS: usize = 5;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    match &args[..] {
+        [file, address] => serve(Config::load(file)?, address).await,
+        _ => prove().await,
+    }
+}
+
+async fn serve(config: Config, address: &str) -> Result<()> {
+    let app = App::start(config, Arc::default()).await?;
+    let listener = TcpListener::bind(address).await?;
+    println!("serving on {}", listener.local_addr()?);
+    let stop = async { drop(tokio::signal::ctrl_c().await) };
+    let server = axum::serve(listener, app.router()?).with_graceful_shutdown(stop);
+    tokio::select! {
+        ended = async { server.await } => ended?,
+        failed = app.run_reports(Duration::from_secs(60)) => failed?,
+    }
+    app.stop().await;
+    Ok(())
+}
+
+async fn prove() -> Result<()> {
+    let database = Arc::new(Database::default());
+    let opened = (0..ACCOUNTS).map(|id| (id, (1000, 0)));
+    database.tables().accounts.extend(opened);
+    let mut apps = Vec::new();
+    for _ in 0..2 {
+        let config = Config::parse(include_str!("../lock.toml"))?;
+        apps.push(App::start(config, Arc::clone(&database)).await?);
+    }
+    withdrawals(&apps, &database).await?;
+    reports(&apps, &database).await?;
+    metrics(&apps).await?;
+    for app in &apps {
+        app.stop().await;
+    }
+    Ok(())
+}
+
+/// Each account loses what was withdrawn, whichever instance got the request.
+async fn withdrawals(apps: &[App], database: &Database) -> Result<()> {
+    let routers = apps.iter().map(App::router).collect::<Result<Vec<_>>>()?;
+    let mut requests = JoinSet::new();
+    for (n, router) in (0..WITHDRAWALS).zip(routers.into_iter().cycle()) {
+        let path = format!("/accounts/{}/withdraw", n % ACCOUNTS);
+        requests.spawn(async move { ask(router, "POST", &path).await });
+    }
+    while let Some(answer) = requests.join_next().await {
+        let (status, body) = answer??;
+        ensure!(status == StatusCode::OK, "{status}: {body}");
+    }
+    let accounts = &database.tables().accounts;
+    let balances: Vec<_> = accounts.values().map(|(balance, _)| *balance).collect();
+    println!("{WITHDRAWALS} withdrawals on 2 instances: balances {balances:?}");
+    let right = 1000 - i64::try_from(WITHDRAWALS / ACCOUNTS)?;
+    ensure!(
+        balances.iter().all(|left| *left == right),
+        "a withdrawal was lost"
+    );
+    Ok(())
+}
+
+/// Both instances have the job; each period has one report.
+async fn reports(apps: &[App], database: &Database) -> Result<()> {
+    let enough = async {
+        while database.tables().reports.len() < PERIODS {
+            tokio::time::sleep(PERIOD / 4).await;
+        }
+    };
+    tokio::select! {
+        failed = apps[0].run_reports(PERIOD) => failed?,
+        failed = apps[1].run_reports(PERIOD) => failed?,
+        () = enough => {}
+    }
+    let reports = database.tables().reports.clone();
+    println!(
+        "{} periods on 2 instances: {:?} reports",
+        reports.len(),
+        reports.values()
+    );
+    ensure!(
+        reports.values().all(|runs| *runs == 1),
+        "a report was written twice"
+    );
+    Ok(())
+}
+
+/// Each instance is ready and has counted its acquisitions.
+async fn metrics(apps: &[App]) -> Result<()> {
+    let mut counted = 0;
+    for app in apps {
+        let (status, body) = ask(app.router()?, "GET", "/ready").await?;
+        ensure!(status == StatusCode::OK, "not ready: {body}");
+        let (_, page) = ask(app.router()?, "GET", "/metrics").await?;
+        let granted = page.lines().filter(|line| {
+            let is_count = line.starts_with("polylock_acquire_duration_seconds_count{");
+            is_count
+                && line.contains(r#"class="account""#)
+                && line.contains(r#"outcome="acquired""#)
+        });
+        for line in granted {
+            let count = line.rsplit(' ').next().context("a count")?;
+            counted += count.parse::<u64>()?;
+        }
+    }
+    println!("metrics count {counted} locks of accounts");
+    ensure!(
+        counted == WITHDRAWALS,
+        "the metrics do not count every lock"
+    );
+    Ok(())
+}
+
+async fn ask(router: Router, method: &str, path: &str) -> Result<(StatusCode, String)> {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .body(Body::empty())?;
+    let response = router.oneshot(request).await?;
+    let (status, body) = (response.status(), response.into_body());
+    let body = to_bytes(body, usize::MAX).await?;
+    Ok((status, String::from_utf8(body.into())?))
+}
+
+#[cfg(test)]
+mod tests {
+    #[tokio::test]
+    async fn every_withdrawal_counts_and_every_period_has_one_report() -> anyhow::Result<()> {
+        super::prove().await
+    }
+}

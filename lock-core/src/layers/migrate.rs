@@ -1,0 +1,146 @@
+//! A move from one backend to another while the locks are in use.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::time::Instant;
+
+use crate::admin::LockAdmin;
+use crate::capabilities::{Capabilities, Fencing, Waiting};
+use crate::error::{Error, ErrorKind, Result};
+use crate::guard::LockGuard;
+use crate::lock::DistributedLock;
+use crate::mode::{Renewal, Wait};
+use crate::request::AcquireRequest;
+
+use super::LocalQueue;
+
+/// Acquires each lock on two backends, while a fleet moves from one to the other.
+///
+/// A process that uses the old backend alone and one that uses the new one alone do not exclude each
+/// other, so there must never be both. With this layer a fleet moves in two steps that each mix two
+/// kinds of processes only, and each pair has a backend in common:
+///
+/// 1. every process gets this layer: those without it and those with it meet on the old backend;
+/// 2. when no process is left without, every process gets the new backend alone: it meets those with
+///    the layer on the new one.
+///
+/// A step is undone by the reverse. `docs/migration.md` has the steps in full.
+///
+/// The lock is held while it is held on both, and lost when either is lost. It costs both, one after
+/// the other.
+///
+/// # Fencing tokens
+///
+/// The token is that of the new backend, if both draw their tokens from a clock
+/// ([`Capabilities::clock_tokens`]): it is larger than that of every earlier holder on either backend,
+/// and smaller than that of every later one, as long as the clocks of the servers differ by less than
+/// the time between the two acquisitions. Otherwise there is no token, and [`Capabilities::fencing`] says so: a
+/// number that cannot be compared to those before it would let a late writer pass.
+#[derive(Debug)]
+pub struct Migrate {
+    old: Arc<dyn DistributedLock>,
+    new: Arc<dyn DistributedLock>,
+}
+
+impl Migrate {
+    /// Makes one lock of two. Each gets a [`LocalQueue`], unless it has one; there is none above.
+    /// [`Registry::connect_migrating`](crate::Registry::connect_migrating) connects to both.
+    #[must_use]
+    pub fn new(old: Arc<dyn DistributedLock>, new: Arc<dyn DistributedLock>) -> Self {
+        let [old, new] = [old, new].map(|locks| match locks.capabilities().reentry {
+            true => locks,
+            false => Arc::new(LocalQueue::new(locks)),
+        });
+        Self { old, new }
+    }
+
+    /// Waits for the new one, unless what is held of the old one is lost meanwhile.
+    async fn acquire_new(&self, request: &AcquireRequest, old: &LockGuard) -> Result<LockGuard> {
+        let lost = old.lost().into_future();
+        tokio::select! {
+            acquired = self.new.acquire(request) => acquired,
+            reason = lost => {
+                let message = format!("the lock was lost on the old backend meanwhile: {reason}");
+                Err(Error::new(ErrorKind::Unavailable, message).with_key(request.key()))
+            }
+        }
+    }
+}
+
+/// Time that a refused request takes to release the old lock.
+const RETREAT_TIMEOUT: Duration = Duration::from_millis(500);
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl DistributedLock for Migrate {
+    fn capabilities(&self) -> Capabilities {
+        let (old, new) = (self.old.capabilities(), self.new.capabilities());
+        let clock_tokens = old.clock_tokens && new.clock_tokens;
+        let fencing = match clock_tokens {
+            true => Fencing::BestEffort.min(old.fencing).min(new.fencing),
+            false => Fencing::Unavailable,
+        };
+        Capabilities {
+            backend: new.backend,
+            bound: old.bound.longer(new.bound),
+            downgrade: false,
+            // Each backend has a queue of its own.
+            fair: false,
+            fencing,
+            clock_tokens,
+            admin: false,
+            max_key_len: old.max_key_len.min(new.max_key_len),
+            max_locks: old.max_locks.min(new.max_locks),
+            permits: old.permits && new.permits,
+            reentry: true,
+            shared: old.shared && new.shared,
+            waiting: match (old.waiting, new.waiting) {
+                (Waiting::Push, Waiting::Push) => Waiting::Push,
+                _ => Waiting::Poll,
+            },
+        }
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        let capabilities = self.capabilities();
+        capabilities.check(request)?;
+        let deadline = request.wait().deadline();
+        // It lives as long as the new one, which ends at its own time.
+        let companion = request
+            .clone()
+            .with_renewal(Renewal::Automatic)
+            .with_min_hold(Duration::ZERO)
+            .with_max_hold(None);
+        // Always the old one first: two that acquire them crosswise would wait for each other.
+        let old = self.old.acquire(&companion).await?;
+        let left = match deadline {
+            Some(deadline) => Wait::AtMost(deadline.saturating_duration_since(Instant::now())),
+            None => request.wait(),
+        };
+        match self
+            .acquire_new(&request.clone().with_wait(left), &old)
+            .await
+        {
+            Ok(new) => new.with_old(old, capabilities.clock_tokens),
+            Err(error) => {
+                // Before the reply: a caller that sees the lock held may inspect its holder.
+                // Dropped after a while, the release goes on in the background.
+                drop(tokio::time::timeout(RETREAT_TIMEOUT, old.release()).await);
+                Err(error)
+            }
+        }
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        // Each backend reports its own part; a lock that is broken on one of them is lost as a
+        // whole.
+        None
+    }
+
+    async fn shutdown(&self, within: Duration) -> bool {
+        let (old, new) = tokio::join!(self.old.shutdown(within), self.new.shutdown(within));
+        old && new
+    }
+}

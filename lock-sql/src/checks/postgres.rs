@@ -1,0 +1,363 @@
+//! The checks of PostgreSQL: a table over what a server says about itself.
+
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime};
+
+use polylock_core::{Fencing, HealthCheck, HealthRule, Status};
+
+use super::clock;
+use super::server::{REPLICA, ask, settings};
+use crate::config::{SqlConfig, SqlMode};
+use crate::error::Failure;
+use crate::wire::{Connection, Target};
+
+/// Checks a server.
+pub(super) async fn check(
+    connection: &mut Connection,
+    target: &Target,
+    config: &SqlConfig,
+) -> Result<Vec<HealthCheck>, Failure> {
+    let settings = settings(connection, SETTINGS).await?;
+    let schema = config.schema.as_ref().map_or("", |schema| schema.as_str());
+    let question = state(schema, config.table.as_str());
+    let asked = SystemTime::now();
+    let state = ask(connection, &question).await?;
+    let facts = Facts {
+        mode: config.mode,
+        is_in_recovery: state.int(0) == Some(1),
+        standbys: state.int(1).unwrap_or(0),
+        asynchronous: state.int(2).unwrap_or(0),
+        is_unlogged: state.int(3) == Some(1),
+        settings,
+        clock_offset: state.int(4).and_then(|server| clock::offset(asked, server)),
+    };
+    target.set_fencing(facts.fencing());
+    Ok(HealthRule::check_all(RULES, &facts))
+}
+
+const SETTINGS: &str = "SELECT name, setting FROM pg_catalog.pg_settings WHERE name IN (
+    'transaction_read_only', 'synchronous_commit', 'fsync', 'full_page_writes',
+    'synchronous_standby_names', 'transaction_timeout')";
+
+/// The log has other readers than standbys, and each has a row. A subscriber names its database,
+/// which a standby does not; a backup names its task, and backup programs have known names. A user
+/// without access to all statistics sees databases and names, but no states.
+///
+/// The names are of letters, digits and underscores.
+fn state(schema: &str, table: &str) -> String {
+    format!(
+        "SELECT pg_is_in_recovery()::int::bigint, followers.number, followers.asynchronous,
+            (SELECT count(*) FROM pg_catalog.pg_class c
+             JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+             WHERE n.nspname = '{schema}' AND c.relname = '{table}' AND c.relpersistence = 'u'),
+            (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+        FROM (
+            SELECT count(*) AS number,
+                count(*) FILTER (WHERE r.sync_state IN ('async', 'potential')) AS asynchronous
+            FROM pg_catalog.pg_stat_replication r
+            LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = r.pid
+            WHERE a.datid IS NULL AND r.state IS DISTINCT FROM 'backup'
+                AND coalesce(r.application_name, '') NOT IN ('pg_basebackup', 'pg_receivewal')
+        ) followers"
+    )
+}
+
+/// What a server says about itself, as this connection sees it, and what is asked of it.
+#[derive(Clone, Debug)]
+struct Facts {
+    mode: SqlMode,
+    is_in_recovery: bool,
+    /// How many servers follow it. Any client that reads its log like one of them counts as one.
+    standbys: i64,
+    /// Those that it does not wait for, as far as this user may know.
+    asynchronous: i64,
+    /// Whether a crash empties the table.
+    is_unlogged: bool,
+    settings: HashMap<String, String>,
+    clock_offset: Option<Duration>,
+}
+
+impl Facts {
+    fn setting(&self, name: &str) -> &str {
+        self.settings.get(name).map_or("", String::as_str)
+    }
+
+    fn is(&self, name: &str, value: &str) -> bool {
+        self.setting(name) == value
+    }
+
+    /// Those that are off, of the settings without which a crash damages data files.
+    fn unsafe_writes(&self) -> Vec<String> {
+        let names = ["fsync", "full_page_writes"].into_iter();
+        let off = names.filter(|name| self.is(name, "off"));
+        off.map(|name| format!("{name} is off")).collect()
+    }
+
+    /// Whether there are standbys that may lack what is committed.
+    fn some_are_behind(&self) -> bool {
+        let is_named = !self.setting("synchronous_standby_names").is_empty();
+        let waits = is_named && !self.is("synchronous_commit", "local");
+        self.asynchronous > 0 || (self.standbys > 0 && !waits)
+    }
+
+    /// How far tokens can be trusted after a crash or a failover.
+    fn fencing(&self) -> Fencing {
+        match self.is("synchronous_commit", "off") || self.some_are_behind() {
+            true => Fencing::BestEffort,
+            false => Fencing::Strong,
+        }
+    }
+}
+
+const RULES: &[HealthRule<Facts>] = &[
+    HealthRule {
+        id: REPLICA,
+        rule: |facts| match facts.is_in_recovery {
+            true => Status::Error.because("the server is a standby"),
+            false => Status::Ok.because("the server is a primary"),
+        },
+        impact: "it takes no writes and knows no locks",
+        fix: "name its primary",
+    },
+    HealthRule {
+        id: "read-only",
+        rule: |facts| match facts.is("transaction_read_only", "on") {
+            true if !facts.is_in_recovery => Status::Error.because("transactions are read-only"),
+            _ => None,
+        },
+        impact: "no lock can be taken",
+        fix: "set default_transaction_read_only to off for this user",
+    },
+    HealthRule {
+        id: "flush",
+        rule: |facts| match facts.setting("synchronous_commit") {
+            "off" => Status::Warning.because("synchronous_commit is off"),
+            _ if !facts.unsafe_writes().is_empty() => None,
+            commit => Status::Ok.because(format!(
+                "synchronous_commit is {commit}, fsync and full_page_writes are on"
+            )),
+        },
+        impact: "a crash of the server takes back the fencing tokens and the leases of its last \
+                 moments",
+        fix: "set it to on for this user",
+    },
+    HealthRule {
+        id: "flush",
+        rule: |facts| match &facts.unsafe_writes()[..] {
+            [] => None,
+            off => Status::Warning.because(off.join(", ")),
+        },
+        impact: "a crash of the machine can damage the table of locks, or take its last changes back",
+        fix: "set it to on",
+    },
+    HealthRule {
+        id: "replication",
+        rule: |facts| match (facts.asynchronous, facts.standbys) {
+            (behind, all) if facts.some_are_behind() => {
+                Status::Warning.because(match (1..all).contains(&behind) {
+                    true => format!("the server does not wait for {behind} of its {all} standbys"),
+                    false => "the server has standbys and does not wait for them".to_owned(),
+                })
+            }
+            (_, 0) => Status::Ok.because("the server has no standbys"),
+            (_, 1) => Status::Ok.because("the server has 1 standby and waits for it"),
+            (_, n) => Status::Ok.because(format!("the server waits for its {n} standbys")),
+        },
+        impact: "a failover loses the locks that have not reached the new primary",
+        fix: "set synchronous_standby_names, or check fencing tokens where the data are",
+    },
+    HealthRule {
+        id: "time-limits",
+        // Sessions of locks lift the other limits for themselves.
+        rule: |facts| match facts.setting("transaction_timeout") {
+            "" | "0" => Status::Ok.because("no limit of the server ends a session of locks"),
+            _ if facts.mode != SqlMode::Row => {
+                Status::Ok.because("no lock of this mode is a transaction")
+            }
+            millis => Status::Warning.because(format!("transaction_timeout is {millis} ms")),
+        },
+        impact: "the server ends the session of a lock while it is held",
+        fix: "lift it for this user, or use mode=lease",
+    },
+    HealthRule {
+        id: "table",
+        rule: |facts| match facts.is_unlogged {
+            true => Status::Warning.because("the table of locks is unlogged"),
+            false => Status::Ok.because("no crash empties the table of locks"),
+        },
+        impact: "a crash of the server empties it: leases are granted twice",
+        fix: "ALTER TABLE .. SET LOGGED",
+    },
+    HealthRule {
+        id: "clock",
+        rule: |facts| clock::clock(facts.clock_offset, facts.mode),
+        impact: clock::IMPACT,
+        fix: clock::FIX,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: [(&str, &str); 4] = [
+        ("transaction_read_only", "off"),
+        ("synchronous_commit", "on"),
+        ("fsync", "on"),
+        ("full_page_writes", "on"),
+    ];
+
+    fn facts(mode: SqlMode, changes: &[(&str, &str)]) -> Facts {
+        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        Facts {
+            mode,
+            is_in_recovery: false,
+            standbys: 0,
+            asynchronous: 0,
+            is_unlogged: false,
+            settings: GOOD.iter().chain(changes).map(own).collect(),
+            clock_offset: Some(Duration::ZERO),
+        }
+    }
+
+    fn faults(facts: &Facts) -> Vec<HealthCheck> {
+        let mut checks = HealthRule::check_all(RULES, facts);
+        checks.retain(HealthCheck::is_fault);
+        checks
+    }
+
+    #[test]
+    fn a_good_server_has_no_fault_and_a_result_for_each_check() {
+        for mode in [SqlMode::Advisory, SqlMode::Lease, SqlMode::Row] {
+            let found = HealthRule::check_all(RULES, &facts(mode, &[]));
+            assert!(found.iter().all(|check| check.status == Status::Ok));
+            let ids: Vec<_> = found.iter().map(|check| check.id).collect();
+            let expected = [
+                "replica",
+                "flush",
+                "replication",
+                "time-limits",
+                "table",
+                "clock",
+            ];
+            assert_eq!(ids, expected);
+        }
+    }
+
+    #[test]
+    fn each_fault_is_found_by_itself() {
+        use SqlMode::{Lease, Row};
+        use Status::{Error, Warning};
+        type Change = fn(&mut Facts);
+        fn set(facts: &mut Facts, name: &str, value: &str) {
+            facts.settings.insert(name.to_owned(), value.to_owned());
+        }
+        let cases: [(SqlMode, Change, &str, Status, &str); 9] = [
+            (
+                Lease,
+                |f| {
+                    f.is_in_recovery = true;
+                    set(f, "transaction_read_only", "on");
+                },
+                "replica",
+                Error,
+                "standby",
+            ),
+            (
+                Row,
+                |f| set(f, "transaction_read_only", "on"),
+                "read-only",
+                Error,
+                "read-only",
+            ),
+            (
+                Row,
+                |f| set(f, "synchronous_commit", "off"),
+                "flush",
+                Warning,
+                "fencing tokens",
+            ),
+            (
+                Row,
+                |f| set(f, "fsync", "off"),
+                "flush",
+                Warning,
+                "fsync is off",
+            ),
+            (
+                Row,
+                |f| set(f, "full_page_writes", "off"),
+                "flush",
+                Warning,
+                "damage",
+            ),
+            (
+                Row,
+                |f| set(f, "transaction_timeout", "3600000"),
+                "time-limits",
+                Warning,
+                "mode=lease",
+            ),
+            (
+                Lease,
+                |f| f.is_unlogged = true,
+                "table",
+                Warning,
+                "SET LOGGED",
+            ),
+            (
+                Row,
+                |f| f.standbys = 2,
+                "replication",
+                Warning,
+                "not wait for them",
+            ),
+            (
+                Lease,
+                |f| f.clock_offset = Some(Duration::from_secs(3)),
+                "clock",
+                Warning,
+                "by 3 s",
+            ),
+        ];
+        for (mode, change, id, status, says) in cases {
+            let mut facts = facts(mode, &[]);
+            change(&mut facts);
+            let found = faults(&facts);
+            let [fault] = &found[..] else {
+                panic!("{says}: {found:?}");
+            };
+            assert_eq!((fault.id, fault.status), (id, status), "{fault}");
+            assert!(fault.to_string().contains(says), "{fault}");
+        }
+        let limit = facts(Lease, &[("transaction_timeout", "3600000")]);
+        assert_eq!(faults(&limit), []);
+    }
+
+    #[test]
+    fn standbys_are_to_be_waited_for() {
+        let named = ("synchronous_standby_names", "s1");
+        let local = ("synchronous_commit", "local");
+        let remote = ("synchronous_commit", "remote_write");
+        for (changes, standbys, asynchronous, says) in [
+            (&[][..], 0, 0, None),
+            (&[], 1, 0, Some("does not wait for them")),
+            (&[named], 1, 0, None),
+            (&[named, local], 1, 0, Some("does not wait for them")),
+            (&[named, remote], 1, 0, None),
+            (&[named], 2, 1, Some("1 of its 2 standbys")),
+        ] {
+            let mut facts = facts(SqlMode::Row, changes);
+            (facts.standbys, facts.asynchronous) = (standbys, asynchronous);
+            let found = faults(&facts);
+            let expected = match says {
+                Some(says) => {
+                    assert!(found[0].summary.contains(says), "{found:?}");
+                    (1, Fencing::BestEffort)
+                }
+                None => (0, Fencing::Strong),
+            };
+            assert_eq!((found.len(), facts.fencing()), expected, "{changes:?}");
+        }
+    }
+}

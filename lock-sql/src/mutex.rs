@@ -1,0 +1,16 @@
+use std::sync::{MutexGuard, PoisonError};
+
+/// A mutex that outlasts a panic: nothing that it protects is left half changed.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    #[cfg(feature = "_server")]
+    pub(crate) const fn new(value: T) -> Self {
+        Self(std::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

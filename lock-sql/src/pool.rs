@@ -1,0 +1,298 @@
+//! Statements on a limited number of connections.
+//!
+//! Each statement runs in a task of the engine, so that a dropped caller leaves no connection in the
+//! middle of one: a statement that has not begun is left out, and the others run to their end.
+
+use std::fmt;
+use std::sync::{Arc, LazyLock, Weak};
+use std::time::Duration;
+
+use polylock_core::engine::Engine;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+
+use crate::error::{Cause, Failure};
+use crate::mutex::Mutex;
+use crate::wire::{Answer, Class, Connection, Sql, Target, Value};
+
+/// Runs statements, each by itself, on at most so many connections.
+pub(crate) struct Pool {
+    engine: Engine,
+    target: Arc<Target>,
+    timeout: Duration,
+    /// One for each connection; statements queue here.
+    permits: Semaphore,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Idle connections with the time of their last statement, the last one last.
+    idle: Vec<(Connection, Instant)>,
+    /// When a connection was last found to be broken. The server may have closed all of them.
+    broke: Option<Instant>,
+    /// Whether a task closes those that stay idle.
+    closes_idle: bool,
+}
+
+/// A statement or several.
+struct Job {
+    sql: Arc<Sql>,
+    values: Vec<Value>,
+    is_message: bool,
+    deadline: Instant,
+    reply: oneshot::Sender<Result<Answer, Failure>>,
+}
+
+impl Pool {
+    /// Each statement, with its time in the queue and that of a new connection, gets `timeout`.
+    pub(crate) fn new(
+        engine: &Engine,
+        target: &Arc<Target>,
+        size: usize,
+        timeout: Duration,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            engine: engine.clone(),
+            target: Arc::clone(target),
+            timeout,
+            permits: Semaphore::new(size),
+            state: Mutex::default(),
+        })
+    }
+
+    /// Runs one statement; it is repeated if another transaction is in its way.
+    pub(crate) async fn statement(
+        self: &Arc<Self>,
+        sql: &Arc<Sql>,
+        values: Vec<Value>,
+    ) -> Result<Answer, Failure> {
+        self.run(sql, values, false, |_| ()).await
+    }
+
+    /// The same, with a function that learns the result before the caller does, and even if the
+    /// caller is gone: `None` if the statement never began. It is dropped without a call when the
+    /// runtime of the engine ends.
+    pub(crate) async fn statement_with(
+        self: &Arc<Self>,
+        sql: &Arc<Sql>,
+        values: Vec<Value>,
+        ended: impl FnOnce(Option<&Result<Answer, Failure>>) + Send + 'static,
+    ) -> Result<Answer, Failure> {
+        self.run(sql, values, false, ended).await
+    }
+
+    /// Runs several statements, once.
+    pub(crate) async fn message(
+        self: &Arc<Self>,
+        sql: &Arc<Sql>,
+        values: Vec<Value>,
+    ) -> Result<Answer, Failure> {
+        self.run(sql, values, true, |_| ()).await
+    }
+
+    async fn run(
+        self: &Arc<Self>,
+        sql: &Arc<Sql>,
+        values: Vec<Value>,
+        is_message: bool,
+        ended: impl FnOnce(Option<&Result<Answer, Failure>>) + Send + 'static,
+    ) -> Result<Answer, Failure> {
+        let (reply, answer) = oneshot::channel();
+        let job = Job {
+            sql: Arc::clone(sql),
+            values,
+            is_message,
+            deadline: Instant::now() + self.timeout,
+            reply,
+        };
+        let pool = Arc::clone(self);
+        self.engine
+            .spawn_service(async move { pool.serve(job, ended).await });
+        // Without a reply when the runtime of the engine has ended.
+        answer.await.unwrap_or_else(|_| Err(self.silent(true)))
+    }
+
+    async fn serve(
+        self: &Arc<Self>,
+        mut job: Job,
+        ended: impl FnOnce(Option<&Result<Answer, Failure>>),
+    ) {
+        let answer = tokio::select! {
+            biased;
+            permit = timeout_at(job.deadline, self.permits.acquire()) => match permit {
+                Ok(_permit) => self.attempt(&job).await,
+                Err(_) => Some(Err(self.silent(false))),
+            },
+            () = job.reply.closed() => None,
+        };
+        ended(answer.as_ref());
+        if let Some(answer) = answer {
+            // The caller may be gone.
+            drop(job.reply.send(answer));
+        }
+    }
+
+    /// `None` if the caller is gone before the statement begins.
+    async fn attempt(self: &Arc<Self>, job: &Job) -> Option<Result<Answer, Failure>> {
+        if job.reply.is_closed() {
+            return None;
+        }
+        Some(match timeout_at(job.deadline, self.connect()).await {
+            // A caller that gave up while a connection was opened has undone the request already.
+            Ok(Ok(connection)) if job.reply.is_closed() => {
+                self.keep(connection);
+                return None;
+            }
+            Ok(Ok(connection)) => self.execute(connection, job).await,
+            Ok(Err(failure)) => Err(failure),
+            Err(_) => Err(self.silent(false)),
+        })
+    }
+
+    /// Runs a job; the connection is kept if it is in order afterwards.
+    async fn execute(
+        self: &Arc<Self>,
+        mut connection: Connection,
+        job: &Job,
+    ) -> Result<Answer, Failure> {
+        let mut backoff = MIN_BACKOFF;
+        loop {
+            let run = async {
+                match job.is_message {
+                    true => connection.message(&job.sql, &job.values).await,
+                    false => connection.statement(&job.sql, &job.values).await,
+                }
+            };
+            let Ok(done) = timeout_at(job.deadline, run).await else {
+                // The connection, which has no reader any more, is closed with this.
+                return Err(self.silent(true));
+            };
+            let db_error = match done {
+                Ok(answer) => {
+                    self.keep(connection);
+                    return Ok(answer);
+                }
+                Err(db_error) => db_error,
+            };
+            let repeats =
+                db_error.class == Class::Conflict && !job.is_message && !job.reply.is_closed();
+            if repeats && Instant::now() + backoff < job.deadline {
+                sleep(self.engine.jitter(backoff / 2, backoff)).await;
+                backoff = (backoff * 2).min(MAX_BACKOFF);
+                continue;
+            }
+            match db_error.class.is_the_end() {
+                true => self.state.lock().broke = Some(Instant::now()),
+                false => self.keep(connection),
+            }
+            return Err(Failure::of_statement(db_error));
+        }
+    }
+
+    /// The idle connection that was used last, if the server answers on it, or a new one.
+    async fn connect(&self) -> Result<Connection, Failure> {
+        let (idle, broke) = {
+            let mut state = self.state.lock();
+            (state.idle.pop(), state.broke)
+        };
+        if let Some((mut connection, since)) = idle {
+            if since.elapsed() < PING_AFTER && broke.is_none_or(|broke| since > broke) {
+                return Ok(connection);
+            }
+            // A server that was restarted meanwhile costs a question, and not the outcome of a
+            // statement.
+            let asked = timeout(PING_TIMEOUT, connection.message(&PING, &[])).await;
+            if asked.is_ok_and(|answer| answer.is_ok()) {
+                return Ok(connection);
+            }
+        }
+        let opened = Connection::open(&self.target).await;
+        let mut opened = opened.map_err(Failure::of_opening)?;
+        let settled = opened.settle(self.timeout).await;
+        settled.map_err(Failure::of_opening)?;
+        Ok(opened)
+    }
+
+    /// Keeps a connection that is in order for the next statement.
+    fn keep(self: &Arc<Self>, connection: Connection) {
+        let closes_idle = {
+            let mut state = self.state.lock();
+            state.idle.push((connection, Instant::now()));
+            std::mem::replace(&mut state.closes_idle, true)
+        };
+        // Outside of the mutex: a runtime that ends drops the task at once, which takes it.
+        if !closes_idle {
+            let closing = ClosesIdle(Arc::downgrade(self));
+            self.engine.spawn_service(closing.run());
+        }
+    }
+
+    fn silent(&self, outcome_unknown: bool) -> Failure {
+        Failure {
+            cause: Cause::Silent(self.timeout),
+            outcome_unknown,
+        }
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").finish_non_exhaustive()
+    }
+}
+
+/// The task that closes connections which stay idle; with a runtime that ends, its flag ends too.
+struct ClosesIdle(Weak<Pool>);
+
+impl ClosesIdle {
+    async fn run(mut self) {
+        while let Some(next) = self.close() {
+            sleep_until(next).await;
+        }
+    }
+
+    /// Closes those whose time is over; when the next one is due, if there is one.
+    fn close(&mut self) -> Option<Instant> {
+        let pool = self.0.upgrade()?;
+        let (closed, next): (Vec<_>, _) = {
+            let mut state = pool.state.lock();
+            let now = Instant::now();
+            let is_over = |(_, since): &mut (Connection, Instant)| now >= *since + IDLE;
+            let closed = state.idle.extract_if(.., is_over).collect();
+            let next = state.idle.iter().map(|(_, since)| *since + IDLE).min();
+            state.closes_idle = next.is_some();
+            (closed, next)
+        };
+        // Outside of the mutex.
+        drop(closed);
+        if next.is_none() {
+            // Another task may have begun by now.
+            self.0 = Weak::new();
+        }
+        next
+    }
+}
+
+impl Drop for ClosesIdle {
+    fn drop(&mut self) {
+        if let Some(pool) = self.0.upgrade() {
+            pool.state.lock().closes_idle = false;
+        }
+    }
+}
+
+static PING: LazyLock<Arc<Sql>> = LazyLock::new(|| Sql::new("SELECT 1"));
+
+/// A connection that was used within this time is taken to be alive, unless another one broke since.
+const PING_AFTER: Duration = Duration::from_secs(1);
+
+/// How long a connection that was idle may take to answer.
+const PING_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A connection that is idle for this long is closed.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Backoff before a statement is repeated after a conflict.
+const MIN_BACKOFF: Duration = Duration::from_millis(1);
+const MAX_BACKOFF: Duration = Duration::from_millis(50);

@@ -1,0 +1,271 @@
+//! MariaDB: a server of a test or of a test run.
+
+use std::ffi::OsString;
+use std::fs::{self, Permissions};
+use std::io;
+use std::ops::Deref;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::process::Pid;
+
+use super::account::Account;
+use super::database::{Client, Dialect, feed};
+use super::port::free_port;
+use super::server_process::{Service, Setup, Site, setup_options, started};
+use super::template::{DATA, Template, run};
+use super::{DatabaseServer, ServerProcess, SharedDatabase, TlsFiles};
+
+/// One MariaDB server, killed when the value is dropped.
+///
+/// Its user `test` may do everything in the database `test` and in those of
+/// [`database`](DatabaseServer::database). It has no database `sys`. Under root it runs as the user
+/// `mysql` or `nobody`.
+#[derive(Debug)]
+pub struct MariaDbServer(DatabaseServer);
+
+impl MariaDbServer {
+    /// Starts one and waits until it takes connections: 0.3 s on an idle machine, and 1 s more for
+    /// the first of its version, whose data are kept in the temporary directory for those that
+    /// follow.
+    #[must_use]
+    pub fn start(options: MariaDbOptions) -> Self {
+        started("MariaDB", move || {
+            let process = ServerProcess::start_at(free_port()?, options.clone())?;
+            Ok(Self(DatabaseServer::new(process, &DIALECT)))
+        })
+    }
+
+    /// The one server that all tests of a run use, started by the first that asks.
+    pub fn shared() -> SharedDatabase {
+        SharedDatabase::join(&DIALECT, || Self::start(MariaDbOptions::new()).0)
+    }
+}
+
+impl Deref for MariaDbServer {
+    type Target = DatabaseServer;
+
+    fn deref(&self) -> &DatabaseServer {
+        &self.0
+    }
+}
+
+static DIALECT: Dialect = Dialect {
+    name: "mariadb",
+    scheme: "mysql",
+    superuser: "root",
+    socket,
+    client,
+    rows,
+    count: "SELECT count(*) FROM information_schema.processlist WHERE user = 'test'",
+    of_database: "db",
+    create: ("CREATE DATABASE ", ""),
+};
+
+fn socket(dir: &Path, _port: u16) -> PathBuf {
+    dir.join(SOCKET)
+}
+
+fn client(client: &Client<'_>) -> io::Result<Command> {
+    let mut command = Command::new("mariadb");
+    command
+        .args(["--no-defaults", "--batch", "--skip-column-names"])
+        .args(["--connect-timeout=5", "--default-character-set=utf8mb4"])
+        .args(["--user", "root", "--database", client.database, "--socket"])
+        .arg(client.dir.join(SOCKET))
+        .env("MYSQL_PWD", "root");
+    Ok(command)
+}
+
+fn rows(printed: &str) -> Vec<Vec<String>> {
+    let fields = |row: &str| row.split('\t').map(plain).collect();
+    printed.split_terminator('\n').map(fields).collect()
+}
+
+/// A field without the escapes of the client's batch mode.
+fn plain(field: &str) -> String {
+    let mut text = String::new();
+    let mut rest = field.chars();
+    while let Some(letter) = rest.next() {
+        let letter = match letter {
+            '\\' => match rest.next() {
+                Some('n') => '\n',
+                Some('t') => '\t',
+                Some('0') => '\0',
+                Some(other) => other,
+                None => '\\',
+            },
+            other => other,
+        };
+        text.push(letter);
+    }
+    text
+}
+
+/// How a [`MariaDbServer`] is set up. By default what is committed survives a
+/// [`kill`](crate::servers::ServerProcess::kill) but not a power failure, the character set is `utf8mb4`, and
+/// everything else is as MariaDB has it, with less memory.
+#[derive(Clone, Debug, Default)]
+pub struct MariaDbOptions {
+    setup: Setup,
+    tls: Option<TlsFiles>,
+}
+
+setup_options!(MariaDbOptions);
+
+impl MariaDbOptions {
+    /// Sets `innodb_flush_log_at_trx_commit` to 1, or to 2 as it is by default.
+    #[must_use]
+    pub fn with_durability(self, on: bool) -> Self {
+        let value = if on { "1" } else { "2" };
+        self.with_config("innodb_flush_log_at_trx_commit", value)
+    }
+
+    /// Takes connections by TCP with TLS only.
+    #[must_use]
+    pub fn with_tls(mut self, files: &TlsFiles) -> Self {
+        self.tls = Some(files.clone());
+        self
+    }
+
+    /// The arguments that these options ask for; names of files are relative to its data.
+    fn arguments(&self) -> Vec<String> {
+        let argument = |name: &str, value: &str| format!("--{name}={value}");
+        let mut arguments: Vec<_> = DEFAULTS
+            .iter()
+            .map(|(name, value)| argument(name, value))
+            .collect();
+        let address = self.setup.address().to_string();
+        arguments.push(argument("bind_address", &address));
+        if self.tls.is_some() {
+            arguments.extend(TLS.map(|(name, value)| argument(name, value)));
+        }
+        let own = self.setup.config.iter();
+        arguments.extend(own.map(|(name, value)| argument(name, value)));
+        arguments
+    }
+}
+
+const DEFAULTS: [(&str, &str); 7] = [
+    ("character_set_server", "utf8mb4"),
+    ("innodb_buffer_pool_load_at_startup", "OFF"),
+    ("innodb_buffer_pool_size", "32M"),
+    ("innodb_flush_log_at_trx_commit", "2"),
+    ("innodb_log_file_size", "8M"),
+    ("max_connections", "500"),
+    ("skip_name_resolve", "ON"),
+];
+
+const TLS: [(&str, &str); 3] = [
+    ("require_secure_transport", "ON"),
+    ("ssl_cert", "server.pem"),
+    ("ssl_key", "server.key"),
+];
+
+impl Service for MariaDbOptions {
+    fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    fn accounts(&self) -> &'static [&'static str] {
+        &["mysql", "nobody"]
+    }
+
+    fn configure(&self, site: &Site<'_>) -> io::Result<()> {
+        make_data(site.dir, site.account)?;
+        let Some(tls) = &self.tls else {
+            return Ok(());
+        };
+        let pairs = [
+            ("server.pem", tls.server_certificate()),
+            ("server.key", tls.server_key()),
+        ];
+        for (name, source) in pairs {
+            let file = site.dir.join(DATA).join(name);
+            fs::copy(source, &file)?;
+            fs::set_permissions(&file, Permissions::from_mode(0o600))?;
+            site.account.give(&file)?;
+        }
+        Ok(())
+    }
+
+    fn command(&self, site: &Site<'_>) -> io::Result<Vec<OsString>> {
+        let (home, port) = (site.dir.display(), site.port);
+        let mut words = vec![
+            program("mariadbd")?.into(),
+            "--no-defaults".into(),
+            format!("--port={port}").into(),
+            format!("--datadir={home}/{DATA}").into(),
+            format!("--socket={home}/{SOCKET}").into(),
+            format!("--pid_file={home}/pid").into(),
+            format!("--tmpdir={home}").into(),
+        ];
+        words.extend(self.arguments().into_iter().map(Into::into));
+        Ok(words)
+    }
+
+    fn is_ready(&self, site: &Site<'_>, _pid: Pid) -> bool {
+        site.log().contains("ready for connections")
+    }
+}
+
+/// Makes the data of a new server in its directory.
+fn make_data(dir: &Path, account: &Account) -> io::Result<()> {
+    let server = program("mariadbd")?;
+    let template = Template {
+        server: "mariadb",
+        program: &server,
+        recipe: &format!("{INSTALL:?} {BOOTSTRAP:?} {STATEMENTS}"),
+        account,
+    };
+    template.copy(&dir.join(DATA), |draft| {
+        let data = format!("--datadir={}", draft.join(DATA).display());
+        // Its bootstrap takes tables and no statements about users.
+        run(account
+            .command(&program("mariadb-install-db")?, draft)
+            .args(["--no-defaults", &data])
+            .args(INSTALL))?;
+        let mut bootstrap = account.command(&server, draft);
+        bootstrap
+            .args(["--no-defaults", "--bootstrap", &data])
+            .args(BOOTSTRAP)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        feed(&mut bootstrap, STATEMENTS).map(drop)
+    })
+}
+
+fn program(name: &str) -> io::Result<PathBuf> {
+    // The path of a user seldom has the directory that Debian puts servers into.
+    let places = ["/usr/sbin", "/usr/bin"].map(|place| Path::new(place).join(name));
+    let found = places.into_iter().find(|place| place.exists());
+    found.ok_or_else(|| io::Error::other(format!("{name} is not installed")))
+}
+
+const INSTALL: [&str; 5] = [
+    "--auth-root-authentication-method=normal",
+    "--innodb_flush_log_at_trx_commit=0",
+    "--innodb_log_file_size=8M",
+    "--rpm",
+    "--skip-test-db",
+];
+
+const BOOTSTRAP: [&str; 1] = ["--innodb_log_file_size=8M"];
+
+/// One a line. Half of the files are of the views in `sys`, and a file system is slow to make many
+/// where many were deleted just before. Without names of hosts, TCP comes from 127.0.0.1 and the socket from `localhost`.
+const STATEMENTS: &str = r"
+DELETE FROM mysql.global_priv WHERE User = 'root' AND Host <> 'localhost';
+FLUSH PRIVILEGES;
+ALTER USER root@localhost IDENTIFIED BY 'root';
+CREATE USER root@127.0.0.1 IDENTIFIED BY 'root';
+GRANT ALL ON *.* TO root@127.0.0.1 WITH GRANT OPTION;
+DROP DATABASE sys;
+CREATE DATABASE test;
+CREATE USER test@'%' IDENTIFIED BY 'test';
+GRANT ALL ON test.* TO test@'%';
+GRANT ALL ON `test\_%`.* TO test@'%';
+";
+
+const SOCKET: &str = "socket";

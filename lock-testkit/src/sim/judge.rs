@@ -1,0 +1,539 @@
+//! Judges a history by what the holders saw and by what was true on the store.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use polylock_core::{ErrorKind, LockKey, LostReason, Mode, Released, Wait};
+
+use super::log::{Answer, Book, Ending, Operation, Write, WriteKind};
+use super::plan::{MOST_DRIFT, SETTLING};
+use super::store::Tenure;
+use super::tally::{Tally, count};
+use super::world::World;
+use crate::history::{Checker, Violation as Breach};
+
+/// Something that must not happen.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    kind: ViolationKind,
+    at: Duration,
+    what: String,
+}
+
+/// What is wrong.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum ViolationKind {
+    /// A guard was valid when the store had given the lock away or might have.
+    BeyondExpiry,
+    /// Contention was reported although nobody else had the lock.
+    FalseContention,
+    /// An error was reported although nothing was wrong.
+    FalseError,
+    /// A release took the lock of another holder.
+    ForeignRelease,
+    /// The store had a lock after its release was confirmed.
+    HeldAfterRelease,
+    /// A loss was signaled after the lease had run out, or not at all.
+    LateSignal,
+    /// Something was on the store or in a process long after everybody was done.
+    LeftBehind,
+    /// Increments of the unfenced counter were lost although every writer held the lock.
+    LostIncrement,
+    /// A lock was gone before its time.
+    LostWithoutCause,
+    /// A lease ran out although there was time to renew it.
+    NotRenewed,
+    /// A lease or a place in the queue was not given back when everybody was done.
+    Orphan,
+    /// Two guards that exclude each other were valid at once.
+    Overlap,
+    /// A waiter waited although the lock was free.
+    PassedOver,
+    /// The fenced register took a smaller token after a larger one.
+    RegisterWentBack,
+    /// An operation did not end.
+    Stuck,
+    /// A later holder had no larger token.
+    TokenOrder,
+    /// A lock was held again after it was lost.
+    Unlost,
+    /// The fenced register refused the holder of the lock.
+    WriterRefused,
+}
+
+impl Violation {
+    pub(crate) fn new(kind: ViolationKind, at: Duration, what: String) -> Self {
+        Self { kind, at, what }
+    }
+
+    /// What is wrong.
+    pub fn kind(&self) -> ViolationKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} at {:?}: {}", self.kind, self.at, self.what)
+    }
+}
+
+/// What the judges look at.
+pub(crate) struct Case<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) book: &'a Book,
+    /// Everybody who had a lock on the store, with the true times of begin and end.
+    pub(crate) tenures: &'a [(Tenure, Duration, Duration)],
+    pub(crate) violations: Vec<Violation>,
+}
+
+/// Looks for everything that must not happen, in addition to what was `found` at the end.
+pub(crate) fn judge(
+    world: &World,
+    book: &Book,
+    tenures: &[(Tenure, Duration, Duration)],
+    found: Vec<Violation>,
+) -> (Vec<Violation>, Tally) {
+    let mut case = Case {
+        world,
+        book,
+        tenures,
+        violations: found,
+    };
+    case.judge_exclusion();
+    case.judge_losses();
+    case.judge_answers();
+    case.judge_orphans();
+    let mut tally = case.judge_writes();
+    tally.hand_overs = count(case.hand_overs());
+    case.violations.sort_by_key(|violation| violation.at);
+    tally.count(book, case.violations.len());
+    (case.violations, tally)
+}
+
+impl Case<'_> {
+    fn found(&mut self, kind: ViolationKind, at: Duration, what: String) {
+        self.violations.push(Violation::new(kind, at, what));
+    }
+
+    /// How many holders got a token that the store had not granted to them.
+    fn hand_overs(&self) -> usize {
+        let handed_over = |operation: &&Operation| {
+            let lease = self
+                .tenure_of(operation)
+                .map(|(tenure, ..)| tenure.tokens.0);
+            lease.is_some() && operation.token != lease
+        };
+        self.book.operations.iter().filter(handed_over).count()
+    }
+
+    /// Whether a process did not run for a part of a time.
+    fn was_paused(&self, process: usize, from: Duration, until: Duration) -> bool {
+        let overlaps = |&(of, begin, end): &(usize, Duration, Duration)| {
+            of == process && begin <= until && end >= from
+        };
+        self.book.pauses.iter().any(overlaps)
+    }
+
+    /// The lease on the store that an operation held, with its true begin and end.
+    fn tenure_of(&self, operation: &Operation) -> Option<&(Tenure, Duration, Duration)> {
+        let token = operation.token?;
+        let holds = |(tenure, ..): &&(Tenure, Duration, Duration)| {
+            is_of(tenure, operation) && (tenure.tokens.0..=tenure.tokens.1).contains(&token)
+        };
+        self.tenures.iter().rev().find(holds)
+    }
+}
+
+/// Whether a lease on the store is for the key of an operation.
+fn is_of(tenure: &Tenure, operation: &Operation) -> bool {
+    tenure.key.as_str().strip_prefix("sim:") == Some(operation.key.as_str())
+}
+
+impl Case<'_> {
+    /// Contention, errors and releases are what they are said to be, and nobody waits for nothing.
+    fn judge_answers(&mut self) {
+        let book = self.book;
+        for operation in &book.operations {
+            match operation.answered {
+                Some((at, Answer::Failed(ErrorKind::Contended))) => {
+                    self.judge_contention(operation, at);
+                }
+                Some((at, Answer::Failed(kind))) => self.judge_error(operation, at, kind),
+                _ => {}
+            }
+            if self.is_calm(operation.asked) {
+                self.judge_waiting(operation);
+                self.judge_release(operation);
+            }
+        }
+    }
+
+    /// Somebody else held the lock at some time of the wait, or asked for it in the same process.
+    fn judge_contention(&mut self, operation: &Operation, at: Duration) {
+        let own = |id| self.book.ids.get(id) == Some(&operation.number);
+        let held = self.tenures.iter().any(|(tenure, from, until)| {
+            let meets = *from <= at && *until >= operation.asked;
+            is_of(tenure, operation) && meets && !own(&tenure.id)
+        });
+        if !held && !self.has_rival(operation, at) {
+            let what = format!("#{} met nobody, {:?}", operation.number, operation.wait);
+            self.found(ViolationKind::FalseContention, at, what);
+        }
+    }
+
+    /// Whether another task of the process stood before this one in the local queue: it waited, or
+    /// had a lock whose loss was not noticed yet.
+    fn has_rival(&self, operation: &Operation, at: Duration) -> bool {
+        self.book.operations.iter().any(|other| {
+            let local = other.process == operation.process && other.key == operation.key;
+            let exclusive = other.mode == Mode::Exclusive && other.number != operation.number;
+            local && exclusive && other.asked <= at && other.over() >= operation.asked
+        })
+    }
+
+    fn judge_error(&mut self, operation: &Operation, at: Duration, kind: ErrorKind) {
+        if kind != ErrorKind::Unavailable || self.is_calm(operation.asked) {
+            let what = format!("#{} got {kind:?}", operation.number);
+            self.found(ViolationKind::FalseError, at, what);
+        }
+    }
+
+    /// While somebody waits, the lock is not free for long.
+    fn judge_waiting(&mut self, operation: &Operation) {
+        let Some((answered, _)) = operation.answered.filter(|_| operation.wait != Wait::Never)
+        else {
+            return;
+        };
+        let mut free_since = operation.asked;
+        let mut longest = Duration::ZERO;
+        // The store grants a key in the order of time, so that the tenures are sorted.
+        for (_, from, until) in self.tenures.iter().filter(|(t, ..)| is_of(t, operation)) {
+            if *until >= operation.asked && *from < answered {
+                longest = longest.max(from.saturating_sub(free_since));
+                free_since = free_since.max(*until);
+            }
+        }
+        longest = longest.max(answered.saturating_sub(free_since));
+        if longest > IDLE {
+            let what = format!("#{} waited {longest:?} for a free lock", operation.number);
+            self.found(ViolationKind::PassedOver, answered, what);
+        }
+    }
+
+    /// A lock that was released is free, or has been handed over.
+    fn judge_release(&mut self, operation: &Operation) {
+        let clean = matches!(operation.released, Some((_, Ok(Released::Clean))));
+        let Some((at, _)) = operation.released.filter(|_| clean && !operation.lingers) else {
+            return;
+        };
+        let Some((tenure, _, until)) = self.tenure_of(operation) else {
+            return;
+        };
+        let taken_over = self.book.operations.iter().any(|other| {
+            let later = other.token > operation.token;
+            is_of(tenure, other) && later && other.token <= Some(tenure.tokens.1)
+        });
+        if *until > at + IDLE && !taken_over {
+            let what = format!("#{} is on the store until {until:?}", operation.number);
+            self.found(ViolationKind::HeldAfterRelease, at, what);
+        }
+    }
+
+    /// Whether the faults are over and their effects as well.
+    fn is_calm(&self, at: Duration) -> bool {
+        at >= self.world.plan.faults_end + SETTLING
+    }
+}
+
+impl Case<'_> {
+    /// What the checker says, which judges any history by what its holders saw: nobody holds a lock
+    /// together with others whom it excludes, tokens grow, and nobody is robbed.
+    fn judge_exclusion(&mut self) {
+        // It knows nothing of pauses and faults, which make signals late and waits long.
+        let checker = Checker::new().with_signal_delay(LONG).with_max_idle(LONG);
+        for (key, violation) in checker.check(&self.book.events).violations {
+            // A grant that was on its way when the store lost its data may come after a later one.
+            let overtaken =
+                self.world.forgetful && matches!(violation, Breach::TokenWentBack { .. });
+            if overtaken || self.is_explained(&violation) {
+                continue;
+            }
+            let what = format!("{key}: {violation}");
+            self.found(kind(&violation), Duration::ZERO, what);
+        }
+        self.judge_issues();
+    }
+
+    /// The store issues larger tokens with each grant, whatever it has lost.
+    fn judge_issues(&mut self) {
+        let mut last: BTreeMap<&LockKey, u64> = BTreeMap::new();
+        for (tenure, from, _) in self.tenures {
+            let (token, block_end) = tenure.tokens;
+            let before = last.insert(&tenure.key, block_end);
+            if before.is_some_and(|before| token <= before) {
+                let what = format!("token {token} is issued after {before:?}");
+                self.found(ViolationKind::TokenOrder, *from, what);
+            }
+        }
+    }
+
+    /// Whether a lock that seems to be taken without a cause had run out before its holder was told
+    /// so, or had been released by an earlier copy of the release that was answered.
+    fn is_explained(&self, violation: &Breach) -> bool {
+        let Breach::LostWithoutCause { holder } = violation else {
+            return false;
+        };
+        let number = usize::try_from(holder - 1).unwrap_or(usize::MAX);
+        let Some(holder) = self.book.operations.get(number) else {
+            return false;
+        };
+        let until = holder.validity.iter().map(|validity| validity.until).max();
+        let ran_out = holder.lost.is_some_and(|(lost, _)| Some(lost) >= until);
+        let gone = self.tenure_of(holder).map(|(_, _, until)| *until);
+        let released = holder.ended.is_some_and(|(ended, _)| gone >= Some(ended));
+        ran_out || holder.lost.is_none() && released
+    }
+}
+
+impl Case<'_> {
+    /// Guards are not valid for longer than the lease on the store, and losses are signaled in time.
+    fn judge_losses(&mut self) {
+        let book = self.book;
+        for operation in &book.operations {
+            if !self.world.forgetful {
+                self.judge_validity(operation);
+                self.judge_tries(operation);
+            }
+            self.judge_signal(operation);
+        }
+    }
+
+    fn judge_validity(&mut self, operation: &Operation) {
+        for validity in &operation.validity {
+            if validity.expiry.is_none_or(|expiry| validity.until > expiry) {
+                let what = format!("#{}: {validity:?}", operation.number);
+                self.found(ViolationKind::BeyondExpiry, validity.at, what);
+            }
+        }
+        let Some(until) = operation.valid_until() else {
+            return;
+        };
+        let ended = self.tenure_of(operation).map(|(_, _, until)| *until);
+        if ended.is_none_or(|ended| until > ended) {
+            let what = format!(
+                "#{} was valid until {until:?}, its lease ended at {ended:?}",
+                operation.number
+            );
+            self.found(ViolationKind::BeyondExpiry, until, what);
+        }
+    }
+
+    fn judge_signal(&mut self, operation: &Operation) {
+        let Some(until) = operation
+            .validity
+            .iter()
+            .map(|validity| validity.until)
+            .max()
+        else {
+            return;
+        };
+        let expiry = operation
+            .validity
+            .last()
+            .and_then(|validity| validity.expiry);
+        let told = match (operation.lost, operation.ended) {
+            (Some((at, _)), _) => at,
+            (None, Some((at, _))) => at,
+            (None, None) => Duration::MAX,
+        };
+        let late = told > until + SLACK || expiry.is_some_and(|expiry| told > expiry);
+        if late && !self.world.forgetful && !self.was_paused(operation.process, until, told) {
+            let what = format!(
+                "#{} was valid until {until:?}, its lease until {expiry:?}, and was told {:?}",
+                operation.number, operation.lost
+            );
+            self.found(ViolationKind::LateSignal, told.min(until + SLACK), what);
+        }
+    }
+
+    /// A lease that ran out was tried to be renewed more than once: one lost message costs no lock.
+    fn judge_tries(&mut self, operation: &Operation) {
+        let ran_out = |(_, reason): &(_, LostReason)| {
+            matches!(reason, LostReason::Expired | LostReason::Unreachable)
+        };
+        let lost = operation.lost.as_ref().filter(|lost| ran_out(lost));
+        let (Some((lost, _)), Some(acquired)) = (lost, operation.acquired_at()) else {
+            return;
+        };
+        let until = operation
+            .validity
+            .iter()
+            .map(|validity| validity.until)
+            .max();
+        let since = until
+            .unwrap_or_default()
+            .saturating_sub(operation.ttl * 8 / 10);
+        let paused = self.was_paused(operation.process, since, *lost);
+        let Some((tenure, ..)) = self.tenure_of(operation) else {
+            return;
+        };
+        // A lease that was granted late has no time for two tries.
+        if !operation.automatic || acquired > since || paused {
+            return;
+        }
+        let tries = self.book.tries.get(&tenure.id).into_iter().flatten();
+        let tries = tries.filter(|at| (since..*lost).contains(*at)).count();
+        if tries < 2 {
+            let what = format!(
+                "#{} was tried to be renewed {tries} times",
+                operation.number
+            );
+            self.found(ViolationKind::NotRenewed, *lost, what);
+        }
+    }
+}
+
+impl Case<'_> {
+    /// A lease that nobody has any more is tried to be given back until the store answers.
+    fn judge_orphans(&mut self) {
+        let tenures = self.tenures;
+        for (tenure, _, until) in tenures.iter().filter(|(tenure, ..)| tenure.ended.is_none()) {
+            let Some((since, operation)) = self.orphaned(tenure) else {
+                continue;
+            };
+            let time = until.saturating_sub(since);
+            if time < SOON || self.was_paused(operation.process, since, *until) {
+                continue;
+            }
+            let releases = self.book.releases.get(&tenure.id).into_iter().flatten();
+            let tries: Vec<_> = releases
+                .filter(|(at, _)| (since..*until).contains(at))
+                .collect();
+            let unanswered = tries.iter().all(|(_, answered)| !answered);
+            // After one ttl nobody tries any more.
+            let again = self.world.plan.patience + PAUSE;
+            let least = if time.min(operation.ttl) < again {
+                1
+            } else {
+                2
+            };
+            if unanswered && tries.len() < least {
+                let what = format!(
+                    "the lease of #{} was tried to be given back {} times in {time:?}",
+                    operation.number,
+                    tries.len()
+                );
+                self.found(ViolationKind::Orphan, *until, what);
+            }
+        }
+    }
+
+    /// Since when nobody has a lease, and whose it was; `None` if somebody may still have it.
+    fn orphaned(&self, tenure: &Tenure) -> Option<(Duration, &Operation)> {
+        let operations = &self.book.operations;
+        let holders = operations.iter().filter(|operation| {
+            let tokens = tenure.tokens.0..=tenure.tokens.1;
+            is_of(tenure, operation) && operation.token.is_some_and(|t| tokens.contains(&t))
+        });
+        if let Some(last) = holders.max_by_key(|operation| operation.token) {
+            let (at, how) = last.ended?;
+            let given_back = matches!(how, Ending::Dropped | Ending::Released) && !last.lingers;
+            return given_back.then_some((at, last));
+        }
+        let asker = &operations[*self.book.ids.get(&tenure.id)?];
+        let (at, answer) = asker.answered?;
+        // A request that was refused for certain is not followed up: a copy of it that comes late
+        // is granted to nobody, and runs out.
+        let refused = asker.wait == Wait::Never && answer == CONTENDED;
+        // The local queue may have passed the attempt to another task.
+        let kept = answer == Answer::Acquired || self.has_rival(asker, Duration::MAX);
+        let given_up = !refused && !kept;
+        given_up.then_some((at, asker))
+    }
+}
+
+impl Case<'_> {
+    /// The resource never refuses a holder, and no increment of a holder is lost.
+    fn judge_writes(&mut self) -> Tally {
+        let mut tally = Tally::default();
+        let book = self.book;
+        for write in &book.writes {
+            if !matches!(write.kind, WriteKind::Refused { .. }) {
+                continue;
+            }
+            if self.is_valid(write) {
+                let what = format!("#{} had the lock", write.operation);
+                self.found(ViolationKind::WriterRefused, write.at, what);
+            } else {
+                tally.stale_writes += 1;
+            }
+        }
+        for key in &self.world.plan.keys {
+            let of_key = book.writes.iter().filter(|write| write.key == *key);
+            let counts: Vec<_> = of_key
+                .filter_map(|write| match write.kind {
+                    WriteKind::Counted { from, to } => Some((write, from, to)),
+                    _ => None,
+                })
+                .collect();
+            let lost: Vec<_> = counts
+                .iter()
+                .filter(|(_, from, to)| *to != from + 1)
+                .collect();
+            // One write of somebody who had lost the lock spoils the count for the others.
+            let clean = counts.iter().all(|(write, ..)| self.is_valid(write));
+            tally.lost_increments += count(lost.len());
+            if let Some((write, from, to)) = lost.first().filter(|_| clean) {
+                let what = format!("#{} wrote {to} over {from}", write.operation);
+                let at = write.at;
+                self.found(ViolationKind::LostIncrement, at, what);
+            }
+        }
+        tally
+    }
+
+    /// Whether the writer had the lock when its write arrived.
+    fn is_valid(&self, write: &Write) -> bool {
+        let operation = &self.book.operations[write.operation];
+        operation
+            .valid_until()
+            .is_some_and(|until| write.at < until)
+    }
+}
+
+/// Longest time that a lock is free while somebody waits: a few beats or polls of a waiter.
+const IDLE: Duration = Duration::from_millis(700);
+
+/// Longer than a history.
+const LONG: Duration = Duration::from_secs(1000);
+
+fn kind(violation: &Breach) -> ViolationKind {
+    match violation {
+        Breach::ForeignRelease { .. } => ViolationKind::ForeignRelease,
+        Breach::HeldAfterLoss { .. } => ViolationKind::Unlost,
+        Breach::LateSignal { .. } => ViolationKind::LateSignal,
+        Breach::LeftBehind { .. } => ViolationKind::LeftBehind,
+        Breach::LostWithoutCause { .. } => ViolationKind::LostWithoutCause,
+        Breach::Overlap { .. } => ViolationKind::Overlap,
+        Breach::RefusedFreshToken { .. } => ViolationKind::WriterRefused,
+        Breach::RegisterWentBack { .. } => ViolationKind::RegisterWentBack,
+        Breach::Starved { .. } => ViolationKind::PassedOver,
+        Breach::TokenReused { .. } | Breach::TokenWentBack { .. } => ViolationKind::TokenOrder,
+        other => unreachable!("BUG: the simulation has no word for {other}"),
+    }
+}
+
+/// A timer that follows a clock which is too fast by the most is late by that share of the second
+/// after which the scheduler looks again, and by the millisecond that timers are rounded to.
+const SLACK: Duration = Duration::from_millis(MOST_DRIFT as u64 / 1000 + 3);
+
+const CONTENDED: Answer = Answer::Failed(ErrorKind::Contended);
+
+/// Time that it may take until a release is sent.
+const SOON: Duration = Duration::from_millis(50);
+
+/// Longest pause between the first try to give a lease back and the next one.
+const PAUSE: Duration = Duration::from_millis(100);

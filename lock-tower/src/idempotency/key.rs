@@ -1,0 +1,114 @@
+use http::HeaderMap;
+use http::header::HeaderName;
+
+use crate::keys::{KeyError, Origin, header_value};
+
+static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const MAX_KEY_LEN: usize = 255;
+
+/// The value of `Idempotency-Key`: a string in double quotes (RFC 8941, 3.3.3), as the draft has it,
+/// or the same without quotes, as most clients send it. `"8e03"` and `8e03` are one key.
+pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<String, KeyError> {
+    let origin = Origin::new("header", IDEMPOTENCY_KEY.as_str());
+    let text = header_value(headers, &IDEMPOTENCY_KEY)?;
+    let key = match text.strip_prefix('"') {
+        Some(rest) => quoted(rest),
+        None => bare(text),
+    };
+    match key {
+        Some(key) if key.is_empty() => Err(origin.missing("is empty")),
+        Some(key) if key.len() > MAX_KEY_LEN => {
+            Err(origin.invalid(&format!("has more than {MAX_KEY_LEN} characters")))
+        }
+        Some(key) => Ok(key),
+        None => Err(origin.invalid("is neither a string in double quotes nor a plain token")),
+    }
+}
+
+/// What stands before the closing quote, which must be the end.
+fn quoted(text: &str) -> Option<String> {
+    let mut key = String::new();
+    let mut chars = text.chars();
+    loop {
+        match chars.next()? {
+            '"' => return chars.as_str().is_empty().then_some(key),
+            '\\' => key.push(chars.next().filter(|c| matches!(c, '"' | '\\'))?),
+            c @ ' '..='~' => key.push(c),
+            _ => return None,
+        }
+    }
+}
+
+fn bare(text: &str) -> Option<String> {
+    let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\' | ',' | ';');
+    text.chars().all(plain).then(|| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn key(sent: &[&[u8]]) -> Result<String, KeyError> {
+        let mut headers = HeaderMap::new();
+        for value in sent {
+            let value = HeaderValue::from_bytes(value).expect("a value of a header");
+            headers.append(&IDEMPOTENCY_KEY, value);
+        }
+        idempotency_key(&headers)
+    }
+
+    #[test]
+    fn it_is_a_string_or_a_plain_token() {
+        const UUID: &str = "8e03978e-40d5-43e8-bc93-6894a57f9324";
+        let longest = "x".repeat(255);
+        for (sent, expected) in [
+            (UUID, UUID),
+            ("\"8e03978e\"", "8e03978e"),
+            ("dGVzdA+/==", "dGVzdA+/=="),
+            ("\"a b, c; d\"", "a b, c; d"),
+            (r#""a\"b\\c""#, r#"a"b\c"#),
+            (longest.as_str(), longest.as_str()),
+            (&format!("\"{longest}\""), &longest),
+        ] {
+            assert_eq!(key(&[sent.as_bytes()]).unwrap(), expected, "{sent}");
+        }
+    }
+
+    #[test]
+    fn anything_else_is_invalid() {
+        let spelled = r#"a b|a,b|a, a|"a", "a"|"a";v=1|a;v=1|"a|a"|"a"b|"a\b"|"a\|a\b|'a b'"#;
+        let long = [
+            "x".repeat(256),
+            format!("\"{}\"", "x".repeat(256)),
+            "x".repeat(1 << 20),
+        ];
+        let texts = spelled.split('|').chain(long.iter().map(String::as_str));
+        let controls = ["a\tb", "a\u{80}", "\u{85}a", "a\u{9b}31m"];
+        let not_utf_8: [&[u8]; 4] = [b"\xff", b"a\xc0\xaf", b"\xed\xa0\x80", b"a\xf0\x9f\xa6"];
+        for sent in texts.chain(controls).map(str::as_bytes).chain(not_utf_8) {
+            let refused = key(&[sent]);
+            assert!(
+                matches!(refused, Err(KeyError::Invalid(_))),
+                "{sent:?}: {refused:?}"
+            );
+        }
+        for twice in [["1", "2"], ["1", "1"], ["", "1"]] {
+            let refused = key(&twice.map(str::as_bytes));
+            assert!(
+                matches!(refused, Err(KeyError::Invalid(_))),
+                "{twice:?}: {refused:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn nothing_and_empty_values_are_missing() {
+        assert!(matches!(key(&[]), Err(KeyError::Missing(_))));
+        for sent in ["", " ", "\t", "\"\""] {
+            let refused = key(&[sent.as_bytes()]);
+            assert!(matches!(refused, Err(KeyError::Missing(_))), "{sent:?}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use polylock_core::{FencingToken, LockKey};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisError, RedisResult};
+use tokio::sync::Mutex;
+
+use super::store::MAX_ATTEMPTS;
+use super::{Put, ResponseStore, StoreError, StoredResponse};
+
+/// Keeps responses in Redis, version 6 or later, on one server or a primary with replicas.
+///
+/// Redis expires them. A response that it evicts, or forgets in a restart or a failover, is one whose
+/// request is handled again: use persistence and `maxmemory-policy noeviction`. The key is
+/// `polylock:response:` and the key of the lock. Clones share a connection.
+#[derive(Clone)]
+pub struct RedisResponses {
+    client: Client,
+    connection: Arc<Mutex<Option<MultiplexedConnection>>>,
+}
+
+const KEY_PREFIX: &[u8] = b"polylock:response:";
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+impl RedisResponses {
+    /// Connects to `redis://[user:password@]host[:port][/database]`.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`] if the URL is wrong, or if the server cannot be reached within 5 s.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        let unopened = StoreError::caused_by("the Redis of the responses cannot be opened");
+        let store = Self {
+            client: Client::open(url).map_err(unopened)?,
+            connection: Arc::default(),
+        };
+        store.connection().await.map_err(unopened)?;
+        Ok(store)
+    }
+
+    async fn connection(&self) -> RedisResult<MultiplexedConnection> {
+        let mut open = self.connection.lock().await;
+        if let Some(connection) = &*open {
+            return Ok(connection.clone());
+        }
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            // The layer has a timeout of its own.
+            .set_response_timeout(None);
+        let connection = self
+            .client
+            .get_multiplexed_async_connection_with_config(&config);
+        Ok(open.insert(connection.await?).clone())
+    }
+
+    /// Sends a command. The next one connects again if the connection is broken, and if this one is
+    /// given up after a while: a connection without answers may be dead.
+    async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
+        let mut connection = self.connection().await?;
+        let mut silence = Silence {
+            store: self,
+            since: Instant::now(),
+            is_over: false,
+        };
+        let result = command.query_async(&mut connection).await;
+        let is_broken = result
+            .as_ref()
+            .is_err_and(RedisError::is_unrecoverable_error);
+        if is_broken {
+            *self.connection.lock().await = None;
+        }
+        silence.is_over = true;
+        result
+    }
+}
+
+/// A command that waits for its answer.
+struct Silence<'a> {
+    store: &'a RedisResponses,
+    since: Instant,
+    is_over: bool,
+}
+
+impl Drop for Silence<'_> {
+    fn drop(&mut self) {
+        // Another holder of the mutex connects, or is about to find out as well.
+        if !self.is_over
+            && self.since.elapsed() >= SILENCE_LIMIT
+            && let Ok(mut open) = self.store.connection.try_lock()
+        {
+            *open = None;
+        }
+    }
+}
+
+/// An answer that takes longer is a reason to try another connection.
+const SILENCE_LIMIT: Duration = Duration::from_millis(100);
+
+/// Redis adds it to a time, in 63 bits.
+const MAX_RETENTION_MILLIS: u64 = (i64::MAX / 4) as u64;
+
+#[async_trait]
+impl ResponseStore for RedisResponses {
+    async fn get(&self, key: &LockKey) -> Result<Option<StoredResponse>, StoreError> {
+        let unread = StoreError::caused_by("a response cannot be read");
+        let found: Option<Vec<u8>> = self
+            .ask(Cmd::new().arg("GET").arg(redis_key(key)))
+            .await
+            .map_err(unread)?;
+        found.map(StoredResponse::from_bytes).transpose()
+    }
+
+    async fn put(
+        &self,
+        key: &LockKey,
+        response: &StoredResponse,
+        _: Option<FencingToken>,
+        retention: Duration,
+    ) -> Result<Put, StoreError> {
+        let millis = u64::try_from(retention.as_millis()).unwrap_or(MAX_RETENTION_MILLIS);
+        let mut set = redis::cmd("SET");
+        set.arg(redis_key(key)).arg(response.to_bytes()).arg("NX");
+        set.arg("PX").arg(millis.clamp(1, MAX_RETENTION_MILLIS));
+        for _ in 0..MAX_ATTEMPTS {
+            let unwritten = StoreError::caused_by("a response cannot be written");
+            let is_set: bool = self.ask(&set).await.map_err(unwritten)?;
+            if is_set {
+                return Ok(Put::Stored);
+            }
+            // What is not there has expired meanwhile.
+            if let Some(there) = self.get(key).await? {
+                return Ok(Put::beside(&there, response));
+            }
+        }
+        let message = "expired responses come and go under the key of a response";
+        Err(StoreError::new(message))
+    }
+}
+
+fn redis_key(key: &LockKey) -> Vec<u8> {
+    [KEY_PREFIX, key.as_bytes()].concat()
+}
+
+/// Without the URL, which may have a password.
+impl fmt::Debug for RedisResponses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisResponses").finish_non_exhaustive()
+    }
+}

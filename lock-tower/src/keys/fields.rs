@@ -1,0 +1,348 @@
+//! Names of locks in one field of a request: a header, a cookie, or a parameter of the query.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use http::header::{self, HeaderMap, HeaderName};
+use http::request::Parts;
+use percent_encoding::percent_decode;
+use polylock_core::{Error, ErrorKind, Result};
+
+use super::{KeyError, KeyExtractor, Keys, MAX_NAME_LEN};
+
+/// Takes the name of the lock from a header.
+///
+/// The value is taken exactly, without the spaces and tabs around it, which are no part of it
+/// (RFC 9110). A header that is missing or empty is [`KeyError::Missing`]; one that is there more
+/// than once, is not UTF-8, has control characters or more than
+/// [`MAX_NAME_LEN`] bytes is [`KeyError::Invalid`]. A list `a, b` is one name.
+///
+/// Clients choose what they send: with an unchecked header, one of them can take the lock of
+/// another.
+///
+/// # Examples
+///
+/// ```
+/// use polylock_tower::keys::Header;
+/// use polylock_tower::{KeyError, KeyExtractor, Keys};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let account = Header::new("x-account")?;
+///
+/// let (parts, ()) = http::Request::post("/").header("X-Account", "42").body(())?.into_parts();
+/// assert_eq!(account.keys(&parts)?, Keys::one("42"));
+///
+/// let (parts, ()) = http::Request::post("/").body(())?.into_parts();
+/// let missing = account.keys(&parts).unwrap_err();
+/// assert!(matches!(&missing, KeyError::Missing(_)));
+/// assert_eq!(missing.to_string(), "the header x-account is missing");
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Header {
+    name: HeaderName,
+}
+
+impl Header {
+    /// Reads the header `name`, in whatever case.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if that is no name of a header.
+    pub fn new(name: &str) -> Result<Self> {
+        let parsed = HeaderName::try_from(name);
+        let parsed = parsed.map_err(|e| {
+            Error::new(ErrorKind::InvalidConfig, "not a name of a header").with_source(e)
+        })?;
+        Ok(Self::from(parsed))
+    }
+
+    /// Reads the value of a request, for closures that make a key of it.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] as above.
+    pub fn read(&self, parts: &Parts) -> Result<String, KeyError> {
+        header_value(&parts.headers, &self.name).map(str::to_owned)
+    }
+}
+
+impl From<HeaderName> for Header {
+    fn from(name: HeaderName) -> Self {
+        Self { name }
+    }
+}
+
+/// The value of a header that is there once.
+pub(crate) fn header_value<'h>(
+    headers: &'h HeaderMap,
+    name: &HeaderName,
+) -> Result<&'h str, KeyError> {
+    let origin = Origin::new("header", name.as_str());
+    let value = origin.only(headers.get_all(name))?;
+    origin.text(trimmed(value.as_bytes()))
+}
+
+/// Without spaces and tabs around, which HTTP/1 strips and HTTP/2 carries.
+fn trimmed(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
+}
+
+/// Takes the name of the lock from a cookie.
+///
+/// One pair of double quotes around the value is taken off. A cookie that is missing or empty is
+/// [`KeyError::Missing`]; one that is there more than once (also with the same value, in several
+/// `Cookie` headers, or with its name percent-encoded), whose value is percent-encoded, which some
+/// services decode and others do not, is not UTF-8, has control characters or more than
+/// [`MAX_NAME_LEN`] bytes is [`KeyError::Invalid`].
+///
+/// A cookie of a session is a secret, and the backend stores names of locks and shows them to its
+/// administrators: prefer what the session belongs to, by a closure.
+///
+/// # Examples
+///
+/// ```
+/// use polylock_tower::keys::Cookie;
+/// use polylock_tower::{KeyExtractor, Keys};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let cart = Cookie::new("cart")?;
+///
+/// let request = http::Request::post("/").header("Cookie", "theme=dark; cart=\"c-17\"");
+/// let (parts, ()) = request.body(())?.into_parts();
+/// assert_eq!(cart.keys(&parts)?, Keys::one("c-17"));
+///
+/// let request = http::Request::post("/").header("Cookie", "cart=c-17; cart=c-18");
+/// let (parts, ()) = request.body(())?.into_parts();
+/// let repeated = cart.keys(&parts).unwrap_err();
+/// assert_eq!(repeated.to_string(), "the cookie cart is there more than once");
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Cookie {
+    name: String,
+}
+
+impl Cookie {
+    /// Reads the cookie `name`, in this case of letters.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if that is no name of a cookie.
+    pub fn new(name: &str) -> Result<Self> {
+        if name.is_empty() || !name.bytes().all(in_name) {
+            let what = "not a name of a cookie";
+            return Err(Error::new(ErrorKind::InvalidConfig, what));
+        }
+        let name = name.to_owned();
+        Ok(Self { name })
+    }
+
+    /// Reads the value of a request, for closures that make a key of it.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] as above.
+    pub fn read(&self, parts: &Parts) -> Result<String, KeyError> {
+        let origin = Origin::new("cookie", &self.name);
+        let value = unquoted(origin.only(cookies(&parts.headers, &self.name))?);
+        if *decoded(value) != *value {
+            return Err(origin.invalid("is percent-encoded"));
+        }
+        origin.text(value).map(str::to_owned)
+    }
+}
+
+/// Whether the byte may stand in a name: a `token` of RFC 9110.
+fn in_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// The values of all cookies of this name. HTTP/2 may cut the list of cookies into several headers.
+fn cookies<'h>(headers: &'h HeaderMap, name: &str) -> impl Iterator<Item = &'h [u8]> {
+    let lists = headers.get_all(header::COOKIE).into_iter();
+    let pairs = lists.flat_map(|list| list.as_bytes().split(|byte| *byte == b';'));
+    pairs.filter_map(move |pair| {
+        let middle = pair.iter().position(|byte| *byte == b'=')?;
+        let (found, value) = (&pair[..middle], &pair[middle + 1..]);
+        let found = trimmed(found);
+        // Software that decodes names sees two cookies of one name.
+        let is_it = found == name.as_bytes() || *decoded(found) == *name.as_bytes();
+        is_it.then(|| trimmed(value))
+    })
+}
+
+fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
+    percent_decode(text).into()
+}
+
+fn unquoted(value: &[u8]) -> &[u8] {
+    match value {
+        [b'"', inner @ .., b'"'] => inner,
+        value => value,
+    }
+}
+
+/// Takes the name of the lock from a parameter of the query.
+///
+/// It is decoded as forms are, `+` and `%20` to a space, so that the lock is named by what a handler
+/// reads. A parameter that is missing or empty is [`KeyError::Missing`]; one that is there more than
+/// once, does not decode to UTF-8, has control characters or more than
+/// [`MAX_NAME_LEN`] bytes is [`KeyError::Invalid`].
+///
+/// # Examples
+///
+/// ```
+/// use polylock_tower::keys::QueryParam;
+/// use polylock_tower::{KeyError, KeyExtractor, Keys};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let seat = QueryParam::new("seat");
+///
+/// let (parts, ()) = http::Request::post("/book?seat=row+1%2F7").body(())?.into_parts();
+/// assert_eq!(seat.keys(&parts)?, Keys::one("row 1/7"));
+///
+/// let (parts, ()) = http::Request::post("/book?seat=%FF").body(())?.into_parts();
+/// assert!(matches!(seat.keys(&parts), Err(KeyError::Invalid(_))));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct QueryParam {
+    name: String,
+}
+
+impl QueryParam {
+    /// Reads the parameter `name`, as it is when decoded.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        let name = name.into();
+        Self { name }
+    }
+
+    /// Reads the value of a request, for closures that make a key of it.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] as above.
+    pub fn read(&self, parts: &Parts) -> Result<String, KeyError> {
+        let origin = Origin::new("query parameter", &self.name);
+        let query = parts.uri.query().unwrap_or_default();
+        let value = origin.only(params(query, &self.name))?;
+        origin.text(&form_decoded(value)).map(str::to_owned)
+    }
+}
+
+/// The values of all parameters of this name, still encoded.
+fn params<'q>(query: &'q str, name: &str) -> impl Iterator<Item = &'q str> {
+    query.split('&').filter_map(move |pair| {
+        let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
+        // An empty pair is none, not a parameter without a name.
+        (!pair.is_empty() && *form_decoded(found) == *name.as_bytes()).then_some(value)
+    })
+}
+
+/// As `form_urlencoded` decodes, but bytes that are not UTF-8 stay what they are: replaced, two
+/// values would become one.
+fn form_decoded(text: &str) -> Cow<'_, [u8]> {
+    match text.contains('+') {
+        true => Cow::Owned(percent_decode(text.replace('+', " ").as_bytes()).collect()),
+        false => percent_decode(text.as_bytes()).into(),
+    }
+}
+
+macro_rules! extractors {
+    ($($field:ty),*) => { $(
+        impl KeyExtractor for $field {
+            fn keys(&self, parts: &Parts) -> Result<Keys, KeyError> {
+                self.read(parts).map(Keys::One)
+            }
+        }
+    )* };
+}
+
+extractors! { Cookie, Header, QueryParam }
+
+/// The place in a request that a name comes from, for messages to clients: it comes from the
+/// service's configuration, and never from the client.
+#[derive(Clone, Copy)]
+pub(crate) struct Origin<'a> {
+    kind: &'static str,
+    name: &'a str,
+}
+
+impl<'a> Origin<'a> {
+    pub(crate) fn new(kind: &'static str, name: &'a str) -> Self {
+        Self { kind, name }
+    }
+
+    /// Takes the only one of the values. The first of several is never taken silently: software
+    /// that reads the last one would work under the lock of another.
+    pub(crate) fn only<T>(self, values: impl IntoIterator<Item = T>) -> Result<T, KeyError> {
+        let mut values = values.into_iter();
+        let value = values.next().ok_or_else(|| self.missing("is missing"))?;
+        match values.next() {
+            Some(_) => Err(self.invalid("is there more than once")),
+            None => Ok(value),
+        }
+    }
+
+    /// Checks that the bytes can be a name.
+    pub(crate) fn text(self, bytes: &[u8]) -> Result<&str, KeyError> {
+        if bytes.is_empty() {
+            return Err(self.missing("is empty"));
+        }
+        if bytes.len() > MAX_NAME_LEN {
+            return Err(too_long(&self));
+        }
+        let text = std::str::from_utf8(bytes).map_err(|_| self.invalid("is not UTF-8"))?;
+        match text.contains(char::is_control) {
+            true => Err(self.invalid("has control characters")),
+            false => Ok(text),
+        }
+    }
+
+    pub(crate) fn missing(self, what: &str) -> KeyError {
+        KeyError::Missing(format!("{self} {what}"))
+    }
+
+    pub(crate) fn invalid(self, what: &str) -> KeyError {
+        KeyError::Invalid(format!("{self} {what}"))
+    }
+}
+
+impl fmt::Display for Origin<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the {} {}", self.kind, self.name)
+    }
+}
+
+pub(super) fn too_long(what: &dyn fmt::Display) -> KeyError {
+    KeyError::Invalid(format!("{what} has more than {MAX_NAME_LEN} bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{form_decoded, params};
+
+    /// What handlers read, and the layer must see.
+    #[test]
+    fn reads_what_form_urlencoded_reads() {
+        let queries = " & = &&a=1& a a= a=1&a=2 a=% a=%4 a=%zz a=%41% %61=1 a=+%2B \
+            a+b=1&a%20b=2 a==1= a=1;a=2 =a &=a& a=1?a=2 A=1 a=%C3%A9";
+        for query in queries.split(' ') {
+            for name in ["a", "a b", "", "A", "%61"] {
+                let theirs = form_urlencoded::parse(query.as_bytes());
+                let theirs = theirs.filter(|(found, _)| found == name);
+                let theirs: Vec<_> = theirs.map(|(_, value)| value.into_owned()).collect();
+                let ours = params(query, name).map(|value| form_decoded(value).into_owned());
+                let ours: Vec<_> = ours
+                    .map(|value| String::from_utf8(value).unwrap())
+                    .collect();
+                assert_eq!(ours, theirs, "{name:?} in {query:?}");
+            }
+        }
+    }
+}

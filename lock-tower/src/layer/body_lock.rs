@@ -1,0 +1,127 @@
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+use tokio::time::sleep;
+
+use crate::held::HeldLock;
+use crate::locker::LockerGuard;
+
+use super::OnLost;
+use super::body::BodyError;
+
+/// The lock of a body that is being sent. Dropped, it releases the lock.
+#[derive(Debug)]
+pub(super) struct BodyLock {
+    guard: LockerGuard,
+    on_lost: OnLost,
+    gate: Arc<Gate>,
+    watch: AbortHandle,
+}
+
+/// Keeps the lock from being released while the body is polled.
+#[derive(Debug, Default)]
+struct Gate(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Whether the body is being polled, on another thread than the one that watches.
+    runs: bool,
+    cut: Option<BodyError>,
+    reader: Option<Waker>,
+}
+
+impl BodyLock {
+    /// A task of its own watches the time: the body of a client that does not read is never polled.
+    pub(super) fn new(guard: LockerGuard, max: Duration, on_lost: OnLost) -> Self {
+        let gate = Arc::<Gate>::default();
+        let watch = tokio::spawn(watch(
+            HeldLock::clone(&guard),
+            max,
+            on_lost,
+            Arc::clone(&gate),
+        ));
+        Self {
+            guard,
+            on_lost,
+            gate,
+            watch: watch.abort_handle(),
+        }
+    }
+
+    /// Asks before the body is polled.
+    pub(super) fn begin(&self, cx: &mut Context<'_>) -> Result<(), BodyError> {
+        self.gate.change(|state| {
+            self.look(state)?;
+            state.runs = true;
+            state.reader = Some(cx.waker().clone());
+            Ok(())
+        })
+    }
+
+    /// Asks after it was polled.
+    pub(super) fn end(&self) -> Result<(), BodyError> {
+        self.gate.change(|state| {
+            state.runs = false;
+            self.look(state)
+        })
+    }
+
+    fn look(&self, state: &State) -> Result<(), BodyError> {
+        if let Some(error) = state.cut {
+            return Err(error);
+        }
+        // The task that watches may get to run later than this one.
+        let lost = self.guard.lost_reason();
+        match lost.filter(|_| self.on_lost == OnLost::Cancel) {
+            Some(reason) => Err(BodyError::Lost(reason)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for BodyLock {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
+}
+
+impl Gate {
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Ends the body; false if it is being polled, and ends by itself.
+    fn cut(&self, error: BodyError) -> bool {
+        let (runs, reader) = self.change(|state| {
+            state.cut = Some(error);
+            (state.runs, state.reader.take())
+        });
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+        !runs
+    }
+}
+
+/// Cuts the body off when its lock is lost or `max` has passed, and releases the lock.
+async fn watch(held: HeldLock, max: Duration, on_lost: OnLost, gate: Arc<Gate>) {
+    let mut timeout = pin!(sleep(max));
+    let error = tokio::select! {
+        biased;
+        reason = held.lost().into_future() => match on_lost {
+            OnLost::Cancel => BodyError::Lost(reason),
+            OnLost::Continue => {
+                timeout.await;
+                BodyError::TooSlow(max)
+            }
+        },
+        () = &mut timeout => BodyError::TooSlow(max),
+    };
+    // A body that is being polled releases the lock itself, when it has seen that it is cut off.
+    if gate.cut(error) {
+        drop(held.release().await);
+    }
+}

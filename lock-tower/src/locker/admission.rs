@@ -1,0 +1,262 @@
+//! Counts and limits the requests that wait for or hold keys in this process.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use polylock_core::layers::{HashedKey, KeyMap, KeyState};
+use polylock_core::{LockKey, Mode};
+use tokio::sync::Notify;
+
+/// Max numbers; see [`LockerBuilder`](crate::LockerBuilder).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AdmissionLimits {
+    pub(crate) waiters_per_key: usize,
+    pub(crate) waiters: usize,
+    pub(crate) keys: usize,
+}
+
+/// Which limit a request would exceed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum LimitReached {
+    Keys,
+    Waiters,
+    WaitersOfKey,
+}
+
+/// The requests for a key. The first one, and a single one for a key that is held elsewhere, does
+/// not count as a waiter: with no waiters allowed, one request at a time is still served.
+///
+/// Readers do not queue in this process. They count among all waiters while they ask, and not among
+/// those of their key: many that are not kept waiting ask at a time.
+#[derive(Clone, Copy, Default)]
+struct KeyCount {
+    asking: usize,
+    reading: usize,
+    holding: usize,
+}
+
+impl KeyCount {
+    fn of(&mut self, state: SlotState) -> &mut usize {
+        match state {
+            SlotState::Asking => &mut self.asking,
+            SlotState::Holding => &mut self.holding,
+            SlotState::Reading => &mut self.reading,
+        }
+    }
+
+    fn waiters_in_line(self) -> usize {
+        match self.holding {
+            0 => self.asking.saturating_sub(1),
+            _ => self.asking,
+        }
+    }
+
+    fn waiters(self) -> usize {
+        self.waiters_in_line() + self.reading
+    }
+}
+
+impl KeyState for KeyCount {
+    fn is_idle(&self) -> bool {
+        self.asking + self.reading + self.holding == 0
+    }
+}
+
+/// The counts of all keys.
+pub(crate) struct AdmissionLimiter {
+    limits: AdmissionLimits,
+    waiters: AtomicUsize,
+    keys: AtomicUsize,
+    emptied: Notify,
+    counts: KeyMap<KeyCount>,
+}
+
+impl AdmissionLimiter {
+    pub(crate) fn new(limits: AdmissionLimits) -> Arc<Self> {
+        Arc::new(Self {
+            limits,
+            waiters: AtomicUsize::new(0),
+            keys: AtomicUsize::new(0),
+            emptied: Notify::new(),
+            counts: KeyMap::default(),
+        })
+    }
+
+    /// Counts a request that acquires `key`.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        key: &LockKey,
+        mode: Mode,
+    ) -> Result<AdmissionSlot, LimitReached> {
+        let state = match mode {
+            Mode::Shared => SlotState::Reading,
+            _ => SlotState::Asking,
+        };
+        let key = self.counts.hashed(key.clone());
+        self.counts.change(&key, |count| {
+            let mut after = *count;
+            *after.of(state) += 1;
+            if state == SlotState::Asking && after.waiters_in_line() > self.limits.waiters_per_key {
+                return Err(LimitReached::WaitersOfKey);
+            }
+            let waits = after.waiters() > count.waiters();
+            if waits && !rises(&self.waiters, self.limits.waiters) {
+                return Err(LimitReached::Waiters);
+            }
+            if count.is_idle() && !rises(&self.keys, self.limits.keys) {
+                if waits {
+                    self.waiters.fetch_sub(1, Ordering::Relaxed);
+                }
+                return Err(LimitReached::Keys);
+            }
+            *count = after;
+            Ok(())
+        })?;
+        Ok(AdmissionSlot {
+            admission: Arc::clone(self),
+            key,
+            state,
+        })
+    }
+
+    /// Waits until a key is unused.
+    pub(crate) async fn emptied(&self) {
+        loop {
+            let emptied = self.emptied.notified();
+            tokio::pin!(emptied);
+            emptied.as_mut().enable();
+            if self.live_keys() == 0 {
+                return;
+            }
+            emptied.await;
+        }
+    }
+
+    pub(crate) fn live_keys(&self) -> usize {
+        self.keys.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn waiters(&self) -> usize {
+        self.waiters.load(Ordering::Relaxed)
+    }
+
+    /// Changes the count of a key in a way that makes no more waiters; only `enter` does.
+    fn decrement(&self, key: &HashedKey, change: impl FnOnce(&mut KeyCount)) {
+        self.counts.change(key, |count| {
+            let before = count.waiters();
+            change(count);
+            // The granted request need not be the first one, so none of them is a waiter by itself.
+            let fewer = before - count.waiters();
+            self.waiters.fetch_sub(fewer, Ordering::Relaxed);
+            if count.is_idle() && self.keys.fetch_sub(1, Ordering::Relaxed) == 1 {
+                self.emptied.notify_waiters();
+            }
+        });
+    }
+}
+
+/// Adds one to `number` unless it is at its bound.
+fn rises(number: &AtomicUsize, bound: usize) -> bool {
+    number
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
+            (now < bound).then_some(now + 1)
+        })
+        .is_ok()
+}
+
+/// One request that waits for or holds a key, until it is dropped.
+pub(crate) struct AdmissionSlot {
+    admission: Arc<AdmissionLimiter>,
+    key: HashedKey,
+    state: SlotState,
+}
+
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum SlotState {
+    Asking,
+    Holding,
+    Reading,
+}
+
+impl AdmissionSlot {
+    /// The request has the lock.
+    pub(crate) fn granted(&mut self) {
+        let before = std::mem::replace(&mut self.state, SlotState::Holding);
+        self.admission.decrement(&self.key, |count| {
+            *count.of(before) -= 1;
+            count.holding += 1;
+        });
+    }
+}
+
+impl Drop for AdmissionSlot {
+    fn drop(&mut self) {
+        self.admission
+            .decrement(&self.key, |count| *count.of(self.state) -= 1);
+    }
+}
+
+impl fmt::Debug for AdmissionLimiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdmissionLimiter")
+            .field("limits", &self.limits)
+            .field("live_keys", &self.live_keys())
+            .field("waiters", &self.waiters())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiters_are_counted_in_any_order_of_grants() {
+        let limits = AdmissionLimits {
+            waiters_per_key: 2,
+            waiters: 2,
+            keys: 1,
+        };
+        let (admission, key) = (AdmissionLimiter::new(limits), LockKey::new("k").unwrap());
+        let enter = || admission.enter(&key, Mode::Exclusive);
+        let (first, mut second) = (enter().unwrap(), enter().unwrap());
+        assert_eq!(admission.waiters(), 1);
+        second.granted();
+        assert_eq!(admission.waiters(), 1, "the first one waits");
+        let mut third = enter().unwrap();
+        assert_eq!(enter().err(), Some(LimitReached::WaitersOfKey));
+        drop(second);
+        assert_eq!(admission.waiters(), 1, "one of two does not count");
+        drop(first);
+        assert_eq!(admission.waiters(), 0);
+        third.granted();
+        drop(third);
+        assert_eq!((admission.waiters(), admission.live_keys()), (0, 0));
+    }
+
+    #[test]
+    fn readers_do_not_stand_in_line() {
+        let limits = AdmissionLimits {
+            waiters_per_key: 1,
+            waiters: 3,
+            keys: 1,
+        };
+        let (admission, key) = (AdmissionLimiter::new(limits), LockKey::new("k").unwrap());
+        let mut readers: Vec<_> = (0..3)
+            .map(|_| admission.enter(&key, Mode::Shared).unwrap())
+            .collect();
+        assert_eq!(
+            admission.enter(&key, Mode::Shared).err(),
+            Some(LimitReached::Waiters)
+        );
+        readers.iter_mut().for_each(AdmissionSlot::granted);
+        assert_eq!(admission.waiters(), 0);
+        let writer = admission.enter(&key, Mode::Exclusive).unwrap();
+        assert_eq!(admission.waiters(), 1, "it waits for the readers");
+        drop(readers);
+        assert_eq!(admission.waiters(), 0);
+        drop(writer);
+        assert_eq!((admission.waiters(), admission.live_keys()), (0, 0));
+    }
+}

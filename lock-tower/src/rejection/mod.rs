@@ -1,0 +1,284 @@
+//! The response to a client whose request did not get its lock.
+
+mod grpc;
+mod request_info;
+mod responder;
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use polylock_core::{Error, LostReason};
+
+use crate::held::NotHeld;
+
+pub(crate) use self::grpc::grpc_timeout;
+pub(crate) use self::responder::problem;
+
+pub use self::request_info::RequestInfo;
+pub use self::responder::{Format, ProblemDetails, RejectionResponder};
+
+/// Why a request did not get what it needs a lock for.
+///
+/// A [`RejectionResponder`] makes the response, and [`retry_after`](Rejection::retry_after)
+/// says whether a retry is worthwhile:
+///
+/// | reason | name | the handler | the same request again |
+/// |---|---|---|---|
+/// | [`Busy`](Reason::Busy) | `lock-busy` | has not run | later |
+/// | [`InvalidKey`](Reason::InvalidKey) | `lock-key` | has not run | fails again |
+/// | [`Lost`](Reason::Lost) | `lock-lost` | has run, how far is unknown | only if it is idempotent |
+/// | [`Misconfigured`](Reason::Misconfigured) | `lock-misconfigured` | has not run | fails until the service is set up otherwise |
+/// | [`QueueFull`](Reason::QueueFull) | `lock-queue-full` | has not run | later |
+/// | [`TimedOut`](Reason::TimedOut) | `lock-timeout` | has not run | later |
+/// | [`Unavailable`](Reason::Unavailable) | `lock-unavailable` | has not run | later |
+///
+/// "Has not run" is true for rejections by the layer and by [`Locker`](crate::Locker). A handler that
+/// returns a rejection itself may have done something before.
+#[derive(Clone, Debug)]
+pub struct Rejection(Box<Inner>);
+
+#[derive(Clone, Debug)]
+struct Inner {
+    reason: Reason,
+    detail: Option<String>,
+    error: Option<Error>,
+    lost: Option<LostReason>,
+    retry_after: Option<Duration>,
+    response: Option<Response<Bytes>>,
+}
+
+/// The kind of a [`Rejection`].
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Reason {
+    /// Another client holds the lock, and the request does not wait.
+    Busy,
+    /// What the request says cannot be a key, or it does not say it.
+    InvalidKey,
+    /// The lock was lost while the handler ran; what it did is unknown.
+    Lost,
+    /// Neither the request nor the load is the cause, but how the service is set up.
+    Misconfigured,
+    /// As many wait as may.
+    QueueFull,
+    /// Another client held the lock for as long as the request may wait.
+    TimedOut,
+    /// The lock service does not answer.
+    Unavailable,
+}
+
+impl Reason {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Busy,
+        Self::InvalidKey,
+        Self::Lost,
+        Self::Misconfigured,
+        Self::QueueFull,
+        Self::TimedOut,
+        Self::Unavailable,
+    ];
+
+    /// The name that clients see, as in `lock-busy`; it stays the same.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        self.texts().0
+    }
+
+    /// The name, one sentence, and what a client can do about it where the rejection says nothing
+    /// closer.
+    pub(crate) fn texts(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Busy => (
+                "lock-busy",
+                "the lock is held",
+                "another request with the same key holds it; if its server has failed, it is free when the lease ends",
+            ),
+            Self::InvalidKey => (
+                "lock-key",
+                "the request does not name its lock",
+                "the same request fails again",
+            ),
+            Self::Lost => (
+                "lock-lost",
+                "the lock was lost while the request was handled",
+                "it is unknown what the request has done; look before you repeat it",
+            ),
+            Self::Misconfigured => (
+                "lock-misconfigured",
+                "the lock is not set up correctly",
+                "the request is not at fault, and repeating it does not help",
+            ),
+            Self::QueueFull => (
+                "lock-queue-full",
+                "too many requests wait for locks",
+                "the request can be repeated later",
+            ),
+            Self::TimedOut => (
+                "lock-timeout",
+                "the lock was held for as long as the request may wait",
+                "requests with the same key held it; if their server has failed, it is free when the lease ends",
+            ),
+            Self::Unavailable => (
+                "lock-unavailable",
+                "the lock service is unavailable",
+                "the request can be repeated later",
+            ),
+        }
+    }
+}
+
+/// One sentence.
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.texts().1)
+    }
+}
+
+impl Rejection {
+    /// Rejects for this reason.
+    #[must_use]
+    pub fn new(reason: Reason) -> Self {
+        Self(Box::new(Inner {
+            reason,
+            detail: None,
+            error: None,
+            lost: None,
+            retry_after: None,
+            response: None,
+        }))
+    }
+
+    /// Adds a sentence for the client.
+    #[must_use]
+    pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
+        self.0.detail = Some(detail.into());
+        self
+    }
+
+    pub(crate) fn with_error(mut self, error: Error) -> Self {
+        self.0.error = Some(error);
+        self
+    }
+
+    pub(crate) fn with_lost(mut self, reason: LostReason) -> Self {
+        self.0.lost = Some(reason);
+        self
+    }
+
+    /// Adds when it is worth another try; without effect if the lock was lost.
+    #[must_use]
+    pub fn with_retry_after(mut self, after: Duration) -> Self {
+        self.0.retry_after = Some(after);
+        self
+    }
+
+    pub(crate) fn with_response(mut self, response: Response<Bytes>) -> Self {
+        self.0.response = Some(response);
+        self
+    }
+
+    /// The kind.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        self.0.reason
+    }
+
+    /// A sentence for the client, without the key.
+    #[must_use]
+    pub fn detail(&self) -> Option<&str> {
+        self.0.detail.as_deref()
+    }
+
+    /// What the lock service reported. Not for the client: it names the key.
+    #[must_use]
+    pub fn error(&self) -> Option<&Error> {
+        self.0.error.as_ref()
+    }
+
+    /// Why the lock was lost, if it was.
+    #[must_use]
+    pub fn lost_reason(&self) -> Option<LostReason> {
+        self.0.lost
+    }
+
+    /// When it is worth another try; `None` if the same request must not be repeated blindly.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after.filter(|_| self.0.reason != Reason::Lost)
+    }
+
+    /// The answer in place of that of the responder.
+    pub(crate) fn response(&self) -> Option<&Response<Bytes>> {
+        self.0.response.as_ref()
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.reason.fmt(f)?;
+        match &self.0.detail {
+            Some(detail) => write!(f, ": {detail}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl StdError for Rejection {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.error().map(|error| error as _)
+    }
+}
+
+/// For a handler that looks at its lock.
+impl From<NotHeld> for Rejection {
+    fn from(not_held: NotHeld) -> Self {
+        match not_held {
+            NotHeld::Lost(reason) => Self::new(Reason::Lost).with_lost(reason),
+            NotHeld::Released => Self::new(Reason::Misconfigured),
+            NotHeld::Unprotected => Self::new(Reason::Unavailable),
+        }
+    }
+}
+
+/// Observes requests that are rejected because of their lock, for metrics.
+///
+/// Called where the answer is made, once for each: it must return quickly and not block. A panic is
+/// caught and changes nothing for the client.
+pub trait RejectionObserver: fmt::Debug + Send + Sync + 'static {
+    /// Counts a rejected request.
+    fn rejected(&self, rejected: &RejectedRequest<'_>);
+
+    /// Announces a possible rejection, so that its counter can start at zero. Called when the
+    /// locker is built, for each [`Reason`] with the status that
+    /// [`ProblemDetails::new`](crate::ProblemDetails::new) gives it. By default it does nothing.
+    fn announced(&self, possible: &RejectedRequest<'_>) {
+        let _ = possible;
+    }
+}
+
+/// A request that got an answer of the layer and not of its handler.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug)]
+pub struct RejectedRequest<'a> {
+    /// The class of the locks, which is the namespace of the locker unless set otherwise.
+    pub class: &'a str,
+    /// Why, as [`Reason::as_str`](crate::Reason::as_str) has it, such as `"lock-busy"`; of requests
+    /// with an `Idempotency-Key` also the reasons of their own, such as `"idempotency-key-missing"`.
+    pub reason: &'static str,
+    /// The status of the answer; 200 for gRPC, which has its own in a header.
+    pub status: StatusCode,
+}
+
+impl RejectedRequest<'_> {
+    pub(crate) fn announce(&self, observer: &dyn RejectionObserver) {
+        drop(catch_unwind(AssertUnwindSafe(|| observer.announced(self))));
+    }
+
+    pub(crate) fn report(&self, observer: &dyn RejectionObserver) {
+        drop(catch_unwind(AssertUnwindSafe(|| observer.rejected(self))));
+    }
+}

@@ -1,0 +1,250 @@
+use std::borrow::Cow;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Response, StatusCode};
+use serde::Serialize;
+
+use super::{Reason, Rejection, RequestInfo, grpc};
+
+/// Makes the response to a client whose request was rejected.
+///
+/// [`ProblemDetails`] is the default. Closures
+/// `Fn(&RequestInfo, &Rejection) -> Response<Bytes>` are responders too. Must not block.
+pub trait RejectionResponder: Send + Sync + 'static {
+    /// Makes the response.
+    fn respond(&self, info: &RequestInfo, rejection: &Rejection) -> Response<Bytes>;
+}
+
+impl<F> RejectionResponder for F
+where
+    F: Fn(&RequestInfo, &Rejection) -> Response<Bytes> + Send + Sync + 'static,
+{
+    fn respond(&self, info: &RequestInfo, rejection: &Rejection) -> Response<Bytes> {
+        self(info, rejection)
+    }
+}
+
+/// Answers with a problem document (RFC 9457), and calls of gRPC with a status.
+///
+/// | [`Reason`] | status | `Retry-After` | gRPC | `RetryInfo` |
+/// |---|---|---|---|---|
+/// | `Busy` | 409 | yes | `ABORTED` | yes |
+/// | `InvalidKey` | 400 | no | `INVALID_ARGUMENT` | no |
+/// | `Lost` | 503 | no: the effect is unknown | `ABORTED` | no |
+/// | `Misconfigured` | 500 | no | `INTERNAL` | no |
+/// | `QueueFull` | 429 | yes | `RESOURCE_EXHAUSTED` | yes |
+/// | `TimedOut` | 409 | yes | `ABORTED` | yes |
+/// | `Unavailable` | 503 | yes | `UNAVAILABLE` | yes |
+///
+/// A busy key is a conflict and no 503: proxies take a server that answers 503 for a sick one, and
+/// one hot key would cost the others an instance. `Retry-After` has whole seconds, rounded up.
+///
+/// ```json
+/// {
+///   "type": "urn:polylock:lock-busy",
+///   "title": "the lock is held",
+///   "status": 409,
+///   "detail": "another request with the same key holds it; if its server has failed, it is free when the lease ends",
+///   "reason": "lock-busy"
+/// }
+/// ```
+///
+/// Neither the key nor what the lock service reported is in an answer, and `cache-control: no-store`
+/// keeps it out of caches.
+///
+/// # gRPC
+///
+/// A request with the content type `application/grpc` or `application/grpc-web`, whatever its
+/// suffix, is answered with HTTP 200, `grpc-status` and `grpc-message` in the head, and no body, in
+/// every [`Format`]; clients of gRPC-Web read such a status as well. With the feature `tonic` the
+/// details are there too: `RetryInfo` as in the table, with all digits of
+/// [`Rejection::retry_after`], and `ErrorInfo` with the reason as in `LOCK_BUSY` and the domain
+/// `polylock`.
+///
+/// # Examples
+///
+/// ```
+/// use http::StatusCode;
+/// use polylock_tower::ProblemDetails;
+///
+/// let answer = ProblemDetails::new()
+///     .with_type_base("https://errors.example/")
+///     .with_busy_status(StatusCode::LOCKED);
+/// # let _: &dyn polylock_tower::RejectionResponder = &answer;
+/// ```
+#[derive(Clone, Debug)]
+pub struct ProblemDetails {
+    type_base: Cow<'static, str>,
+    busy_status: StatusCode,
+    format: Format,
+}
+
+/// What the body of an answer is.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Format {
+    /// Nothing; the status and the headers say it.
+    Empty,
+    /// `application/problem+json`.
+    #[default]
+    ProblemJson,
+    /// A line of `text/plain`.
+    Text,
+}
+
+impl ProblemDetails {
+    /// Answers as the table says.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets what comes before the [name](Reason::as_str) in the member `type`. Default:
+    /// `urn:polylock:`, which names a kind of problem and leads nowhere.
+    #[must_use]
+    pub fn with_type_base(mut self, base: impl Into<Cow<'static, str>>) -> Self {
+        self.type_base = base.into();
+        self
+    }
+
+    /// Sets the status where another client holds the lock, for [`Reason::Busy`] and
+    /// [`Reason::TimedOut`]. Default: 409. Some clients expect 423 or 429, and 429 is what most
+    /// libraries retry by default.
+    #[must_use]
+    pub fn with_busy_status(mut self, status: StatusCode) -> Self {
+        self.busy_status = status;
+        self
+    }
+
+    /// Sets what the body is. Default: [`Format::ProblemJson`].
+    #[must_use]
+    pub fn with_format(mut self, format: Format) -> Self {
+        self.format = format;
+        self
+    }
+
+    pub(crate) fn status(&self, reason: Reason) -> StatusCode {
+        match reason {
+            Reason::Busy | Reason::TimedOut => self.busy_status,
+            Reason::InvalidKey => StatusCode::BAD_REQUEST,
+            Reason::Lost | Reason::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Reason::Misconfigured => StatusCode::INTERNAL_SERVER_ERROR,
+            Reason::QueueFull => StatusCode::TOO_MANY_REQUESTS,
+        }
+    }
+}
+
+impl Default for ProblemDetails {
+    fn default() -> Self {
+        Self {
+            type_base: TYPE_BASE.into(),
+            busy_status: StatusCode::CONFLICT,
+            format: Format::default(),
+        }
+    }
+}
+
+impl RejectionResponder for ProblemDetails {
+    fn respond(&self, info: &RequestInfo, rejection: &Rejection) -> Response<Bytes> {
+        if let Some(content_type) = info.grpc_content_type() {
+            return grpc::answer(content_type, rejection);
+        }
+        let (name, title, usual_detail) = rejection.reason().texts();
+        let detail = rejection.detail().unwrap_or(usual_detail);
+        let status = self.status(rejection.reason());
+        let body = match self.format {
+            Format::Empty => None,
+            Format::ProblemJson => Some(problem_json(&self.type_base, name, title, status, detail)),
+            Format::Text => Some(("text/plain; charset=utf-8", format!("{title}: {detail}\n"))),
+        };
+        answer(status, rejection.retry_after(), body)
+    }
+}
+
+/// Answers with a problem document, whatever the responder is.
+pub(crate) fn problem(
+    (status, name, title, detail): (StatusCode, &str, &str, &str),
+    retry_after: Option<Duration>,
+) -> Response<Bytes> {
+    let body = problem_json(TYPE_BASE, name, title, status, detail);
+    answer(status, retry_after, Some(body))
+}
+
+fn answer(
+    status: StatusCode,
+    retry_after: Option<Duration>,
+    body: Option<(&'static str, String)>,
+) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::new());
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Some(after) = retry_after {
+        headers.insert(RETRY_AFTER, whole_seconds(after).into());
+    }
+    if let Some((content_type, body)) = body {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        *response.body_mut() = body.into();
+    }
+    response
+}
+
+/// What comes before the name of a reason in the member `type`.
+const TYPE_BASE: &str = "urn:polylock:";
+
+/// A problem document (RFC 9457), and its type.
+fn problem_json(
+    type_base: &str,
+    reason: &str,
+    title: &str,
+    status: StatusCode,
+    detail: &str,
+) -> (&'static str, String) {
+    let document = Document {
+        kind: format!("{type_base}{reason}"),
+        title,
+        status: status.as_u16(),
+        detail,
+        reason,
+    };
+    let json = serde_json::to_string(&document).expect("BUG: texts and a number are JSON");
+    ("application/problem+json", json)
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(rename = "type")]
+    kind: String,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    reason: &'a str,
+}
+
+/// Rounded up, and at least one: a client with a delay of zero would retry in a loop.
+fn whole_seconds(after: Duration) -> u64 {
+    let started = u64::from(after.subsec_nanos() > 0);
+    after.as_secs().saturating_add(started).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_rounded_up_and_never_zero() {
+        let cases = [
+            (Duration::ZERO, 1),
+            (Duration::from_nanos(1), 1),
+            (Duration::from_secs(1), 1),
+            (Duration::from_millis(1001), 2),
+            (Duration::from_secs(60), 60),
+            (Duration::MAX, u64::MAX),
+        ];
+        for (after, seconds) in cases {
+            assert_eq!(whole_seconds(after), seconds, "{after:?}");
+        }
+    }
+}

@@ -1,0 +1,449 @@
+//! Several instances of a service on one lock service, a lock service that stops, and clients that
+//! close their connections.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, Request, Uri};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::post;
+use lock_testkit::servers::{Fsync, RedisOptions, RedisServer};
+use polylock_core::memory::MemoryBackend;
+use polylock_core::{DistributedLock, Registry};
+use polylock_redis::RedisBackend;
+use polylock_sql::SqliteBackend;
+use polylock_tower::{
+    HeldLock, HoldUntil, KeyLockLayer, Keys, Locker, LockerBuilder, WhenUnavailable,
+};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::support::{Event, InTime as _, SOON, Said, Stage, send, until, until_within};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_requests_on_one_key_are_serial_on_redis() {
+    let redis = RedisServer::start(RedisOptions::new());
+    assert_serial(&redis.url(), 10_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_on_one_key_are_serial_on_sqlite() {
+    let dir = tempfile::tempdir().expect("a directory");
+    assert_serial(&format!("sqlite://{}/locks.db", dir.path().display()), 500).await;
+}
+
+/// So that it is known that the tests above can fail.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[should_panic(expected = "two were in it at once")]
+async fn instances_whose_locks_are_not_the_same_are_caught() {
+    assert_serial("memory:", 500).await;
+}
+
+/// Sends the requests to three instances, each with locks of its own, and looks at what they did.
+async fn assert_serial(url: &str, requests: usize) {
+    let app = App::default();
+    let next = Arc::new(AtomicUsize::new(0));
+    let mut clients = JoinSet::new();
+    for _ in 0..3 {
+        let wait = |locker: LockerBuilder| locker.wait(SOON * 3);
+        let instance = app.router(url, wait).await;
+        for _ in 0..8 {
+            let (instance, next) = (instance.clone(), Arc::clone(&next));
+            clients.spawn(async move {
+                loop {
+                    let id = next.fetch_add(1, Ordering::Relaxed);
+                    if id >= requests {
+                        break;
+                    }
+                    let said = send(&instance, request("/work/hot", id)).await;
+                    let expected = (200, id.to_string());
+                    assert_eq!((said.status, said.body), expected);
+                }
+            });
+        }
+    }
+    clients.join_all().await;
+    assert_eq!(
+        app.entries_of("hot").len(),
+        requests,
+        "each was handled once"
+    );
+}
+
+/// Longer than requests wait, with time for a busy machine.
+const PATIENCE: Duration = Duration::from_secs(8);
+const TTL: Duration = Duration::from_secs(1);
+/// The handler of `slow` takes longer than a lease that is not renewed, the other two none.
+const PATHS: [&str; 3] = ["/work/a", "/work/b", "/slow/c"];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_request_is_answered_and_none_unprotected_while_redis_stops_dies_and_returns() {
+    // With every write on the disk, no lock is forgotten by a restart.
+    let redis = RedisServer::start(RedisOptions::new().with_aof(Fsync::Always));
+    let app = App::default();
+    let url = format!("{}?timeout=300ms", redis.url());
+    let short = |locker: LockerBuilder| {
+        let locker = locker.wait(Duration::from_secs(1));
+        locker.request(|request| request.with_ttl(TTL))
+    };
+    let traffic = Traffic::start(&app.router(&url, short).await);
+    traffic.meets(200, "at first").await;
+    redis.stop();
+    traffic.meets(503, "while it is stopped").await;
+    redis.resume();
+    traffic.meets(200, "after it was stopped").await;
+    redis.kill();
+    traffic.meets(503, "while it is dead").await;
+    redis.restart();
+    traffic.meets(200, "after it was dead").await;
+    let replies = traffic.end().await;
+
+    let mut told = BTreeMap::<_, usize>::new();
+    for reply in &replies {
+        *told.entry(reply.said.status).or_default() += 1;
+        assert_eq!(reply.said.header(UNPROTECTED), None, "{reply:?}");
+        assert!(reply.took < PATIENCE, "answered late: {reply:?}");
+    }
+    println!("statuses: {told:?}");
+    let known = [200, 409, 429, 503];
+    let others = told.keys().filter(|status| !known.contains(status));
+    assert_eq!(others.count(), 0, "other statuses than {known:?}: {told:?}");
+    let done: BTreeSet<_> = ["a", "b", "c"]
+        .map(|key| app.entries_of(key))
+        .concat()
+        .into_iter()
+        .collect();
+    let undone = replies
+        .iter()
+        .find(|reply| reply.said.status == 200 && !done.contains(&reply.id));
+    assert!(
+        undone.is_none(),
+        "answered with 200 and not done: {undone:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_bypass_requests_run_and_know_that_they_are_unprotected() {
+    let redis = RedisServer::start(RedisOptions::new());
+    let bypass = |locker: LockerBuilder| {
+        let locker = locker.wait(Duration::from_millis(500));
+        locker.when_unavailable(WhenUnavailable::Bypass)
+    };
+    let url = format!("{}?timeout=200ms", redis.url());
+    let instance = App::default().router(&url, bypass).await;
+    let is_unprotected = async || {
+        let said = send(&instance, request("/work/hot", 1)).await;
+        assert_eq!(said.status, 200);
+        said.header(UNPROTECTED).is_some()
+    };
+    assert!(!is_unprotected().await);
+    redis.kill();
+    for _ in 0..3 {
+        assert!(is_unprotected().await);
+    }
+    redis.restart();
+    // Nobody restarts the service; it finds its server again.
+    let deadline = Instant::now() + SOON;
+    while is_unprotected().await {
+        assert!(Instant::now() < deadline, "it does not resume");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_closes_its_connection_leaves_the_queue_and_cancels_its_handler() {
+    let wait = |locker: LockerBuilder| locker.wait(Duration::from_secs(60));
+    let locker = locker("memory:", wait).await;
+    let stage = Stage::new();
+    let router = stage.router(by_path(locker.clone()));
+    let (address, _server) = serve(router, std::future::pending()).await;
+
+    let holder = sent(address).await;
+    stage.happened(1).await;
+    let queued = sent(address).await;
+    until("it is queued", || locker.waiters() == 1).await;
+    drop(queued);
+    until("it has left the queue", || locker.waiters() == 0).await;
+    assert_eq!(stage.events().len(), 1, "the holder is inside all the time");
+    drop(holder);
+    let events = stage.happened(2).await;
+    let [Event::Entered(entered), Event::Dropped(dropped)] = events[..] else {
+        panic!("{events:?}")
+    };
+    assert_eq!(entered, dropped);
+    until("the lock is free", || locker.live_keys() == 0).await;
+
+    stage.let_go(1);
+    let mut next = sent(address).await;
+    let mut head = [0; 12];
+    let read = next.read_exact(&mut head).in_time("the answer").await;
+    assert!(read.is_ok() && head == *b"HTTP/1.1 200", "{head:?}");
+    let events = stage.happened(4).await;
+    let [.., Event::Entered(next), Event::Finished(_)] = events[..] else {
+        panic!("{events:?}")
+    };
+    assert!(entered < next && events.len() == 4, "{events:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_does_not_read_is_cut_off_and_its_lock_is_free() {
+    static CHUNK: [u8; 1 << 16] = [0; 1 << 16];
+    // More than the buffers of both sockets take.
+    const CHUNKS: usize = 1 << 10;
+    let max = Duration::from_secs(1);
+    let locker = locker("memory:", |locker| locker).await;
+    let layer = by_path(locker.clone()).with_hold(HoldUntil::BodyEnd { max });
+    let handler = async || {
+        let chunks = (0..CHUNKS).map(|_| Ok::<_, Infallible>(&CHUNK[..]));
+        Body::from_stream(futures_util::stream::iter(chunks))
+    };
+    let router = Router::new().route("/{key}", post(handler).layer(layer));
+    let (address, _server) = serve(router, std::future::pending()).await;
+    let began = Instant::now();
+    let mut slow = sent(address).await;
+    until("it has the lock", || locker.live_keys() == 1).await;
+    until("it is cut off", || locker.live_keys() == 0).await;
+    assert!(began.elapsed() >= max, "after {:?}", began.elapsed());
+    let mut read = Vec::new();
+    // Cut off, the body has no last chunk, or the connection is reset.
+    drop(slow.read_to_end(&mut read).in_time("the end").await);
+    assert!(read.len() < CHUNKS * CHUNK.len(), "{}", read.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stops_serves_those_who_are_inside_and_in_line_and_keeps_no_lock() {
+    let locker = locker("memory:", |locker| locker.wait(SOON * 3)).await;
+    let (stage, stop) = (Stage::new(), Arc::new(Notify::new()));
+    let router = stage.router(by_path(locker.clone()));
+    let (address, server) = serve(router, Arc::clone(&stop).notified_owned()).await;
+    let clients = [sent(address).await, sent(address).await];
+    stage.happened(1).await;
+    until("the other one is queued", || locker.waiters() == 1).await;
+    stop.notify_one();
+    until("it has stopped", || {
+        std::net::TcpStream::connect(address).is_err()
+    })
+    .await;
+    stage.let_go(2);
+    for mut client in clients {
+        let mut answer = String::new();
+        let read = client.read_to_string(&mut answer).in_time("the answer");
+        assert!(
+            read.await.is_ok() && answer.starts_with("HTTP/1.1 200"),
+            "{answer}"
+        );
+    }
+    let ended = server.in_time("the end of the server").await;
+    ended.expect("no panic").expect("it ends well");
+    assert!(locker.shutdown(SOON).await);
+    assert_eq!(locker.live_keys(), 0);
+}
+
+/// Serves on a free port until `stopped`.
+async fn serve(
+    router: Router,
+    stopped: impl Future<Output = ()> + Send + 'static,
+) -> (SocketAddr, JoinHandle<io::Result<()>>) {
+    let server = TcpListener::bind(("127.0.0.1", 0)).await;
+    let server = server.expect("a free port");
+    let address = server.local_addr().expect("it is bound");
+    let serving = axum::serve(server, router).with_graceful_shutdown(stopped);
+    (address, tokio::spawn(async move { serving.await }))
+}
+
+/// A request on a connection of its own.
+async fn sent(server: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(server).await.expect("it listens");
+    let request = b"POST /hot HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n";
+    stream.write_all(request).await.expect("it is open");
+    stream
+}
+
+const REQUEST_ID: &str = "x-request-id";
+/// Is there if the request ran without its lock.
+const UNPROTECTED: &str = "x-unprotected";
+
+fn request(path: &str, id: usize) -> Request<Body> {
+    let request = Request::post(path).header(REQUEST_ID, id);
+    request.body(Body::empty()).expect("a request")
+}
+
+async fn locker(url: &str, set: impl FnOnce(LockerBuilder) -> LockerBuilder) -> Locker {
+    let registry = Registry::new()
+        .with(MemoryBackend::default())
+        .and_then(|registry| registry.with(RedisBackend::default()))
+        .and_then(|registry| registry.with(SqliteBackend::default()))
+        .expect("the schemes differ");
+    let locks: Arc<dyn DistributedLock> = registry.connect(url).await.expect("it answers");
+    let locker = set(Locker::builder(locks, "load"));
+    locker.build().expect("the options are right")
+}
+
+/// Locks what the last part of the path names.
+fn by_path(locker: Locker) -> KeyLockLayer {
+    KeyLockLayer::from_extractor::<Path<String>, _>(locker, |Path(key)| Keys::one(key))
+}
+
+/// What the locks protect, in all instances: a page for each key.
+///
+/// A handler reads how many lines are there, lets others run, and adds one. So it shows when two are
+/// in it at once, and when one undoes what another did.
+#[derive(Clone, Debug, Default)]
+struct App(Arc<Mutex<HashMap<String, Page>>>);
+
+#[derive(Debug, Default)]
+struct Page {
+    inside: usize,
+    overlaps: usize,
+    /// Request and token of each.
+    entries: Vec<(usize, u64)>,
+}
+
+impl App {
+    /// An instance with a connection of its own: `POST /work/{key}` writes under the lock of the
+    /// key, and `POST /slow/{key}` stays there for a while.
+    async fn router(&self, url: &str, set: impl FnOnce(LockerBuilder) -> LockerBuilder) -> Router {
+        Router::new()
+            .route("/work/{key}", post(work))
+            .route("/slow/{key}", post(work))
+            .route_layer(by_path(locker(url, set).await))
+            .with_state(self.clone())
+    }
+
+    fn page<T>(&self, key: &str, change: impl FnOnce(&mut Page) -> T) -> T {
+        let mut pages = self.0.lock().expect("no panic");
+        change(pages.entry(key.to_owned()).or_default())
+    }
+
+    /// The requests that were handled, which were serial.
+    fn entries_of(&self, key: &str) -> Vec<usize> {
+        self.page(key, |page| {
+            assert_eq!(page.overlaps, 0, "two were in it at once");
+            let is_sorted = page.entries.is_sorted_by(|one, next| one.1 < next.1);
+            assert!(is_sorted, "the tokens of {key} go back");
+            let requests: Vec<_> = page.entries.iter().map(|(request, _)| *request).collect();
+            let once: BTreeSet<_> = requests.iter().collect();
+            assert_eq!(once.len(), requests.len(), "a request was handled twice");
+            requests
+        })
+    }
+}
+
+struct Inside<'a>(&'a App, &'a str);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.page(self.1, |page| page.inside -= 1);
+    }
+}
+
+async fn work(
+    State(app): State<App>,
+    Path(key): Path<String>,
+    held: HeldLock,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    let id = headers[REQUEST_ID].to_str().expect("a number").to_owned();
+    if held.is_unprotected() {
+        return ([(UNPROTECTED, "1")], id).into_response();
+    }
+    let before = app.page(&key, |page| {
+        page.overlaps += page.inside;
+        page.inside += 1;
+        page.entries.len()
+    });
+    let inside = Inside(&app, &key);
+    match uri.path().starts_with("/slow/") {
+        true => tokio::time::sleep(TTL + TTL / 20).await,
+        false => tokio::task::yield_now().await,
+    }
+    if let Err(not_held) = held.ensure_held() {
+        return not_held.into_response();
+    }
+    let token = held.fencing_token().expect("the backend has tokens");
+    app.page(&key, |page| {
+        page.overlaps += usize::from(page.entries.len() != before);
+        page.entries
+            .push((id.parse().expect("a number"), token.value()));
+    });
+    drop(inside);
+    id.into_response()
+}
+
+/// Clients that go on whatever they are told.
+#[derive(Debug)]
+struct Traffic {
+    noted: Arc<Noted>,
+    clients: JoinSet<()>,
+}
+
+#[derive(Debug, Default)]
+struct Noted {
+    ended: AtomicBool,
+    next: AtomicUsize,
+    replies: Mutex<Vec<Reply>>,
+}
+
+#[derive(Debug)]
+struct Reply {
+    id: usize,
+    path: &'static str,
+    said: Said,
+    took: Duration,
+}
+
+impl Traffic {
+    fn start(instance: &Router) -> Self {
+        let noted = Arc::<Noted>::default();
+        let mut clients = JoinSet::new();
+        for path in PATHS.into_iter().cycle().take(16) {
+            let (noted, instance) = (Arc::clone(&noted), instance.clone());
+            clients.spawn(async move {
+                while !noted.ended.load(Ordering::Relaxed) {
+                    let id = noted.next.fetch_add(1, Ordering::Relaxed);
+                    let began = Instant::now();
+                    let said = send(&instance, request(path, id)).await;
+                    let took = began.elapsed();
+                    let reply = Reply {
+                        id,
+                        path,
+                        said,
+                        took,
+                    };
+                    noted.replies.lock().expect("no panic").push(reply);
+                }
+            });
+        }
+        Self { noted, clients }
+    }
+
+    /// Waits until a request for each key, sent from now on, is answered with `status`.
+    async fn meets(&self, status: u16, when: &str) {
+        let from = self.noted.next.load(Ordering::Relaxed);
+        let seen = self.noted.replies.lock().expect("no panic").len();
+        let is_met = |path: &&str| {
+            let replies = self.noted.replies.lock().expect("no panic");
+            let mut later = replies[seen..].iter().filter(|reply| reply.id >= from);
+            later.any(|reply| reply.path == *path && reply.said.status == status)
+        };
+        let what = format!("{status} on all paths {when}");
+        // A backend may ask a server that is silent again for 10 s before it gives up.
+        until_within(PATIENCE * 2, &what, || PATHS.iter().all(is_met)).await;
+    }
+
+    async fn end(self) -> Vec<Reply> {
+        self.noted.ended.store(true, Ordering::Relaxed);
+        self.clients.join_all().await;
+        std::mem::take(&mut *self.noted.replies.lock().expect("no panic"))
+    }
+}

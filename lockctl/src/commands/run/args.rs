@@ -1,0 +1,147 @@
+//! Options of `run`.
+
+use std::ffi::OsString;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use polylock::{Mode, Wait};
+use rustix::process::Signal;
+
+use crate::args::{EventsTarget, duration, note, permits, signal};
+
+/// Run a command while holding one or several locks
+///
+/// Waits for the locks, runs the command, and releases the locks when it ends. Several keys are
+/// acquired all or none. The command is stopped before the lease ends if that cannot be renewed.
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "lockctl run [OPTIONS] <KEY>... -- <COMMAND>...\n       \
+                            lockctl run [OPTIONS] <KEY>... --shell <STRING>"
+)]
+pub(crate) struct RunArgs {
+    /// Names of the locks
+    #[arg(required = true, value_name = "KEY")]
+    pub(crate) keys: Vec<String>,
+    /// Command to run, after --
+    #[arg(
+        last = true,
+        required_unless_present = "shell",
+        conflicts_with = "shell"
+    )]
+    pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) wait: WaitArgs,
+    #[command(flatten)]
+    pub(crate) mode: ModeArgs,
+    /// Exit code when the lock is held by another client
+    #[arg(short = 'E', long, value_name = "N", default_value_t = 75)]
+    pub(crate) conflict_exit_code: u8,
+    /// Held by another client is success: exit 0. Does not wait unless -w is given
+    #[arg(long, conflicts_with = "conflict_exit_code")]
+    pub(crate) skip_if_held: bool,
+    /// Length of the lease; it is renewed every third of it [default: that of the configuration, or
+    /// 30s]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    pub(crate) ttl: Option<Duration>,
+    /// Time between asking the command to stop and killing it [default: ttl/6, 5s at most]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    pub(crate) kill_after: Option<Duration>,
+    /// What a lost lock means for the command
+    #[arg(long, value_enum, value_name = "ACTION", default_value_t)]
+    pub(crate) on_lost: OnLost,
+    /// Exit code when the lock was lost
+    #[arg(long, value_name = "N", default_value_t = 79)]
+    pub(crate) lost_exit_code: u8,
+    /// Signal that asks the command to stop when the lock is lost
+    #[arg(long, value_name = "SIGNAL", default_value = "TERM", value_parser = signal)]
+    pub(crate) signal_on_lost: Signal,
+    /// Min time that the lock stays held, even if the command is faster
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    pub(crate) min_hold: Option<Duration>,
+    /// Stop the command after this time
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    pub(crate) max_run: Option<Duration>,
+    /// Run STRING by $SHELL -c
+    #[arg(short = 'c', long, value_name = "STRING")]
+    pub(crate) shell: Option<OsString>,
+    /// Process group of the command
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) pgid: Pgid,
+    /// Free text that list and inspect show
+    #[arg(long, value_name = "TEXT", value_parser = note)]
+    pub(crate) note: Option<String>,
+    /// Write what happens as JSON lines to a file or an open descriptor
+    #[arg(long, value_name = "FILE|fd:N")]
+    pub(crate) events: Option<EventsTarget>,
+}
+
+/// How long to wait.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct WaitArgs {
+    /// Give up at once if the lock is held
+    #[arg(short = 'n', long, conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+    /// Wait at most this long: 500ms, 2s, 1m, a bare number is seconds [default: that of
+    /// the configuration, or for ever]
+    #[arg(short = 'w', long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    pub(crate) wait: Option<Duration>,
+}
+
+impl WaitArgs {
+    /// The wait that is asked for, if any.
+    pub(crate) fn wanted(self) -> Option<Wait> {
+        match (self.no_wait, self.wait) {
+            (true, _) => Some(Wait::Never),
+            (false, Some(limit)) => Some(Wait::AtMost(limit)),
+            (false, None) => None,
+        }
+    }
+}
+
+/// Which kind of lock.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct ModeArgs {
+    /// Share the lock with others that share it
+    #[arg(short = 's', long, conflicts_with_all = ["exclusive", "permits"])]
+    shared: bool,
+    /// Be the only holder, which is the default
+    #[arg(short = 'x', long, conflicts_with = "permits")]
+    exclusive: bool,
+    /// Be one of several holders, while fewer than N hold the lock
+    #[arg(long, value_name = "N", value_parser = permits)]
+    permits: Option<NonZeroU32>,
+}
+
+impl ModeArgs {
+    /// The mode that is asked for.
+    pub(crate) fn mode(self) -> Mode {
+        match (self.shared, self.permits) {
+            (true, _) => Mode::Shared,
+            (false, Some(limit)) => Mode::Permit { limit },
+            (false, None) => Mode::Exclusive,
+        }
+    }
+}
+
+/// What happens to the command when the lock is lost.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub(crate) enum OnLost {
+    /// Stop it before the lease ends, and exit with the lost exit code
+    #[default]
+    Term,
+    /// Say so and let it go on
+    Warn,
+}
+
+/// The process group that the command runs in.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Pgid {
+    /// Its own, unless standard input is a terminal
+    #[default]
+    Auto,
+    /// That of lockctl
+    Inherit,
+    /// Its own
+    Own,
+}

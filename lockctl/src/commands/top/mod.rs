@@ -1,0 +1,214 @@
+//! `top`: the held locks in a table that refreshes.
+
+mod screen;
+mod view;
+
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use crossterm::event::{Event, KeyEventKind};
+use polylock::admin::LockInfo;
+use polylock::{DistributedLock, Error, LockKey, Result as LockResult};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+
+use self::screen::{Screen, events};
+use self::view::{Action, View};
+use super::{App, SHUTDOWN, admin};
+use crate::args::{PatternArgs, duration};
+use crate::child::Signals;
+use crate::exit::Exit;
+use crate::output::{Failure, escaped};
+use crate::pattern::Pattern;
+
+/// Show the held locks in a table that refreshes, on a terminal
+///
+/// Keys: arrows select a lock, s sorts by the next column, r reverses the order, / filters the keys,
+/// b breaks the selected lock after a question, q quits.
+#[derive(Args, Debug)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    pub(crate) pattern: PatternArgs,
+    /// Time between two looks at the backend
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "1s",
+        value_parser = duration,
+        allow_hyphen_values = true
+    )]
+    pub(crate) interval: Duration,
+    /// What the locks are sorted by first
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) sort: SortBy,
+}
+
+/// An order of locks.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub(crate) enum SortBy {
+    /// Longest held first
+    #[default]
+    Age,
+    /// By name
+    Key,
+    /// Most waiters first
+    Waiters,
+}
+
+/// Shows the locks until the user quits.
+pub(super) async fn top(app: &App, args: &TopArgs) -> Result<Exit, Failure> {
+    if app.wants_json() || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+        let failure = Failure::new(Exit::Usage, "top fills a terminal, and there is none");
+        return Err(failure.with_hint("use list or watch"));
+    }
+    let locks = app.connect().await?;
+    let backend = locks.capabilities().backend;
+    let mut view = View::new(&args.pattern.pattern, args.sort);
+    // A backend that cannot be asked is an error of the program and not of the screen.
+    view.show(list(&*locks, view.filter()).await?);
+    let filter = watch::Sender::new(view.filter().to_owned());
+    let (sender, mut answers) = mpsc::channel(4);
+    let looks = look(
+        Arc::clone(&locks),
+        filter.subscribe(),
+        args.interval,
+        sender.clone(),
+    );
+    drop(tokio::spawn(looks));
+    let mut signals = Signals::catch().map_err(Failure::internal("cannot catch signals"))?;
+    // The locks that are being broken.
+    let mut under_way = Vec::new();
+    let cannot = || Failure::internal("cannot use the terminal");
+    {
+        let screen = Screen::take().map_err(cannot())?;
+        let mut events = events().map_err(cannot())?;
+        loop {
+            let (columns, rows) = screen.size();
+            let frame = view.frame(backend, columns, rows);
+            screen.draw(&frame).map_err(cannot())?;
+            let action = tokio::select! {
+                event = events.recv() => match event {
+                    Some(Event::Key(key)) if key.kind != KeyEventKind::Release => view.press(key),
+                    Some(_) => Action::None,
+                    None => Action::Quit,
+                },
+                signal = signals.next() => match signal {
+                    rustix::process::Signal::WINCH => Action::None,
+                    _ => Action::Quit,
+                },
+                Some(answer) = answers.recv() => {
+                    if let Answer::Broken(key, _) = &answer {
+                        answered(&mut under_way, key);
+                        filter.send_modify(|_| {});
+                    }
+                    answer.show(&mut view);
+                    Action::None
+                }
+            };
+            match action {
+                Action::None => {}
+                Action::Filter => drop(filter.send(view.filter().to_owned())),
+                Action::Break(key) => {
+                    view.notice(format!("{} is being broken", escaped(key.as_str())));
+                    let breaking = break_lock(Arc::clone(&locks), key.clone(), sender.clone());
+                    drop(tokio::spawn(breaking));
+                    under_way.push(key);
+                }
+                Action::Quit => break,
+            }
+        }
+    }
+    let ends = timeout(SHUTDOWN, async {
+        while !under_way.is_empty()
+            && let Some(answer) = answers.recv().await
+        {
+            if let Answer::Broken(key, broken) = answer {
+                answered(&mut under_way, &key);
+                if let Err(error) = broken {
+                    app.console.warn(told(&error));
+                }
+            }
+        }
+    });
+    drop(ends.await);
+    for key in under_way {
+        let key = escaped(key.as_str());
+        app.console
+            .warn(format_args!("whether {key} is broken is unknown"));
+    }
+    Ok(Exit::Success)
+}
+
+/// Takes one answer off those that are waited for.
+fn answered(under_way: &mut Vec<LockKey>, key: &LockKey) {
+    if let Some(at) = under_way.iter().position(|other| other == key) {
+        under_way.remove(at);
+    }
+}
+
+/// What the backend has answered.
+enum Answer {
+    Listed(LockResult<Vec<LockInfo>>),
+    Broken(LockKey, LockResult<Option<LockInfo>>),
+}
+
+impl Answer {
+    fn show(self, view: &mut View) {
+        match self {
+            Self::Listed(Ok(locks)) => view.show(locks),
+            Self::Listed(Err(error)) => view.fail(told(&error)),
+            Self::Broken(key, Ok(Some(_))) => {
+                view.notice(format!("{} is broken", escaped(key.as_str())));
+            }
+            Self::Broken(key, Ok(None)) => {
+                view.notice(format!(
+                    "{} is free, nothing is broken",
+                    escaped(key.as_str())
+                ));
+            }
+            Self::Broken(_, Err(error)) => view.notice(told(&error)),
+        }
+    }
+}
+
+fn told(error: &Error) -> String {
+    escaped(&error.to_string())
+}
+
+async fn list(locks: &dyn DistributedLock, filter: &str) -> Result<Vec<LockInfo>, Failure> {
+    let pattern = Pattern::new(filter);
+    Ok(admin(locks)?.list(pattern.prefix()).await?)
+}
+
+/// Lists the locks again and again, and at once when the filter changes.
+async fn look(
+    locks: Arc<dyn DistributedLock>,
+    mut filter: watch::Receiver<String>,
+    interval: Duration,
+    answers: mpsc::Sender<Answer>,
+) {
+    let Some(admin) = locks.admin() else { return };
+    loop {
+        let changed = timeout(interval.max(SHORTEST), filter.changed()).await;
+        if matches!(changed, Ok(Err(_))) {
+            return;
+        }
+        let text = filter.borrow_and_update().clone();
+        let listed = admin.list(Pattern::new(&text).prefix()).await;
+        if answers.send(Answer::Listed(listed)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// A shorter interval would keep the backend busy, and nobody reads as fast.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+async fn break_lock(locks: Arc<dyn DistributedLock>, key: LockKey, answers: mpsc::Sender<Answer>) {
+    let Some(admin) = locks.admin() else { return };
+    let broken = admin.break_lock(&key, "broken by lockctl top").await;
+    // The program may have ended.
+    drop(answers.send(Answer::Broken(key, broken)).await);
+}

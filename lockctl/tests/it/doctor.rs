@@ -1,0 +1,425 @@
+//! `lockctl doctor`: what is asked for and how it is answered. The faults of each server are found by
+//! the tests of its backend; here is one of each kind.
+
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::fixture::{Ended, Place, Process};
+
+/// The answer of one `lockctl --format json doctor`, which each failed assertion on it shows.
+struct Bill {
+    ended: Ended,
+    value: Value,
+}
+
+/// Has the doctor look at this URL.
+#[track_caller]
+fn examine(url: &str) -> Bill {
+    examine_with(&[url], |_| {})
+}
+
+/// The same with other arguments, and a change of the command.
+#[track_caller]
+fn examine_with(args: &[&str], change: impl FnOnce(&mut Command)) -> Bill {
+    let place = Place::new();
+    let mut command = place.lockctl(&[&["--format", "json", "doctor"], args].concat());
+    change(&mut command);
+    let mut process = Process::start(command);
+    process.time = EXAMINATION;
+    let ended = process.ended();
+    let value = ended.json();
+    let bill = Bill { ended, value };
+    for check in bill.checks() {
+        let heading = format!("\n### {}\n", text(check, "id"));
+        assert!(
+            MANUAL.contains(&heading),
+            "docs/doctor.md does not explain {check}"
+        );
+    }
+    bill
+}
+
+const MANUAL: &str = include_str!("../../../docs/doctor.md");
+
+/// Longer than the doctor waits for a server by itself.
+const EXAMINATION: Duration = Duration::from_secs(60);
+
+impl Bill {
+    #[track_caller]
+    fn checks(&self) -> &[Value] {
+        let checks = self.value["targets"][0]["checks"].as_array();
+        checks.unwrap_or_else(|| panic!("no checks: {}", self.ended))
+    }
+
+    /// What this check found.
+    #[track_caller]
+    fn check(&self, id: &str) -> &Value {
+        let mut checks = self.checks().iter();
+        let found = checks.find(|known| known["id"] == id);
+        found.unwrap_or_else(|| panic!("no {id}: {}", self.ended))
+    }
+
+    /// These are the checks that something is wrong with, each once and in order of names, and the
+    /// exit code says so.
+    #[track_caller]
+    fn assert_faults(&self, expected: &[(&str, &str)]) {
+        let is_bad = |check: &&Value| ["warning", "error"].contains(&text(check, "status"));
+        let mut faults = Vec::new();
+        for check in self.checks().iter().filter(is_bad) {
+            for name in ["impact", "fix", "see"] {
+                assert!(check[name].is_string(), "no {name} in {check}");
+            }
+            faults.push((text(check, "id"), text(check, "status")));
+        }
+        faults.sort_unstable();
+        faults.dedup();
+        assert_eq!(faults, expected, "{}", self.ended);
+        let code = i32::from(!expected.is_empty());
+        assert_eq!(self.ended.code, code, "{}", self.ended);
+    }
+
+    /// Nothing is wrong, and locks were tried.
+    #[track_caller]
+    fn assert_clean(&self) {
+        self.assert_faults(&[]);
+        for id in ["exclusion", "round-trip"] {
+            assert_eq!(self.check(id)["status"], "ok", "{}", self.ended);
+        }
+        self.check("token-order");
+    }
+}
+
+#[track_caller]
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    let text = value[name].as_str();
+    text.unwrap_or_else(|| panic!("{name} is no text in {value}"))
+}
+
+#[test]
+fn the_answer_for_programs_has_its_documented_form() {
+    let bill = examine("memory:");
+    bill.assert_clean();
+    assert_eq!(bill.check("expiry")["status"], "ok");
+    let value = &bill.value;
+    assert_eq!(value["schema"], "lockctl-doctor/2", "{value}");
+    assert_eq!(value["status"], "ok", "{value}");
+    let target = &value["targets"][0];
+    assert_eq!(target["status"], "ok", "{value}");
+    let recommended = json!({
+        "bound": "lease",
+        "min_ttl_ms": 5000,
+        "ttl_ms": 30000,
+        "renewal_ms": 10000,
+    });
+    assert_eq!(target["recommended"], recommended, "{value}");
+    for exchange in ["acquire_release", "refused_try"] {
+        let measured = &target["round_trip"][exchange];
+        assert!(measured["count"].as_u64() >= Some(5), "{measured}");
+        let quantiles = [&measured["p50_ms"], &measured["p99_ms"]].map(Value::as_f64);
+        assert!(quantiles.iter().all(Option::is_some), "{measured}");
+        assert!(quantiles[0] <= quantiles[1], "{measured}");
+    }
+    let check = bill.check("exclusion").as_object().expect("an object");
+    let mut keys: Vec<_> = check.keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    let expected = [
+        "accepted", "fix", "id", "impact", "see", "status", "summary",
+    ];
+    assert_eq!(keys, expected);
+    assert_eq!(check["impact"], Value::Null);
+}
+
+#[test]
+fn without_a_url_it_looks_at_the_chosen_backend() {
+    let place = Place::new();
+    let ended = place.expect(0, "doctor");
+    assert!(ended.stdout.starts_with("sqlite:"), "{ended}");
+    assert!(place.database().exists(), "no default database");
+    let value = place.json("--backend memory: --namespace 'a b' doctor");
+    let url = &value["targets"][0]["url"];
+    assert_eq!(url, "memory:?namespace=a%20b", "{value}");
+}
+
+#[test]
+fn all_targets_are_examined_in_their_namespace() {
+    for (args, namespace, expected) in [
+        // An option is that of all targets, a variable that of targets without one.
+        (
+            &["--namespace", "shop", "memory:", "memory:x?namespace=old"][..],
+            "",
+            &["memory:?namespace=shop", "memory:x?namespace=shop"][..],
+        ),
+        (
+            &["memory:", "memory:x?namespace=own"],
+            "shop",
+            &["memory:?namespace=shop", "memory:x?namespace=own"],
+        ),
+        (
+            &["memory:", "memory:shop", "memory:shop"],
+            "",
+            &["memory:", "memory:shop", "memory:shop"],
+        ),
+    ] {
+        let bill = examine_with(args, |command| {
+            if !namespace.is_empty() {
+                command.env("LOCK_KEY_NAMESPACE", namespace);
+            }
+        });
+        bill.assert_clean();
+        let targets = bill.value["targets"].as_array().expect("targets").iter();
+        let found: Vec<_> = targets
+            .map(|target| (text(target, "url"), text(target, "status")))
+            .collect();
+        let expected: Vec<_> = expected.iter().map(|url| (*url, "ok")).collect();
+        assert_eq!(found, expected, "{}", bill.ended);
+    }
+}
+
+#[test]
+fn a_url_that_is_wrong_is_a_fault_with_a_fix() {
+    for (url, says) in [
+        ("carrier-pigeon://roof", "unknown scheme"),
+        ("rdis://cache", "did you mean \"redis\"?"),
+        ("memory:?namspace=x", "did you mean \"namespace\"?"),
+        ("localhost:6379", ""),
+        ("redis://cache:port", "not a number"),
+    ] {
+        let bill = examine(url);
+        bill.assert_faults(&[("url", "error")]);
+        let summary = text(bill.check("url"), "summary");
+        assert!(summary.contains(says), "{summary}");
+    }
+    let bill = examine_with(&["memory:", "carrier-pigeon://roof"], |_| {});
+    assert_eq!(bill.ended.code, 1, "{}", bill.ended);
+    assert_eq!(bill.value["status"], "error");
+    let statuses = [0, 1].map(|at: usize| text(&bill.value["targets"][at], "status"));
+    assert_eq!(statuses, ["ok", "error"]);
+}
+
+#[test]
+fn people_get_lines_with_the_impact_and_the_fix() {
+    let place = Place::new();
+    let ended = place.expect(1, "doctor memory: redis://127.0.0.1:1");
+    let lines: Vec<_> = ended.stdout.lines().collect();
+    assert_eq!(lines.first(), Some(&"memory:"), "{ended}");
+    for begins in [
+        "  ok        exclusion: two connections contended",
+        "            recommended ttl: 30s, renewed every 10s; min 5s",
+        "  no problems found",
+        "  not checked: crashes, partitions and failovers (docs/guarantees.md",
+        "redis://127.0.0.1:1",
+        "  error     connect: cannot connect to 127.0.0.1:1",
+        "            impact ",
+        "            fix    start the server",
+        "            see    https://github.com/polylock/polylock/blob/main/docs/doctor.md#connect",
+        "  1 error",
+    ] {
+        let is_there = lines.iter().any(|line| line.starts_with(begins));
+        assert!(is_there, "no line begins with {begins:?}: {ended}");
+    }
+    ended.says_nothing_of(&["\u{1b}"]);
+    let colored = place.expect(1, "--color always doctor redis://127.0.0.1:1");
+    colored.prints(&["\u{1b}[1m\u{1b}[31merror"]);
+}
+
+#[test]
+fn an_accepted_warning_that_is_not_there_is_said() {
+    let ended = Place::new().expect(0, "doctor --accept flush,clock memory:");
+    let note = |name: &str| format!("--accept {name}: there is no such warning");
+    ended.says(&[&note("flush"), &note("clock")]);
+}
+
+#[cfg(feature = "sqlite")]
+#[test]
+fn a_file_gets_a_clean_bill_and_one_that_is_no_database_an_error() {
+    let place = Place::new();
+    let at = |name: &str| format!("sqlite:{}", place.file(name).display());
+    examine(&at("locks.db")).assert_clean();
+    let listed = place.json(&["--backend", &at("locks.db"), "list"]);
+    assert_eq!(listed["locks"], json!([]), "a lock stays");
+    let noise = "no database at all, and long enough to be read as a header ".repeat(20);
+    place.write("noise", &noise);
+    for file in ["missing/locks.db", "noise"] {
+        examine(&at(file)).assert_faults(&[("connect", "error")]);
+    }
+}
+
+#[cfg(all(
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite",
+    feature = "zk"
+))]
+mod servers {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
+    use lock_testkit::proxy::{Direction, Proxy};
+    use lock_testkit::servers::{
+        Fsync, MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer,
+        RedisOptions, RedisServer, ZooKeeperEnsemble,
+    };
+
+    use super::*;
+    use crate::fixture::side_by_side;
+    fn durable_redis() -> RedisServer {
+        RedisServer::start(RedisOptions::new().with_aof(Fsync::EverySecond))
+    }
+
+    /// A directory that no other test and no other login has.
+    fn zookeeper(login: &str, params: &str) -> String {
+        let hosts = ZooKeeperEnsemble::shared().addresses().join(",");
+        let root = format!("doctor-{}-{}", std::process::id(), login.len());
+        format!("zk://{login}{hosts}/{root}?session-timeout=8s{params}")
+    }
+
+    /// Has the doctor look at all of these, two at a time: URLs and the faults there.
+    #[track_caller]
+    fn expect(scenarios: &[(String, &[(&str, &str)])]) {
+        for some in scenarios.chunks(2) {
+            side_by_side(some, |(url, faults)| match faults {
+                [] => examine(url).assert_clean(),
+                faults => examine(url).assert_faults(faults),
+            });
+        }
+    }
+
+    #[test]
+    fn servers_that_are_fit_get_a_clean_bill_and_keep_nothing() {
+        let redis = durable_redis();
+        let mariadb = MariaDbServer::start(MariaDbOptions::new().with_durability(true));
+        let postgres = PostgresServer::start(PostgresOptions::new().with_durability(true));
+        let mut urls = vec![redis.url(), zookeeper("me:pw@", "")];
+        for database in [mariadb.url(), postgres.url()] {
+            let modes = ["row", "lease", "advisory"];
+            urls.extend(modes.map(|mode| format!("{database}?mode={mode}&timeout=10s")));
+        }
+        let scenarios: Vec<_> = urls.into_iter().map(|url| (url, &[][..])).collect();
+        expect(&scenarios);
+        let listed = Place::new().json(&["--backend", &redis.url(), "list"]);
+        assert_eq!(listed["locks"], json!([]), "a lock stays");
+    }
+
+    #[test]
+    fn what_silently_costs_locks_is_found() {
+        let evicting = RedisServer::start(
+            RedisOptions::new()
+                .with_aof(Fsync::EverySecond)
+                .with_memory(100 << 20, "allkeys-lru"),
+        );
+        let forgetful = RedisServer::start(RedisOptions::new());
+        let postgres = PostgresServer::start(PostgresOptions::new().with_durability(true));
+        let pooler = PgBouncer::before(&postgres, PoolMode::Transaction);
+        let unsafe_disk = MariaDbServer::shared().database();
+        expect(&[
+            (evicting.url(), &[("eviction", "warning")]),
+            (forgetful.url(), &[("persistence", "warning")]),
+            (unsafe_disk, &[("flush", "warning")]),
+            (
+                format!("{}?mode=advisory&timeout=10s", pooler.url()),
+                &[("pooler", "error")],
+            ),
+            (zookeeper("", "&access=everybody"), &[]),
+            (
+                zookeeper("me:pw@", "").replace("=8s", "=60s"),
+                &[("session-timeout", "warning")],
+            ),
+        ]);
+        let accepted = examine_with(&["--accept", "persistence", &forgetful.url()], |_| {});
+        assert_eq!(accepted.ended.code, 0, "{}", accepted.ended);
+        assert_eq!(accepted.check("persistence")["accepted"], true);
+    }
+
+    #[test]
+    fn a_server_that_cannot_be_used_is_an_error_without_the_password() {
+        let server = RedisServer::start(
+            RedisOptions::new()
+                .with_aof(Fsync::EverySecond)
+                .with_password("secret")
+                .with_user("elsewhere", "on >pw ~other:* &* +@all"),
+        );
+        let at = |login: &str| format!("redis://{login}@127.0.0.1:{}", server.port());
+        let connect: &[_] = &[("connect", "error")];
+        let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let silent = silent.local_addr().expect("bound").port();
+        expect(&[
+            ("redis://127.0.0.1:1".to_owned(), connect),
+            ("redis+unix:///no/such/socket".to_owned(), connect),
+            ("redis://no-such-host.invalid".to_owned(), connect),
+            ("postgres://u:p@127.0.0.1:1/x".to_owned(), connect),
+            ("zk://127.0.0.1:1,127.0.0.1:2/x".to_owned(), connect),
+            (
+                format!("redis://127.0.0.1:{silent}?connect-timeout=1s"),
+                connect,
+            ),
+            (
+                format!("redis://127.0.0.1:{}?connect-timeout=1s", no_redis()),
+                connect,
+            ),
+            (
+                at(":secret").replace("redis", "rediss") + "?connect-timeout=1s",
+                connect,
+            ),
+            (at("elsewhere:pw"), &[("round-trip", "error")]),
+        ]);
+        let bill = examine(&at(":s3ntinel"));
+        bill.assert_faults(connect);
+        bill.ended.says_nothing_of(&["s3ntinel"]);
+    }
+
+    /// The port of another server.
+    fn no_redis() -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        thread::spawn(move || {
+            for mut client in listener.incoming().flatten() {
+                thread::spawn(move || {
+                    let mut asked = [0; 64];
+                    if client.read(&mut asked).is_ok_and(|count| count > 0) {
+                        client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").ok();
+                    }
+                });
+            }
+        });
+        port
+    }
+
+    #[test]
+    fn urls_that_lead_to_other_locks_are_found() {
+        let server = durable_redis();
+        let compared = |other: &str| examine_with(&["--same-locks", &server.url(), other], |_| {});
+        let port = server.port();
+        let same = compared(&format!("redis://localhost:{port}/0"));
+        assert_eq!(same.ended.code, 0, "{}", same.ended);
+        let differs = compared(&format!("redis://127.0.0.1:{port}/1?namespace=other"));
+        assert_eq!(differs.ended.code, 1, "{}", differs.ended);
+        let checks = differs.value["targets"][1]["checks"].as_array();
+        let checks = checks.expect("checks").iter();
+        let found: Vec<_> = checks.filter(|check| check["id"] == "same-locks").collect();
+        assert_eq!(found.len(), 1, "{}", differs.ended);
+        assert_eq!(found[0]["status"], "error", "{}", differs.ended);
+        Place::new().expect(64, "doctor --same-locks");
+    }
+
+    #[test]
+    fn a_link_that_is_too_slow_for_the_leases_is_found() {
+        let server = durable_redis();
+        let proxy = Proxy::start(server.port());
+        proxy.set_latency(Direction::Replies, Duration::from_millis(60));
+        let url = format!("{}?connect-timeout=10s", proxy.url());
+        let bill = examine_with(&["--ttl", "1s", &url], |_| {});
+        bill.assert_faults(&[("round-trip", "warning")]);
+        let impact = text(bill.check("round-trip"), "impact");
+        let room = impact.starts_with("a lease of 1s has room for exchanges of 100ms, and");
+        assert!(room, "{impact}");
+        let target = &bill.value["targets"][0];
+        let cycle = target["round_trip"]["acquire_release"]["p50_ms"].as_f64();
+        assert!(cycle >= Some(120.0), "two replies took {cycle:?} ms");
+        let min = target["recommended"]["min_ttl_ms"].as_u64();
+        assert!(min >= Some(5000), "the min ttl is {min:?} ms");
+    }
+}

@@ -1,0 +1,77 @@
+//! Several keys at once: which holder is named while one of them is waited for.
+
+use lock_testkit::servers::{
+    MariaDbServer, PostgresServer, RedisOptions, RedisServer, ZooKeeperServer,
+};
+use rustix::process::Signal;
+
+use crate::fixture::{Place, UNTIL_GO, side_by_side, until};
+
+/// Waits for two keys while another process holds the second one, and checks who is named.
+fn assert_holder_of_second_key_is_named(backend: &str) {
+    let place = Place::new();
+    let script = "'touch begun; exec sleep 60'";
+    let mut holder = place.start(&format!("--backend {backend} run b -- sh -c {script}"));
+    place.until_there("begun");
+    let pid = holder.pid().as_raw_nonzero().get();
+    let options = "-w 4s --events events b a -- touch ran";
+    let waiter = place.start(&format!("--backend {backend} run {options}"));
+    let waiting = place.event("waiting");
+    assert_eq!(waiting["key"], "b", "{backend}: {waiting}");
+    assert_eq!(waiting["holders"][0]["pid"], pid, "{backend}: {waiting}");
+    let ended = waiter.expect(75);
+    let lines: Vec<_> = ended.stderr.lines().collect();
+    let holder = format!("pid {pid}");
+    for (line, part) in [
+        (0, "lockctl: waiting for b, a  b  held by "),
+        (0, &holder),
+        (1, "lockctl: error: b is held (waited "),
+        (2, &holder),
+    ] {
+        let line = lines.get(line).copied().unwrap_or_default();
+        assert!(line.contains(part), "no {part:?} in {line:?}: {ended}");
+    }
+    place.assert_not_run();
+}
+
+#[test]
+fn holder_of_second_key_is_named_on_every_backend() {
+    let redis = RedisServer::start(RedisOptions::new());
+    let (postgres, mariadb) = (PostgresServer::shared(), MariaDbServer::shared());
+    let root = format!("lockctl-keys-{}", std::process::id());
+    let zookeeper = format!("{}/{root}", ZooKeeperServer::shared().url());
+    let mut backends = vec!["sqlite:locks.db".to_owned(), redis.url(), zookeeper];
+    for mode in ["row", "lease", "advisory"] {
+        let databases = [postgres.database(), mariadb.database()];
+        backends.extend(databases.map(|database| format!("{database}?mode={mode}")));
+    }
+    for some in backends.chunks(3) {
+        side_by_side(some, |backend| {
+            assert_holder_of_second_key_is_named(backend);
+        });
+    }
+}
+
+#[test]
+fn the_next_key_that_is_waited_for_is_told_as_well() {
+    let place = Place::new();
+    let _first = place.hold("a", UNTIL_GO);
+    let mut second = place.holder("b");
+    let waiter = place.start("run --events events a b -- true");
+    let until_named = |expected: &[&str]| {
+        until(&format!("the holders of {expected:?} are named"), || {
+            let events = place.events();
+            let keys = events
+                .iter()
+                .map(|event| event["key"].as_str().unwrap_or_default());
+            keys.eq(expected.iter().copied())
+        });
+    };
+    until_named(&["a"]);
+    place.go();
+    until_named(&["a", "b"]);
+    second.signal(Signal::TERM);
+    let ended = waiter.expect(0);
+    let told = ended.stderr.matches("waiting for a, b").count();
+    assert_eq!(told, 2, "{ended}");
+}
