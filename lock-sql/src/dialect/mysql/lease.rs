@@ -101,14 +101,15 @@ UPDATE %table% l SET l.id = NULL,
     l.changed_at = %now%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id = {2}";
 
-/// Answers as [`RELEASE`] does.
+/// Answers as [`RELEASE`] does. The first row of the key is locked first, as by [`store`]: in another
+/// order the two would wait for each other.
 const LEAVE: &str = "
-UPDATE %table% l
-STRAIGHT_JOIN %table% h ON h.kind = 1 AND h.lock_key = l.lock_key AND h.slot = 0
+UPDATE %table% h
+STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = h.lock_key AND l.slot > 0 AND l.id = {2}
 SET h.sharers = h.sharers - 1,
     h.version = h.version + 1 + 0 * LAST_INSERT_ID(IF(l.expires_at > %now%, 2, 1)),
     h.changed_at = %now%, l.id = NULL, l.changed_at = %now%
-WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot > 0 AND l.id = {2}";
+WHERE h.kind = 1 AND h.lock_key = {1} AND h.slot = 0";
 
 const RESERVE: &str = "
 UPDATE %table% l SET %draw%, l.version = l.version + 1

@@ -96,11 +96,15 @@ UPDATE %table% l SET id = NULL, version = l.version + 1, changed_at = m.now
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id = {2}
 RETURNING (l.expires_at > m.now)::int::bigint";
 
-/// Waiters read all slots, and request a notification at the first one: it is written as well.
+/// Waiters read all slots, and request a notification at the first one: it is written as well. It is
+/// locked first, as by [`store`]: in another order the two would wait for each other.
 const LEAVE: &str = "
 WITH m AS (SELECT %now% AS now),
+h AS (
+    SELECT 1 FROM %table%
+    WHERE kind = 1 AND lock_key = {1} AND slot = 0 FOR NO KEY UPDATE),
 mine AS (
-    UPDATE %table% l SET id = NULL, changed_at = m.now FROM m
+    UPDATE %table% l SET id = NULL, changed_at = m.now FROM m, h
     WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot > 0 AND l.id = {2}
     RETURNING (l.expires_at > m.now)::int::bigint AS in_time, m.now)
 UPDATE %table% l SET sharers = l.sharers - 1, version = l.version + 1, changed_at = mine.now

@@ -1,11 +1,13 @@
 //! Waits that end in the moment in which the lock becomes free, and waits that the server ends.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use polylock_core::{DistributedLock, ErrorKind, Wait};
+use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
+use polylock_core::{DistributedLock, ErrorKind, Mode as Sharing, Wait};
 
 use crate::server::support::{
-    Site, assert_free, assert_taken, everywhere, ms, request, sessions, take, until,
+    Kind, Mode, Site, assert_free, assert_taken, everywhere, ms, request, sessions, take, until,
 };
 
 /// A lock that was granted although the time was over is given back.
@@ -78,3 +80,56 @@ async fn a_wait_that_the_server_cancels_grants_nothing(site: Site) {
 }
 
 sessions!(a_wait_that_the_server_cancels_grants_nothing);
+
+/// Both lock the first row of the key and that of the lease, in the same order.
+async fn renewals_and_releases_of_shared_leases_do_not_deadlock(site: Site) {
+    let before = deadlocks(&site).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..4 {
+        let (holder, operator) = (site.open().await, site.open().await);
+        tasks.spawn(async move {
+            let admin = operator.admin().expect("there is one");
+            let name = format!("job-{task}");
+            for _ in 0..100 {
+                let shared = request(&name).with_mode(Sharing::Shared);
+                let guard = holder.acquire(&shared).await.expect("it is shared");
+                let id = guard.lease_id().expect("leases have one");
+                let key = guard.key().clone();
+                let renewal = admin.renew_lease(&key, id, shared.ttl());
+                let (renewed, released) = tokio::join!(renewal, guard.release());
+                renewed.expect("it is known whether it is renewed");
+                released.expect("it is released");
+            }
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.expect("no panic");
+    }
+    assert_eq!(deadlocks(&site).await - before, 0, "deadlocks");
+}
+
+/// How many the server has ended, whose statements were repeated.
+async fn deadlocks(site: &Site) -> u64 {
+    if site.kind() == Kind::Postgres {
+        let counted = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
+        // A connection reports what it has counted a second later at most, or at its end.
+        tokio::time::sleep(ms(1_500)).await;
+        return site.number(counted).await;
+    }
+    let status = site.sql("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").await;
+    status[0][1].parse().expect("it is a number")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shared_leases_of_postgres_do_not_deadlock() {
+    let server = Arc::new(PostgresServer::start(PostgresOptions::new()));
+    let site = Site::postgres(&server, Mode::Lease);
+    renewals_and_releases_of_shared_leases_do_not_deadlock(site).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shared_leases_of_mariadb_do_not_deadlock() {
+    let server = Arc::new(MariaDbServer::start(MariaDbOptions::new()));
+    let site = Site::mariadb(&server, Mode::Lease);
+    renewals_and_releases_of_shared_leases_do_not_deadlock(site).await;
+}
