@@ -25,6 +25,9 @@ pub struct Case {
 /// Within this time happens what needs no more than a few requests, on a machine that is very busy.
 pub(super) const SOON: Duration = Duration::from_secs(20);
 
+/// How late a time may be noticed to be over, on such a machine.
+pub(super) const LATE: Duration = Duration::from_secs(4);
+
 impl Case {
     /// A case on `harness`, with keys that begin with random characters.
     #[must_use]
