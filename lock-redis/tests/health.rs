@@ -235,7 +235,8 @@ async fn a_clock_that_is_off_is_found() {
     // In the process that the test starts, whose clock is off.
     if let Ok(url) = env::var(CHECKED) {
         for fault in faults(&url).await {
-            println!("fault: {fault}");
+            // With one processor the name of the test is in the same line.
+            println!("\nfault: {fault}");
         }
         return;
     }
