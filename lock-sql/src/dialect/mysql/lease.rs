@@ -102,10 +102,11 @@ UPDATE %table% l SET l.id = NULL,
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id = {2}";
 
 /// Answers as [`RELEASE`] does. The first row of the key is locked first, as by [`store`]: in another
-/// order the two would wait for each other.
+/// order the two would wait for each other. `l.slot + 0` is no bound of an index: the scan of a range
+/// would also lock the row behind it, which belongs to another key or to a transaction.
 const LEAVE: &str = "
 UPDATE %table% h
-STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = h.lock_key AND l.slot > 0 AND l.id = {2}
+STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = h.lock_key AND l.slot + 0 > 0 AND l.id = {2}
 SET h.sharers = h.sharers - 1,
     h.version = h.version + 1 + 0 * LAST_INSERT_ID(IF(l.expires_at > %now%, 2, 1)),
     h.changed_at = %now%, l.id = NULL, l.changed_at = %now%

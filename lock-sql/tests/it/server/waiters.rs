@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use polylock_core::{DistributedLock as _, ErrorKind, Wait};
+use polylock_core::{DistributedLock as _, ErrorKind, Mode, Wait};
 use polylock_sql::transaction::{Connection, TransactionLocks};
 use sqlx::{Connection as _, Database, MySqlConnection, PgConnection};
 use tokio::time::Instant;
@@ -130,6 +130,21 @@ async fn a_waiter_gets_what_a_transaction_releases(site: Site) {
 }
 
 on!(a_waiter_gets_what_a_transaction_releases: postgres_row, mariadb_row);
+
+/// The rows of transactions come next to those of leases.
+async fn a_transaction_keeps_no_lease_from_its_release(site: Site) {
+    let locks = site.open().await;
+    let shared = request("config").with_mode(Mode::Shared);
+    let guard = locks.acquire(&shared).await.expect("it is free");
+    let held = hold(&site, vec!["job".to_owned()]).await;
+    let released = tokio::time::timeout(SOON, guard.release()).await;
+    released
+        .expect("it waits for the transaction")
+        .expect("it is released");
+    held.release().await;
+}
+
+on!(a_transaction_keeps_no_lease_from_its_release: postgres_lease, mariadb_lease);
 
 /// Enough to need ten times the connections that a process has beside its sessions.
 const WAITERS: u64 = 40;
