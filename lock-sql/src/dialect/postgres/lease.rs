@@ -153,12 +153,14 @@ ON CONFLICT (kind, lock_key, slot) DO UPDATE SET
     changed_at = excluded.changed_at
 WHERE l.id IS NULL OR l.id = excluded.id OR l.expires_at <= excluded.changed_at";
 
+/// `l.slot + 0` is no condition of the index: without statistics the planner expects it to find one row
+/// for all keys together, and reads them all.
 const RENEW: &str = "
 UPDATE %table% l SET ttl = d.ttl, expires_at = %end%,
     version = l.version + 1, changed_at = m.now
 FROM (SELECT %now% AS now) m,
     unnest(%1%::bytea[], %2%::bytea[], %3%::bigint[]) AS d(k, i, ttl)
-WHERE l.kind = 1 AND l.lock_key = d.k AND l.slot = 0 AND l.id = d.i AND %alive%
+WHERE l.kind = 1 AND l.lock_key = d.k AND l.slot + 0 = 0 AND l.id = d.i AND %alive%
     AND l.sharers = 0
 RETURNING l.id";
 
@@ -169,8 +171,9 @@ USING (SELECT %now% AS now) m,
 WHERE l.kind = 1 AND l.lock_key = d.k AND %free%
     AND l.changed_at <= m.now - d.retention AND l.last_token <= d.least";
 
-/// Locks the first row of each key, if it has the version that was read, before it writes any.
-/// Text comes as bytes.
+/// Locks the first row of each key, if it has the version that was read, before it writes any of the
+/// key. They are read once: a row that the statement has written would be skipped. For `slot + 0` see
+/// [`RENEW`]. Text comes as bytes.
 fn store(told: &str) -> String {
     let arrays = FIELDS
         .iter()
@@ -186,13 +189,15 @@ fn store(told: &str) -> String {
     let names = FIELDS.map(|(name, _)| name);
     let set = names.map(|name| format!("{name} = excluded.{name}"));
     format!(
-        "INSERT INTO %table% AS l (kind, lock_key, slot, version, changed_at, {names})
+        "WITH h AS (
+             SELECT lock_key, version FROM %table%
+             WHERE kind = 1 AND slot + 0 = 0 AND lock_key = ANY (%1%::bytea[])
+             ORDER BY lock_key FOR NO KEY UPDATE)
+         INSERT INTO %table% AS l (kind, lock_key, slot, version, changed_at, {names})
          SELECT 1, d.k, d.slot, CASE d.slot WHEN 0 THEN h.version + 1 ELSE 0 END, m.now, {values}
          FROM (SELECT %now% AS now) m,
              unnest(%1%::bytea[], %2%::bigint[], %3%::bigint[], {arrays}) AS d(k, v, slot, {names})
-             JOIN (SELECT lock_key, version FROM %table%
-                 WHERE kind = 1 AND slot = 0 AND lock_key = ANY (%1%::bytea[])
-                 ORDER BY lock_key FOR NO KEY UPDATE) h ON h.lock_key = d.k AND h.version = d.v
+             JOIN h ON h.lock_key = d.k AND h.version = d.v
          ON CONFLICT (kind, lock_key, slot) DO UPDATE SET {set},
              version = excluded.version, changed_at = excluded.changed_at
          RETURNING l.lock_key{told}",

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
-use polylock_core::ErrorKind;
+use polylock_core::{DistributedLock, ErrorKind};
 use polylock_core::layers::acquire_all;
 
 use crate::server::support::{Mode, Site, ms, request, sessions, take, until};
@@ -69,3 +69,49 @@ async fn as_many_keys_as_connections_are_granted_at_once(site: Site) {
 }
 
 sessions!(as_many_keys_as_connections_are_granted_at_once);
+
+/// The planner takes the first rows of all keys for one row until the table is analyzed.
+#[tokio::test(flavor = "multi_thread")]
+async fn renewals_read_few_rows_of_a_large_table_without_statistics() {
+    const KEYS: u64 = 20_000;
+    let options = PostgresOptions::new().with_config("autovacuum", "off");
+    let server = Arc::new(PostgresServer::start(options));
+    let site = Site::postgres(&server, Mode::Lease);
+    let locks = site.open().await;
+    let exclusive = take(&locks, "exclusive").await;
+    let shared = request("shared").with_mode(polylock_core::Mode::Shared);
+    let shared = locks.acquire(&shared).await.expect("it is free");
+    site.sql(format!(
+        "INSERT INTO {} (kind, lock_key, changed_at)
+         SELECT 1, convert_to('other/' || n, 'UTF8'), 0 FROM generate_series(1, {KEYS}) n",
+        site.table
+    ))
+    .await;
+    let before = rows_read(&site).await;
+    for guard in [&exclusive, &shared] {
+        guard.renew().await.expect("it is renewed");
+    }
+    for guard in [exclusive, shared] {
+        guard.release().await.expect("it is released");
+    }
+    assert!(
+        locks.shutdown(ms(5_000)).await,
+        "background work does not end"
+    );
+    drop(locks);
+    // A connection reports what it has read at its end at the latest.
+    let others = "SELECT count(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid()
+         AND backend_type = 'client backend'";
+    until("its connections end", async || {
+        site.number(others).await == 0
+    })
+    .await;
+    let read = rows_read(&site).await - before;
+    assert!(read < KEYS / 4, "{read} rows were read");
+}
+
+async fn rows_read(site: &Site) -> u64 {
+    let read = "SELECT coalesce(sum(seq_tup_read + idx_tup_fetch), 0)::bigint
+         FROM pg_stat_user_tables";
+    site.number(read).await
+}
