@@ -34,6 +34,7 @@ impl Server {
             script: &TYPES,
             keys,
             args: &[],
+            unanswered: None,
         });
         // Without the right to ask, it is known no more than that it is no lock.
         let Ok(Value::Array(types)) = types.await else {

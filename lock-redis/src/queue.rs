@@ -130,7 +130,12 @@ impl Waiter {
             return Ok(false);
         };
         let server = &client.shared.server;
-        let joining = server.join(self.lease.keys(), &self.claim, &place);
+        let joining = server.join(
+            self.lease.keys(),
+            &self.claim,
+            &place,
+            self.lease.unanswered(),
+        );
         match self.lease.answered(self.budget, joining).await {
             Some(Ok(Some(ticket))) => {
                 self.lease.joined(ticket);
@@ -205,20 +210,23 @@ impl Waiter {
     }
 
     async fn request_lock(&self, place: Option<&QueueEntry>) -> Result<AcquireReply, Failure> {
-        let (keys, server) = (self.lease.keys(), &self.client.shared.server);
-        let Some(replicas) = self.client.replicas else {
-            return server.acquire(keys, &self.claim, place, None).await;
+        let (lease, server) = (&self.lease, &self.client.shared.server);
+        let ask = |wait| {
+            let (keys, unanswered) = (lease.keys(), lease.unanswered());
+            server.acquire(keys, &self.claim, place, wait, unanswered)
         };
-        if matches!(self.phase, Phase::Held { .. }) {
-            // Replicas need not know of a heartbeat. What is granted is asked for again below: that
+        let Some(replicas) = self.client.replicas else {
+            return ask(None).await;
+        };
+        if self.budget.waits() {
+            // Replicas need not know of a waiter. What is granted is asked for again below: that
             // extends the lease, a write behind which the replicas have the grant as well.
-            match server.acquire(keys, &self.claim, place, None).await? {
+            match ask(None).await? {
                 AcquireReply::Granted(_) => {}
                 answer => return Ok(answer),
             }
         }
-        let wait = Some(replicas);
-        server.acquire(keys, &self.claim, place, wait).await
+        ask(Some(replicas)).await
     }
 
     async fn subscribe(&mut self) -> Result<()> {

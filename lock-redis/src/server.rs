@@ -260,6 +260,7 @@ impl Server {
         claim: &Acquisition,
         place: Option<&QueueEntry>,
         wait: Option<(u32, Duration)>,
+        unanswered: &Unanswered,
     ) -> Result<AcquireReply, Failure> {
         let (ttl, entry) = (millis(claim.ttl), claim.entry(place));
         let ticket = match place.map(|place| &place.position) {
@@ -271,6 +272,7 @@ impl Server {
             script: &ACQUIRE,
             keys: &keys.all(),
             args: &[ttl.as_bytes(), ticket.as_bytes(), entry.as_bytes()],
+            unanswered: Some(unanswered),
         };
         let done = self.topology.call_with(call, wait).await;
         let mut done = self.explained(call.keys, done).await?;
@@ -294,12 +296,14 @@ impl Server {
         keys: &Keys,
         claim: &Acquisition,
         place: &QueueEntry,
+        unanswered: &Unanswered,
     ) -> Result<Option<Ticket>, Failure> {
         let entry = claim.entry(Some(place));
         let call = Call {
             script: &JOIN,
             keys: &[keys.queue()],
             args: &[b"NOMKSTREAM", b"*", b"w", entry.as_bytes()],
+            unanswered: Some(unanswered),
         };
         reply::joined(self.topology.call(call).await?)
     }
@@ -332,6 +336,7 @@ impl Server {
             script: &RELEASE,
             keys: &keys.all(),
             args: &[holder.id(), b""],
+            unanswered: None,
         };
         unanswered.run_behind(call, self.timeout).await;
     }
@@ -478,6 +483,7 @@ impl Server {
             script: &RENEW,
             keys: &keys,
             args: &args,
+            unanswered: None,
         };
         let mut done = self.topology.call_with(call, wait).await?;
         let held = reply::flags(std::mem::replace(&mut done.value, Value::Nil), due.len())?;
@@ -522,7 +528,14 @@ impl Server {
         args: &[&[u8]],
     ) -> Result<Value, Failure> {
         let keys = &keys.all();
-        self.topology.call(Call { script, keys, args }).await
+        self.topology
+            .call(Call {
+                script,
+                keys,
+                args,
+                unanswered: None,
+            })
+            .await
     }
 }
 

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use lock_testkit::history::{Checker, Recorder};
 use lock_testkit::servers::{RedisCluster, RedisSentinels, RedisServer};
-use polylock_core::{AcquireRequest, DistributedLock, ErrorKind};
+use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, Mode};
 use polylock_redis::{Redis, RedisConfig};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::support::{
     SOON, TTL, acquire, assert_error, assert_replaced, attempt, granted, key, look, ms, of_cluster,
-    of_sentinels, open, pass, release, request, until, within,
+    of_sentinels, open, pass, release, request, until, waiting, within,
 };
 
 /// A fail-over takes seconds.
@@ -279,4 +279,39 @@ async fn a_slot_between_two_nodes_grants_nothing_twice() {
     assert!(next.fencing_token() > token);
     next.release().await.expect("it is released");
     assert_eq!(look(&cluster[to], key("a").as_str()).holders, 0);
+}
+
+/// A request that waits for replicas keeps waiting what comes behind it on its connection, renewals
+/// among them.
+#[tokio::test]
+async fn waiters_wait_for_no_replica() {
+    let servers = RedisSentinels::start();
+    servers.wait_for_replica();
+    let config = of_sentinels(&servers).with_replica_acks(1, SOON);
+    let config = config.expect("it can wait");
+    let (locks, other) = (open(config.clone()).await, open(config).await);
+    let guard = acquire(&other, &long("a")).await;
+    let master = &servers.servers()[0];
+    let mut waiters = vec![waiting(&locks, long("a"))];
+    until("one waits", || look(master, "a").waiters == 1).await;
+    // From here on the client knows that the lock is held, and does not try to take it as a free one.
+    master.command(&["CONFIG", "RESETSTAT"]);
+    let shared = long("a").with_mode(Mode::Shared);
+    waiters.extend((0..20).map(|_| waiting(&locks, shared.clone())));
+    until("they wait", || look(master, "a").waiters == 21).await;
+    let stats = master.command(&["INFO", "commandstats"]).text();
+    let stats = stats.expect("a text");
+    let waits = stats.lines().find(|line| line.starts_with("cmdstat_wait:"));
+    assert_eq!(waits, None, "before anything was granted");
+    release(guard).await;
+    let admin = other.admin().expect("there is one");
+    for waiter in waiters {
+        let next = granted(waiter).await;
+        let info = admin.inspect(&key("a")).await.expect("it is shown");
+        let holders = info.map(|info| info.holders).unwrap_or_default();
+        let mut tokens = holders.iter().map(|holder| holder.token);
+        let token = next.fencing_token();
+        assert!(tokens.any(|shown| shown == token), "{token:?}: {holders:?}");
+        release(next).await;
+    }
 }

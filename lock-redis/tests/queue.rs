@@ -535,6 +535,26 @@ mod warnings {
     }
 }
 
+/// Waiters that died behind one that lives for long.
+#[tokio::test]
+async fn dead_waiters_behind_a_live_one_go() {
+    let place = Place::new().await;
+    let locks = place.elsewhere().await;
+    let guard = take(&locks, "a").await;
+    let first = waiting(&locks, request("a").with_wait(Wait::Forever));
+    place.queued("a", 1).await;
+    for n in 0..12 {
+        let dead = format!("{n:032x}|1|1000|1|x||");
+        let queue = "{a}:waiters";
+        place.command(&["XADD", queue, "*", "w", &dead]);
+    }
+    place.queued("a", 13).await;
+    place.queued("a", 1).await;
+    guard.release().await.expect("it is released");
+    release(granted(first).await).await;
+    place.assert_nothing_left(&[&locks], "a").await;
+}
+
 #[tokio::test]
 async fn what_is_known_of_a_broken_lock_goes_while_others_wait() {
     let place = Place::new().await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_testkit::proxy::{Answer, Fate};
 use polylock_core::memory::{Fault, Request};
-use polylock_core::{DistributedLock, ErrorKind, Released, Wait};
+use polylock_core::{DistributedLock, ErrorKind, Mode, Released, Wait};
 use tokio::time::Instant;
 
 use crate::support::{
@@ -96,6 +96,56 @@ async fn a_place_in_the_queue_that_comes_again_costs_little() {
     assert_took("passing over a late copy", began, ..ALIVE + ms(1_500));
     next.release().await.expect("it is released");
     place.assert_nothing_left(&[&locks, &other], "a").await;
+}
+
+/// Its second place is granted nothing: that would shorten the lease that it has.
+#[tokio::test]
+async fn a_place_that_comes_again_shortens_no_lease() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let all = place.proxy().watch(place.kinds.is(Request::Acquire));
+    let holder = take(&other, "a").await;
+    let shared = request("a").with_mode(Mode::Shared).with_ttl(TTL * 30);
+    let reader = waiting(&locks, shared);
+    place.queued("a", 1).await;
+    let acquire = all.seen().pop().expect("it was sent");
+    let writer = waiting(&other, request("a"));
+    place.queued("a", 2).await;
+    place.proxy().replay(&acquire).expect("it is answered");
+    place.queued("a", 3).await;
+    holder.release().await.expect("it is released");
+    let reader = granted(reader).await;
+    reader.renew().await.expect("it has its whole lease");
+    writer.abort();
+    // The second place is reached, or its waiter counts as dead.
+    place.queued("a", 0).await;
+    let lease = place.number(&["PTTL", "a"]);
+    assert!(lease > 20_000, "a lease of 30 s ends in {lease} ms");
+    release(reader).await;
+    place.assert_nothing_left(&[&locks, &other], "a").await;
+}
+
+/// A request to join the queue arrives behind its undo, which is sent on another connection.
+#[tokio::test]
+async fn a_waiter_that_was_dropped_before_its_request_arrived_leaves_no_place() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let guard = take(&other, "a").await;
+        // The client knows that there is a queue, and joins by a plain command if it is exclusive.
+        let first = waiting(&locks, request("a"));
+        place.queued("a", 1).await;
+        let late = Fate::LateRequest(ms(200));
+        let planned = place.proxy().plan(place.kinds.is(Request::Acquire), late);
+        let dropped = request("a").with_mode(mode);
+        let dropped = tokio::time::timeout(ms(60), locks.acquire(&dropped)).await;
+        assert!(dropped.is_err() && planned.struck() == 1, "{dropped:?}");
+        tokio::time::sleep(ms(400)).await;
+        assert_eq!(place.waiters("a"), 1, "{mode:?}");
+        guard.release().await.expect("it is released");
+        release(granted(first).await).await;
+        place.assert_nothing_left(&[&locks, &other], "a").await;
+    }
 }
 
 #[tokio::test]

@@ -112,6 +112,7 @@ impl QuorumNode {
             script: &AGE,
             keys: &[AGE_KEY.as_bytes()],
             args: &[run.as_bytes(), age.as_bytes()],
+            unanswered: None,
         };
         let reply = self.server.topology.call(call).await?;
         match &reply {

@@ -140,6 +140,7 @@ impl QuorumNode {
             script: &VOTE,
             keys: &of.keys.all(),
             args: &args,
+            unanswered: None,
         };
         let reply = self.server.take_in_time(call, args.len(), None).await?;
         let reply = &reply.value;

@@ -31,7 +31,11 @@ if is_holder(id) then
     call('HDEL', NOTES, 'w:' .. id)
   end
   extend(id, ttl)
-  return draw(1)
+  local as, value = held()
+  -- The token of a grant is stored, except for a lock that was taken by plain commands.
+  local stored = as == 'x' and string.match(value, '^%x+|[^|]*|(.*)$')
+    or as ~= 'x' and call('HGET', NOTES, 'h:' .. id)
+  return stored and tonumber(string.match(stored, '^%d+')) or draw(1)
 end
 if to ~= '' and to ~= '+' and not ticket then
   -- Granted and ended since, or dropped: it comes with another id if it comes again.
@@ -53,6 +57,9 @@ if first then
   first = first_waiter()
 end
 if ticket then
+  if first and first[1] == ticket then
+    bury(ticket)
+  end
   return queued(first and first[1])
 end
 if not first and admits(mode) then

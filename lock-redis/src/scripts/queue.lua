@@ -52,6 +52,28 @@ local function has_heartbeat(ticket, channel, at)
   return channel == '' or math.abs(at - came(ticket)) > 100
 end
 
+-- The last sign of life of a waiter, in ms, with its number and channel, and its note if it has one.
+local function last_heartbeat(ticket, id, beat, channel)
+  local note = call('HGET', NOTES, 'w:' .. id)
+  if not note then
+    return came(ticket), beat, channel
+  end
+  local last, later, where = string.match(note, '^(%d+)|(%d+)|(.*)$')
+  return tonumber(last), later, where, note
+end
+
+-- Removes some of the waiters behind the first one that died long ago: while that one waits, no release
+-- reaches them.
+local function bury(first)
+  for n, entry in ipairs(call('XRANGE', QUEUE, first, '+', 'COUNT', 9)) do
+    local id, alive, _, beat, _, channel = parts(entry[2][2])
+    if n > 1 and id and last_heartbeat(entry[1], id, beat, channel) + 10 * alive < now() then
+      call('XDEL', QUEUE, entry[1])
+      call('HDEL', NOTES, 'w:' .. id)
+    end
+  end
+end
+
 -- Grants the lock to waiters in the order of their arrival, for as long as it admits them, and
 -- publishes it. Removes waiters whose heartbeat is overdue, and entries of `gone`, the id that is released.
 -- `entry` is the first one, if it is known. `me` needs no message; gives its token.
@@ -68,12 +90,11 @@ local function serve(gone, entry, me, ms)
     local at = token and token % 1000 == 0 and token / 1000 or now()
     local last, note = came(ticket)
     if id and has_heartbeat(ticket, channel, at) then
-      at, note = now(), call('HGET', NOTES, 'w:' .. id)
-      if note then
-        last, beat, channel = string.match(note, '^(%d+)|(%d+)|(.*)$')
-      end
+      at = now()
+      last, beat, channel, note = last_heartbeat(ticket, id, beat, channel)
     end
-    local lives = id and id ~= gone and last + alive >= at
+    -- A second place of a holder, by a request that came twice, must not shorten its lease.
+    local lives = id and id ~= gone and last + alive >= at and not is_holder(id)
     if lives then
       if not admits(mode) then
         break

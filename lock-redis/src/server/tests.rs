@@ -162,6 +162,7 @@ async fn a_request_that_waits_for_replicas_is_in_time_for_longer() {
             script: &ACQUIRE,
             keys: &[b"k"],
             args: &[],
+            unanswered: None,
         };
         server.take_in_time(call, 0, wait).await.unwrap();
         let asked = topology.asked.lock().unwrap();

@@ -83,13 +83,23 @@ impl Connection {
         self: &Arc<Self>,
         request: &Cmd,
         deadline: Instant,
+        unanswered: Option<&Unanswered>,
     ) -> Result<Value, Failure> {
-        let mut socket = self.socket(deadline).await?;
-        let waited = Waited::for_answer(self, socket.number, &socket.life);
+        let Socket {
+            redis,
+            number,
+            life,
+            ..
+        } = self.socket(deadline).await?;
+        let mut sent = Sent { redis, unanswered };
+        let waited = Waited::for_answer(self, number, &life);
         // Pinned here: a future that is passed by value is stored twice.
-        let answer = pin!(socket.redis.send_packed_command(request));
+        let answer = pin!(sent.redis.send_packed_command(request));
         let answer = waited.ends(before(deadline, answer).await);
-        match self.received(socket.number, answer)? {
+        if answer.is_some() {
+            sent.unanswered = None;
+        }
+        match self.received(number, answer)? {
             Value::ServerError(error) => Err(Failure::refused(&self.connector.server, error)),
             value => Ok(value),
         }
@@ -256,6 +266,8 @@ impl Connection {
                 return Err(SendError);
             };
             match push.kind {
+                // What a socket says that was given up is no news: its server may not be the master any more.
+                PushKind::Message if life.is_over.load(Ordering::SeqCst) => {}
                 PushKind::Message => {
                     if let Some(Value::BulkString(payload)) = push.data.get(1) {
                         connection.shared.events.on_message(payload);
@@ -322,7 +334,9 @@ impl Connection {
     }
 
     fn closed(&self, socket: Option<Socket>) {
-        if socket.is_some_and(|it| it.hearing == Hearing::Subscribed) {
+        let Some(socket) = socket else { return };
+        socket.life.is_over.store(true, Ordering::SeqCst);
+        if socket.hearing == Hearing::Subscribed {
             self.shared.events.on_disconnect();
         }
     }

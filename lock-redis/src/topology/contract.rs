@@ -16,6 +16,8 @@ pub(crate) struct Call<'a> {
     pub(crate) script: &'static Script,
     pub(crate) keys: &'a [&'a [u8]],
     pub(crate) args: &'a [&'a [u8]],
+    /// Where the connection is kept if there is no answer.
+    pub(crate) unanswered: Option<&'a Unanswered>,
 }
 
 /// An exclusive lock that is to be taken by plain commands. Both keys lie in one slot.

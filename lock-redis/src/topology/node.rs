@@ -71,9 +71,12 @@ impl Node {
 
     pub(super) async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<Value, Failure> {
         let connection = self.connection(Use::Calls);
-        match connection.run(&request::by_hash(call), deadline).await {
+        match connection
+            .run(&request::by_hash(call), deadline, call.unanswered)
+            .await
+        {
             Err(failure) if failure.refusal() == Some(Refusal::NoScript) => {
-                Box::pin(connection.run(&request::by_text(call), deadline)).await
+                Box::pin(connection.run(&request::by_text(call), deadline, call.unanswered)).await
             }
             outcome => outcome,
         }
@@ -109,10 +112,10 @@ impl Node {
             return Ok((self.call(call, deadline).await?, 0));
         }
         let request = request::by_hash(call);
-        match self.run_with(request, extras, deadline).await {
+        match self.run_with(request, call, extras, deadline).await {
             Err(failure) if failure.refusal() == Some(Refusal::NoScript) => {
                 let request = request::by_text(call);
-                self.run_with(request, extras, deadline).await
+                self.run_with(request, call, extras, deadline).await
             }
             outcome => outcome,
         }
@@ -141,7 +144,9 @@ impl Node {
 
     pub(super) async fn run(&self, request: &Cmd) -> Result<Value, Failure> {
         let deadline = self.shared.deadline();
-        self.connection(Use::Calls).run(request, deadline).await
+        self.connection(Use::Calls)
+            .run(request, deadline, None)
+            .await
     }
 
     /// The same, with the server that replied and when.
@@ -191,6 +196,7 @@ impl Node {
     async fn run_with(
         &self,
         request: Cmd,
+        call: Call<'_>,
         Extras { asking, wait }: Extras,
         deadline: Instant,
     ) -> Result<(Value, u32), Failure> {
@@ -205,7 +211,9 @@ impl Node {
         let used = wait.map_or(Use::Calls, |_| Use::Waits);
         let deadline = deadline + wait.map_or(Duration::ZERO, |(_, within)| within);
         let connection = self.connection(used);
-        let answers = connection.run_all(&requests, deadline, None).await?;
+        let answers = connection
+            .run_all(&requests, deadline, call.unanswered)
+            .await?;
         let mut answers = answers.into_iter().skip(usize::from(asking));
         let value = match answers.next().ok_or_else(|| self.malformed("EVALSHA"))? {
             Value::ServerError(error) => return Err(Failure::refused(self.server(), error)),

@@ -79,6 +79,7 @@ async fn a_slot_that_moves_is_followed() {
         script: &COUNT,
         keys: &[b"a"],
         args: &[],
+        unanswered: None,
     };
     let wait = Some((0, Duration::from_millis(10)));
     let done = topology.call_with(acked, wait).await.unwrap();
@@ -104,6 +105,7 @@ async fn keys_that_are_on_two_nodes_are_unavailable() {
         script: &COUNT,
         keys: &[b"{t}a", b"{t}b"],
         args: &[],
+        unanswered: None,
     };
     let failure = topology.call(call).await.unwrap_err();
     assert_eq!(failure.refusal(), Some(Refusal::TryAgain));
@@ -122,6 +124,7 @@ async fn a_replica_takes_the_place_of_its_master() {
         script: &COUNT,
         keys: &[b"a"],
         args: &[],
+        unanswered: None,
     };
     let within = Duration::from_secs(5);
     let done = topology.call_with(first, Some((1, within))).await.unwrap();

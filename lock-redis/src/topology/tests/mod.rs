@@ -106,6 +106,7 @@ pub(super) async fn count(topology: &dyn Topology, key: &str) -> Result<i64, Fai
         script: &COUNT,
         keys: &[key.as_bytes()],
         args: &[],
+        unanswered: None,
     };
     Ok(redis::from_redis_value(topology.call(call).await?).expect("a number"))
 }

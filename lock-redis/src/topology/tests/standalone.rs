@@ -203,6 +203,7 @@ async fn replicas_are_waited_for_without_holding_up_others() {
         script: &SET,
         keys: &[b"x"],
         args: &[b"1"],
+        unanswered: None,
     };
     let within = Duration::from_millis(1500);
     let wait = Some((1, within));
