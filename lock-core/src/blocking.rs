@@ -196,6 +196,24 @@ impl BlockingLock {
 /// A held lock, for code without `async`; see [`LockGuard`].
 ///
 /// Dropping it gives the lock back in the background and does not block.
+///
+/// # Examples
+///
+/// ```
+/// use polylock_core::blocking::BlockingLock;
+/// use polylock_core::memory::Memory;
+///
+/// # fn main() -> polylock_core::Result<()> {
+/// let locks = BlockingLock::new(Memory::new());
+/// let mut guard = locks.lock("settings")?;
+/// guard.downgrade()?; // from now on readers may enter, and no other writer
+/// assert!(guard.is_held()); // a method of `LockGuard`, like all that do not block
+/// assert!(locks.try_lock("settings")?.is_none());
+///
+/// guard.release()?;
+/// assert!(locks.try_lock("settings")?.is_some());
+/// # Ok(()) }
+/// ```
 #[must_use = "dropping the guard gives the lock back"]
 pub struct BlockingGuard {
     guard: LockGuard,

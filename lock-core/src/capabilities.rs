@@ -9,6 +9,27 @@ use crate::request::AcquireRequest;
 ///
 /// A plain value: a layer may narrow or widen what it wraps. A request that needs more fails at
 /// once with [`Unsupported`](ErrorKind::Unsupported), before anything is sent.
+///
+/// # Examples
+///
+/// A service that relies on fencing tokens refuses to start without them:
+///
+/// ```
+/// use polylock_core::prelude::*;
+/// use polylock_core::{Fencing, Result};
+///
+/// fn check(locks: &dyn DistributedLock) -> Result<()> {
+///     let capabilities = locks.capabilities();
+///     if capabilities.fencing < Fencing::Strong {
+///         let message = format!("{} has no reliable fencing tokens", capabilities.backend);
+///         return Err(Error::new(ErrorKind::Unsupported, message));
+///     }
+///     Ok(())
+/// }
+///
+/// check(&polylock_core::memory::Memory::new())?;
+/// # Ok::<(), Error>(())
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Capabilities {
@@ -69,6 +90,8 @@ impl LockLifetime {
 }
 
 /// How far the order of fencing tokens can be trusted; ordered from weak to strong.
+///
+/// The example of [`Capabilities`] compares it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Fencing {

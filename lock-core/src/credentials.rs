@@ -47,6 +47,8 @@ pub trait Credentials: fmt::Debug + Send + Sync + 'static {
 }
 
 /// A user and a password. `Debug` does not show the password.
+///
+/// The example of [`Credentials`] makes one.
 #[derive(Clone, Default, Eq, PartialEq)]
 pub struct Login {
     username: Option<String>,
@@ -104,6 +106,25 @@ impl fmt::Debug for Login {
 ///
 /// The file is read on a thread of its own. If the login is dropped, the read goes on to its end and
 /// its result is not used.
+///
+/// # Examples
+///
+/// ```
+/// use polylock_core::{Credentials, PasswordFile};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let name = format!("polylock-password-{}", std::process::id());
+/// # let path = std::env::temp_dir().join(name);
+/// std::fs::write(&path, "s3cret\n")?; // what Kubernetes mounts into the container
+///
+/// // For `with_credentials` of a configuration, which reads it for each connection.
+/// let password = PasswordFile::new(&path).with_username("orders");
+/// let login = password.login().await?;
+/// assert_eq!(login.username(), Some("orders"));
+/// assert_eq!(login.password(), Some("s3cret"));
+/// # std::fs::remove_file(&path)?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PasswordFile {
     username: Option<String>,

@@ -19,6 +19,26 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// `Display` prints this level only, together with the backend, the holder and the key where they
 /// are known; [`source`](StdError::source) has the rest. No message contains a password or a full URL.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use polylock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+/// let locks = polylock_core::memory::Memory::new();
+/// let _held = locks.lock("orders/42").await?;
+///
+/// let second = locks.lock_within("orders/42", Duration::from_millis(10)).await;
+/// let error = second.expect_err("the lock is held");
+/// assert_eq!(error.kind(), ErrorKind::Contended);
+/// assert!(error.is_retryable() && !error.is_outcome_unknown());
+/// assert!(error.holder().is_some()); // the host and the process
+/// println!("{error}"); // memory: the lock is held, waited 10ms; held by etl-7c9 (pid 4121) ...
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
@@ -36,6 +56,25 @@ struct Inner {
 }
 
 /// What an [`Error`] means for the caller.
+///
+/// # Examples
+///
+/// ```
+/// use polylock_core::prelude::*;
+///
+/// fn http_status(error: &Error) -> u16 {
+///     match error.kind() {
+///         ErrorKind::Contended => 409,
+///         ErrorKind::InvalidKey => 400,
+///         ErrorKind::QueueFull => 429,
+///         ErrorKind::Unavailable => 503,
+///         _ => 500, // there are others, and there may be more
+///     }
+/// }
+///
+/// let error = LockKey::new("").expect_err("a key is not empty");
+/// assert_eq!(http_status(&error), 400);
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum ErrorKind {

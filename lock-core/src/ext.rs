@@ -193,6 +193,30 @@ pub trait DistributedLockExt: DistributedLock {
 impl<L: DistributedLock + ?Sized> DistributedLockExt for L {}
 
 /// A request about to be sent; see [`DistributedLockExt::request`].
+///
+/// # Examples
+///
+/// At most two holders send mail at a time:
+///
+/// ```
+/// use std::num::NonZeroU32;
+/// use std::time::Duration;
+///
+/// use polylock_core::prelude::*;
+///
+/// const LIMIT: NonZeroU32 = NonZeroU32::new(2).expect("two is not zero");
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+/// let locks = polylock_core::memory::Memory::new();
+/// let request = || locks.request("smtp").permit(LIMIT).ttl(Duration::from_secs(10));
+/// let first = request().acquire().await?;
+/// let _second = request().acquire().await?;
+/// assert!(request().try_acquire().await?.is_none());
+///
+/// first.release().await?;
+/// assert!(request().try_acquire().await?.is_some());
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing is acquired before `acquire` or `try_acquire`"]
 #[derive(Debug)]
 pub struct RequestBuilder<'a, L: ?Sized> {
@@ -208,52 +232,56 @@ impl<L: DistributedLock + ?Sized> RequestBuilder<'_, L> {
         self
     }
 
-    /// Asks for a shared lock.
+    /// Asks for a shared lock. Default: an exclusive one.
+    #[doc(alias = "rwlock")]
     pub fn shared(self) -> Self {
         self.with(|request| request.with_mode(Mode::Shared))
     }
 
-    /// Asks for one of `limit` permits.
+    /// Asks for one of `limit` permits. Default: an exclusive lock.
+    #[doc(alias = "semaphore")]
     pub fn permit(self, limit: NonZeroU32) -> Self {
         self.with(|request| request.with_mode(Mode::Permit { limit }))
     }
 
-    /// Sets how long to wait; see [`AcquireRequest::with_wait`].
+    /// Sets how long to wait; see [`AcquireRequest::with_wait`]. Default: at most 30 s.
     pub fn wait(self, wait: Wait) -> Self {
         self.with(|request| request.with_wait(wait))
     }
 
-    /// Sets the lease; see [`AcquireRequest::with_ttl`].
+    /// Sets the lease, 1 s to 24 h; see [`AcquireRequest::with_ttl`]. Default: 30 s.
+    #[doc(alias = "lease")]
     pub fn ttl(self, ttl: Duration) -> Self {
         self.with(|request| request.with_ttl(ttl))
     }
 
-    /// Leaves renewal to the caller; see [`Renewal::Manual`].
+    /// Leaves renewal to the caller; see [`Renewal::Manual`]. Default: automatic renewal.
     pub fn manual_renewal(self) -> Self {
         self.with(|request| request.with_renewal(Renewal::Manual))
     }
 
-    /// Sets the least hold; see [`AcquireRequest::with_min_hold`].
+    /// Sets the least hold; see [`AcquireRequest::with_min_hold`]. Default: zero.
     pub fn min_hold(self, min_hold: Duration) -> Self {
         self.with(|request| request.with_min_hold(min_hold))
     }
 
-    /// Sets the longest hold; see [`AcquireRequest::with_max_hold`].
+    /// Sets the longest hold; see [`AcquireRequest::with_max_hold`]. Default: 1 h.
     pub fn max_hold(self, max_hold: impl Into<Option<Duration>>) -> Self {
         self.with(|request| request.with_max_hold(max_hold))
     }
 
-    /// Sets the owner; see [`AcquireRequest::with_owner`].
+    /// Sets the owner; see [`AcquireRequest::with_owner`]. Default: none.
     pub fn owner(self, owner: &Owner) -> Self {
         self.with(|request| request.with_owner(owner.clone()))
     }
 
-    /// Sets what others see of the holder; see [`AcquireRequest::with_label`].
+    /// Sets what others see of the holder; see [`AcquireRequest::with_label`]. Default: host, process
+    /// id and program.
     pub fn label(self, label: Label) -> Self {
         self.with(|request| request.with_label(label))
     }
 
-    /// Names the kind of work; see [`AcquireRequest::with_class`].
+    /// Names the kind of work; see [`AcquireRequest::with_class`]. Default: none.
     pub fn class(self, class: &str) -> Self {
         self.with(|request| request.with_class(class))
     }
@@ -296,6 +324,28 @@ impl<L: DistributedLock + ?Sized> RequestBuilder<'_, L> {
 }
 
 /// A request for several keys; see [`DistributedLockExt::request_all`].
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use polylock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+/// let locks = polylock_core::memory::Memory::new();
+/// let both = locks
+///     .request_all(["acct/1", "acct/2"])
+///     .with(|request| request.with_wait(Wait::AtMost(Duration::from_secs(2))))
+///     .acquire()
+///     .await?;
+/// assert_eq!(both.guards().len(), 2);
+///
+/// // One of the two is held: the other one stays free.
+/// assert!(locks.request_all(["acct/2", "acct/3"]).try_acquire().await?.is_none());
+/// assert!(locks.try_lock("acct/3").await?.is_some());
+/// # Ok(()) }
+/// ```
 #[must_use = "nothing is acquired before `acquire` or `try_acquire`"]
 #[derive(Debug)]
 pub struct MultiRequestBuilder<'a, L: ?Sized> {

@@ -12,6 +12,27 @@ use crate::token::FencingToken;
 /// Refuses a write because a later holder of the lock has written already.
 ///
 /// Nothing was written. The caller has lost its lock and has to acquire it again.
+///
+/// # Examples
+///
+/// ```
+/// use polylock_core::FencingToken;
+/// use polylock_core::fencing::StaleToken;
+///
+/// /// What the resource does with each write.
+/// fn write(newest: &mut FencingToken, token: FencingToken) -> Result<(), StaleToken> {
+///     if token < *newest {
+///         return Err(StaleToken::new("orders/42", token).with_newest(*newest));
+///     }
+///     *newest = token;
+///     Ok(())
+/// }
+///
+/// let mut newest = FencingToken::new(0);
+/// assert_eq!(write(&mut newest, FencingToken::new(9)), Ok(()));
+/// let late = write(&mut newest, FencingToken::new(7)).expect_err("9 has written");
+/// assert_eq!(late.to_string(), "\"orders/42\" has seen token 9, 7 is stale");
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct StaleToken {

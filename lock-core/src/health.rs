@@ -4,6 +4,22 @@ use std::fmt;
 /// The result of one check of a server, or of how it is used.
 ///
 /// Displays as `summary: impact; fix`, of which the last two are left out where nothing is wrong.
+///
+/// # Examples
+///
+/// [`Registry::check_health`](crate::Registry::check_health) returns them.
+///
+/// ```
+/// use polylock_core::{HealthCheck, Status};
+///
+/// let checks = [
+///     HealthCheck::ok("persistence", "appendonly is yes"),
+///     HealthCheck::warning("eviction", "Redis evicts keys", "locks can be lost", "set noeviction"),
+/// ];
+/// let faults: Vec<_> = checks.iter().filter(|check| check.is_fault()).collect();
+/// assert_eq!(faults[0].status, Status::Warning);
+/// assert_eq!(faults[0].to_string(), "Redis evicts keys: locks can be lost; set noeviction");
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct HealthCheck {
@@ -21,6 +37,8 @@ pub struct HealthCheck {
 }
 
 /// How bad the result of a check is; ordered from good to bad.
+///
+/// The example of [`HealthCheck`] has one.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Status {

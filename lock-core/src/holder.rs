@@ -5,6 +5,8 @@ use crate::label::Label;
 use crate::token::FencingToken;
 
 /// One holder of a lock, as the server knows it.
+///
+/// The example of [`LockInfo`](crate::admin::LockInfo) prints the holders of a lock.
 #[non_exhaustive]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct HolderInfo {

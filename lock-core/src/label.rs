@@ -10,6 +10,27 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 ///
 /// The text form is one line of `name=value` pairs joined by `&`, such as
 /// `host=etl-7c9&pid=4121&user=deploy&program=lockctl&note=reindex`; unknown names are skipped.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use polylock_core::Label;
+/// use polylock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let locks = polylock_core::memory::Memory::new();
+/// let label = Label::of_this_process().with_note("reindex of the catalog");
+/// let _guard = locks.request("catalog").label(label).acquire().await?;
+///
+/// // Other processes see it, such as in the error of a wait that has timed out.
+/// let second = locks.lock_within("catalog", Duration::from_millis(10)).await;
+/// let error = second.expect_err("the lock is held");
+/// let holder = error.holder().ok_or("the holder is unknown")?;
+/// assert_eq!(holder.label.note(), "reindex of the catalog");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Eq, Hash, PartialEq)]
 pub struct Label(Arc<Fields>);
 

@@ -29,6 +29,34 @@ use crate::request::AcquireRequest;
 /// [`Capabilities::check`], arms a [`PendingRelease`](crate::PendingRelease), sends, and makes the
 /// guard by [`PendingRelease::granted`](crate::PendingRelease::granted). When the server reports
 /// that the lock is held, it calls [`AcquireRequest::mark_contended`].
+///
+/// # Examples
+///
+/// Code that works with every backend:
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use polylock_core::memory::Memory;
+/// use polylock_core::prelude::*;
+///
+/// /// Bills an account, unless another process is doing it; returns whether it did.
+/// async fn bill(locks: &dyn DistributedLock, account: u32) -> polylock_core::Result<bool> {
+///     match locks.try_lock(format!("billing/{account}")).await? {
+///         Some(guard) => guard.run(async { true }).await,
+///         None => Ok(false),
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+/// let locks: Arc<dyn DistributedLock> = Arc::new(Memory::new());
+/// assert!(bill(&*locks, 42).await?);
+///
+/// let _other = locks.lock("billing/42").await?;
+/// assert!(!bill(&*locks, 42).await?);
+/// # Ok(()) }
+/// ```
+#[doc(alias = "leader election")]
 #[doc(alias = "lease")]
 #[doc(alias = "mutex")]
 #[async_trait]

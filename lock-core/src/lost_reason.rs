@@ -1,6 +1,26 @@
 use std::fmt;
 
 /// Why a lock was lost.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use polylock_core::LostReason;
+/// use polylock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+/// let locks = polylock_core::memory::Memory::new();
+/// let request = locks.request("export").max_hold(Duration::from_millis(50));
+/// let guard = request.acquire().await?;
+///
+/// let endless = guard.run(std::future::pending::<()>()).await;
+/// let error = endless.expect_err("the lock is lost after 50 ms");
+/// assert_eq!(error.lost_reason(), Some(LostReason::MaxHold));
+/// assert_eq!(LostReason::MaxHold.as_str(), "max_hold"); // for logs and metrics
+/// # Ok(()) }
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum LostReason {

@@ -6,10 +6,28 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Mutex, semaphore or reader-writer lock.
+///
+/// # Examples
+///
+/// ```
+/// use polylock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+/// let locks = polylock_core::memory::Memory::new();
+/// let reader = locks.request("page").shared().acquire().await?;
+/// let another = locks.request("page").shared().acquire().await?;
+/// assert!(locks.try_lock("page").await?.is_none()); // a writer waits for both
+///
+/// reader.release().await?;
+/// another.release().await?;
+/// assert!(locks.try_lock("page").await?.is_some());
+/// # assert_eq!(Mode::default(), Mode::Exclusive);
+/// # Ok(()) }
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Mode {
-    /// One holder.
+    /// One holder. The default.
     #[doc(alias = "mutex")]
     #[default]
     Exclusive,
@@ -30,6 +48,24 @@ pub enum Mode {
 /// The wait is one budget for everything: the local queue, the check-out of a connection, the
 /// commands in flight. [`RequestBuilder::acquire`](crate::RequestBuilder::acquire) may look for the
 /// holder after it has ended.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use polylock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+/// let locks = polylock_core::memory::Memory::new();
+/// let _held = locks.lock("job").await?;
+/// for wait in [Wait::Never, Wait::AtMost(Duration::from_millis(10))] {
+///     let refused = locks.request("job").wait(wait).acquire().await;
+///     assert_eq!(refused.expect_err("the lock is held").kind(), ErrorKind::Contended);
+/// }
+/// assert_eq!(Wait::default(), Wait::AtMost(Duration::from_secs(30)));
+/// # Ok(()) }
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Wait {
@@ -70,10 +106,30 @@ impl Wait {
 }
 
 /// What extends the lease.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use polylock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+/// let locks = polylock_core::memory::Memory::new();
+/// let request = locks.request("export").ttl(Duration::from_secs(10)).manual_renewal();
+/// let guard = request.acquire().await?;
+/// let before = guard.valid_until();
+/// for _page in 0..3 {
+///     guard.renew().await?; // ten seconds for this page
+/// }
+/// assert!(guard.valid_until() > before);
+/// # Ok(()) }
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Renewal {
     /// The library, at a third of the ttl, until the guard is released or `max_hold` is over.
+    /// The default.
     #[default]
     Automatic,
     /// The caller, by [`LockGuard::renew`](crate::LockGuard::renew).

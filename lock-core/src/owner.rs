@@ -9,6 +9,28 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 ///
 /// Re-entry works inside one process; the count is kept by
 /// [`LocalQueue`](crate::layers::LocalQueue). A request without an owner never re-enters.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use polylock_core::Owner;
+/// use polylock_core::layers::LocalQueue;
+/// use polylock_core::memory::Memory;
+/// use polylock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+/// let locks = LocalQueue::new(Arc::new(Memory::new()));
+/// let owner = Owner::new();
+/// let outer = locks.request("acct/1").owner(&owner).acquire().await?;
+/// let inner = locks.request("acct/1").owner(&owner).acquire().await?; // does not wait for `outer`
+/// assert_eq!(inner.fencing_token(), outer.fencing_token());
+///
+/// outer.release().await?;
+/// assert!(locks.try_lock("acct/1").await?.is_none()); // `inner` holds it still
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Owner(Arc<Identity>);
 

@@ -10,6 +10,25 @@ use std::fmt;
 /// readers, may have the same token. Tokens of different keys are not comparable.
 ///
 /// A token fits into 63 bits, so that SQL databases can store it in a signed `BIGINT`.
+///
+/// # Examples
+///
+/// ```
+/// use polylock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let locks = polylock_core::memory::Memory::new();
+/// let first = locks.lock("orders/42").await?;
+/// let old = first.fencing_token().ok_or("the backend has no tokens")?;
+/// first.release().await?;
+///
+/// let second = locks.lock("orders/42").await?;
+/// let new = second.fencing_token().ok_or("the backend has no tokens")?;
+/// assert!(old < new); // a write with `old` is refused once one with `new` has arrived
+/// let column = i64::try_from(new.value())?; // fits into a BIGINT
+/// # assert!(column > 0);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct FencingToken(u64);
 

@@ -8,6 +8,22 @@ use crate::lock::{self, Redis};
 use crate::quorum::{self, Redlock};
 
 /// Opens the URLs of Redis; their forms and parameters are those of [`RedisConfig::from_url`].
+///
+/// # Examples
+///
+/// ```
+/// use polylock_core::{ErrorKind, Registry};
+/// use polylock_redis::RedisBackend;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+/// let registry = Registry::new().with(RedisBackend::default())?;
+/// assert!(registry.schemes().any(|scheme| scheme == "redlock"));
+///
+/// // A quorum of two would not survive the loss of one.
+/// let refused = registry.connect("redlock://a.internal,b.internal").await;
+/// assert_eq!(refused.expect_err("two are too few").kind(), ErrorKind::InvalidConfig);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RedisBackend(());
 

@@ -46,16 +46,60 @@ macro_rules! server {
 #[cfg(feature = "mysql")]
 server! {
     /// Opens `mysql://` and `mariadb://`; the parameters are those of [`SqlConfig::from_url`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use polylock_core::Registry;
+    /// use polylock_sql::MySqlBackend;
+    ///
+    /// let registry = Registry::new().with(MySqlBackend::default())?;
+    /// assert!(registry.schemes().any(|scheme| scheme == "mariadb"));
+    /// let url = registry.backend_url("mysql://orders@db.internal/shop?max-waiters=100")?;
+    /// assert_eq!(url.path(), "/shop");
+    /// # Ok::<(), polylock_core::Error>(())
+    /// ```
     MySqlBackend, &["mysql", "mariadb"]
 }
 
 #[cfg(feature = "postgres")]
 server! {
     /// Opens `postgres://` and `postgresql://`; the parameters are those of [`SqlConfig::from_url`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use polylock_core::Registry;
+    /// use polylock_sql::PostgresBackend;
+    ///
+    /// let registry = Registry::new().with(PostgresBackend::default())?;
+    /// assert!(registry.schemes().any(|scheme| scheme == "postgresql"));
+    /// let url = registry.backend_url("postgres://orders@db.internal/shop?max-waiters=100")?;
+    /// assert_eq!(url.path(), "/shop");
+    /// # Ok::<(), polylock_core::Error>(())
+    /// ```
     PostgresBackend, &["postgres", "postgresql"]
 }
 
 /// Opens `sqlite:PATH`; the parameters are those of [`SqliteConfig::from_url`].
+///
+/// # Examples
+///
+/// ```
+/// use polylock_core::Registry;
+/// use polylock_core::prelude::*;
+/// use polylock_sql::SqliteBackend;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("locks.db");
+/// # let url = format!("sqlite:{}", path.display());
+/// let registry = Registry::new().with(SqliteBackend::default())?;
+/// let locks = registry.connect(&url).await?; // such as sqlite:/var/lib/shop/locks.db
+/// let guard = locks.lock("orders/42").await?;
+/// assert!(guard.is_held());
+/// # Ok(()) }
+/// ```
 #[cfg(feature = "sqlite")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SqliteBackend(());

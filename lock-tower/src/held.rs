@@ -19,6 +19,36 @@ use crate::locker::{AdmissionSlot, Namespace};
 ///
 /// Work that must not happen twice carries [`fencing_token`](HeldLock::fencing_token) to where the
 /// data live: a lock can be lost while a write is on its way.
+///
+/// # Examples
+///
+/// A handler of axum:
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use axum::extract::Path;
+/// use axum::{Router, routing::post};
+/// use polylock_core::memory::Memory;
+/// use polylock_tower::{HeldLock, KeyLockLayer, Keys, Locker, NotHeld};
+/// use tower::ServiceExt as _;
+///
+/// async fn transfer(held: HeldLock) -> Result<String, NotHeld> {
+///     held.ensure_held()?;
+///     Ok(format!("written with token {:?}", held.fencing_token()))
+/// }
+///
+/// # #[cfg(not(feature = "axum"))] fn main() {}
+/// # #[cfg(feature = "axum")]
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let accounts = Locker::builder(Arc::new(Memory::new()), "accounts").build()?;
+/// let layer = KeyLockLayer::from_extractor(accounts, |Path(id): Path<u64>| Keys::one(id.to_string()));
+/// let app: Router = Router::new().route("/accounts/{id}", post(transfer).route_layer(layer));
+///
+/// let request = http::Request::post("/accounts/42").body(axum::body::Body::empty())?;
+/// assert_eq!(app.oneshot(request).await?.status(), 200);
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct HeldLock(Arc<HeldState>);
 
@@ -42,6 +72,25 @@ struct OneLock {
 }
 
 /// A handler goes on although its lock is not held.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use polylock_core::memory::Memory;
+/// use polylock_tower::{HeldLock, Locker, NotHeld};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let accounts = Locker::builder(Arc::new(Memory::new()), "accounts").build()?;
+/// let guard = accounts.lock("42").await?;
+/// let held = HeldLock::clone(&guard); // what work in the background may have
+/// held.ensure_held()?;
+///
+/// guard.release().await?;
+/// assert_eq!(held.ensure_held(), Err(NotHeld::Released));
+/// # Ok(()) }
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, thiserror::Error)]
 pub enum NotHeld {

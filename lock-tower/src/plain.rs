@@ -24,6 +24,33 @@ use crate::service::{ResponseFuture, call};
 ///
 /// A call that is dropped while it waits leaves the queue at once; later, it drops the future of the
 /// inner service and releases the lock in the background.
+///
+/// # Examples
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::sync::Arc;
+///
+/// use polylock_core::memory::Memory;
+/// use polylock_tower::plain::CallLockLayer;
+/// use polylock_tower::{HeldLock, Keys, Locker};
+/// use tower::{Layer as _, ServiceExt as _, service_fn};
+///
+/// struct Job {
+///     queue: &'static str,
+///     held: Option<HeldLock>,
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let queues = Locker::builder(Arc::new(Memory::new()), "queues").build()?;
+/// let keys = |job: &Job| Ok(Keys::one(job.queue));
+/// let layer = CallLockLayer::new(queues, keys, |job, held| job.held = Some(held));
+/// let worker = layer.layer(service_fn(|job: Job| async move {
+///     Ok::<_, Infallible>(job.held.is_some_and(|held| held.ensure_held().is_ok()))
+/// }));
+/// assert!(worker.oneshot(Job { queue: "mail", held: None }).await?);
+/// # Ok(()) }
+/// ```
 pub struct CallLockLayer<R> {
     options: Arc<CallOptions<R>>,
 }
@@ -92,6 +119,8 @@ impl<S: Clone, R> Clone for CallLock<S, R> {
 }
 
 /// What goes wrong with a call behind a [`CallLock`].
+///
+/// [`CallLockLayer`] has an example of such calls.
 #[non_exhaustive]
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CallError<E> {

@@ -7,6 +7,23 @@ use crate::config::{SCHEMES, ZooKeeperConfig};
 use crate::lock::{self, ZooKeeper};
 
 /// Opens the URLs of ZooKeeper; their form and parameters are those of [`ZooKeeperConfig::from_url`].
+///
+/// # Examples
+///
+/// ```
+/// use polylock_core::{ErrorKind, Registry};
+/// use polylock_zk::ZooKeeperBackend;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+/// let registry = Registry::new().with(ZooKeeperBackend::default())?;
+/// assert!(registry.schemes().any(|scheme| scheme == "zk"));
+///
+/// // Wrong URLs are refused before anything is sent.
+/// let refused = registry.connect("zk://zk1,zk2,zk3/zookeeper").await;
+/// let error = refused.expect_err("the path belongs to ZooKeeper itself");
+/// assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ZooKeeperBackend(());
 

@@ -101,6 +101,26 @@ pub use polylock_zk as zk;
 /// # Cancel safety
 ///
 /// No lock is touched. A dropped future closes what it opened.
+///
+/// # Examples
+///
+/// The [example of the crate](crate) uses it. With parameters of the layers:
+///
+/// ```
+/// use polylock::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock::Result<()> {
+/// let shop = polylock::connect("memory:one-server?namespace=shop").await?;
+/// let blog = polylock::connect("memory:one-server?namespace=blog").await?;
+/// let _held = shop.lock("cleanup").await?;
+/// assert!(shop.try_lock("cleanup").await?.is_none());
+/// assert!(blog.try_lock("cleanup").await?.is_some()); // another lock on the same server
+/// # Ok(()) }
+/// ```
+#[doc(alias = "leader election")]
+#[doc(alias = "mutex")]
+#[doc(alias = "rwlock")]
+#[doc(alias = "semaphore")]
 pub async fn connect(url: &str) -> Result<Arc<dyn DistributedLock>> {
     COMPILED_IN.connect(url).await
 }

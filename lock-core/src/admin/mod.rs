@@ -19,6 +19,25 @@ pub use self::watch::{watch_by_polling, watch_holders_by_polling};
 pub use crate::holder::HolderInfo;
 
 /// The administration of the locks of one service.
+///
+/// # Examples
+///
+/// ```
+/// use polylock_core::LostReason;
+/// use polylock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let locks = polylock_core::memory::Memory::new();
+/// let guard = locks.lock("orders/42").await?;
+///
+/// let admin = locks.admin().ok_or("the backend has no administration")?;
+/// let held = admin.list("orders/").await?;
+/// assert_eq!(held[0].key, *guard.key());
+///
+/// admin.break_lock(guard.key(), "its host is gone").await?;
+/// assert_eq!(guard.lost().await, LostReason::Broken);
+/// # Ok(()) }
+/// ```
 #[async_trait]
 pub trait LockAdmin: Send + Sync {
     /// The locks that are held and whose key begins with `prefix`, sorted by key.
@@ -100,6 +119,26 @@ pub trait LockAdmin: Send + Sync {
 }
 
 /// A held lock, as the server knows it.
+///
+/// # Examples
+///
+/// ```
+/// use polylock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let locks = polylock_core::memory::Memory::new();
+/// let key = LockKey::new("report")?;
+/// let _reader = locks.request(&key).shared().acquire().await?;
+/// let _another = locks.request(&key).shared().acquire().await?;
+///
+/// let admin = locks.admin().ok_or("the backend has no administration")?;
+/// let info = admin.inspect(&key).await?.ok_or("the lock is free")?;
+/// assert_eq!((info.mode, info.holders.len()), (Mode::Shared, 2));
+/// for holder in &info.holders {
+///     println!("{holder}"); // etl-7c9 (pid 4121) for 3m 12s
+/// }
+/// # Ok(()) }
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LockInfo {
@@ -134,6 +173,24 @@ impl LockInfo {
 }
 
 /// What happened to a lock.
+///
+/// # Examples
+///
+/// ```
+/// use polylock_core::admin::LockEvent;
+/// use polylock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let locks = polylock_core::memory::Memory::new();
+/// let admin = locks.admin().ok_or("the backend has no administration")?;
+/// let mut events = admin.watch("orders/").await?;
+///
+/// let guard = locks.lock("orders/42").await?;
+/// let event = events.recv().await.ok_or("the watch has ended")?;
+/// println!("{event}"); // acquired orders/42 by etl-7c9 pid 4121
+/// assert!(matches!(&event, LockEvent::Acquired(info) if info.key == *guard.key()));
+/// # Ok(()) }
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum LockEvent {

@@ -93,6 +93,29 @@ impl Entropy for SeededEntropy {
 ///
 /// 128 random bits, so that the id of another holder cannot be guessed: it is a capability to
 /// release the lock. Keep it out of logs; `Debug` prints a few digits.
+///
+/// # Examples
+///
+/// A script keeps a lock from one command to the next:
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use polylock_core::LeaseState;
+/// use polylock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let locks = polylock_core::memory::Memory::new();
+/// let guard = locks.lock("deploy").await?;
+/// let key = guard.key().clone();
+/// let id = guard.lease_id().ok_or("the lock has no lease")?;
+/// guard.abandon(); // sends nothing, and the lease stays
+///
+/// let admin = locks.admin().ok_or("the backend has no administration")?;
+/// assert_eq!(admin.renew_lease(&key, id, Duration::from_secs(60)).await?, LeaseState::Held);
+/// assert_eq!(admin.release_lease(&key, id).await?, Released::Clean);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct LeaseId([u8; 16]);
 

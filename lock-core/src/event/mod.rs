@@ -17,12 +17,44 @@ pub(crate) use self::emitter::EventEmitter;
 ///
 /// Called on the thread of the event, also on the scheduler's: it must return quickly and not
 /// block. A panic is caught and does not affect the lock.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicUsize, Ordering};
+///
+/// use polylock_core::layers::{Event, EventKind, Observe, Observer};
+/// use polylock_core::memory::Memory;
+/// use polylock_core::prelude::*;
+///
+/// #[derive(Debug, Default)]
+/// struct Grants(AtomicUsize);
+///
+/// impl Observer for Grants {
+///     fn event(&self, event: &Event<'_>) {
+///         if let EventKind::Acquired { waited, .. } = event.kind {
+///             println!("{} after {waited:?}", event.key);
+///             self.0.fetch_add(1, Ordering::Relaxed);
+///         }
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+/// let grants = Arc::new(Grants::default());
+/// let locks = Observe::new(Arc::new(Memory::new())).with_observer(grants.clone());
+/// locks.lock("orders/42").await?.release().await?;
+/// assert_eq!(grants.0.load(Ordering::Relaxed), 1);
+/// # Ok(()) }
+/// ```
 pub trait Observer: fmt::Debug + Send + Sync + 'static {
     /// Takes note of an event.
     fn event(&self, event: &Event<'_>);
 }
 
 /// Something that happened to a lock.
+///
+/// The example of [`Observer`] counts events of one kind.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
@@ -66,6 +98,8 @@ pub(crate) fn outcome(wait: Wait, kind: &EventKind<'_>) -> Option<&'static str> 
 }
 
 /// What happened to a lock.
+///
+/// The example of [`Observer`] matches it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug)]
 pub enum EventKind<'a> {

@@ -13,6 +13,32 @@ use crate::engine::Moment;
 /// # Cancel safety
 ///
 /// Dropping the future stops the waiting and nothing else.
+///
+/// # Examples
+///
+/// A worker that stops 1.5 s before the lock is lost:
+///
+/// ```
+/// use std::pin::pin;
+/// use std::time::Duration;
+///
+/// use polylock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+/// let locks = polylock_core::memory::Memory::new();
+/// let request = locks.request("export").ttl(Duration::from_secs(2)).manual_renewal();
+/// let guard = request.acquire().await?;
+/// let mut expiring = pin!(guard.expiring(Duration::from_millis(1500)));
+/// let mut done = 0;
+/// loop {
+///     tokio::select! {
+///         () = &mut expiring => break,
+///         () = tokio::time::sleep(Duration::from_millis(20)) => done += 1, // one item
+///     }
+/// }
+/// assert!(done > 0 && guard.is_held()); // time to store how far it came
+/// # Ok(()) }
+/// ```
 #[must_use = "futures do nothing unless polled"]
 pub struct Expiring {
     wait: Pin<Box<dyn Future<Output = ()> + Send>>,

@@ -44,6 +44,29 @@ use crate::lost_reason::LostReason;
 /// # Cancel safety
 ///
 /// Dropping the future loses nothing; the loss is final, and the next await sees it at once.
+///
+/// # Examples
+///
+/// ```
+/// use polylock_core::LostReason;
+/// use polylock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let locks = polylock_core::memory::Memory::new();
+/// let guard = locks.lock("orders/42").await?;
+/// let lost = guard.lost();
+/// let worker = tokio::spawn(async move {
+///     tokio::select! {
+///         reason = lost.into_future() => Err(reason),
+///         () = std::future::pending() => Ok(()), // the work, which never ends here
+///     }
+/// });
+///
+/// let admin = locks.admin().ok_or("the backend has no administration")?;
+/// admin.break_lock(guard.key(), "the worker hangs").await?;
+/// assert_eq!(worker.await?, Err(LostReason::Broken));
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct LostSignal {
     hold: Arc<HeldLease>,

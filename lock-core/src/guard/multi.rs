@@ -12,6 +12,28 @@ use crate::token::FencingToken;
 /// Locks on several keys that were acquired together.
 ///
 /// Dropping it gives all of them back, like dropping each [`LockGuard`].
+///
+/// # Examples
+///
+/// [`lock_all`](crate::DistributedLockExt::lock_all) makes one. Two locks of two services:
+///
+/// ```
+/// use polylock_core::MultiGuard;
+/// use polylock_core::memory::Memory;
+/// use polylock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+/// let (stock, ledger) = (Memory::new(), Memory::new());
+/// let lamp = stock.lock("lamp").await?;
+/// let account = ledger.lock("acct/1").await?;
+///
+/// let both = MultiGuard::new(vec![lamp, account]);
+/// let sold = both.run(async { "lamp" }).await?; // stops if one of them is lost
+/// assert_eq!(sold, "lamp");
+/// assert!(both.fencing_token(&LockKey::new("acct/1")?).is_some());
+/// assert_eq!(both.release().await?, Released::Clean);
+/// # Ok(()) }
+/// ```
 #[must_use = "dropping the guards gives the locks back"]
 #[derive(Debug)]
 pub struct MultiGuard {

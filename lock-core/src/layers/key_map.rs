@@ -10,12 +10,38 @@ use crate::key::LockKey;
 /// One state for each key; a state that is idle takes no memory.
 ///
 /// The keys are in shards, so that busy ones do not wait for each other.
+///
+/// # Examples
+///
+/// ```
+/// use polylock_core::LockKey;
+/// use polylock_core::layers::{KeyMap, KeyState};
+///
+/// #[derive(Default)]
+/// struct Waiters(usize);
+///
+/// impl KeyState for Waiters {
+///     fn is_idle(&self) -> bool {
+///         self.0 == 0
+///     }
+/// }
+///
+/// let waiters = KeyMap::<Waiters>::default();
+/// let key = waiters.hashed(LockKey::new("orders/42")?);
+/// waiters.change(&key, |waiters| waiters.0 += 1);
+/// assert_eq!(waiters.count(), 1);
+/// waiters.change(&key, |waiters| waiters.0 -= 1);
+/// assert_eq!(waiters.count(), 0); // the key is idle, and its state is gone
+/// # Ok::<(), polylock_core::Error>(())
+/// ```
 pub struct KeyMap<V> {
     hasher: RandomState,
     shards: Box<[Mutex<Shard<V>>]>,
 }
 
 /// The state of a key.
+///
+/// The example of [`KeyMap`] implements it.
 pub trait KeyState: Default {
     /// Whether it is as at first, and can be forgotten.
     fn is_idle(&self) -> bool;

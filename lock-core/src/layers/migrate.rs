@@ -38,6 +38,27 @@ use super::LocalQueue;
 /// and smaller than that of every later one, as long as the clocks of the servers differ by less than
 /// the time between the two acquisitions. Otherwise there is no token, and [`Capabilities::fencing`] says so: a
 /// number that cannot be compared to those before it would let a late writer pass.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use polylock_core::layers::Migrate;
+/// use polylock_core::memory::Memory;
+/// use polylock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+/// let (old, new) = (Memory::new(), Memory::new());
+/// let locks = Migrate::new(Arc::new(old.client()), Arc::new(new.client()));
+/// let guard = locks.lock("orders/42").await?;
+///
+/// // It excludes processes that use one of the two backends alone.
+/// assert!(old.try_lock("orders/42").await?.is_none());
+/// assert!(new.try_lock("orders/42").await?.is_none());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Migrate {
     old: Arc<dyn DistributedLock>,

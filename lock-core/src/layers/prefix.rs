@@ -17,6 +17,27 @@ use crate::request::AcquireRequest;
 /// Puts a namespace in front of every key, so that services on one server do not meet.
 ///
 /// The backend sees `<namespace>:<key>`; guards, errors and the administration show the key alone.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use polylock_core::layers::Prefix;
+/// use polylock_core::memory::Memory;
+/// use polylock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+/// let server = Memory::new();
+/// let shop = Prefix::new(Arc::new(server.client()), "shop")?;
+/// let blog = Prefix::new(Arc::new(server.client()), "blog")?;
+///
+/// let guard = shop.lock("cleanup").await?;
+/// assert_eq!(guard.key().as_str(), "cleanup");
+/// assert!(blog.try_lock("cleanup").await?.is_some()); // another lock
+/// assert!(server.try_lock("shop:cleanup").await?.is_none()); // how the server knows it
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct Prefix {
     inner: Arc<dyn DistributedLock>,

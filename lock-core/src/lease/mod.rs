@@ -151,6 +151,8 @@ impl RenewalRequest {
 }
 
 /// What the server says of a lease.
+///
+/// The example of [`LeaseId`] renews a lease.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LeaseState {
@@ -161,6 +163,8 @@ pub enum LeaseState {
 }
 
 /// What a release found.
+///
+/// The example of [`LockGuard`](crate::LockGuard) releases a lock.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Released {

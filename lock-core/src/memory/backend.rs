@@ -14,6 +14,25 @@ use crate::url::LockUrl;
 ///
 /// Without a name every connection has a store of its own. All connections of one registry with the
 /// same name share a store, which lives for as long as one of them.
+///
+/// # Examples
+///
+/// ```
+/// use polylock_core::Registry;
+/// use polylock_core::memory::MemoryBackend;
+/// use polylock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+/// let registry = Registry::new().with(MemoryBackend::default())?;
+/// let here = registry.connect("memory:shop").await?;
+/// let there = registry.connect("memory:shop").await?;
+/// let alone = registry.connect("memory:").await?;
+///
+/// let _guard = here.lock("cleanup").await?;
+/// assert!(there.try_lock("cleanup").await?.is_none());
+/// assert!(alone.try_lock("cleanup").await?.is_some());
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Default)]
 pub struct MemoryBackend {
     named: Mutex<HashMap<String, Weak<Store>>>,

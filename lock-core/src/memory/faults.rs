@@ -7,6 +7,26 @@ use crate::error::{Error, ErrorKind, Result};
 /// What can go wrong between a client and a [`Memory`](super::Memory) store, injected by tests.
 ///
 /// Faults are taken in the order in which they were planned, each by the next request of its kind.
+///
+/// # Examples
+///
+/// A test of code whose server grants the lock, while the reply is lost:
+///
+/// ```
+/// use polylock_core::memory::{Fault, Memory, Request};
+/// use polylock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+/// let locks = Memory::new();
+/// locks.faults().plan(Request::Acquire, Fault::LostReply);
+///
+/// let error = locks.lock("orders/42").await.expect_err("the reply is lost");
+/// assert_eq!(error.kind(), ErrorKind::Unavailable);
+/// assert!(error.is_outcome_unknown());
+/// // The grant is released in the background, and the lock is free again.
+/// locks.lock("orders/42").await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Default)]
 pub struct Faults {
     plan: Mutex<Plan>,
@@ -19,6 +39,8 @@ struct Plan {
 }
 
 /// A kind of request.
+///
+/// The example of [`Faults`] plans one.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Request {
@@ -31,6 +53,8 @@ pub enum Request {
 }
 
 /// What happens to one request.
+///
+/// The example of [`Faults`] plans one.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fault {
@@ -113,6 +137,23 @@ impl Faults {
 }
 
 /// Whether requests arrive at the store.
+///
+/// # Examples
+///
+/// ```
+/// use polylock_core::memory::{Memory, Reachable};
+/// use polylock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+/// let locks = Memory::new();
+/// locks.faults().set_reachable(Reachable::Cut);
+/// let error = locks.lock("orders/42").await.expect_err("the store is unreachable");
+/// assert_eq!(error.kind(), ErrorKind::Unavailable);
+///
+/// locks.faults().set_reachable(Reachable::Connected);
+/// assert!(locks.lock("orders/42").await?.is_held());
+/// # Ok(()) }
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reachable {

@@ -120,6 +120,7 @@ impl RedisConfig {
     }
 
     /// Names the independent masters of a quorum, all of them: at least three.
+    #[doc(alias = "redlock")]
     #[must_use]
     pub fn quorum<H: Into<String>>(masters: impl IntoIterator<Item = (H, u16)>) -> Self {
         Self::of(Servers::Quorum(endpoints(masters)))

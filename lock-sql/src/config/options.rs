@@ -1,6 +1,24 @@
 /// How a lock is kept in a database.
 ///
 /// All clients of a lock must use the same one: modes do not see each other's locks.
+///
+/// # Examples
+///
+/// ```no_run
+/// use polylock_core::prelude::*;
+/// use polylock_sql::{SqlConfig, SqlLock, SqlMode};
+///
+/// # #[cfg(feature = "postgres")]
+/// # async fn example() -> polylock_core::Result<()> {
+/// let config = SqlConfig::postgres("db.internal")
+///     .with_database("shop")
+///     .with_login("orders", "s3cret")
+///     .with_mode(SqlMode::Advisory);
+/// let locks = SqlLock::connect(config).await?;
+/// let guard = locks.lock("orders/42").await?; // pg_advisory_lock
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum SqlMode {
@@ -10,9 +28,10 @@ pub enum SqlMode {
     Advisory,
     /// A row with the time at which its lease ends. No connection and no transaction is kept while
     /// a lock is held or waited for.
+    #[doc(alias = "lease")]
     Lease,
     /// A row that is locked in a transaction, which stays open on a connection of its own for as
-    /// long as the lock is held.
+    /// long as the lock is held. The default.
     #[default]
     Row,
 }

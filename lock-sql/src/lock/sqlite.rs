@@ -33,6 +33,8 @@ use crate::sqlite::SqliteStore;
 /// A network file system is refused. Who replaces or deletes the file makes a new set of locks:
 /// processes that have the old one open get errors, lose what they hold at the next renewal, and
 /// use the new one after that. Who edits the table by hand breaks what is stated here.
+///
+/// The [example of the crate](crate#examples) opens one file twice.
 #[derive(Debug)]
 pub struct Sqlite {
     leases: Leases,

@@ -55,6 +55,23 @@ enum Place {
 }
 
 /// What became of a table.
+///
+/// # Examples
+///
+/// ```
+/// # #[cfg(feature = "sqlite")]
+/// use polylock_sql::{Applied, Schema, SqliteConfig};
+///
+/// # #[cfg(not(feature = "sqlite"))] fn main() {}
+/// # #[cfg(feature = "sqlite")]
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("locks.db");
+/// let schema = Schema::from(SqliteConfig::new(path));
+/// assert_eq!(schema.apply().await?, Applied::Created);
+/// assert_eq!(schema.apply().await?, Applied::Found);
+/// # Ok(()) }
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Applied {

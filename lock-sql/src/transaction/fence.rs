@@ -23,12 +23,16 @@ use super::place::Place;
 ///
 /// A transaction that passed with a token and is committed keeps smaller tokens out for ever. Two
 /// that pass for one resource run one after the other: the second waits until the first has ended.
+///
+/// The [example of the module](super#examples) refuses a late write.
 #[derive(Clone, Debug, Default)]
 pub struct Fence {
     place: Place,
 }
 
 /// Why a write was not done.
+///
+/// The [example of the module](super#examples) tells a late write from other errors.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {

@@ -30,6 +30,8 @@ pub struct TransactionLocks {
 /// A lock that is held until the transaction that it was taken in ends.
 ///
 /// It is a note, and no guard: dropping it releases nothing.
+///
+/// The [example of the module](super#examples) takes one.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TransactionLock {
     key: LockKey,

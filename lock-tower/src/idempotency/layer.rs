@@ -63,12 +63,41 @@ pub struct IdempotencyLayer {
 }
 
 /// What becomes of requests without a key.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use bytes::Bytes;
+/// use http::Request;
+/// use http_body_util::Full;
+/// use polylock_core::memory::Memory;
+/// use polylock_tower::Locker;
+/// use polylock_tower::idempotency::{IdempotencyLayer, KeyScope, MemoryResponses, MissingKey};
+/// use tower::{Layer as _, ServiceExt as _};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let handler = tower::service_fn(|_: Request<Full<Bytes>>| async {
+/// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+/// # });
+/// let payments = Locker::builder(Arc::new(Memory::new()), "payments").build()?;
+/// let store = Arc::new(MemoryResponses::new());
+/// let layer = IdempotencyLayer::new(payments, store, KeyScope::shared());
+///
+/// let without_key = || Request::post("/pay").body(Full::from("100 EUR"));
+/// let response = layer.layer(handler).oneshot(without_key()?).await?;
+/// assert_eq!(response.status(), 400);
+/// let passing = layer.with_missing(MissingKey::Pass).layer(handler);
+/// assert_eq!(passing.oneshot(without_key()?).await?.status(), 200);
+/// # Ok(()) }
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum MissingKey {
     /// They are handled as if there were no layer; each repetition is handled again.
     Pass,
-    /// They are answered with 400.
+    /// They are answered with 400. The default.
     #[default]
     Reject,
 }

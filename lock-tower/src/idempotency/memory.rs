@@ -13,6 +13,36 @@ use super::{Put, ResponseStore, StoreError, StoredResponse};
 ///
 /// Beyond the limits, the responses that expire first are dropped. A repetition of their requests is
 /// handled again.
+///
+/// # Examples
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::sync::Arc;
+///
+/// use bytes::Bytes;
+/// use http::{Request, Response};
+/// use http_body_util::Full;
+/// use polylock_core::memory::Memory;
+/// use polylock_tower::Locker;
+/// use polylock_tower::idempotency::{IdempotencyLayer, KeyScope, MemoryResponses};
+/// use tower::{Layer as _, ServiceExt as _, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let payments = Locker::builder(Arc::new(Memory::new()), "payments").build()?;
+/// let store = Arc::new(MemoryResponses::new());
+/// let layer = IdempotencyLayer::new(payments, store.clone(), KeyScope::shared());
+/// let service = layer.layer(service_fn(|_: Request<Full<Bytes>>| async {
+///     Ok::<_, Infallible>(Response::new("paid".to_owned()))
+/// }));
+///
+/// let pay = || Request::post("/pay").header("idempotency-key", "8e03").body(Full::from("100 EUR"));
+/// service.clone().oneshot(pay()?).await?;
+/// let repeated = service.oneshot(pay()?).await?; // does not reach the handler
+/// assert_eq!(repeated.headers()["idempotent-replayed"], "true");
+/// assert_eq!(store.len(), 1);
+/// # Ok(()) }
+/// ```
 pub struct MemoryResponses {
     max_responses: usize,
     max_bytes: usize,

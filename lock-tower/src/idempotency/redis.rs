@@ -16,6 +16,20 @@ use super::{Put, ResponseStore, StoreError, StoredResponse};
 /// Redis expires them. A response that it evicts, or forgets in a restart or a failover, is one whose
 /// request is handled again: use persistence and `maxmemory-policy noeviction`. The key is
 /// `polylock:response:` and the key of the lock. Clones share a connection.
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::sync::Arc;
+///
+/// use polylock_tower::Locker;
+/// use polylock_tower::idempotency::{IdempotencyLayer, KeyScope, RedisResponses};
+///
+/// # async fn layer(payments: Locker) -> Result<IdempotencyLayer, Box<dyn std::error::Error>> {
+/// let responses = RedisResponses::connect("redis://cache/0").await?;
+/// let layer = IdempotencyLayer::new(payments, Arc::new(responses), KeyScope::shared());
+/// # Ok(layer) }
+/// ```
 #[derive(Clone)]
 pub struct RedisResponses {
     client: Client,

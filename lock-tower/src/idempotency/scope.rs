@@ -10,6 +10,9 @@ use crate::keys::KeyError;
 /// A client chooses the key, and any client that sends the same key with the same request gets the
 /// stored response. Two clients that happen to choose one key, or one that guesses the key of the
 /// other, meet only within a scope.
+///
+/// Of the two kinds, [`IdempotencyLayer`](super::IdempotencyLayer) has an example for each client, and
+/// [`MemoryResponses`](super::MemoryResponses) one that is shared.
 #[derive(Clone)]
 pub struct KeyScope {
     /// All clients share one scope without it.

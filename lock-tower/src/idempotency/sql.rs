@@ -26,6 +26,27 @@ pub use self::dialect::{SqlConnection, SqlDialect};
 /// Times are those of the clock of the database. Expired responses are not found, and purged in
 /// passing. The table has them as they were sent: its readers see what clients saw. Clones share up
 /// to four connections, one of which is reserved for storing.
+///
+/// # Examples
+///
+/// ```
+/// # #[cfg(feature = "sqlite")]
+/// use polylock_tower::idempotency::{ResponseStore as _, SqlDialect, SqlResponses};
+///
+/// # #[cfg(not(feature = "sqlite"))] fn main() {}
+/// # #[cfg(feature = "sqlite")]
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let url = format!("sqlite:{}", directory.path().join("shop.db").display());
+/// let responses = SqlResponses::connect(&url).await?; // such as sqlite:/var/lib/shop/shop.db
+/// let key = polylock_core::LockKey::new("payments:8e03")?;
+/// assert_eq!(responses.get(&key).await?, None); // no such request has been handled
+///
+/// // For programs that may not create tables:
+/// let sql = SqlResponses::create_table_sql(SqlDialect::Postgres, SqlResponses::DEFAULT_TABLE)?;
+/// assert!(sql.starts_with("CREATE TABLE"));
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct SqlResponses {
     statements: ResponseStatements,

@@ -13,6 +13,34 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// The holder of the key's lock calls [`put`](Self::put); it decides in one step all the same,
 /// because a holder that has lost the lock may call it late.
+///
+/// # Examples
+///
+/// What every store does:
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use http::Response;
+/// use polylock_core::LockKey;
+/// use polylock_tower::idempotency::{
+///     ExecutionId, Fingerprint, MemoryResponses, Put, ResponseStore as _, StoredResponse,
+/// };
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (store, key) = (MemoryResponses::new(), LockKey::new("payments:8e03")?);
+/// let of_execution = |id| {
+///     let response = Response::new(Some("paid".into()));
+///     let execution = ExecutionId::from_bytes([id; 16]);
+///     StoredResponse::new(Fingerprint::from_bytes([7; 32]), execution, &response)
+/// };
+/// let day = Duration::from_secs(24 * 60 * 60);
+/// assert_eq!(store.put(&key, &of_execution(1), None, day).await?, Put::Stored);
+/// assert_eq!(store.put(&key, &of_execution(1), None, day).await?, Put::Stored); // a repetition
+/// assert_eq!(store.put(&key, &of_execution(2), None, day).await?, Put::Refused);
+/// assert_eq!(store.get(&key).await?, Some(of_execution(1)));
+/// # Ok(()) }
+/// ```
 #[async_trait]
 pub trait ResponseStore: Send + Sync + 'static {
     /// Finds the response of a key, unless it has expired.
@@ -49,6 +77,8 @@ pub trait ResponseStore: Send + Sync + 'static {
 }
 
 /// What became of a response.
+///
+/// The example of [`ResponseStore`] has both.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Put {

@@ -15,6 +15,27 @@ use super::{ExecutionId, Fingerprint, StoreError};
 /// `Proxy-Connection`, `TE`, `Trailer`, `Transfer-Encoding`, `Upgrade`), those that the server adds
 /// to each response (`Content-Length`, `Date`), and `Set-Cookie`: cookies open sessions, and what
 /// lies in a store for a day should not. Trailers are not kept.
+///
+/// # Examples
+///
+/// A store that keeps bytes writes and reads them:
+///
+/// ```
+/// use http::Response;
+/// use polylock_tower::idempotency::{ExecutionId, Fingerprint, StoredResponse};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let response = Response::builder()
+///     .status(201)
+///     .header("location", "/payments/1")
+///     .body(Some("paid".into()))?;
+/// let (request, execution) = (Fingerprint::from_bytes([1; 32]), ExecutionId::from_bytes([2; 16]));
+/// let stored = StoredResponse::new(request, execution, &response);
+///
+/// let bytes = stored.to_bytes();
+/// assert_eq!(StoredResponse::from_bytes(bytes)?, stored);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Eq, PartialEq)]
 pub struct StoredResponse {
     fingerprint: Fingerprint,
@@ -187,6 +208,65 @@ impl fmt::Debug for StoredResponse {
 /// For handlers that store their response in the transaction of its effect: then one is there if and
 /// only if the other is. What the layer stores afterwards is known by its [`ExecutionId`] for the
 /// same, and changes nothing; after a rollback it is stored then.
+#[cfg_attr(
+    feature = "sqlite",
+    doc = r#"
+# Examples
+
+```
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use polylock_tower::idempotency::{PendingResponse, Put, SqlResponses};
+use sqlx::SqlitePool;
+
+# type Body = Full<Bytes>;
+# type BoxError = Box<dyn std::error::Error + Send + Sync>;
+#
+async fn pay(
+    request: Request<Body>,
+    responses: SqlResponses,
+    db: SqlitePool,
+) -> Result<Response<Body>, BoxError> {
+    let pending = request.extensions().get::<PendingResponse>().ok_or("no IdempotencyLayer")?;
+    let response = Response::new(Bytes::from("paid"));
+    let mut tx = db.begin_with("BEGIN IMMEDIATE").await?;
+    sqlx::query("UPDATE account SET balance = balance - 100").execute(&mut *tx).await?;
+    match responses.put_in(&mut *tx, pending, &response).await? {
+        Put::Stored => tx.commit().await?,
+        _ => tx.rollback().await?, // another request with the key was handled first
+    }
+    Ok(response.map(Body::new))
+}
+#
+# #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), BoxError> {
+# use std::sync::Arc;
+# use polylock_tower::idempotency::{IdempotencyLayer, KeyScope};
+# use tower::{Layer as _, ServiceExt as _};
+# let directory = tempfile::tempdir()?;
+# let url = format!("sqlite:{}", directory.path().join("shop.db").display());
+# let responses = SqlResponses::connect(&url).await?;
+# let db = SqlitePool::connect(&url).await?;
+# let account = "CREATE TABLE account (balance INTEGER); INSERT INTO account VALUES (100)";
+# sqlx::raw_sql(account).execute(&db).await?;
+# let locks = Arc::new(polylock_core::memory::Memory::new());
+# let payments = polylock_tower::Locker::builder(locks, "payments").build()?;
+# let layer = IdempotencyLayer::new(payments, Arc::new(responses.clone()), KeyScope::shared());
+# let store = (responses, db.clone());
+# let service = layer.layer(tower::service_fn(move |request| {
+#     pay(request, store.0.clone(), store.1.clone())
+# }));
+# for replayed in [false, true] {
+#     let request = Request::post("/pay").header("idempotency-key", "1").body(Body::default())?;
+#     let response = service.clone().oneshot(request).await?;
+#     assert_eq!(response.headers().contains_key("idempotent-replayed"), replayed);
+# }
+# let left: i64 = sqlx::query_scalar("SELECT balance FROM account").fetch_one(&db).await?;
+# assert_eq!(left, 0);
+# Ok(()) }
+```
+"#
+)]
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PendingResponse {

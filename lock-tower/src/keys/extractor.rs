@@ -13,6 +13,8 @@ use super::join::join;
 /// `Fn(&Parts) -> Result<Keys, KeyError>` are extractors too. What is returned is a name in the
 /// namespace of the [`Locker`](crate::Locker); it need not be short, and its characters are checked
 /// afterwards. Called once for each request that takes a lock, and must not block.
+///
+/// The [examples of `keys`](crate::keys#examples) are such closures.
 pub trait KeyExtractor: Send + Sync + 'static {
     /// Names the locks.
     ///
@@ -45,6 +47,29 @@ impl KeyExtractor for Box<dyn KeyExtractor> {
 }
 
 /// The locks that a request needs.
+///
+/// # Examples
+///
+/// ```
+/// use http::request::Parts;
+/// use polylock_tower::{KeyError, KeyExtractor, Keys};
+///
+/// /// `/transfer/42/7` locks both accounts, and other requests pass.
+/// fn accounts(parts: &Parts) -> Result<Keys, KeyError> {
+///     let mut path = parts.uri.path().split('/').skip(1);
+///     Ok(match (path.next(), path.next(), path.next()) {
+///         (Some("transfer"), Some(from), Some(to)) => Keys::many([from, to]),
+///         _ => Keys::Skip,
+///     })
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (parts, ()) = http::Request::post("/transfer/42/7").body(())?.into_parts();
+/// assert_eq!(accounts.keys(&parts)?, Keys::many(["42", "7"]));
+/// # let (parts, ()) = http::Request::post("/").body(())?.into_parts();
+/// # assert_eq!(accounts(&parts)?, Keys::Skip);
+/// # Ok(()) }
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Keys {
@@ -90,6 +115,8 @@ impl Keys {
 }
 
 /// Why a request has no key.
+///
+/// The [examples of `keys`](crate::keys#examples) return and match it.
 #[non_exhaustive]
 #[derive(Clone, Debug)]
 pub enum KeyError {

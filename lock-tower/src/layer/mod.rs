@@ -34,6 +34,36 @@ pub use self::service::KeyLock;
 /// A request that is dropped while it waits leaves the queue at once. One that is dropped while its
 /// handler runs drops that, unless it [runs to completion](OnDisconnect::RunToCompletion), and releases
 /// the lock in the background.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use http::Request;
+/// use polylock_core::memory::Memory;
+/// use polylock_tower::keys::Header;
+/// use polylock_tower::{KeyLockLayer, Locker, OnDisconnect};
+/// use tower::{Layer as _, ServiceExt as _};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let handler = tower::service_fn(|_: Request<String>| async {
+/// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+/// # });
+/// let accounts = Locker::builder(Arc::new(Memory::new()), "accounts").try_only().build()?;
+/// let layer = KeyLockLayer::new(accounts.clone(), Header::new("x-account")?)
+///     .with_on_disconnect(OnDisconnect::RunToCompletion)
+///     .with_fencing_token();
+/// let service = layer.layer(handler);
+///
+/// let request = || Request::post("/transfer").header("x-account", "42").body(String::new());
+/// let response = service.clone().oneshot(request()?).await?;
+/// assert!(response.headers().contains_key("x-fencing-token"));
+///
+/// let _held = accounts.lock("42").await?; // by another request
+/// assert_eq!(service.oneshot(request()?).await?.status(), 409);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct KeyLockLayer {
     options: Arc<LayerOptions>,
@@ -147,6 +177,38 @@ impl<S> Layer<S> for KeyLockLayer {
 }
 
 /// When the lock of a request is released.
+///
+/// # Examples
+///
+/// The response is sent at once, and the lock is held until the work in the background ends:
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::sync::Arc;
+///
+/// use http::{Request, Response, request::Parts};
+/// use polylock_core::memory::Memory;
+/// use polylock_tower::{HeldLock, HoldUntil, KeyLockLayer, Keys, Locker, Reason};
+/// use tower::{Layer as _, ServiceExt as _, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn export() { std::future::pending().await }
+/// let exports = Locker::builder(Arc::new(Memory::new()), "exports").try_only().build()?;
+/// let layer = KeyLockLayer::new(exports.clone(), |_: &Parts| Ok(Keys::one("nightly")))
+///     .with_hold(HoldUntil::Manual);
+/// let service = layer.layer(service_fn(|request: Request<String>| async move {
+///     let held = request.extensions().get::<HeldLock>().cloned();
+///     tokio::spawn(async move {
+///         export().await;
+///         drop(held);
+///     });
+///     Ok::<_, Infallible>(Response::new("accepted".to_owned()))
+/// }));
+/// service.oneshot(Request::post("/exports").body(String::new())?).await?;
+/// let rejection = exports.lock("nightly").await.expect_err("the export goes on");
+/// assert_eq!(rejection.reason(), Reason::Busy);
+/// # Ok(()) }
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum HoldUntil {
@@ -158,7 +220,7 @@ pub enum HoldUntil {
         max: Duration,
     },
     /// When the handler is done, and before the client sees the head of its response: a client that
-    /// sends its next request after that does not find its own lock held.
+    /// sends its next request after that does not find its own lock held. The default.
     #[default]
     Handler,
     /// When [`HeldLock::release`](crate::HeldLock::release) is called, or the last clone of the
@@ -167,22 +229,54 @@ pub enum HoldUntil {
 }
 
 /// What happens to a handler whose client has disconnected.
+///
+/// The example of [`KeyLockLayer`] sets it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum OnDisconnect {
     /// It is dropped, as without this layer, and its lock released. A statement that it has sent
     /// may still run in the database when the next request enters; the fencing token detects it.
+    /// The default of [`KeyLockLayer`].
     #[default]
     Cancel,
-    /// It goes on to its end in a task of its own, and keeps the lock until then.
+    /// It goes on to its end in a task of its own, and keeps the lock until then. The default of
+    /// [`IdempotencyLayer`](crate::idempotency::IdempotencyLayer).
     RunToCompletion,
 }
 
 /// What happens to a handler whose lock is lost.
+///
+/// # Examples
+///
+/// ```
+/// use std::convert::Infallible;
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// use http::{Request, Response, request::Parts};
+/// use polylock_core::memory::Memory;
+/// use polylock_tower::{HeldLock, KeyLockLayer, Keys, Locker, OnLost};
+/// use tower::{Layer as _, ServiceExt as _, service_fn};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let exports = Locker::builder(Arc::new(Memory::new()), "exports")
+///     .request(|request| request.with_max_hold(Duration::from_millis(50)))
+///     .build()?;
+/// let layer = KeyLockLayer::new(exports, |_: &Parts| Ok(Keys::one("nightly")))
+///     .with_on_lost(OnLost::Continue);
+/// let service = layer.layer(service_fn(|request: Request<String>| async move {
+///     let held = request.extensions().get::<HeldLock>().expect("the layer has put it there");
+///     let reason = held.lost().await; // or the work is done before
+///     Ok::<_, Infallible>(Response::new(format!("stopped early: {reason}")))
+/// }));
+/// let response = service.oneshot(Request::post("/exports").body(String::new())?).await?;
+/// assert_eq!(response.status(), 200); // 503 with `OnLost::Cancel`
+/// # Ok(()) }
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum OnLost {
-    /// It is dropped, and the response says that the effect is unknown.
+    /// It is dropped, and the response says that the effect is unknown. The default.
     #[default]
     Cancel,
     /// It continues, and checks [`HeldLock`](crate::HeldLock) itself.
@@ -194,12 +288,37 @@ pub enum OnLost {
 /// `Pass` is for services that look at the method themselves, as the routes of axum do. A service
 /// that does not, such as one of tonic, runs the same handler whatever the method says: a client
 /// could avoid the lock by another method. It needs `Exclusive`.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use http::{Request, request::Parts};
+/// use polylock_core::memory::Memory;
+/// use polylock_tower::{KeyLockLayer, Keys, Locker, SafeMethods};
+/// use tower::{Layer as _, ServiceExt as _};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let handler = tower::service_fn(|_: Request<String>| async {
+/// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+/// # });
+/// let pages = Locker::builder(Arc::new(Memory::new()), "pages").try_only().build()?;
+/// let service = KeyLockLayer::new(pages.clone(), |parts: &Parts| Ok(Keys::one(parts.uri.path())))
+///     .with_safe_methods(SafeMethods::Shared)?
+///     .layer(handler);
+///
+/// let _writing = pages.lock("/home").await?;
+/// let request = Request::get("/home").body(String::new())?;
+/// assert_eq!(service.oneshot(request).await?.status(), 409); // 200 with `SafeMethods::Pass`
+/// # Ok(()) }
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum SafeMethods {
     /// They take the lock like the others.
     Exclusive,
-    /// They pass without a lock.
+    /// They pass without a lock. The default.
     #[default]
     Pass,
     /// They share the lock among themselves, and exclude the others. The backend must have shared

@@ -12,6 +12,29 @@ use super::namespace::Namespace;
 use super::{Locker, LockerState};
 
 /// Options of a [`Locker`]; see [`Locker::builder`].
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// use polylock_core::memory::Memory;
+/// use polylock_tower::Locker;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let carts = Locker::builder(Arc::new(Memory::new()), "carts")
+///     .wait(Duration::from_millis(500))
+///     .max_waiters_per_key(8)
+///     .request(|request| request.with_ttl(Duration::from_secs(10)))
+///     .build()?;
+/// let guard = carts.lock("17").await?;
+/// assert_eq!(guard.key().as_str(), "carts:17");
+///
+/// // A colon would let two namespaces make the same key.
+/// assert!(Locker::builder(Arc::new(Memory::new()), "carts:eu").build().is_err());
+/// # Ok(()) }
+/// ```
 #[must_use = "there is no locker before `build`"]
 #[derive(Debug)]
 pub struct LockerBuilder {
@@ -30,6 +53,26 @@ pub(super) struct LockerOptions {
 }
 
 /// What becomes of requests while the lock service does not answer.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use polylock_core::memory::{Memory, Reachable};
+/// use polylock_tower::{Locker, NotHeld, WhenUnavailable};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let memory = Memory::new();
+/// memory.faults().set_reachable(Reachable::Cut);
+/// let views = Locker::builder(Arc::new(memory), "views")
+///     .when_unavailable(WhenUnavailable::Bypass)
+///     .build()?;
+/// let guard = views.lock("42").await?; // an error with `WhenUnavailable::Reject`
+/// assert!(guard.is_unprotected());
+/// assert_eq!(guard.ensure_held(), Err(NotHeld::Unprotected));
+/// # Ok(()) }
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum WhenUnavailable {
@@ -38,7 +81,7 @@ pub enum WhenUnavailable {
     /// at once. Calls of gRPC with a deadline that is shorter than the wait are rejected all the
     /// same: a short deadline is no way around the lock.
     Bypass,
-    /// They are rejected.
+    /// They are rejected. The default.
     #[default]
     Reject,
 }

@@ -10,6 +10,25 @@ use crate::held::{HeldLock, NotHeld};
 ///
 /// Dereferences to [`HeldLock`], which describes the locks, and releases them when it is dropped, also
 /// if a clone of that remains.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use polylock_core::Released;
+/// use polylock_core::memory::Memory;
+/// use polylock_tower::Locker;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let accounts = Locker::builder(Arc::new(Memory::new()), "accounts").build()?;
+/// let both = accounts.lock_all(["42", "7"]).await?;
+/// let sum = both.run(async { 40 + 2 }).await?; // stops if one of the locks is lost
+/// assert_eq!(sum, 42);
+/// assert!(both.fencing_token_of("7").is_some()); // a method of `HeldLock`
+/// assert_eq!(both.release().await?, Released::Clean);
+/// # Ok(()) }
+/// ```
 #[must_use = "dropping it releases the lock"]
 #[derive(Debug)]
 pub struct LockerGuard {

@@ -38,6 +38,26 @@ pub use self::responder::{Format, ProblemDetails, RejectionResponder};
 ///
 /// "Has not run" is true for rejections by the layer and by [`Locker`](crate::Locker). A handler that
 /// returns a rejection itself may have done something before.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// use polylock_core::memory::Memory;
+/// use polylock_tower::{Locker, Reason};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let accounts = Locker::builder(Arc::new(Memory::new()), "accounts").try_only().build()?;
+/// let _held = accounts.lock("42").await?;
+///
+/// let rejection = accounts.lock("42").await.expect_err("the lock is held");
+/// assert_eq!(rejection.reason(), Reason::Busy);
+/// assert_eq!(rejection.reason().as_str(), "lock-busy"); // what clients and metrics see
+/// assert_eq!(rejection.retry_after(), Some(Duration::from_secs(1)));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Rejection(Box<Inner>);
 
@@ -52,6 +72,8 @@ struct Inner {
 }
 
 /// The kind of a [`Rejection`].
+///
+/// The example of [`Rejection`] has one.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Reason {
@@ -248,6 +270,43 @@ impl From<NotHeld> for Rejection {
 ///
 /// Called where the answer is made, once for each: it must return quickly and not block. A panic is
 /// caught and changes nothing for the client.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicUsize, Ordering};
+///
+/// use polylock_core::memory::Memory;
+/// use polylock_tower::{Locker, RejectedRequest, RejectionObserver};
+/// # use http::Request;
+/// # use polylock_tower::{KeyLockLayer, keys::Header};
+/// # use tower::{Layer as _, ServiceExt as _};
+///
+/// #[derive(Debug, Default)]
+/// struct Rejected(AtomicUsize);
+///
+/// impl RejectionObserver for Rejected {
+///     fn rejected(&self, rejected: &RejectedRequest<'_>) {
+///         println!("{}: {} {}", rejected.class, rejected.status, rejected.reason);
+///         self.0.fetch_add(1, Ordering::Relaxed);
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let rejected = Arc::new(Rejected::default());
+/// let accounts = Locker::builder(Arc::new(Memory::new()), "accounts")
+///     .rejection_observer(rejected.clone())
+///     .build()?;
+/// # let handler = tower::service_fn(|_: Request<String>| async {
+/// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+/// # });
+/// # let layer = KeyLockLayer::new(accounts, Header::new("x-account")?);
+/// # layer.layer(handler).oneshot(Request::post("/").body(String::new())?).await?;
+/// // After a request that names no account:
+/// assert_eq!(rejected.0.load(Ordering::Relaxed), 1);
+/// # Ok(()) }
+/// ```
 pub trait RejectionObserver: fmt::Debug + Send + Sync + 'static {
     /// Counts a rejected request.
     fn rejected(&self, rejected: &RejectedRequest<'_>);
@@ -261,6 +320,8 @@ pub trait RejectionObserver: fmt::Debug + Send + Sync + 'static {
 }
 
 /// A request that got an answer of the layer and not of its handler.
+///
+/// The example of [`RejectionObserver`] counts them.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug)]
 pub struct RejectedRequest<'a> {

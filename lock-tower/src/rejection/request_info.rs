@@ -3,6 +3,8 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Uri};
 
 /// The head of a request, for the response to it while its handler has the request.
+///
+/// The example of [`RejectionResponder`](crate::RejectionResponder) reads it.
 #[derive(Clone, Debug)]
 pub struct RequestInfo {
     method: Method,

@@ -12,6 +12,38 @@ use super::{Reason, Rejection, RequestInfo, grpc};
 ///
 /// [`ProblemDetails`] is the default. Closures
 /// `Fn(&RequestInfo, &Rejection) -> Response<Bytes>` are responders too. Must not block.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use bytes::Bytes;
+/// use http::{Request, Response, StatusCode};
+/// use polylock_core::memory::Memory;
+/// use polylock_tower::keys::Header;
+/// use polylock_tower::{KeyLockLayer, Locker, Rejection, RequestInfo};
+/// use tower::{Layer as _, ServiceExt as _};
+///
+/// fn respond(request: &RequestInfo, rejection: &Rejection) -> Response<Bytes> {
+///     let text = format!("{}: {rejection}", request.uri().path());
+///     let mut response = Response::new(Bytes::from(text));
+///     *response.status_mut() = StatusCode::LOCKED;
+///     response
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let handler = tower::service_fn(|_: Request<String>| async {
+/// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+/// # });
+/// let accounts = Locker::builder(Arc::new(Memory::new()), "accounts").build()?;
+/// let layer = KeyLockLayer::new(accounts, Header::new("x-account")?).with_responder(respond);
+///
+/// let nameless = Request::post("/transfer").body(String::new())?;
+/// let response = layer.layer(handler).oneshot(nameless).await?;
+/// assert_eq!(response.status(), 423);
+/// # Ok(()) }
+/// ```
 pub trait RejectionResponder: Send + Sync + 'static {
     /// Makes the response.
     fn respond(&self, info: &RequestInfo, rejection: &Rejection) -> Response<Bytes>;
@@ -82,12 +114,37 @@ pub struct ProblemDetails {
 }
 
 /// What the body of an answer is.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use http::Request;
+/// use polylock_core::memory::Memory;
+/// use polylock_tower::keys::Header;
+/// use polylock_tower::{Format, KeyLockLayer, Locker, ProblemDetails};
+/// use tower::{Layer as _, ServiceExt as _};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let handler = tower::service_fn(|_: Request<String>| async {
+/// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+/// # });
+/// let accounts = Locker::builder(Arc::new(Memory::new()), "accounts").build()?;
+/// let layer = KeyLockLayer::new(accounts, Header::new("x-account")?)
+///     .with_responder(ProblemDetails::new().with_format(Format::Text));
+///
+/// let nameless = Request::post("/transfer").body(String::new())?;
+/// let response = layer.layer(handler).oneshot(nameless).await?;
+/// assert_eq!(response.headers()["content-type"], "text/plain; charset=utf-8");
+/// # Ok(()) }
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Format {
     /// Nothing; the status and the headers say it.
     Empty,
-    /// `application/problem+json`.
+    /// `application/problem+json`. The default.
     #[default]
     ProblemJson,
     /// A line of `text/plain`.

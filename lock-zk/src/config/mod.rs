@@ -317,10 +317,29 @@ fn is_refused(c: char) -> bool {
 ///
 /// All contenders of a lock must use the same one. Whatever is chosen, one key is one directory under
 /// the root, and one contender is one ephemeral sequential node in it.
+///
+/// # Examples
+///
+/// Locks that exclude those of Python programs with Kazoo:
+///
+/// ```no_run
+/// use polylock_core::prelude::*;
+/// use polylock_zk::{Compat, ZooKeeper, ZooKeeperConfig};
+///
+/// # async fn example() -> polylock_core::Result<()> {
+/// let config = ZooKeeperConfig::new([("zk1", 2181), ("zk2", 2181), ("zk3", 2181)])
+///     .with_root("/apps/orders/locks")?
+///     .with_compat(Compat::Kazoo);
+/// let locks = ZooKeeper::connect(config).await?;
+/// let guard = locks.lock("cleanup").await?; // Lock(client, "/apps/orders/locks/cleanup")
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Compat {
     /// `_c_<uuid>-lock-<sequence>`: exclusive locks exclude the `InterProcessMutex` of Apache Curator.
+    /// The default.
     #[default]
     Curator,
     /// `_c_<uuid>-__WRIT__<sequence>` and `-__READ__`: the `InterProcessReadWriteLock` of Apache
@@ -338,6 +357,22 @@ pub enum Compat {
 /// The clients that may read and change the nodes of locks, apart from ZooKeeper's superuser.
 ///
 /// It is the access control list of the nodes that this client creates; it changes none that exist.
+///
+/// # Examples
+///
+/// Others may see the holders of locks, and only this service may acquire them:
+///
+/// ```no_run
+/// use polylock_zk::{Access, ZooKeeper, ZooKeeperConfig};
+///
+/// # async fn example() -> polylock_core::Result<()> {
+/// let config = ZooKeeperConfig::new([("zk1", 2181), ("zk2", 2181), ("zk3", 2181)])
+///     .with_digest_login("orders", "s3cret")?
+///     .with_access(Access::CreatorAndReaders);
+/// let locks = ZooKeeper::connect(config).await?;
+/// # let _ = locks;
+/// # Ok(()) }
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Access {

@@ -8,6 +8,8 @@ use std::ops::Range;
 use polylock_core::{Error, ErrorKind};
 
 /// Where the value of a setting comes from.
+///
+/// The example of [`Loader`](super::Loader) shows two of them.
 #[non_exhaustive]
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Origin {
@@ -40,6 +42,8 @@ impl fmt::Display for Origin {
 }
 
 /// One error of a configuration, and its place. No password is in it.
+///
+/// [`ConfigErrors`] has an example.
 #[non_exhaustive]
 #[derive(Clone)]
 pub struct ConfigError {
@@ -73,6 +77,23 @@ impl fmt::Debug for ConfigError {
 }
 
 /// All errors of a configuration, in the order of the file.
+///
+/// # Examples
+///
+/// ```
+/// use polylock::config::Config;
+///
+/// let errors = Config::parse(r#"
+///     namepsace = "shop"
+///     [backend.main]
+///     url = "memory:"
+///     ttl = "500ms"
+/// "#).expect_err("one key is misspelt, and the ttl is too short");
+///
+/// assert_eq!(errors.summary(), "there are 2 errors in configuration");
+/// assert_eq!(errors.all()[1].position, Some((5, 11))); // line and column
+/// assert!(errors.to_string().contains("did you mean \"namespace\"?"));
+/// ```
 #[derive(Clone)]
 pub struct ConfigErrors {
     file: String,

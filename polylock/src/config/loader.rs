@@ -51,6 +51,26 @@ type Lookup = dyn Fn(&str) -> Option<OsString> + Send + Sync;
 ///
 /// A backend that is not opened may miss its variable or its URL file: a configuration for
 /// development, tests and production has backends that only one of them reaches.
+///
+/// # Examples
+///
+/// ```
+/// use polylock::config::{Loader, Scope};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock::Result<()> {
+/// let config = Loader::new().with_scope(Scope::Class("payment".to_owned())).parse(r#"
+///     default = "main"
+///     [backend.main]
+///     url-env = "A_VARIABLE_OF_PRODUCTION"
+///     [backend.ledger]
+///     url = "memory:"
+///     [class.payment]
+///     backend = "ledger"
+/// "#)?;
+/// let locks = config.connect().await?;
+/// assert_eq!(locks.backends().collect::<Vec<_>>(), ["ledger"]);
+/// # Ok(()) }
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Scope {
@@ -60,7 +80,7 @@ pub enum Scope {
     Class(String),
     /// The default one.
     Default,
-    /// The default one and those of the classes.
+    /// The default one and those of the classes. The default.
     #[default]
     Program,
 }
@@ -210,6 +230,26 @@ impl Default for Loader {
 }
 
 /// A valid configuration.
+///
+/// # Examples
+///
+/// The example of [the module](super) connects. A program that checks a configuration:
+///
+/// ```
+/// use polylock::config::Config;
+///
+/// let config = Config::parse(r#"
+///     [backend.main]
+///     url = "memory:"
+///     ttl = "2s"
+/// "#)?;
+/// assert_eq!(config.default_backend(), Some("main"));
+/// for warning in config.warnings() {
+///     println!("{warning}"); // configuration:4:11: a lease below 5s is lost in a short pause ...
+/// }
+/// assert_eq!(config.warnings().len(), 1);
+/// # Ok::<(), polylock::config::ConfigErrors>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Config {
     file: Option<PathBuf>,

@@ -21,6 +21,30 @@ use super::value::{instead_of, quoted};
 /// The locks of a configuration: which backend has them, by class.
 ///
 /// Made by [`Config::connect`](super::Config::connect). Clones share the connections.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use polylock::config::Config;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock::Result<()> {
+/// let config = Config::parse(r#"
+///     [backend.main]
+///     url = "memory:"
+///     [class.payment]
+///     ttl = "2m"
+/// "#)?;
+/// let locks = config.connect().await?;
+/// let backup = locks.default_backend()?.lock("backup").await?;
+/// let order = locks.class("payment")?.lock("order/42").await?;
+/// assert!(locks.class("payments").is_err()); // did you mean "payment"?
+///
+/// drop((backup, order));
+/// assert!(locks.shutdown(Duration::from_secs(5)).await); // both are released
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Locks(Arc<Open>);
 
@@ -118,6 +142,30 @@ fn invalid(message: String) -> Error {
 ///
 /// The ttl, the wait and the holds are those of the file; each call may still differ by
 /// [`request`](Self::request). A class is the [class](AcquireRequest::class) of its requests.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use polylock::config::Config;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock::Result<()> {
+/// let config = Config::parse(r#"
+///     [backend.main]
+///     url = "memory:"
+///     [class.payment]
+///     wait = "never"
+/// "#)?;
+/// let locks = config.connect().await?;
+/// let payments = locks.class("payment")?;
+/// let _held = payments.lock("order/42").await?;
+/// assert!(payments.lock("order/42").await.is_err()); // at once, as the class says
+///
+/// let request = payments.request("order/43").ttl(Duration::from_secs(300)); // this one alone
+/// assert!(request.acquire().await?.is_held());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ConfiguredLocks {
     locks: Arc<dyn DistributedLock>,

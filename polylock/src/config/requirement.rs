@@ -7,6 +7,26 @@ use polylock_core::{Capabilities, Fencing, Waiting};
 use super::value::{Scalar, instead_of, quoted};
 
 /// Something that a class requires of its backend, as in `require = ["fencing"]`.
+///
+/// # Examples
+///
+/// ```
+/// use polylock::config::{Config, Requirement};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock::Result<()> {
+/// let config = Config::parse(r#"
+///     [backend.main]
+///     url = "memory:"
+///     [class.payment]
+///     require = ["strong-fencing"]
+/// "#)?;
+/// assert_eq!(config.classes()[0].require, [Requirement::StrongFencing]);
+///
+/// let locks = config.connect().await?; // refuses a backend without it
+/// let payments = locks.class("payment")?;
+/// assert!(Requirement::StrongFencing.is_met_by(&payments.capabilities()));
+/// # Ok(()) }
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Requirement {

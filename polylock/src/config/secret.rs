@@ -11,6 +11,24 @@ use toml::Spanned;
 use super::value::Parameter;
 
 /// The URL of a backend, with its secrets: `Debug` and `Display` show `***` in their place.
+///
+/// # Examples
+///
+/// ```
+/// use polylock::config::Config;
+///
+/// # #[cfg(not(feature = "redis"))] fn main() {}
+/// # #[cfg(feature = "redis")]
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = Config::parse(r#"
+///     [backend.main]
+///     url = "redis://app:s3cret@cache"
+/// "#)?;
+/// let url = config.backends()[0].url.as_ref().ok_or("the URL is not available here")?;
+/// assert_eq!(url.to_string(), "redis://app:***@cache");
+/// assert_eq!(url.expose(), "redis://app:s3cret@cache");
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct SecretUrl {
     text: SecretString,

@@ -16,6 +16,8 @@ use super::secret::SecretUrl;
 use super::value::time;
 
 /// A backend of a configuration.
+///
+/// The example of [`SecretUrl`] reads one.
 #[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct BackendSettings {
@@ -33,6 +35,25 @@ pub struct BackendSettings {
 }
 
 /// A class of locks of a configuration.
+///
+/// # Examples
+///
+/// ```
+/// use polylock::config::Config;
+///
+/// let config = Config::parse(r#"
+///     [backend.main]
+///     url = "memory:"
+///     [class.payment]
+///     ttl = "2m"
+/// "#)?;
+/// for class in config.classes() {
+///     println!("{} on {}: {:?}", class.name, class.backend, class.lock_settings);
+/// }
+/// assert_eq!(config.classes()[0].name, "payment");
+/// assert_eq!(config.classes()[0].backend, "main");
+/// # Ok::<(), polylock::config::ConfigErrors>(())
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct ClassSettings {
@@ -48,6 +69,8 @@ pub struct ClassSettings {
 }
 
 /// A value of a configuration, and where it comes from. Secrets are shown as `***`.
+///
+/// The example of [`Loader`](super::Loader) prints them.
 #[non_exhaustive]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Setting {
@@ -69,6 +92,32 @@ impl fmt::Display for Setting {
 /// How locks are requested: keys of a backend and of a class, each with a variable of its own.
 ///
 /// `None` where the configuration says nothing: the request keeps its own default.
+///
+/// # Examples
+///
+/// For callers that build their own requests:
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use polylock::config::Config;
+/// use polylock::{AcquireRequest, LockKey};
+///
+/// # fn main() -> polylock::Result<()> {
+/// let config = Config::parse(r#"
+///     [backend.main]
+///     url = "memory:"
+///     [class.payment]
+///     ttl = "2m"
+/// "#)?;
+/// let settings = config.classes()[0].lock_settings;
+/// assert_eq!((settings.ttl, settings.wait), (Some(Duration::from_secs(120)), None));
+///
+/// let request = settings.apply(AcquireRequest::new(LockKey::new("order/42")?));
+/// assert_eq!(request.ttl(), Duration::from_secs(120));
+/// assert_eq!(request.max_hold(), Some(AcquireRequest::DEFAULT_MAX_HOLD));
+/// # Ok(()) }
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[cfg_attr(feature = "config-schema", derive(JsonSchema))]

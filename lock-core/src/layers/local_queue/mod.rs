@@ -41,6 +41,27 @@ use self::key_queue::{Arrival, HandoverLimits, KeyQueue};
 /// [does not any more](AcquireRequest::mark_unresponsive).
 ///
 /// This layer is also what makes [`Owner`](crate::Owner) re-entry work.
+///
+/// # Examples
+///
+/// One task may wait, and the next one is refused:
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use polylock_core::layers::LocalQueue;
+/// use polylock_core::memory::Memory;
+/// use polylock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+/// let locks = LocalQueue::new(Arc::new(Memory::new())).with_max_waiters(1);
+/// let held = locks.lock("orders/42").await?;
+/// let (second, third, _) =
+///     tokio::join!(locks.lock("orders/42"), locks.lock("orders/42"), held.release());
+/// assert!(second.is_ok()); // the lease is handed over
+/// assert_eq!(third.expect_err("the queue is full").kind(), ErrorKind::QueueFull);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct LocalQueue {
     inner: Arc<dyn DistributedLock>,

@@ -26,6 +26,8 @@ use self::attempt::Attempt;
 /// at its end `outcome` (as [`Event::outcome`](crate::layers::Event::outcome) has it), `waited`, and the `fencing_token` or the
 /// `error`. The token is recorded on the span around it too, if that has a field of this name. Losses
 /// are logged at warn, by the core and also without this layer; nothing is logged at info.
+///
+/// The example of [`Observer`] uses it.
 #[derive(Debug)]
 pub struct Observe {
     inner: Arc<dyn DistributedLock>,
