@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::args::{Args, millis};
-use super::context::{SessionContext, tokens};
+use super::context::{SessionContext, SessionMode, tokens};
 use super::handle::{Command, Handle};
 use super::lease::ended;
 use super::loss_report;
@@ -20,7 +20,7 @@ use super::socket::{self, Socket};
 use super::statements::SessionStatements;
 use crate::error::{Cause, Failure};
 use crate::table::Tokens;
-use crate::wire::{Answer, Connection, Sql};
+use crate::wire::{Answer, Class, Connection, Sql};
 
 /// A session, and what it holds.
 pub(super) struct Actor {
@@ -277,7 +277,11 @@ impl Actor {
             }
             Err(db_error) => db_error,
         };
-        if !db_error.class.is_the_end() {
+        // With a deadlock the transaction ends, and with it the row that it has locked.
+        let frees_row = db_error.class == Class::Conflict
+            && self.context.mode == SessionMode::Row
+            && !self.held.is_empty();
+        if !db_error.class.is_the_end() && !frees_row {
             // Others are errors of the client, from which nothing follows.
             if matches!(*db_error.source, sqlx::Error::Database(_)) {
                 self.handle.prove(sent);
