@@ -125,7 +125,8 @@ impl SqlResponses {
             .acquire_timeout(CONNECT_TIMEOUT);
         let pool = pool.connect_with(options).await.map_err(unopened)?;
         let statements = ResponseStatements::new(C::DIALECT, name)?;
-        let absent = StoreError::caused_by("the table of the responses is not there");
+        let absent =
+            StoreError::caused_by("the table of the responses is not there, or has other columns");
         let table = ResponseTable::<C>::open(pool, statements.clone()).await;
         Ok(Self {
             statements,

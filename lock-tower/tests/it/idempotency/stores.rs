@@ -252,7 +252,10 @@ mod sql {
         let store = SqlResponses::connect_table(&url, "mine").await.unwrap();
         assert_eq!(store.get(&key("a")).await.unwrap(), None);
         let error = SqlResponses::connect(&url).await.unwrap_err();
-        assert_eq!(error.to_string(), "the table of the responses is not there");
+        assert_eq!(
+            error.to_string(),
+            "the table of the responses is not there, or has other columns"
+        );
     }
 
     #[cfg(feature = "sqlite")]
