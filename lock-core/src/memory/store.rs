@@ -52,7 +52,7 @@ impl Store {
         self.faults
             .send(Request::Acquire, || {
                 let (push, receiver) = oneshot::channel();
-                let answer = self.change(|now, table, waiting| {
+                let answer = self.change(key, |now, table, waiting| {
                     let (answer, granted) = table.acquire(now, key, claim, waiter.is_some());
                     if let (Answer::Queued, Some(engine)) = (answer, waiter) {
                         let engine = engine.clone();
@@ -72,7 +72,7 @@ impl Store {
     }
 
     fn release_here(&self, key: &LockKey, id: LeaseId) -> Released {
-        let held = self.change(|now, table, waiting| {
+        let held = self.change(key, |now, table, waiting| {
             waiting.remove(&id);
             table.release(now, key, id)
         });
@@ -89,7 +89,7 @@ impl Store {
     }
 
     pub(super) fn downgrade(&self, key: &LockKey, id: LeaseId) -> bool {
-        self.change(|now, table, _| table.downgrade(now, key, id))
+        self.change(key, |now, table, _| table.downgrade(now, key, id))
     }
 
     pub(super) fn attach(&self, key: &LockKey, id: LeaseId, control: LeaseControl) {
@@ -112,7 +112,7 @@ impl Store {
 
     /// Ends what has run out; each waiter calls it at the expiry that it waits for.
     pub(super) fn expire(&self, key: &LockKey) {
-        self.change(|now, table, _| ((), table.expire(now, key)));
+        self.change(key, |now, table, _| ((), table.expire(now, key)));
     }
 
     pub(super) fn next_expiry(&self, key: &LockKey) -> Option<Moment> {
@@ -122,7 +122,7 @@ impl Store {
     /// Takes the lock from its holders, and reports `reason` to them if there is one.
     pub(super) fn evict(&self, key: &LockKey, reason: Option<LostReason>) -> Option<LockInfo> {
         let info = self.info(key);
-        let evicted = self.change(|now, table, _| table.evict(now, key));
+        let evicted = self.change(key, |now, table, _| table.evict(now, key));
         for id in evicted {
             let control = self.lock().holding.remove(&id);
             if let (Some(control), Some(reason)) = (control, reason) {
@@ -154,6 +154,7 @@ impl Store {
     /// Changes the table, and notifies the waiters that were granted a lock.
     fn change<T>(
         &self,
+        key: &LockKey,
         change: impl FnOnce(Moment, &mut Table, &mut Waiting) -> (T, Vec<Granted>),
     ) -> T {
         let now = self.engine.now();
@@ -162,8 +163,11 @@ impl Store {
         let (result, granted) = change(now, table, waiting);
         for Granted { id, token } in granted {
             if let Some(Waiter { engine, push }) = waiting.remove(&id) {
+                // Read first, so that the store does not end the lease before its holder does.
+                let sent = engine.now();
+                table.restart(self.engine.now(), key, id);
                 // A waiter that is gone takes its claim back by itself.
-                let _gone = push.send(Grant::new(engine.now(), Some(token)));
+                let _gone = push.send(Grant::new(sent, Some(token)));
             }
         }
         result

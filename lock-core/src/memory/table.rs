@@ -94,6 +94,13 @@ impl Table {
         }
     }
 
+    /// Counts a lease that was granted under the same mutex from `now` on.
+    pub(super) fn restart(&mut self, now: Moment, key: &LockKey, id: LeaseId) {
+        if let Some(holder) = self.holder(key, id) {
+            holder.expires = now + holder.claim.ttl;
+        }
+    }
+
     /// Takes a claim out, whether it holds or waits; whether it held.
     pub(super) fn release(
         &mut self,
