@@ -222,10 +222,8 @@ impl LockGuard {
             let message = "another guard of the owner counts on the lock being exclusive";
             return Err(Error::new(ErrorKind::Unsupported, message).with_key(self.key()));
         }
-        hold.lease()
-            .downgrade()
-            .await
-            .map_err(|e| e.with_key(self.key()))?;
+        let downgraded = downgrade(hold).await;
+        downgraded.map_err(|e| e.with_key(self.key()))?;
         self.ensure_held()
     }
 
@@ -374,6 +372,18 @@ async fn ask_to_renew(hold: &Arc<HeldLease>) -> Result<()> {
     let failed = answer.as_ref().err().cloned();
     Arc::clone(hold).renewed(sent, answer);
     failed.map_or(Ok(()), Err)
+}
+
+/// Makes the lease a shared one on the server; where that is refused, the lock stays exclusive here too.
+async fn downgrade(hold: &HeldLease) -> Result<()> {
+    let answer = hold.lease().downgrade().await;
+    if let Err(error) = &answer
+        && error.kind() == ErrorKind::Unsupported
+        && !error.is_outcome_unknown()
+    {
+        hold.make_exclusive();
+    }
+    answer
 }
 
 /// Stops renewing the lock on the old backend of a migration, and gives what releases it. One that is

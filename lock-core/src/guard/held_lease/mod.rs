@@ -278,6 +278,11 @@ impl HeldLease {
         self.entries.make_shared()
     }
 
+    /// Undoes [`make_shared`](Self::make_shared), for a lock that stays exclusive on the server.
+    pub(crate) fn make_exclusive(&self) {
+        self.entries.make_exclusive();
+    }
+
     /// Counts one more guard of the same owner, if the lock is held and exclusive.
     ///
     /// Called under the mutex of the local queue, so a deadline that has passed is not turned into a
