@@ -153,7 +153,7 @@ async fn finish_hand_over(
 
 async fn release_on_server(hold: &Arc<HeldLease>) -> (Result<Released>, &'static str) {
     let limit = release_timeout(hold.timing().ttl());
-    let released = hold.engine().within(limit, hold.lease().release()).await;
+    let released = hold.engine().within(limit, hold.release()).await;
     match released.unwrap_or_else(|| Err(silent())) {
         Ok(Released::Clean) => (Ok(Released::Clean), "released"),
         Ok(Released::AlreadyLost) => (Ok(Released::AlreadyLost), "already_lost"),

@@ -86,7 +86,7 @@ async fn a_lock_whose_downgrade_is_refused_stays_exclusive() {
     drop(outer);
     let next = next.await.unwrap();
     assert!(next.is_held());
-    assert_eq!(server.state().sent, [Call::Acquire, Call::HandOver]);
+    assert_eq!(server.state().sent.last(), Some(&Call::HandOver));
 }
 
 #[tokio::test(start_paused = true)]

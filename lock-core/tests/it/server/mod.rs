@@ -191,6 +191,39 @@ async fn a_hand_over_ends_although_nobody_polls_the_release() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_downgrade_ends_although_its_caller_has_dropped_it() {
+    let locks = Fake::new();
+    let mut guard = locks.lock("k").await.unwrap();
+    locks.state().delay = millis(20);
+    tokio::select! {
+        biased;
+        _ = guard.downgrade() => panic!("the downgrade takes a round trip"),
+        () = std::future::ready(()) => {}
+    }
+    tokio::time::sleep(secs(1)).await;
+    let downgrades = locks.state().downgrades;
+    assert_eq!(downgrades, 1);
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_is_not_sent_while_a_downgrade_is_under_way() {
+    let locks = Fake::new();
+    let mut guard = locks.lock("k").await.unwrap();
+    locks.state().delay = millis(20);
+    tokio::select! {
+        biased;
+        _ = guard.downgrade() => panic!("the downgrade takes a round trip"),
+        () = std::future::ready(()) => {}
+    }
+    let release = tokio::spawn(guard.release());
+    settle().await;
+    assert_eq!(locks.releases(), 0);
+    assert_eq!(release.await.unwrap().unwrap(), Released::Clean);
+    assert_eq!(locks.releases(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn whoever_is_told_of_a_loss_sees_it() {
     let locks = session();
     let seen = Arc::new(Seen::default());
