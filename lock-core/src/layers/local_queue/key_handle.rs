@@ -7,9 +7,9 @@ use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 
-use super::Table;
 use super::attempt_state::AttemptState;
 use super::key_queue::{Arrival, KeyQueue, LocalHolder, NextContender, ReentrantWaiter, Vacancy};
+use super::{Table, unanswered};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{HandOver, HeldLease, LockGuard, ReleaseHook, ReleasedLease};
 use crate::key::LockKey;
@@ -49,7 +49,10 @@ impl KeyHandle {
                 return Ok(Arrival::Enter(guard));
             }
             if queue.refuses(request) {
-                return Err(Error::contended(request.wait()).with_key(request.key()));
+                return Err(match queue.is_silent() {
+                    true => unanswered(request),
+                    false => Error::contended(request.wait()).with_key(request.key()),
+                });
             }
             if queue.is_open() {
                 let state = queue.open(request.ttl());
