@@ -29,7 +29,13 @@ struct State {
     table: Table,
     waiting: Waiting,
     holding: HashMap<LeaseId, LeaseControl>,
+    /// Since the last sweep.
+    changes: usize,
 }
+
+/// Changes between two sweeps for expired leases, at least; with more keys there are more of them, so that
+/// the cost of a change is constant.
+const MIN_SWEEP_INTERVAL: usize = 1_000;
 
 /// Where a grant arrives that another client's release makes.
 pub(super) type Push = oneshot::Receiver<Grant>;
@@ -159,8 +165,21 @@ impl Store {
     ) -> T {
         let now = self.engine.now();
         let mut state = self.lock();
-        let State { table, waiting, .. } = &mut *state;
+        let State {
+            table,
+            waiting,
+            holding,
+            changes,
+        } = &mut *state;
         let (result, granted) = change(now, table, waiting);
+        *changes += 1;
+        if *changes >= table.len().max(MIN_SWEEP_INTERVAL) {
+            *changes = 0;
+            table.sweep(now);
+        }
+        for id in table.take_expired() {
+            holding.remove(&id);
+        }
         for Granted { id, token } in granted {
             if let Some(Waiter { engine, push }) = waiting.remove(&id) {
                 // Read first, so that the store does not end the lease before its holder does.
@@ -202,5 +221,29 @@ impl Renewer for Store {
 impl Store {
     pub(super) fn as_renewer(self: &Arc<Self>) -> Arc<dyn Renewer> {
         Arc::clone(self) as Arc<dyn Renewer>
+    }
+}
+
+#[cfg(all(test, not(polylock_loom)))]
+mod tests {
+    use super::*;
+    use crate::memory::Memory;
+    use crate::prelude::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn abandoned_locks_are_forgotten() {
+        let locks = Memory::with_engine(Engine::on_current_runtime("memory"));
+        let ttl = Duration::from_secs(1);
+        for n in 0..3_000 {
+            let request = locks.request(format!("abandoned/{n}")).ttl(ttl);
+            request.acquire().await.unwrap().abandon();
+        }
+        assert_eq!(locks.live_keys(), 3_000, "they are held");
+        tokio::time::sleep(ttl).await;
+        for _ in 0..3_000 {
+            drop(locks.lock("busy").await.unwrap());
+        }
+        let state = locks.store.lock();
+        assert_eq!((state.table.keys().len(), state.holding.len()), (0, 0));
     }
 }
