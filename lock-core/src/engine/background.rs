@@ -1,3 +1,4 @@
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -22,16 +23,7 @@ impl Background {
     /// destructors: neither blocks nor panics, whatever runtime or none is current.
     pub(super) fn detach(self: &Arc<Self>, spawn: &dyn Spawn, mut task: Task) {
         let running = Running::new(self);
-        let mut pending = true;
-        let enter = || {
-            spawn.enter(&mut || {
-                let poll = || task.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-                pending = matches!(catch_panic(poll), Some(Poll::Pending));
-            });
-        };
-        // A thread that is ending has no context to enter; the task then begins where it is spawned.
-        let _ended = catch_panic(enter);
-        if pending {
+        if let Some(Poll::Pending) = poll_once(spawn, task.as_mut()) {
             running.spawn(spawn, task);
         }
     }
@@ -57,6 +49,23 @@ impl Background {
         };
         tokio::time::timeout(within, idle).await.is_ok()
     }
+}
+
+/// Polls `work` here, with the timers and sockets of `spawn`; `None` if it panics.
+pub(super) fn poll_once<T>(
+    spawn: &dyn Spawn,
+    mut work: Pin<&mut (dyn Future<Output = T> + Send)>,
+) -> Option<Poll<T>> {
+    let mut polled = Some(Poll::Pending);
+    let enter = || {
+        spawn.enter(&mut || {
+            let poll = || work.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            polled = catch_panic(poll);
+        });
+    };
+    // A thread that is ending has no context to enter; the task then begins where it is spawned.
+    let _ended = catch_panic(enter);
+    polled
 }
 
 /// Counts down even when a runtime drops the task unfinished.

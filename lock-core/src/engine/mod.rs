@@ -11,6 +11,7 @@ mod spawn;
 
 use std::fmt;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
@@ -184,6 +185,11 @@ impl Engine {
     /// Runs a release with its first poll made here: what needs no I/O is done on return.
     pub(crate) fn detach(&self, task: Task) {
         self.background.detach(&*self.scheduler.spawn, task);
+    }
+
+    /// Polls `work` once as [`detach`](Engine::detach) does; pending as well if it panics.
+    pub(crate) fn poll_once<T>(&self, work: Pin<&mut (dyn Future<Output = T> + Send)>) -> Poll<T> {
+        background::poll_once(&*self.scheduler.spawn, work).unwrap_or(Poll::Pending)
     }
 
     /// Bounds `work`; `None` if it is not done in time or panics, and also if it goes on in another

@@ -35,6 +35,13 @@ impl Entries {
             .is_ok()
     }
 
+    /// Undoes [`make_shared`](Self::make_shared), unless the guard has left since.
+    pub(super) fn make_exclusive(&self) {
+        let _left = self
+            .0
+            .compare_exchange(SHARED | 1, 1, Ordering::AcqRel, Ordering::Acquire);
+    }
+
     /// Counts one guard less; true for the last one.
     pub(super) fn leave(&self) -> bool {
         self.0.fetch_sub(1, Ordering::AcqRel) & !SHARED == 1
@@ -68,6 +75,11 @@ mod tests {
         assert!(!entries.leave());
         assert!(entries.make_shared());
         assert!(!entries.is_exclusive() && !entries.enter());
+        entries.make_exclusive();
+        assert!(entries.is_exclusive() && entries.enter());
+        assert!(!entries.leave() && entries.make_shared());
         assert!(entries.leave());
+        entries.make_exclusive();
+        assert!(!entries.enter());
     }
 }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::engine::LeaseId;
@@ -205,7 +206,7 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// The lock is held in one mode or the other.
+    /// The downgrade goes on in the background; the lock is held in one mode or the other.
     pub async fn downgrade(&mut self) -> Result<()> {
         self.ensure_held()?;
         let hold = self.hold();
@@ -222,10 +223,8 @@ impl LockGuard {
             let message = "another guard of the owner counts on the lock being exclusive";
             return Err(Error::new(ErrorKind::Unsupported, message).with_key(self.key()));
         }
-        hold.lease()
-            .downgrade()
-            .await
-            .map_err(|e| e.with_key(self.key()))?;
+        let downgraded = downgrade(Arc::clone(hold)).await;
+        downgraded.map_err(|e| e.with_key(self.key()))?;
         self.ensure_held()
     }
 
@@ -374,6 +373,20 @@ async fn ask_to_renew(hold: &Arc<HeldLease>) -> Result<()> {
     let failed = answer.as_ref().err().cloned();
     Arc::clone(hold).renewed(sent, answer);
     failed.map_or(Ok(()), Err)
+}
+
+/// Runs a downgrade on the engine, to its end: a caller that drops it must not leave it half done.
+async fn downgrade(hold: Arc<HeldLease>) -> Result<()> {
+    let engine = hold.engine().clone();
+    let (done, answer) = oneshot::channel();
+    engine.detach(Box::pin(async move {
+        // A caller that is gone does not need the answer.
+        drop(done.send(hold.downgrade().await));
+    }));
+    answer.await.unwrap_or_else(|_| {
+        let message = "the task of this downgrade has panicked";
+        Err(Error::new(ErrorKind::Unavailable, message).with_unknown_outcome())
+    })
 }
 
 /// Stops renewing the lock on the old backend of a migration, and gives what releases it. One that is

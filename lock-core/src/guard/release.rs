@@ -20,14 +20,14 @@ use crate::token::FencingToken;
 /// Where a lock returns to before it goes back to the server: the local queue of its key.
 pub(crate) trait ReleaseHook: Send + Sync {
     /// Passes the lease to the next waiter of this process, or returns it: at once where nobody waits.
-    fn hand_over(&self, lease: ReleasedLease) -> Result<HandOver<'_>, ReleasedLease>;
+    fn hand_over(&self, lease: ReleasedLease) -> Result<HandOver, ReleasedLease>;
 
     /// The holder is gone: lost, abandoned, or about to be released on the server.
     fn on_ended(&self, hold: &HeldLease);
 }
 
 /// A hand-over under way; gives the lease back if it fails.
-pub(crate) type HandOver<'a> = Pin<Box<dyn Future<Output = Option<ReleasedLease>> + Send + 'a>>;
+pub(crate) type HandOver = Pin<Box<dyn Future<Output = Option<ReleasedLease>> + Send>>;
 
 /// A lease that its holder gave up in time, still valid until `deadline`.
 pub(crate) struct ReleasedLease {
@@ -107,13 +107,15 @@ async fn hand_over_or_release(mut lease: ReleasedLease) -> (Result<Released>, &'
     let min_hold_left = lease.hold.min_hold_left();
     if let Some(hook) = lease.hold.hook().cloned() {
         if min_hold_left.is_zero() && lease.hold.is_exclusive() {
-            let returned = match hook.hand_over(lease) {
-                Ok(hand_over) => hand_over.await,
-                Err(returned) => Some(returned),
-            };
-            match returned {
-                Some(returned) => lease = returned,
-                None => return (Ok(Released::Clean), "handed_over"),
+            let engine = lease.hold.engine().clone();
+            match hook.hand_over(lease) {
+                // Where it needs no round trip, it needs no task.
+                Ok(mut hand_over) => match engine.poll_once(hand_over.as_mut()) {
+                    Poll::Ready(None) => return (Ok(Released::Clean), "handed_over"),
+                    Poll::Ready(Some(returned)) => lease = returned,
+                    Poll::Pending => return finish_hand_over(&engine, hook, hand_over).await,
+                },
+                Err(returned) => lease = returned,
             }
         }
         // Before the release is sent: it may grant the lock to a contender of this process.
@@ -126,9 +128,32 @@ async fn hand_over_or_release(mut lease: ReleasedLease) -> (Result<Released>, &'
     }
 }
 
+/// Runs a hand-over to its end on the engine, since the waiters of the key depend on it: the caller may
+/// keep the future of its release without polling it.
+async fn finish_hand_over(
+    engine: &Engine,
+    hook: Arc<dyn ReleaseHook>,
+    hand_over: HandOver,
+) -> (Result<Released>, &'static str) {
+    let (done, answer) = oneshot::channel();
+    engine.detach(Box::pin(async move {
+        let answer = match hand_over.await {
+            Some(returned) => {
+                hook.on_ended(&returned.hold);
+                release_on_server(&returned.hold).await
+            }
+            None => (Ok(Released::Clean), "handed_over"),
+        };
+        // A caller that is gone does not need it.
+        drop(done.send(answer));
+    }));
+    let answer = answer.await;
+    answer.unwrap_or_else(|_| (Err(silent()), "failed"))
+}
+
 async fn release_on_server(hold: &Arc<HeldLease>) -> (Result<Released>, &'static str) {
     let limit = release_timeout(hold.timing().ttl());
-    let released = hold.engine().within(limit, hold.lease().release()).await;
+    let released = hold.engine().within(limit, hold.release()).await;
     match released.unwrap_or_else(|| Err(silent())) {
         Ok(Released::Clean) => (Ok(Released::Clean), "released"),
         Ok(Released::AlreadyLost) => (Ok(Released::AlreadyLost), "already_lost"),

@@ -29,7 +29,13 @@ struct State {
     table: Table,
     waiting: Waiting,
     holding: HashMap<LeaseId, LeaseControl>,
+    /// Since the last sweep.
+    changes: usize,
 }
+
+/// Changes between two sweeps for expired leases, at least; with more keys there are more of them, so that
+/// the cost of a change is constant.
+const MIN_SWEEP_INTERVAL: usize = 1_000;
 
 /// Where a grant arrives that another client's release makes.
 pub(super) type Push = oneshot::Receiver<Grant>;
@@ -52,7 +58,7 @@ impl Store {
         self.faults
             .send(Request::Acquire, || {
                 let (push, receiver) = oneshot::channel();
-                let answer = self.change(|now, table, waiting| {
+                let answer = self.change(key, |now, table, waiting| {
                     let (answer, granted) = table.acquire(now, key, claim, waiter.is_some());
                     if let (Answer::Queued, Some(engine)) = (answer, waiter) {
                         let engine = engine.clone();
@@ -72,7 +78,7 @@ impl Store {
     }
 
     fn release_here(&self, key: &LockKey, id: LeaseId) -> Released {
-        let held = self.change(|now, table, waiting| {
+        let held = self.change(key, |now, table, waiting| {
             waiting.remove(&id);
             table.release(now, key, id)
         });
@@ -89,7 +95,7 @@ impl Store {
     }
 
     pub(super) fn downgrade(&self, key: &LockKey, id: LeaseId) -> bool {
-        self.change(|now, table, _| table.downgrade(now, key, id))
+        self.change(key, |now, table, _| table.downgrade(now, key, id))
     }
 
     pub(super) fn attach(&self, key: &LockKey, id: LeaseId, control: LeaseControl) {
@@ -112,7 +118,7 @@ impl Store {
 
     /// Ends what has run out; each waiter calls it at the expiry that it waits for.
     pub(super) fn expire(&self, key: &LockKey) {
-        self.change(|now, table, _| ((), table.expire(now, key)));
+        self.change(key, |now, table, _| ((), table.expire(now, key)));
     }
 
     pub(super) fn next_expiry(&self, key: &LockKey) -> Option<Moment> {
@@ -122,7 +128,7 @@ impl Store {
     /// Takes the lock from its holders, and reports `reason` to them if there is one.
     pub(super) fn evict(&self, key: &LockKey, reason: Option<LostReason>) -> Option<LockInfo> {
         let info = self.info(key);
-        let evicted = self.change(|now, table, _| table.evict(now, key));
+        let evicted = self.change(key, |now, table, _| table.evict(now, key));
         for id in evicted {
             let control = self.lock().holding.remove(&id);
             if let (Some(control), Some(reason)) = (control, reason) {
@@ -154,16 +160,33 @@ impl Store {
     /// Changes the table, and notifies the waiters that were granted a lock.
     fn change<T>(
         &self,
+        key: &LockKey,
         change: impl FnOnce(Moment, &mut Table, &mut Waiting) -> (T, Vec<Granted>),
     ) -> T {
         let now = self.engine.now();
         let mut state = self.lock();
-        let State { table, waiting, .. } = &mut *state;
+        let State {
+            table,
+            waiting,
+            holding,
+            changes,
+        } = &mut *state;
         let (result, granted) = change(now, table, waiting);
+        *changes += 1;
+        if *changes >= table.len().max(MIN_SWEEP_INTERVAL) {
+            *changes = 0;
+            table.sweep(now);
+        }
+        for id in table.take_expired() {
+            holding.remove(&id);
+        }
         for Granted { id, token } in granted {
             if let Some(Waiter { engine, push }) = waiting.remove(&id) {
+                // Read first, so that the store does not end the lease before its holder does.
+                let sent = engine.now();
+                table.restart(self.engine.now(), key, id);
                 // A waiter that is gone takes its claim back by itself.
-                let _gone = push.send(Grant::new(engine.now(), Some(token)));
+                let _gone = push.send(Grant::new(sent, Some(token)));
             }
         }
         result
@@ -198,5 +221,29 @@ impl Renewer for Store {
 impl Store {
     pub(super) fn as_renewer(self: &Arc<Self>) -> Arc<dyn Renewer> {
         Arc::clone(self) as Arc<dyn Renewer>
+    }
+}
+
+#[cfg(all(test, not(polylock_loom)))]
+mod tests {
+    use super::*;
+    use crate::memory::Memory;
+    use crate::prelude::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn abandoned_locks_are_forgotten() {
+        let locks = Memory::with_engine(Engine::on_current_runtime("memory"));
+        let ttl = Duration::from_secs(1);
+        for n in 0..3_000 {
+            let request = locks.request(format!("abandoned/{n}")).ttl(ttl);
+            request.acquire().await.unwrap().abandon();
+        }
+        assert_eq!(locks.live_keys(), 3_000, "they are held");
+        tokio::time::sleep(ttl).await;
+        for _ in 0..3_000 {
+            drop(locks.lock("busy").await.unwrap());
+        }
+        let state = locks.store.lock();
+        assert_eq!((state.table.keys().len(), state.holding.len()), (0, 0));
     }
 }

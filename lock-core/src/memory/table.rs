@@ -16,6 +16,8 @@ pub(super) struct Table {
     locks: BTreeMap<LockKey, Lock>,
     /// One counter for all keys, so that idle keys need no memory of their own.
     last_token: u64,
+    /// The leases that have expired since [`take_expired`](Table::take_expired).
+    expired: Vec<LeaseId>,
 }
 
 #[derive(Debug, Default)]
@@ -94,6 +96,13 @@ impl Table {
         }
     }
 
+    /// Counts a lease that was granted under the same mutex from `now` on.
+    pub(super) fn restart(&mut self, now: Moment, key: &LockKey, id: LeaseId) {
+        if let Some(holder) = self.holder(key, id) {
+            holder.expires = now + holder.claim.ttl;
+        }
+    }
+
     /// Takes a claim out, whether it holds or waits; whether it held.
     pub(super) fn release(
         &mut self,
@@ -144,10 +153,26 @@ impl Table {
         let Some(lock) = self.locks.get_mut(key) else {
             return Vec::new();
         };
-        lock.holders.retain(|holder| holder.expires > now);
+        lock.expire(now, &mut self.expired);
         let granted = lock.serve(now, &mut self.last_token);
         self.forget_if_idle(key);
         granted
+    }
+
+    /// Forgets the keys whose leases have run out and that nobody waits for; a waiter ends them itself.
+    pub(super) fn sweep(&mut self, now: Moment) {
+        let expired = &mut self.expired;
+        self.locks.retain(|_, lock| {
+            if lock.queue.is_empty() {
+                lock.expire(now, expired);
+            }
+            !lock.is_idle()
+        });
+    }
+
+    /// The leases that have expired since the last call.
+    pub(super) fn take_expired(&mut self) -> Vec<LeaseId> {
+        std::mem::take(&mut self.expired)
     }
 
     /// When the first of the holders runs out.
@@ -171,6 +196,10 @@ impl Table {
             .map(|holder| holder.claim.id)
             .collect();
         (evicted, self.expire(now, key))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.locks.len()
     }
 
     pub(super) fn keys(&self) -> Vec<LockKey> {
@@ -211,17 +240,27 @@ impl Table {
     }
 
     fn forget_if_idle(&mut self, key: &LockKey) {
-        if self
-            .locks
-            .get(key)
-            .is_some_and(|lock| lock.holders.is_empty() && lock.queue.is_empty())
-        {
+        if self.locks.get(key).is_some_and(Lock::is_idle) {
             self.locks.remove(key);
         }
     }
 }
 
 impl Lock {
+    fn is_idle(&self) -> bool {
+        self.holders.is_empty() && self.queue.is_empty()
+    }
+
+    fn expire(&mut self, now: Moment, expired: &mut Vec<LeaseId>) {
+        self.holders.retain(|holder| {
+            let lasts = holder.expires > now;
+            if !lasts {
+                expired.push(holder.claim.id);
+            }
+            lasts
+        });
+    }
+
     fn answer(&mut self, claim: &Claim, waits: bool, token: FencingToken, now: Moment) -> Answer {
         if let Some(holder) = self
             .holders

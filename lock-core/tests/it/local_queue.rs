@@ -262,3 +262,22 @@ async fn whoever_waits_at_a_server_that_fell_silent_is_not_told_that_the_lock_is
         "it has inherited that"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_without_a_wait_does_not_take_a_silent_server_for_contention() {
+    let store = memory();
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    store.faults().plan(Request::Acquire, Fault::Silence);
+    let waiter = tokio::spawn({
+        let locks = locks.clone();
+        async move { refused(&locks, 20).await }
+    });
+    settle().await;
+    let attempt = locks.try_lock("k").await;
+    assert!(attempt.unwrap().is_none(), "two that come at once");
+    tokio::time::sleep(secs(1)).await;
+    let attempt = locks.try_lock("k").await.unwrap_err();
+    assert_eq!(attempt.kind(), ErrorKind::Unavailable);
+    assert!(!attempt.is_outcome_unknown(), "nothing was sent for it");
+    waiter.abort();
+}

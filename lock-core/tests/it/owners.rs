@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use polylock_core::Owner;
 use polylock_core::layers::LocalQueue;
 use polylock_core::memory::Memory;
 use polylock_core::prelude::*;
+use polylock_core::{AcquireRequest, Owner};
 
-use super::support::{memory, secs, settle, suspendable};
+use super::server::fake::{Call, Fake};
+use super::support::{key, memory, secs, settle, start, suspendable};
 
 #[tokio::test(start_paused = true)]
 async fn requests_of_one_owner_enter_together_wherever_they_stand_in_line() {
@@ -64,6 +65,28 @@ async fn an_owner_does_not_enter_a_lock_that_it_made_shared() {
     let entered = locks.request("k").owner(&owner).acquire().await;
     assert_eq!(entered.unwrap_err().kind(), ErrorKind::Unsupported);
     assert!(reader.is_held() && outer.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_whose_downgrade_is_refused_stays_exclusive() {
+    let server = Fake::new();
+    let locks = LocalQueue::new(Arc::new(server.clone()));
+    let owner = Owner::new();
+    let request = AcquireRequest::new(key()).with_owner(owner);
+    let mut outer = locks.acquire(&request).await.unwrap();
+    for _ in 0..2 {
+        let refused = outer.downgrade().await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+    }
+    let inner = locks.acquire(&request).await.unwrap();
+    assert_eq!(inner.fencing_token(), outer.fencing_token());
+    drop(inner);
+    let next = start(&locks, AcquireRequest::new(key()));
+    settle().await;
+    drop(outer);
+    let next = next.await.unwrap();
+    assert!(next.is_held());
+    assert_eq!(server.state().sent.last(), Some(&Call::HandOver));
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use polylock_core::engine::VirtualClock;
+use polylock_core::admin::LockAdmin;
+use polylock_core::engine::{Clock, Engine, Moment, OnRuntime, OsEntropy, VirtualClock};
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
 use polylock_core::{LostReason, LostSignal};
 use tokio::time::Instant;
 
-use super::support::{Log, in_time, memory, millis, secs, suspendable};
+use super::support::{Log, in_time, key, memory, millis, secs, settle, suspendable};
 
 /// A client whose machine can be suspended while the store's goes on.
 fn client() -> (Memory, Arc<VirtualClock>) {
@@ -179,4 +181,59 @@ async fn a_lease_that_ran_out_here_is_given_back_before_it_runs_out_there() {
         after < millis(9_100),
         "the next holder came after {after:?}: nothing was given back"
     );
+}
+
+/// A clock of a machine that is suspended for 20 s just before it is read for the `left`th time.
+#[derive(Debug)]
+struct SuspendedOnce {
+    clock: VirtualClock,
+    left: AtomicUsize,
+}
+
+impl Clock for SuspendedOnce {
+    fn now(&self) -> Moment {
+        let count = |left: usize| left.checked_sub(1);
+        let left = self
+            .left
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, count);
+        if left == Ok(1) {
+            self.clock.suspend(secs(20));
+        }
+        self.clock.now()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pushed_grant_is_over_here_before_it_is_over_there() {
+    for read in 1..20 {
+        let clock = Arc::new(SuspendedOnce {
+            clock: VirtualClock::new(),
+            left: AtomicUsize::new(0),
+        });
+        let (entropy, spawn) = (OsEntropy::default(), OnRuntime::current());
+        let engine = Engine::with(
+            "memory",
+            Arc::clone(&clock) as _,
+            Arc::new(entropy),
+            Arc::new(spawn),
+        );
+        let store = Memory::with_engine(engine);
+        let held = store.lock("k").await.unwrap();
+        let waiter = tokio::spawn({
+            let client = store.client();
+            async move { client.lock("k").await }
+        });
+        settle().await;
+        clock.left.store(read, Ordering::SeqCst);
+        drop(held);
+        clock.left.store(0, Ordering::SeqCst);
+        let guard = waiter.await.unwrap().unwrap();
+        let here = guard.valid_until().unwrap() - Instant::now();
+        let info = store.inspect(&key()).await.unwrap().expect("it is held");
+        let there = info.holders[0].time_left.expect("a lease has an end");
+        assert!(
+            here < there,
+            "read {read}: {here:?} left here, {there:?} in the store"
+        );
+    }
 }

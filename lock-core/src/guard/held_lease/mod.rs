@@ -13,10 +13,10 @@ use super::release::ReleaseHook;
 use super::release::release_once_dropped;
 use super::validity::{End, State, Validity};
 use crate::engine::{Engine, Moment, catch_panic};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::event::{EventEmitter, EventKind};
 use crate::key::LockKey;
-use crate::lease::{Grant, Lease, LeaseControl, LeaseTiming, Liveness, Slot};
+use crate::lease::{Grant, Lease, LeaseControl, LeaseTiming, Liveness, Released, Slot};
 use crate::lost_reason::LostReason;
 use crate::mode::{Mode, Renewal};
 use crate::request::AcquireRequest;
@@ -38,6 +38,7 @@ pub(crate) struct HeldLease {
     min_until: Moment,
     max_until: Moment,
     entries: Entries,
+    downgrade: tokio::sync::Mutex<()>,
     validity: Validity,
     ended: Notify,
     upkeep: Mutex<Upkeep>,
@@ -153,6 +154,7 @@ impl HeldLease {
             min_until: now + request.min_hold(),
             max_until: request.max_hold().map_or(Moment::NEVER, |max| now + max),
             entries: Entries::one(request.mode() == Mode::Exclusive),
+            downgrade: tokio::sync::Mutex::default(),
             validity: Validity::until(deadline),
             ended: Notify::new(),
             upkeep: Mutex::new(Upkeep {
@@ -276,6 +278,29 @@ impl HeldLease {
     /// Lets no other guard of the owner enter; false if there is one.
     pub(crate) fn make_shared(&self) -> bool {
         self.entries.make_shared()
+    }
+
+    /// Makes the lease a shared one on the server; where that is refused, the lock stays exclusive here too.
+    pub(super) async fn downgrade(&self) -> Result<()> {
+        let _under_way = self.downgrade.lock().await;
+        let answer = self.lease.downgrade().await;
+        if let Err(error) = &answer
+            && error.kind() == ErrorKind::Unsupported
+            && !error.is_outcome_unknown()
+        {
+            self.entries.make_exclusive();
+        }
+        answer
+    }
+
+    /// Releases the lease on the server, after a downgrade that is under way: repeated there, that could
+    /// take the lock again.
+    pub(super) async fn release(&self) -> Result<Released> {
+        // `lock` yields in a task that has used up its budget, even if the mutex is free.
+        if self.downgrade.try_lock().is_err() {
+            drop(self.downgrade.lock().await);
+        }
+        self.lease.release().await
     }
 
     /// Counts one more guard of the same owner, if the lock is held and exclusive.

@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::runtime;
+use tokio::time::Instant;
 
 /// One contention for a key; the request on the server refers to it, so that the backend can note in
 /// it what it sees.
 #[derive(Debug)]
 pub(crate) struct AttemptState {
     pub(super) ttl: Duration,
+    begun: Instant,
     /// Where the timers of the attempt are: on another runtime they would panic once that one is
     /// gone.
     runtime: OnceLock<Option<runtime::Id>>,
@@ -22,6 +24,7 @@ impl AttemptState {
     pub(super) fn new(ttl: Duration, seen_held: bool) -> Self {
         Self {
             ttl,
+            begun: Instant::now(),
             runtime: OnceLock::new(),
             seen_held: AtomicBool::new(seen_held),
         }
@@ -29,7 +32,10 @@ impl AttemptState {
 
     /// For another attempt in place of this one.
     pub(super) fn anew(&self, ttl: Duration) -> Self {
-        Self::new(ttl, self.has_seen_held())
+        Self {
+            begun: self.begun,
+            ..Self::new(ttl, self.has_seen_held())
+        }
     }
 
     /// Notes that the attempt begins here.
@@ -52,10 +58,19 @@ impl AttemptState {
         self.seen_held.store(false, Ordering::Relaxed);
     }
 
+    /// Whether the server has had time to answer.
+    pub(super) fn is_overdue(&self) -> bool {
+        self.begun.elapsed() >= ANSWER_TIMEOUT
+    }
+
     pub(super) fn has_seen_held(&self) -> bool {
         self.seen_held.load(Ordering::Relaxed)
     }
 }
+
+/// How long a first answer may take until the server counts as silent. A healthy server answers sooner,
+/// also on a new connection; until then another task is about to have the lock, which is contention.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
 fn current_runtime() -> Option<runtime::Id> {
     runtime::Handle::try_current()

@@ -7,9 +7,9 @@ use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 
-use super::Table;
 use super::attempt_state::AttemptState;
 use super::key_queue::{Arrival, KeyQueue, LocalHolder, NextContender, ReentrantWaiter, Vacancy};
+use super::{Table, unanswered};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{HandOver, HeldLease, LockGuard, ReleaseHook, ReleasedLease};
 use crate::key::LockKey;
@@ -49,7 +49,10 @@ impl KeyHandle {
                 return Ok(Arrival::Enter(guard));
             }
             if queue.refuses(request) {
-                return Err(Error::contended(request.wait()).with_key(request.key()));
+                return Err(match queue.is_silent() {
+                    true => unanswered(request),
+                    false => Error::contended(request.wait()).with_key(request.key()),
+                });
             }
             if queue.is_open() {
                 let state = queue.open(request.ttl());
@@ -125,7 +128,7 @@ impl Wakeups {
 }
 
 impl ReleaseHook for KeyHandle {
-    fn hand_over(&self, lease: ReleasedLease) -> Result<HandOver<'_>, ReleasedLease> {
+    fn hand_over(&self, lease: ReleasedLease) -> Result<HandOver, ReleasedLease> {
         let found = self.change(|queue| {
             if !queue.is_held_by(lease.hold()) {
                 return None;
@@ -136,15 +139,17 @@ impl ReleaseHook for KeyHandle {
         let Some((next, handovers)) = found else {
             return Err(lease);
         };
+        let handle = self.clone();
         Ok(Box::pin(async move {
             let token = lease.hand_over().await;
             let Some(hold) = token.and_then(|token| lease.for_next(&next.request, token)) else {
-                self.change(|queue| queue.put_back(next));
+                handle.change(|queue| queue.put_back(next));
                 return Some(lease);
             };
             let guard = LockGuard::new(hold);
-            self.set_holder(&guard, &next.request, handovers)
-                .notify(self);
+            handle
+                .set_holder(&guard, &next.request, handovers)
+                .notify(&handle);
             // A task that is gone by now drops the guard, which passes it on from there.
             drop(next.wakeup.send(Wakeup::Lock(guard)));
             None

@@ -143,6 +143,12 @@ impl KeyQueue {
         self.holder.is_none() && contending.is_some_and(|state| !state.has_seen_held())
     }
 
+    /// Whether that has lasted for longer than an answer takes.
+    pub(super) fn is_silent(&self) -> bool {
+        let contending = self.contending.as_ref();
+        self.is_unknown() && contending.is_some_and(|state| state.is_overdue())
+    }
+
     pub(super) fn is_full(&mut self, max_waiters: usize) -> bool {
         if self.waiting.len() >= max_waiters {
             self.sweep();

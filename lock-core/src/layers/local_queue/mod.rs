@@ -38,7 +38,8 @@ use self::key_queue::{Arrival, HandoverLimits, KeyQueue};
 /// held, in this process or because the backend
 /// [says so](AcquireRequest::mark_contended), and as [`Unavailable`](ErrorKind::Unavailable) if the server
 /// has not answered the task that contends, or
-/// [does not any more](AcquireRequest::mark_unresponsive).
+/// [does not any more](AcquireRequest::mark_unresponsive). A request without a wait gets `Unavailable`
+/// once that has lasted for 500 ms.
 ///
 /// This layer is also what makes [`Owner`](crate::Owner) re-entry work.
 ///

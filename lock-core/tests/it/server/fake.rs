@@ -31,6 +31,7 @@ struct Server {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Call {
     Acquire,
+    Downgrade,
     HandOver,
     Release,
     Renew,
@@ -50,6 +51,8 @@ pub(crate) struct State {
     pub(crate) laconic: bool,
     /// How many releases get no answer.
     pub(crate) unanswered: usize,
+    /// Downgrades that arrived.
+    pub(crate) downgrades: usize,
     /// What was sent, in this order.
     pub(crate) sent: Vec<Call>,
     /// Renewals that arrived.
@@ -76,6 +79,7 @@ impl Fake {
             panics_in: None,
             laconic: false,
             unanswered: 0,
+            downgrades: 0,
             sent: Vec::new(),
             renewals: 0,
             timeout: Duration::ZERO,
@@ -238,6 +242,8 @@ impl Lease for FakeLease {
     }
 
     async fn downgrade(&self) -> Result<()> {
+        self.server.arrive(Call::Downgrade).await;
+        self.server.state().downgrades += 1;
         Err(Error::new(ErrorKind::Unsupported, "no shared locks"))
     }
 

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use polylock_core::layers::{Event, EventKind, LocalQueue, Observe, Observer};
 use polylock_core::prelude::*;
-use polylock_core::{LostReason, LostSignal};
+use polylock_core::{AcquireRequest, LostReason, LostSignal};
 use tokio::time::Instant;
 
 use self::fake::{Call, Fake};
-use super::support::{RealDeadline, millis, secs, settle};
+use super::support::{RealDeadline, in_time, key, millis, secs, settle, start};
 
 /// A service whose locks live with a session.
 fn session() -> Fake {
@@ -166,6 +166,61 @@ async fn a_former_holder_passes_on_no_lease_but_its_own() {
     assert!(third.is_held() && !fourth.is_finished());
     drop(third);
     assert!(fourth.await.unwrap().unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_ends_although_nobody_polls_the_release() {
+    for panics_in in [None, Some(Call::HandOver)] {
+        let server = Fake::new();
+        let locks = Arc::new(LocalQueue::new(Arc::new(server.clone())));
+        let first = locks.lock("k").await.unwrap();
+        let next = start(&locks, AcquireRequest::new(key()));
+        settle().await;
+        server.state().delay = millis(20);
+        server.state().panics_in = panics_in;
+        let mut release = Box::pin(first.release());
+        tokio::select! {
+            biased;
+            _ = &mut release => panic!("the hand-over takes a round trip"),
+            () = std::future::ready(()) => {}
+        }
+        let next = in_time("the grant to the waiter", next).await.unwrap();
+        assert!(next.is_held());
+        assert_eq!(release.await.unwrap(), Released::Clean);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_downgrade_ends_although_its_caller_has_dropped_it() {
+    let locks = Fake::new();
+    let mut guard = locks.lock("k").await.unwrap();
+    locks.state().delay = millis(20);
+    tokio::select! {
+        biased;
+        _ = guard.downgrade() => panic!("the downgrade takes a round trip"),
+        () = std::future::ready(()) => {}
+    }
+    tokio::time::sleep(secs(1)).await;
+    let downgrades = locks.state().downgrades;
+    assert_eq!(downgrades, 1);
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_is_not_sent_while_a_downgrade_is_under_way() {
+    let locks = Fake::new();
+    let mut guard = locks.lock("k").await.unwrap();
+    locks.state().delay = millis(20);
+    tokio::select! {
+        biased;
+        _ = guard.downgrade() => panic!("the downgrade takes a round trip"),
+        () = std::future::ready(()) => {}
+    }
+    let release = tokio::spawn(guard.release());
+    settle().await;
+    assert_eq!(locks.releases(), 0);
+    assert_eq!(release.await.unwrap().unwrap(), Released::Clean);
+    assert_eq!(locks.releases(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -63,6 +63,15 @@ async fn a_release_that_panics_is_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_downgrade_that_panics_is_unknown() {
+    let server = Fake::new();
+    let mut guard = server.lock("k").await.unwrap();
+    server.state().panics_in = Some(Call::Downgrade);
+    assert!(guard.downgrade().await.unwrap_err().is_outcome_unknown());
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_renewal_that_panics_is_tried_again() {
     let server = Fake::new();
     let guard = server.lock("k").await.unwrap();
