@@ -275,7 +275,7 @@ async fn an_attempt_without_a_wait_does_not_take_a_silent_server_for_contention(
     settle().await;
     let attempt = locks.try_lock("k").await;
     assert!(attempt.unwrap().is_none(), "two that come at once");
-    tokio::time::sleep(secs(1)).await;
+    tokio::time::sleep(secs(3)).await;
     let attempt = locks.try_lock("k").await.unwrap_err();
     assert_eq!(attempt.kind(), ErrorKind::Unavailable);
     assert!(!attempt.is_outcome_unknown(), "nothing was sent for it");

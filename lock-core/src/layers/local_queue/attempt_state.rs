@@ -70,7 +70,7 @@ impl AttemptState {
 
 /// How long a first answer may take until the server counts as silent. A healthy server answers sooner,
 /// also on a new connection; until then another task is about to have the lock, which is contention.
-const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn current_runtime() -> Option<runtime::Id> {
     runtime::Handle::try_current()
