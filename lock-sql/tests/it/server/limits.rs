@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
-use polylock_core::{DistributedLock, ErrorKind};
 use polylock_core::layers::acquire_all;
+use polylock_core::{DistributedLock, ErrorKind};
 
 use crate::server::support::{Mode, Site, ms, request, sessions, take, until};
 
