@@ -136,7 +136,8 @@ impl Drop for Moving<'_> {
         let (session, directory) = (Arc::downgrade(self.session), self.directory.clone());
         let (stems, id, path) = (take(&mut self.stems), self.id, self.path.to_owned());
         self.session.in_background(async move {
-            while let Some(session) = session.upgrade().filter(|session| !session.is_over()) {
+            // Also after the end of the session, which may last for the server.
+            while let Some(session) = session.upgrade() {
                 match find(&session, &directory, &stems).await {
                     Ok(Some(node)) => {
                         return session.end_move(id, directory.child(&node.contender.name));

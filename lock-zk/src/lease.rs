@@ -302,9 +302,10 @@ pub(crate) async fn find(
     };
     if !session.owns(&stat) {
         // The client has another session than it knows of; nothing can be said of this one. The other
-        // may last, and the node with it: the request to delete it leaves here.
-        drop(client.delete(&path, None));
+        // may last, and the node with it: the request to delete it leaves here, after its holder was
+        // notified.
         session.end();
+        drop(client.delete(&path, None));
         return Err(ClientError::SessionExpired.into());
     }
     let czxid = stat.czxid;

@@ -80,13 +80,19 @@ impl SessionLocks {
         (was != NodeWatch::Gone).then(|| held.control.clone())
     }
 
-    /// The lock has its node at the path from now on, or is about to, unless its node is gone.
-    pub(super) fn set_node(&mut self, id: LeaseId, path: Arc<str>, watch: NodeWatch) {
-        if let Some(held) = self.0.get_mut(&id)
-            && held.watch != NodeWatch::Gone
-        {
+    /// The lock has its node at the path from now on, or is about to, unless its node is gone; the
+    /// handle of its holder.
+    pub(super) fn set_node(
+        &mut self,
+        id: LeaseId,
+        path: Arc<str>,
+        watch: NodeWatch,
+    ) -> Option<LeaseControl> {
+        let held = self.0.get_mut(&id)?;
+        if held.watch != NodeWatch::Gone {
             (held.path, held.watch) = (path, watch);
         }
+        Some(held.control.clone())
     }
 
     /// The locks with nodes that are not watched yet.

@@ -13,13 +13,15 @@ mod timing;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use futures_util::future::join_all;
 use polylock_core::engine::{Engine, LeaseId, Moment, is_mutant};
 use polylock_core::{LeaseControl, LostReason};
 use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::sleep;
 use zookeeper_client::{Client, Error, Stat};
 
 use crate::config::ZooKeeperConfig;
-use crate::error::Failure;
+use crate::error::{Failure, RETRY_BACKOFF};
 
 use self::connect::{OpenedSession, open_session};
 use self::heartbeat::send_heartbeats;
@@ -220,7 +222,8 @@ impl Session {
             Phase::Doubted { until, .. } => until,
             Phase::Over => {
                 drop(state);
-                return control.lose(LostReason::SessionEnded);
+                control.lose(LostReason::SessionEnded);
+                return self.delete_nodes([path.into()]);
             }
         };
         control.limit(deadline);
@@ -247,8 +250,16 @@ impl Session {
 
     /// The node of the lock is here from now on.
     pub(crate) fn end_move(&self, id: LeaseId, path: String) {
-        lock(&self.locks).set_node(id, path.into(), NodeWatch::None);
-        self.unwatched.notify_one();
+        let path = Arc::<str>::from(path);
+        let control = lock(&self.locks).set_node(id, Arc::clone(&path), NodeWatch::None);
+        if !self.is_over() {
+            return self.unwatched.notify_one();
+        }
+        // It ended while the name was unknown.
+        if let Some(control) = control {
+            control.lose(LostReason::SessionEnded);
+        }
+        self.delete_nodes([path]);
     }
 
     /// The node of a lock is gone, and its owner has not deleted it: that detaches the lock first.
@@ -269,10 +280,33 @@ impl Session {
         Sessions::open_again(&self.sessions);
         self.over.send_replace(true);
         // Later callers of `attach` see that it is over.
-        let controls = lock(&self.locks).controls();
+        let (controls, nodes) = {
+            let locks = lock(&self.locks);
+            (locks.controls(), locks.settled())
+        };
         for control in controls {
             control.lose(LostReason::SessionEnded);
         }
+        // The next holder comes after the signals.
+        self.delete_nodes(nodes.into_iter().map(|(_, path)| path));
+    }
+
+    /// Deletes the nodes of lost locks in the background: the server may keep the session for as long as
+    /// any of their guards exists. Holders are notified before.
+    fn delete_nodes(&self, paths: impl IntoIterator<Item = Arc<str>>) {
+        let client = &self.client;
+        let deletions = paths.into_iter().map(|path| {
+            let client = client.clone();
+            async move {
+                while let Err(error) = client.delete(&path, None).await
+                    && Failure::from(error).is_ambiguous()
+                {
+                    sleep(RETRY_BACKOFF).await;
+                }
+            }
+        });
+        let deletions = join_all(deletions);
+        self.in_background(async move { drop(deletions.await) });
     }
 
     fn limit(&self, deadline: Moment) {

@@ -1,5 +1,6 @@
 //! Sessions with a real server.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_testkit::proxy::Proxy;
@@ -11,22 +12,29 @@ use crate::{ZooKeeper, ZooKeeperConfig};
 
 const SOON: Duration = Duration::from_secs(10);
 
+fn port() -> u16 {
+    let addresses = ZooKeeperServer::shared().addresses();
+    addresses[0].rsplit_once(':').unwrap().1.parse().unwrap()
+}
+
+async fn connect(port: u16, root: &str) -> ZooKeeper {
+    let config = ZooKeeperConfig::new([("127.0.0.1", port)]);
+    let config = config.with_root(root).unwrap();
+    let config = config.with_session_timeout(SOON).unwrap();
+    ZooKeeper::connect(config).await.unwrap()
+}
+
+fn request(key: &str) -> AcquireRequest {
+    AcquireRequest::new(LockKey::new(key).unwrap()).with_wait(Wait::AtMost(SOON * 2))
+}
+
 /// Where negotiated timeouts are unknown, the session of a new connection may be shorter than its
 /// locks assume: they are lost, and there is another session.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_connects_again_unheard_is_replaced() {
-    let server = ZooKeeperServer::shared();
-    let addresses = server.addresses();
-    let port = addresses[0].rsplit_once(':').unwrap().1.parse().unwrap();
-    let proxy = Proxy::zookeeper(port);
-    let config = ZooKeeperConfig::new([("127.0.0.1", proxy.port())]);
-    let config = config
-        .with_root("/a_session_that_connects_again_unheard")
-        .unwrap();
-    let locks = ZooKeeper::connect(config.with_session_timeout(SOON).unwrap())
-        .await
-        .unwrap();
-    let request = AcquireRequest::new(LockKey::new("a").unwrap()).with_wait(Wait::AtMost(SOON * 2));
+    let proxy = Proxy::zookeeper(port());
+    let locks = connect(proxy.port(), "/a_session_that_connects_again_unheard").await;
+    let request = request("a");
     let session = async || {
         let sessions = &locks.client.sessions;
         sessions.get(Instant::now() + SOON).await.unwrap()
@@ -60,4 +68,58 @@ async fn a_session_that_connects_again_unheard_is_replaced() {
     let again = locks.acquire(&request).await.unwrap();
     assert!(again.fencing_token() > token);
     again.release().await.unwrap();
+}
+
+/// The server keeps a session that was ended here for as long as any of its guards exists. Its nodes
+/// are deleted, after the holders were notified.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_replaced_leaves_no_node_in_the_way() {
+    let root = "/a_session_that_is_replaced_leaves_no_node";
+    let (port, keys) = (port(), ["a", "b", "c"]);
+    let proxy = Proxy::zookeeper(port);
+    let locks = connect(proxy.port(), root).await;
+    let other = Arc::new(connect(port, root).await);
+    let mut guards = Vec::new();
+    for key in keys {
+        guards.push(locks.acquire(&request(key)).await.unwrap());
+    }
+    let waiters = keys.map(|key| {
+        let other = Arc::clone(&other);
+        tokio::spawn(async move { other.acquire(&request(key)).await })
+    });
+    let queued = async |key: &str| {
+        let sessions = &other.client.sessions;
+        let session = sessions.get(Instant::now() + SOON).await.unwrap();
+        let directory = format!("/{key}");
+        session
+            .client
+            .list_children(&directory)
+            .await
+            .unwrap()
+            .len()
+    };
+    let deadline = Instant::now() + SOON;
+    for key in keys {
+        while queued(key).await < 2 {
+            assert!(Instant::now() < deadline, "no waiter queues for {key}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    let sessions = &locks.client.sessions;
+    let first = sessions.get(Instant::now() + SOON).await.unwrap();
+    first.negotiated.ignore_log();
+    drop(first);
+    proxy.cut();
+    for (waiter, guard) in waiters.into_iter().zip(&guards) {
+        let granted = timeout(SOON, waiter).await;
+        assert!(!guard.is_held(), "two hold a lock");
+        let granted = granted.expect("the node of the session that was ended is in the way");
+        assert_eq!(guard.lost().into_future().await, LostReason::SessionEnded);
+        granted.unwrap().unwrap().release().await.unwrap();
+    }
+    // The same process acquires its locks again while it still has the lost guards.
+    for key in keys {
+        let again = locks.acquire(&request(key)).await.unwrap();
+        again.release().await.unwrap();
+    }
 }
