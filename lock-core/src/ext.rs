@@ -260,7 +260,7 @@ impl<L: DistributedLock + ?Sized> RequestBuilder<'_, L> {
         self.with(|request| request.with_renewal(Renewal::Manual))
     }
 
-    /// Sets the least hold; see [`AcquireRequest::with_min_hold`]. Default: zero.
+    /// Sets the minimum hold; see [`AcquireRequest::with_min_hold`]. Default: zero.
     pub fn min_hold(self, min_hold: Duration) -> Self {
         self.with(|request| request.with_min_hold(min_hold))
     }

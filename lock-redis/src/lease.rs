@@ -47,7 +47,7 @@ pub(crate) struct RedisLease {
     attached: AtomicBool,
     /// Whether a request of this acquisition may still be under way.
     has_copies: AtomicBool,
-    /// The connection of a request to take the lock at once that has no answer.
+    /// The connection of the last request of this acquisition that has no answer.
     unanswered: Unanswered,
     /// Its place in the queue.
     ticket: OnceLock<Ticket>,

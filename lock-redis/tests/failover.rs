@@ -169,7 +169,7 @@ async fn a_waiter_has_replicas_confirm_its_grant_and_no_heartbeat() {
     let careful = open(careful.expect("it is in range")).await;
     let other = open(config).await;
     let guard = crate::support::take(&other, "a").await;
-    let next = crate::support::waiting(&careful, lasting("a", TTL));
+    let next = waiting(&careful, lasting("a", TTL));
     let master = servers.master();
     queued(master, 1).await;
     let waits = || {
@@ -281,8 +281,8 @@ async fn a_slot_between_two_nodes_grants_nothing_twice() {
     assert_eq!(look(&cluster[to], key("a").as_str()).holders, 0);
 }
 
-/// A request that waits for replicas keeps waiting what comes behind it on its connection, renewals
-/// among them.
+/// A request that waits for replicas blocks the requests behind it on its connection, renewals among
+/// them.
 #[tokio::test]
 async fn waiters_wait_for_no_replica() {
     let servers = RedisSentinels::start();

@@ -544,7 +544,8 @@ async fn dead_waiters_behind_a_live_one_go() {
     let first = waiting(&locks, request("a").with_wait(Wait::Forever));
     place.queued("a", 1).await;
     for n in 0..12 {
-        let dead = format!("{n:032x}|1|1000|1|x||");
+        // Dead for the queue after 2 s, when all of them are there.
+        let dead = format!("{n:032x}|200|1000|1|x||");
         let queue = "{a}:waiters";
         place.command(&["XADD", queue, "*", "w", &dead]);
     }

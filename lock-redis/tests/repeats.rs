@@ -138,9 +138,11 @@ async fn a_waiter_that_was_dropped_before_its_request_arrived_leaves_no_place() 
         let late = Fate::LateRequest(ms(200));
         let planned = place.proxy().plan(place.kinds.is(Request::Acquire), late);
         let dropped = request("a").with_mode(mode);
-        let dropped = tokio::time::timeout(ms(60), locks.acquire(&dropped)).await;
-        assert!(dropped.is_err() && planned.struck() == 1, "{dropped:?}");
-        tokio::time::sleep(ms(400)).await;
+        let dropped = waiting(&locks, dropped);
+        until("its request is on its way", || planned.struck() == 1).await;
+        dropped.abort();
+        // What releases once more does so a second later.
+        tokio::time::sleep(ms(800)).await;
         assert_eq!(place.waiters("a"), 1, "{mode:?}");
         guard.release().await.expect("it is released");
         release(granted(first).await).await;

@@ -159,7 +159,7 @@ impl Table {
         granted
     }
 
-    /// Forgets the keys whose leases have run out and that nobody waits for; a waiter ends them itself.
+    /// Forgets keys whose leases have expired, unless a waiter is queued: the waiter expires them.
     pub(super) fn sweep(&mut self, now: Moment) {
         let expired = &mut self.expired;
         self.locks.retain(|_, lock| {

@@ -62,8 +62,8 @@ local function last_heartbeat(ticket, id, beat, channel)
   return tonumber(last), later, where, note
 end
 
--- Removes some of the waiters behind the first one that died long ago: while that one waits, no release
--- reaches them.
+-- Removes up to 8 waiters behind the first one whose last heartbeat is long ago. No release reaches them
+-- while the first one waits.
 local function bury(first)
   for n, entry in ipairs(call('XRANGE', QUEUE, first, '+', 'COUNT', 9)) do
     local id, alive, _, beat, _, channel = parts(entry[2][2])

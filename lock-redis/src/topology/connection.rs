@@ -266,7 +266,8 @@ impl Connection {
                 return Err(SendError);
             };
             match push.kind {
-                // What a socket says that was given up is no news: its server may not be the master any more.
+                // Messages of a socket that was closed here are ignored: its server may not be the master
+                // any more.
                 PushKind::Message if life.is_over.load(Ordering::SeqCst) => {}
                 PushKind::Message => {
                     if let Some(Value::BulkString(payload)) = push.data.get(1) {

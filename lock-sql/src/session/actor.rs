@@ -277,13 +277,15 @@ impl Actor {
             }
             Err(db_error) => db_error,
         };
-        // With a deadlock the transaction ends, and with it the row that it has locked.
+        // A deadlock ends the transaction, and with it the lock on its row. The connection closes after
+        // the holder was notified.
         let frees_row = db_error.class == Class::Conflict
             && self.context.mode == SessionMode::Row
             && !self.held.is_empty();
-        if !db_error.class.is_the_end() && !frees_row {
+        self.is_over |= frees_row;
+        if !db_error.class.is_the_end() {
             // Others are errors of the client, from which nothing follows.
-            if matches!(*db_error.source, sqlx::Error::Database(_)) {
+            if !frees_row && matches!(*db_error.source, sqlx::Error::Database(_)) {
                 self.handle.prove(sent);
             }
             self.connection = Some(connection);

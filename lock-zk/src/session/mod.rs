@@ -252,12 +252,12 @@ impl Session {
     pub(crate) fn end_move(&self, id: LeaseId, path: String) {
         let path = Arc::<str>::from(path);
         let control = lock(&self.locks).set_node(id, Arc::clone(&path), NodeWatch::None);
-        if !self.is_over() {
-            return self.unwatched.notify_one();
-        }
-        // It ended while the name was unknown.
-        if let Some(control) = control {
-            control.lose(LostReason::SessionEnded);
+        match control {
+            Some(_) if !self.is_over() => return self.unwatched.notify_one(),
+            // The session ended while the name was unknown.
+            Some(control) => control.lose(LostReason::SessionEnded),
+            // The lock was released while the name was unknown: the release may have missed the node.
+            None => {}
         }
         self.delete_nodes([path]);
     }
@@ -298,8 +298,9 @@ impl Session {
         let deletions = paths.into_iter().map(|path| {
             let client = client.clone();
             async move {
-                while let Err(error) = client.delete(&path, None).await
-                    && Failure::from(error).is_ambiguous()
+                while let Err(failure) = client.delete(&path, None).await.map_err(Failure::from)
+                    && !failure.is_over()
+                    && (failure.is_ambiguous() || failure.is_retryable())
                 {
                     sleep(RETRY_BACKOFF).await;
                 }

@@ -282,7 +282,11 @@ impl HeldLease {
 
     /// Makes the lease a shared one on the server; where that is refused, the lock stays exclusive here too.
     pub(super) async fn downgrade(&self) -> Result<()> {
-        let _under_way = self.downgrade.lock().await;
+        // As in `release`: `lock` may yield before it stands in line, and a release would overtake this.
+        let _under_way = match self.downgrade.try_lock() {
+            Ok(under_way) => under_way,
+            Err(_) => self.downgrade.lock().await,
+        };
         let answer = self.lease.downgrade().await;
         if let Err(error) = &answer
             && error.kind() == ErrorKind::Unsupported
@@ -294,7 +298,7 @@ impl HeldLease {
     }
 
     /// Releases the lease on the server, after a downgrade that is under way: repeated there, that could
-    /// take the lock again.
+    /// acquire the lock again. A release in the background does not wait for one that hangs.
     pub(super) async fn release(&self) -> Result<Released> {
         // `lock` yields in a task that has used up its budget, even if the mutex is free.
         if self.downgrade.try_lock().is_err() {

@@ -172,8 +172,8 @@ WHERE l.kind = 1 AND l.lock_key = d.k AND %free%
     AND l.changed_at <= m.now - d.retention AND l.last_token <= d.least";
 
 /// Locks the first row of each key, if it has the version that was read, before it writes any of the
-/// key. They are read once: a row that the statement has written would be skipped. For `slot + 0` see
-/// [`RENEW`]. Text comes as bytes.
+/// key. The CTE reads the first rows once: one that the statement has written would be skipped. For
+/// `slot + 0` see [`RENEW`]. Text comes as bytes.
 fn store(told: &str) -> String {
     let arrays = FIELDS
         .iter()

@@ -70,7 +70,7 @@ async fn as_many_keys_as_connections_are_granted_at_once(site: Site) {
 
 sessions!(as_many_keys_as_connections_are_granted_at_once);
 
-/// The planner takes the first rows of all keys for one row until the table is analyzed.
+/// Until the table is analyzed, the planner expects one row where it reads the first rows of all keys.
 #[tokio::test(flavor = "multi_thread")]
 async fn renewals_read_few_rows_of_a_large_table_without_statistics() {
     const KEYS: u64 = 20_000;
