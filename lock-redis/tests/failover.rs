@@ -126,7 +126,16 @@ async fn a_fail_over_keeps_what_is_replicated_and_serves_who_waits() {
         assert!(began.elapsed() < PATIENCE, "no fail-over");
         tokio::time::sleep(ms(50)).await;
     }
-    held.renew().await.expect("the new master knows of it");
+    // Its client may hear of the new master a moment later.
+    let renewed = loop {
+        match held.renew().await {
+            Err(error) if error.kind() == ErrorKind::Unavailable && began.elapsed() < PATIENCE => {
+                tokio::time::sleep(ms(50)).await;
+            }
+            renewed => break renewed,
+        }
+    };
+    renewed.expect("the new master knows of it");
     held.release().await.expect("it is released");
     served(tasks, &recorder).await;
     let master = servers.master();
