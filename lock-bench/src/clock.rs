@@ -37,10 +37,3 @@ fn read(clock: ClockId) -> u64 {
     let (seconds, nanos) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
     seconds * 1_000_000_000 + nanos
 }
-
-/// A number that no other run has.
-pub(crate) fn unique() -> u64 {
-    let since_1970 = std::time::SystemTime::UNIX_EPOCH.elapsed();
-    let process = u64::from(std::process::id());
-    nanos(since_1970.unwrap_or_default()) ^ (process << 40)
-}

@@ -1,4 +1,4 @@
-//! What takes and gives back locks, as the benchmark sees it.
+//! Locks as the benchmark sees them.
 
 use std::error::Error;
 use std::fmt;
@@ -25,8 +25,8 @@ pub trait Subject: Clone + Send + Sync + 'static {
     /// If the name cannot be that of a lock.
     fn key(&self, name: &str) -> Result<Self::Key, Failure>;
 
-    /// Takes the lock, for as long as `ttl` where it has leases; waits for it at most as long as
-    /// `wait` says, or without end. `None` if somebody else has it at the end of that time.
+    /// Acquires the lock, for as long as `ttl` where it has leases, and waits for it at most as long
+    /// as `wait` says. `None` if another holder has it at the end of that time.
     ///
     /// # Errors
     ///
@@ -40,7 +40,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
         &self,
         key: &Self::Key,
         ttl: Duration,
-        wait: Option<Duration>,
+        wait: Duration,
     ) -> impl Future<Output = Result<Option<Self::Held>, Failure>> + Send;
 
     /// The fencing token of the holder; none by default.
@@ -49,7 +49,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
         None
     }
 
-    /// Gives the lock back.
+    /// Releases the lock.
     ///
     /// # Errors
     ///
@@ -78,11 +78,11 @@ impl Subject for Locks {
         &self,
         key: &LockKey,
         ttl: Duration,
-        wait: Option<Duration>,
+        wait: Duration,
     ) -> Result<Option<LockGuard>, Failure> {
         let request = AcquireRequest::new(key.clone())
             .with_ttl(ttl)
-            .with_wait(wait.map_or(Wait::Forever, Wait::AtMost));
+            .with_wait(Wait::AtMost(wait));
         match self.0.acquire(&request).await {
             Ok(guard) => Ok(Some(guard)),
             Err(error) if error.kind() == ErrorKind::Contended => Ok(None),

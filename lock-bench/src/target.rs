@@ -1,4 +1,4 @@
-//! What is measured: names, URLs, and what opens them.
+//! What is measured: names, URLs, and connections.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,93 +17,14 @@ use crate::servers;
 use crate::subject::{Failure, INVALID, Locks, Subject};
 use crate::workloads::{Job, Taken, contend, take};
 
-/// Opens targets of some schemes.
-#[async_trait]
-pub trait Opener: fmt::Debug + Send + Sync + 'static {
-    /// The schemes, in lower case.
-    fn schemes(&self) -> Vec<&'static str>;
-
-    /// Connects what is measured, and no more: every contender that is a process calls it.
-    ///
-    /// # Errors
-    ///
-    /// If the URL is wrong, or nobody answers there. The message has no secrets in it.
-    ///
-    /// # Cancel safety
-    ///
-    /// A dropped future closes what it opened.
-    async fn open(&self, url: &str) -> Result<Opened, Failure>;
-
-    /// Connects what asks the server; none by default.
-    ///
-    /// # Errors
-    ///
-    /// As those of [`open`](Self::open).
-    ///
-    /// # Cancel safety
-    ///
-    /// A dropped future closes what it opened.
-    async fn probe(&self, url: &str) -> Result<Option<Arc<dyn Probe>>, Failure> {
-        let _not_asked = url;
-        Ok(None)
-    }
-
-    /// Connects what is measured beside it, as the limit; none by default. `run` is the number of
-    /// the run, and all its processes call it with the same one.
-    ///
-    /// # Errors
-    ///
-    /// As those of [`open`](Self::open), and of the kind `refused` if the server does not let this
-    /// user have it: then it is left out.
-    ///
-    /// # Cancel safety
-    ///
-    /// A dropped future closes what it opened. [`clear`](Self::clear) removes what it made.
-    async fn bare(&self, url: &str, run: u64) -> Result<Option<Bare>, Failure> {
-        let _has_none = (url, run);
-        Ok(None)
-    }
-
-    /// Removes what [`bare`](Self::bare) has made on the server for this run; nothing by default.
-    ///
-    /// # Errors
-    ///
-    /// If something stays. The message says what.
-    ///
-    /// # Cancel safety
-    ///
-    /// It may be removed or not.
-    async fn clear(&self, url: &str, run: u64) -> Result<(), Failure> {
-        let _made_nothing = (url, run);
-        Ok(())
-    }
-
-    /// Faults that a doctor finds there, one sentence each; none by default.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be examined.
-    ///
-    /// # Cancel safety
-    ///
-    /// Nothing stays.
-    async fn findings(&self, url: &str) -> Result<Vec<String>, Failure> {
-        let _not_looked_at = url;
-        Ok(Vec::new())
-    }
-
-    /// Shows where a target is, without secrets; by default its scheme alone.
-    fn shown(&self, url: &str) -> String {
-        format!("{}:***", scheme_of(url))
-    }
-}
-
-/// All that can be opened, and how contenders that are processes are started.
-#[derive(Clone, Debug)]
+/// What can be measured, and the program that contenders are which are processes.
+#[derive(Clone, Default)]
 pub struct Openers {
-    openers: Vec<Arc<dyn Opener>>,
+    peers: Vec<(&'static str, OpenPeer)>,
     worker: Option<Worker>,
 }
+
+type OpenPeer = Arc<dyn Fn(String) -> Boxed<Opened> + Send + Sync>;
 
 /// The program and arguments of a process that calls [`serve`](crate::worker::serve).
 type Worker = (PathBuf, Vec<OsString>);
@@ -113,16 +34,23 @@ impl Openers {
     /// program that runs now, with the argument [`ARGUMENT`](crate::worker::ARGUMENT).
     #[must_use]
     pub fn compiled_in() -> Self {
-        Self {
-            openers: vec![Arc::new(Polylocks)],
-            worker: None,
-        }
+        Self::default()
     }
 
-    /// Adds others, which take precedence.
+    /// Adds locks of another library under a scheme of their own, in lower case. Behind a `+`, as
+    /// in `library+redis://cache`, stands the URL of their server, which `open` gets; without one
+    /// it gets the whole URL. Its messages must not have secrets in them.
     #[must_use]
-    pub fn with(mut self, opener: impl Opener) -> Self {
-        self.openers.insert(0, Arc::new(opener));
+    pub fn with_peer<F>(
+        mut self,
+        scheme: &'static str,
+        open: impl Fn(String) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<Opened, Failure>> + Send + 'static,
+    {
+        let open: OpenPeer = Arc::new(move |url| Box::pin(open(url)));
+        self.peers.push((scheme, open));
         self
     }
 
@@ -149,28 +77,29 @@ impl Openers {
         url: impl Into<String>,
     ) -> Result<Target, Failure> {
         let url = url.into();
-        let opener = self.opener(&url)?;
+        // A text without a colon shows nothing of itself.
+        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+        let scheme = scheme.to_ascii_lowercase();
+        let peer = self.peers.iter().find(|(known, _)| *known == scheme);
+        let own: Vec<_> = polylock::compiled_in().schemes().collect();
+        if peer.is_none() && !own.contains(&&*scheme) {
+            let peers = self.peers.iter().map(|(scheme, _)| *scheme);
+            let known: Vec<_> = own.into_iter().chain(peers).collect();
+            let text = format!("unknown scheme {scheme:?} (known: {})", known.join(", "));
+            return Err(Failure::new(INVALID, text));
+        }
         Ok(Target {
             name: name.into(),
             url,
-            opener: Arc::clone(opener),
+            peer: peer.map(|(_, open)| Arc::clone(open)),
             worker: self.worker.clone(),
         })
     }
+}
 
-    pub(crate) fn opener(&self, url: &str) -> Result<&Arc<dyn Opener>, Failure> {
-        let scheme = scheme_of(url);
-        let mut openers = self.openers.iter();
-        openers
-            .find(|opener| opener.schemes().contains(&scheme.as_str()))
-            .ok_or_else(|| {
-                let known: Vec<_> = self.openers.iter().flat_map(|o| o.schemes()).collect();
-                let known = known.join(", ");
-                Failure::new(
-                    INVALID,
-                    format!("unknown scheme {scheme:?} (known: {known})"),
-                )
-            })
+impl fmt::Debug for Openers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Openers").finish_non_exhaustive()
     }
 }
 
@@ -179,7 +108,7 @@ impl Openers {
 pub struct Target {
     pub(crate) name: String,
     pub(crate) url: String,
-    pub(crate) opener: Arc<dyn Opener>,
+    peer: Option<OpenPeer>,
     pub(crate) worker: Option<Worker>,
 }
 
@@ -189,6 +118,75 @@ impl Target {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// Connects what is measured, and no more: every contender that is a process calls it.
+    pub(crate) async fn open(&self) -> Result<Opened, Failure> {
+        let server = self.server()?;
+        if let Some(open) = &self.peer {
+            let url = self.url.split_once('+').map_or(&*self.url, |(_, url)| url);
+            return open(url.to_owned()).await;
+        }
+        let locks = polylock::compiled_in().connect(&self.url).await?;
+        let backend = server.map(|url| url.scheme().to_owned());
+        Ok(Opened::locks(backend.unwrap_or_default(), locks))
+    }
+
+    /// Connects what asks the server.
+    pub(crate) async fn probe(&self) -> Result<Option<Arc<dyn Probe>>, Failure> {
+        match self.server()? {
+            Some(server) => servers::probe(&server).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Connects the bare commands, the limit of these locks. All processes of a run call it with
+    /// the same number. Fails with the kind `refused` if this user may not have them.
+    pub(crate) async fn bare(&self, run: u64) -> Result<Option<Opened>, Failure> {
+        match self.server()? {
+            Some(server) if self.peer.is_none() => servers::bare(&server, run, &self.name).await,
+            _ => Ok(None),
+        }
+    }
+
+    /// Removes what [`bare`](Self::bare) made on the server. The failure says what stays.
+    pub(crate) async fn clear(&self, run: u64) -> Result<(), Failure> {
+        match self.server()? {
+            Some(server) => servers::clear(&server, run).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Faults that a health check finds, one sentence each.
+    pub(crate) async fn findings(&self) -> Result<Vec<String>, Failure> {
+        if self.peer.is_some() {
+            return Ok(Vec::new());
+        }
+        let found = polylock::compiled_in().check_health(&self.url).await?;
+        let faults = found.iter().filter(|finding| finding.is_fault());
+        Ok(faults.map(ToString::to_string).collect())
+    }
+
+    /// The URL without secrets. One of a library that has no hosts may have them anywhere.
+    pub(crate) fn shown(&self) -> String {
+        match LockUrl::parse(&self.url) {
+            Ok(url) if self.peer.is_none() || !url.hosts().is_empty() => url.to_string(),
+            _ => "(not a URL)".to_owned(),
+        }
+    }
+
+    /// The URL of the server without the parameters of layers; none for a library without one.
+    fn server(&self) -> Result<Option<LockUrl>, Failure> {
+        if self.peer.is_none() {
+            return Ok(Some(polylock::compiled_in().backend_url(&self.url)?));
+        }
+        let Some((_, server)) = self.url.split_once('+') else {
+            return Ok(None);
+        };
+        // What a library says of a wrong URL may have the password in it, and some panic.
+        let server = LockUrl::parse(server)?;
+        server.expect_hosts()?;
+        Ok(Some(server))
+    }
 }
 
 /// Without the URL, which may have secrets in it.
@@ -196,187 +194,61 @@ impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Target")
             .field("name", &self.name)
-            .field("url", &self.opener.shown(&self.url))
+            .field("url", &self.shown())
             .finish_non_exhaustive()
     }
 }
 
-/// What stands before the first colon; a text without one shows nothing of itself.
-fn scheme_of(url: &str) -> String {
-    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
-    scheme.to_ascii_lowercase()
-}
-
-/// Every URL of polylock, with the layers that a user gets.
-#[derive(Debug)]
-struct Polylocks;
-
-#[async_trait]
-impl Opener for Polylocks {
-    fn schemes(&self) -> Vec<&'static str> {
-        polylock::compiled_in().schemes().collect()
-    }
-
-    async fn open(&self, url: &str) -> Result<Opened, Failure> {
-        let registry = polylock::compiled_in();
-        let parsed = registry.backend_url(url)?;
-        let locks = registry.connect(url).await?;
-        let backend = parsed.scheme().to_owned();
-        let mut opened = Opened::new(TargetKind::Lock { backend }, Runner::of_locks(locks));
-        if parsed.scheme() == "memory" {
-            opened = opened.within_one_process();
-        }
-        Ok(opened)
-    }
-
-    async fn probe(&self, url: &str) -> Result<Option<Arc<dyn Probe>>, Failure> {
-        servers::probe(&of_backend(url)?).await
-    }
-
-    async fn bare(&self, url: &str, run: u64) -> Result<Option<Bare>, Failure> {
-        servers::bare(&of_backend(url)?, run).await
-    }
-
-    async fn clear(&self, url: &str, run: u64) -> Result<(), Failure> {
-        servers::clear(&of_backend(url)?, run).await
-    }
-
-    async fn findings(&self, url: &str) -> Result<Vec<String>, Failure> {
-        let found = polylock::compiled_in().check_health(url).await?;
-        let faults = found.iter().filter(|finding| finding.is_fault());
-        Ok(faults.map(ToString::to_string).collect())
-    }
-
-    fn shown(&self, url: &str) -> String {
-        LockUrl::parse(url).map_or_else(|_| "(not a URL)".to_owned(), |url| url.to_string())
-    }
-}
-
-fn of_backend(url: &str) -> Result<LockUrl, Failure> {
-    Ok(polylock::compiled_in().backend_url(url)?)
-}
-
-/// A target to which there is a connection.
-#[derive(Clone, Debug)]
+/// A connection to what is measured: a subject of any type, with the loops of all workloads around
+/// it.
+#[derive(Clone)]
 pub struct Opened {
     pub(crate) kind: TargetKind,
-    pub(crate) runner: Runner,
+    /// Whether waiters wait in a queue and do not poll.
+    pub(crate) has_queue: bool,
+    /// Whether other processes do not see these locks.
     pub(crate) is_of_one_process: bool,
-}
-
-impl Opened {
-    /// What is measured by `runner`.
-    #[must_use]
-    pub fn new(kind: TargetKind, runner: Runner) -> Self {
-        Self {
-            kind,
-            runner,
-            is_of_one_process: false,
-        }
-    }
-
-    /// Says that other processes do not see its locks.
-    #[must_use]
-    pub fn within_one_process(mut self) -> Self {
-        self.is_of_one_process = true;
-        self
-    }
-}
-
-/// The least commands that exclude, by the same client on the same server.
-#[derive(Clone, Debug)]
-pub struct Bare {
-    pub(crate) commands: String,
-    pub(crate) runner: Runner,
-    pub(crate) waits: bool,
-}
-
-impl Bare {
-    /// What sends `commands`, such as `SET NX PX, compare and delete`. It is measured where nobody
-    /// waits.
-    #[must_use]
-    pub fn new(commands: impl Into<String>, runner: Runner) -> Self {
-        Self {
-            commands: commands.into(),
-            runner,
-            waits: false,
-        }
-    }
-
-    /// Says that the server lets it wait without asking again and again, so that it is a limit
-    /// under contention too.
-    #[must_use]
-    pub fn waiting(mut self) -> Self {
-        self.waits = true;
-        self
-    }
-}
-
-/// Asks a server, on a connection like that of the locks.
-#[async_trait]
-pub trait Probe: fmt::Debug + Send + Sync {
-    /// Makes one round trip with the smallest command that there is.
-    ///
-    /// # Errors
-    ///
-    /// If there is no answer.
-    ///
-    /// # Cancel safety
-    ///
-    /// The answer is lost, and nothing else.
-    async fn ping(&self) -> Result<(), Failure>;
-
-    /// Commands that the server has served since it was started, if it counts them. Each answer is
-    /// larger by this question too.
-    ///
-    /// # Errors
-    ///
-    /// If it does not tell.
-    ///
-    /// # Cancel safety
-    ///
-    /// The answer is lost, and nothing else.
-    async fn commands(&self) -> Result<Option<u64>, Failure>;
-
-    /// Versions and durability settings, by name and without secrets.
-    ///
-    /// # Errors
-    ///
-    /// If it does not tell any of them.
-    ///
-    /// # Cancel safety
-    ///
-    /// The answer is lost, and nothing else.
-    async fn facts(&self) -> Result<BTreeMap<String, String>, Failure>;
-}
-
-/// A subject of any type, with the loops of all workloads around it.
-#[derive(Clone)]
-pub struct Runner {
+    /// Those of this project, which have layers too.
+    pub(crate) locks: Option<Arc<dyn DistributedLock>>,
     contend: Arc<dyn Fn(Job, Window) -> Boxed<Recorded> + Send + Sync>,
     take: Arc<dyn Fn(String, Duration, Duration) -> Boxed<Option<Taken>> + Send + Sync>,
-    locks: Option<Arc<dyn DistributedLock>>,
 }
 
 type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send>>;
 
-/// Puts the loops of all workloads around a subject.
-pub fn runner(subject: impl Subject) -> Runner {
-    let taker = subject.clone();
-    Runner {
-        contend: Arc::new(move |job, window| Box::pin(contend(subject.clone(), job, window))),
-        take: Arc::new(move |name, ttl, wait| Box::pin(take(taker.clone(), name, ttl, wait))),
-        locks: None,
+impl Opened {
+    /// Locks of another library, with its name and version.
+    pub fn peer(library: impl Into<String>, subject: impl Subject) -> Self {
+        let library = library.into();
+        Self::new(TargetKind::Peer { library }, subject)
     }
-}
 
-impl Runner {
-    /// Measures locks of this project that no URL leads to, and their layers too.
+    /// Locks of this project.
     #[must_use]
-    pub fn of_locks(locks: Arc<dyn DistributedLock>) -> Self {
+    pub fn locks(backend: impl Into<String>, locks: Arc<dyn DistributedLock>) -> Self {
+        let backend = backend.into();
         Self {
+            is_of_one_process: backend == "memory",
             locks: Some(Arc::clone(&locks)),
-            ..runner(Locks(locks))
+            ..Self::new(TargetKind::Lock { backend }, Locks(locks))
+        }
+    }
+
+    /// The bare commands beside the target with the name `of`.
+    pub(crate) fn bare(of: &str, commands: &str, subject: impl Subject) -> Self {
+        let (of, commands) = (of.to_owned(), commands.to_owned());
+        Self::new(TargetKind::Bare { of, commands }, subject)
+    }
+
+    fn new(kind: TargetKind, subject: impl Subject) -> Self {
+        let taker = subject.clone();
+        Self {
+            kind,
+            has_queue: true,
+            is_of_one_process: false,
+            locks: None,
+            contend: Arc::new(move |job, window| Box::pin(contend(subject.clone(), job, window))),
+            take: Arc::new(move |name, ttl, wait| Box::pin(take(taker.clone(), name, ttl, wait))),
         }
     }
 
@@ -393,22 +265,34 @@ impl Runner {
         (self.take)(name, ttl, wait).await
     }
 
-    /// Ends what goes on behind locks, as far as it ends soon.
+    /// Ends background work of locks, as far as it ends soon.
     pub(crate) async fn close(&self) {
         if let Some(locks) = &self.locks {
-            let _all_ended = locks.shutdown(CLOSES_WITHIN).await;
+            let _all_ended = locks.shutdown(CLOSE_TIMEOUT).await;
         }
-    }
-
-    pub(crate) fn locks(&self) -> Option<&Arc<dyn DistributedLock>> {
-        self.locks.as_ref()
     }
 }
 
-const CLOSES_WITHIN: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-impl fmt::Debug for Runner {
+impl fmt::Debug for Opened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Runner").finish_non_exhaustive()
+        f.debug_struct("Opened")
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
     }
+}
+
+/// Asks a server, on a connection like that of the locks.
+#[async_trait]
+pub(crate) trait Probe: fmt::Debug + Send + Sync {
+    /// Makes one round trip with the smallest command that there is.
+    async fn ping(&self) -> Result<(), Failure>;
+
+    /// Commands that the server has served since it was started, if it counts them. Each answer is
+    /// larger by this question too.
+    async fn commands(&self) -> Result<Option<u64>, Failure>;
+
+    /// Versions and durability settings, by name and without secrets.
+    async fn facts(&self) -> Result<BTreeMap<String, String>, Failure>;
 }

@@ -5,15 +5,14 @@ use serde::{Deserialize, Serialize};
 use crate::report::{Footprint, Requests};
 use crate::subject::Failure;
 
-/// A time that somebody had a lock, and how it came to that. Times are those of the clock.
+/// One acquisition. Times are those of the clock.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Span {
     /// Number of the key.
     pub(crate) key: u32,
     /// Number of the contender.
     pub(crate) contender: u32,
-    /// The fencing token, or [`NO_TOKEN`].
-    pub(crate) token: u64,
+    pub(crate) token: Option<u64>,
     /// When it was asked for; in the open loop, when it should have been.
     pub(crate) asked: u64,
     /// When the contender knew that it has the lock.
@@ -23,9 +22,6 @@ pub(crate) struct Span {
     /// When release was over.
     pub(crate) released: u64,
 }
-
-/// No backend gives the largest number.
-pub(crate) const NO_TOKEN: u64 = u64::MAX;
 
 /// A request that was not served.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -63,7 +59,7 @@ impl Window {
 #[derive(Debug)]
 pub(crate) struct Log {
     window: Window,
-    most: usize,
+    max_spans: usize,
     /// Acquisitions in the window, kept or not.
     pub(crate) acquisitions: u64,
     recorded: Recorded,
@@ -82,13 +78,13 @@ pub(super) fn is_kept(acquired: u64, stride: u64) -> bool {
 
 impl Log {
     /// A log that keeps at most so many spans.
-    pub(crate) fn new(window: Window, most: usize) -> Self {
+    pub(crate) fn new(window: Window, max_spans: usize) -> Self {
         Self {
             window,
-            most,
+            max_spans,
             acquisitions: 0,
             recorded: Recorded {
-                spans: Vec::with_capacity(most.min(RESERVED)),
+                spans: Vec::with_capacity(max_spans.min(RESERVED)),
                 stride: 1,
                 ..Recorded::default()
             },
@@ -97,7 +93,7 @@ impl Log {
 
     pub(crate) fn push(&mut self, span: Span) {
         self.acquisitions += u64::from(self.window.has(span.acquired));
-        if self.recorded.spans.len() >= self.most {
+        if self.recorded.spans.len() >= self.max_spans {
             self.thin_out();
         }
         if is_kept(span.acquired, self.recorded.stride) {
@@ -108,14 +104,14 @@ impl Log {
     #[cold]
     fn thin_out(&mut self) {
         let Recorded { spans, stride, .. } = &mut self.recorded;
-        while spans.len() > self.most / 2 && *stride < 1 << 32 {
+        while spans.len() > self.max_spans / 2 && *stride < 1 << 32 {
             *stride *= 2;
             spans.retain(|span| is_kept(span.acquired, *stride));
         }
     }
 
     pub(crate) fn push_unserved(&mut self, key: u32, asked: u64) {
-        if self.recorded.unserved.len() < self.most {
+        if self.recorded.unserved.len() < self.max_spans {
             self.recorded.unserved.push(Waiting { key, asked });
         }
     }

@@ -1,7 +1,7 @@
 use super::order::{grows, hand_offs, overtakes, timeline};
 use super::record::is_kept;
 use super::safety::violations;
-use super::{NO_TOKEN, Recorded, Span, Waiting, Window};
+use super::{Recorded, Span, Waiting, Window};
 use crate::report::{Latencies, Sample};
 
 /// What a measurement of so many contenders has shown.
@@ -34,7 +34,7 @@ pub(crate) fn sample(
     }
     // Those that began before the window too: the lock was held in it all the same.
     let held: u64 = spans.iter().map(|span| held_within(span, window)).sum();
-    let with_token = spans.iter().filter(|span| span.token != NO_TOKEN).count() as u64;
+    let with_token = spans.iter().filter(|span| span.token.is_some()).count() as u64;
     let is_saturated = is_open && (recorded.is_overrun || grows(spans, &recorded.unserved, window));
     let hand_off = if is_open {
         // Each of its requests is a contender of its own.
@@ -134,7 +134,7 @@ mod tests {
                 let acquired = 50 + 200 * number + u64::from(contender) * 100;
                 log.push(Span {
                     contender,
-                    token: acquired,
+                    token: Some(acquired),
                     let_go: acquired + 80,
                     released: acquired + 90,
                     ..span(acquired - 40, acquired)
@@ -219,7 +219,7 @@ mod tests {
         let mut log = Log::new(window, 16);
         for acquired in (0..64).map(|number| number * slice) {
             log.push(Span {
-                token: acquired,
+                token: Some(acquired),
                 ..span(acquired, acquired)
             });
             log.push_unserved(0, acquired);

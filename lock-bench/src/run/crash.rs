@@ -1,13 +1,13 @@
 use std::time::Duration;
 
 use super::prepared::Prepared;
-use crate::clock::{self, nanos};
+use crate::clock;
 use crate::report::{Parameters, Sample};
 use crate::subject::{Failure, INVALID, UNSUPPORTED};
-use crate::target::Runner;
-use crate::worker::{PROCESSES, Part, Process, Work};
+use crate::target::Opened;
+use crate::worker::{PROCESSES, Process, Work};
 
-/// Kills holders, one after the other, each while another one waits.
+/// Kills holders, one after the other, each while a task waits.
 pub(super) async fn measure(
     target: &Prepared,
     parameters: &mut Parameters,
@@ -18,36 +18,26 @@ pub(super) async fn measure(
         per_contender: vec![0, 0],
         ..Sample::default()
     };
-    if let Err(failure) = rounds(target, parameters, prefix, &mut sample).await {
-        if failure.kind() == PROCESSES {
-            return Err(failure);
+    let rounds = async {
+        let ttl = min_ttl(&target.opened, prefix).await?;
+        parameters.ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        for round in 0..ROUNDS {
+            kill_one(target, format!("{prefix}/{round}"), ttl, &mut sample).await?;
         }
-        sample.count(&failure);
+        Ok::<_, Failure>(())
+    };
+    match rounds.await {
+        Err(failure) if failure.kind() == PROCESSES => return Err(failure),
+        Err(failure) => sample.count(&failure),
+        Ok(()) => {}
     }
     sample.duration_ns = clock::now() - began;
     Ok(sample)
 }
 
-async fn rounds(
-    target: &Prepared,
-    parameters: &mut Parameters,
-    prefix: &str,
-    sample: &mut Sample,
-) -> Result<(), Failure> {
-    let runner = target.runner(Part::Whole);
-    let ttl = least_ttl(runner, prefix).await?;
-    parameters.ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
-    for round in 0..ROUNDS {
-        let name = format!("{prefix}/{round}");
-        kill_one(target, runner, name, ttl, sample).await?;
-    }
-    Ok(())
-}
-
-/// One round: the holder is a process, and who waits is a task of this one.
+/// One round: the holder is a process, and the waiter a task of this one.
 async fn kill_one(
     target: &Prepared,
-    runner: &Runner,
     name: String,
     ttl: Duration,
     sample: &mut Sample,
@@ -56,14 +46,14 @@ async fn kill_one(
         name: name.clone(),
         ttl,
     };
-    let mut holder = Process::start(&target.target, (target.run, Part::Whole), work).await?;
-    let held = holder.held().await?;
+    let mut holder = Process::start(&target.target, target.bare_run(), work).await?;
+    let held: Option<u64> = holder.started().await?;
     let kill = async {
-        // Until the other one stands in the queue of the server.
-        tokio::time::sleep(WAITS_BEFORE).await;
+        // Until the waiter is in the queue of the server.
+        tokio::time::sleep(WAIT_BEFORE_KILL).await;
         holder.kill().await
     };
-    let take = runner.take(name, ttl, ttl + LONGEST);
+    let take = target.opened.take(name, ttl, ttl + MAX_RECOVERY);
     let (killed, taken) = tokio::join!(kill, take);
     let killed = killed?;
     match taken {
@@ -92,7 +82,7 @@ async fn kill_one(
     Ok(())
 }
 
-/// It counts with the time for which somebody waited: without it the others look like all.
+/// It counts with the time that the waiter waited: without it the others look like all.
 fn not_recovered(sample: &mut Sample, waited: u64) {
     sample.recovery_ns.push(waited);
     sample.unserved += 1;
@@ -110,11 +100,14 @@ impl Sample {
 }
 
 /// The shortest lease that the target grants.
-async fn least_ttl(runner: &Runner, prefix: &str) -> Result<Duration, Failure> {
+async fn min_ttl(opened: &Opened, prefix: &str) -> Result<Duration, Failure> {
     let mut refused = None;
-    for ttl in LEASES.map(Duration::from_secs) {
-        let name = format!("{prefix}/ttl-{}", nanos(ttl) / 1_000_000_000);
-        match runner.take(name, ttl, FREE).await {
+    for seconds in LEASES {
+        let ttl = Duration::from_secs(seconds);
+        match opened
+            .take(format!("{prefix}/ttl-{seconds}"), ttl, MAX_WAIT)
+            .await
+        {
             Ok(Some(taken)) => {
                 taken.release.await?;
                 return Ok(ttl);
@@ -126,19 +119,18 @@ async fn least_ttl(runner: &Runner, prefix: &str) -> Result<Duration, Failure> {
             Err(failure) => return Err(failure),
         }
     }
-    Err(refused.unwrap_or_else(|| Failure::new("contended", "a lock that nobody wants is held")))
+    Err(refused.unwrap_or_else(|| Failure::new("contended", "a lock of its own is taken")))
 }
 
 /// In seconds.
 const LEASES: [u64; 6] = [1, 2, 4, 8, 15, 30];
 /// Killed holders of a measurement.
 const ROUNDS: u32 = 3;
-/// A wait for a lock that nobody else knows.
-const FREE: Duration = Duration::from_secs(10);
-/// How long the other one waits before the kill.
-const WAITS_BEFORE: Duration = Duration::from_millis(200);
+/// A wait for a lock that no other program knows.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+const WAIT_BEFORE_KILL: Duration = Duration::from_millis(200);
 /// How long after the lease a lock may stay taken: sessions have terms of their own.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_RECOVERY: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
 mod tests {

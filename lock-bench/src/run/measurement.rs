@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -6,37 +7,51 @@ use super::prepared::Prepared;
 use crate::clock::{self, nanos};
 use crate::measure::{Recorded, Window, sample};
 use crate::plan::{ContendersAs, Plan, Workload};
-use crate::report::{Parameters, Sample};
+use crate::report::{Sample, Series};
 use crate::subject::Failure;
 use crate::target::Probe;
-use crate::worker::{Part, Process, Work};
+use crate::worker::{Process, Work};
 use crate::workloads::{Job, Task, serve_requests};
 
 /// One measurement, of one target under one workload.
 pub(super) struct Measurement<'a> {
     pub(super) plan: &'a Plan,
     pub(super) target: &'a Prepared,
-    pub(super) part: Part,
-    pub(super) workload: Workload,
-    pub(super) parameters: &'a mut Parameters,
+    pub(super) series: &'a mut Series,
+    /// What the names of all its keys begin with.
     pub(super) prefix: String,
     pub(super) seed: u64,
 }
 
 impl Measurement<'_> {
-    pub(super) async fn make(self) -> Result<Sample, Failure> {
-        if self.workload == Workload::CrashRecovery {
-            return crash::measure(self.target, self.parameters, &self.prefix).await;
-        }
-        let contenders = match self.workload {
-            Workload::Footprint => 1,
-            _ => self.parameters.contenders,
+    /// Adds a sample to the series.
+    pub(super) async fn make(self) -> Result<(), Failure> {
+        let sample = match self.series.workload {
+            Workload::CrashRecovery => {
+                crash::measure(self.target, &mut self.series.parameters, &self.prefix).await
+            }
+            _ => self.sample().await,
         };
-        let (recorded, commands, window) = match self.parameters.contenders_as {
-            ContendersAs::Tasks if self.workload != Workload::Footprint => self.by_tasks().await?,
-            _ => self.by_processes().await?,
+        let sample = sample.map_err(|failure| failure.at(&self.series.target))?;
+        self.series.samples.push(sample);
+        Ok(())
+    }
+
+    async fn sample(&self) -> Result<Sample, Failure> {
+        let (workload, parameters) = (self.series.workload, &self.series.parameters);
+        let is_footprint = workload == Workload::Footprint;
+        let by_processes = is_footprint || parameters.contenders_as == ContendersAs::Processes;
+        let (recorded, commands, window) = match by_processes {
+            true => self.by_processes().await?,
+            false => self.by_tasks().await?,
         };
-        let is_open = self.workload == Workload::OpenLoop;
+        // One process has all locks of a footprint.
+        let contenders = if is_footprint {
+            1
+        } else {
+            parameters.contenders
+        };
+        let is_open = workload == Workload::OpenLoop;
         // Millions of spans are sorted, and the caller has other tasks.
         let made =
             tokio::task::spawn_blocking(move || sample(recorded, contenders, window, is_open));
@@ -46,13 +61,14 @@ impl Measurement<'_> {
 
     async fn by_tasks(&self) -> Result<(Recorded, Option<u64>, Window), Failure> {
         let window = self.window(LEAD);
-        let job = self.job(0..self.parameters.contenders);
+        let job = self.job(0..self.series.parameters.contenders);
+        let opened = &self.target.opened;
         let recorded = async {
-            match (self.workload, self.target.opened.runner.locks()) {
+            match (self.series.workload, &opened.locks) {
                 (Workload::Layer, Some(locks)) => {
                     serve_requests(Arc::clone(locks), job, window).await
                 }
-                _ => self.target.runner(self.part).contend(job, window).await,
+                _ => opened.contend(job, window).await,
             }
         };
         let (recorded, commands) = tokio::join!(recorded, self.commands(window));
@@ -60,11 +76,11 @@ impl Measurement<'_> {
     }
 
     async fn by_processes(&self) -> Result<(Recorded, Option<u64>, Window), Failure> {
-        let all = 0..self.parameters.contenders;
-        let (works, after) = match self.workload {
+        let all = 0..self.series.parameters.contenders;
+        let (works, after) = match self.series.workload {
             // By one that has done nothing before, whose memory is that of the locks.
             Workload::Footprint => {
-                let after = SERVES_WITHIN + self.plan.duration;
+                let after = SERVE_TIMEOUT + self.plan.duration;
                 (vec![Work::Footprint(self.job(all))], after)
             }
             _ => {
@@ -74,11 +90,11 @@ impl Measurement<'_> {
         };
         let mut processes = Vec::new();
         for work in works {
-            let place = (self.target.run, self.part);
-            processes.push(Process::start(&self.target.target, place, work).await?);
+            let bare = self.target.bare_run();
+            processes.push(Process::start(&self.target.target, bare, work).await?);
         }
         for process in &mut processes {
-            process.ready().await?;
+            process.started::<()>().await?;
         }
         let window = self.window(LEAD + LEAD_OF_ONE * processes.len() as u32);
         for process in &mut processes {
@@ -95,23 +111,23 @@ impl Measurement<'_> {
         Ok((recorded?, commands, window))
     }
 
-    fn job(&self, contenders: std::ops::Range<u32>) -> Job {
-        let all = self.parameters.contenders;
+    fn job(&self, contenders: Range<u32>) -> Job {
+        let parameters = &self.series.parameters;
         Job {
-            task: match self.workload {
-                Workload::OpenLoop => Task::Open {
-                    rate: self.plan.rate / f64::from(all),
-                    keys: self.parameters.keys,
+            task: match parameters.rate {
+                Some(rate) => Task::Open {
+                    rate: rate / f64::from(parameters.contenders),
+                    keys: parameters.keys,
                 },
-                _ => Task::Closed {
-                    has_own_key: self.parameters.keys > 1,
+                None => Task::Closed {
+                    has_own_key: parameters.keys > 1,
                 },
             },
             contenders,
             prefix: self.prefix.clone(),
-            hold: Duration::from_nanos(self.parameters.hold_ns),
+            hold: Duration::from_nanos(parameters.hold_ns),
             ttl: self.plan.ttl,
-            most_spans: MOST_SPANS / all as usize,
+            max_spans: MAX_SPANS / parameters.contenders as usize,
             seed: self.seed,
         }
     }
@@ -146,9 +162,9 @@ async fn count(probe: &dyn Probe) -> Option<u64> {
 
 /// From the order to the start, so that all begin together.
 const LEAD: Duration = Duration::from_millis(5);
-/// All waiters of a footprint.
-const SERVES_WITHIN: Duration = Duration::from_secs(300);
 const LEAD_OF_ONE: Duration = Duration::from_millis(1);
+/// All waiters of a footprint.
+const SERVE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Of a measurement: 96 MB.
-const MOST_SPANS: usize = 2_000_000;
+/// Of a measurement: 112 MB.
+const MAX_SPANS: usize = 2_000_000;

@@ -5,15 +5,16 @@ mod measurement;
 mod prepared;
 mod schedule;
 
+use fastrand::Rng;
+
 use self::measurement::Measurement;
 use self::prepared::Prepared;
-use self::schedule::{RunSchedule, ScheduledWorkload, check};
+use self::schedule::{check, schedule};
 use crate::environment;
-use crate::plan::Plan;
-use crate::report::{Environment, Report, SCHEMA, Series};
+use crate::plan::{Plan, name_of};
+use crate::report::{Report, SCHEMA, Series};
 use crate::subject::{Failure, INVALID};
 use crate::target::Target;
-use crate::workloads::Random;
 
 /// Is told how far a run is.
 pub trait Progress: Send + Sync {
@@ -42,20 +43,25 @@ pub async fn run(
 ) -> Result<Report, Failure> {
     check(plan, &targets)?;
     let mut environment = environment::of_this_machine();
-    let mut prepared = Vec::with_capacity(targets.len());
-    let opened = open_and_measure(plan, targets, progress, &mut prepared, &mut environment);
-    let series = opened.await;
+    let warnings = &mut environment.warnings;
+    let mut prepared = Vec::new();
+    let measured = open_and_measure(plan, targets, progress, &mut prepared, warnings).await;
     // Also where it failed: something may have been made on the servers.
-    for target in &mut prepared {
-        target.close().await;
-        environment.warnings.append(&mut target.warnings);
+    for target in &prepared {
+        target.close(warnings).await;
     }
-    let series = series?;
+    let series = measured?;
+    // Bare commands have the server of the target before them.
+    for at in 1..prepared.len() {
+        if prepared[at].bare_run().is_some() {
+            prepared[at].info.round_trip = prepared[at - 1].info.round_trip.clone();
+        }
+    }
     Ok(Report {
         schema: SCHEMA.to_owned(),
         environment,
         plan: plan.clone(),
-        targets: prepared.into_iter().flat_map(Prepared::infos).collect(),
+        targets: prepared.into_iter().map(|target| target.info).collect(),
         series,
     })
 }
@@ -65,74 +71,56 @@ async fn open_and_measure(
     targets: Vec<Target>,
     progress: &dyn Progress,
     prepared: &mut Vec<Prepared>,
-    environment: &mut Environment,
+    warnings: &mut Vec<String>,
 ) -> Result<Vec<Series>, Failure> {
     progress.step(0, 0, "opening the targets");
-    let run = crate::clock::unique();
+    let run = fastrand::u64(..);
     for target in targets {
         let name = target.name.clone();
-        let opened = Prepared::open(target, plan, run).await;
-        prepared.push(opened.map_err(|failure| failure.at(&name))?);
+        let opened = Prepared::open(target, run).await;
+        let opened = opened.map_err(|failure| failure.at(&name))?;
+        let bare = opened.bare(plan, warnings).await;
+        prepared.push(opened);
+        prepared.extend(bare.map_err(|failure| failure.at(&name))?);
     }
-    let shown: Vec<_> = prepared.iter().map(Prepared::shown).collect();
-    let distances = environment::distances(shown.iter().map(String::as_str));
-    environment.warnings.extend(distances);
-    let abilities: Vec<_> = prepared.iter().map(Prepared::abilities).collect();
-    let schedule = RunSchedule::of(plan, &abilities);
-    environment
-        .warnings
-        .extend(schedule.left_out.iter().cloned());
-    if schedule.entries.is_empty() {
-        return Err(Failure::new(INVALID, schedule.left_out.join("; ")));
+    let urls = prepared.iter().map(|target| &*target.info.url);
+    warnings.extend(environment::distances(urls));
+    let opened = prepared
+        .iter()
+        .map(|target| (&*target.info.name, &target.opened));
+    let (entries, left_out) = schedule(plan, &opened.collect::<Vec<_>>());
+    if entries.is_empty() {
+        return Err(Failure::new(INVALID, left_out.join("; ")));
     }
-    measure_all(plan, &schedule, prepared, run, progress).await
-}
-
-async fn measure_all(
-    plan: &Plan,
-    schedule: &RunSchedule,
-    targets: &mut [Prepared],
-    run: u64,
-    progress: &dyn Progress,
-) -> Result<Vec<Series>, Failure> {
-    let run_id = format!("lock-bench/{run:x}");
-    let mut random = Random::new(plan.seed);
-    let mut series = schedule.series(targets);
-    let of = schedule.measurements() * plan.repeats;
-    let mut done = 0;
+    warnings.extend(left_out);
+    let mut random = Rng::with_seed(plan.seed);
+    let series = entries.iter().map(|entry| entry.series(prepared));
+    let mut series: Vec<Vec<_>> = series.collect();
+    let measurements = series.iter().map(Vec::len).sum::<usize>() as u32;
+    let (mut done, of) = (0, measurements * plan.repeats);
     for _repeat in 0..plan.repeats {
-        for target in &mut *targets {
-            target.time_round_trips().await;
+        for target in prepared.iter_mut().filter(|t| t.bare_run().is_none()) {
+            target.time_round_trips(warnings).await;
         }
-        for entry in &schedule.entries {
-            let mut order: Vec<_> = entry.measured.iter().collect();
+        for (entry, series) in entries.iter().zip(&mut series) {
+            let mut order: Vec<_> = entry.targets.iter().zip(series).collect();
             random.shuffle(&mut order);
-            for &&(target, part, at) in &order {
-                let target = &targets[target];
-                let name = target.name(part);
-                progress.step(done, of, &describe(entry, &name));
-                let series = &mut series[at];
+            for (&target, series) in order {
+                let (workload, parameters) = (name_of(series.workload), &series.parameters);
+                let what = format!("{}: {workload}, {parameters}", series.target);
+                progress.step(done, of, &what);
                 let measurement = Measurement {
                     plan,
-                    target,
-                    part,
-                    workload: entry.workload,
-                    parameters: &mut series.parameters,
-                    prefix: format!("{run_id}/{done}"),
-                    seed: random.next(),
+                    target: &prepared[target],
+                    series,
+                    prefix: format!("lock-bench/{run:x}/{done}"),
+                    seed: random.u64(..),
                 };
-                let made = measurement.make().await;
-                let sample = made.map_err(|failure| failure.at(&name))?;
-                series.samples.push(sample);
+                measurement.make().await?;
                 done += 1;
             }
         }
     }
     progress.step(done, of, "");
-    Ok(series)
-}
-
-fn describe(entry: &ScheduledWorkload, name: &str) -> String {
-    let (workload, parameters) = (crate::plan::name_of(entry.workload), &entry.parameters);
-    format!("{name}: {workload}, {parameters}")
+    Ok(series.into_iter().flatten().collect())
 }

@@ -3,113 +3,88 @@ use std::time::Duration;
 use super::prepared::Prepared;
 use crate::clock::nanos;
 use crate::plan::{ContendersAs, Plan, Workload, name_of};
-use crate::report::{Parameters, Series};
+use crate::report::{Parameters, Series, TargetKind};
 use crate::subject::{Failure, INVALID};
-use crate::target::Target;
-use crate::worker::Part;
+use crate::target::{Opened, Target};
 
-/// What is measured in each repeat, in which order, and what is not.
-#[derive(Debug, Default)]
-pub(super) struct RunSchedule {
-    pub(super) entries: Vec<ScheduledWorkload>,
-    /// Why something is not measured, one sentence each.
-    pub(super) left_out: Vec<String>,
-}
-
-/// A workload with its parameters on all targets.
+/// A workload with its parameters, and the numbers of the targets that are measured for it.
 #[derive(Debug)]
-pub(super) struct ScheduledWorkload {
+pub(super) struct Entry {
     pub(super) workload: Workload,
     pub(super) parameters: Parameters,
-    /// Number of the target, its part, and the number of the series.
-    pub(super) measured: Vec<(usize, Part, usize)>,
+    pub(super) targets: Vec<usize>,
 }
 
-/// What a target can be measured for.
-#[derive(Clone, Debug)]
-pub(super) struct Abilities {
-    pub(super) name: String,
-    pub(super) is_of_one_process: bool,
-    /// Whether they are locks of this project.
-    pub(super) has_locks: bool,
-    /// Whether bare commands come with it, and whether their server queues waiters.
-    pub(super) bare: Option<bool>,
+impl Entry {
+    /// The series without samples, in the order of the targets.
+    pub(super) fn series(&self, targets: &[Prepared]) -> Vec<Series> {
+        let series = self.targets.iter().map(|&target| Series {
+            target: targets[target].info.name.clone(),
+            workload: self.workload,
+            parameters: self.parameters.clone(),
+            samples: Vec::new(),
+        });
+        series.collect()
+    }
 }
 
-impl RunSchedule {
-    pub(super) fn of(plan: &Plan, targets: &[Abilities]) -> Self {
-        let mut schedule = Self::default();
-        let mut series = 0;
-        for &workload in &plan.workloads {
-            let measured = schedule.measured(plan, workload, targets);
-            for parameters in parameters(plan, workload) {
-                let measured = measured.iter().zip(series..);
-                let measured: Vec<_> = measured.map(|(&(at, part), s)| (at, part, s)).collect();
-                series += measured.len();
-                if !measured.is_empty() {
-                    schedule.entries.push(ScheduledWorkload {
-                        workload,
-                        parameters,
-                        measured,
-                    });
+/// What is measured in each repeat, and why something is not, one sentence each.
+pub(super) fn schedule(plan: &Plan, targets: &[(&str, &Opened)]) -> (Vec<Entry>, Vec<String>) {
+    let (mut entries, mut left_out) = (Vec::new(), Vec::new());
+    for &workload in &plan.workloads {
+        let mut measured = Vec::new();
+        for (at, (name, opened)) in targets.iter().enumerate() {
+            match fit(opened, workload, plan.contenders_as) {
+                Fit::Measured => measured.push(at),
+                Fit::NoLimit => {}
+                Fit::LeftOut(why) => {
+                    let workload = name_of(workload);
+                    left_out.push(format!("{name} is left out of {workload}{why}"));
                 }
             }
         }
-        schedule
-    }
-
-    fn measured(
-        &mut self,
-        plan: &Plan,
-        workload: Workload,
-        targets: &[Abilities],
-    ) -> Vec<(usize, Part)> {
-        let needs_processes = match workload {
-            Workload::CrashRecovery => true,
-            Workload::Layer | Workload::Footprint => false,
-            _ => plan.contenders_as == ContendersAs::Processes,
-        };
-        let needs_locks = matches!(workload, Workload::Layer | Workload::Footprint);
-        let mut measured = Vec::new();
-        for (at, target) in targets.iter().enumerate() {
-            let why = match target {
-                _ if needs_processes && target.is_of_one_process => {
-                    ": other processes do not see its locks"
-                }
-                _ if needs_locks && !target.has_locks => "",
-                _ => {
-                    measured.push((at, Part::Whole));
-                    let queues = |queues| queues || workload == Workload::Uncontended;
-                    if has_limit(workload) && target.bare.is_some_and(queues) {
-                        measured.push((at, Part::Bare));
-                    }
-                    continue;
-                }
-            };
-            let (name, workload) = (&target.name, name_of(workload));
-            self.left_out
-                .push(format!("{name} is left out of {workload}{why}"));
+        if !measured.is_empty() {
+            entries.extend(
+                parameters(plan, workload)
+                    .into_iter()
+                    .map(|parameters| Entry {
+                        workload,
+                        parameters,
+                        targets: measured.clone(),
+                    }),
+            );
         }
-        measured
     }
+    (entries, left_out)
+}
 
-    /// How many measurements a repeat has.
-    pub(super) fn measurements(&self) -> u32 {
-        let all: usize = self.entries.iter().map(|entry| entry.measured.len()).sum();
-        u32::try_from(all).unwrap_or(u32::MAX)
-    }
+/// Whether a workload is measured.
+enum Fit {
+    /// It cannot be, and a reader has to know why.
+    LeftOut(&'static str),
+    Measured,
+    /// These bare commands say nothing of the locks beside them.
+    NoLimit,
+}
 
-    /// The series without samples.
-    pub(super) fn series(&self, targets: &[Prepared]) -> Vec<Series> {
-        let all = self.entries.iter().flat_map(|entry| {
-            entry.measured.iter().map(move |&(target, part, _)| Series {
-                target: targets[target].name(part),
-                workload: entry.workload,
-                parameters: entry.parameters.clone(),
-                samples: Vec::new(),
-            })
-        });
-        all.collect()
+fn fit(opened: &Opened, workload: Workload, contenders_as: ContendersAs) -> Fit {
+    let needs_locks = matches!(workload, Workload::Layer | Workload::Footprint);
+    let needs_processes = match workload {
+        Workload::CrashRecovery => true,
+        _ => contenders_as == ContendersAs::Processes && !needs_locks,
+    };
+    let is_alone = needs_processes && opened.is_of_one_process;
+    match &opened.kind {
+        TargetKind::Bare { .. } => {
+            let is_limit = opened.has_queue || workload == Workload::Uncontended;
+            match has_limit(workload) && is_limit && !is_alone {
+                true => Fit::Measured,
+                false => Fit::NoLimit,
+            }
+        }
+        _ if is_alone => Fit::LeftOut(": other processes do not see its locks"),
+        TargetKind::Peer { .. } if needs_locks => Fit::LeftOut(""),
+        TargetKind::Lock { .. } | TargetKind::Peer { .. } => Fit::Measured,
     }
 }
 
@@ -225,40 +200,76 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Arc;
 
-    fn schedule(workloads: &[Workload], contenders: &[u32]) -> RunSchedule {
-        let plan = Plan {
+    use polylock::DistributedLock;
+    use polylock::memory::Memory;
+
+    use super::*;
+    use crate::subject::Locks;
+
+    /// Memory and another backend with their bare commands, and another library: their numbers for
+    /// each entry.
+    fn scheduled(plan: &Plan) -> (Vec<Entry>, Vec<String>) {
+        let locks = || Arc::new(Memory::new()) as Arc<dyn DistributedLock>;
+        let mut of_memory = Opened::bare("mine", "", Locks(locks()));
+        of_memory.is_of_one_process = true;
+        let mut polls = Opened::bare("redis", "", Locks(locks()));
+        polls.has_queue = false;
+        schedule(
+            plan,
+            &[
+                ("mine", &Opened::locks("memory", locks())),
+                ("mine (bare)", &of_memory),
+                ("redis", &Opened::locks("redis", locks())),
+                ("redis (bare)", &polls),
+                ("other", &Opened::peer("other", Locks(locks()))),
+            ],
+        )
+    }
+
+    fn plan(workloads: &[Workload], contenders: &[u32]) -> Plan {
+        Plan {
             workloads: workloads.to_vec(),
             contenders: contenders.to_vec(),
             ..Plan::default()
-        };
-        let targets = [
-            ("memory", None),
-            ("redis", Some(false)),
-            ("postgres", Some(true)),
-        ];
-        let targets = targets.map(|(name, bare)| Abilities {
-            name: name.to_owned(),
-            is_of_one_process: name == "memory",
-            has_locks: name != "postgres",
-            bare,
-        });
-        RunSchedule::of(&plan, &targets)
+        }
     }
 
     #[test]
-    fn series_are_numbered_in_the_order_of_workloads_and_targets() {
-        let schedule = schedule(&[Workload::Uncontended, Workload::HandOff], &[1, 4]);
-        let measured = schedule.entries.iter().flat_map(|entry| &entry.measured);
-        let numbers: Vec<_> = measured.map(|(_, _, series)| *series).collect();
-        assert_eq!(numbers, (0..14).collect::<Vec<_>>());
-        assert_eq!(schedule.measurements(), 14);
-        let counts: Vec<_> = schedule.entries.iter().map(|e| e.measured.len()).collect();
-        // Bare commands that poll are no limit of a hand-off.
-        assert_eq!(counts, [5, 5, 4]);
-        assert_eq!(schedule.entries[2].parameters.contenders, 4);
-        assert!(schedule.left_out.is_empty());
+    fn targets_that_cannot_be_measured_are_left_out() {
+        use Workload::{Contended, CrashRecovery, Footprint, HandOff, Uncontended};
+        let processes = ": other processes do not see its locks";
+        let cases: &[(Workload, ContendersAs, &[usize], &[String])] = &[
+            (Uncontended, ContendersAs::Tasks, &[0, 1, 2, 3, 4], &[]),
+            // Bare commands that poll are no limit of a hand-off.
+            (HandOff, ContendersAs::Tasks, &[0, 1, 2, 4], &[]),
+            (
+                Contended,
+                ContendersAs::Processes,
+                &[2, 4],
+                &[format!("mine is left out of contended{processes}")],
+            ),
+            (
+                CrashRecovery,
+                ContendersAs::Tasks,
+                &[2, 4],
+                &[format!("mine is left out of crash-recovery{processes}")],
+            ),
+            (
+                Footprint,
+                ContendersAs::Processes,
+                &[0, 2],
+                &["other is left out of footprint".to_owned()],
+            ),
+        ];
+        for (workload, contenders_as, targets, left_out) in cases {
+            let mut plan = plan(&[*workload], &[4]);
+            plan.contenders_as = *contenders_as;
+            let (entries, found) = scheduled(&plan);
+            assert_eq!(entries[0].targets, *targets, "{workload:?}");
+            assert_eq!(found, *left_out, "{workload:?}");
+        }
     }
 
     #[test]
@@ -269,38 +280,29 @@ mod tests {
             ([CrashRecovery, Uncontended], false, false),
             ([CrashRecovery, Layer], true, false),
         ] {
-            let plan = Plan {
-                workloads: workloads.to_vec(),
-                with_bare,
-                ..Plan::default()
-            };
+            let mut plan = plan(&workloads, &[1]);
+            plan.with_bare = with_bare;
             assert_eq!(wants_bare(&plan), is_wanted, "{workloads:?}");
         }
     }
 
     #[test]
-    fn targets_that_cannot_be_measured_are_left_out() {
-        let schedule = schedule(&[Workload::CrashRecovery, Workload::Footprint], &[1]);
-        let counts: Vec<_> = schedule.entries.iter().map(|e| e.measured.len()).collect();
-        assert_eq!(counts, [2, 2]);
-        assert_eq!(
-            schedule.left_out,
-            [
-                "memory is left out of crash-recovery: other processes do not see its locks",
-                "postgres is left out of footprint",
-            ]
-        );
-        assert_eq!(schedule.entries[1].parameters.keys, MIN_LOCKS);
-    }
-
-    #[test]
-    fn the_sweep_has_four_holds_for_each_number_of_contenders() {
-        let schedule = schedule(&[Workload::HoldSweep], &[2, 3]);
-        let entries = schedule.entries.iter().map(|entry| &entry.parameters);
-        let holds: Vec<_> = entries
-            .map(|p| (p.contenders, p.hold_ns / 1_000_000))
+    fn workloads_have_the_parameters_that_their_question_needs() {
+        use Workload::{Footprint, HandOff, HoldSweep, Uncontended};
+        let (entries, _) = scheduled(&plan(
+            &[Uncontended, HandOff, HoldSweep, Footprint],
+            &[1, 4],
+        ));
+        let parameters = entries.iter().map(|entry| &entry.parameters);
+        let found: Vec<_> = parameters
+            .map(|p| (p.contenders, p.keys, p.hold_ns / 1_000_000))
             .collect();
-        let expected = [2, 3].into_iter().flat_map(|n| SWEPT.map(|ms| (n, ms)));
-        assert_eq!(holds, expected.collect::<Vec<_>>());
+        let sweep = [1, 4]
+            .into_iter()
+            .flat_map(|n| [0, 1, 10, 100].map(|ms| (n, 1, ms)));
+        let mut expected = vec![(1, 1, 0), (4, 4, 0), (4, 1, 1)];
+        expected.extend(sweep);
+        expected.push((1_000, 1_000, 0));
+        assert_eq!(found, expected);
     }
 }

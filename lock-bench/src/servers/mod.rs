@@ -1,4 +1,4 @@
-//! What servers say of themselves, and the least commands of their clients that exclude.
+//! What servers say of themselves, and their bare commands: the least that exclude.
 
 #![cfg_attr(
     not(any(feature = "mysql", feature = "postgres")),
@@ -26,9 +26,7 @@ mod tests;
 mod zookeeper;
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -36,20 +34,12 @@ use polylock::LockUrl;
 use tokio::time::{Instant, sleep};
 
 use crate::subject::{Failure, UNSUPPORTED};
-use crate::target::{Bare, Probe};
+use crate::target::{Opened, Probe};
 
 /// Connects to what asks the server behind the URL of a backend, which has no parameters of layers;
 /// none for a backend without a server. Several servers at a time and TLS are not spoken: then its
 /// facts say so, and nothing else is known.
-///
-/// # Errors
-///
-/// If there is no connection.
-///
-/// # Cancel safety
-///
-/// A dropped future closes what it opened.
-pub async fn probe(url: &LockUrl) -> Result<Option<Arc<dyn Probe>>, Failure> {
+pub(crate) async fn probe(url: &LockUrl) -> Result<Option<Arc<dyn Probe>>, Failure> {
     if let Some(why) = unasked(url)? {
         return Ok(Some(Arc::new(Unasked(why))));
     }
@@ -64,24 +54,24 @@ pub async fn probe(url: &LockUrl) -> Result<Option<Arc<dyn Probe>>, Failure> {
     }
 }
 
-/// Connects the least commands that exclude on the server behind the URL of a backend, with its
-/// namespace; none where [`probe`] asks no server. Bare statements of a database have a table of the
-/// run with this number, which all its processes share; [`clear`] removes it.
+/// Connects the bare commands on the server behind the URL of the target `of`, with its namespace;
+/// none where [`probe`] asks no server. Bare statements of a database have a table of the run with
+/// this number, which all its processes share; [`clear`] removes it.
 ///
 /// Fails with the kind `refused` if this user may not have them. A dropped future may have made the
 /// table.
-pub(crate) async fn bare(url: &LockUrl, run: u64) -> Result<Option<Bare>, Failure> {
+pub(crate) async fn bare(url: &LockUrl, run: u64, of: &str) -> Result<Option<Opened>, Failure> {
     if unasked(url)?.is_some() {
         return Ok(None);
     }
     match url.scheme() {
-        "memory" => Ok(Some(mutex::bare())),
+        "memory" => Ok(Some(mutex::bare(of))),
         #[cfg(any(feature = "mysql", feature = "postgres"))]
-        "mysql" | "mariadb" | "postgres" | "postgresql" => sql::bare(url, run).await,
+        "mysql" | "mariadb" | "postgres" | "postgresql" => sql::bare(url, run, of).await,
         #[cfg(feature = "redis")]
-        "redis" | "redis+unix" => redis::bare(url).await.map(Some),
+        "redis" | "redis+unix" => redis::bare(url, of).await.map(Some),
         #[cfg(feature = "zk")]
-        "zk" | "zookeeper" => zookeeper::bare(url).await.map(Some),
+        "zk" | "zookeeper" => zookeeper::bare(url, of).await.map(Some),
         _ => Ok(None),
     }
 }
@@ -142,37 +132,29 @@ impl Probe for Unasked {
     expect(dead_code, reason = "the bare commands of servers need it")
 )]
 fn unique() -> String {
-    static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(()));
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    format!("{:016x}{count:016x}", *PROCESS)
+    format!("{:032x}", fastrand::u128(..))
 }
 
-/// Attempts until it succeeds or the time to wait is over.
+/// Polls until an attempt succeeds or the time to wait is over.
 #[cfg_attr(
     not(any(feature = "mysql", feature = "postgres", feature = "redis")),
     expect(dead_code, reason = "bare commands that poll need it")
 )]
-async fn until<T, F>(
-    wait: Option<Duration>,
-    attempt: impl Fn() -> F + Send,
-) -> Result<Option<T>, Failure>
+async fn poll<T, F>(wait: Duration, attempt: impl Fn() -> F + Send) -> Result<Option<T>, Failure>
 where
     T: Send,
     F: Future<Output = Result<Option<T>, Failure>> + Send,
 {
     const PAUSE: Duration = Duration::from_millis(2);
-    // A time that no clock reaches is no end.
-    let deadline = wait.and_then(|wait| Instant::now().checked_add(wait));
+    let deadline = Instant::now() + wait;
     loop {
         if let Some(taken) = attempt().await? {
             return Ok(Some(taken));
         }
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        match left {
-            Some(Duration::ZERO) => return Ok(None),
-            Some(left) => sleep(left.min(PAUSE)).await,
-            None => sleep(PAUSE).await,
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(None);
         }
+        sleep(left.min(PAUSE)).await;
     }
 }

@@ -9,11 +9,13 @@ use tokio::sync::OwnedMutexGuard;
 use tokio::time::timeout;
 
 use crate::subject::{Failure, Subject};
-use crate::target::{Bare, runner};
+use crate::target::Opened;
 
-pub(super) fn bare() -> Bare {
-    let mutexes = Mutexes::default();
-    Bare::new("a map of tokio mutexes in the process", runner(mutexes)).waiting()
+pub(super) fn bare(of: &str) -> Opened {
+    let commands = "a map of tokio mutexes in the process";
+    let mut opened = Opened::bare(of, commands, Mutexes::default());
+    opened.is_of_one_process = true;
+    opened
 }
 
 #[derive(Clone, Default)]
@@ -33,15 +35,13 @@ impl Subject for Mutexes {
         &self,
         key: &Arc<str>,
         _: Duration,
-        wait: Option<Duration>,
+        wait: Duration,
     ) -> Result<Option<OwnedMutexGuard<()>>, Failure> {
         let mutex = {
             let mut mutexes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(mutexes.entry(Arc::clone(key)).or_default())
         };
-        Ok(timeout(wait.unwrap_or(Duration::MAX), mutex.lock_owned())
-            .await
-            .ok())
+        Ok(timeout(wait, mutex.lock_owned()).await.ok())
     }
 
     async fn release(&self, held: OwnedMutexGuard<()>) -> Result<(), Failure> {

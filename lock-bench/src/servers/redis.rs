@@ -13,18 +13,20 @@ use redis::{
     RedisConnectionInfo, RedisError, RedisResult, Script, cmd,
 };
 
-use super::{unique, until};
+use super::{poll, unique};
 use crate::subject::{Failure, INVALID, LOST, REFUSED, Subject};
-use crate::target::{Bare, Probe, runner};
+use crate::target::{Opened, Probe};
 
 pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
     Ok(Arc::new(ServerProbe(connect(url).await?)))
 }
 
-pub(super) async fn bare(url: &LockUrl) -> Result<Bare, Failure> {
-    let least = BareLock::new(connect(url).await?, url.namespace()).await?;
+pub(super) async fn bare(url: &LockUrl, of: &str) -> Result<Opened, Failure> {
+    let lock = BareLock::new(connect(url).await?, url.namespace()).await?;
     let commands = "SET NX PX, and a script that compares and deletes";
-    Ok(Bare::new(commands, runner(least)))
+    let mut opened = Opened::bare(of, commands, lock);
+    opened.has_queue = false;
+    Ok(opened)
 }
 
 /// What is not said in the URL is as the locks have it.
@@ -80,7 +82,7 @@ fn failure(error: RedisError) -> Failure {
     Failure::of(kind, &error)
 }
 
-/// What a lock in Redis takes at least. It polls while somebody else has it, and a future that is
+/// What a lock in Redis takes at least. It polls while another holder has it, and a future that is
 /// dropped may leave the key for a ttl.
 #[derive(Clone, Debug)]
 struct BareLock {
@@ -149,9 +151,9 @@ impl Subject for BareLock {
         &self,
         key: &Arc<str>,
         ttl: Duration,
-        wait: Option<Duration>,
+        wait: Duration,
     ) -> Result<Option<Held>, Failure> {
-        until(wait, || self.set(key, ttl)).await
+        poll(wait, || self.set(key, ttl)).await
     }
 
     async fn release(&self, held: Held) -> Result<(), Failure> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::ready;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,58 +19,57 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Either, query_as
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::{unique, until};
+use super::{poll, unique};
 use crate::subject::{Failure, INVALID, LOST, REFUSED, Subject};
-use crate::target::{Bare, Probe, runner};
+use crate::target::{Opened, Probe};
 
 pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
     let place = Place::of(url)?;
-    let connection = place.options.connect().await.map_err(failure)?;
     Ok(Arc::new(ServerProbe {
         dialect: place.dialect,
-        connection: tokio::sync::Mutex::new(connection),
+        connection: tokio::sync::Mutex::new(place.connect().await?),
     }))
 }
 
 /// Makes the table of the run, if there is none; no bare commands without the leave to make it.
-pub(super) async fn bare(url: &LockUrl, run: u64) -> Result<Option<Bare>, Failure> {
-    let place = Place::of(url)?;
-    let (mode, statements, table) = (place.mode, place.statements(), place.table(run));
+pub(super) async fn bare(url: &LockUrl, run: u64, of: &str) -> Result<Option<Opened>, Failure> {
+    let (place, mode) = (Place::of(url)?, mode(url)?);
+    let table = place.table(run);
     if mode != Mode::Advisory {
-        if !place.may_create {
+        if url.params().bool("create-table")? == Some(false) {
             return Ok(None);
         }
         let create = place.dialect.create.replace("{table}", &table);
-        let mut connection = place.options.connect().await.map_err(failure)?;
+        let mut connection = place.connect().await?;
         connection.run(create).await.map_err(failure)?;
     }
-    let bare = Bare::new(
-        statements.said,
-        runner(BareLock {
-            table: table.into(),
-            pool: Pool {
-                idle: Arc::default(),
-                permits: Arc::new(Semaphore::new(place.max_connections)),
-            },
-            place: Arc::new(place),
-        }),
-    );
-    Ok(Some(match mode {
-        Mode::Lease => bare,
-        Mode::Advisory | Mode::Row => bare.waiting(),
-    }))
+    let statements = match mode {
+        Mode::Advisory => &place.dialect.advisory,
+        Mode::Lease => &place.dialect.lease,
+        Mode::Row => &place.dialect.row,
+    };
+    let max_connections = url.params().integer("connections", 1..=1_000)?;
+    let lock = BareLock {
+        mode,
+        statements,
+        table: table.into(),
+        idle: Arc::default(),
+        permits: Arc::new(Semaphore::new(max_connections.unwrap_or(10))),
+        place: Arc::new(place),
+    };
+    let mut opened = Opened::bare(of, statements.said, lock);
+    opened.has_queue = mode != Mode::Lease;
+    Ok(Some(opened))
 }
 
 pub(super) async fn clear(url: &LockUrl, run: u64) -> Result<(), Failure> {
-    let place = Place::of(url)?;
-    if place.mode == Mode::Advisory {
+    if mode(url)? == Mode::Advisory {
         return Ok(());
     }
+    let place = Place::of(url)?;
     let table = place.table(run);
-    let mut connection = place.options.connect().await.map_err(failure)?;
-    // A transaction whose client is gone may still have a row.
     let drop = place.dialect.drop.replace("{table}", &table);
-    let dropped = connection.run(drop).await;
+    let dropped = place.connect().await?.run(drop).await;
     dropped.map_err(|error| failure(error).at(&format!("the table {table}")))?;
     Ok(())
 }
@@ -109,6 +108,7 @@ static POSTGRES: Dialect = Dialect {
         "BEGIN; SELECT pg_advisory_xact_lock(8027139612042); CREATE TABLE IF NOT EXISTS {table} (
             name text PRIMARY KEY, owner text,
             expires_at timestamptz NOT NULL DEFAULT 'epoch') WITH (fillfactor = 70); COMMIT",
+    // A transaction whose client is gone may still have a row.
     drop: "SET lock_timeout = '5s'; DROP TABLE IF EXISTS {table}",
     seed: "INSERT INTO {table} (name) VALUES ('{name}') ON CONFLICT DO NOTHING",
     advisory: Statements {
@@ -188,66 +188,23 @@ enum Mode {
     Row,
 }
 
-/// What a URL says of a database and its locks.
+fn mode(url: &LockUrl) -> Result<Mode, Failure> {
+    let mode = url.params().one_of("mode", &["row", "lease", "advisory"])?;
+    Ok(match mode {
+        Some("advisory") => Mode::Advisory,
+        Some("lease") => Mode::Lease,
+        _ => Mode::Row,
+    })
+}
+
+/// A database, and where a table of the run belongs.
 struct Place {
     dialect: &'static Dialect,
     options: Options,
-    mode: Mode,
-    max_connections: usize,
-    may_create: bool,
     /// With a point behind it; empty where there are none.
     schema: String,
 }
 
-impl Place {
-    fn of(url: &LockUrl) -> Result<Self, Failure> {
-        let mut params = url.params();
-        let mode = match params.one_of("mode", &["row", "lease", "advisory"])? {
-            Some("advisory") => Mode::Advisory,
-            Some("lease") => Mode::Lease,
-            _ => Mode::Row,
-        };
-        let schema = params.string("schema").unwrap_or("public");
-        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        if !schema.chars().all(is_word) {
-            let text = "a schema has letters, digits and underscores";
-            return Err(Failure::new(INVALID, text));
-        }
-        let (dialect, options, schema): (_, _, String) = match url.scheme() {
-            #[cfg(feature = "postgres")]
-            "postgres" | "postgresql" => (&POSTGRES, Options::postgres(url)?, format!("{schema}.")),
-            #[cfg(feature = "mysql")]
-            "mysql" | "mariadb" => (&MYSQL, Options::mysql(url)?, String::new()),
-            _ => return Err(Failure::new(INVALID, "not the URL of a database")),
-        };
-        Ok(Self {
-            dialect,
-            options,
-            mode,
-            max_connections: params.integer("connections", 1..=1_000)?.unwrap_or(10),
-            may_create: params.bool("create-table")? != Some(false),
-            schema,
-        })
-    }
-
-    fn statements(&self) -> &'static Statements {
-        match self.mode {
-            Mode::Advisory => &self.dialect.advisory,
-            Mode::Lease => &self.dialect.lease,
-            Mode::Row => &self.dialect.row,
-        }
-    }
-
-    fn table(&self, run: u64) -> String {
-        format!("{}polylock_bench_{run:x}", self.schema)
-    }
-}
-
-fn database(url: &LockUrl) -> &str {
-    url.path().trim_start_matches('/')
-}
-
-#[derive(Clone, Debug)]
 enum Options {
     #[cfg(feature = "mysql")]
     MySql(MySqlConnectOptions),
@@ -257,52 +214,76 @@ enum Options {
 
 /// As the locks have them: nothing is taken from files or, where that can be helped, from the
 /// environment.
-impl Options {
-    #[cfg(feature = "postgres")]
-    fn postgres(url: &LockUrl) -> Result<Self, Failure> {
-        let host = url.expect_host()?;
-        let options = PgConnectOptions::new_without_pgpass()
-            .host(&host.name)
-            .port(host.port_or(5432))
-            .username(url.username().unwrap_or_default())
-            .password(url.password().unwrap_or_default())
-            .database(database(url))
-            .application_name("lock-bench")
-            .extra_float_digits(None)
-            .ssl_mode(PgSslMode::Disable)
-            .disable_statement_logging();
-        Ok(Self::Postgres(options))
-    }
-
-    #[cfg(feature = "mysql")]
-    fn mysql(url: &LockUrl) -> Result<Self, Failure> {
-        let host = url.expect_host()?;
-        let mut options = MySqlConnectOptions::new()
-            .port(host.port_or(3306))
-            .username(url.username().unwrap_or_default())
-            .database(database(url))
-            .charset("utf8mb4")
-            .timezone(Some("+00:00".to_owned()))
-            .pipes_as_concat(false)
-            .ssl_mode(MySqlSslMode::Disabled)
-            .disable_statement_logging();
-        options = match host.name.starts_with('/') {
-            true => options.socket(&host.name),
-            false => options.host(&host.name),
-        };
-        if let Some(password) = url.password() {
-            options = options.password(password);
-        }
-        Ok(Self::MySql(options))
-    }
-
-    async fn connect(&self) -> Result<Connection, sqlx::Error> {
-        match self {
-            #[cfg(feature = "mysql")]
-            Self::MySql(options) => options.connect().await.map(Connection::MySql),
+impl Place {
+    fn of(url: &LockUrl) -> Result<Self, Failure> {
+        let (host, database) = (url.expect_host()?, url.path().trim_start_matches('/'));
+        let username = url.username().unwrap_or_default();
+        match url.scheme() {
             #[cfg(feature = "postgres")]
-            Self::Postgres(options) => options.connect().await.map(Connection::Postgres),
+            "postgres" | "postgresql" => {
+                let mut params = url.params();
+                let schema = params.string("schema").unwrap_or("public");
+                let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+                if !schema.chars().all(is_word) {
+                    let text = "a schema has letters, digits and underscores";
+                    return Err(Failure::new(INVALID, text));
+                }
+                let options = PgConnectOptions::new_without_pgpass()
+                    .host(&host.name)
+                    .port(host.port_or(5432))
+                    .username(username)
+                    .password(url.password().unwrap_or_default())
+                    .database(database)
+                    .application_name("lock-bench")
+                    .extra_float_digits(None)
+                    .ssl_mode(PgSslMode::Disable)
+                    .disable_statement_logging();
+                Ok(Self {
+                    dialect: &POSTGRES,
+                    options: Options::Postgres(options),
+                    schema: format!("{schema}."),
+                })
+            }
+            #[cfg(feature = "mysql")]
+            "mysql" | "mariadb" => {
+                let mut options = MySqlConnectOptions::new()
+                    .port(host.port_or(3306))
+                    .username(username)
+                    .database(database)
+                    .charset("utf8mb4")
+                    .timezone(Some("+00:00".to_owned()))
+                    .pipes_as_concat(false)
+                    .ssl_mode(MySqlSslMode::Disabled)
+                    .disable_statement_logging();
+                options = match host.name.starts_with('/') {
+                    true => options.socket(&host.name),
+                    false => options.host(&host.name),
+                };
+                if let Some(password) = url.password() {
+                    options = options.password(password);
+                }
+                Ok(Self {
+                    dialect: &MYSQL,
+                    options: Options::MySql(options),
+                    schema: String::new(),
+                })
+            }
+            _ => Err(Failure::new(INVALID, "not the URL of a database")),
         }
+    }
+
+    fn table(&self, run: u64) -> String {
+        format!("{}polylock_bench_{run:x}", self.schema)
+    }
+
+    async fn connect(&self) -> Result<Connection, Failure> {
+        let connected = match &self.options {
+            #[cfg(feature = "mysql")]
+            Options::MySql(options) => options.connect().await.map(Connection::MySql),
+            #[cfg(feature = "postgres")]
+            Options::Postgres(options) => options.connect().await.map(Connection::Postgres),
+        };
+        connected.map_err(failure)
     }
 }
 
@@ -351,44 +332,26 @@ impl Connection {
     }
 }
 
-/// Connections of which each is lent to one at a time.
+/// What a lock takes at least. A future that is dropped closes its connection, and leaves a lease for
+/// a ttl.
 ///
-/// Unlike a pool of the client, it does not ask a connection that comes back whether it is alive:
+/// Unlike the pool of the client, it does not ask a connection that comes back whether it is alive:
 /// that would be a command more than the least.
 #[derive(Clone)]
-struct Pool {
+struct BareLock {
+    place: Arc<Place>,
+    mode: Mode,
+    statements: &'static Statements,
+    table: Arc<str>,
     idle: Arc<Mutex<Vec<Connection>>>,
     permits: Arc<Semaphore>,
-}
-
-impl Pool {
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// A connection in use. It is closed unless it is given back, and with it ends what the server does
 /// for it.
 struct Lent {
     connection: Connection,
-    pool: Pool,
-    permit: OwnedSemaphorePermit,
-}
-
-impl Lent {
-    fn give_back(self) {
-        self.pool.idle().push(self.connection);
-        drop(self.permit);
-    }
-}
-
-/// What a lock takes at least. A future that is dropped closes its connection, and leaves a lease for
-/// a ttl.
-#[derive(Clone)]
-struct BareLock {
-    place: Arc<Place>,
-    pool: Pool,
-    table: Arc<str>,
+    _permit: OwnedSemaphorePermit,
 }
 
 #[derive(Clone)]
@@ -409,13 +372,13 @@ struct Held {
 impl BareLock {
     /// Waits for a connection, or makes one.
     async fn session(&self) -> Result<Lent, Failure> {
-        let permit = Arc::clone(&self.pool.permits).acquire_owned().await;
-        let idle = self.pool.idle().pop();
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
+        let idle = self.idle().pop();
         let connection = match idle {
             Some(connection) => connection,
             None => {
-                let mut connection = self.place.options.connect().await.map_err(failure)?;
-                let session = self.place.statements().session;
+                let mut connection = self.place.connect().await?;
+                let session = self.statements.session;
                 if !session.is_empty() {
                     let session = session.replace("{table}", &self.table);
                     connection.run(session).await.map_err(failure)?;
@@ -425,19 +388,26 @@ impl BareLock {
         };
         Ok(Lent {
             connection,
-            pool: self.pool.clone(),
-            permit: permit.expect("BUG: the semaphore is never closed"),
+            _permit: permit.expect("BUG: the semaphore is never closed"),
         })
+    }
+
+    fn give_back(&self, session: Lent) {
+        self.idle().push(session.connection);
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives a lock its row, at the first time that a contender wants it.
     async fn seed(&self, key: &Key) -> Result<(), Failure> {
-        if self.place.mode == Mode::Advisory || key.has_row.load(Ordering::Relaxed) {
+        if self.mode == Mode::Advisory || key.has_row.load(Ordering::Relaxed) {
             return Ok(());
         }
         let mut session = self.session().await?;
         session.connection.run(&*key.seed).await.map_err(failure)?;
-        session.give_back();
+        self.give_back(session);
         key.has_row.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -445,28 +415,25 @@ impl BareLock {
     /// Takes a lease if it is free, or has the server wait, in its order.
     async fn take(&self, key: &Key, ttl: Duration) -> Result<Option<Held>, Failure> {
         self.seed(key).await?;
-        let (key, owner, is_lease) = (key.clone(), unique(), self.place.mode == Mode::Lease);
+        let (key, owner) = (key.clone(), unique());
         let ttl = ttl.as_micros().to_string();
         let text = key.take.replace("{owner}", &owner).replace("{ttl}", &ttl);
         let mut session = self.session().await?;
-        let connection = &mut session.connection;
-        let mut is_taken = connection.run(&*text).await.map_err(failure)?;
-        if is_lease {
-            session.give_back();
-            let session = None;
-            let held = Held {
-                key,
-                owner,
-                session,
-            };
-            return Ok(is_taken.then_some(held));
-        }
-        // The server gives up after its own limit.
-        while !is_taken {
-            is_taken = connection.run(&*text).await.map_err(failure)?;
-        }
-        let session = Some(session);
-        Ok(Some(Held {
+        let mut is_taken = session.connection.run(&*text).await.map_err(failure)?;
+        let session = match self.mode {
+            Mode::Lease => {
+                self.give_back(session);
+                None
+            }
+            Mode::Advisory | Mode::Row => {
+                // The server gives up after its own limit.
+                while !is_taken {
+                    is_taken = session.connection.run(&*text).await.map_err(failure)?;
+                }
+                Some(session)
+            }
+        };
+        Ok(is_taken.then_some(Held {
             key,
             owner,
             session,
@@ -487,11 +454,10 @@ impl Subject for BareLock {
             let statement = statement.replace("{table}", &self.table);
             statement.replace("{name}", name).into()
         };
-        let Statements { take, free, .. } = self.place.statements();
         Ok(Key {
             seed: text(self.place.dialect.seed),
-            take: text(take),
-            free: text(free),
+            take: text(self.statements.take),
+            free: text(self.statements.free),
             has_row: Arc::default(),
         })
     }
@@ -500,16 +466,14 @@ impl Subject for BareLock {
         &self,
         key: &Key,
         ttl: Duration,
-        wait: Option<Duration>,
+        wait: Duration,
     ) -> Result<Option<Held>, Failure> {
-        if self.place.mode == Mode::Lease {
-            return until(wait, || self.take(key, ttl)).await;
+        if self.mode == Mode::Lease {
+            return poll(wait, || self.take(key, ttl)).await;
         }
         // At the end the connection is closed, and with it ends its place in the queue.
-        match timeout(wait.unwrap_or(Duration::MAX), self.take(key, ttl)).await {
-            Ok(held) => held,
-            Err(_) => Ok(None),
-        }
+        let taken = timeout(wait, self.take(key, ttl)).await;
+        taken.unwrap_or(Ok(None))
     }
 
     async fn release(&self, held: Held) -> Result<(), Failure> {
@@ -519,13 +483,13 @@ impl Subject for BareLock {
         };
         let free = held.key.free.replace("{owner}", &held.owner);
         let freed = session.connection.run(free).await;
-        let is_freed = freed.map_err(failure)? || self.place.mode == Mode::Row;
-        session.give_back();
+        let is_freed = freed.map_err(failure)? || self.mode == Mode::Row;
+        self.give_back(session);
         match is_freed {
             true => Ok(()),
             false => Err(Failure::new(
                 LOST,
-                "somebody else has freed it or taken it over",
+                "another holder freed it or took it over",
             )),
         }
     }

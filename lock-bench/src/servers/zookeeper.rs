@@ -9,12 +9,12 @@ use async_trait::async_trait;
 use polylock::{Host, LockUrl};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 use super::unique;
 use crate::subject::{Failure, Subject};
-use crate::target::{Bare, Probe, runner};
+use crate::target::{Opened, Probe};
 
 pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
     Ok(Arc::new(ServerProbe {
@@ -23,10 +23,11 @@ pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
     }))
 }
 
-pub(super) async fn bare(url: &LockUrl) -> Result<Bare, Failure> {
+pub(super) async fn bare(url: &LockUrl, of: &str) -> Result<Opened, Failure> {
     let commands =
         "create and getChildren in one round trip, getData with a watch of the predecessor, delete";
-    Ok(Bare::new(commands, runner(BareLock::new(connect(url).await?, url))).waiting())
+    let lock = BareLock::new(connect(url).await?, url);
+    Ok(Opened::bare(of, commands, lock))
 }
 
 /// Opens a session like that of the locks.
@@ -144,9 +145,9 @@ impl Subject for BareLock {
         &self,
         directory: &Arc<str>,
         _: Duration,
-        wait: Option<Duration>,
+        wait: Duration,
     ) -> Result<Option<Node>, Failure> {
-        let deadline = wait.and_then(|wait| Instant::now().checked_add(wait));
+        let deadline = Instant::now() + wait;
         let joined = match self.join(directory).await {
             Err(Error::NoNode) => {
                 let container = CreateMode::Container.with_acls(self.acls);
@@ -159,8 +160,7 @@ impl Subject for BareLock {
         let (node, mut all) = joined.map_err(failure)?;
         while let Some(before) = before(&node.number, &all) {
             let path = format!("{directory}/{before}");
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let Ok(is_gone) = timeout(left.unwrap_or(Duration::MAX), self.gone(&path)).await else {
+            let Ok(is_gone) = timeout_at(deadline, self.gone(&path)).await else {
                 self.release(node).await?;
                 return Ok(None);
             };

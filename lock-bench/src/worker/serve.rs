@@ -1,20 +1,20 @@
 use std::future::pending;
 use std::io::{self, BufRead as _, Write as _};
-use std::sync::Arc;
 use std::time::Duration;
 use std::{process, thread};
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
-use super::{Order, Part, Said, Work, line};
+use super::{Order, Work, line};
 use crate::measure::{Recorded, Window};
 use crate::subject::{Failure, UNSUPPORTED};
-use crate::target::{Openers, Runner};
+use crate::target::Openers;
 use crate::workloads::HeldLocks;
 
 /// Is a contender: reads what it has to do from the standard input, does it, and writes what came
-/// out to the standard output. Ends with its parent, and the process with it.
+/// out to the standard output. The process ends with its parent.
 ///
 /// # Errors
 ///
@@ -25,54 +25,47 @@ use crate::workloads::HeldLocks;
 /// A lock that it has stays taken for one ttl at most.
 pub async fn serve(openers: &Openers) -> Result<(), Failure> {
     let mut parent = Parent::listen();
-    let order: Order = parent.hear().await?;
-    match obey(&mut parent, openers, order).await {
-        Ok(()) => Ok(()),
-        Err(failure) => say(&Said::Failed(failure)),
-    }
+    let order = parent.hear().await?;
+    let done = obey(&mut parent, openers, order).await;
+    say(&done)
 }
 
-async fn obey(parent: &mut Parent, openers: &Openers, order: Order) -> Result<(), Failure> {
-    let runner = parent.unless_gone(open(openers, &order)).await?;
+async fn obey(parent: &mut Parent, openers: &Openers, order: Order) -> Result<Recorded, Failure> {
+    let target = openers.target("contender", order.url)?;
+    let opened = match order.bare {
+        None => target.open().await?,
+        Some(run) => {
+            let bare = target.bare(run).await?;
+            bare.ok_or_else(|| Failure::new("protocol", "there are no bare commands"))?
+        }
+    };
     let recorded = match order.work {
         Work::Contend(job) => {
             let window = parent.window().await?;
-            parent.unless_gone(runner.contend(job, window)).await?
+            opened.contend(job, window).await?
         }
         Work::Footprint(job) => {
-            let locks = runner.locks().map(Arc::clone);
+            let locks = opened.locks.clone();
             let locks = locks.ok_or_else(|| Failure::new(UNSUPPORTED, "not locks of polylock"))?;
-            let held = parent.unless_gone(HeldLocks::acquire(locks, job)).await?;
+            let held = HeldLocks::acquire(locks, job).await?;
             let window = parent.window().await?;
-            parent.unless_gone(held.measure(window)).await?
+            held.measure(window).await?
         }
         Work::Hold { name, ttl } => {
-            let taken = parent.unless_gone(runner.take(name, ttl, FREE)).await?;
+            let taken = opened.take(name, ttl, MAX_WAIT).await?;
             let held =
                 taken.ok_or_else(|| Failure::new("contended", "a lock of its own is taken"))?;
-            say(&Said::Held { token: held.token })?;
+            say(&Ok::<_, Failure>(held.token))?;
             // Ends by the kill, or with the parent.
-            parent.unless_gone(pending::<Result<Recorded, _>>()).await?
+            pending().await
         }
     };
-    runner.close().await;
-    say(&Said::Done(Box::new(recorded)))
+    opened.close().await;
+    Ok(recorded)
 }
 
-async fn open(openers: &Openers, order: &Order) -> Result<Runner, Failure> {
-    let (opener, url) = (openers.opener(&order.url)?, &order.url);
-    match order.part {
-        Part::Whole => Ok(opener.open(url).await?.runner),
-        Part::Bare => {
-            let bare = opener.bare(url, order.run).await?;
-            let bare = bare.map(|bare| bare.runner);
-            bare.ok_or_else(|| Failure::new("protocol", "there are no bare commands"))
-        }
-    }
-}
-
-/// A wait for a lock that nobody else knows.
-const FREE: Duration = Duration::from_secs(10);
+/// A wait for a lock that no other program knows.
+const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// The run that has started this process, and ends it by closing its standard input.
 struct Parent(mpsc::UnboundedReceiver<String>);
@@ -80,16 +73,13 @@ struct Parent(mpsc::UnboundedReceiver<String>);
 impl Parent {
     fn listen() -> Self {
         let (send, lines) = mpsc::unbounded_channel();
-        // A thread, because the read of a runtime would keep that from ending.
+        // A thread, because what this process measures may be stuck in a call that no task
+        // interrupts.
         thread::spawn(move || {
-            for line in io::stdin().lock().lines() {
-                let Ok(line) = line else { break };
-                if send.send(line).is_err() {
-                    return;
-                }
+            for line in io::stdin().lock().lines().map_while(Result::ok) {
+                let _served = send.send(line);
             }
-            drop(send);
-            end_at_last();
+            end();
         });
         Self(lines)
     }
@@ -101,36 +91,21 @@ impl Parent {
             .map_err(|_| Failure::new("protocol", "the standard input is not that of a contender"))
     }
 
+    /// Says that it could begin, and waits until it may.
     async fn window(&mut self) -> Result<Window, Failure> {
-        say(&Said::Ready)?;
+        say(&Ok::<_, Failure>(()))?;
         self.hear().await
-    }
-
-    /// Does something until the parent is gone.
-    async fn unless_gone<T>(
-        &mut self,
-        work: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Failure> {
-        tokio::select! {
-            done = work => done,
-            _said = self.0.recv() => Err(gone()),
-        }
     }
 }
 
-/// Ends a process without a parent that has not ended by itself: what it measures may be stuck
-/// in a call that no task interrupts.
 #[expect(clippy::exit, reason = "nobody is left to tell")]
-fn end_at_last() {
-    thread::sleep(ENDS_WITHIN);
+fn end() {
     process::exit(1);
 }
 
-const ENDS_WITHIN: Duration = Duration::from_secs(10);
-
-fn say(said: &Said) -> Result<(), Failure> {
+fn say(what: &impl Serialize) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    let written = out.write_all(&line(said)).and_then(|()| out.flush());
+    let written = out.write_all(&line(what)).and_then(|()| out.flush());
     written.map_err(|_| gone())
 }
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::Job;
 use crate::clock::{self, nanos};
-use crate::measure::{Log, NO_TOKEN, Span, Window};
+use crate::measure::{Log, Span, Window};
 use crate::subject::{Failure, LOST, LOST_BEFORE, Subject};
 
-/// Asks again as soon as it has given back, until the end of the window.
+/// Requests again after each release, until the end of the window.
 pub(super) async fn closed<S: Subject>(
     subject: &S,
     key: &S::Key,
@@ -65,7 +65,7 @@ pub(super) struct Turn {
     pub(super) failure: Option<Failure>,
 }
 
-/// Acquires, holds and releases. `request` says who asks for what since when.
+/// Acquires, holds and releases. `request` has the contender, the key and the time of the request.
 ///
 /// The clock is read twice, and once more where the hold has to have a length: if it is asked for, or
 /// if there is no token that tells two holders at a time.
@@ -76,18 +76,18 @@ pub(super) async fn turn<S: Subject>(
     request: Span,
     window: Window,
 ) -> Turn {
-    let wait = Duration::from_nanos(window.end.saturating_sub(request.asked)).max(LEAST_WAIT);
-    let held = match subject.acquire(key, job.ttl, Some(wait)).await {
+    let wait = Duration::from_nanos(window.end.saturating_sub(request.asked)).max(MIN_WAIT);
+    let held = match subject.acquire(key, job.ttl, wait).await {
         Ok(Some(held)) => held,
         refused => return Turn::without_lock(refused.err(), window),
     };
     let acquired = clock::now();
-    let token = S::token(&held).unwrap_or(NO_TOKEN);
+    let token = S::token(&held);
     let mut let_go = acquired;
     if !job.hold.is_zero() {
         tokio::time::sleep(job.hold).await;
         let_go = clock::now();
-    } else if token == NO_TOKEN {
+    } else if token.is_none() {
         let_go = clock::now();
     }
     let failure = subject.release(held).await.err();
@@ -146,19 +146,19 @@ pub(super) fn is_over(window: Window) -> bool {
 }
 
 /// A request that comes near the end is one all the same.
-const LEAST_WAIT: Duration = Duration::from_millis(20);
+const MIN_WAIT: Duration = Duration::from_millis(20);
 
 /// Timers of others may be so early.
 const EARLY: Duration = Duration::from_millis(5);
 
-/// A lock that somebody has, of whatever subject.
+/// A lock that is held, of whatever subject.
 pub(crate) struct Taken {
     pub(crate) since: u64,
     pub(crate) token: Option<u64>,
     pub(crate) release: Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>,
 }
 
-/// Takes one lock; `None` if somebody else has it at the end of the wait.
+/// Acquires one lock; `None` if another holder has it at the end of the wait.
 pub(crate) async fn take<S: Subject>(
     subject: S,
     name: String,
@@ -166,7 +166,7 @@ pub(crate) async fn take<S: Subject>(
     wait: Duration,
 ) -> Result<Option<Taken>, Failure> {
     let key = subject.key(&name)?;
-    let held = subject.acquire(&key, ttl, Some(wait)).await?;
+    let held = subject.acquire(&key, ttl, wait).await?;
     let since = clock::now();
     Ok(held.map(|held| Taken {
         since,

@@ -5,14 +5,13 @@ use std::time::Duration;
 use polylock::DistributedLock;
 use polylock::tower::plain::{CallError, CallLockLayer};
 use polylock::tower::{HeldLock, Keys, Locker};
-use tokio::task::JoinSet;
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 
 use super::Job;
 use super::closed::{PAUSE, is_over};
-use super::{joined, last_call, meter, stuck};
+use super::{before_last_call, stuck, together};
 use crate::clock;
-use crate::measure::{Log, NO_TOKEN, Recorded, Span, Window};
+use crate::measure::{Log, Recorded, Span, Window};
 use crate::report::Requests;
 use crate::subject::Failure;
 
@@ -36,19 +35,11 @@ pub(crate) async fn serve_requests(
         |call: &mut Call, held| call.held = Some(held),
     );
     let locked = layer.layer(plain);
-    let meter = tokio::spawn(meter(window));
-    let mut clients = JoinSet::new();
-    for number in job.contenders.clone() {
-        let (plain, locked) = (plain, locked.clone());
-        let log = Log::new(window, job.most_spans);
-        clients.spawn(client(number, log, plain, locked, window));
-    }
-    let mut all = Recorded::default();
-    while let Some(ended) = clients.join_next().await {
-        all.add(joined(ended)?);
-    }
-    all.processor_ns = joined(meter.await)?;
-    Ok(all)
+    let contenders = job.contenders.map(|number| {
+        let log = Log::new(window, job.max_spans);
+        client(number, log, plain, locked.clone(), window)
+    });
+    together(contenders, window).await
 }
 
 /// A request, with what the layer puts into it.
@@ -59,7 +50,7 @@ struct Call {
 
 /// What the handler saw.
 struct Answer {
-    token: u64,
+    token: Option<u64>,
     began: u64,
     ended: u64,
 }
@@ -71,13 +62,19 @@ async fn serve(call: Call, hold: Duration) -> Result<Answer, Infallible> {
     }
     let token = call.held.and_then(|held| held.fencing_token());
     Ok(Answer {
-        token: token.map_or(NO_TOKEN, u64::from),
+        token: token.map(u64::from),
         began,
         ended: clock::now(),
     })
 }
 
-async fn client<P, L>(number: u32, mut log: Log, plain: P, locked: L, window: Window) -> Recorded
+async fn client<P, L>(
+    number: u32,
+    mut log: Log,
+    plain: P,
+    locked: L,
+    window: Window,
+) -> Result<Recorded, Failure>
 where
     P: Service<Call, Response = Answer, Error = Infallible, Future: Send> + Clone + Send + Sync,
     L: Service<Call, Response = Answer, Error = CallError<Infallible>, Future: Send>
@@ -128,12 +125,11 @@ where
             tokio::task::coop::consume_budget().await;
         }
     };
-    let left = clock::until(last_call(window));
-    if tokio::time::timeout(left, until_end).await.is_err() {
+    if before_last_call(window, until_end).await.is_none() {
         log.push_failure(&stuck());
     }
-    Recorded {
+    Ok(Recorded {
         layer: Some(requests),
         ..Recorded::of(number, log)
-    }
+    })
 }

@@ -4,7 +4,6 @@ mod closed;
 mod footprint;
 mod layer;
 mod open;
-mod random;
 
 use std::any::Any;
 use std::ops::Range;
@@ -24,7 +23,6 @@ use self::open::open;
 pub(crate) use self::closed::{Taken, take};
 pub(crate) use self::footprint::HeldLocks;
 pub(crate) use self::layer::serve_requests;
-pub(crate) use self::random::Random;
 
 /// What the contenders of one process do.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -37,16 +35,16 @@ pub(crate) struct Job {
     pub(crate) hold: Duration,
     pub(crate) ttl: Duration,
     /// Spans that each of them keeps at most.
-    pub(crate) most_spans: usize,
+    pub(crate) max_spans: usize,
     pub(crate) seed: u64,
 }
 
 /// What a contender does.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) enum Task {
-    /// Asks again as soon as it has given back: for the one key of all, or for one of its own.
+    /// Requests again after each release: the one key of all, or one of its own.
     Closed { has_own_key: bool },
-    /// Asks so often per second for one of so many keys, whatever becomes of it.
+    /// Requests one of so many keys so often per second, whatever becomes of it.
     Open { rate: f64, keys: u32 },
 }
 
@@ -64,11 +62,21 @@ pub(crate) async fn contend<S: Subject>(
     window: Window,
 ) -> Result<Recorded, Failure> {
     let job = Arc::new(job);
+    let numbers = job.contenders.clone();
+    let contenders = numbers.map(|number| one(subject.clone(), Arc::clone(&job), number, window));
+    together(contenders, window).await
+}
+
+/// Runs contenders at the same time, and adds up what they recorded.
+async fn together<F>(
+    contenders: impl Iterator<Item = F>,
+    window: Window,
+) -> Result<Recorded, Failure>
+where
+    F: Future<Output = Result<Recorded, Failure>> + Send + 'static,
+{
     let meter = tokio::spawn(meter(window));
-    let mut contenders = JoinSet::new();
-    for contender in job.contenders.clone() {
-        contenders.spawn(one(subject.clone(), Arc::clone(&job), contender, window));
-    }
+    let mut contenders: JoinSet<_> = contenders.collect();
     let mut all = Recorded::default();
     while let Some(ended) = contenders.join_next().await {
         all.add(joined(ended)??);
@@ -96,45 +104,48 @@ async fn one<S: Subject>(
         contender,
         ..Span::default()
     };
-    let mut log = Log::new(window, job.most_spans);
+    let mut log = Log::new(window, job.max_spans);
     clock::sleep_until(window.start).await;
     let until_end = closed(&subject, &key, &job, request, window, &mut log);
-    let left = clock::until(last_call(window));
-    if tokio::time::timeout(left, until_end).await.is_err() {
+    if before_last_call(window, until_end).await.is_none() {
         log.push_failure(&stuck());
     }
     Ok(Recorded::of(contender, log))
 }
 
 /// Processor time that this process uses in the window.
-pub(super) async fn meter(window: Window) -> u64 {
+async fn meter(window: Window) -> u64 {
     clock::sleep_until(window.from).await;
     let before = clock::processor_time();
     clock::sleep_until(window.end).await;
     clock::processor_time() - before
 }
 
-/// When a contender is given up that did not come back from its subject.
-pub(super) fn last_call(window: Window) -> u64 {
-    window.end + GRACE
+/// Gives up soon after the end of the window.
+async fn before_last_call<T>(window: Window, work: impl Future<Output = T>) -> Option<T> {
+    let left = clock::until(window.end + GRACE);
+    tokio::time::timeout(left, work).await.ok()
 }
 
-/// A release on a slow disk may take a while.
+/// In nanoseconds. A release on a slow disk may take a while.
 const GRACE: u64 = 5_000_000_000;
 
-pub(super) fn stuck() -> Failure {
+fn stuck() -> Failure {
     Failure::new("stuck", "no answer 5 s after the end of the measurement")
 }
 
 /// What a task has returned; a panic is a failure of the run.
-pub(super) fn joined<T>(ended: Result<T, JoinError>) -> Result<T, Failure> {
+fn joined<T>(ended: Result<T, JoinError>) -> Result<T, Failure> {
     ended.map_err(|error| match error.try_into_panic() {
-        Ok(panic) => Failure::new("panic", format!("a contender panicked: {}", said(&*panic))),
+        Ok(panic) => {
+            let text = format!("a contender panicked: {}", message(&*panic));
+            Failure::new("panic", text)
+        }
         Err(_) => Failure::new("cancelled", "a contender was cancelled"),
     })
 }
 
-fn said(panic: &(dyn Any + Send)) -> &str {
+fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied())
         .unwrap_or("without a message")

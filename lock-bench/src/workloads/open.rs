@@ -1,18 +1,17 @@
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 
+use fastrand::Rng;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::closed::turn;
-use super::random::{Random, Zipf};
-use super::{Job, joined, last_call, stuck};
+use super::{Job, before_last_call, joined, stuck};
 use crate::clock;
 use crate::measure::{Log, Recorded, Span, Window};
 use crate::subject::{Failure, Subject};
 
-/// Asks when it is time for it, whatever became of what was asked for before.
+/// Requests a lock whenever one is due, whatever becomes of those before.
 pub(super) async fn open<S: Subject>(
     subject: S,
     job: Arc<Job>,
@@ -20,62 +19,47 @@ pub(super) async fn open<S: Subject>(
     (rate, keys): (f64, u32),
     window: Window,
 ) -> Result<Recorded, Failure> {
-    let names = (0..keys).map(|number| subject.key(&job.key(number)));
-    let prepared: Arc<[S::Key]> = names.collect::<Result<Vec<_>, _>>()?.into();
-    let requests = Arc::new(Mutex::new(Requests {
-        log: Log::new(window, job.most_spans),
-        waiting: HashMap::new(),
-    }));
-    let mut random = Random::new(job.seed ^ (u64::from(contender) << 32));
-    let zipf = Zipf::new(keys);
-    let mut arrivals = arrivals(rate, random.next(), window);
+    let prepared = (0..keys).map(|number| subject.key(&job.key(number)));
+    let prepared: Arc<[S::Key]> = prepared.collect::<Result<Vec<_>, _>>()?.into();
+    let mut log = Log::new(window, job.max_spans);
+    let mut random = Rng::with_seed(job.seed ^ (u64::from(contender) << 32));
+    let popularity = popularity(keys);
+    let mut arrivals = arrivals(rate, random.fork(), window);
     let mut running = JoinSet::new();
-    let (mut number, mut is_overrun) = (0_u64, false);
-    while let Some(asked) = arrivals.recv().await {
-        while let Some(ended) = running.try_join_next() {
-            joined(ended)?;
-        }
-        let key = zipf.draw(&mut random);
+    let (mut is_overrun, mut is_stuck) = (false, false);
+    loop {
+        let asked = tokio::select! {
+            asked = arrivals.recv() => asked,
+            Some(ended) = running.join_next() => {
+                is_stuck |= write(joined(ended)?, &mut log);
+                continue;
+            }
+        };
+        let Some(asked) = asked else { break };
+        let share = random.f64();
+        let key = popularity.partition_point(|up_to| *up_to <= share);
         let request = Span {
-            key,
+            key: u32::try_from(key).unwrap_or(u32::MAX),
             contender,
             asked,
             ..Span::default()
         };
-        number += 1;
-        if running.len() >= MOST_AT_A_TIME {
+        if running.len() >= MAX_RUNNING {
             is_overrun = true;
-            lock(&requests).log.push_unserved(key, asked);
+            log.push_unserved(request.key, asked);
             continue;
         }
-        lock(&requests).waiting.insert(number, request);
         let (subject, prepared, job) = (subject.clone(), Arc::clone(&prepared), Arc::clone(&job));
-        let requests = Arc::clone(&requests);
         running.spawn(async move {
-            let turn = turn(&subject, &prepared[key as usize], &job, request, window).await;
-            let requests = &mut *lock(&requests);
-            requests.waiting.remove(&number);
-            let _written = turn.write(request, &mut requests.log);
+            let turn = turn(&subject, &prepared[key], &job, request, window);
+            (request, before_last_call(window, turn).await)
         });
     }
-    let left = clock::until(last_call(window));
-    let all_ended = async {
-        while let Some(ended) = running.join_next().await {
-            joined(ended)?;
-        }
-        Ok::<_, Failure>(())
-    };
-    match tokio::time::timeout(left, all_ended).await {
-        Ok(ended) => ended?,
-        Err(_) => lock(&requests).log.push_failure(&stuck()),
+    while let Some(ended) = running.join_next().await {
+        is_stuck |= write(joined(ended)?, &mut log);
     }
-    running.shutdown().await;
-    let requests = Arc::into_inner(requests).expect("BUG: all requests have ended");
-    let Requests { mut log, waiting } = requests
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
-    for request in waiting.into_values() {
-        log.push_unserved(request.key, request.asked);
+    if is_stuck {
+        log.push_failure(&stuck());
     }
     Ok(Recorded {
         is_overrun,
@@ -83,27 +67,46 @@ pub(super) async fn open<S: Subject>(
     })
 }
 
-struct Requests {
-    log: Log,
-    /// Those under way, by their number.
-    waiting: HashMap<u64, Span>,
+/// Writes down what became of a request, and returns whether it was given up.
+fn write((request, turn): (Span, Option<super::closed::Turn>), log: &mut Log) -> bool {
+    match turn {
+        Some(turn) => {
+            let _written = turn.write(request, log);
+            false
+        }
+        None => {
+            log.push_unserved(request.key, request.asked);
+            true
+        }
+    }
 }
 
-fn lock(requests: &Mutex<Requests>) -> MutexGuard<'_, Requests> {
-    requests.lock().unwrap_or_else(PoisonError::into_inner)
+/// The share of all requests for a key or one before it, of a Zipf distribution: the first key is
+/// wanted twice as often as the second, three times as often as the third.
+fn popularity(keys: u32) -> Vec<f64> {
+    let weights = || (1..=keys).map(|rank| 1.0 / f64::from(rank));
+    let (total, mut sum) = (weights().sum::<f64>(), 0.0);
+    let up_to = weights().map(|weight| {
+        sum += weight;
+        sum / total
+    });
+    let mut up_to: Vec<_> = up_to.collect();
+    // All that rounding leaves is for the last one.
+    up_to.pop();
+    up_to
 }
 
-/// The times at which requests are due, each told when it comes.
+/// The times at which requests are due, each told when it comes: a Poisson process with so many
+/// per second.
 ///
 /// A thread waits for them: its timer is late by a twentieth of a millisecond, those of a runtime by
 /// a whole one, which would be most of a latency that counts from there.
-fn arrivals(rate: f64, seed: u64, window: Window) -> mpsc::UnboundedReceiver<u64> {
+fn arrivals(rate: f64, mut random: Rng, window: Window) -> mpsc::UnboundedReceiver<u64> {
     let (due, arrivals) = mpsc::unbounded_channel();
     thread::spawn(move || {
-        let mut random = Random::new(seed);
         let mut time = window.start;
         loop {
-            time = time.saturating_add(random.gap(rate));
+            time = time.saturating_add(gap(rate, &mut random));
             if time >= window.end {
                 return;
             }
@@ -116,5 +119,36 @@ fn arrivals(rate: f64, seed: u64, window: Window) -> mpsc::UnboundedReceiver<u64
     arrivals
 }
 
+/// Nanoseconds between two arrivals.
+fn gap(rate: f64, random: &mut Rng) -> u64 {
+    let seconds = -(1.0 - random.f64()).ln() / rate;
+    (seconds * 1e9) as u64
+}
+
 /// Requests under way; beyond that, memory would measure itself.
-const MOST_AT_A_TIME: usize = 4_096;
+const MAX_RUNNING: usize = 4_096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_have_the_mean_and_the_spread_of_a_poisson_process() {
+        let mut random = Rng::with_seed(7);
+        let gaps: Vec<_> = (0..20_000)
+            .map(|_| gap(1_000.0, &mut random) as f64)
+            .collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        assert!((mean / 1e6 - 1.0).abs() < 0.03, "{mean}");
+        assert!((variance.sqrt() / mean - 1.0).abs() < 0.03, "{variance}");
+    }
+
+    #[test]
+    fn the_first_key_is_wanted_twice_as_often_as_the_second() {
+        let up_to = popularity(100);
+        let ratio = up_to[0] / (up_to[1] - up_to[0]);
+        assert!((ratio - 2.0).abs() < 1e-9, "{ratio}");
+        assert!(up_to.len() == 99 && up_to.is_sorted() && up_to[98] < 1.0);
+    }
+}
