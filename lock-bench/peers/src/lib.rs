@@ -22,9 +22,9 @@ use crate::peers::{advisory, distributed_postgres, distributed_redis, rslock, zo
 #[must_use]
 pub fn openers() -> Openers {
     Openers::compiled_in()
-        .with(advisory::PEER)
-        .with(distributed_postgres::PEER)
-        .with(distributed_redis::PEER)
-        .with(rslock::PEER)
-        .with(zookeeper::PEER)
+        .with_peer("distributed-lock+postgres", distributed_postgres::open)
+        .with_peer("distributed-lock+redis", distributed_redis::open)
+        .with_peer("rslock+redis", rslock::open)
+        .with_peer("sqlx-advisory+postgres", advisory::open)
+        .with_peer("zookeeper-client+zk", zookeeper::open)
 }

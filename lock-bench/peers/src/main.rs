@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use lock_bench_peers::openers;
 use polylock_bench::subject::Failure;
-use polylock_bench::{Progress, worker};
+use polylock_bench::worker;
 
 use crate::args::Args;
 
@@ -31,7 +31,10 @@ async fn main() -> ExitCode {
 /// Whether no lock was held by two, and each was held at all.
 async fn measure(args: &Args) -> Result<bool, Failure> {
     let targets = args.targets(&openers())?;
-    let report = polylock_bench::run(&args.plan(), targets, &Lines).await?;
+    let progress = |done: u32, of: u32, what: &str| {
+        let _nobody_reads_it = writeln!(io::stderr(), "{done}/{of} {what}");
+    };
+    let report = polylock_bench::run(&args.plan(), targets, &progress).await?;
     let written = |error: io::Error| Failure::of("output", &error);
     if let Some(path) = &args.json {
         std::fs::write(path, report.to_json().to_string()).map_err(written)?;
@@ -52,13 +55,4 @@ async fn measure(args: &Args) -> Result<bool, Failure> {
         writeln!(out, "NOTHING ACQUIRED: {series}").map_err(written)?;
     }
     Ok(violations.is_empty() && idle.is_empty())
-}
-
-/// Tells on the standard error what is measured.
-struct Lines;
-
-impl Progress for Lines {
-    fn step(&self, done: u32, of: u32, what: &str) {
-        let _nobody_reads_it = writeln!(io::stderr(), "{done}/{of} {what}");
-    }
 }

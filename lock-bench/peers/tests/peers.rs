@@ -8,13 +8,7 @@ use lock_testkit::servers::{PostgresServer, RedisOptions, RedisServer, ZooKeeper
 use polylock_bench::plan::{ContendersAs, Plan, Workload};
 use polylock_bench::report::{Report, TargetKind};
 use polylock_bench::target::Openers;
-use polylock_bench::{Progress, run, worker};
-
-struct Silence;
-
-impl Progress for Silence {
-    fn step(&self, _: u32, _: u32, _: &str) {}
-}
+use polylock_bench::{run, worker};
 
 fn plan() -> Plan {
     let mut plan = Plan::default();
@@ -29,7 +23,7 @@ fn plan() -> Plan {
 
 async fn measured(openers: &Openers, plan: &Plan, url: &str) -> Report {
     let target = openers.target("peer", url).unwrap();
-    let report = run(plan, vec![target], &Silence).await.unwrap();
+    let report = run(plan, vec![target], &|_, _, _| {}).await.unwrap();
     assert_eq!(report.violations(), Vec::<String>::new());
     for series in &report.series {
         for sample in &series.samples {
@@ -97,7 +91,7 @@ async fn a_wrong_url_is_refused_without_its_password() {
         assert!(!format!("{target:?}").contains("s3cret"), "{target:?}");
     }
     let target = openers().target("peer", "rslock+redis:s3cret").unwrap();
-    let refused = run(&plan(), vec![target], &Silence).await.unwrap_err();
+    let refused = run(&plan(), vec![target], &|_, _, _| {}).await.unwrap_err();
     assert!(!refused.to_string().contains("s3cret"), "{refused}");
 }
 

@@ -178,14 +178,16 @@ mod tests {
     #[test]
     fn requests_that_the_end_cuts_short_are_slow_ones_of_the_open_loop() {
         // One in the window; of the others, those from before its end that are not served in it.
-        for (served, unserved) in [
-            (&[(200, 210)][..], &[50, 600, 1_100][..]),
+        type Case = (&'static [(u64, u64)], &'static [u64]);
+        let cases: [Case; 2] = [
+            (&[(200, 210)], &[50, 600, 1_100]),
             (
                 &[(200, 210), (300, 1_100), (50, 2_000), (1_100, 1_200)],
                 &[],
             ),
-        ] {
-            let made = |is_open| {
+        ];
+        for (served, unserved) in cases {
+            let [open, closed] = [true, false].map(|is_open| {
                 let mut log = Log::new(WINDOW, 100);
                 served
                     .iter()
@@ -194,14 +196,10 @@ mod tests {
                     .iter()
                     .for_each(|&asked| log.push_unserved(0, asked));
                 sample(Recorded::of(0, log), 1, WINDOW, is_open)
-            };
-            let (open, closed) = (made(true), made(false));
+            });
             assert_eq!((open.acquisitions, open.unserved), (1, 2), "{served:?}");
-            assert_eq!(
-                (open.acquire.len(), closed.acquire.len()),
-                (3, 1),
-                "{served:?}"
-            );
+            let counts = (open.acquire.len(), closed.acquire.len());
+            assert_eq!(counts, (3, 1), "{served:?}");
             // From 50, and from 600 or 300 on.
             assert!(open.acquire.max_ns() >= Some(1_050), "{open:?}");
             assert!(open.acquire.quantile_ns(0.5) >= Some(500), "{open:?}");

@@ -1,5 +1,4 @@
 use std::fmt;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,7 +15,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, PartialEq)]
 pub struct Latencies(Histogram<u64>);
 
-const LONGEST: u64 = 3_600_000_000_000;
+const MAX_NANOS: u64 = 3_600_000_000_000;
 
 impl Default for Latencies {
     fn default() -> Self {
@@ -26,20 +25,14 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Records a duration; longer ones than an hour count as an hour.
-    pub fn record(&mut self, duration: Duration) {
-        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(LONGEST);
-        self.record_ns(nanos);
-    }
-
-    /// Records nanoseconds.
+    /// Records nanoseconds; more than an hour count as an hour.
+    ///
+    /// # Panics
+    ///
+    /// Never: it grows with what it has to hold.
     pub fn record_ns(&mut self, nanos: u64) {
-        self.record_n(nanos, 1);
-    }
-
-    fn record_n(&mut self, nanos: u64, count: u64) {
-        let nanos = nanos.clamp(1, LONGEST);
-        self.0.record_n(nanos, count).expect("BUG: it grows");
+        let nanos = nanos.clamp(1, MAX_NANOS);
+        self.0.record(nanos).expect("BUG: it grows");
     }
 
     /// Adds what another one has.
@@ -113,15 +106,11 @@ impl<'de> Deserialize<'de> for Latencies {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         let bytes = STANDARD.decode(text).map_err(D::Error::custom)?;
-        let read: Histogram<u64> = Deserializer::new()
+        let mut histogram: Histogram<u64> = Deserializer::new()
             .deserialize(&mut bytes.as_slice())
             .map_err(D::Error::custom)?;
-        // Into the digits of this version, which the writer need not have had.
-        let mut latencies = Self::default();
-        for step in read.iter_recorded() {
-            latencies.record_n(step.value_iterated_to(), step.count_at_value());
-        }
-        Ok(latencies)
+        histogram.auto(true);
+        Ok(Self(histogram))
     }
 }
 
@@ -133,13 +122,17 @@ mod tests {
     fn json_keeps_what_was_recorded() {
         let mut latencies = Latencies::default();
         for micros in 1..=1_000 {
-            latencies.record(Duration::from_micros(micros));
+            latencies.record_ns(micros * 1_000);
         }
         let json = serde_json::to_string(&latencies).unwrap();
-        let read: Latencies = serde_json::from_str(&json).unwrap();
+        let mut read: Latencies = serde_json::from_str(&json).unwrap();
         assert_eq!(read.len(), 1_000);
         assert_eq!(read.quantile_ns(0.5), latencies.quantile_ns(0.5));
         assert_eq!(read.max_ns(), latencies.max_ns());
         assert!(serde_json::from_str::<Latencies>("\"AAAA\"").is_err());
+        // What was read grows as well.
+        latencies.record_ns(MAX_NANOS);
+        read.merge(&latencies);
+        assert_eq!((read.len(), read.max_ns()), (2_001, latencies.max_ns()));
     }
 }

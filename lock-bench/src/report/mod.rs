@@ -17,8 +17,8 @@ pub use self::figures::{Figures, Quantiles, Spread};
 pub use self::hdr::HdrFile;
 pub use self::histogram::Latencies;
 pub use self::model::{
-    Environment, Footprint, Parameters, ReadError, Report, Requests, SCHEMA, Sample, Series,
-    TargetInfo, TargetKind, Turn,
+    Environment, Footprint, Parameters, Report, Requests, SCHEMA, Sample, Series, TargetInfo,
+    TargetKind, Turn,
 };
 pub use self::plots::Plot;
 pub use self::tables::{Row, Table};

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::Latencies;
 use crate::plan::{ContendersAs, Plan, Workload, name_of};
+use crate::subject::{Failure, INVALID};
 
 /// The schema that this version writes and reads.
 pub const SCHEMA: &str = "lock-bench/1";
@@ -27,41 +28,27 @@ pub struct Report {
     pub series: Vec<Series>,
 }
 
-/// Why a text is not a report of this schema.
-#[non_exhaustive]
-#[derive(Debug, thiserror::Error)]
-pub enum ReadError {
-    /// It is JSON, but not that of a report.
-    #[error("not a report of a benchmark: it has no \"schema\"")]
-    NoReport,
-    /// It has the schema, but something in it is wrong.
-    #[error("not a whole report of the schema {SCHEMA}")]
-    NotWhole(#[source] serde_json::Error),
-    /// It is not JSON.
-    #[error("not JSON")]
-    NotJson(#[source] serde_json::Error),
-    /// It was written by a version with another schema.
-    #[error("the schema is {found:?}; this version reads {SCHEMA} alone")]
-    OtherSchema {
-        /// The schema that it names.
-        found: String,
-    },
-}
-
 impl Report {
     /// Reads what [`to_json`](Self::to_json) wrote, and leaves out what this version does not know.
     ///
     /// # Errors
     ///
     /// If it is not JSON, has another schema or lacks a part.
-    pub fn from_json(text: &str) -> Result<Self, ReadError> {
-        let value: Value = serde_json::from_str(text).map_err(ReadError::NotJson)?;
+    pub fn from_json(text: &str) -> Result<Self, Failure> {
+        let broken = |what: &str, error| Failure::of(INVALID, &error).at(what);
+        let value: Value = serde_json::from_str(text).map_err(|e| broken("not JSON", e))?;
         match value.get("schema").and_then(Value::as_str) {
-            Some(SCHEMA) => Self::deserialize(value).map_err(ReadError::NotWhole),
-            Some(other) => Err(ReadError::OtherSchema {
-                found: other.chars().take(40).collect(),
-            }),
-            None => Err(ReadError::NoReport),
+            Some(SCHEMA) => Self::deserialize(value)
+                .map_err(|e| broken(&format!("not a whole report of the schema {SCHEMA}"), e)),
+            Some(other) => {
+                let found: String = other.chars().take(40).collect();
+                let text = format!("the schema is {found:?}; this version reads {SCHEMA} alone");
+                Err(Failure::new(INVALID, text))
+            }
+            None => Err(Failure::new(
+                INVALID,
+                "not a report of a benchmark: it has no \"schema\"",
+            )),
         }
     }
 

@@ -1,8 +1,9 @@
 //! The plots of a report, as SVG. Places are pixels; a style sheet has the colors, so that a plot
 //! follows the color scheme of its reader.
 
-use std::fmt::Write as _;
+use askama::Template;
 
+use super::tables::shortened;
 use super::units::{duration, number};
 use super::{Latencies, Report, Sample, Series, Spread, name_of};
 use crate::plan::Workload;
@@ -19,11 +20,55 @@ pub struct Plot {
     pub caption: String,
     /// Its figures in words, for readers who do not see it.
     pub alt: String,
-    height: f64,
+    height: usize,
     inside: String,
 }
 
-type Point = (f64, f64);
+impl Plot {
+    fn new(
+        [name, title, caption]: [&str; 3],
+        said: &[String],
+        height: usize,
+        drawing: &impl Template,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            title: title.to_owned(),
+            caption: caption.to_owned(),
+            alt: format!("{title}: {}", said.join("; ")),
+            height,
+            inside: drawing.render().expect("BUG: it writes into memory"),
+        }
+    }
+
+    /// The plot as a file of its own.
+    #[must_use]
+    pub fn to_file(&self) -> String {
+        let (width, height) = (WIDTH + 16, self.height + 16);
+        let place =
+            format!("width=\"{width}\" height=\"{height}\" viewBox=\"-8 -8 {width} {height}\"");
+        let background = "@media(prefers-color-scheme:dark){svg{background:#15181c}}";
+        let style = format!("<style>{background}{}</style>", style_sheet());
+        self.svg(
+            &format!("xmlns=\"http://www.w3.org/2000/svg\" {place}"),
+            &style,
+        )
+    }
+
+    /// The plot as a part of a page that has the style sheet.
+    pub(super) fn to_element(&self) -> String {
+        self.svg(&format!("viewBox=\"0 0 {WIDTH} {}\"", self.height), "")
+    }
+
+    fn svg(&self, attributes: &str, style: &str) -> String {
+        let (alt, inside) = (
+            askama::filters::escape(&self.alt, askama::filters::Html),
+            &self.inside,
+        );
+        let alt = alt.expect("BUG: text can be escaped");
+        format!("<svg {attributes} role=\"img\"><title>{alt}</title>{style}{inside}</svg>\n")
+    }
+}
 
 impl Report {
     /// Draws everything that was measured.
@@ -75,28 +120,32 @@ impl Report {
         steps.sort_unstable();
         steps.dedup();
         let at = |n: u32| steps.partition_point(|step| *step < n) as f64;
-        let mut lines: Vec<Line<'_>> = Vec::new();
-        for (series, median) in measured {
-            let line = lines.iter().position(|line| line.target == series.target);
-            let line = line.unwrap_or_else(|| {
-                lines.push(Line::of(&series.target));
-                lines.len() - 1
-            });
-            let point = (at(series.parameters.contenders), median.log10());
-            lines[line].points.push(point);
-            lines[line].marks.push(point);
-            lines[line].text = format!("{}/s with {}", number(median), series.parameters);
-        }
+        let lines = self.targets.iter().filter_map(|target| {
+            let of_target = measured.iter().filter(|(s, _)| s.target == target.name);
+            let of_target: Vec<_> = of_target.collect();
+            let (last, median) = of_target.last()?;
+            let points = of_target.iter();
+            let points = points.map(|(s, median)| (at(s.parameters.contenders), median.log10()));
+            let points: Vec<_> = points.collect();
+            Some(Line {
+                name: shortened(target.name.clone()),
+                class: self.class(&target.name),
+                marks: points.clone(),
+                points,
+                text: format!("{}/s with {}", number(*median), last.parameters),
+            })
+        });
         let x = Axis {
-            from: -0.4,
-            to: steps.len() as f64 - 0.6,
-            marks: steps.iter().map(|n| (at(*n), n.to_string())).collect(),
             title: "contenders",
+            pixels: ACROSS,
+            range: (-0.4, steps.len() as f64 - 0.6),
+            marks: steps.iter().map(|n| (at(*n), n.to_string())).collect(),
         };
-        let y = Axis::log("acquisitions per second", (ends.min, ends.max), number);
+        let y = Axis::log("acquisitions per second", UP, ends, number);
         let name = format!("throughput-{}", name_of(workload));
         let caption = "Medians of the repeats. Higher is better.";
-        Some(self.chart([&name, title, caption], &lines, &x, &y))
+        let lines: Vec<_> = lines.collect();
+        Some(Self::chart([&name, title, caption], &lines, &x, &y))
     }
 
     /// The share of durations that are not longer, over the duration.
@@ -126,23 +175,33 @@ impl Report {
         let merged: Vec<_> = merged.collect();
         let at = |times: &Latencies, share| times.quantile_ns(share).unwrap_or_default() as f64;
         let ends = merged.iter();
-        let ends = Spread::of(ends.flat_map(|(_, times)| [0.0, SHOWN].map(|s| at(times, s))))?;
+        let ends = Spread::of(ends.flat_map(|(_, times)| [0.0, MAX_SHARE].map(|s| at(times, s))))?;
         let lines = merged.iter().map(|(target, times)| {
             let [half, most] = [0.5, 0.99].map(|share| at(times, share));
             // Nobody knows how rare the longest of n is: it stands for half of its share.
-            let last = nines(1.0 - 0.5 / times.len().max(1) as f64).min(nines(SHOWN));
+            let last = nines(1.0 - 0.5 / times.len().max(1) as f64).min(nines(MAX_SHARE));
             let points = times.distribution();
             let points = points.map(|(ns, share)| ((ns as f64).log10(), nines(share)));
             Line {
-                target,
+                name: shortened((*target).to_owned()),
+                class: self.class(target),
                 points: points.take_while(|(_, y)| *y <= last).collect(),
                 marks: vec![(half.log10(), nines(0.5))],
                 text: format!("median {}, 99 % {}", duration(half), duration(most)),
             }
         });
-        let x = Axis::log("time", (ends.min, ends.max), duration);
+        let x = Axis::log("time", ACROSS, ends, duration);
+        let y = Axis {
+            title: "share that is not longer",
+            pixels: UP,
+            range: (0.0, 4.15),
+            marks: (0..5)
+                .map(f64::from)
+                .zip(SHARES.map(str::to_owned))
+                .collect(),
+        };
         let lines: Vec<_> = lines.collect();
-        Some(self.chart([name, &title, &caption], &lines, &x, &Axis::nines()))
+        Some(Self::chart([name, &title, &caption], &lines, &x, &y))
     }
 
     /// How often each contender got the lock, over the mean.
@@ -151,80 +210,63 @@ impl Report {
             .into_iter()
             .map(|workload| self.side(workload, |s| self.figures(s).jain.is_some()));
         let side = sides.find(|side| !side.is_empty())?;
-        let (mut canvas, mut said) = (Canvas::default(), Vec::new());
-        for (at, series) in side.iter().enumerate() {
-            let (top, class) = (at as f64 * 96.0, self.class(&series.target));
-            let text = format!("Jain {:.2}", self.figures(series).jain?.median);
-            canvas.text((0.0, top + 12.0), "start", &series.target);
-            canvas.text((WIDTH, top + 12.0), "end", &text);
+        let rows = side.iter().filter_map(|series| {
             let shares = shares(series);
-            let step = WIDTH / shares.len() as f64;
             let scale = 66.0 / shares.iter().copied().fold(1.25, f64::max);
-            let (down, mean) = (top + 84.0, top + 84.0 - scale);
-            for (at, share) in shares.into_iter().enumerate() {
+            let step = WIDTH as f64 / shares.len() as f64;
+            let bars = shares.iter().enumerate().map(|(at, share)| {
                 let (left, right) = (at as f64 * step, (at as f64 + 0.8) * step);
-                let up = down - scale * share;
-                let corners = [(left, up), (right, up), (right, down), (left, down)];
-                canvas.path(&format!("fill {class}"), &corners, "Z");
-            }
-            canvas.path("line axis bare", &[(0.0, mean), (WIDTH, mean)], "");
-            said.push(format!("{} {text}", series.target));
-        }
+                [left, 84.0 - scale * share, right].map(pixels).into()
+            });
+            Some(Row {
+                name: shortened(series.target.clone()),
+                text: format!("Jain {:.2}", self.figures(series).jain?.median),
+                class: self.class(&series.target),
+                bars: bars.collect(),
+                mean: pixels(84.0 - scale),
+            })
+        });
+        let rows: Vec<_> = rows.collect();
         let title = format!("Acquisitions of each contender, {}", side[0].parameters);
         let caption = "Level is better. Dashed: the same for all, where Jain's index is 1.";
-        Some(canvas.plot(
+        let said = rows.iter().map(|row| format!("{} {}", row.name, row.text));
+        let (said, height) = (said.collect::<Vec<_>>(), rows.len() * 96);
+        Some(Plot::new(
             ["fairness", &title, caption],
-            side.len() as f64 * 96.0,
             &said,
+            height,
+            &Bars { rows },
         ))
     }
 
     /// Lines over two axes, with a legend.
-    fn chart(&self, names: [&str; 3], lines: &[Line<'_>], x: &Axis, y: &Axis) -> Plot {
-        let mut canvas = Canvas::default();
-        let legend = lines.iter().map(|l| (l.target, self.class(l.target)));
-        let mut legend: Vec<_> = legend.collect();
-        legend.retain(|(_, class)| !class.ends_with(BARE));
+    fn chart(names: [&str; 3], lines: &[Line], x: &Axis, y: &Axis) -> Plot {
+        let is_bare = |line: &&Line| line.class.ends_with(BARE);
+        let mut legend: Vec<_> = lines
+            .iter()
+            .filter(|line| !is_bare(line))
+            .cloned()
+            .collect();
         if legend.len() < lines.len() {
-            legend.push(("bare commands", format!("axis{BARE}")));
-        }
-        for (at, (name, class)) in legend.iter().enumerate() {
-            let (x, y) = ((at % 2) as f64 * WIDTH / 2.0, (at / 2) as f64 * 18.0);
-            canvas.path(
-                &format!("line {class}"),
-                &[(x, y + 7.0), (x + 20.0, y + 7.0)],
-                "",
-            );
-            canvas.mark((x + 10.0, y + 7.0), class);
-            canvas.text((x + 26.0, y + 12.0), "start", name);
-        }
-        let top = legend.len().div_ceil(2) as f64 * 18.0 + 8.0;
-        let ((left, right), (up, down)) = ((58.0, WIDTH - 16.0), (top + 24.0, top + 242.0));
-        canvas.text((0.0, top + 12.0), "start", y.title);
-        canvas.text(((left + right) / 2.0, down + 36.0), "middle", x.title);
-        for (value, name) in &x.marks {
-            let at = x.place(*value, left, right);
-            canvas.path("line grid", &[(at, up), (at, down)], "");
-            canvas.text((at, down + 17.0), "middle", name);
-        }
-        for (value, name) in &y.marks {
-            let at = y.place(*value, down, up);
-            canvas.path("line grid", &[(left, at), (right, at)], "");
-            canvas.text((left - 6.0, at + 4.0), "end", name);
-        }
-        let place = |point: &Point| (x.place(point.0, left, right), y.place(point.1, down, up));
-        for line in lines {
-            let class = self.class(line.target);
-            let points: Vec<_> = line.points.iter().map(place).collect();
-            canvas.path(&format!("line {class}"), &points, "");
-            line.marks
-                .iter()
-                .for_each(|mark| canvas.mark(place(mark), &class));
+            legend.push(Line {
+                name: "bare commands".to_owned(),
+                class: format!("axis{BARE}"),
+                ..Line::default()
+            });
         }
         let said = lines
             .iter()
-            .map(|line| format!("{} {}", line.target, line.text));
-        canvas.plot(names, top + 280.0, &said.collect::<Vec<_>>())
+            .map(|line| format!("{} {}", line.name, line.text));
+        let said: Vec<_> = said.collect();
+        let top = legend.len().div_ceil(2) * 18 + 8;
+        let chart = Chart {
+            legend,
+            top,
+            x,
+            y,
+            lines,
+        };
+        Plot::new(names, &said, top + 280, &chart)
     }
 
     /// The class of a target, the same in all plots; that of its bare commands is drawn dashed.
@@ -239,22 +281,58 @@ impl Report {
 
 const BARE: &str = " bare";
 
-struct Line<'a> {
-    target: &'a str,
+type Point = (f64, f64);
+
+#[derive(Template)]
+#[template(path = "chart.svg", escape = "html")]
+struct Chart<'a> {
+    legend: Vec<Line>,
+    /// Where the axes begin, below the legend.
+    top: usize,
+    x: &'a Axis,
+    y: &'a Axis,
+    lines: &'a [Line],
+}
+
+/// The figures of a target, on the scales of the axes.
+#[derive(Clone, Default)]
+struct Line {
+    name: String,
+    class: String,
     points: Vec<Point>,
     marks: Vec<Point>,
     text: String,
 }
 
-impl<'a> Line<'a> {
-    fn of(target: &'a str) -> Self {
-        Self {
-            target,
-            points: Vec::new(),
-            marks: Vec::new(),
-            text: String::new(),
-        }
+impl Line {
+    /// Targets differ in the shape of their marks too, for readers who see colors less. Bare
+    /// commands have none.
+    fn shape(&self) -> Option<&'static str> {
+        let number: usize = self.class.strip_prefix('t')?.parse().ok()?;
+        Some(SHAPES[number % SHAPES.len()])
     }
+}
+
+const SHAPES: [&str; 4] = [
+    "m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0",
+    "m-3.2 -3.2h6.4v6.4h-6.4z",
+    "m0 -4.2l4 7.4h-8z",
+    "m0 -4.6l4.6 4.6l-4.6 4.6l-4.6 -4.6z",
+];
+
+#[derive(Template)]
+#[template(path = "bars.svg", escape = "html")]
+struct Bars {
+    rows: Vec<Row>,
+}
+
+struct Row {
+    name: String,
+    text: String,
+    class: String,
+    /// Left, top and right of each.
+    bars: Vec<(String, String, String)>,
+    mean: String,
 }
 
 /// Acquisitions of each contender over the mean, the greatest first.
@@ -271,108 +349,23 @@ fn shares(series: &Series) -> Vec<f64> {
     sums.into_iter().map(|sum| sum / mean).collect()
 }
 
-impl Plot {
-    /// The plot as a file of its own.
-    #[must_use]
-    pub fn to_file(&self) -> String {
-        let namespace = "xmlns=\"http://www.w3.org/2000/svg\"";
-        let (width, height) = (WIDTH + 16.0, self.height + 16.0);
-        let place =
-            format!("width=\"{width}\" height=\"{height}\" viewBox=\"-8 -8 {width} {height}\"");
-        let background = "@media(prefers-color-scheme:dark){svg{background:#15181c}}";
-        let style = format!("<style>{background}{}</style>", style_sheet());
-        self.svg(&format!("{namespace} {place}"), &style)
-    }
-
-    /// The plot as a part of a page that has the style sheet.
-    pub(super) fn to_element(&self) -> String {
-        self.svg(&format!("viewBox=\"0 0 {WIDTH} {}\"", self.height), "")
-    }
-
-    fn svg(&self, attributes: &str, style: &str) -> String {
-        let (alt, inside) = (escaped(&self.alt), &self.inside);
-        format!("<svg {attributes} role=\"img\"><title>{alt}</title>{style}\n{inside}</svg>\n")
-    }
-}
-
-/// Elements of an SVG.
-#[derive(Default)]
-struct Canvas(String);
-
-impl Canvas {
-    /// A line through points, or around them if `end` is `Z`.
-    fn path(&mut self, class: &str, points: &[Point], end: &str) {
-        let points = points.iter().map(|(x, y)| format!("{x:.1} {y:.1}"));
-        let points = points.collect::<Vec<_>>().join("L");
-        self.add(format_args!(
-            "<path class=\"{class}\" d=\"M{points}{end}\"/>"
-        ));
-    }
-
-    /// Targets differ in the shape of their marks too, for readers who see colors less.
-    fn mark(&mut self, (x, y): Point, class: &str) {
-        const SHAPES: [&str; 4] = [
-            "m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0",
-            "m-3.2 -3.2h6.4v6.4h-6.4z",
-            "m0 -4.2l4 7.4h-8z",
-            "m0 -4.6l4.6 4.6l-4.6 4.6l-4.6 -4.6z",
-        ];
-        let number = class
-            .strip_prefix('t')
-            .and_then(|n| n.parse::<usize>().ok());
-        if let Some(number) = number {
-            let shape = SHAPES[number % SHAPES.len()];
-            self.add(format_args!(
-                "<path class=\"fill {class}\" d=\"M{x:.1} {y:.1}{shape}\"/>"
-            ));
-        }
-    }
-
-    /// Writes at this point, at most as much as fits beside the other half.
-    fn text(&mut self, (x, y): Point, anchor: &str, text: &str) {
-        let text = match text.char_indices().nth(LONGEST) {
-            Some((end, _)) => format!("{}..", &text[..end]),
-            None => text.to_owned(),
-        };
-        let text = escaped(&text);
-        self.add(format_args!(
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"
-        ));
-    }
-
-    fn add(&mut self, element: std::fmt::Arguments<'_>) {
-        writeln!(self.0, "{element}").expect("BUG: text in memory can be added to");
-    }
-
-    fn plot(self, [name, title, caption]: [&str; 3], height: f64, said: &[String]) -> Plot {
-        Plot {
-            name: name.to_owned(),
-            title: title.to_owned(),
-            caption: caption.to_owned(),
-            alt: format!("{title}: {}", said.join("; ")),
-            height,
-            inside: self.0,
-        }
-    }
-}
-
-fn escaped(text: &str) -> String {
-    let text = text.replace('&', "&amp;");
-    text.replace('<', "&lt;").replace('>', "&gt;")
-}
-
 /// An axis whose values are on its scale already, such as logarithms.
 struct Axis {
-    from: f64,
-    to: f64,
-    marks: Vec<(f64, String)>,
     title: &'static str,
+    /// Where it begins and ends.
+    pixels: Point,
+    range: Point,
+    marks: Vec<(f64, String)>,
 }
+
+/// Of the axes of every chart.
+const ACROSS: Point = (58.0, 424.0);
+const UP: Point = (242.0, 24.0);
 
 impl Axis {
     /// The decimal logarithms of positive values, with one power of ten at least.
-    fn log(title: &'static str, (min, max): Point, name: fn(f64) -> String) -> Self {
-        let (mut from, mut to) = (min.log10() - 0.05, max.log10() + 0.05);
+    fn log(title: &'static str, pixels: Point, ends: Spread, name: fn(f64) -> String) -> Self {
+        let (mut from, mut to) = (ends.min.log10() - 0.05, ends.max.log10() + 0.05);
         if to - from < 1.0 {
             (from, to) = (from.floor(), to.ceil());
         }
@@ -386,28 +379,22 @@ impl Axis {
         let marks = marks.map(|value| (value.log10(), mark(&name(value))));
         let is_shown = |mark: &(f64, String)| (from - 1e-9..=to + 1e-9).contains(&mark.0);
         Self {
-            from,
-            to,
-            marks: marks.filter(is_shown).collect(),
             title,
+            pixels,
+            range: (from, to),
+            marks: marks.filter(is_shown).collect(),
         }
     }
 
-    /// Shares that come ever closer to all, as [`nines`] places them.
-    fn nines() -> Self {
-        let names = ["0 %", "90 %", "99 %", "99.9 %", "99.99 %"].map(str::to_owned);
-        Self {
-            from: 0.0,
-            to: 4.15,
-            marks: (0..5).map(f64::from).zip(names).collect(),
-            title: "share that is not longer",
-        }
+    /// Where a value stands.
+    fn place(&self, value: &f64) -> String {
+        let ((low, high), (from, to)) = (self.pixels, self.range);
+        pixels(low + (value - from) / (to - from) * (high - low))
     }
+}
 
-    /// Where a value stands between two places.
-    fn place(&self, value: f64, low: f64, high: f64) -> f64 {
-        low + (value - self.from) / (self.to - self.from) * (high - low)
-    }
+fn pixels(at: f64) -> String {
+    format!("{at:.1}")
 }
 
 /// What stands at a mark: without digits behind the point that are all zeros.
@@ -416,9 +403,12 @@ fn mark(text: &str) -> String {
     text.strip_suffix(".0").unwrap_or(&text).to_owned()
 }
 
+/// The place of a share on an axis of shares that come ever closer to all.
 fn nines(share: f64) -> f64 {
     -(1.0 - share).max(1e-9).log10()
 }
+
+const SHARES: [&str; 5] = ["0 %", "90 %", "99 %", "99.9 %", "99.99 %"];
 
 /// Colors on a light and on a dark page; told apart by people with any kind of color vision, and at
 /// a contrast of 3 or more to the page.
@@ -449,8 +439,6 @@ pub(super) fn style_sheet() -> String {
 }
 
 /// Width of every plot, at which its text has its usual size.
-const WIDTH: f64 = 440.0;
-/// Characters of a name.
-const LONGEST: usize = 32;
+const WIDTH: usize = 440;
 /// Longer durations are left out of a distribution.
-const SHOWN: f64 = 0.999_9;
+const MAX_SHARE: f64 = 0.999_9;

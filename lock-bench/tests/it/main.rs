@@ -2,7 +2,7 @@
 
 mod processes;
 mod safety;
-#[cfg(feature = "postgres")]
+#[cfg(all(feature = "mysql", feature = "postgres", feature = "zk"))]
 mod servers;
 mod support;
 mod workloads;

@@ -1,17 +1,14 @@
 //! Contenders that are processes.
 
 use std::io::Write as _;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use lock_testkit::servers::{RedisOptions, RedisServer};
 use polylock_bench::plan::{ContendersAs, Plan, Workload};
-use polylock_bench::run;
 use polylock_bench::target::Openers;
 
-use crate::support::{
-    self, Silent, memory, openers_with_processes, plan, redis, sample, sqlite, worker,
-};
+use crate::support::{self, memory, openers_with_processes, plan, redis, run, sqlite, worker};
 
 fn plan_of_processes(workloads: &[Workload], contenders: u32) -> Plan {
     let mut plan = plan(workloads, contenders);
@@ -21,30 +18,28 @@ fn plan_of_processes(workloads: &[Workload], contenders: u32) -> Plan {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_exclude_each_other_and_hand_over() {
-    let (dir, server) = (
-        tempfile::tempdir().unwrap(),
-        RedisServer::start(RedisOptions::default()),
-    );
+    let dir = tempfile::tempdir().unwrap();
+    let server = RedisServer::start(RedisOptions::default());
     let mut plan = plan_of_processes(&[Workload::HandOff], 3);
     plan.duration = Duration::from_millis(500);
-    for target in [sqlite(&dir), redis(&server)] {
-        let name = target.name().to_owned();
-        let sample = sample(&plan, target).await;
-        assert!(sample.errors.is_empty(), "{name}: {:?}", sample.failures);
-        assert_eq!(sample.violations, [""; 0], "{name}");
-        assert_eq!(sample.per_contender.len(), 3, "{name}");
-        assert!(
-            sample.acquisitions > 0 && sample.client_processors > 0.0,
-            "{name}: {sample:?}"
-        );
+    let targets = vec![memory(), sqlite(&dir), redis(&server)];
+    let report = run(&plan, targets).await.unwrap();
+    let warnings = report.environment.warnings.join("\n");
+    assert!(warnings.contains("memory is left out"), "{warnings}");
+    assert_eq!(report.series.len(), 2);
+    for series in &report.series {
+        let sample = &series.samples[0];
+        assert!(sample.errors.is_empty(), "{series}: {:?}", sample.failures);
+        assert_eq!(sample.violations, [""; 0], "{series}");
+        assert_eq!(sample.per_contender.len(), 3, "{series}");
+        let is_measured = sample.acquisitions > 0 && sample.client_processors > 0.0;
+        assert!(is_measured, "{series}: {sample:?}");
         // The server has a queue, in which the others stand already.
-        if name == "redis" {
+        if series.target == "redis" {
             let shares = &sample.per_contender;
             assert!(shares.iter().all(|share| *share > 0), "{shares:?}");
-            assert!(
-                sample.hand_off.len() > sample.acquisitions / 2,
-                "{shares:?}"
-            );
+            let hand_offs = sample.hand_off.len();
+            assert!(hand_offs > sample.acquisitions / 2, "{shares:?}");
         }
     }
 }
@@ -104,26 +99,13 @@ async fn a_process_opens_no_more_than_what_it_measures() {
     plan.warm_up = Duration::from_secs(1);
     plan.duration = Duration::from_secs(1);
     let report = support::measure(&plan, target).await;
-    assert_eq!(report.series.len(), 2);
+    let names: Vec<_> = report.series.iter().map(|series| &*series.target).collect();
+    assert_eq!(names, ["zk", "zk (bare)"]);
     for series in &report.series {
         let sample = &series.samples[0];
         assert!(sample.errors.is_empty(), "{:?}", sample.failures);
         assert_eq!(sample.per_contender.len(), 24);
         assert!(sample.acquisitions > 0, "{sample:?}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn bare_commands_are_measured_by_processes_too() {
-    let server = RedisServer::start(RedisOptions::default());
-    let target = redis(&server);
-    let mut plan = plan_of_processes(&[Workload::Uncontended], 2);
-    plan.with_bare = true;
-    let report = support::measure(&plan, target).await;
-    let names: Vec<_> = report.series.iter().map(|series| &*series.target).collect();
-    assert_eq!(names, ["redis", "redis (bare)"]);
-    for series in &report.series {
-        assert!(series.samples[0].acquisitions > 0, "{}", series.target);
     }
 }
 
@@ -156,17 +138,6 @@ async fn a_footprint_has_memory_renewals_and_waiters() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn locks_of_one_process_are_left_out() {
-    let dir = tempfile::tempdir().unwrap();
-    let plan = plan_of_processes(&[Workload::Contended], 2);
-    let targets = vec![memory(), sqlite(&dir)];
-    let report = run(&plan, targets, &Silent).await.unwrap();
-    assert_eq!(report.series.len(), 1);
-    let warnings = report.environment.warnings.join("\n");
-    assert!(warnings.contains("memory is left out"), "{warnings}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_is_no_contender_is_a_failure() {
     let dir = tempfile::tempdir().unwrap();
     let file = format!("sqlite:{}", dir.path().join("secret.db").display());
@@ -174,47 +145,28 @@ async fn a_program_that_is_no_contender_is_a_failure() {
         let openers = Openers::compiled_in().with_worker(program, [""; 0]);
         let target = openers.target("sqlite", &*file).unwrap();
         let plan = plan_of_processes(&[Workload::Contended], 1);
-        let failure = run(&plan, vec![target], &Silent).await.unwrap_err();
+        let failure = run(&plan, vec![target]).await.unwrap_err();
         assert_eq!(failure.kind(), "processes", "{program}");
         assert!(!failure.message().contains("secret"), "{failure}");
     }
 }
 
 #[test]
-fn a_contender_ends_with_its_parent() {
-    let mut child = start_worker();
-    drop(child.stdin.take());
-    assert!(!ends(&mut child).success());
-}
-
-#[test]
-fn a_contender_without_an_order_says_nothing_of_what_it_read() {
-    let mut child = start_worker();
-    let mut input = child.stdin.take().unwrap();
-    input.write_all(b"redis://:secret@host\n").unwrap();
-    assert!(!ends(&mut child).success());
-    let output = child.wait_with_output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    assert!(!String::from_utf8_lossy(&said).contains("secret"));
-}
-
-fn start_worker() -> Child {
-    Command::new(worker())
-        .arg(polylock_bench::worker::ARGUMENT)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the example starts")
-}
-
-fn ends(child: &mut Child) -> std::process::ExitStatus {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    loop {
-        if let Some(status) = child.try_wait().expect("it is a child") {
-            return status;
-        }
-        assert!(Instant::now() < deadline, "it goes on");
-        std::thread::yield_now();
+fn a_contender_ends_with_its_parent_and_says_nothing_of_what_it_read() {
+    for text in ["", "redis://:secret@host\n"] {
+        let mut child = Command::new(worker())
+            .arg(polylock_bench::worker::ARGUMENT)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the example starts");
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(text.as_bytes()).unwrap();
+        drop(input);
+        let output = child.wait_with_output().unwrap();
+        assert!(!output.status.success(), "{text}");
+        let said = [output.stdout, output.stderr].concat();
+        assert!(!String::from_utf8_lossy(&said).contains("secret"));
     }
 }

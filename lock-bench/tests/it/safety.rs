@@ -1,49 +1,46 @@
 //! Faults that are planted in locks are in the report, and in that of sound locks there is none.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use lock_testkit::double::{Flaw, FlawedMemory};
 use polylock::memory::Memory;
 use polylock_bench::plan::Workload;
-use polylock_bench::target::Runner;
+use polylock_bench::target::Target;
 
-use crate::support::{self, Fault, faulty, made, plan, sample};
+use crate::support::{self, Fault, faulty, locks, plan, sample};
 
-fn flawed(flaw: Flaw) -> Runner {
-    Runner::of_locks(Arc::new(FlawedMemory::new(Some(flaw))))
+fn flawed(flaw: Flaw) -> Target {
+    locks(FlawedMemory::new(Some(flaw)))
 }
 
-fn sound() -> Runner {
-    Runner::of_locks(Arc::new(Memory::new()))
+fn sound() -> Target {
+    locks(Memory::new())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn flaws_are_reported_and_sound_locks_violate_nothing() {
-    for (workload, contenders, locks, expected) in [
-        (Workload::Fairness, 4, sound(), None),
+    for (workload, contenders, target, expected) in [
+        (Workload::Fairness, 4, sound(), ""),
         (
             Workload::HandOff,
             4,
             flawed(Flaw::ExcludesNobody),
-            Some("held it together for"),
+            "held it together for",
         ),
         (
             Workload::Contended,
             2,
             flawed(Flaw::TokensRepeat),
-            Some("got token"),
+            "got token",
         ),
     ] {
-        let sample = sample(&plan(&[workload], contenders), made(locks)).await;
+        let sample = sample(&plan(&[workload], contenders), target).await;
         assert!(sample.acquisitions > 0);
         let found = sample.violations.join("; ");
-        match expected {
-            Some(expected) => assert!(found.contains(expected), "{expected}: {found}"),
-            None => {
-                assert_eq!(found, "");
-                assert!(sample.errors.is_empty(), "{:?}", sample.failures);
-            }
+        assert!(found.contains(expected), "{expected}: {found}");
+        assert_eq!(found.is_empty(), expected.is_empty(), "{found}");
+        if expected.is_empty() {
+            assert!(sample.errors.is_empty(), "{:?}", sample.failures);
         }
     }
 }
@@ -72,7 +69,7 @@ async fn where_overlaps_are_seen_by_chance_alone_that_is_said() {
     assert!(report.series[0].samples[0].held_ns > 0);
     let found = &report.series[1].samples[0].violations;
     assert!(found[0].contains("held it together for"), "{found:?}");
-    let report = support::measure(&plan, made(sound())).await;
+    let report = support::measure(&plan, sound()).await;
     assert!(!report.figures(&report.series[0]).is_checked_by_chance);
     assert!(report.series[0].samples[0].with_token > Some(0));
 }
@@ -84,14 +81,12 @@ async fn an_unfair_queue_is_reported() {
     plan.duration = Duration::from_secs(1);
     plan.warm_up = Duration::from_millis(200);
     let mut figures = Vec::new();
-    for locks in [flawed(Flaw::LastComeFirstServed), sound()] {
-        let report = support::measure(&plan, made(locks)).await;
+    for target in [flawed(Flaw::LastComeFirstServed), sound()] {
+        let report = support::measure(&plan, target).await;
         let found = report.figures(&report.series[0]);
-        figures.push((found.jain.unwrap().median, found.overtakes.unwrap().median));
+        figures.push([found.jain, found.overtakes].map(|spread| spread.unwrap().median));
     }
-    let [(jain, overtakes), (fair_jain, fair_overtakes)] = figures[..] else {
-        unreachable!("two are measured");
-    };
+    let ([jain, overtakes], [fair_jain, fair_overtakes]) = (figures[0], figures[1]);
     assert!(jain < 0.6 && fair_jain > 0.9, "{figures:?}");
     assert!(
         overtakes > 1.0 && fair_overtakes < overtakes / 4.0,
@@ -108,7 +103,7 @@ async fn a_slow_release_is_in_the_hand_over_and_in_the_release() {
         assert!(times.quantile_ns(0.0) >= least, "{times:?}");
     }
     assert_eq!(slow.violations, [""; 0]);
-    let usual = sample(&plan, made(sound())).await;
+    let usual = sample(&plan, sound()).await;
     assert!(
         usual.hand_off.quantile_ns(0.5) < Some(10_000_000),
         "{:?}",

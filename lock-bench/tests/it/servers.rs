@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use lock_testkit::servers::{PostgresServer, RedisOptions, RedisServer};
+use lock_testkit::servers::{
+    MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, RedisOptions, RedisServer,
+    ZooKeeperOptions, ZooKeeperServer,
+};
 use polylock_bench::plan::Workload;
 use polylock_bench::target::Openers;
 
@@ -27,6 +30,35 @@ async fn a_run_leaves_no_table_of_its_bare_statements() {
         assert!(!warnings.contains("keeps what"), "{warnings}");
         let tables = "SELECT tablename FROM pg_tables WHERE tablename LIKE 'polylock_bench%'";
         assert_eq!(server.sql(&database, tables).concat(), [""; 0], "{mode}");
+    }
+}
+
+/// Off by less than half a command: what the server counts around the window is little of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn bare_commands_are_counted_by_their_servers() {
+    let redis = RedisServer::start(RedisOptions::default());
+    let zookeeper = ZooKeeperServer::start(ZooKeeperOptions::new());
+    let options =
+        PostgresOptions::new().with_config("shared_preload_libraries", "pg_stat_statements");
+    let postgres = PostgresServer::start(options);
+    postgres.sql("CREATE EXTENSION pg_stat_statements");
+    postgres.sql("GRANT pg_read_all_stats TO test");
+    let mariadb = MariaDbServer::start(MariaDbOptions::new());
+    // Two of the client, and two inside of the script.
+    let mut expected = vec![(redis.url(), 4.0), (zookeeper.url(), 3.0)];
+    for url in [postgres.url(), mariadb.url()] {
+        let modes = [("advisory", 2.0), ("lease", 2.0), ("row", 3.0)];
+        expected.extend(modes.map(|(mode, count)| (format!("{url}?mode={mode}"), count)));
+    }
+    let mut plan = plan(&[Workload::Uncontended], 1);
+    plan.with_bare = true;
+    plan.duration = Duration::from_secs(2);
+    for (url, count) in expected {
+        let target = Openers::compiled_in().target("server", &*url).unwrap();
+        let report = measure(&plan, target).await;
+        let bare = report.figures(&report.series[1]);
+        let commands = bare.commands.expect("the server counts").median;
+        assert!((commands - count).abs() < 0.45, "{url}: {commands}");
     }
 }
 

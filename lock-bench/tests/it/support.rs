@@ -1,25 +1,24 @@
 //! Short plans, targets without a URL, and figures of what came out.
 
+use std::future::ready;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use lock_testkit::servers::RedisServer;
+use polylock::DistributedLock;
 use polylock_bench::plan::{Plan, Workload};
-use polylock_bench::report::{Report, Sample, TargetKind};
+use polylock_bench::report::{Report, Sample};
 use polylock_bench::subject::{Failure, Subject};
-use polylock_bench::target::{Opened, Opener, Openers, Runner, Target, runner};
-use polylock_bench::{Progress, run};
+use polylock_bench::target::{Opened, Openers, Target};
 use tempfile::TempDir;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-pub(crate) struct Silent;
-
-impl Progress for Silent {
-    fn step(&self, _done: u32, _of: u32, _what: &str) {}
+/// A run of which nobody sees the progress.
+pub(crate) async fn run(plan: &Plan, targets: Vec<Target>) -> Result<Report, Failure> {
+    polylock_bench::run(plan, targets, &|_, _, _| {}).await
 }
 
 /// One short measurement of each workload, without bare commands.
@@ -34,39 +33,27 @@ pub(crate) fn plan(workloads: &[Workload], contenders: u32) -> Plan {
     plan
 }
 
-/// A target that is made here.
-pub(crate) fn made(runner: Runner) -> Target {
-    let openers = Openers::compiled_in().with(Made(runner));
+/// A target that is opened already.
+pub(crate) fn made(opened: Opened) -> Target {
+    let openers = Openers::compiled_in().with_peer("made", move |_| ready(Ok(opened.clone())));
     openers
         .target("made", "made:here")
-        .expect("it is opened here")
+        .expect("it is added here")
 }
 
-#[derive(Debug)]
-struct Made(Runner);
-
-#[async_trait]
-impl Opener for Made {
-    fn schemes(&self) -> Vec<&'static str> {
-        vec!["made"]
-    }
-
-    async fn open(&self, _url: &str) -> Result<Opened, Failure> {
-        let kind = TargetKind::Lock {
-            backend: "made".to_owned(),
-        };
-        Ok(Opened::new(kind, self.0.clone()))
-    }
+pub(crate) fn locks(locks: impl DistributedLock) -> Target {
+    made(Opened::locks("made", Arc::new(locks)))
 }
 
 /// A lock in this process with a fault.
 pub(crate) fn faulty(fault: Fault) -> Target {
-    made(runner(Faulty {
+    let subject = Faulty {
         fault,
         permit: Arc::new(Semaphore::new(1)),
         began: Arc::default(),
         tokens: Arc::default(),
-    }))
+    };
+    made(Opened::peer("made", subject))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -104,7 +91,7 @@ impl Subject for Faulty {
         &self,
         _key: &(),
         _ttl: Duration,
-        wait: Option<Duration>,
+        wait: Duration,
     ) -> Result<Option<Self::Held>, Failure> {
         let began = *self.began.get_or_init(Instant::now);
         let is_stalled = began.elapsed() > Duration::from_millis(150);
@@ -120,7 +107,7 @@ impl Subject for Faulty {
             Fault::Panics => panic!("as it was told to"),
             Fault::SlowRelease(_) => {
                 let permit = Arc::clone(&self.permit).acquire_owned();
-                let permit = tokio::time::timeout(wait.unwrap_or(Duration::MAX), permit).await;
+                let permit = tokio::time::timeout(wait, permit).await;
                 return Ok(permit.ok().map(|permit| (None, permit.ok())));
             }
             Fault::StallsForEver if is_stalled => std::future::pending().await,
@@ -150,7 +137,7 @@ pub(crate) fn memory() -> Target {
 }
 
 pub(crate) async fn measure(plan: &Plan, target: Target) -> Report {
-    let report = run(plan, vec![target], &Silent).await;
+    let report = run(plan, vec![target]).await;
     report.expect("nothing is wrong with the plan or the target")
 }
 

@@ -4,10 +4,9 @@
 use std::time::Duration;
 
 use polylock_bench::plan::{Plan, Workload};
-use polylock_bench::run;
 use polylock_bench::target::Openers;
 
-use crate::support::{self, Fault, Silent, faulty, memory, plan, sample};
+use crate::support::{self, Fault, faulty, memory, plan, run, sample};
 
 const ALL_WITHOUT_CRASHES: [Workload; 7] = [
     Workload::Uncontended,
@@ -29,7 +28,7 @@ async fn every_workload_is_measured_on_memory_and_sqlite() {
     plan.warm_up = Duration::from_millis(10);
     plan.rate = 500.0;
     let targets = vec![memory(), support::sqlite(&dir)];
-    let report = run(&plan, targets, &Silent).await.unwrap();
+    let report = run(&plan, targets).await.unwrap();
     let names: Vec<_> = report.targets.iter().map(|target| &*target.name).collect();
     assert_eq!(names, ["memory", "sqlite"]);
     assert_eq!(report.series.len(), 2 * (ALL_WITHOUT_CRASHES.len() + 3));
@@ -145,7 +144,7 @@ async fn failures_are_counted_by_kind_and_no_hang_keeps_the_run_from_ending() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panic_is_a_failure_of_the_run() {
     let plan = plan(&[Workload::Contended], 2);
-    let failed = run(&plan, vec![faulty(Fault::Panics)], &Silent).await;
+    let failed = run(&plan, vec![faulty(Fault::Panics)]).await;
     let failure = failed.unwrap_err();
     assert_eq!(failure.kind(), "panic");
     assert!(failure.message().contains("as it was told to"), "{failure}");
@@ -170,7 +169,7 @@ async fn plans_that_cannot_be_carried_out_are_refused() {
     let refused = async |change: Change, targets| {
         let mut plan = plan(&[Workload::Contended], 2);
         change(&mut plan);
-        run(&plan, targets, &Silent).await.unwrap_err().to_string()
+        run(&plan, targets).await.unwrap_err().to_string()
     };
     for (change, expected) in cases {
         let refused = refused(*change, vec![memory()]).await;

@@ -149,6 +149,8 @@ fn limits_on_what_is_gone_or_was_never_there_do_not_pass() {
     let mut fewer = report(&place, "old.json");
     fewer["series"].as_array_mut().unwrap().remove(1);
     place.write("fewer.json", &fewer.to_string());
+    fewer["series"] = Value::Array(Vec::new());
+    place.write("nothing.json", &fewer.to_string());
     let (old, fewer, limit) = ("old.json", "fewer.json", "throughput=-10%");
     let gone = "throughput of a, contended, 2 contenders: 1,000 to none (not measured)";
     let two = "throughput=-10%,recovery=+10%";
@@ -156,6 +158,7 @@ fn limits_on_what_is_gone_or_was_never_there_do_not_pass() {
         (1, old, fewer, limit, gone),
         (0, fewer, old, limit, ""),
         (64, old, old, two, "no figure for --fail-on recovery=+10%"),
+        (64, old, "nothing.json", limit, "nothing in common"),
     ] {
         let line = format!("bench compare {old} {new} --fail-on {limits}");
         place.expect(code, &line).says(&[says]);

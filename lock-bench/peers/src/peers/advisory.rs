@@ -7,16 +7,11 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgAdvisoryLock, PgAdvisoryLockGuard, PgPool};
 use tokio::time::timeout;
 
-use super::{Peer, failed, opened};
+use super::failed;
 
-pub(crate) const PEER: Peer = Peer {
-    scheme: "sqlx-advisory+postgres",
-    open: |url| Box::pin(open(url)),
-};
-
-async fn open(url: String) -> Result<Opened, Failure> {
+pub(crate) async fn open(url: String) -> Result<Opened, Failure> {
     let pool = PgPool::connect(&url).await.map_err(failed)?;
-    Ok(opened("sqlx 0.9.0, PgAdvisoryLock", Locks(pool)))
+    Ok(Opened::peer("sqlx 0.9.0, PgAdvisoryLock", Locks(pool)))
 }
 
 #[derive(Clone)]
@@ -36,24 +31,16 @@ impl Subject for Locks {
         &self,
         key: &PgAdvisoryLock,
         _: Duration,
-        wait: Option<Duration>,
+        wait: Duration,
     ) -> Result<Option<Guard>, Failure> {
         let acquire = async {
             let connection = self.0.acquire().await?;
             key.acquire(connection).await
         };
-        match wait {
-            None => acquire.await.map(Some).map_err(failed),
-            Some(Duration::ZERO) => {
-                let connection = self.0.acquire().await.map_err(failed)?;
-                let taken = key.try_acquire(connection).await.map_err(failed)?;
-                Ok(taken.left())
-            }
-            // It says that it may be dropped; the connection comes back when the lock is free.
-            Some(wait) => match timeout(wait, acquire).await {
-                Ok(taken) => taken.map(Some).map_err(failed),
-                Err(_) => Ok(None),
-            },
+        // It says that it may be dropped; the connection comes back when the lock is free.
+        match timeout(wait, acquire).await {
+            Ok(taken) => taken.map(Some).map_err(failed),
+            Err(_) => Ok(None),
         }
     }
 

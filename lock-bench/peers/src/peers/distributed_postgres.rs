@@ -9,17 +9,12 @@ use distributed_lock_postgres::lock::PostgresDistributedLock;
 use polylock_bench::subject::{Failure, Subject};
 use polylock_bench::target::Opened;
 
-use super::{Peer, failed, opened};
+use super::failed;
 
-pub(crate) const PEER: Peer = Peer {
-    scheme: "distributed-lock+postgres",
-    open: |url| Box::pin(open(url)),
-};
-
-async fn open(url: String) -> Result<Opened, Failure> {
+pub(crate) async fn open(url: String) -> Result<Opened, Failure> {
     let provider = PostgresLockProvider::new(&url).await.map_err(failed)?;
     let subject = Locks(Arc::new(provider));
-    Ok(opened("distributed-lock-postgres 0.2.0", subject))
+    Ok(Opened::peer("distributed-lock-postgres 0.2.0", subject))
 }
 
 #[derive(Clone)]
@@ -37,19 +32,14 @@ impl Subject for Locks {
         &self,
         key: &Self::Key,
         _: Duration,
-        wait: Option<Duration>,
+        wait: Duration,
     ) -> Result<Option<PostgresLockHandle>, Failure> {
-        match wait {
-            Some(Duration::ZERO) => key.try_acquire().await.map_err(failed),
-            wait => {
-                // Less than a millisecond is without end there.
-                let wait = wait.map(|wait| wait.max(Duration::from_millis(1)));
-                match key.acquire(wait).await {
-                    Ok(held) => Ok(Some(held)),
-                    Err(LockError::Timeout(_)) => Ok(None),
-                    Err(error) => Err(failed(error)),
-                }
-            }
+        // Less than a millisecond is without end there.
+        let wait = wait.max(Duration::from_millis(1));
+        match key.acquire(Some(wait)).await {
+            Ok(held) => Ok(Some(held)),
+            Err(LockError::Timeout(_)) => Ok(None),
+            Err(error) => Err(failed(error)),
         }
     }
 

@@ -10,16 +10,12 @@ use fred::types::RedisConfig;
 use polylock_bench::subject::{Failure, Subject};
 use polylock_bench::target::Opened;
 
-use super::{Peer, failed, invalid, opened, poll};
+use super::{failed, poll};
 
-pub(crate) const PEER: Peer = Peer {
-    scheme: "distributed-lock+redis",
-    open: |url| Box::pin(open(url)),
-};
-
-async fn open(url: String) -> Result<Opened, Failure> {
+pub(crate) async fn open(url: String) -> Result<Opened, Failure> {
     // As its provider makes one of a URL; here several providers share it.
-    let config = RedisConfig::from_url(&url).map_err(|_| invalid("fred refuses the URL"))?;
+    let config = RedisConfig::from_url(&url)
+        .map_err(|_| Failure::new("invalid", "fred refuses the URL"))?;
     let client = RedisClient::new(config, None, None, None);
     client.connect();
     client.wait_for_connect().await.map_err(failed)?;
@@ -28,7 +24,7 @@ async fn open(url: String) -> Result<Opened, Failure> {
         providers: Arc::default(),
     };
     let library = "distributed-lock-redis 0.2.0, asked every 10 ms";
-    Ok(opened(library, subject))
+    Ok(Opened::peer(library, subject))
 }
 
 #[derive(Clone)]
@@ -74,7 +70,7 @@ impl Subject for Locks {
         &self,
         key: &Arc<str>,
         ttl: Duration,
-        wait: Option<Duration>,
+        wait: Duration,
     ) -> Result<Option<RedisLockHandle>, Failure> {
         // Two acquisitions of one object have one token between them, so each has an object.
         let lock = self.provider(ttl).await?.create_lock(key);

@@ -5,33 +5,22 @@ use polylock_bench::subject::{Failure, Subject};
 use polylock_bench::target::Opened;
 use rslock::{LockError, LockGuard, LockManager};
 
-use super::{Peer, failed, opened, poll};
+use super::{failed, poll};
 
-pub(crate) const PEER: Peer = Peer {
-    scheme: "rslock+redis",
-    open: |url| Box::pin(open(url)),
-};
-
-async fn open(url: String) -> Result<Opened, Failure> {
+pub(crate) async fn open(url: String) -> Result<Opened, Failure> {
     let locks = LockManager::new(vec![url]);
     // It connects when it is first used.
     let first = locks.lock("lock-bench-first", Duration::from_secs(1)).await;
     if let Ok(first) = first {
         first.release().await;
     }
-    // One attempt, where nobody is to wait.
-    let mut once = locks.clone();
-    once.set_retry(1, Duration::from_millis(200));
-    Ok(opened("rslock 0.10.0", Subjects { locks, once }))
+    Ok(Opened::peer("rslock 0.10.0", Locks(locks)))
 }
 
 #[derive(Clone)]
-struct Subjects {
-    locks: LockManager,
-    once: LockManager,
-}
+struct Locks(LockManager);
 
-impl Subject for Subjects {
+impl Subject for Locks {
     type Key = Arc<str>;
     type Held = LockGuard;
 
@@ -43,30 +32,17 @@ impl Subject for Subjects {
         &self,
         key: &Arc<str>,
         ttl: Duration,
-        wait: Option<Duration>,
+        wait: Duration,
     ) -> Result<Option<LockGuard>, Failure> {
-        let Some(wait) = wait else {
-            return self
-                .locks
-                .acquire(&**key, ttl)
-                .await
-                .map(Some)
-                .map_err(failed);
-        };
         // A future of it that is dropped leaves the key, so it is not bounded from outside.
-        let locks = if wait.is_zero() {
-            &self.once
-        } else {
-            &self.locks
-        };
         let attempt = || async {
-            match locks.lock(&**key, ttl).await {
+            match self.0.lock(&**key, ttl).await {
                 Ok(lock) => Ok(Some(LockGuard { lock })),
                 Err(LockError::Unavailable) => Ok(None),
                 Err(error) => Err(failed(error)),
             }
         };
-        poll(Duration::ZERO, Some(wait), attempt).await
+        poll(Duration::ZERO, wait, attempt).await
     }
 
     async fn release(&self, held: LockGuard) -> Result<(), Failure> {

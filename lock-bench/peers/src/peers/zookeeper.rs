@@ -7,14 +7,9 @@ use polylock_bench::target::Opened;
 use tokio::time::timeout;
 use zookeeper_client::{Acls, Client, CreateMode, LockOptions, LockPrefix, OwnedLockClient};
 
-use super::{Peer, failed, opened};
+use super::failed;
 
-pub(crate) const PEER: Peer = Peer {
-    scheme: "zookeeper-client+zk",
-    open: |url| Box::pin(open(url)),
-};
-
-async fn open(url: String) -> Result<Opened, Failure> {
+pub(crate) async fn open(url: String) -> Result<Opened, Failure> {
     let parsed = LockUrl::parse(&url)?;
     let hosts = parsed.expect_hosts()?.iter();
     let hosts: Vec<_> = hosts
@@ -22,7 +17,7 @@ async fn open(url: String) -> Result<Opened, Failure> {
         .collect();
     let client = Client::connect(&hosts.join(",")).await.map_err(failed)?;
     let library = "zookeeper-client 0.11.2, Client::lock";
-    Ok(opened(library, Locks(client)))
+    Ok(Opened::peer(library, Locks(client)))
 }
 
 #[derive(Clone)]
@@ -40,22 +35,18 @@ impl Subject for Locks {
         &self,
         directory: &Arc<str>,
         _: Duration,
-        wait: Option<Duration>,
+        wait: Duration,
     ) -> Result<Option<OwnedLockClient>, Failure> {
         // The pattern of Curator: the only one for several tasks of one session.
         let prefix = LockPrefix::new_curator(directory, "lock-").map_err(failed)?;
         let container = CreateMode::Container.with_acls(Acls::anyone_all());
         let options = LockOptions::new(Acls::anyone_all()).with_ancestor_options(container);
         let lock = self.0.lock(prefix, b"", options.map_err(failed)?);
-        let lock = match wait {
-            None => lock.await,
-            // It has no attempt that does not wait.
-            Some(wait) => match timeout(wait.max(LEAST_WAIT), lock).await {
-                Ok(lock) => lock,
-                Err(_) => return Ok(None),
-            },
-        };
-        Ok(Some(lock.map_err(failed)?.into_owned()))
+        // It has no attempt that does not wait.
+        match timeout(wait.max(MIN_WAIT), lock).await {
+            Ok(lock) => Ok(Some(lock.map_err(failed)?.into_owned())),
+            Err(_) => Ok(None),
+        }
     }
 
     async fn release(&self, held: OwnedLockClient) -> Result<(), Failure> {
@@ -65,4 +56,4 @@ impl Subject for Locks {
     }
 }
 
-const LEAST_WAIT: Duration = Duration::from_millis(100);
+const MIN_WAIT: Duration = Duration::from_millis(100);

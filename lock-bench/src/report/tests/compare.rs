@@ -152,34 +152,6 @@ fn machines_and_plans_that_differ_are_told() {
 }
 
 #[test]
-fn a_series_that_is_gone_passes_the_limits_on_its_figures() {
-    let (old, mut new) = (report(), report());
-    let is_open = |series: &crate::report::Series| series.workload == Workload::OpenLoop;
-    new.series
-        .retain(|series| !is_open(series) || series.target != "redis");
-    let comparison = Comparison::new(&old, &new, &limits(&["p99=+1000%", "recovery=+1000%"]));
-    let failures: Vec<_> = comparison.failures().collect();
-    assert_eq!(failures.len(), 1, "the open loop has no recovery");
-    let gone = failures[0];
-    assert_eq!((gone.workload, gone.metric), (Workload::OpenLoop, "p99"));
-    assert_eq!((gone.target.as_str(), gone.new), ("redis", None));
-    assert!(comparison.has_common);
-    let unlimited = Comparison::new(&old, &new, &[]);
-    assert_eq!(unlimited.changes.len() + 1, comparison.changes.len());
-
-    new.series.clear();
-    let nothing = Comparison::new(&old, &new, &limits(&["p99=+1000%"]));
-    assert!(!nothing.has_common && nothing.failures().count() > 0);
-}
-
-#[test]
-fn a_limit_on_what_was_never_measured_is_told() {
-    let idle = |texts: &[&str]| Comparison::new(&report(), &report(), &limits(texts)).idle_limits;
-    assert_eq!(idle(&["p99=+10%", "recovery=+1%"]), [""; 0]);
-    assert_eq!(idle(&["p99=+10%", "layer=+10%"]), ["layer=+10%"]);
-}
-
-#[test]
 fn what_was_zero_has_no_share() {
     let (mut old, new) = (report(), report());
     let samples = old.series.iter_mut().flat_map(|series| &mut series.samples);

@@ -1,11 +1,8 @@
 //! A report as a run would make it, for tests.
 
-use std::time::Duration;
-
 use crate::plan::{ContendersAs, Plan, Workload};
 use crate::report::{
     Environment, Latencies, Parameters, Report, SCHEMA, Sample, Series, TargetInfo, TargetKind,
-    Turn,
 };
 
 /// A target with bare commands and one without, all workloads, with figures that follow from a
@@ -29,14 +26,14 @@ pub(super) fn report() -> Report {
         ("redis bare", 110_000),
         ("memory", 3_000),
     ];
-    let series = targets.iter().flat_map(|&(name, cost)| {
-        let measured = rows
-            .into_iter()
-            .filter(move |(workload, ..)| *workload != CrashRecovery || !name.ends_with("bare"));
-        measured.map(move |(workload, contenders, hold)| {
-            measured_as(name, workload, contenders, hold, cost)
-        })
-    });
+    let mut series = Vec::new();
+    for (name, cost) in targets {
+        for (workload, contenders, hold) in rows {
+            if workload != CrashRecovery || !name.ends_with("bare") {
+                series.push(measured_as(name, workload, contenders, hold, cost));
+            }
+        }
+    }
     Report {
         schema: SCHEMA.to_owned(),
         environment: Environment {
@@ -50,7 +47,7 @@ pub(super) fn report() -> Report {
             warnings: Vec::new(),
         },
         plan: Plan::default(),
-        series: series.collect(),
+        series,
         targets: targets.iter().map(|(name, _)| target(name)).collect(),
     }
 }
@@ -81,7 +78,7 @@ fn target(name: &str) -> TargetInfo {
         },
     };
     let mut round_trip = Latencies::default();
-    (80..120).for_each(|micros| round_trip.record(Duration::from_micros(micros)));
+    (80..120).for_each(|micros| round_trip.record_ns(micros * 1_000));
     let facts = [("version", "7.0.15"), ("appendfsync", "everysec")];
     TargetInfo {
         name: name.to_owned(),
@@ -93,67 +90,56 @@ fn target(name: &str) -> TargetInfo {
     }
 }
 
-/// Three seconds in each of which an acquisition with its release takes `cost` nanoseconds.
+/// Three repeats of a second, in which an acquisition with its release takes `cost` nanoseconds or
+/// a little more.
 fn measured_as(name: &str, workload: Workload, contenders: u32, hold: u64, cost: u64) -> Series {
-    let keys = match workload {
-        Workload::Uncontended => contenders,
-        _ => 1,
+    let is_crash = workload == Workload::CrashRecovery;
+    let parameters = Parameters {
+        contenders,
+        contenders_as: ContendersAs::Tasks,
+        keys: match workload {
+            Workload::Uncontended => contenders,
+            _ => 1,
+        },
+        hold_ns: hold,
+        ttl_ms: if is_crash { 1_000 + cost / 100 } else { 30_000 },
+        rate: (workload == Workload::OpenLoop).then_some(100.0),
     };
+    let samples = (0..3).map(|repeat| {
+        let mut sample = sample(&parameters, cost + cost / 20 * repeat);
+        if is_crash {
+            sample.recovery_ns = [20_000, 40_000, 30_000].map(|times| cost * times).into();
+        }
+        sample
+    });
     Series {
         target: name.to_owned(),
         workload,
-        parameters: Parameters {
-            contenders,
-            contenders_as: ContendersAs::Tasks,
-            keys,
-            hold_ns: hold,
-            ttl_ms: match workload {
-                Workload::CrashRecovery => 1_000 + cost / 100,
-                _ => 30_000,
-            },
-            rate: (workload == Workload::OpenLoop).then_some(100.0),
-        },
-        samples: (0..3)
-            .map(|n| sample(workload, (contenders, keys), hold, cost + cost / 20 * n))
-            .collect(),
+        samples: samples.collect(),
+        parameters,
     }
 }
 
-fn sample(workload: Workload, (contenders, keys): (u32, u32), hold: u64, cost: u64) -> Sample {
-    let second = 1_000_000_000;
-    let count = second * u64::from(keys) / (cost + hold);
-    let waiters = u64::from(contenders / keys);
+fn sample(parameters: &Parameters, cost: u64) -> Sample {
+    let (contenders, keys, hold) = (parameters.contenders, parameters.keys, parameters.hold_ns);
+    let count = 1_000_000_000 * u64::from(keys) / (cost + hold);
     let mut times = Latencies::default();
     for n in 0..100_u64 {
+        let waiters = u64::from(contenders / keys);
         times.record_ns(cost / 2 * waiters + cost / 4 * n.pow(4) / 100_000_000 + n * 40);
     }
-    let is_shared = contenders > keys;
     let of = |n: u32| count / u64::from(contenders) / u64::from(n % 3 + 1);
-    let recovery = [20_000, 40_000, 30_000].map(|times| cost * times);
-    let is_crash = workload == Workload::CrashRecovery;
-    let turn = Turn {
-        contender: 1,
-        from_ns: 0,
-        to_ns: hold,
-    };
     Sample {
-        duration_ns: second,
+        duration_ns: 1_000_000_000,
         acquisitions: count,
-        hand_off: if is_shared {
-            times.clone()
-        } else {
-            Latencies::default()
+        hand_off: match contenders > keys {
+            true => times.clone(),
+            false => Latencies::default(),
         },
         acquire: times,
         per_contender: (0..contenders).map(of).collect(),
         overtakes: count / 10,
         commands: Some(count * 2),
-        recovery_ns: if is_crash {
-            recovery.into()
-        } else {
-            Vec::new()
-        },
-        timeline: vec![turn],
         client_processors: 0.5,
         held_ns: count * hold,
         ..Sample::default()

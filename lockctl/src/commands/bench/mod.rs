@@ -45,8 +45,10 @@ fn measure(app: &App, args: &MeasureArgs) -> Result<Exit, Failure> {
     let plan = args.plan();
     let report = runtime()?.block_on(async {
         let bar = Bar::new(app.console.is_chatty());
+        let progress = |done, of, what: &str| bar.show(done, of, what);
+        let run = polylock_bench::run(&plan, targets.list.clone(), &progress);
         let ended = tokio::select! {
-            report = Box::pin(polylock_bench::run(&plan, targets.list.clone(), &bar)) => Ok(report),
+            report = Box::pin(run) => Ok(report),
             signal = interrupted() => Err(signal?),
         };
         bar.end();

@@ -1,5 +1,4 @@
 use indicatif::{ProgressBar, ProgressStyle};
-use polylock_bench::Progress;
 
 use crate::output::escaped;
 
@@ -19,17 +18,16 @@ impl Bar {
         Self(bar)
     }
 
-    /// Takes the bar off the terminal.
-    pub(super) fn end(&self) {
-        self.0.finish_and_clear();
-    }
-}
-
-impl Progress for Bar {
-    fn step(&self, done: u32, of: u32, what: &str) {
+    /// `done` measurements of `of` are made; the next one is `what`.
+    pub(super) fn show(&self, done: u32, of: u32, what: &str) {
         self.0.set_length(of.into());
         self.0.set_position(done.into());
         self.0.set_message(escaped(what));
         self.0.tick();
+    }
+
+    /// Takes the bar off the terminal.
+    pub(super) fn end(&self) {
+        self.0.finish_and_clear();
     }
 }
