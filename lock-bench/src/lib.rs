@@ -11,7 +11,7 @@ mod measure;
 pub mod plan;
 pub mod report;
 mod run;
-pub mod servers;
+mod servers;
 pub mod subject;
 pub mod target;
 pub mod worker;

@@ -283,6 +283,8 @@ impl fmt::Debug for Opened {
     }
 }
 
+pub(crate) type Facts = BTreeMap<String, String>;
+
 /// Asks a server, on a connection like that of the locks.
 #[async_trait]
 pub(crate) trait Probe: fmt::Debug + Send + Sync {
@@ -294,5 +296,5 @@ pub(crate) trait Probe: fmt::Debug + Send + Sync {
     async fn commands(&self) -> Result<Option<u64>, Failure>;
 
     /// Versions and durability settings, by name and without secrets.
-    async fn facts(&self) -> Result<BTreeMap<String, String>, Failure>;
+    async fn facts(&self) -> Result<Facts, Failure>;
 }

@@ -2,8 +2,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use polylock_bench::plan::{ContendersAs, Plan, Workload};
-use polylock_bench::report::{WORKLOADS, name_of};
+use polylock_bench::plan::{ContendersAs, Plan, WORKLOADS, Workload, name_of};
 use polylock_bench::subject::Failure;
 use polylock_bench::target::{Openers, Target};
 

@@ -175,9 +175,8 @@ mod tests {
             let spans = (10..)
                 .zip(*served)
                 .map(|(at, &asked)| span(0, asked, at, at));
-            let spans: Vec<_> = spans.collect();
             let waiting = unserved.iter().map(|&asked| Waiting { key: 0, asked });
-            let waiting: Vec<_> = waiting.collect();
+            let (spans, waiting): (Vec<_>, Vec<_>) = (spans.collect(), waiting.collect());
             assert_eq!(overtakes(&spans, &waiting, WINDOW), *expected, "{served:?}");
         }
     }
@@ -196,31 +195,26 @@ mod tests {
     #[test]
     fn a_queue_that_grows_is_told_from_one_that_is_long() {
         // A request every unit of time; what is served after the end is not served.
-        type Order = fn(u64) -> u64;
-        let cases: [(Order, bool, &str); 6] = [
+        let cases: [(fn(u64) -> u64, bool, &str); 6] = [
             (|asked| asked, false, "nobody waits"),
-            (
-                |asked| asked + 200,
-                false,
-                "each waits as long as the other",
-            ),
+            (|asked| asked + 200, false, "all wait as long"),
             (
                 |asked| asked + 300 * u64::from(asked < 500),
                 false,
-                "one that was long",
+                "it was long",
             ),
             (|asked| asked * 2, true, "half of what comes is served"),
             (|asked| asked * 5 / 4, true, "most of what comes is served"),
             (|_| u64::MAX, true, "nothing is served"),
         ];
         for (served_at, is_growing, what) in cases {
-            let requests = (0..1_000).map(|asked| span(0, asked, served_at(asked), 0));
-            let (served, waiting): (Vec<_>, Vec<_>) =
-                requests.partition(|span| span.acquired < WINDOW.end);
-            let waiting = waiting
-                .iter()
-                .map(|&Span { key, asked, .. }| Waiting { key, asked });
-            let waiting: Vec<_> = waiting.collect();
+            let (mut served, mut waiting) = (Vec::new(), Vec::new());
+            for asked in 0..1_000 {
+                match served_at(asked) {
+                    acquired if acquired < WINDOW.end => served.push(span(0, asked, acquired, 0)),
+                    _ => waiting.push(Waiting { key: 0, asked }),
+                }
+            }
             assert_eq!(grows(&served, &waiting, WINDOW), is_growing, "{what}");
         }
     }

@@ -22,13 +22,12 @@ pub struct Figures {
     pub acquire_round_trips: Option<f64>,
     /// The median of `hand_off` in round trips of the target.
     pub hand_off_round_trips: Option<f64>,
-    /// The time of an acquisition with its release, where nobody else wants the lock, in round
-    /// trips of the target.
+    /// The time of acquire and release of a free lock, in round trips of the target.
     pub pair_round_trips: Option<f64>,
-    /// How many times as long it takes as the bare commands on the same server do: hand-offs, the
-    /// latency of the open loop, and elsewhere the time per acquisition.
+    /// The time divided by that of the bare commands on the same server: of hand-offs and the open
+    /// loop the latency, elsewhere the time per acquisition.
     pub to_bare: Option<f64>,
-    /// Share of the time in which somebody had the lock.
+    /// Share of the time in which a contender had the lock.
     pub efficiency: Option<Spread>,
     /// Jain's index of the acquisitions of the contenders: 1 if all have the same number, and one
     /// divided by the number of contenders if one has them all.
@@ -40,7 +39,7 @@ pub struct Figures {
     /// Commands that the server counted, per acquisition.
     pub commands: Option<Spread>,
     /// From the kill of a holder to the next acquisition, in nanoseconds, over all kills; a lower
-    /// bound where nobody got the lock, which `unserved` counts.
+    /// bound for those that `unserved` counts.
     pub recovery: Option<Spread>,
     /// What the layer adds to the median time of a request, in nanoseconds.
     pub layer_adds: Option<Spread>,
@@ -58,15 +57,12 @@ pub struct Figures {
     pub errors: u64,
     /// Violations in all repeats; any makes the run fail.
     pub violations: u64,
-    /// One slice of the time in so many was checked for violations, in the repeat that was checked
-    /// least; all with 1 or 0.
+    /// The greatest [`checked_of`](Sample::checked_of).
     pub checked_of: u64,
-    /// Whether contenders shared keys without tokens and held them for no time: then two holders at
-    /// a time are seen by chance alone, where the moments of both meet.
+    /// Whether two holders at a time are seen by chance alone: contenders shared keys without tokens
+    /// and held them for no time.
     pub is_checked_by_chance: bool,
-    /// Requests that still waited at the end, in all repeats. In the open loop the time until then
-    /// is in `acquire`, as a lower bound; that of killed holders whose lock nobody got is in
-    /// `recovery`.
+    /// The sum of [`unserved`](Sample::unserved).
     pub unserved: u64,
     /// Whether a repeat of the open loop fell behind for good.
     pub is_saturated: bool,

@@ -6,7 +6,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
-use super::{Latencies, Report, Sample, Series, name_of};
+use super::{Latencies, Report, Sample, Series};
+use crate::plan::name_of;
 
 /// A file of histograms of one series.
 #[non_exhaustive]

@@ -22,4 +22,3 @@ pub use self::model::{
 };
 pub use self::plots::Plot;
 pub use self::tables::{Row, Table};
-pub use crate::plan::{WORKLOADS, name_of};

@@ -185,6 +185,16 @@ pub enum TargetKind {
     },
 }
 
+impl fmt::Display for TargetKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lock { backend } => write!(f, "polylock, {backend}"),
+            Self::Bare { of, commands } => write!(f, "bare commands of {of}: {commands}"),
+            Self::Peer { library } => f.write_str(library),
+        }
+    }
+}
+
 /// The measurements of one target under one workload with the same parameters.
 #[non_exhaustive]
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -6,8 +6,8 @@ use humantime::format_duration;
 use super::figures::COLUMNS;
 use super::plots::style_sheet;
 use super::units::{duration, number};
-use super::{Figures, Plot, Report, Series, Table, TargetInfo, TargetKind, name_of};
-use crate::plan::{ContendersAs, Plan, WORKLOADS, Workload};
+use super::{Figures, Plot, Report, Series, Table, TargetInfo};
+use crate::plan::{ContendersAs, Plan, WORKLOADS, Workload, name_of};
 
 impl Report {
     /// The report as a page. Everything that others have written, such as names and what servers
@@ -18,7 +18,6 @@ impl Report {
     /// Never: a template writes into memory.
     #[must_use]
     pub fn to_html(&self) -> String {
-        let targets = self.targets.iter().map(|info| Target::new(self, info));
         let samples = self.series.iter().flat_map(|series| &series.samples);
         let by_chance = |series: &&Series| self.figures(series).is_checked_by_chance;
         let conclusions = WORKLOADS.into_iter().filter_map(|w| self.conclusion(w));
@@ -27,7 +26,6 @@ impl Report {
             style: style_sheet(),
             plan: plan(&self.plan),
             conclusions: conclusions.collect(),
-            targets: targets.collect(),
             plots: self.plots(),
             tables: self.tables(),
             violations: self.violations(),
@@ -102,7 +100,6 @@ struct Page<'a> {
     style: String,
     plan: String,
     conclusions: Vec<(&'static str, String)>,
-    targets: Vec<Target<'a>>,
     plots: Vec<Plot>,
     tables: Vec<Table>,
     violations: Vec<String>,
@@ -112,29 +109,11 @@ struct Page<'a> {
     json: String,
 }
 
-struct Target<'a> {
-    info: &'a TargetInfo,
-    class: String,
-    kind: String,
-    round_trip: String,
-}
-
-impl<'a> Target<'a> {
-    fn new(report: &Report, info: &'a TargetInfo) -> Self {
-        let round_trip = info.round_trip.as_ref().and_then(|times| {
-            let at = |share| times.quantile_ns(share).map(|nanos| duration(nanos as f64));
-            Some(format!("{} (99 %: {})", at(0.5)?, at(0.99)?))
-        });
-        Self {
-            info,
-            class: report.class(&info.name),
-            kind: match &info.kind {
-                TargetKind::Lock { backend } => format!("polylock, {backend}"),
-                TargetKind::Bare { of, commands } => format!("bare commands of {of}: {commands}"),
-                TargetKind::Peer { library } => library.clone(),
-            },
-            round_trip: round_trip.unwrap_or_default(),
-        }
+impl TargetInfo {
+    fn round_trips(&self) -> Option<String> {
+        let times = self.round_trip.as_ref()?;
+        let at = |share| times.quantile_ns(share).map(|nanos| duration(nanos as f64));
+        Some(format!("{} (99 %: {})", at(0.5)?, at(0.99)?))
     }
 }
 

@@ -5,8 +5,8 @@ use askama::Template;
 
 use super::tables::shortened;
 use super::units::{duration, number};
-use super::{Latencies, Report, Sample, Series, Spread, name_of};
-use crate::plan::Workload;
+use super::{Latencies, Report, Sample, Series, Spread};
+use crate::plan::{Workload, name_of};
 
 /// A plot of a report. It follows the color scheme of the reader and needs nothing else.
 #[non_exhaustive]

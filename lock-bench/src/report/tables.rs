@@ -1,7 +1,8 @@
 //! The figures as tables, for a terminal and for a page.
 
 use super::figures::COLUMNS;
-use super::{Figures, Report, Series, name_of};
+use super::{Figures, Report, Series};
+use crate::plan::name_of;
 
 /// The figures of all targets under one workload with the same parameters, or the changes of one.
 #[non_exhaustive]

@@ -25,7 +25,6 @@ mod tests;
 #[cfg(feature = "zk")]
 mod zookeeper;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +33,7 @@ use polylock::LockUrl;
 use tokio::time::{Instant, sleep};
 
 use crate::subject::{Failure, UNSUPPORTED};
-use crate::target::{Opened, Probe};
+use crate::target::{Facts, Opened, Probe};
 
 /// Connects to what asks the server behind the URL of a backend, which has no parameters of layers;
 /// none for a backend without a server. Several servers at a time and TLS are not spoken: then its
@@ -116,9 +115,14 @@ impl Probe for Unasked {
         Ok(None)
     }
 
-    async fn facts(&self) -> Result<BTreeMap<String, String>, Failure> {
-        Ok(BTreeMap::from([("server".to_owned(), self.0.to_owned())]))
+    async fn facts(&self) -> Result<Facts, Failure> {
+        Ok(facts([("server", self.0.to_owned())]))
     }
+}
+
+fn facts(facts: impl IntoIterator<Item = (&'static str, String)>) -> Facts {
+    let facts = facts.into_iter();
+    facts.map(|(name, fact)| (name.to_owned(), fact)).collect()
 }
 
 /// What no other acquisition of any process has: 32 hex digits.

@@ -1,6 +1,6 @@
 //! Redis: the least commands that exclude, and what the server says of itself.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use redis::{
 
 use super::{poll, unique};
 use crate::subject::{Failure, INVALID, LOST, REFUSED, Subject};
-use crate::target::{Opened, Probe};
+use crate::target::{Facts, Opened, Probe};
 
 pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
     Ok(Arc::new(ServerProbe(connect(url).await?)))
@@ -205,7 +205,7 @@ impl Probe for ServerProbe {
         Ok(executed.and_then(|count| count.parse().ok()))
     }
 
-    async fn facts(&self) -> Result<BTreeMap<String, String>, Failure> {
+    async fn facts(&self) -> Result<Facts, Failure> {
         let server = self.info("server").await?;
         // Valkey says what release of Redis it stands for as well.
         let version = match (server.get("valkey_version"), server.get("redis_version")) {
@@ -232,9 +232,6 @@ impl Probe for ServerProbe {
             };
             facts.push((name, value));
         }
-        Ok(facts
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect())
+        Ok(super::facts(facts))
     }
 }

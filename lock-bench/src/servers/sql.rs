@@ -1,7 +1,6 @@
 //! PostgreSQL, MySQL and MariaDB: the least statements that exclude, and what the servers say of
 //! themselves. What differs between them is a [`Dialect`].
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::ready;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +20,7 @@ use tokio::time::timeout;
 
 use super::{poll, unique};
 use crate::subject::{Failure, INVALID, LOST, REFUSED, Subject};
-use crate::target::{Opened, Probe};
+use crate::target::{Facts, Opened, Probe};
 
 pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
     let place = Place::of(url)?;
@@ -517,15 +516,12 @@ impl Probe for ServerProbe {
         }
     }
 
-    async fn facts(&self) -> Result<BTreeMap<String, String>, Failure> {
-        let rows = self
-            .connection
-            .lock()
-            .await
-            .rows(self.dialect.settings)
-            .await;
+    async fn facts(&self) -> Result<Facts, Failure> {
+        let mut connection = self.connection.lock().await;
+        let rows = connection.rows(self.dialect.settings).await;
+        drop(connection);
         let rows = rows.map_err(failure)?;
-        let mut facts: BTreeMap<_, _> = rows.into_iter().collect();
+        let mut facts: Facts = rows.into_iter().collect();
         facts
             .values_mut()
             .filter(|value| value.is_empty())

@@ -1,6 +1,6 @@
 //! ZooKeeper: the least requests that exclude, and what the servers say of themselves.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 use super::unique;
 use crate::subject::{Failure, Subject};
-use crate::target::{Opened, Probe};
+use crate::target::{Facts, Opened, Probe};
 
 pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
     Ok(Arc::new(ServerProbe {
@@ -235,7 +235,7 @@ impl Probe for ServerProbe {
         Ok(Some(received))
     }
 
-    async fn facts(&self) -> Result<BTreeMap<String, String>, Failure> {
+    async fn facts(&self) -> Result<Facts, Failure> {
         let values = match self.addresses.first() {
             Some(address) => self.srvr(address).await,
             None => None,
@@ -264,10 +264,7 @@ impl Probe for ServerProbe {
             let members = config.lines().filter(|line| line.starts_with("server."));
             facts.push(("servers", members.count().max(1).to_string()));
         }
-        Ok(facts
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect())
+        Ok(super::facts(facts))
     }
 }
 

@@ -29,14 +29,12 @@ pub(super) async fn closed<S: Subject>(
             progress
         });
         let turn = turn.await;
-        request.asked = match turn.write(request, log) {
-            Ok(Some(released)) => released,
-            Ok(None) => clock::now(),
-            Err(Failed) => {
-                tokio::time::sleep(PAUSE).await;
-                clock::now()
-            }
-        };
+        turn.write(request, log);
+        if turn.failure.is_some() {
+            tokio::time::sleep(PAUSE).await;
+        }
+        let served = turn.span.filter(|_| turn.failure.is_none());
+        request.asked = served.map_or_else(clock::now, |span| span.released);
         if waited {
             yielded = request.asked;
         }
@@ -120,25 +118,18 @@ impl Turn {
         }
     }
 
-    /// Writes down what became of the request, and returns when its lock was released.
-    pub(super) fn write(self, request: Span, log: &mut Log) -> Result<Option<u64>, Failed> {
-        if let Some(span) = self.span {
-            log.push(span);
+    /// Writes down what became of the request.
+    pub(super) fn write(&self, request: Span, log: &mut Log) {
+        match (self.span, &self.failure) {
+            (Some(span), _) => log.push(span),
+            (None, None) => log.push_unserved(request.key, request.asked),
+            (None, Some(_)) => {}
         }
-        match self.failure {
-            Some(failure) => {
-                log.push_failure(&failure);
-                return Err(Failed);
-            }
-            None if self.span.is_none() => log.push_unserved(request.key, request.asked),
-            None => {}
+        if let Some(failure) = &self.failure {
+            log.push_failure(failure);
         }
-        Ok(self.span.map(|span| span.released))
     }
 }
-
-/// It is written down.
-pub(super) struct Failed;
 
 /// Whether a wait that ends is one that the end of the window cuts short.
 pub(super) fn is_over(window: Window) -> bool {

@@ -5,7 +5,7 @@ use fastrand::Rng;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::closed::turn;
+use super::closed::{Turn, turn};
 use super::{Job, before_last_call, joined, stuck};
 use crate::clock;
 use crate::measure::{Log, Recorded, Span, Window};
@@ -68,17 +68,12 @@ pub(super) async fn open<S: Subject>(
 }
 
 /// Writes down what became of a request, and returns whether it was given up.
-fn write((request, turn): (Span, Option<super::closed::Turn>), log: &mut Log) -> bool {
-    match turn {
-        Some(turn) => {
-            let _written = turn.write(request, log);
-            false
-        }
-        None => {
-            log.push_unserved(request.key, request.asked);
-            true
-        }
+fn write((request, turn): (Span, Option<Turn>), log: &mut Log) -> bool {
+    match &turn {
+        Some(turn) => turn.write(request, log),
+        None => log.push_unserved(request.key, request.asked),
     }
+    turn.is_none()
 }
 
 /// The share of all requests for a key or one before it, of a Zipf distribution: the first key is

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
-use polylock_bench::plan::{ContendersAs, Plan, Workload};
+use polylock_bench::plan::{ContendersAs, Plan, WORKLOADS, Workload, name_of};
 use polylock_bench::report::compare::Limit;
-use polylock_bench::report::{WORKLOADS, name_of};
 
 use crate::args::duration;
 
