@@ -26,8 +26,14 @@ pub(crate) fn of_this_machine() -> Environment {
         processor: processor(),
         cores: u32::try_from(cores).unwrap_or(u32::MAX),
         kernel: kernel(),
-        version: version(),
-        build: build(),
+        version: match option_env!("POLYLOCK_COMMIT") {
+            Some(commit) => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
+            None => env!("CARGO_PKG_VERSION").to_owned(),
+        },
+        build: match cfg!(debug_assertions) {
+            true => concat!(env!("LOCK_BENCH_RUSTC"), ", debug").to_owned(),
+            false => concat!(env!("LOCK_BENCH_RUSTC"), ", release").to_owned(),
+        },
         load,
         warnings,
     }
@@ -56,20 +62,6 @@ fn is_this_machine(host: &str) -> bool {
     is_loopback || address.eq_ignore_ascii_case("localhost")
 }
 
-fn version() -> String {
-    let version = env!("CARGO_PKG_VERSION");
-    match option_env!("POLYLOCK_COMMIT") {
-        Some(commit) => format!("{version} ({commit})"),
-        None => version.to_owned(),
-    }
-}
-
-fn build() -> String {
-    let is_debug = cfg!(debug_assertions);
-    let profile = if is_debug { "debug" } else { "release" };
-    format!("{}, {profile}", env!("LOCK_BENCH_RUSTC"))
-}
-
 fn processor() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = text.lines().find(|line| line.starts_with("model name"));
@@ -85,7 +77,7 @@ fn kernel() -> String {
     format!("{} {}", name.to_string_lossy(), release.to_string_lossy())
 }
 
-/// Of the last minute; 0 where nobody tells.
+/// Of the last minute; 0 where the system does not tell.
 fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let first = text.split(' ').next().and_then(|load| load.parse().ok());

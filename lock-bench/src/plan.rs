@@ -97,13 +97,13 @@ macro_rules! workloads {
 workloads! {
     /// What one acquisition and release costs: as many keys as contenders.
     Uncontended "uncontended",
-    /// What comes through one key: all contenders want it, and nothing is done under it. Two who hold
+    /// What comes through one key: all contenders want it, and nothing is done under it. Two that hold
     /// for no time are seen by chance alone; the order of the tokens is checked.
     Contended "contended",
-    /// How long nobody holds a lock that others wait for: from the call of release to the next
+    /// How long a wanted lock has no holder: from the call of release to the next
     /// acquisition.
     HandOff "hand-off",
-    /// Who starves: contenders that hold for a while and ask again at once.
+    /// Which contenders starve, if all hold for a while and request again at once.
     Fairness "fairness",
     /// How much of the time is useful: holds of 0, 1, 10 and 100 ms.
     HoldSweep "hold-sweep",

@@ -53,7 +53,8 @@ pub trait Subject: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// If nobody knows whether it is free, and of the kind `lost` if somebody else had it already.
+    /// If it is unknown whether the lock is free, and of the kind `lost` if another holder had it
+    /// already.
     ///
     /// # Cancel safety
     ///
@@ -95,7 +96,7 @@ impl Subject for Locks {
     }
 
     async fn release(&self, held: LockGuard) -> Result<(), Failure> {
-        // Who believes that it holds when it calls release did so until then, whatever the answer;
+        // A holder that is not told of a loss before it calls release held until then, whatever the answer;
         // the signal tells afterwards, so that no release needs to look at the clock first.
         let lost = held.lost();
         match held.release().await {
@@ -187,7 +188,7 @@ impl From<polylock::Error> for Failure {
 
 /// Kind of what was asked for wrongly.
 pub(crate) const INVALID: &str = "invalid";
-/// Kind of a release where somebody else had the lock already, or nobody.
+/// Kind of a release where another holder had the lock already, or none.
 pub(crate) const LOST: &str = "lost";
 /// Kind of a release by a holder that was told before that it holds no more.
 pub(crate) const LOST_BEFORE: &str = "lost before";

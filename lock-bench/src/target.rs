@@ -1,7 +1,6 @@
 //! What is measured: names, URLs, and connections.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -21,13 +20,10 @@ use crate::workloads::{Job, Taken, contend, take};
 #[derive(Clone, Default)]
 pub struct Openers {
     peers: Vec<(&'static str, OpenPeer)>,
-    worker: Option<Worker>,
+    worker: Option<PathBuf>,
 }
 
 type OpenPeer = Arc<dyn Fn(String) -> Boxed<Opened> + Send + Sync>;
-
-/// The program and arguments of a process that calls [`serve`](crate::worker::serve).
-type Worker = (PathBuf, Vec<OsString>);
 
 impl Openers {
     /// All backends of polylock whose features are on. Contenders that are processes run the
@@ -56,13 +52,8 @@ impl Openers {
 
     /// Starts contenders by another program, which has the same openers.
     #[must_use]
-    pub fn with_worker(
-        mut self,
-        program: impl Into<PathBuf>,
-        args: impl IntoIterator<Item = impl Into<OsString>>,
-    ) -> Self {
-        let args = args.into_iter().map(Into::into);
-        self.worker = Some((program.into(), args.collect()));
+    pub fn with_worker(mut self, program: impl Into<PathBuf>) -> Self {
+        self.worker = Some(program.into());
         self
     }
 
@@ -109,7 +100,8 @@ pub struct Target {
     pub(crate) name: String,
     pub(crate) url: String,
     peer: Option<OpenPeer>,
-    pub(crate) worker: Option<Worker>,
+    /// The program of contenders, if it is another one.
+    pub(crate) worker: Option<PathBuf>,
 }
 
 impl Target {

@@ -5,7 +5,7 @@
 //! | URL | library | what its users have to know |
 //! |---|---|---|
 //! | `rslock+redis:` | rslock | a waiter asks again after 0 to 200 ms; nothing renews |
-//! | `distributed-lock+redis:` | distributed-lock-redis | nobody can wait: who wants to asks every 10 ms, as its own tests do |
+//! | `distributed-lock+redis:` | distributed-lock-redis | has no waiters: it is polled every 10 ms, as in its own tests |
 //! | `distributed-lock+postgres:` | distributed-lock-postgres | advisory locks, by five statements and one |
 //! | `zookeeper-client+zk:` | zookeeper-client | a release is sent in the background and cannot be awaited |
 //! | `sqlx-advisory+postgres:` | sqlx | each waiter has a connection of the pool to itself |

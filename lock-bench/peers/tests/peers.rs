@@ -8,7 +8,7 @@ use lock_testkit::servers::{PostgresServer, RedisOptions, RedisServer, ZooKeeper
 use polylock_bench::plan::{ContendersAs, Plan, Workload};
 use polylock_bench::report::{Report, TargetKind};
 use polylock_bench::target::Openers;
-use polylock_bench::{run, worker};
+use polylock_bench::run;
 
 fn plan() -> Plan {
     let mut plan = Plan::default();
@@ -75,7 +75,7 @@ async fn contenders_may_be_processes() {
     let (server, mut plan) = (redis(), plan());
     plan.contenders_as = ContendersAs::Processes;
     let program = env!("CARGO_BIN_EXE_lock-bench-peers");
-    let openers = openers().with_worker(program, [worker::ARGUMENT]);
+    let openers = openers().with_worker(program);
     measured(&openers, &plan, &format!("rslock+{}", server.url())).await;
 }
 

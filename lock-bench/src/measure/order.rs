@@ -2,20 +2,20 @@ use super::record::SLICE_BITS;
 use super::{Span, Waiting, Window};
 use crate::report::{Latencies, Turn};
 
-/// From the call of release to the next acquisition of the key, by another contender who had asked
-/// before. The spans are sorted by key and by the time of the acquisition.
+/// From the call of release to the next acquisition of the key, by another contender that
+/// waited before. The spans are sorted by key and by the time of the acquisition.
 pub(super) fn hand_offs(spans: &[Span], stride: u64, window: Window) -> Latencies {
     let mut latencies = Latencies::default();
     for pair in spans.windows(2) {
         let (before, next) = (&pair[0], &pair[1]);
-        let has_waited = next.asked < before.let_go;
+        let has_waited = next.requested < before.releasing;
         if before.key == next.key
             && before.contender != next.contender
             && has_waited
             && window.has(next.acquired)
             && follow(before, next, stride)
         {
-            latencies.record_ns(next.acquired.saturating_sub(before.let_go));
+            latencies.record_ns(next.acquired.saturating_sub(before.releasing));
         }
     }
     latencies
@@ -35,13 +35,13 @@ pub(super) fn overtakes(spans: &[Span], unserved: &[Waiting], window: Window) ->
         .map(|spans| {
             let key = spans[0].key;
             let spans = spans.iter().filter(|span| window.has(span.acquired));
-            let mut asked: Vec<_> = spans.map(|span| span.asked).collect();
+            let mut requested: Vec<_> = spans.map(|span| span.requested).collect();
             let waiting = unserved.iter().filter(|waiting| waiting.key == key);
-            let first = asked.len();
-            asked.extend(waiting.map(|waiting| waiting.asked));
-            // Nobody knows who of these would have come first.
-            asked[first..].sort_unstable();
-            inversions(&asked)
+            let first = requested.len();
+            requested.extend(waiting.map(|waiting| waiting.requested));
+            // Which of these would have come first is unknown.
+            requested[first..].sort_unstable();
+            inversions(&requested)
         })
         .sum()
 }
@@ -79,7 +79,7 @@ pub(super) fn timeline(spans: &[Span], window: Window) -> Vec<Turn> {
         .map(|span| Turn {
             contender: span.contender,
             from_ns: span.acquired - window.from,
-            to_ns: span.let_go.saturating_sub(window.from),
+            to_ns: span.releasing.saturating_sub(window.from),
         })
         .collect()
 }
@@ -92,8 +92,8 @@ pub(super) fn grows(spans: &[Span], unserved: &[Waiting], window: Window) -> boo
     let waiting_at = |time: u64| {
         let served = spans
             .iter()
-            .filter(|span| span.asked <= time && span.acquired > time);
-        let unserved = unserved.iter().filter(|waiting| waiting.asked <= time);
+            .filter(|span| span.requested <= time && span.acquired > time);
+        let unserved = unserved.iter().filter(|waiting| waiting.requested <= time);
         served.count() + unserved.count()
     };
     let half = window.from + window.length() / 2;
@@ -117,12 +117,12 @@ mod tests {
         end: 1_000,
     };
 
-    fn span(contender: u32, asked: u64, acquired: u64, let_go: u64) -> Span {
+    fn span(contender: u32, requested: u64, acquired: u64, releasing: u64) -> Span {
         Span {
             contender,
-            asked,
+            requested,
             acquired,
-            let_go,
+            releasing,
             ..Span::default()
         }
     }
@@ -132,7 +132,7 @@ mod tests {
         let spans = [
             span(0, 0, 20, 30),
             span(1, 25, 37, 40),       // 7 after the release
-            span(0, 41, 42, 50),       // asked when the lock was free
+            span(0, 41, 42, 50),       // requested when the lock was free
             span(0, 45, 60, 70),       // the same contender
             span(1, 45, 990, 995),     // 920
             span(2, 45, 1_001, 1_002), // after the end
@@ -174,8 +174,10 @@ mod tests {
         for (served, unserved, expected) in cases {
             let spans = (10..)
                 .zip(*served)
-                .map(|(at, &asked)| span(0, asked, at, at));
-            let waiting = unserved.iter().map(|&asked| Waiting { key: 0, asked });
+                .map(|(at, &requested)| span(0, requested, at, at));
+            let waiting = unserved
+                .iter()
+                .map(|&requested| Waiting { key: 0, requested });
             let (spans, waiting): (Vec<_>, Vec<_>) = (spans.collect(), waiting.collect());
             assert_eq!(overtakes(&spans, &waiting, WINDOW), *expected, "{served:?}");
         }
@@ -196,23 +198,33 @@ mod tests {
     fn a_queue_that_grows_is_told_from_one_that_is_long() {
         // A request every unit of time; what is served after the end is not served.
         let cases: [(fn(u64) -> u64, bool, &str); 6] = [
-            (|asked| asked, false, "nobody waits"),
-            (|asked| asked + 200, false, "all wait as long"),
+            (|requested| requested, false, "none waits"),
+            (|requested| requested + 200, false, "all wait as long"),
             (
-                |asked| asked + 300 * u64::from(asked < 500),
+                |requested| requested + 300 * u64::from(requested < 500),
                 false,
                 "it was long",
             ),
-            (|asked| asked * 2, true, "half of what comes is served"),
-            (|asked| asked * 5 / 4, true, "most of what comes is served"),
+            (
+                |requested| requested * 2,
+                true,
+                "half of what comes is served",
+            ),
+            (
+                |requested| requested * 5 / 4,
+                true,
+                "most of what comes is served",
+            ),
             (|_| u64::MAX, true, "nothing is served"),
         ];
         for (served_at, is_growing, what) in cases {
             let (mut served, mut waiting) = (Vec::new(), Vec::new());
-            for asked in 0..1_000 {
-                match served_at(asked) {
-                    acquired if acquired < WINDOW.end => served.push(span(0, asked, acquired, 0)),
-                    _ => waiting.push(Waiting { key: 0, asked }),
+            for requested in 0..1_000 {
+                match served_at(requested) {
+                    acquired if acquired < WINDOW.end => {
+                        served.push(span(0, requested, acquired, 0))
+                    }
+                    _ => waiting.push(Waiting { key: 0, requested }),
                 }
             }
             assert_eq!(grows(&served, &waiting, WINDOW), is_growing, "{what}");

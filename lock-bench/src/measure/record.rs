@@ -13,12 +13,12 @@ pub(crate) struct Span {
     /// Number of the contender.
     pub(crate) contender: u32,
     pub(crate) token: Option<u64>,
-    /// When it was asked for; in the open loop, when it should have been.
-    pub(crate) asked: u64,
+    /// When it was requested; in the open loop, when it should have been.
+    pub(crate) requested: u64,
     /// When the contender knew that it has the lock.
     pub(crate) acquired: u64,
     /// When it called release.
-    pub(crate) let_go: u64,
+    pub(crate) releasing: u64,
     /// When release was over.
     pub(crate) released: u64,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Span {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Waiting {
     pub(crate) key: u32,
-    pub(crate) asked: u64,
+    pub(crate) requested: u64,
 }
 
 /// The time that counts, between a warm-up and the end.
@@ -110,9 +110,9 @@ impl Log {
         }
     }
 
-    pub(crate) fn push_unserved(&mut self, key: u32, asked: u64) {
+    pub(crate) fn push_unserved(&mut self, key: u32, requested: u64) {
         if self.recorded.unserved.len() < self.max_spans {
-            self.recorded.unserved.push(Waiting { key, asked });
+            self.recorded.unserved.push(Waiting { key, requested });
         }
     }
 

@@ -24,11 +24,11 @@ pub(crate) fn sample(
     if is_open {
         // Those that the end cuts short are the slow ones: without them an overload looks quick.
         // Spans are thinned out, so these have to be as well.
-        let kept = waits.filter(|waiting| is_kept(waiting.asked, stride));
-        kept.for_each(|waiting| acquire.record_ns(window.end - waiting.asked));
+        let kept = waits.filter(|waiting| is_kept(waiting.requested, stride));
+        kept.for_each(|waiting| acquire.record_ns(window.end - waiting.requested));
         // Those that were served after the end, and waited at it all the same.
         for span in spans.iter().filter(|span| waited_at_the_end(span, window)) {
-            acquire.record_ns(window.end - span.asked);
+            acquire.record_ns(window.end - span.requested);
             unserved += stride;
         }
     }
@@ -77,8 +77,8 @@ pub(crate) fn sample(
 fn latencies<'a>(spans: impl Iterator<Item = &'a Span>) -> (Latencies, Latencies) {
     let (mut acquire, mut release) = (Latencies::default(), Latencies::default());
     for span in spans {
-        acquire.record_ns(span.acquired.saturating_sub(span.asked));
-        release.record_ns(span.released.saturating_sub(span.let_go));
+        acquire.record_ns(span.acquired.saturating_sub(span.requested));
+        release.record_ns(span.released.saturating_sub(span.releasing));
     }
     (acquire, release)
 }
@@ -87,16 +87,16 @@ fn latencies<'a>(spans: impl Iterator<Item = &'a Span>) -> (Latencies, Latencies
 fn unserved_waits(unserved: &[Waiting], window: Window) -> impl Iterator<Item = &Waiting> + Clone {
     unserved
         .iter()
-        .filter(move |waiting| waiting.asked < window.end)
+        .filter(move |waiting| waiting.requested < window.end)
 }
 
 fn waited_at_the_end(span: &Span, window: Window) -> bool {
-    span.asked < window.end && window.end <= span.acquired
+    span.requested < window.end && window.end <= span.acquired
 }
 
 fn held_within(span: &Span, window: Window) -> u64 {
     let from = span.acquired.max(window.from);
-    span.let_go.min(window.end).saturating_sub(from)
+    span.releasing.min(window.end).saturating_sub(from)
 }
 
 #[cfg(test)]
@@ -115,11 +115,11 @@ mod tests {
     };
 
     /// A span of a lock that is let go at once.
-    fn span(asked: u64, acquired: u64) -> Span {
+    fn span(requested: u64, acquired: u64) -> Span {
         Span {
-            asked,
+            requested,
             acquired,
-            let_go: acquired,
+            releasing: acquired,
             released: acquired,
             ..Span::default()
         }
@@ -135,7 +135,7 @@ mod tests {
                 log.push(Span {
                     contender,
                     token: Some(acquired),
-                    let_go: acquired + 80,
+                    releasing: acquired + 80,
                     released: acquired + 90,
                     ..span(acquired - 40, acquired)
                 });
@@ -191,10 +191,10 @@ mod tests {
                 let mut log = Log::new(WINDOW, 100);
                 served
                     .iter()
-                    .for_each(|&(asked, acquired)| log.push(span(asked, acquired)));
+                    .for_each(|&(requested, acquired)| log.push(span(requested, acquired)));
                 unserved
                     .iter()
-                    .for_each(|&asked| log.push_unserved(0, asked));
+                    .for_each(|&requested| log.push_unserved(0, requested));
                 sample(Recorded::of(0, log), 1, WINDOW, is_open)
             });
             assert_eq!((open.acquisitions, open.unserved), (1, 2), "{served:?}");

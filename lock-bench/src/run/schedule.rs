@@ -155,34 +155,31 @@ pub(super) fn check(plan: &Plan, targets: &[Target]) -> Result<(), Failure> {
         let text = format!("two targets have the name {name:?}");
         return Err(Failure::new(INVALID, text));
     }
-    let contenders = 1..=MAX_CONTENDERS;
-    let has_contenders = !plan.contenders.is_empty();
+    let all_fit = plan
+        .contenders
+        .iter()
+        .all(|n| (1..=MAX_CONTENDERS).contains(n));
+    let has_length = (MIN_DURATION..=HOUR).contains(&plan.duration);
+    let has_repeats = (1..=1_000).contains(&plan.repeats);
+    let has_rate = plan.rate > 0.0 && plan.rate <= 1e6;
     let rules = [
-        (targets.is_empty(), "there is no target"),
-        (plan.workloads.is_empty(), "there is no workload"),
+        (!targets.is_empty(), "there is no target"),
+        (!plan.workloads.is_empty(), "there is no workload"),
+        (!plan.contenders.is_empty(), "there are no contenders"),
+        (all_fit, "there are between 1 and 10000 contenders"),
+        (has_repeats, "there are between 1 and 1000 repeats"),
+        (has_length, "a measurement takes between 10ms and 1h"),
+        (plan.warm_up <= HOUR, "a warm-up takes at most 1h"),
         (
-            !has_contenders || !plan.contenders.iter().all(|n| contenders.contains(n)),
-            "there are between 1 and 10000 contenders",
-        ),
-        (
-            !(1..=1_000).contains(&plan.repeats),
-            "there are between 1 and 1000 repeats",
-        ),
-        (
-            !(Duration::from_millis(10)..=HOUR).contains(&plan.duration),
-            "a measurement takes between 10ms and 1h",
-        ),
-        (plan.warm_up > HOUR, "a warm-up takes at most 1h"),
-        (
-            plan.hold > plan.duration,
+            plan.hold <= plan.duration,
             "a hold is shorter than the measurement",
         ),
         (
-            !(plan.rate > 0.0 && plan.rate <= 1e6),
+            has_rate,
             "the rate is more than 0 and at most 1000000 per second",
         ),
     ];
-    match rules.into_iter().find(|(is_broken, _)| *is_broken) {
+    match rules.into_iter().find(|(is_kept, _)| !is_kept) {
         Some((_, rule)) => Err(Failure::new(INVALID, rule)),
         None => Ok(()),
     }
@@ -196,6 +193,7 @@ const MIN_LOCKS: u32 = 1_000;
 const SWEPT: [u64; 4] = [0, 1, 10, 100];
 const OPEN_LOOP_KEYS: u32 = 100;
 const MAX_CONTENDERS: u32 = 10_000;
+const MIN_DURATION: Duration = Duration::from_millis(10);
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
 #[cfg(test)]

@@ -39,8 +39,8 @@ use crate::target::{Facts, Opened, Probe};
 /// none for a backend without a server. Several servers at a time and TLS are not spoken: then its
 /// facts say so, and nothing else is known.
 pub(crate) async fn probe(url: &LockUrl) -> Result<Option<Arc<dyn Probe>>, Failure> {
-    if let Some(why) = unasked(url)? {
-        return Ok(Some(Arc::new(Unasked(why))));
+    if let Some(why) = unsupported(url)? {
+        return Ok(Some(Arc::new(Unsupported(why))));
     }
     match url.scheme() {
         #[cfg(any(feature = "mysql", feature = "postgres"))]
@@ -60,7 +60,7 @@ pub(crate) async fn probe(url: &LockUrl) -> Result<Option<Arc<dyn Probe>>, Failu
 /// Fails with the kind `refused` if this user may not have them. A dropped future may have made the
 /// table.
 pub(crate) async fn bare(url: &LockUrl, run: u64, of: &str) -> Result<Option<Opened>, Failure> {
-    if unasked(url)?.is_some() {
+    if unsupported(url)?.is_some() {
         return Ok(None);
     }
     match url.scheme() {
@@ -84,8 +84,8 @@ pub(crate) async fn clear(url: &LockUrl, run: u64) -> Result<(), Failure> {
     }
 }
 
-/// Why a server is not asked.
-fn unasked(url: &LockUrl) -> Result<Option<&'static str>, Failure> {
+/// Why a server cannot be asked.
+fn unsupported(url: &LockUrl) -> Result<Option<&'static str>, Failure> {
     let (scheme, mut params) = (url.scheme(), url.params());
     if scheme == "rediss" || params.bool("tls")? == Some(true) {
         return Ok(Some("is not asked: the benchmark speaks no TLS with it"));
@@ -103,10 +103,10 @@ fn unasked(url: &LockUrl) -> Result<Option<&'static str>, Failure> {
 
 /// Stands for servers of which nothing is known, and says why.
 #[derive(Debug)]
-struct Unasked(&'static str);
+struct Unsupported(&'static str);
 
 #[async_trait]
-impl Probe for Unasked {
+impl Probe for Unsupported {
     async fn ping(&self) -> Result<(), Failure> {
         Err(Failure::new(UNSUPPORTED, format!("the server {}", self.0)))
     }

@@ -31,12 +31,12 @@ impl Process {
         work: Work,
     ) -> Result<Self, Failure> {
         let broken = |error| Failure::of(PROCESSES, &error);
-        let (program, args) = match &target.worker {
-            Some((program, args)) => (program.clone(), args.clone()),
-            None => (env::current_exe().map_err(broken)?, vec![ARGUMENT.into()]),
+        let program = match &target.worker {
+            Some(program) => program.clone(),
+            None => env::current_exe().map_err(broken)?,
         };
         let mut child = Command::new(program)
-            .args(args)
+            .arg(ARGUMENT)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)

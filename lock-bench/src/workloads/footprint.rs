@@ -83,17 +83,17 @@ impl HeldLocks {
 
     async fn serve_waiters(&mut self) -> Result<(), Failure> {
         let (before, count) = (resident(), self.guards.len());
-        let asked = Arc::new(AtomicUsize::new(0));
+        let requested = Arc::new(AtomicUsize::new(0));
         let mut waiters = JoinSet::new();
         for number in 0..count {
-            let (locks, asked) = (Arc::clone(&self.locks), Arc::clone(&asked));
+            let (locks, requested) = (Arc::clone(&self.locks), Arc::clone(&requested));
             let request = self.request("held", number, MAX_QUEUE)?;
             waiters.spawn(async move {
-                asked.fetch_add(1, Ordering::Relaxed);
+                requested.fetch_add(1, Ordering::Relaxed);
                 locks.acquire(&request).await?.release().await.map(drop)
             });
         }
-        while asked.load(Ordering::Relaxed) < count {
+        while requested.load(Ordering::Relaxed) < count {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         // Until their requests are with the server.
@@ -135,7 +135,7 @@ impl HeldLocks {
     }
 }
 
-/// Resident memory of this process in bytes; 0 where nobody tells.
+/// Resident memory of this process in bytes; 0 where the system does not tell.
 fn resident() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -8,7 +8,7 @@ use polylock::tower::{HeldLock, Keys, Locker};
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 
 use super::Job;
-use super::closed::{PAUSE, is_over};
+use super::closed_loop::{PAUSE, is_over};
 use super::{before_last_call, stuck, together};
 use crate::clock;
 use crate::measure::{Log, Recorded, Span, Window};
@@ -90,8 +90,8 @@ where
     clock::sleep_until(window.start).await;
     let until_end = async {
         loop {
-            let asked = clock::now();
-            if asked >= window.end {
+            let requested = clock::now();
+            if requested >= window.end {
                 return;
             }
             let answer = locked.clone().oneshot(call()).await;
@@ -102,25 +102,25 @@ where
                         key: number,
                         contender: number,
                         token: answer.token,
-                        asked,
+                        requested,
                         acquired: answer.began,
-                        let_go: answer.ended,
+                        releasing: answer.ended,
                         released: answered,
                     });
-                    if window.has(asked) {
-                        requests.with.record_ns(answered - asked);
+                    if window.has(requested) {
+                        requests.with.record_ns(answered - requested);
                     }
                 }
-                Err(_) if is_over(window) => log.push_unserved(number, asked),
+                Err(_) if is_over(window) => log.push_unserved(number, requested),
                 Err(error) => {
                     log.push_failure(&Failure::of("rejected", &error));
                     tokio::time::sleep(PAUSE).await;
                 }
             }
-            let asked = clock::now();
+            let requested = clock::now();
             let Ok(_answer) = plain.clone().oneshot(call()).await;
-            if window.has(asked) {
-                requests.without.record_ns(clock::now() - asked);
+            if window.has(requested) {
+                requests.without.record_ns(clock::now() - requested);
             }
             tokio::task::coop::consume_budget().await;
         }

@@ -1,9 +1,9 @@
 //! What contenders do: the loops around a subject.
 
-mod closed;
+mod closed_loop;
 mod footprint;
 mod layer;
-mod open;
+mod open_loop;
 
 use std::any::Any;
 use std::ops::Range;
@@ -17,10 +17,10 @@ use crate::clock;
 use crate::measure::{Log, Recorded, Span, Window};
 use crate::subject::{Failure, Subject};
 
-use self::closed::closed;
-use self::open::open;
+use self::closed_loop::closed;
+use self::open_loop::open;
 
-pub(crate) use self::closed::{Taken, take};
+pub(crate) use self::closed_loop::{Taken, take};
 pub(crate) use self::footprint::HeldLocks;
 pub(crate) use self::layer::serve_requests;
 

@@ -141,8 +141,8 @@ async fn a_footprint_has_memory_renewals_and_waiters() {
 async fn a_program_that_is_no_contender_is_a_failure() {
     let dir = tempfile::tempdir().unwrap();
     let file = format!("sqlite:{}", dir.path().join("secret.db").display());
-    for program in ["/bin/true", "/bin/cat"] {
-        let openers = Openers::compiled_in().with_worker(program, [""; 0]);
+    for program in ["/bin/true", "/bin/echo"] {
+        let openers = Openers::compiled_in().with_worker(program);
         let target = openers.target("sqlite", &*file).unwrap();
         let plan = plan_of_processes(&[Workload::Contended], 1);
         let failure = run(&plan, vec![target]).await.unwrap_err();

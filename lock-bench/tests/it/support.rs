@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// A run of which nobody sees the progress.
+/// A run without a progress bar.
 pub(crate) async fn run(plan: &Plan, targets: Vec<Target>) -> Result<Report, Failure> {
     polylock_bench::run(plan, targets, &|_, _, _| {}).await
 }
@@ -153,7 +153,7 @@ pub(crate) async fn sample(plan: &Plan, target: Target) -> Sample {
 
 /// Openers whose contenders are processes of the example.
 pub(crate) fn openers_with_processes() -> Openers {
-    Openers::compiled_in().with_worker(worker(), [polylock_bench::worker::ARGUMENT])
+    Openers::compiled_in().with_worker(worker())
 }
 
 /// A file of a directory that has to live as long.

@@ -16,10 +16,10 @@ pub(super) async fn closed<S: Subject>(
     window: Window,
     log: &mut Log,
 ) {
-    request.asked = clock::now();
+    request.requested = clock::now();
     // When others could last run here.
-    let mut yielded = request.asked;
-    while request.asked < window.end {
+    let mut yielded = request.requested;
+    while request.requested < window.end {
         let mut waited = false;
         // In place: its future is large.
         let mut turn = pin!(turn(subject, key, job, request, window));
@@ -34,15 +34,15 @@ pub(super) async fn closed<S: Subject>(
             tokio::time::sleep(PAUSE).await;
         }
         let served = turn.span.filter(|_| turn.failure.is_none());
-        request.asked = served.map_or_else(clock::now, |span| span.released);
+        request.requested = served.map_or_else(clock::now, |span| span.released);
         if waited {
-            yielded = request.asked;
+            yielded = request.requested;
         }
         // What needs no I/O never yields by itself, and others would never begin. Seldom, because
-        // it wakes another thread of the runtime, and because who yields wants no lock meanwhile: if
+        // it wakes another thread of the runtime, and because a contender that yields wants no lock meanwhile: if
         // all did after each turn, a lock would go back to its server for want of a next one.
-        if request.asked > yielded + YIELDS_AFTER {
-            yielded = request.asked;
+        if request.requested > yielded + YIELDS_AFTER {
+            yielded = request.requested;
             tokio::task::yield_now().await;
         }
     }
@@ -74,32 +74,32 @@ pub(super) async fn turn<S: Subject>(
     request: Span,
     window: Window,
 ) -> Turn {
-    let wait = Duration::from_nanos(window.end.saturating_sub(request.asked)).max(MIN_WAIT);
+    let wait = Duration::from_nanos(window.end.saturating_sub(request.requested)).max(MIN_WAIT);
     let held = match subject.acquire(key, job.ttl, wait).await {
         Ok(Some(held)) => held,
         refused => return Turn::without_lock(refused.err(), window),
     };
     let acquired = clock::now();
     let token = S::token(&held);
-    let mut let_go = acquired;
+    let mut releasing = acquired;
     if !job.hold.is_zero() {
         tokio::time::sleep(job.hold).await;
-        let_go = clock::now();
+        releasing = clock::now();
     } else if token.is_none() {
-        let_go = clock::now();
+        releasing = clock::now();
     }
     let failure = subject.release(held).await.err();
     match failure.as_ref().map(Failure::kind) {
-        // It knew that it holds no more; nobody knows since when.
-        Some(LOST_BEFORE) => let_go = acquired,
+        // It knew that it holds no more, but not since when.
+        Some(LOST_BEFORE) => releasing = acquired,
         // A lease that is not renewed ends like this, and says nothing before.
-        Some(LOST) => let_go = let_go.min(acquired.saturating_add(nanos(job.ttl))),
+        Some(LOST) => releasing = releasing.min(acquired.saturating_add(nanos(job.ttl))),
         _ => {}
     }
     let span = Span {
         token,
         acquired,
-        let_go,
+        releasing,
         released: clock::now(),
         ..request
     };
@@ -122,7 +122,7 @@ impl Turn {
     pub(super) fn write(&self, request: Span, log: &mut Log) {
         match (self.span, &self.failure) {
             (Some(span), _) => log.push(span),
-            (None, None) => log.push_unserved(request.key, request.asked),
+            (None, None) => log.push_unserved(request.key, request.requested),
             (None, Some(_)) => {}
         }
         if let Some(failure) = &self.failure {

@@ -5,7 +5,7 @@ use fastrand::Rng;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::closed::{Turn, turn};
+use super::closed_loop::{Turn, turn};
 use super::{Job, before_last_call, joined, stuck};
 use crate::clock;
 use crate::measure::{Log, Recorded, Span, Window};
@@ -28,25 +28,25 @@ pub(super) async fn open<S: Subject>(
     let mut running = JoinSet::new();
     let (mut is_overrun, mut is_stuck) = (false, false);
     loop {
-        let asked = tokio::select! {
-            asked = arrivals.recv() => asked,
+        let requested = tokio::select! {
+            requested = arrivals.recv() => requested,
             Some(ended) = running.join_next() => {
                 is_stuck |= write(joined(ended)?, &mut log);
                 continue;
             }
         };
-        let Some(asked) = asked else { break };
+        let Some(requested) = requested else { break };
         let share = random.f64();
         let key = popularity.partition_point(|up_to| *up_to <= share);
         let request = Span {
             key: u32::try_from(key).unwrap_or(u32::MAX),
             contender,
-            asked,
+            requested,
             ..Span::default()
         };
         if running.len() >= MAX_RUNNING {
             is_overrun = true;
-            log.push_unserved(request.key, asked);
+            log.push_unserved(request.key, requested);
             continue;
         }
         let (subject, prepared, job) = (subject.clone(), Arc::clone(&prepared), Arc::clone(&job));
@@ -71,7 +71,7 @@ pub(super) async fn open<S: Subject>(
 fn write((request, turn): (Span, Option<Turn>), log: &mut Log) -> bool {
     match &turn {
         Some(turn) => turn.write(request, log),
-        None => log.push_unserved(request.key, request.asked),
+        None => log.push_unserved(request.key, request.requested),
     }
     turn.is_none()
 }
