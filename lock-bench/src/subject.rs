@@ -13,20 +13,20 @@ use serde::{Deserialize, Serialize};
 ///
 /// The loop around it is compiled for each of them, so that the benchmark costs little.
 pub trait Subject: Clone + Send + Sync + 'static {
-    /// The name of a lock, prepared so that it costs nothing at each acquisition.
+    /// A lock, prepared so that its name costs nothing at each acquisition.
     type Key: Clone + Send + Sync + 'static;
     /// What a holder has.
     type Held: Send + 'static;
 
-    /// Prepares a name.
+    /// Prepares the lock with this name, and with leases of this length where it has leases.
     ///
     /// # Errors
     ///
     /// If the name cannot be that of a lock.
-    fn key(&self, name: &str) -> Result<Self::Key, Failure>;
+    fn key(&self, name: &str, ttl: Duration) -> Result<Self::Key, Failure>;
 
-    /// Acquires the lock, for as long as `ttl` where it has leases, and waits for it at most as long
-    /// as `wait` says. `None` if another holder has it at the end of that time.
+    /// Acquires the lock, and waits for it at most as long as `wait` says. `None` if another holder
+    /// has it at the end of that time.
     ///
     /// # Errors
     ///
@@ -39,7 +39,6 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn acquire(
         &self,
         key: &Self::Key,
-        ttl: Duration,
         wait: Duration,
     ) -> impl Future<Output = Result<Option<Self::Held>, Failure>> + Send;
 
@@ -68,22 +67,19 @@ pub trait Subject: Clone + Send + Sync + 'static {
 pub(crate) struct Locks(pub(crate) Arc<dyn DistributedLock>);
 
 impl Subject for Locks {
-    type Key = LockKey;
+    type Key = AcquireRequest;
     type Held = LockGuard;
 
-    fn key(&self, name: &str) -> Result<LockKey, Failure> {
-        Ok(LockKey::new(name)?)
+    fn key(&self, name: &str, ttl: Duration) -> Result<AcquireRequest, Failure> {
+        Ok(AcquireRequest::new(LockKey::new(name)?).with_ttl(ttl))
     }
 
     async fn acquire(
         &self,
-        key: &LockKey,
-        ttl: Duration,
+        key: &AcquireRequest,
         wait: Duration,
     ) -> Result<Option<LockGuard>, Failure> {
-        let request = AcquireRequest::new(key.clone())
-            .with_ttl(ttl)
-            .with_wait(Wait::AtMost(wait));
+        let request = key.clone().with_wait(Wait::AtMost(wait));
         match self.0.acquire(&request).await {
             Ok(guard) => Ok(Some(guard)),
             Err(error) if error.kind() == ErrorKind::Contended => Ok(None),

@@ -7,8 +7,8 @@ use lock_bench_peers::openers;
 use lock_testkit::servers::{PostgresServer, RedisOptions, RedisServer, ZooKeeperServer};
 use polylock_bench::plan::{ContendersAs, Plan, Workload};
 use polylock_bench::report::{Report, TargetKind};
-use polylock_bench::target::Openers;
 use polylock_bench::run;
+use polylock_bench::target::Openers;
 
 fn plan() -> Plan {
     let mut plan = Plan::default();

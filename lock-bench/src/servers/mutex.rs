@@ -27,16 +27,11 @@ impl Subject for Mutexes {
     type Key = Arc<str>;
     type Held = OwnedMutexGuard<()>;
 
-    fn key(&self, name: &str) -> Result<Arc<str>, Failure> {
+    fn key(&self, name: &str, _: Duration) -> Result<Arc<str>, Failure> {
         Ok(name.into())
     }
 
-    async fn acquire(
-        &self,
-        key: &Arc<str>,
-        _: Duration,
-        wait: Duration,
-    ) -> Result<Option<OwnedMutexGuard<()>>, Failure> {
+    async fn acquire(&self, key: &Arc<str>, wait: Duration) -> Result<Option<Self::Held>, Failure> {
         let mutex = {
             let mut mutexes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(mutexes.entry(Arc::clone(key)).or_default())

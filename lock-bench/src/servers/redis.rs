@@ -93,6 +93,12 @@ struct BareLock {
     hash: Arc<str>,
 }
 
+#[derive(Clone)]
+struct Key {
+    name: Arc<str>,
+    millis: u64,
+}
+
 struct Held {
     key: Arc<str>,
     value: String,
@@ -111,8 +117,8 @@ impl BareLock {
             prefix: prefix.into(),
             hash: Script::new(COMPARE_AND_DELETE).get_hash().into(),
         };
-        let first = least.key(&unique())?;
-        if let Some(held) = least.set(&first, Duration::from_secs(5)).await? {
+        let first = least.key(&unique(), Duration::from_secs(5))?;
+        if let Some(held) = least.set(&first).await? {
             least
                 .free("EVAL", COMPARE_AND_DELETE, &held)
                 .await
@@ -128,9 +134,8 @@ impl BareLock {
         free.query_async(&mut self.connection.clone()).await
     }
 
-    async fn set(&self, key: &Arc<str>, ttl: Duration) -> Result<Option<Held>, Failure> {
-        let (key, value) = (Arc::clone(key), unique());
-        let millis = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1);
+    async fn set(&self, key: &Key) -> Result<Option<Held>, Failure> {
+        let (millis, key, value) = (key.millis, Arc::clone(&key.name), unique());
         let mut set = cmd("SET");
         set.arg(&*key).arg(&value).arg("NX").arg("PX").arg(millis);
         let answer = set.query_async(&mut self.connection.clone()).await;
@@ -140,20 +145,18 @@ impl BareLock {
 }
 
 impl Subject for BareLock {
-    type Key = Arc<str>;
+    type Key = Key;
     type Held = Held;
 
-    fn key(&self, name: &str) -> Result<Arc<str>, Failure> {
-        Ok(format!("{}{name}", self.prefix).into())
+    fn key(&self, name: &str, ttl: Duration) -> Result<Key, Failure> {
+        Ok(Key {
+            name: format!("{}{name}", self.prefix).into(),
+            millis: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1),
+        })
     }
 
-    async fn acquire(
-        &self,
-        key: &Arc<str>,
-        ttl: Duration,
-        wait: Duration,
-    ) -> Result<Option<Held>, Failure> {
-        poll(wait, || self.set(key, ttl)).await
+    async fn acquire(&self, key: &Key, wait: Duration) -> Result<Option<Held>, Failure> {
+        poll(wait, || self.set(key)).await
     }
 
     async fn release(&self, held: Held) -> Result<(), Failure> {

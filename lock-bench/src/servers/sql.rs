@@ -412,11 +412,10 @@ impl BareLock {
     }
 
     /// Takes a lease if it is free, or has the server wait, in its order.
-    async fn take(&self, key: &Key, ttl: Duration) -> Result<Option<Held>, Failure> {
+    async fn take(&self, key: &Key) -> Result<Option<Held>, Failure> {
         self.seed(key).await?;
         let (key, owner) = (key.clone(), unique());
-        let ttl = ttl.as_micros().to_string();
-        let text = key.take.replace("{owner}", &owner).replace("{ttl}", &ttl);
+        let text = key.take.replace("{owner}", &owner);
         let mut session = self.session().await?;
         let mut is_taken = session.connection.run(&*text).await.map_err(failure)?;
         let session = match self.mode {
@@ -444,14 +443,18 @@ impl Subject for BareLock {
     type Key = Key;
     type Held = Held;
 
-    fn key(&self, name: &str) -> Result<Key, Failure> {
+    fn key(&self, name: &str, ttl: Duration) -> Result<Key, Failure> {
         if name.contains(['\\', '\0', '\'']) {
             let text = "the name of a lock has no backslash, no quote and no NUL";
             return Err(Failure::new(INVALID, text));
         }
+        let ttl = ttl.as_micros().to_string();
         let text = |statement: &str| {
             let statement = statement.replace("{table}", &self.table);
-            statement.replace("{name}", name).into()
+            statement
+                .replace("{ttl}", &ttl)
+                .replace("{name}", name)
+                .into()
         };
         Ok(Key {
             seed: text(self.place.dialect.seed),
@@ -461,17 +464,12 @@ impl Subject for BareLock {
         })
     }
 
-    async fn acquire(
-        &self,
-        key: &Key,
-        ttl: Duration,
-        wait: Duration,
-    ) -> Result<Option<Held>, Failure> {
+    async fn acquire(&self, key: &Key, wait: Duration) -> Result<Option<Held>, Failure> {
         if self.mode == Mode::Lease {
-            return poll(wait, || self.take(key, ttl)).await;
+            return poll(wait, || self.take(key)).await;
         }
         // At the end the connection is closed, and with it ends its place in the queue.
-        let taken = timeout(wait, self.take(key, ttl)).await;
+        let taken = timeout(wait, self.take(key)).await;
         taken.unwrap_or(Ok(None))
     }
 

@@ -136,17 +136,12 @@ impl Subject for BareLock {
     type Key = Arc<str>;
     type Held = Node;
 
-    fn key(&self, name: &str) -> Result<Arc<str>, Failure> {
+    fn key(&self, name: &str, _: Duration) -> Result<Arc<str>, Failure> {
         let name = name.replace('%', "%25").replace('/', "%2F");
         Ok(format!("{}/{name}", self.root).into())
     }
 
-    async fn acquire(
-        &self,
-        directory: &Arc<str>,
-        _: Duration,
-        wait: Duration,
-    ) -> Result<Option<Node>, Failure> {
+    async fn acquire(&self, directory: &Arc<str>, wait: Duration) -> Result<Option<Node>, Failure> {
         let deadline = Instant::now() + wait;
         let joined = match self.join(directory).await {
             Err(Error::NoNode) => {

@@ -75,7 +75,7 @@ pub(super) async fn turn<S: Subject>(
     window: Window,
 ) -> Turn {
     let wait = Duration::from_nanos(window.end.saturating_sub(request.requested)).max(MIN_WAIT);
-    let held = match subject.acquire(key, job.ttl, wait).await {
+    let held = match subject.acquire(key, wait).await {
         Ok(Some(held)) => held,
         refused => return Turn::without_lock(refused.err(), window),
     };
@@ -156,8 +156,8 @@ pub(crate) async fn take<S: Subject>(
     ttl: Duration,
     wait: Duration,
 ) -> Result<Option<Taken>, Failure> {
-    let key = subject.key(&name)?;
-    let held = subject.acquire(&key, ttl, wait).await?;
+    let key = subject.key(&name, ttl)?;
+    let held = subject.acquire(&key, wait).await?;
     let since = clock::now();
     Ok(held.map(|held| Taken {
         since,

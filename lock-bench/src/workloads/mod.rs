@@ -98,7 +98,7 @@ async fn one<S: Subject>(
         }
     };
     let number = if has_own_key { contender } else { 0 };
-    let key = subject.key(&job.key(number))?;
+    let key = subject.key(&job.key(number), job.ttl)?;
     let request = Span {
         key: number,
         contender,

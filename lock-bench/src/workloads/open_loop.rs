@@ -19,7 +19,7 @@ pub(super) async fn open<S: Subject>(
     (rate, keys): (f64, u32),
     window: Window,
 ) -> Result<Recorded, Failure> {
-    let prepared = (0..keys).map(|number| subject.key(&job.key(number)));
+    let prepared = (0..keys).map(|number| subject.key(&job.key(number), job.ttl));
     let prepared: Arc<[S::Key]> = prepared.collect::<Result<Vec<_>, _>>()?.into();
     let mut log = Log::new(window, job.max_spans);
     let mut random = Rng::with_seed(job.seed ^ (u64::from(contender) << 32));

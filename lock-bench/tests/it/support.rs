@@ -83,16 +83,11 @@ impl Subject for Faulty {
     type Key = ();
     type Held = (Option<u64>, Option<OwnedSemaphorePermit>);
 
-    fn key(&self, _name: &str) -> Result<(), Failure> {
+    fn key(&self, _name: &str, _ttl: Duration) -> Result<(), Failure> {
         Ok(())
     }
 
-    async fn acquire(
-        &self,
-        _key: &(),
-        _ttl: Duration,
-        wait: Duration,
-    ) -> Result<Option<Self::Held>, Failure> {
+    async fn acquire(&self, _key: &(), wait: Duration) -> Result<Option<Self::Held>, Failure> {
         let began = *self.began.get_or_init(Instant::now);
         let is_stalled = began.elapsed() > Duration::from_millis(150);
         match self.fault {

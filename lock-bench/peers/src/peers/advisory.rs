@@ -23,14 +23,13 @@ impl Subject for Locks {
     type Key = PgAdvisoryLock;
     type Held = Guard;
 
-    fn key(&self, name: &str) -> Result<PgAdvisoryLock, Failure> {
+    fn key(&self, name: &str, _: Duration) -> Result<PgAdvisoryLock, Failure> {
         Ok(PgAdvisoryLock::new(name))
     }
 
     async fn acquire(
         &self,
         key: &PgAdvisoryLock,
-        _: Duration,
         wait: Duration,
     ) -> Result<Option<Guard>, Failure> {
         let acquire = async {

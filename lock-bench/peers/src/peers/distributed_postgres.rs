@@ -24,16 +24,15 @@ impl Subject for Locks {
     type Key = Arc<PostgresDistributedLock>;
     type Held = PostgresLockHandle;
 
-    fn key(&self, name: &str) -> Result<Self::Key, Failure> {
+    fn key(&self, name: &str, _: Duration) -> Result<Self::Key, Failure> {
         Ok(Arc::new(self.0.create_lock(name)))
     }
 
     async fn acquire(
         &self,
         key: &Self::Key,
-        _: Duration,
         wait: Duration,
-    ) -> Result<Option<PostgresLockHandle>, Failure> {
+    ) -> Result<Option<Self::Held>, Failure> {
         // Less than a millisecond is without end there.
         let wait = wait.max(Duration::from_millis(1));
         match key.acquire(Some(wait)).await {

@@ -14,8 +14,8 @@ use super::{failed, poll};
 
 pub(crate) async fn open(url: String) -> Result<Opened, Failure> {
     // As its provider makes one of a URL; here several providers share it.
-    let config = RedisConfig::from_url(&url)
-        .map_err(|_| Failure::new("invalid", "fred refuses the URL"))?;
+    let config =
+        RedisConfig::from_url(&url).map_err(|_| Failure::new("invalid", "fred refuses the URL"))?;
     let client = RedisClient::new(config, None, None, None);
     client.connect();
     client.wait_for_connect().await.map_err(failed)?;
@@ -59,21 +59,20 @@ impl Locks {
 }
 
 impl Subject for Locks {
-    type Key = Arc<str>;
+    type Key = (Arc<str>, Duration);
     type Held = RedisLockHandle;
 
-    fn key(&self, name: &str) -> Result<Arc<str>, Failure> {
-        Ok(name.into())
+    fn key(&self, name: &str, ttl: Duration) -> Result<Self::Key, Failure> {
+        Ok((name.into(), ttl))
     }
 
     async fn acquire(
         &self,
-        key: &Arc<str>,
-        ttl: Duration,
+        (key, ttl): &Self::Key,
         wait: Duration,
     ) -> Result<Option<RedisLockHandle>, Failure> {
         // Two acquisitions of one object have one token between them, so each has an object.
-        let lock = self.provider(ttl).await?.create_lock(key);
+        let lock = self.provider(*ttl).await?.create_lock(key);
         // `acquire` with a time-out does not wait either: it makes one attempt.
         let attempt = || async { lock.try_acquire().await.map_err(failed) };
         poll(PAUSE, wait, attempt).await

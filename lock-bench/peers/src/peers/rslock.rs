@@ -21,22 +21,21 @@ pub(crate) async fn open(url: String) -> Result<Opened, Failure> {
 struct Locks(LockManager);
 
 impl Subject for Locks {
-    type Key = Arc<str>;
+    type Key = (Arc<str>, Duration);
     type Held = LockGuard;
 
-    fn key(&self, name: &str) -> Result<Arc<str>, Failure> {
-        Ok(format!("rslock:{name}").into())
+    fn key(&self, name: &str, ttl: Duration) -> Result<Self::Key, Failure> {
+        Ok((format!("rslock:{name}").into(), ttl))
     }
 
     async fn acquire(
         &self,
-        key: &Arc<str>,
-        ttl: Duration,
+        (key, ttl): &Self::Key,
         wait: Duration,
     ) -> Result<Option<LockGuard>, Failure> {
         // A future of it that is dropped leaves the key, so it is not bounded from outside.
         let attempt = || async {
-            match self.0.lock(&**key, ttl).await {
+            match self.0.lock(&**key, *ttl).await {
                 Ok(lock) => Ok(Some(LockGuard { lock })),
                 Err(LockError::Unavailable) => Ok(None),
                 Err(error) => Err(failed(error)),

@@ -27,16 +27,15 @@ impl Subject for Locks {
     type Key = Arc<str>;
     type Held = OwnedLockClient;
 
-    fn key(&self, name: &str) -> Result<Arc<str>, Failure> {
+    fn key(&self, name: &str, _: Duration) -> Result<Arc<str>, Failure> {
         Ok(format!("/zookeeper-client/{name}").into())
     }
 
     async fn acquire(
         &self,
         directory: &Arc<str>,
-        _: Duration,
         wait: Duration,
-    ) -> Result<Option<OwnedLockClient>, Failure> {
+    ) -> Result<Option<Self::Held>, Failure> {
         // The pattern of Curator: the only one for several tasks of one session.
         let prefix = LockPrefix::new_curator(directory, "lock-").map_err(failed)?;
         let container = CreateMode::Container.with_acls(Acls::anyone_all());
