@@ -14,7 +14,7 @@ use crate::measure::{Recorded, Window};
 use crate::report::TargetKind;
 use crate::servers;
 use crate::subject::{Failure, INVALID, Locks, Subject};
-use crate::workloads::{Job, Taken, contend, take};
+use crate::workloads::{Acquired, Job, acquire, contend};
 
 /// What can be measured, and the program that contenders are which are processes.
 #[derive(Clone, Default)]
@@ -203,7 +203,7 @@ pub struct Opened {
     /// Those of this project, which have layers too.
     pub(crate) locks: Option<Arc<dyn DistributedLock>>,
     contend: Arc<dyn Fn(Job, Window) -> Boxed<Recorded> + Send + Sync>,
-    take: Arc<dyn Fn(String, Duration, Duration) -> Boxed<Option<Taken>> + Send + Sync>,
+    acquire: Arc<dyn Fn(String, Duration, Duration) -> Boxed<Option<Acquired>> + Send + Sync>,
 }
 
 type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send>>;
@@ -233,14 +233,16 @@ impl Opened {
     }
 
     fn new(kind: TargetKind, subject: impl Subject) -> Self {
-        let taker = subject.clone();
+        let other = subject.clone();
         Self {
             kind,
             has_queue: true,
             is_of_one_process: false,
             locks: None,
             contend: Arc::new(move |job, window| Box::pin(contend(subject.clone(), job, window))),
-            take: Arc::new(move |name, ttl, wait| Box::pin(take(taker.clone(), name, ttl, wait))),
+            acquire: Arc::new(move |name, ttl, wait| {
+                Box::pin(acquire(other.clone(), name, ttl, wait))
+            }),
         }
     }
 
@@ -248,13 +250,13 @@ impl Opened {
         (self.contend)(job, window).await
     }
 
-    pub(crate) async fn take(
+    pub(crate) async fn acquire(
         &self,
         name: String,
         ttl: Duration,
         wait: Duration,
-    ) -> Result<Option<Taken>, Failure> {
-        (self.take)(name, ttl, wait).await
+    ) -> Result<Option<Acquired>, Failure> {
+        (self.acquire)(name, ttl, wait).await
     }
 
     /// Ends background work of locks, as far as it ends soon.

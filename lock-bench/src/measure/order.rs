@@ -197,7 +197,8 @@ mod tests {
     #[test]
     fn a_queue_that_grows_is_told_from_one_that_is_long() {
         // A request every unit of time; what is served after the end is not served.
-        let cases: [(fn(u64) -> u64, bool, &str); 6] = [
+        type ServedAt = fn(u64) -> u64;
+        let cases: [(ServedAt, bool, &str); 6] = [
             (|requested| requested, false, "none waits"),
             (|requested| requested + 200, false, "all wait as long"),
             (
@@ -220,11 +221,11 @@ mod tests {
         for (served_at, is_growing, what) in cases {
             let (mut served, mut waiting) = (Vec::new(), Vec::new());
             for requested in 0..1_000 {
-                match served_at(requested) {
-                    acquired if acquired < WINDOW.end => {
-                        served.push(span(0, requested, acquired, 0))
-                    }
-                    _ => waiting.push(Waiting { key: 0, requested }),
+                let acquired = served_at(requested);
+                if acquired < WINDOW.end {
+                    served.push(span(0, requested, acquired, 0));
+                } else {
+                    waiting.push(Waiting { key: 0, requested });
                 }
             }
             assert_eq!(grows(&served, &waiting, WINDOW), is_growing, "{what}");

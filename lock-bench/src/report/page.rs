@@ -4,7 +4,6 @@ use askama::Template;
 use humantime::format_duration;
 
 use super::figures::COLUMNS;
-use super::plots::style_sheet;
 use super::units::{duration, number};
 use super::{Figures, Plot, Report, Series, Table, TargetInfo};
 use crate::plan::{ContendersAs, Plan, WORKLOADS, Workload, name_of};
@@ -23,7 +22,6 @@ impl Report {
         let conclusions = WORKLOADS.into_iter().filter_map(|w| self.conclusion(w));
         let page = Page {
             report: self,
-            style: style_sheet(),
             plan: plan(&self.plan),
             conclusions: conclusions.collect(),
             plots: self.plots(),
@@ -97,7 +95,6 @@ fn answer(workload: Workload) -> (&'static str, bool, &'static str) {
 #[template(path = "report.html")]
 struct Page<'a> {
     report: &'a Report,
-    style: String,
     plan: String,
     conclusions: Vec<(&'static str, String)>,
     plots: Vec<Plot>,

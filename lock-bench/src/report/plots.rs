@@ -1,5 +1,5 @@
-//! The plots of a report, as SVG. Places are pixels; a style sheet has the colors, so that a plot
-//! follows the color scheme of its reader.
+//! The plots of a report, as SVG: here are the figures, in the templates how they are drawn. A style
+//! sheet has the colors, so that a plot follows the color scheme of its reader.
 
 use askama::Template;
 
@@ -37,38 +37,38 @@ impl Plot {
             caption: caption.to_owned(),
             alt: format!("{title}: {}", said.join("; ")),
             height,
-            inside: drawing.render().expect("BUG: it writes into memory"),
+            inside: drawing.render().expect(RENDERED),
         }
     }
 
     /// The plot as a file of its own.
     #[must_use]
     pub fn to_file(&self) -> String {
-        let (width, height) = (WIDTH + 16, self.height + 16);
-        let place =
-            format!("width=\"{width}\" height=\"{height}\" viewBox=\"-8 -8 {width} {height}\"");
-        let background = "@media(prefers-color-scheme:dark){svg{background:#15181c}}";
-        let style = format!("<style>{background}{}</style>", style_sheet());
-        self.svg(
-            &format!("xmlns=\"http://www.w3.org/2000/svg\" {place}"),
-            &style,
-        )
+        self.svg(true)
     }
 
     /// The plot as a part of a page that has the style sheet.
     pub(super) fn to_element(&self) -> String {
-        self.svg(&format!("viewBox=\"0 0 {WIDTH} {}\"", self.height), "")
+        self.svg(false)
     }
 
-    fn svg(&self, attributes: &str, style: &str) -> String {
-        let (alt, inside) = (
-            askama::filters::escape(&self.alt, askama::filters::Html),
-            &self.inside,
-        );
-        let alt = alt.expect("BUG: text can be escaped");
-        format!("<svg {attributes} role=\"img\"><title>{alt}</title>{style}{inside}</svg>\n")
+    fn svg(&self, is_file: bool) -> String {
+        let svg = Svg {
+            plot: self,
+            is_file,
+        };
+        svg.render().expect(RENDERED)
     }
 }
+
+#[derive(Template)]
+#[template(path = "plot.svg", escape = "html")]
+struct Svg<'a> {
+    plot: &'a Plot,
+    is_file: bool,
+}
+
+const RENDERED: &str = "BUG: it writes into memory";
 
 impl Report {
     /// Draws everything that was measured.
@@ -213,12 +213,12 @@ impl Report {
         let rows = side.iter().filter_map(|series| {
             let shares = shares(series);
             let scale = 66.0 / shares.iter().copied().fold(1.25, f64::max);
-            let step = WIDTH as f64 / shares.len() as f64;
+            let step = WIDTH / shares.len() as f64;
             let bars = shares.iter().enumerate().map(|(at, share)| {
                 let (left, right) = (at as f64 * step, (at as f64 + 0.8) * step);
                 [left, 84.0 - scale * share, right].map(pixels).into()
             });
-            Some(Row {
+            Some(Bars {
                 name: shortened(series.target.clone()),
                 text: format!("Jain {:.2}", self.figures(series).jain?.median),
                 class: self.class(&series.target),
@@ -235,7 +235,7 @@ impl Report {
             ["fairness", &title, caption],
             &said,
             height,
-            &Bars { rows },
+            &BarChart { rows },
         ))
     }
 
@@ -274,7 +274,7 @@ impl Report {
         let of = self.target(name).and_then(|target| target.bare_of());
         let mut own = self.targets.iter().filter(|t| t.bare_of().is_none());
         let at = own.position(|own| own.name == of.unwrap_or(name));
-        let number = at.unwrap_or_default() % COLORS.len();
+        let number = at.unwrap_or_default() % COLORS;
         format!("t{number}{}", if of.is_some() { BARE } else { "" })
     }
 }
@@ -322,11 +322,12 @@ const SHAPES: [&str; 4] = [
 
 #[derive(Template)]
 #[template(path = "bars.svg", escape = "html")]
-struct Bars {
-    rows: Vec<Row>,
+struct BarChart {
+    rows: Vec<Bars>,
 }
 
-struct Row {
+/// The shares of the contenders of a target.
+struct Bars {
     name: String,
     text: String,
     class: String,
@@ -410,35 +411,9 @@ fn nines(share: f64) -> f64 {
 
 const SHARES: [&str; 5] = ["0 %", "90 %", "99 %", "99.9 %", "99.99 %"];
 
-/// Colors on a light and on a dark page; told apart by people with any kind of color vision, and at
-/// a contrast of 3 or more to the page.
-const COLORS: [(&str, &str); 8] = [
-    ("#0072b2", "#56b4e8"),
-    ("#d55e00", "#ff9248"),
-    ("#00846a", "#2fd0a4"),
-    ("#b0308c", "#f19ad2"),
-    ("#5a1212", "#f2f05a"),
-    ("#7b61fe", "#8f6bfe"),
-    ("#828a92", "#b8b8b8"),
-    ("#001798", "#e0566e"),
-];
-
-/// The colors of all plots.
-pub(super) fn style_sheet() -> String {
-    let mut all = "svg text{font:12.5px system-ui,sans-serif;fill:#1b1f24}\
-        .line{fill:none;stroke:currentColor;stroke-width:2}.fill{fill:currentColor}\
-        .bare{stroke-dasharray:5 3.5}.fill.bare{fill:none;stroke:currentColor}\
-        .axis{color:#5c6670}.grid{color:#dfe3e8;stroke-width:1}"
-        .to_owned();
-    let mut dark = "svg text{fill:#e8eaed}.axis{color:#a3adb8}.grid{color:#353b43}".to_owned();
-    for (at, (light, shade)) in COLORS.iter().enumerate() {
-        all += &format!(".t{at}{{color:{light}}}");
-        dark += &format!(".t{at}{{color:{shade}}}");
-    }
-    format!("{all}@media(prefers-color-scheme:dark){{{dark}}}")
-}
-
+/// In `plots.css`.
+const COLORS: usize = 8;
 /// Width of every plot, at which its text has its usual size.
-const WIDTH: usize = 440;
+const WIDTH: f64 = 440.0;
 /// Longer durations are left out of a distribution.
 const MAX_SHARE: f64 = 0.999_9;

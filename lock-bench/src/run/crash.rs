@@ -53,26 +53,26 @@ async fn kill_one(
         tokio::time::sleep(WAIT_BEFORE_KILL).await;
         holder.kill().await
     };
-    let take = target.opened.take(name, ttl, ttl + MAX_RECOVERY);
-    let (killed, taken) = tokio::join!(kill, take);
+    let acquire = target.opened.acquire(name, ttl, ttl + MAX_RECOVERY);
+    let (killed, acquired) = tokio::join!(kill, acquire);
     let killed = killed?;
-    match taken {
-        Ok(Some(taken)) => {
+    match acquired {
+        Ok(Some(acquired)) => {
             sample.acquisitions += 1;
             sample.per_contender[1] += 1;
-            match taken.since.checked_sub(killed) {
+            match acquired.since.checked_sub(killed) {
                 Some(recovery) => sample.recovery_ns.push(recovery),
                 None => sample
                     .violations
                     .push("a waiter got the lock while its holder was alive".to_owned()),
             }
-            if let (Some(before), Some(after)) = (held, taken.token)
+            if let (Some(before), Some(after)) = (held, acquired.token)
                 && after <= before
             {
                 let what = format!("token {after} came after token {before}, of a killed holder");
                 sample.violations.push(what);
             }
-            if let Err(failure) = taken.release.await {
+            if let Err(failure) = acquired.release.await {
                 sample.count(&failure);
             }
         }
@@ -105,11 +105,11 @@ async fn min_ttl(opened: &Opened, prefix: &str) -> Result<Duration, Failure> {
     for seconds in LEASES {
         let ttl = Duration::from_secs(seconds);
         match opened
-            .take(format!("{prefix}/ttl-{seconds}"), ttl, MAX_WAIT)
+            .acquire(format!("{prefix}/ttl-{seconds}"), ttl, MAX_WAIT)
             .await
         {
-            Ok(Some(taken)) => {
-                taken.release.await?;
+            Ok(Some(acquired)) => {
+                acquired.release.await?;
                 return Ok(ttl);
             }
             Ok(None) => {}

@@ -42,7 +42,13 @@ pub async fn run(
     let mut environment = environment::of_this_machine();
     let warnings = &mut environment.warnings;
     let mut prepared = Vec::new();
-    let measured = open_and_measure(plan, targets, progress, &mut prepared, warnings).await;
+    progress(0, 0, "opening the targets");
+    let id = fastrand::u64(..);
+    let measured = async {
+        open(plan, targets, id, &mut prepared, warnings).await?;
+        measure(plan, &mut prepared, id, progress, warnings).await
+    };
+    let measured = measured.await;
     // Also where it failed: something may have been made on the servers.
     for target in &prepared {
         target.close(warnings).await;
@@ -63,18 +69,17 @@ pub async fn run(
     })
 }
 
-async fn open_and_measure(
+/// Opens targets, each with its bare commands behind it.
+async fn open(
     plan: &Plan,
     targets: Vec<Target>,
-    progress: &Progress<'_>,
+    id: u64,
     prepared: &mut Vec<Prepared>,
     warnings: &mut Vec<String>,
-) -> Result<Vec<Series>, Failure> {
-    progress(0, 0, "opening the targets");
-    let run = fastrand::u64(..);
+) -> Result<(), Failure> {
     for target in targets {
         let name = target.name.clone();
-        let opened = Prepared::open(target, run).await;
+        let opened = Prepared::open(target, id).await;
         let opened = opened.map_err(|failure| failure.at(&name))?;
         let bare = opened.bare(plan, warnings).await;
         prepared.push(opened);
@@ -82,6 +87,16 @@ async fn open_and_measure(
     }
     let urls = prepared.iter().map(|target| &*target.info.url);
     warnings.extend(environment::distances(urls));
+    Ok(())
+}
+
+async fn measure(
+    plan: &Plan,
+    prepared: &mut [Prepared],
+    id: u64,
+    progress: &Progress<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<Series>, Failure> {
     let opened = prepared
         .iter()
         .map(|target| (&*target.info.name, &target.opened));
@@ -110,7 +125,7 @@ async fn open_and_measure(
                     plan,
                     target: &prepared[target],
                     series,
-                    prefix: format!("lock-bench/{run:x}/{done}"),
+                    prefix: format!("lock-bench/{id:x}/{done}"),
                     seed: random.u64(..),
                 };
                 measurement.make().await?;

@@ -105,7 +105,7 @@ struct Held {
 }
 
 impl BareLock {
-    /// Takes one and gives it back, so that a user who may not do that is told here. The server has
+    /// Acquires and releases one, so that a user who may not do that is told here. The server has
     /// the script then: a user who may run scripts need not be one who may load them.
     async fn new(connection: MultiplexedConnection, namespace: &str) -> Result<Self, Failure> {
         let prefix = match namespace {
@@ -120,7 +120,7 @@ impl BareLock {
         let first = least.key(&unique(), Duration::from_secs(5))?;
         if let Some(held) = least.set(&first).await? {
             least
-                .free("EVAL", COMPARE_AND_DELETE, &held)
+                .delete("EVAL", COMPARE_AND_DELETE, &held)
                 .await
                 .map_err(failure)?;
         }
@@ -128,10 +128,10 @@ impl BareLock {
     }
 
     /// How many keys it deleted.
-    async fn free(&self, how: &str, script: &str, held: &Held) -> RedisResult<u32> {
-        let mut free = cmd(how);
-        free.arg(script).arg(1).arg(&*held.key).arg(&held.value);
-        free.query_async(&mut self.connection.clone()).await
+    async fn delete(&self, how: &str, script: &str, held: &Held) -> RedisResult<u32> {
+        let mut delete = cmd(how);
+        delete.arg(script).arg(1).arg(&*held.key).arg(&held.value);
+        delete.query_async(&mut self.connection.clone()).await
     }
 
     async fn set(&self, key: &Key) -> Result<Option<Held>, Failure> {
@@ -160,14 +160,14 @@ impl Subject for BareLock {
     }
 
     async fn release(&self, held: Held) -> Result<(), Failure> {
-        let freed = match self.free("EVALSHA", &self.hash, &held).await {
+        let deleted = match self.delete("EVALSHA", &self.hash, &held).await {
             // It was restarted, or somebody flushed its scripts.
             Err(error) if error.code() == Some("NOSCRIPT") => {
-                self.free("EVAL", COMPARE_AND_DELETE, &held).await
+                self.delete("EVAL", COMPARE_AND_DELETE, &held).await
             }
-            freed => freed,
+            deleted => deleted,
         };
-        match freed.map_err(failure)? {
+        match deleted.map_err(failure)? {
             1 => Ok(()),
             _ => Err(Failure::new(LOST, "the key has another value, or none")),
         }

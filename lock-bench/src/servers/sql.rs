@@ -89,15 +89,15 @@ struct Dialect {
 }
 
 /// The statements of a mode, with `{name}` of a lock, `{owner}` and `{ttl}` in microseconds. What is
-/// taken and freed shows as a row that is returned or changed.
+/// acquired and released shows as a row that is returned or changed.
 #[derive(Debug)]
 struct Statements {
     /// What they are, for the report.
     said: &'static str,
     /// Prepares a session.
     session: &'static str,
-    take: &'static str,
-    free: &'static str,
+    acquire: &'static str,
+    release: &'static str,
 }
 
 #[cfg(feature = "postgres")]
@@ -112,26 +112,26 @@ static POSTGRES: Dialect = Dialect {
     seed: "INSERT INTO {table} (name) VALUES ('{name}') ON CONFLICT DO NOTHING",
     advisory: Statements {
         said: "pg_advisory_lock and pg_advisory_unlock",
-        session: "PREPARE take (text) AS SELECT pg_advisory_lock(hashtextextended($1, 0));
-            PREPARE free (text) AS SELECT 1 WHERE pg_advisory_unlock(hashtextextended($1, 0))",
-        take: "EXECUTE take('{name}')",
-        free: "EXECUTE free('{name}')",
+        session: "PREPARE acquire (text) AS SELECT pg_advisory_lock(hashtextextended($1, 0));
+            PREPARE release (text) AS SELECT 1 WHERE pg_advisory_unlock(hashtextextended($1, 0))",
+        acquire: "EXECUTE acquire('{name}')",
+        release: "EXECUTE release('{name}')",
     },
     lease: Statements {
         said: LEASE,
-        session: "PREPARE take (text, text, bigint) AS UPDATE {table} SET owner = $2,
+        session: "PREPARE acquire (text, text, bigint) AS UPDATE {table} SET owner = $2,
                 expires_at = now() + $3 * interval '1 microsecond'
                 WHERE name = $1 AND (owner IS NULL OR expires_at <= now());
-            PREPARE free (text, text) AS UPDATE {table} SET owner = NULL
+            PREPARE release (text, text) AS UPDATE {table} SET owner = NULL
                 WHERE name = $1 AND owner = $2",
-        take: "EXECUTE take('{name}', '{owner}', {ttl})",
-        free: "EXECUTE free('{name}', '{owner}')",
+        acquire: "EXECUTE acquire('{name}', '{owner}', {ttl})",
+        release: "EXECUTE release('{name}', '{owner}')",
     },
     row: Statements {
         said: ROW,
-        session: "PREPARE take (text) AS SELECT name FROM {table} WHERE name = $1 FOR UPDATE",
-        take: "BEGIN; EXECUTE take('{name}')",
-        free: "COMMIT",
+        session: "PREPARE acquire (text) AS SELECT name FROM {table} WHERE name = $1 FOR UPDATE",
+        acquire: "BEGIN; EXECUTE acquire('{name}')",
+        release: "COMMIT",
     },
     // Transactions of pg_stat_database would always be there, but up to ten seconds late.
     count: "SELECT 'calls', coalesce(sum(calls)::text, '') FROM pg_stat_statements
@@ -153,22 +153,22 @@ static MYSQL: Dialect = Dialect {
         said: "GET_LOCK and RELEASE_LOCK",
         session: "",
         // A waiter whose connection is closed is in the queue until then. A name has 64 characters.
-        take: "SELECT 1 FROM DUAL WHERE GET_LOCK(SHA1('{name}'), 10) = 1",
-        free: "SELECT 1 FROM DUAL WHERE RELEASE_LOCK(SHA1('{name}')) = 1",
+        acquire: "SELECT 1 FROM DUAL WHERE GET_LOCK(SHA1('{name}'), 10) = 1",
+        release: "SELECT 1 FROM DUAL WHERE RELEASE_LOCK(SHA1('{name}')) = 1",
     },
     lease: Statements {
         said: LEASE,
         session: "",
-        take: "UPDATE {table} SET owner = '{owner}',
+        acquire: "UPDATE {table} SET owner = '{owner}',
                 expires_at = NOW(6) + INTERVAL {ttl} MICROSECOND
             WHERE name = '{name}' AND (owner IS NULL OR expires_at <= NOW(6))",
-        free: "UPDATE {table} SET owner = NULL WHERE name = '{name}' AND owner = '{owner}'",
+        release: "UPDATE {table} SET owner = NULL WHERE name = '{name}' AND owner = '{owner}'",
     },
     row: Statements {
         said: ROW,
         session: "SET SESSION innodb_lock_wait_timeout = 1073741824",
-        take: "BEGIN; SELECT name FROM {table} WHERE name = '{name}' FOR UPDATE",
-        free: "COMMIT",
+        acquire: "BEGIN; SELECT name FROM {table} WHERE name = '{name}' FOR UPDATE",
+        release: "COMMIT",
     },
     count: "SHOW GLOBAL STATUS LIKE 'Questions'",
     commands: "statements of all clients (Questions)",
@@ -346,7 +346,7 @@ struct BareLock {
     permits: Arc<Semaphore>,
 }
 
-/// A connection in use. It is closed unless it is given back, and with it ends what the server does
+/// A connection in use. It is closed unless it is put back, and with it ends what the server does
 /// for it.
 struct Lent {
     connection: Connection,
@@ -356,8 +356,8 @@ struct Lent {
 #[derive(Clone)]
 struct Key {
     seed: Arc<str>,
-    take: Arc<str>,
-    free: Arc<str>,
+    acquire: Arc<str>,
+    release: Arc<str>,
     has_row: Arc<AtomicBool>,
 }
 
@@ -391,7 +391,7 @@ impl BareLock {
         })
     }
 
-    fn give_back(&self, session: Lent) {
+    fn put_back(&self, session: Lent) {
         self.idle().push(session.connection);
     }
 
@@ -406,32 +406,32 @@ impl BareLock {
         }
         let mut session = self.session().await?;
         session.connection.run(&*key.seed).await.map_err(failure)?;
-        self.give_back(session);
+        self.put_back(session);
         key.has_row.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Takes a lease if it is free, or has the server wait, in its order.
-    async fn take(&self, key: &Key) -> Result<Option<Held>, Failure> {
+    /// Acquires a lease if it is free, or has the server wait, in its order.
+    async fn acquire_now(&self, key: &Key) -> Result<Option<Held>, Failure> {
         self.seed(key).await?;
         let (key, owner) = (key.clone(), unique());
-        let text = key.take.replace("{owner}", &owner);
+        let text = key.acquire.replace("{owner}", &owner);
         let mut session = self.session().await?;
-        let mut is_taken = session.connection.run(&*text).await.map_err(failure)?;
+        let mut is_acquired = session.connection.run(&*text).await.map_err(failure)?;
         let session = match self.mode {
             Mode::Lease => {
-                self.give_back(session);
+                self.put_back(session);
                 None
             }
             Mode::Advisory | Mode::Row => {
                 // The server gives up after its own limit.
-                while !is_taken {
-                    is_taken = session.connection.run(&*text).await.map_err(failure)?;
+                while !is_acquired {
+                    is_acquired = session.connection.run(&*text).await.map_err(failure)?;
                 }
                 Some(session)
             }
         };
-        Ok(is_taken.then_some(Held {
+        Ok(is_acquired.then_some(Held {
             key,
             owner,
             session,
@@ -458,19 +458,19 @@ impl Subject for BareLock {
         };
         Ok(Key {
             seed: text(self.place.dialect.seed),
-            take: text(self.statements.take),
-            free: text(self.statements.free),
+            acquire: text(self.statements.acquire),
+            release: text(self.statements.release),
             has_row: Arc::default(),
         })
     }
 
     async fn acquire(&self, key: &Key, wait: Duration) -> Result<Option<Held>, Failure> {
         if self.mode == Mode::Lease {
-            return poll(wait, || self.take(key)).await;
+            return poll(wait, || self.acquire_now(key)).await;
         }
         // At the end the connection is closed, and with it ends its place in the queue.
-        let taken = timeout(wait, self.take(key)).await;
-        taken.unwrap_or(Ok(None))
+        let acquired = timeout(wait, self.acquire_now(key)).await;
+        acquired.unwrap_or(Ok(None))
     }
 
     async fn release(&self, held: Held) -> Result<(), Failure> {
@@ -478,15 +478,15 @@ impl Subject for BareLock {
             Some(session) => session,
             None => self.session().await?,
         };
-        let free = held.key.free.replace("{owner}", &held.owner);
-        let freed = session.connection.run(free).await;
-        let is_freed = freed.map_err(failure)? || self.mode == Mode::Row;
-        self.give_back(session);
-        match is_freed {
+        let release = held.key.release.replace("{owner}", &held.owner);
+        let released = session.connection.run(release).await;
+        let is_released = released.map_err(failure)? || self.mode == Mode::Row;
+        self.put_back(session);
+        match is_released {
             true => Ok(()),
             false => Err(Failure::new(
                 LOST,
-                "another holder freed it or took it over",
+                "another holder released it or took it over",
             )),
         }
     }

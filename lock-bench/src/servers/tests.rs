@@ -43,14 +43,14 @@ async fn bare_commands_exclude() {
     }
     for url in urls {
         let limit = limit(&url).await;
-        let take = |wait| limit.take("held".to_owned(), TTL, wait);
-        let held = take(SOON).await.unwrap().unwrap();
-        let refused = take(Duration::from_millis(20)).await.unwrap();
+        let acquire = |wait| limit.acquire("held".to_owned(), TTL, wait);
+        let held = acquire(SOON).await.unwrap().unwrap();
+        let refused = acquire(Duration::from_millis(20)).await.unwrap();
         assert!(refused.is_none(), "{url}");
         held.release.await.unwrap();
         // The statement of a waiter that gave up may be granted first, until its server sees that
         // its connection is closed.
-        let next = take(SOON).await.unwrap().unwrap();
+        let next = acquire(SOON).await.unwrap().unwrap();
         next.release.await.unwrap();
     }
 }
@@ -61,13 +61,13 @@ const SOON: Duration = Duration::from_secs(5);
 async fn bare_commands_of_redis_release_what_is_theirs() {
     let server = RedisServer::start(RedisOptions::new());
     let limit = limit(&server.url()).await;
-    let take = |name: &str| limit.take(name.to_owned(), TTL, Duration::ZERO);
-    let held = take("stolen").await.unwrap().unwrap();
+    let acquire = |name: &str| limit.acquire(name.to_owned(), TTL, Duration::ZERO);
+    let held = acquire("stolen").await.unwrap().unwrap();
     server.command(&["SET", "lock-bench-bare:stolen", "of another holder"]);
     assert_eq!(held.release.await.unwrap_err().kind(), LOST);
-    let other = take("stolen").await.unwrap();
+    let other = acquire("stolen").await.unwrap();
     assert!(other.is_none(), "the other one still has it");
-    let held = take("forgotten").await.unwrap().unwrap();
+    let held = acquire("forgotten").await.unwrap().unwrap();
     server.command(&["SCRIPT", "FLUSH"]);
     held.release.await.unwrap();
 }

@@ -52,9 +52,9 @@ async fn obey(parent: &mut Parent, openers: &Openers, order: Order) -> Result<Re
             held.measure(window).await?
         }
         Work::Hold { name, ttl } => {
-            let taken = opened.take(name, ttl, MAX_WAIT).await?;
+            let acquired = opened.acquire(name, ttl, MAX_WAIT).await?;
             let held =
-                taken.ok_or_else(|| Failure::new("contended", "a lock of its own is taken"))?;
+                acquired.ok_or_else(|| Failure::new("contended", "a lock of its own is taken"))?;
             say(&Ok::<_, Failure>(held.token))?;
             // Ends by the kill, or with the parent.
             pending().await

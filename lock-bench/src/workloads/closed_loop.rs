@@ -143,23 +143,23 @@ const MIN_WAIT: Duration = Duration::from_millis(20);
 const EARLY: Duration = Duration::from_millis(5);
 
 /// A lock that is held, of whatever subject.
-pub(crate) struct Taken {
+pub(crate) struct Acquired {
     pub(crate) since: u64,
     pub(crate) token: Option<u64>,
     pub(crate) release: Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>,
 }
 
 /// Acquires one lock; `None` if another holder has it at the end of the wait.
-pub(crate) async fn take<S: Subject>(
+pub(crate) async fn acquire<S: Subject>(
     subject: S,
     name: String,
     ttl: Duration,
     wait: Duration,
-) -> Result<Option<Taken>, Failure> {
+) -> Result<Option<Acquired>, Failure> {
     let key = subject.key(&name, ttl)?;
     let held = subject.acquire(&key, wait).await?;
     let since = clock::now();
-    Ok(held.map(|held| Taken {
+    Ok(held.map(|held| Acquired {
         since,
         token: S::token(&held),
         release: Box::pin(async move { subject.release(held).await }),

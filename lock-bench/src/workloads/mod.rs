@@ -20,7 +20,7 @@ use crate::subject::{Failure, Subject};
 use self::closed_loop::closed;
 use self::open_loop::open;
 
-pub(crate) use self::closed_loop::{Taken, take};
+pub(crate) use self::closed_loop::{Acquired, acquire};
 pub(crate) use self::footprint::HeldLocks;
 pub(crate) use self::layer::serve_requests;
 

@@ -21,7 +21,9 @@ async fn processes_exclude_each_other_and_hand_over() {
     let dir = tempfile::tempdir().unwrap();
     let server = RedisServer::start(RedisOptions::default());
     let mut plan = plan_of_processes(&[Workload::HandOff], 3);
-    plan.duration = Duration::from_millis(500);
+    // Each has its turn, on a machine that is busy too.
+    plan.duration = Duration::from_secs(1);
+    plan.warm_up = Duration::from_millis(200);
     let targets = vec![memory(), sqlite(&dir), redis(&server)];
     let report = run(&plan, targets).await.unwrap();
     let warnings = report.environment.warnings.join("\n");

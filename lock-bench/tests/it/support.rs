@@ -64,7 +64,7 @@ pub(crate) enum Fault {
     GivesUp,
     Hangs,
     Panics,
-    /// Excludes, and takes so long to give back.
+    /// Excludes, and takes so long to release.
     SlowRelease(Duration),
     /// Answers at once at first, and then no more.
     StallsForEver,

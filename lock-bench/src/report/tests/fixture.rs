@@ -71,7 +71,7 @@ fn target(name: &str) -> TargetInfo {
     let kind = match name.strip_suffix(" bare") {
         Some(of) => TargetKind::Bare {
             of: of.to_owned(),
-            commands: "take and give back".to_owned(),
+            commands: "acquire and release".to_owned(),
         },
         None => TargetKind::Lock {
             backend: name.to_owned(),
