@@ -8,7 +8,10 @@ use lock_testkit::servers::{
 };
 
 use super::*;
+use crate::clock;
+use crate::measure::{Window, sample};
 use crate::subject::LOST;
+use crate::workloads::{Job, Task};
 
 const RUN: u64 = 0xb;
 const TTL: Duration = Duration::from_secs(30);
@@ -27,6 +30,32 @@ async fn asker(url: &str) -> Arc<dyn Probe> {
     probe.expect("it has a server")
 }
 
+/// Two contenders want one lock for a while, and never hold it at a time.
+async fn contend(limit: &Opened, url: &str) {
+    let start = clock::now();
+    let window = Window {
+        start,
+        from: start,
+        end: start + 1_000_000_000,
+    };
+    let job = Job {
+        task: Task::Closed { has_own_key: false },
+        contenders: 0..2,
+        prefix: unique(),
+        hold: Duration::from_millis(1),
+        ttl: TTL,
+        max_spans: 1_000_000,
+        seed: 1,
+    };
+    let recorded = limit.contend(job, window).await.unwrap();
+    let sample = sample(recorded, 2, window, false);
+    assert_eq!(sample.violations, [""; 0], "{url}");
+    assert!(
+        sample.acquisitions > 0 && sample.held_ns > 0,
+        "{url}: {sample:?}"
+    );
+}
+
 #[tokio::test]
 async fn bare_commands_exclude() {
     let redis = RedisServer::start(RedisOptions::new());
@@ -43,6 +72,7 @@ async fn bare_commands_exclude() {
     }
     for url in urls {
         let limit = limit(&url).await;
+        contend(&limit, &url).await;
         let acquire = |wait| limit.acquire("held".to_owned(), TTL, wait);
         let held = acquire(SOON).await.unwrap().unwrap();
         let refused = acquire(Duration::from_millis(20)).await.unwrap();
