@@ -103,7 +103,9 @@ async fn a_stall_over_the_end_is_in_the_latencies_of_the_open_loop() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_open_loop_that_keeps_up_is_not_saturated() {
     let mut plan = plan(&[Workload::OpenLoop], 2);
-    plan.rate = 300.0;
+    plan.rate = 60.0;
+    // A busy machine may stall the process for a part of it.
+    plan.duration = Duration::from_secs(1);
     let sample = sample(&plan, memory()).await;
     assert!(!sample.is_saturated, "{sample:?}");
     // 60 are expected, with a deviation of 8.
