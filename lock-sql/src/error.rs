@@ -36,9 +36,6 @@ pub(crate) enum Cause {
     #[error("{}", .0.class.says())]
     Sql(DbError),
 
-    #[error("the database file {path:?} is damaged, or something else than a database")]
-    Damaged { path: PathBuf, source: Source },
-
     #[error("table {table:?} has layout {found}, and this version knows layout {known}")]
     Layout {
         table: String,
@@ -55,12 +52,6 @@ pub(crate) enum Cause {
 
     #[error("{path:?} is on a network file system, where locks in SQLite exclude nobody")]
     Network { path: PathBuf },
-
-    #[error("the directory of the database file {path:?} does not exist")]
-    NoDirectory { path: PathBuf, source: Source },
-
-    #[error("the database file {path:?} cannot be opened")]
-    Open { path: PathBuf, source: Source },
 
     #[error("the database refused a statement, its table may be somebody else's")]
     Refused { source: Source },
@@ -144,11 +135,7 @@ pub(crate) fn foreign(
         "the table {name}{owner} has the columns {columns}, is no table of locks and is left as it is; \
          name another one by table=NAME in the URL, or, if nobody needs it, remove it: {remove}"
     );
-    Cause::Said {
-        kind: ErrorKind::Foreign,
-        says,
-        source,
-    }
+    Cause::said(ErrorKind::Foreign, says, source)
 }
 
 /// Whether a table with these columns has not all that are expected, in any order.
@@ -175,12 +162,9 @@ impl Cause {
 
     fn into_source(self) -> Option<Source> {
         match self {
-            Self::Damaged { source, .. }
-            | Self::NoDirectory { source, .. }
-            | Self::Open { source, .. }
-            | Self::Refused { source }
-            | Self::Said { source, .. }
-            | Self::Unportable { source } => Some(source),
+            Self::Refused { source } | Self::Said { source, .. } | Self::Unportable { source } => {
+                Some(source)
+            }
             #[cfg(feature = "_server")]
             Self::Sql(db_error) => Some(db_error.source),
             _ => None,
@@ -194,6 +178,29 @@ impl Cause {
             table,
             found,
             known,
+        }
+    }
+
+    /// The table has a row that polylock has not written, whichever it is.
+    pub(crate) fn malformed(table: &str) -> Self {
+        Self::Malformed {
+            table: table.to_owned(),
+            remove: Remove::default(),
+        }
+    }
+
+    pub(crate) fn said(kind: ErrorKind, says: impl Into<String>, source: Source) -> Self {
+        let says = says.into();
+        Self::Said { kind, says, source }
+    }
+}
+
+impl Failure {
+    /// The database did not answer within this time.
+    pub(crate) fn silent(timeout: Duration, outcome_unknown: bool) -> Self {
+        Self {
+            cause: Cause::Silent(timeout),
+            outcome_unknown,
         }
     }
 }

@@ -4,7 +4,7 @@ use polylock_core::engine::LeaseId;
 use polylock_core::{LockKey, Released};
 
 use super::{DatabaseStore, on};
-use crate::error::{Cause, Failure};
+use crate::error::Failure;
 use crate::table::{ReadContext, Record};
 use crate::wire::{Answer, Class};
 
@@ -17,10 +17,7 @@ impl DatabaseStore {
                 Ok(Released::Clean)
             }
             // What takes the lock may come after this.
-            Released::AlreadyLost if !is_settled => Err(Failure {
-                cause: Cause::Silent(self.timeout),
-                outcome_unknown: true,
-            }),
+            Released::AlreadyLost if !is_settled => Err(Failure::silent(self.timeout, true)),
             released => Ok(released),
         }
     }

@@ -44,12 +44,7 @@ fn refusal(db_error: DbError, config: &SqlConfig) -> Failure {
         Server::MySql if db_error.class == Class::Denied && !config.speaks_tls() => {
             // MySQL and MariaDB have the same words for a wrong password.
             let says = "the server refuses this user, or takes it by TLS only: then write tls=on";
-            Cause::Said {
-                kind: ErrorKind::Denied,
-                says: says.to_owned(),
-                source: db_error.source,
-            }
-            .into()
+            Cause::said(ErrorKind::Denied, says, db_error.source).into()
         }
         _ => Failure::of_opening(db_error),
     }

@@ -146,9 +146,7 @@ fn may_not_read(config: &SqlConfig, db_error: DbError) -> Failure {
         "this user may not read the table {table}, if there is one: it needs SELECT, INSERT and UPDATE \
          on what lockctl schema apply makes"
     );
-    let source = db_error.source;
-    let kind = ErrorKind::Denied;
-    Cause::Said { kind, says, source }.into()
+    Cause::said(ErrorKind::Denied, says, db_error.source).into()
 }
 
 fn may_not_make(config: &SqlConfig, db_error: DbError) -> Failure {
@@ -157,9 +155,7 @@ fn may_not_make(config: &SqlConfig, db_error: DbError) -> Failure {
         "there is no table {table}, and this user may not make it: somebody who may runs lockctl \
          schema apply, or what lockctl schema print shows"
     );
-    let source = db_error.source;
-    let kind = ErrorKind::Denied;
-    Cause::Said { kind, says, source }.into()
+    Cause::said(ErrorKind::Denied, says, db_error.source).into()
 }
 
 /// How often the table is made, while others do so as well.

@@ -63,7 +63,7 @@ pub(super) async fn open(
     pool: &Arc<SessionPool>,
 ) -> Result<(Arc<Handle>, impl Future<Output = ()> + Send + 'static), Failure> {
     let context = Arc::clone(&pool.context);
-    let silent = || Failure::from(Cause::Silent(context.request_timeout));
+    let silent = || Failure::silent(context.request_timeout, false);
     let until = Instant::now() + context.request_timeout;
     let opened = timeout_at(until, Connection::open(&context.target)).await;
     let mut connection = opened.map_err(|_| silent())?.map_err(Failure::of_opening)?;
@@ -247,10 +247,7 @@ impl Actor {
     }
 
     async fn ask_sql(&mut self, sql: &Sql, args: &Args) -> Result<Answer, Failure> {
-        let silent = Failure {
-            cause: Cause::Silent(self.context.request_timeout),
-            outcome_unknown: true,
-        };
+        let silent = Failure::silent(self.context.request_timeout, true);
         let Some(mut connection) = self.connection.take() else {
             return Err(silent);
         };

@@ -19,7 +19,7 @@ use super::context::SessionContext;
 use super::loss_report::ID_LEN;
 use super::pool;
 use super::record::Entry;
-use crate::error::{Cause, Failure, Remove};
+use crate::error::{Cause, Failure};
 use crate::wire::Value;
 
 /// A held lock, and the sessions that hold it.
@@ -168,10 +168,7 @@ async fn break_lock(
     for session in &seen.sessions {
         while is_alive(context, key, session).await? {
             if Instant::now() >= until {
-                return Err(Failure {
-                    cause: Cause::Silent(context.request_timeout),
-                    outcome_unknown: true,
-                });
+                return Err(Failure::silent(context.request_timeout, true));
             }
             sleep(LOOKING).await;
         }
@@ -198,17 +195,8 @@ async fn is_alive(
 
 /// Reads a record; `None` if the lock is free.
 async fn read(context: &SessionContext, row: &[Value]) -> Result<Option<Seen>, Failure> {
-    let malformed = || {
-        Failure::from(Cause::Malformed {
-            table: context
-                .scope
-                .rsplit('\0')
-                .next()
-                .unwrap_or_default()
-                .to_owned(),
-            remove: Remove::default(),
-        })
-    };
+    let table = context.scope.rsplit('\0').next().unwrap_or_default();
+    let malformed = || Failure::from(Cause::malformed(table));
     let bytes = |at: usize| row.get(at).and_then(Value::bytes);
     let int = |at: usize| row.get(at).and_then(Value::int);
     let key = bytes(0).ok_or_else(malformed)?;

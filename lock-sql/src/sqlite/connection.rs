@@ -98,7 +98,7 @@ impl Connection {
                 loaded.push(self.read(&row)?);
             }
         }
-        let table = table.ok_or_else(|| self.malformed())?;
+        let table = table.ok_or_else(|| Cause::malformed(self.table()))?;
         check_layout(&self.place, table.layout)?;
         Ok(Loaded {
             table,
@@ -173,13 +173,6 @@ impl Connection {
         })
     }
 
-    fn malformed(&self) -> Cause {
-        Cause::Malformed {
-            table: self.table().to_owned(),
-            remove: Remove::default(),
-        }
-    }
-
     fn table(&self) -> &str {
         self.place.statements.table().as_str()
     }
@@ -226,10 +219,10 @@ async fn open(
     }
     file::create(path, id)?;
     file::check_local(path)?;
-    let before = file::inode(path).map_err(|e| db_error::opening(path, e))?;
+    let before = file::inode(path).map_err(|e| db_error::opening(path, Arc::new(e)))?;
     let target = path
         .canonicalize()
-        .map_err(|e| db_error::opening(path, e))?;
+        .map_err(|e| db_error::opening(path, Arc::new(e)))?;
     let mut raw = connect(&target).await.map_err(|e| db_error::of(path, e))?;
     start(&mut raw, place, durability).await?;
     let replaced = || Cause::Replaced { path: path.clone() };

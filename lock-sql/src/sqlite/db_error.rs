@@ -16,37 +16,36 @@ pub(super) fn of(path: &Path, error: sqlx::Error) -> Cause {
         _ => None,
     };
     let source: Source = Arc::new(error);
-    let said = |says: String| Cause::Said {
-        kind: ErrorKind::Unavailable,
-        says,
-        source: Arc::clone(&source),
+    let says = match (code, code.unwrap_or(0) & 0xFF) {
+        (_, BUSY | LOCKED | PROTOCOL) => return Cause::Busy,
+        (Some(READONLY_DBMOVED), _) => {
+            let path = path.to_owned();
+            return Cause::Replaced { path };
+        }
+        (_, READONLY) => format!("the database file {path:?} is read-only"),
+        (_, CORRUPT | NOTADB) => {
+            format!("the database file {path:?} is damaged, or something else than a database")
+        }
+        (_, FULL) => format!("the disk of the database file {path:?} is full"),
+        (None, _) | (_, IOERR | NOMEM) => {
+            format!("the database file {path:?} cannot be read or written")
+        }
+        (_, CANTOPEN | PERM) => return refused(path).unwrap_or_else(|| opening(path, source)),
+        _ => return Cause::Refused { source },
     };
-    let path = path.to_owned();
-    match (code, code.unwrap_or(0) & 0xFF) {
-        (_, BUSY | LOCKED | PROTOCOL) => Cause::Busy,
-        (Some(READONLY_DBMOVED), _) => Cause::Replaced { path },
-        (_, READONLY) => said(format!("the database file {path:?} is read-only")),
-        (_, CORRUPT | NOTADB) => Cause::Damaged { path, source },
-        (_, FULL) => said(format!("the disk of the database file {path:?} is full")),
-        (None, _) | (_, IOERR | NOMEM) => said(format!(
-            "the database file {path:?} cannot be read or written"
-        )),
-        (_, CANTOPEN | PERM) => refused(&path).unwrap_or(Cause::Open { path, source }),
-        _ => Cause::Refused { source },
-    }
+    Cause::said(ErrorKind::Unavailable, says, source)
 }
 
-pub(super) fn opening(path: &Path, error: io::Error) -> Cause {
-    Cause::Open {
-        path: path.to_owned(),
-        source: Arc::new(error),
-    }
+/// What it means that the file cannot be opened.
+pub(super) fn opening(path: &Path, source: Source) -> Cause {
+    let says = format!("the database file {path:?} cannot be opened");
+    Cause::said(ErrorKind::Unavailable, says, source)
 }
 
 /// What the system says to a file that SQLite could not open and does not say why.
 fn refused(path: &Path) -> Option<Cause> {
     let refused = access(path, Access::READ_OK).err()?;
-    Some(opening(path, io::Error::from(refused)))
+    Some(opening(path, Arc::new(io::Error::from(refused))))
 }
 
 const PERM: u32 = 3;

@@ -4,8 +4,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use polylock_core::ErrorKind;
 use polylock_core::engine::LeaseId;
 
+use super::db_error;
 use crate::error::Cause;
 
 /// The files that an open connection works on, by device and inode.
@@ -82,10 +84,12 @@ pub(super) fn create_directory(path: &Path) -> Result<(), Cause> {
         .recursive(true)
         .mode(0o700)
         .create(directory);
-    made.map_err(|e| Cause::NoDirectory {
-        path: path.to_owned(),
-        source: Arc::new(e),
-    })
+    made.map_err(|e| no_directory(path, e))
+}
+
+fn no_directory(path: &Path, error: io::Error) -> Cause {
+    let says = format!("the directory of the database file {path:?} does not exist");
+    Cause::said(ErrorKind::Unavailable, says, Arc::new(error))
 }
 
 /// Makes an empty database that only its owner can read, unless there is one.
@@ -113,14 +117,8 @@ pub(super) fn create(path: &Path, id: LeaseId) -> Result<(), Cause> {
     });
     match linked {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Err(Cause::NoDirectory {
-            path: path.to_owned(),
-            source: Arc::new(e),
-        }),
-        linked => linked.map_err(|e| Cause::Open {
-            path: path.to_owned(),
-            source: Arc::new(e),
-        }),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Err(no_directory(path, e)),
+        linked => linked.map_err(|e| db_error::opening(path, Arc::new(e))),
     }
 }
 
@@ -210,7 +208,7 @@ mod tests {
         let path = directory.path().join("a/b/db");
         let id = LeaseId::from_bytes([1; 16]);
         let missing = create(&path, id).unwrap_err();
-        assert!(matches!(missing, Cause::NoDirectory { .. }), "{missing}");
+        assert!(missing.to_string().contains("directory"), "{missing}");
         create_directory(&path).unwrap();
         create(&path, id).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);

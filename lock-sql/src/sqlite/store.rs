@@ -40,7 +40,7 @@ impl SqliteStore {
         held_leases: &Arc<HeldLeases>,
     ) -> Result<Self, Cause> {
         let path = std::path::absolute(&config.path);
-        let path = path.map_err(|e| super::db_error::opening(&config.path, e))?;
+        let path = path.map_err(|e| super::db_error::opening(&config.path, Arc::new(e)))?;
         let statements = Statements::new(config.table.clone());
         let place = Arc::new(Place {
             path,

@@ -260,10 +260,7 @@ impl WriteQueue {
     }
 
     fn silent(&self, outcome_unknown: bool) -> Failure {
-        Failure {
-            cause: Cause::Silent(self.timeout),
-            outcome_unknown,
-        }
+        Failure::silent(self.timeout, outcome_unknown)
     }
 }
 

@@ -3,7 +3,7 @@
 use polylock_core::{Error, ErrorKind};
 
 use super::place::Place;
-use crate::error::{Cause, Failure, Remove};
+use crate::error::{Cause, Failure};
 use crate::schema::LAYOUT;
 use crate::wire::{Answer, Class, DbError};
 
@@ -37,9 +37,7 @@ pub(super) fn check_layout(place: &Place, layout: Option<i64>) -> Result<(), Err
 
 /// What was written a statement ago is not there, or is no number.
 pub(super) fn malformed(place: &Place) -> Error {
-    let table = place.name().to_owned();
-    let remove = Remove::default();
-    Failure::from(Cause::Malformed { table, remove }).into()
+    Failure::from(Cause::malformed(place.name())).into()
 }
 
 /// What the caller learns of an error that is not contention.

@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 use super::connection::DatabaseTransaction;
 use super::place::Place;
 use crate::dialect::sqlite::{Inside, LAYOUT, PROBE};
-use crate::error::{Cause, Failure, Remove};
+use crate::error::{Cause, Failure};
 use crate::sqlite::clocks::Clocks;
 use crate::sqlite::rows;
 use crate::table::Locks;
@@ -49,7 +49,7 @@ impl DatabaseTransaction for SqliteConnection {
         let found = fetch(self, inside(place).raise, values).await?;
         let newest = found.last().and_then(|row| row.try_get::<i64, _>(0).ok());
         let newest = newest.and_then(|newest| u64::try_from(newest).ok());
-        newest.ok_or_else(|| of(malformed(place)))
+        newest.ok_or_else(|| of(Cause::malformed(place.name())))
     }
 }
 
@@ -71,13 +71,13 @@ fn inside(place: &Place) -> Inside {
 fn read(place: &Place, key: &LockKey, found: &[SqliteRow], clocks: &Clocks) -> Result<Locks> {
     let about = found.iter().find(|row| rows::is_about_table(row));
     let about = about.and_then(rows::read_table);
-    let about = about.ok_or_else(|| of(malformed(place)))?;
+    let about = about.ok_or_else(|| of(Cause::malformed(place.name())))?;
     if about.layout != LAYOUT {
         return Err(of(Cause::layout(place.name(), about.layout, LAYOUT)));
     }
     let mut locks = Locks::new(clocks.now(about.floor));
     for row in found.iter().filter(|row| !rows::is_about_table(row)) {
-        let (_, mut row) = rows::read(row).ok_or_else(|| of(malformed(place)))?;
+        let (_, mut row) = rows::read(row).ok_or_else(|| of(Cause::malformed(place.name())))?;
         clocks.judge(&mut row, &locks.ctx);
         locks.record(key).load(row);
     }
@@ -134,12 +134,6 @@ fn failed(error: sqlx::Error) -> Error {
 /// The result code, whose lowest byte is the kind; see sqlite.org/rescode.html.
 fn code(error: &sqlx::Error) -> Option<u32> {
     error.as_database_error()?.code()?.parse().ok()
-}
-
-fn malformed(place: &Place) -> Cause {
-    let table = place.name().to_owned();
-    let remove = Remove::default();
-    Cause::Malformed { table, remove }
 }
 
 fn of(cause: Cause) -> Error {
