@@ -60,9 +60,6 @@ pub(crate) struct SessionStatements {
     pub(crate) terminate: Arc<Sql>,
 }
 
-/// How many tokens a holder draws at once to hand its lock over inside of the process.
-pub(crate) const HANDOVER_TOKENS: u64 = 64;
-
 /// What a take answers with.
 pub(crate) mod got {
     /// In a row of its own: the row of the key is locked.

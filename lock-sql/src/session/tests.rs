@@ -13,10 +13,10 @@ use super::args::Args;
 use super::handle::Command;
 use super::record::RECORD_AFTER;
 use super::server_age;
-use super::statements::HANDOVER_TOKENS;
 use crate::config::SqlConfig;
 use crate::dialect::mysql::tokens;
 use crate::dialect::sequence;
+use crate::table::TOKENS_AT_ONCE;
 use crate::wire::{Flavor, Sql, Value};
 
 async fn open(url: &str) -> Sessions {
@@ -63,7 +63,7 @@ async fn who_lost_the_lock_draws_nothing() {
         };
         let block = draw().await.expect("a holder draws");
         assert!(block.next > u64::from(lost.fencing_token().unwrap()));
-        assert_eq!(block.last - block.next + 1, HANDOVER_TOKENS);
+        assert_eq!(block.last - block.next + 1, TOKENS_AT_ONCE);
         assert!(there.break_lock(&key, "why").await.unwrap().is_some());
         assert_eq!(draw().await, None);
         let wait = Wait::AtMost(Duration::from_secs(5));

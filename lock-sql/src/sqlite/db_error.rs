@@ -9,12 +9,13 @@ use rustix::fs::{Access, access};
 
 use crate::error::{Cause, Source};
 
-/// Reads the result code, whose lowest byte is the kind; see sqlite.org/rescode.html.
+/// The result code, whose lowest byte is the kind; see sqlite.org/rescode.html.
+pub(crate) fn code(error: &sqlx::Error) -> Option<u32> {
+    error.as_database_error()?.code()?.parse().ok()
+}
+
 pub(super) fn of(path: &Path, error: sqlx::Error) -> Cause {
-    let code = match &error {
-        sqlx::Error::Database(e) => e.code().and_then(|code| code.parse::<u32>().ok()),
-        _ => None,
-    };
+    let code = code(&error);
     let source: Source = Arc::new(error);
     let says = match (code, code.unwrap_or(0) & 0xFF) {
         (_, BUSY | LOCKED | PROTOCOL) => return Cause::Busy,
@@ -48,15 +49,17 @@ fn refused(path: &Path) -> Option<Cause> {
     Some(opening(path, Arc::new(io::Error::from(refused))))
 }
 
+pub(crate) const ERROR: u32 = 1;
 const PERM: u32 = 3;
-const BUSY: u32 = 5;
-const LOCKED: u32 = 6;
+pub(crate) const BUSY: u32 = 5;
+pub(crate) const BUSY_SNAPSHOT: u32 = BUSY | (2 << 8);
+pub(crate) const LOCKED: u32 = 6;
 const NOMEM: u32 = 7;
-const READONLY: u32 = 8;
+pub(crate) const READONLY: u32 = 8;
 const READONLY_DBMOVED: u32 = READONLY | (4 << 8);
-const IOERR: u32 = 10;
+pub(crate) const IOERR: u32 = 10;
 const CORRUPT: u32 = 11;
-const FULL: u32 = 13;
+pub(crate) const FULL: u32 = 13;
 const CANTOPEN: u32 = 14;
 /// Many processes open the write-ahead log at once.
 const PROTOCOL: u32 = 15;

@@ -208,7 +208,7 @@ mod tests {
         let path = directory.path().join("a/b/db");
         let id = LeaseId::from_bytes([1; 16]);
         let missing = create(&path, id).unwrap_err();
-        assert!(missing.to_string().contains("directory"), "{missing}");
+        assert!(missing.to_string().contains("does not exist"), "{missing}");
         create_directory(&path).unwrap();
         create(&path, id).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);

@@ -2,7 +2,7 @@
 
 pub(crate) mod clocks;
 mod connection;
-mod db_error;
+pub(crate) mod db_error;
 mod expiry;
 mod file;
 mod observations;

@@ -59,6 +59,9 @@ connections! {
 /// also when the error is [`Contended`](polylock_core::ErrorKind::Contended).
 #[expect(unnameable_types, reason = "nobody else implements it")]
 pub trait DatabaseTransaction: Send {
+    /// The name of the backend, for errors.
+    const BACKEND: &str;
+
     /// Locks the row of a key and draws a token; `None` if the row is not free in time.
     fn take(
         &mut self,

@@ -110,7 +110,9 @@ impl Fence {
         let raised = connection
             .raise(&self.place, &resource, token.value())
             .await;
-        let newest = raised.map_err(|error| WriteError::Check(error.with_key(&resource)))?;
+        let newest = raised.map_err(|error| {
+            WriteError::Check(error.with_backend(C::BACKEND).with_key(&resource))
+        })?;
         if newest > token.value() {
             let stale = StaleToken::new(resource.as_str(), token);
             return Err(stale.with_newest(FencingToken::new(newest)).into());

@@ -173,7 +173,7 @@ impl TransactionLocks {
             None => key.clone(),
         };
         let taken = connection.take(&self.place, &stored, wait).await;
-        let token = taken.map_err(|error| error.with_key(key))?;
+        let token = taken.map_err(|error| error.with_backend(C::BACKEND).with_key(key))?;
         Ok(token.map(|token| TransactionLock {
             key: key.clone(),
             token: FencingToken::new(token),

@@ -7,16 +7,18 @@ use sqlx::mysql::MySqlDatabaseError;
 use super::connection::DatabaseTransaction;
 use super::place::Place;
 use super::server::{
-    FENCE, LOCKED, check_layout, failed, is_admitted, malformed, no_transaction, numbers,
+    FENCE, LOCKED, busy, check_layout, excludes, failed, is_admitted, malformed, no_transaction,
+    numbers, raised,
 };
 use crate::dialect::mysql::server_age::{self, LINEAGE, START};
-use crate::dialect::mysql::tokens;
-use crate::error::Failure;
+use crate::dialect::mysql::{NOW, tokens};
 use crate::session::args::Args;
-use crate::session::server_age::{Start, first_text, witness_args};
+use crate::session::server_age::{first_text, witness_args};
 use crate::wire::{Answer, Class, DbError, Sql, hex, mysql};
 
 impl DatabaseTransaction for MySqlConnection {
+    const BACKEND: &str = "mysql";
+
     async fn take(&mut self, place: &Place, key: &LockKey, wait: Wait) -> Result<Option<u64>> {
         let statements = format!(
             "SET @polylock_wait = @@SESSION.innodb_lock_wait_timeout, \
@@ -26,9 +28,8 @@ impl DatabaseTransaction for MySqlConnection {
         );
         let db_error = match within_transaction(self, &statements).await? {
             Ok(answer) => {
-                let numbers = numbers(&answer).ok_or_else(|| malformed(place));
-                let (token, layout) = numbers.map_err(named)?;
-                check_layout(place, layout).map_err(named)?;
+                let (token, layout) = numbers(&answer).ok_or_else(|| malformed(place))?;
+                check_layout(place, layout)?;
                 if !is_admitted(&answer) {
                     check_start(self, place).await?;
                 }
@@ -37,45 +38,39 @@ impl DatabaseTransaction for MySqlConnection {
             Err(db_error) => db_error,
         };
         if db_error.class.ends_connection() {
-            return Err(named(failed(db_error)));
+            return Err(failed(db_error));
         }
-        restored(self).await?;
+        let restored = mysql::text(self, RESTORE.to_owned()).await;
+        restored.map_err(failed)?;
         match db_error.class {
             Class::LockTimeout => {
                 still_open(self).await?;
                 Ok(None)
             }
-            _ => Err(named(failed(db_error))),
+            _ => Err(failed(db_error)),
         }
     }
 
     async fn raise(&mut self, place: &Place, resource: &LockKey, token: u64) -> Result<u64> {
         match within_transaction(self, &raise(place, resource, token)).await? {
-            Ok(answer) => {
-                let raised = numbers(&answer).ok_or_else(|| malformed(place));
-                Ok(raised.map_err(named)?.0)
-            }
+            Ok(answer) => raised(&answer, place),
             Err(db_error) if db_error.class == Class::LockTimeout => {
                 still_open(self).await?;
-                let message = "another transaction checks the same resource";
-                let error = Error::new(ErrorKind::Contended, message);
-                Err(named(error.with_source(db_error.source)))
+                Err(busy(db_error))
             }
-            Err(db_error) => Err(named(failed(db_error))),
+            Err(db_error) => Err(failed(db_error)),
         }
     }
 }
 
 /// Refuses a server on which sessions of the start before may be believed in.
 async fn check_start(raw: &mut MySqlConnection, place: &Place) -> Result<()> {
-    let of = |db_error| named(failed(db_error));
-    let lineage = mysql::text(raw, LINEAGE.to_owned()).await.map_err(of)?;
+    let lineage = mysql::text(raw, LINEAGE.to_owned()).await;
+    let lineage = lineage.map_err(failed)?;
     let read = Sql::new(server_age::read(&place.quoted('`', "")));
     let read = mysql::literal(&read, witness_args(Args::new()).values());
-    let answer = mysql::text(raw, read).await.map_err(of)?;
-    let start = Start::read(&answer).ok_or_else(|| named(malformed(place)))?;
-    let checked = start.excludes(&first_text(&lineage));
-    checked.map_err(|cause| named(Failure::from(cause).into()))
+    let answer = mysql::text(raw, read).await.map_err(failed)?;
+    excludes(&answer, &first_text(&lineage), place)
 }
 
 /// Runs statements in the transaction of the caller; the outer error is that there is none.
@@ -86,18 +81,9 @@ async fn within_transaction(
     statements: &str,
 ) -> Result<Result<Answer, DbError>> {
     match mysql::text(raw, format!("{PROBE}; {statements}")).await {
-        Err(db_error) if number(&db_error) == Some(NO_SAVEPOINT) => {
-            Err(named(no_transaction(db_error)))
-        }
+        Err(db_error) if number(&db_error) == Some(NO_SAVEPOINT) => Err(no_transaction(db_error)),
         done => Ok(done),
     }
-}
-
-async fn restored(raw: &mut MySqlConnection) -> Result<()> {
-    let restored = mysql::text(raw, RESTORE.to_owned()).await;
-    restored
-        .map(drop)
-        .map_err(|db_error| named(failed(db_error)))
 }
 
 /// With `innodb_rollback_on_timeout` the end of a wait is the end of the transaction.
@@ -106,7 +92,7 @@ async fn still_open(raw: &mut MySqlConnection) -> Result<()> {
     probed.map(drop).map_err(|db_error| {
         let message = "somebody else holds the lock, and the server rolled the transaction back \
                        when the wait was over";
-        named(Error::new(ErrorKind::Unavailable, message).with_source(db_error.source))
+        Error::new(ErrorKind::Unavailable, message).with_source(db_error.source)
     })
 }
 
@@ -177,13 +163,6 @@ fn number(db_error: &DbError) -> Option<u16> {
     let error = db_error.source.as_database_error()?;
     Some(error.try_downcast_ref::<MySqlDatabaseError>()?.number())
 }
-
-fn named(error: Error) -> Error {
-    error.with_backend("mysql")
-}
-
-/// Microseconds since 1970.
-const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
 const RESTORE: &str = "SET SESSION innodb_lock_wait_timeout = @polylock_wait";
 

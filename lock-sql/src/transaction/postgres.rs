@@ -6,17 +6,19 @@ use sqlx::PgConnection;
 use super::connection::DatabaseTransaction;
 use super::place::Place;
 use super::server::{
-    FENCE, LOCKED, check_layout, failed, is_admitted, malformed, no_transaction, numbers,
+    FENCE, LOCKED, busy, check_layout, excludes, failed, is_admitted, malformed, no_transaction,
+    numbers, raised,
 };
 use crate::dialect::postgres::server_age::{self, LINEAGE};
-use crate::dialect::postgres::tokens;
+use crate::dialect::postgres::{NOW, tokens};
 use crate::dialect::sequence;
-use crate::error::Failure;
 use crate::session::args::Args;
-use crate::session::server_age::{Start, first_text, witness_args};
+use crate::session::server_age::{first_text, witness_args};
 use crate::wire::{Answer, Class, DbError, Sql, hex, postgres};
 
 impl DatabaseTransaction for PgConnection {
+    const BACKEND: &str = "postgres";
+
     async fn take(&mut self, place: &Place, key: &LockKey, wait: Wait) -> Result<Option<u64>> {
         let begun = Instant::now();
         for _ in 0..ATTEMPTS {
@@ -25,7 +27,7 @@ impl DatabaseTransaction for PgConnection {
             match within_savepoint(self, &take(place, key, limit)).await? {
                 Ok(answer) => {
                     if let Some((token, layout)) = numbers(&answer) {
-                        check_layout(place, layout).map_err(named)?;
+                        check_layout(place, layout)?;
                         if !is_admitted(&answer) {
                             check_start(self, place).await?;
                         }
@@ -34,20 +36,19 @@ impl DatabaseTransaction for PgConnection {
                     // The row was deleted between the two statements.
                 }
                 Err(db_error) if limit.is_over(&db_error, sent.elapsed()) => return Ok(None),
-                Err(db_error) => return Err(named(failed(db_error))),
+                Err(db_error) => return Err(failed(db_error)),
             }
         }
-        Err(named(malformed(place)))
+        Err(malformed(place))
     }
 
     async fn raise(&mut self, place: &Place, resource: &LockKey, token: u64) -> Result<u64> {
         let answer = within_savepoint(self, &raise(place, resource, token)).await?;
         let answer = answer.map_err(|db_error| match db_error.class {
-            Class::LockTimeout => named(busy(db_error)),
-            _ => named(failed(db_error)),
+            Class::LockTimeout => busy(db_error),
+            _ => failed(db_error),
         })?;
-        let raised = numbers(&answer).ok_or_else(|| malformed(place));
-        Ok(raised.map_err(named)?.0)
+        raised(&answer, place)
     }
 }
 
@@ -58,10 +59,7 @@ async fn check_start(raw: &mut PgConnection, place: &Place) -> Result<()> {
     let read = Sql::new(server_age::read(&place.quoted('"', "")));
     let read = postgres::literal(&read, witness_args(Args::new()).values());
     let answer = within_savepoint(raw, &read).await?;
-    let answer = answer.map_err(|db_error| named(failed(db_error)))?;
-    let start = Start::read(&answer).ok_or_else(|| named(malformed(place)))?;
-    let checked = start.excludes(&lineage);
-    checked.map_err(|cause| named(Failure::from(cause).into()))
+    excludes(&answer.map_err(failed)?, &lineage, place)
 }
 
 /// Runs statements so that an error of theirs does not fail the transaction of the caller; the
@@ -76,18 +74,18 @@ async fn within_savepoint(
         Err(db_error) => db_error,
     };
     match code(&db_error).as_deref() {
-        Some(NO_TRANSACTION) => return Err(named(no_transaction(db_error))),
+        Some(NO_TRANSACTION) => return Err(no_transaction(db_error)),
         Some(FAILED_TRANSACTION) => {
             let message = "the transaction has failed before, roll it back";
             let error = Error::new(ErrorKind::InvalidRequest, message);
-            return Err(named(error.with_source(db_error.source)));
+            return Err(error.with_source(db_error.source));
         }
         _ => {}
     }
     if !db_error.class.ends_connection() {
         let back = "ROLLBACK TO SAVEPOINT polylock; RELEASE SAVEPOINT polylock";
         let undone = postgres::text(raw, back.to_owned()).await;
-        undone.map_err(|db_error| named(failed(db_error)))?;
+        undone.map_err(failed)?;
     }
     Ok(Err(db_error))
 }
@@ -207,26 +205,14 @@ fn literal(key: &LockKey) -> String {
     format!("decode('{}', 'hex')", hex(key.as_bytes()))
 }
 
-fn busy(db_error: DbError) -> Error {
-    let message = "another transaction checks the same resource";
-    Error::new(ErrorKind::Contended, message).with_source(db_error.source)
-}
-
 fn code(db_error: &DbError) -> Option<String> {
     let code = db_error.source.as_database_error()?.code()?;
     Some(code.into_owned())
 }
 
-fn named(error: Error) -> Error {
-    error.with_backend("postgres")
-}
-
 /// These rows are deleted only by hand: a row that is missing twice is hidden by a policy or a rule
 /// of the table.
 const ATTEMPTS: u32 = 2;
-
-/// Microseconds since 1970, of this moment and not of the beginning of the transaction.
-const NOW: &str = "(extract(epoch from clock_timestamp()) * 1000000)::bigint";
 
 /// The largest time-out that a server takes, with room for the larger of the two.
 const MOST: u32 = i32::MAX as u32 - 1000;

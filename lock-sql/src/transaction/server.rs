@@ -5,6 +5,7 @@ use polylock_core::{Error, ErrorKind};
 use super::place::Place;
 use crate::error::{Cause, Failure};
 use crate::schema::LAYOUT;
+use crate::session::server_age::Start;
 use crate::wire::{Answer, Class, DbError};
 
 /// The kinds of the rows: what is locked, and what a resource has seen.
@@ -17,6 +18,19 @@ pub(super) fn numbers(answer: &Answer) -> Option<(u64, Option<i64>)> {
         let first = u64::try_from(row.first()?.int()?).ok()?;
         Some((first, row.get(1).and_then(crate::wire::Value::int)))
     })
+}
+
+/// The token that a resource has seen after it was raised.
+pub(super) fn raised(answer: &Answer, place: &Place) -> Result<u64, Error> {
+    let numbers = numbers(answer).ok_or_else(|| malformed(place))?;
+    Ok(numbers.0)
+}
+
+/// Refuses a server on which sessions of the start before may be believed in.
+pub(super) fn excludes(start: &Answer, lineage: &[u8], place: &Place) -> Result<(), Error> {
+    let start = Start::read(start).ok_or_else(|| malformed(place))?;
+    let excludes = start.excludes(lineage);
+    excludes.map_err(|cause| Failure::from(cause).into())
 }
 
 /// Whether the start of the server is admitted, by the third number of the row of [`numbers`].
@@ -53,6 +67,11 @@ pub(super) fn failed(db_error: DbError) -> Error {
         }
         _ => Failure::of_opening(db_error).into(),
     }
+}
+
+pub(super) fn busy(db_error: DbError) -> Error {
+    let message = "another transaction checks the same resource";
+    Error::new(ErrorKind::Contended, message).with_source(db_error.source)
 }
 
 pub(super) fn no_transaction(db_error: DbError) -> Error {

@@ -10,10 +10,13 @@ use super::place::Place;
 use crate::dialect::sqlite::{Inside, LAYOUT, PROBE};
 use crate::error::{Cause, Failure};
 use crate::sqlite::clocks::Clocks;
+use crate::sqlite::db_error::{BUSY, BUSY_SNAPSHOT, ERROR, FULL, IOERR, LOCKED, READONLY, code};
 use crate::sqlite::rows;
 use crate::table::Locks;
 
 impl DatabaseTransaction for SqliteConnection {
+    const BACKEND: &str = "sqlite";
+
     /// It does not wait: the holder cannot leave while this transaction has the write lock.
     async fn take(&mut self, place: &Place, key: &LockKey, _wait: Wait) -> Result<Option<u64>> {
         check_open(self).await?;
@@ -59,7 +62,8 @@ fn clocks() -> Result<&'static Clocks> {
     if let Some(clocks) = CLOCKS.get() {
         return Ok(clocks);
     }
-    let clocks = Clocks::new(Engine::of_this_process(NAME)).map_err(of)?;
+    let engine = Engine::of_this_process(SqliteConnection::BACKEND);
+    let clocks = Clocks::new(engine).map_err(of)?;
     Ok(CLOCKS.get_or_init(|| clocks))
 }
 
@@ -88,7 +92,7 @@ fn read(place: &Place, key: &LockKey, found: &[SqliteRow], clocks: &Clocks) -> R
 async fn check_open(raw: &mut SqliteConnection) -> Result<()> {
     let Err(error) = sqlx::raw_sql(PROBE).execute(raw).await else {
         let message = "no transaction is open on the connection, a lock would be free at once";
-        return Err(named(Error::new(ErrorKind::InvalidRequest, message)));
+        return Err(Error::new(ErrorKind::InvalidRequest, message));
     };
     match code(&error) {
         // What it says to a transaction within a transaction.
@@ -128,28 +132,9 @@ fn failed(error: sqlx::Error) -> Error {
             return of(Cause::Refused { source });
         }
     };
-    named(Error::new(kind, message).with_source(error))
-}
-
-/// The result code, whose lowest byte is the kind; see sqlite.org/rescode.html.
-fn code(error: &sqlx::Error) -> Option<u32> {
-    error.as_database_error()?.code()?.parse().ok()
+    Error::new(kind, message).with_source(error)
 }
 
 fn of(cause: Cause) -> Error {
-    named(Failure::from(cause).into())
+    Failure::from(cause).into()
 }
-
-fn named(error: Error) -> Error {
-    error.with_backend(NAME)
-}
-
-const NAME: &str = "sqlite";
-
-const ERROR: u32 = 1;
-const BUSY: u32 = 5;
-const LOCKED: u32 = 6;
-const READONLY: u32 = 8;
-const IOERR: u32 = 10;
-const FULL: u32 = 13;
-const BUSY_SNAPSHOT: u32 = BUSY | (2 << 8);

@@ -4,14 +4,13 @@
 //! works with a time that has passed, which is early for a lease that it begins or ends, and never
 //! late. An `UPDATE` answers with the number that `LAST_INSERT_ID` was given.
 
+use super::NOW;
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
     FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, Many, NOTE_QUEUE, PURGE_ROWS, Queue, RAISE,
     Statements, Usage, columns, fill,
 };
 use crate::wire::Sql;
-
-const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
 pub(crate) fn statements(usage: Usage<'_>) -> Statements {
     let sql = |template: &str| Sql::new(text(usage, template));

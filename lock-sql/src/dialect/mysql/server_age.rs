@@ -4,7 +4,8 @@
 //! kind 8 say when a machine found the server started anew. The version of the row of kind 7 counts the
 //! starts that were admitted, and that of a row of kind 8 is the one that was found.
 
-use super::session::{NOW, session_name};
+use super::NOW;
+use super::session::session_name;
 use crate::session::server_age::StartTexts;
 use crate::wire::Sql;
 

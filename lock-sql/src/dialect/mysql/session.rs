@@ -5,11 +5,10 @@
 
 use std::sync::Arc;
 
-use super::{server_age, tokens};
-use crate::session::statements::{HANDOVER_TOKENS, SessionStatements, got};
+use super::{NOW, server_age, tokens};
+use crate::session::statements::{SessionStatements, got};
+use crate::table::TOKENS_AT_ONCE;
 use crate::wire::{Flavor, Sql};
-
-pub(super) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
 /// The time that this very statement runs at; `NOW()` is when it began.
 const BEGIN_CLOCK: &str = "SET @polylock_begun = SYSDATE(6)";
@@ -65,7 +64,7 @@ pub(crate) fn row(table: &str, flavor: Flavor) -> SessionStatements {
             forget(&forget_shared(table, 3)),
         ],
         seed: Sql::new(seed),
-        draw: Sql::new(tokens::draw_block(table, HANDOVER_TOKENS, flavor)),
+        draw: Sql::new(tokens::draw_block(table, TOKENS_AT_ONCE, flavor)),
         ..common(
             table,
             3,
@@ -104,7 +103,7 @@ pub(crate) fn advisory(table: &str, flavor: Flavor) -> SessionStatements {
     let unlock = format!("SELECT CAST(COALESCE(RELEASE_LOCK({NAME}), 0) AS SIGNED)");
     let plain = || Sql::new(&unlock);
     let recorded = Sql::new(format!("{unlock}; {}", forget_holder(table, 4)));
-    let draw = tokens::draw_block(table, HANDOVER_TOKENS, flavor);
+    let draw = tokens::draw_block(table, TOKENS_AT_ONCE, flavor);
     let draw = match flavor {
         Flavor::MariaDb => draw,
         Flavor::MySql => format!("START TRANSACTION; {draw}; ROLLBACK"),

@@ -7,7 +7,7 @@
 //! tokens a second the counter stays behind that clock. Both raise only: neither `SETVAL` nor the
 //! insert of a smaller number lowers it.
 
-use super::session::NOW;
+use super::NOW;
 use crate::dialect::sequence;
 use crate::wire::Flavor;
 

@@ -3,14 +3,13 @@
 //! Each reads the clock once, when it begins: one that has waited for another of the same row works
 //! with a time that has passed, which is early for a lease that it begins or ends, and never late.
 
+use super::NOW;
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
     FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, Many, NOTE_QUEUE, PURGE_ROWS, Queue, RAISE,
     Statements, Usage, columns, fill,
 };
 use crate::wire::Sql;
-
-const NOW: &str = "(date_part('epoch', clock_timestamp()) * 1000000)::bigint";
 
 /// The channel of the waiters; the payload names the lock.
 pub(crate) const CHANNEL: &str = "polylock";

@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
-use super::{server_age, tokens};
+use super::{NOW, server_age, tokens};
 use crate::dialect::sequence;
 use crate::session::args::Args;
-use crate::session::statements::{HANDOVER_TOKENS, SessionStatements, got};
+use crate::session::statements::{SessionStatements, got};
+use crate::table::TOKENS_AT_ONCE;
 use crate::wire::Sql;
 
-pub(super) const NOW: &str = "(date_part('epoch', clock_timestamp()) * 1000000)::bigint";
 const ELAPSED: &str =
     "(date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint";
 const BEGAN: &str = "(date_part('epoch', now()) * 1000000)::bigint";
@@ -167,7 +167,7 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
         ],
         draw: Sql::new(tokens::in_savepoint(&tokens::draw_block(
             table,
-            HANDOVER_TOKENS,
+            TOKENS_AT_ONCE,
         ))),
         seed: Sql::new(seed),
         alive: Sql::new(format!("SELECT {}", row_alive("{6}", "{12}"))),
@@ -231,7 +231,7 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
             "SELECT pg_advisory_lock_shared({3});
              SELECT (pg_advisory_unlock({3}))::int::bigint",
         )),
-        draw: Sql::new(tokens::draw_block(table, HANDOVER_TOKENS)),
+        draw: Sql::new(tokens::draw_block(table, TOKENS_AT_ONCE)),
         alive: Sql::new(format!("SELECT {}", advisory_alive("{6}", "{3}"))),
         terminate: terminate(&advisory_alive("{6}", "{3}")),
         ..common(

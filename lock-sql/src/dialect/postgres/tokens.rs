@@ -11,7 +11,7 @@
 //! one. Both run in a savepoint that is rolled back, so that the lock waits for no commit: one that
 //! waits for a standby would stop the draws of all clients. Neither number is rolled back.
 
-use super::session::NOW;
+use super::NOW;
 use crate::dialect::sequence;
 
 /// Draws one token, as an expression. The advisory lock is held until the transaction ends, or its
