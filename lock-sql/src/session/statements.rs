@@ -60,6 +60,43 @@ pub(crate) struct SessionStatements {
     pub(crate) terminate: Arc<Sql>,
 }
 
+/// The statements about the records of holders that are the same on both databases. `name` is the
+/// column that has the key, `alive` counts the sessions that hold what a record says, `text` is
+/// `{14}` as text, and `now` is the clock.
+pub(crate) fn of_records(
+    table: &str,
+    (kind, name): (u8, &str),
+    alive: &str,
+    (text, now): (&str, &str),
+) -> SessionStatements {
+    let read = format!(
+        "SELECT r.{name}, r.id, r.token, r.label, r.acquired_at, r.session, r.session_began,
+             r.drawn_by, r.shared, CASE WHEN r.id IS NULL THEN 0 ELSE {alive} END, r.broken_id
+         FROM {table} r WHERE r.kind = {kind}"
+    );
+    SessionStatements {
+        list: Sql::new(format!(
+            "{read} AND r.{name} >= {{1}} AND r.{name} < {{15}}
+                 AND (r.id IS NOT NULL OR r.shared IS NOT NULL)
+             ORDER BY r.{name}"
+        )),
+        inspect: Sql::new(format!("{read} AND r.lock_key = {{1}}")),
+        mark_broken: Sql::new(format!(
+            "UPDATE {table} SET broken_id = {{7}}, broken_reason = {text}, changed_at = {now}
+             WHERE kind = {kind} AND lock_key = {{1}} AND slot = 0"
+        )),
+        ..SessionStatements::default()
+    }
+}
+
+/// Rows without a holder are deleted later, by clients that may delete.
+pub(crate) fn forget_holder(table: &str, kind: u8) -> String {
+    format!(
+        "UPDATE {table} SET id = NULL
+         WHERE kind = {kind} AND lock_key = {{1}} AND slot = 0 AND id = {{7}}"
+    )
+}
+
 /// What a take answers with.
 pub(crate) mod got {
     /// In a row of its own: the row of the key is locked.

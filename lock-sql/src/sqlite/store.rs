@@ -1,5 +1,5 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use async_trait::async_trait;
 use polylock_core::admin::LockInfo;
@@ -51,15 +51,17 @@ impl SqliteStore {
         });
         let clocks = Clocks::new(engine.clone())?;
         let write_queue = |durability| {
-            let transactor = Transactor::new(
-                &place,
-                engine,
-                &clocks,
-                held_leases,
+            let transactor = Transactor {
+                place: Arc::clone(&place),
+                engine: engine.clone(),
+                clocks: clocks.clone(),
+                held_leases: Arc::clone(held_leases),
                 durability,
-                config.retention,
-            );
-            WriteQueue::new(engine.clone(), transactor, config.busy_timeout)
+                retention: config.retention,
+                // Processes that take one new lock each share the purging among them.
+                made: AtomicU32::new(engine.lease_id().as_bytes()[0].into()),
+            };
+            WriteQueue::new(transactor, config.busy_timeout)
         };
         Ok(Self {
             write_queue: write_queue(Durability::Every),

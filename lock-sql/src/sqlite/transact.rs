@@ -1,5 +1,4 @@
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -17,41 +16,19 @@ use crate::held_leases::HeldLeases;
 use crate::table::{Locks, Purge, purge};
 
 /// Runs operations in transactions.
+#[derive(Debug)]
 pub(super) struct Transactor {
-    place: Arc<Place>,
-    engine: Engine,
-    clocks: Clocks,
-    held_leases: Arc<HeldLeases>,
-    durability: Durability,
-    retention: Duration,
+    pub(super) place: Arc<Place>,
+    pub(super) engine: Engine,
+    pub(super) clocks: Clocks,
+    pub(super) held_leases: Arc<HeldLeases>,
+    pub(super) durability: Durability,
+    pub(super) retention: Duration,
     /// Locks that were new to the table.
-    made: AtomicU32,
+    pub(super) made: AtomicU32,
 }
 
 impl Transactor {
-    pub(super) fn new(
-        place: &Arc<Place>,
-        engine: &Engine,
-        clocks: &Clocks,
-        held_leases: &Arc<HeldLeases>,
-        durability: Durability,
-        retention: Duration,
-    ) -> Self {
-        // Processes that take one new lock each share the purging among them.
-        let made = AtomicU32::new(u32::from(engine.lease_id().as_bytes()[0]));
-        let (place, held_leases) = (Arc::clone(place), Arc::clone(held_leases));
-        let (engine, clocks) = (engine.clone(), clocks.clone());
-        Self {
-            place,
-            engine,
-            clocks,
-            held_leases,
-            durability,
-            retention,
-            made,
-        }
-    }
-
     /// Does all of `batch` or nothing; requests whose callers are gone are dropped from it.
     ///
     /// Leaves a connection behind only outside of a transaction. Dropped before `committing`, it
@@ -232,14 +209,6 @@ impl Plan {
             }
         }
         Self::Keys(keys, batch.iter().any(|work| work.writes))
-    }
-}
-
-impl fmt::Debug for Transactor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Transactor")
-            .field("place", &self.place)
-            .finish_non_exhaustive()
     }
 }
 

@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use polylock_core::LockKey;
-use polylock_core::engine::Engine;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
@@ -99,7 +98,6 @@ impl Work {
 /// The task keeps the time as well: a caller may move from one runtime to another, and the timers of
 /// a runtime that is gone panic.
 pub(super) struct WriteQueue {
-    engine: Engine,
     transactor: Transactor,
     /// How long a caller waits for an answer.
     timeout: Duration,
@@ -115,9 +113,8 @@ struct State {
 }
 
 impl WriteQueue {
-    pub(super) fn new(engine: Engine, transactor: Transactor, timeout: Duration) -> Arc<Self> {
+    pub(super) fn new(transactor: Transactor, timeout: Duration) -> Arc<Self> {
         Arc::new(Self {
-            engine,
             transactor,
             timeout,
             state: Mutex::default(),
@@ -155,7 +152,7 @@ impl WriteQueue {
             std::mem::replace(&mut state.is_served, true)
         };
         if !is_served {
-            self.engine.spawn(Arc::clone(self).serve());
+            self.transactor.engine.spawn(Arc::clone(self).serve());
         }
         // The task is gone without an answer when its runtime is.
         let outcome = answer.await.unwrap_or_else(|_| Err(self.silent(true)))?;
@@ -199,7 +196,8 @@ impl WriteQueue {
                 Ok(()) => return batch.into_iter().for_each(Work::answer),
                 Err(failure) if is_busy(&failure) => {
                     self.serve_readers(connection, &mut batch).await;
-                    sleep(self.engine.jitter(backoff / 2, backoff)).await;
+                    let engine = &self.transactor.engine;
+                    sleep(engine.jitter(backoff / 2, backoff)).await;
                     backoff = (backoff * 2).min(MAX_BACKOFF);
                 }
                 Err(failure) => return fail(batch, &failure),

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::{NOW, server_age, tokens};
-use crate::session::statements::{SessionStatements, got};
+use crate::session::statements::{SessionStatements, forget_holder, got, of_records};
 use crate::table::TOKENS_AT_ONCE;
 use crate::wire::{Flavor, Sql};
 
@@ -131,7 +131,10 @@ const SHORTLY: &str = "SET SESSION innodb_lock_wait_timeout = 1";
 /// A name is text to the server, whatever the character set of the connection.
 const NAME: &str = "CONVERT({3} USING utf8mb4)";
 
-/// The same of a record.
+/// As is every text.
+const TEXT: &str = "CONVERT({14} USING utf8mb4)";
+
+/// The name of a record.
 const HASHED: &str = "CONCAT('polylock:', LOWER(HEX(r.lock_key)))";
 
 fn common(
@@ -141,10 +144,6 @@ fn common(
     flavor: Flavor,
     [recorded, alive]: [&str; 2],
 ) -> SessionStatements {
-    let columns = format!(
-        "r.{name}, r.id, r.token, r.label, r.acquired_at, r.session, r.session_began,
-         r.drawn_by, r.shared, IF(r.id IS NULL, 0, {recorded}), r.broken_id"
-    );
     // Time-outs of the server that end a transaction or a wait before its time.
     let unlimited = match flavor {
         Flavor::MariaDb => {
@@ -154,7 +153,7 @@ fn common(
         Flavor::MySql => "SET SESSION max_execution_time = 0",
     };
     let label = "CONVERT({8} USING utf8mb4)";
-    let path = "CONCAT('$.\"', CONVERT({14} USING utf8mb4), '\"')";
+    let path = format!("CONCAT('$.\"', {TEXT}, '\"')");
     SessionStatements {
         // While the server knows this name, the session is there.
         setup: Sql::new(format!(
@@ -191,37 +190,16 @@ fn common(
                  shared = JSON_SET(COALESCE(shared, '{{{{}}}}'), {path}, JSON_EXTRACT({label}, '$')),
                  changed_at = {NOW}"
         )),
-        list: Sql::new(format!(
-            "SELECT {columns} FROM {table} r WHERE r.kind = {kind} AND r.{name} >= {{1}}
-                 AND r.{name} < {{15}} AND (r.id IS NOT NULL OR r.shared IS NOT NULL)
-             ORDER BY r.{name}"
-        )),
-        inspect: Sql::new(format!(
-            "SELECT {columns} FROM {table} r WHERE r.kind = {kind} AND r.lock_key = {{1}}"
-        )),
         alive: Sql::new(format!("SELECT {alive}")),
-        mark_broken: Sql::new(format!(
-            "UPDATE {table} SET broken_id = {{7}},
-                 broken_reason = CONVERT({{14}} USING utf8mb4), changed_at = {NOW}
-             WHERE kind = {kind} AND lock_key = {{1}} AND slot = 0"
-        )),
         terminate: Sql::new("KILL {6}"),
-        ..SessionStatements::default()
+        ..of_records(table, (kind, name), recorded, (TEXT, NOW))
     }
-}
-
-fn forget_holder(table: &str, kind: u8) -> String {
-    // Rows without a holder are deleted later, by clients that may delete.
-    format!(
-        "UPDATE {table} SET id = NULL
-         WHERE kind = {kind} AND lock_key = {{1}} AND slot = 0 AND id = {{7}}"
-    )
 }
 
 fn forget_shared(table: &str, kind: u8) -> String {
     format!(
         "UPDATE {table} SET shared = NULLIF(CAST(JSON_REMOVE(shared,
-             CONCAT('$.\"', CONVERT({{14}} USING utf8mb4), '\"')) AS CHAR), '{{{{}}}}')
+             CONCAT('$.\"', {TEXT}, '\"')) AS CHAR), '{{{{}}}}')
          WHERE kind = {kind} AND lock_key = {{1}} AND slot = 0 AND shared IS NOT NULL"
     )
 }

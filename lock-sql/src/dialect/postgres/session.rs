@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::{NOW, server_age, tokens};
 use crate::dialect::sequence;
 use crate::session::args::Args;
-use crate::session::statements::{SessionStatements, got};
+use crate::session::statements::{SessionStatements, forget_holder, got, of_records};
 use crate::table::TOKENS_AT_ONCE;
 use crate::wire::Sql;
 
@@ -244,6 +244,9 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
     }
 }
 
+/// A text comes as bytes.
+const TEXT: &str = "convert_from({14}, 'UTF8')";
+
 /// A transaction that inserts the rows of a key holds its lock, and others need not wait to know.
 const SHORTLY: &str = "SELECT set_config('lock_timeout', '100', true)";
 
@@ -251,11 +254,7 @@ const SHORTLY: &str = "SELECT set_config('lock_timeout', '100', true)";
 const LAZILY: &str = "SELECT set_config('synchronous_commit', 'off', true)";
 
 fn common(table: &str, kind: u8, name: &str, alive: &str, is_pooled: bool) -> SessionStatements {
-    let columns = format!(
-        "{name}, r.id, r.token, r.label, r.acquired_at, r.session, r.session_began,
-         r.drawn_by, r.shared, CASE WHEN r.id IS NULL THEN 0 ELSE {alive} END, r.broken_id"
-    );
-    let entry = "jsonb_build_object(convert_from({14}, 'UTF8'), convert_from({8}, 'UTF8')::jsonb)";
+    let entry = format!("jsonb_build_object({TEXT}, convert_from({{8}}, 'UTF8')::jsonb)");
     SessionStatements {
         start: server_age::texts(table, is_pooled),
         probe: Sql::new("SELECT pg_backend_pid()::bigint"),
@@ -278,20 +277,7 @@ fn common(table: &str, kind: u8, name: &str, alive: &str, is_pooled: bool) -> Se
                  shared = (coalesce(r.shared, '{{{{}}}}')::jsonb || excluded.shared::jsonb)::text,
                  changed_at = excluded.changed_at"
         )),
-        list: Sql::new(format!(
-            "SELECT {columns} FROM {table} r WHERE r.kind = {kind} AND r.{name} >= {{1}}
-                 AND r.{name} < {{15}} AND (r.id IS NOT NULL OR r.shared IS NOT NULL)
-             ORDER BY r.{name}"
-        )),
-        inspect: Sql::new(format!(
-            "SELECT {columns} FROM {table} r WHERE r.kind = {kind} AND r.lock_key = {{1}}"
-        )),
-        mark_broken: Sql::new(format!(
-            "UPDATE {table} SET broken_id = {{7}}, broken_reason = convert_from({{14}}, 'UTF8'),
-                 changed_at = {NOW}
-             WHERE kind = {kind} AND lock_key = {{1}}"
-        )),
-        ..SessionStatements::default()
+        ..of_records(table, (kind, name), alive, (TEXT, NOW))
     }
 }
 
@@ -330,15 +316,9 @@ pub(crate) fn settings() -> Arc<Sql> {
     )
 }
 
-fn forget_holder(table: &str, kind: u8) -> String {
-    // Rows without a holder are deleted later, by clients that may delete.
-    format!("UPDATE {table} SET id = NULL WHERE kind = {kind} AND lock_key = {{1}} AND id = {{7}}")
-}
-
 fn forget_shared(table: &str, kind: u8) -> String {
     format!(
-        "UPDATE {table} SET shared = nullif((shared::jsonb - convert_from({{14}}, 'UTF8'))::text,
-             '{{{{}}}}')
+        "UPDATE {table} SET shared = nullif((shared::jsonb - {TEXT})::text, '{{{{}}}}')
          WHERE kind = {kind} AND lock_key = {{1}} AND shared IS NOT NULL"
     )
 }
