@@ -68,9 +68,11 @@ async fn a_strict_configuration_refuses_a_server_that_forgets() {
 async fn a_standby_takes_no_locks_and_its_primary_is_warned_of_it() {
     let primary = PostgresServer::start(PostgresOptions::new().with_durability(true));
     let standby = PostgresStandby::of(&primary);
-    let error = refusal(&standby.url()).await;
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.message().contains("is a standby"), "{error}");
+    for mode in MODES {
+        let error = refusal(&format!("{}?mode={mode}", standby.url())).await;
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.message().contains("is a standby"), "{error}");
+    }
     let said = strictly(&primary.url()).await;
     assert!(said.contains("does not wait for them"), "{said}");
     // What is promoted waits for those who may hold a lock of the former server.
@@ -137,17 +139,7 @@ async fn a_transaction_pooler_is_found_and_keeps_no_advisory_locks() {
 }
 
 #[tokio::test]
-async fn row_locks_go_through_a_transaction_pooler() {
-    let server = PostgresServer::shared();
-    let pooler = PgBouncer::before_shared(&server, PoolMode::Transaction);
-    take(&pooler.url()).await;
-}
-
-#[tokio::test]
-async fn a_pooler_that_is_named_is_not_looked_for() {
-    let server = PostgresServer::shared();
-    let pooler = PgBouncer::before_shared(&server, PoolMode::Transaction);
-    take(&format!("{}?mode=lease&pooler=transaction", pooler.url())).await;
+async fn a_pooler_before_mariadb_can_be_named() {
     let mariadb = MariaDbServer::shared().database();
     for mode in ["row", "lease"] {
         take(&format!("{mariadb}?mode={mode}&pooler=transaction")).await;

@@ -9,7 +9,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::{Place, eventually, filler, run};
+use crate::support::{Place, filler, run};
+use crate::until::until;
 use polylock_core::prelude::*;
 use polylock_core::{LostReason, Registry};
 use polylock_sql::{Sqlite, SqliteBackend, SqliteConfig};
@@ -294,7 +295,7 @@ async fn a_file_that_cannot_be_written_or_read_is_an_error() {
         let place = Place::new();
         drop(place.open().await);
         let closed = async || !place.file("locks.db-wal").exists();
-        eventually("the database is closed", closed).await;
+        until("the database is closed", closed).await;
         set_mode(&place.database(), file);
         set_mode(place.directory.path(), directory);
         let mut fill = Command::new(filler());

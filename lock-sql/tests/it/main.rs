@@ -24,3 +24,4 @@ mod table;
 mod tls;
 #[cfg(all(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod transaction;
+mod until;

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::process::{Command, Output, Stdio};
 use std::task::Poll;
-use std::time::{Duration, Instant};
 
 use polylock_sql::Sqlite;
 use sqlx::ConnectOptions as _;
@@ -76,18 +75,6 @@ pub(crate) fn run(command: &mut Command) -> Output {
         .stderr(Stdio::piped())
         .output()
         .unwrap()
-}
-
-/// Waits until something is so.
-pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) {
-    let begin = Instant::now();
-    while !is_so().await {
-        assert!(
-            begin.elapsed() < Duration::from_secs(20),
-            "not in time: {what}"
-        );
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 pub(crate) fn assert_increasing(numbers: &[u64]) {

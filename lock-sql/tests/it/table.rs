@@ -5,7 +5,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::support::{Place, assert_increasing, eventually, polled};
+use crate::support::{Place, assert_increasing, polled};
+use crate::until::until;
 use polylock_core::AcquireRequest;
 use polylock_core::layers::LocalQueue;
 use polylock_core::prelude::*;
@@ -129,7 +130,7 @@ async fn a_thousand_leases_are_renewed_together() {
             .await
     };
     let first = version().await;
-    eventually("all are renewed twice", async || {
+    until("all are renewed twice", async || {
         let least = "SELECT min(expires_boot) FROM polylock_locks WHERE key <> x''";
         place.number(least).await > first + 1_000_000_000
     })

@@ -1,8 +1,7 @@
 use lock_testkit::servers::{MariaDbOptions, MariaDbServer};
 
-use crate::health::support::{
-    MODES, assert_clean, assert_only, check_health, faults, faults_ahead, until,
-};
+use crate::health::support::{MODES, assert_clean, assert_only, check_health, faults};
+use crate::until::until;
 
 const CHECKS: [&str; 4] = ["replica", "galera", "flush", "clock"];
 
@@ -14,7 +13,7 @@ async fn a_healthy_server_has_no_fault_and_is_left_as_it_is() {
         assert_clean(&check_health(&url).await, &CHECKS);
     }
     assert_eq!(server.sql("SHOW TABLES"), Vec::<Vec<String>>::new());
-    until("connections are closed", || server.connections() == 0).await;
+    until("connections are closed", async || server.connections() == 0).await;
     each_variable_is_found_by_itself(&server).await;
 }
 
@@ -71,18 +70,4 @@ async fn a_node_of_galera_is_found_where_locks_are_its_own() {
         faults(&format!("{}?mode=lease", server.url())).await,
         [""; 0]
     );
-}
-
-#[tokio::test]
-async fn another_time_is_found_where_locks_go_by_it() {
-    let url = MariaDbServer::shared().database();
-    let found = faults_ahead(&format!("{url}?mode=lease"));
-    assert_only(&found, "clock", "differs by");
-    for others in ["mode=row", "mode=advisory"] {
-        assert_eq!(
-            faults_ahead(&format!("{url}?{others}")),
-            [""; 0],
-            "{others}"
-        );
-    }
 }

@@ -42,8 +42,10 @@ async fn a_pooler_is_a_fault_for_locks_that_it_does_not_keep_and_refused() {
 async fn a_pooler_that_is_named_is_not_looked_for() {
     let server = PostgresServer::shared();
     let pooler = PgBouncer::before_shared(&server, PoolMode::Transaction);
-    let found = check_health(&format!("{}?mode=lease&pooler=transaction", pooler.url())).await;
+    let url = format!("{}?mode=lease&pooler=transaction", pooler.url());
+    let found = check_health(&url).await;
     assert_eq!(found[0].id, "pooler");
     let summary = &found[0].summary;
     assert!(summary.contains("names a transaction pooler"), "{summary}");
+    take(&url).await;
 }

@@ -2,9 +2,8 @@ use lock_testkit::servers::{PostgresOptions, PostgresServer, PostgresStandby, Sh
 use polylock_core::ErrorKind;
 use polylock_sql::SqlLock;
 
-use crate::health::support::{
-    MODES, assert_clean, assert_only, check_health, faults, faults_ahead, refusal, until,
-};
+use crate::health::support::{MODES, assert_clean, assert_only, check_health, faults, refusal};
+use crate::until::until;
 
 const CHECKS: [&str; 7] = [
     "pooler",
@@ -30,7 +29,7 @@ async fn a_healthy_server_has_no_fault_and_is_left_as_it_is() {
     assert_clean(&check_health(&server.url()).await, &CHECKS);
     server.sql("ALTER TABLE polylock_locks SET UNLOGGED");
     assert_only(&faults(&server.url()).await, "table", "is unlogged");
-    until("connections are closed", || server.connections() == 0).await;
+    until("connections are closed", async || server.connections() == 0).await;
 }
 
 #[tokio::test]
@@ -40,7 +39,7 @@ async fn a_server_that_writes_nothing_down_is_found() {
         let shows = |value: &str| server.sql(&format!("SHOW {name}")) == [[value]];
         server.sql(&format!("ALTER SYSTEM SET {name} = off"));
         server.sql("SELECT pg_reload_conf()");
-        until(name, || shows("off")).await;
+        until(name, async || shows("off")).await;
         let found = check_health(&server.url()).await;
         let bad: Vec<_> = found.iter().filter(|found| found.is_fault()).collect();
         let [fault] = bad[..] else {
@@ -52,7 +51,7 @@ async fn a_server_that_writes_nothing_down_is_found() {
         );
         server.sql(&format!("ALTER SYSTEM RESET {name}"));
         server.sql("SELECT pg_reload_conf()");
-        until(name, || shows("on")).await;
+        until(name, async || shows("on")).await;
     }
 }
 
@@ -100,20 +99,6 @@ async fn a_standby_is_found_and_so_is_who_does_not_wait_for_it() {
         assert_only(&found, "replica", "is a standby");
         let found = faults(&format!("{}?mode={mode}", primary.url())).await;
         assert_only(&found, "replication", "does not wait for them");
-    }
-}
-
-#[tokio::test]
-async fn another_time_is_found_where_locks_go_by_it() {
-    let url = PostgresServer::shared().database();
-    let found = faults_ahead(&format!("{url}?mode=lease"));
-    assert_only(&found, "clock", "differs by");
-    for others in ["mode=row", "mode=advisory"] {
-        assert_eq!(
-            faults_ahead(&format!("{url}?{others}")),
-            [""; 0],
-            "{others}"
-        );
     }
 }
 

@@ -8,7 +8,8 @@ use polylock_core::prelude::*;
 use polylock_sql::SqlLock;
 use tempfile::TempDir;
 
-use crate::health::support::{assert_only, check_health, faults, until};
+use crate::health::support::{assert_only, check_health, faults};
+use crate::until::until;
 
 fn server() -> PostgresServer {
     let options = PostgresOptions::new().with_durability(true);
@@ -48,7 +49,7 @@ async fn subscribe(server: &PostgresServer) {
         CREATE SUBSCRIPTION reader CONNECTION 'host={socket} port={port} dbname=test user=postgres'
             PUBLICATION news WITH (create_slot = false)"
     ));
-    until("it reads", || readers(server, "streaming") == 1).await;
+    until("it reads", async || readers(server, "streaming") == 1).await;
 }
 
 #[tokio::test]
@@ -63,7 +64,7 @@ async fn a_backup_is_no_standby() {
     let server = server();
     let backup = Backup::of(&server);
     let runs = || [readers(&server, "backup"), readers(&server, "streaming")] == [1, 1];
-    until("it runs", runs).await;
+    until("it runs", async || runs()).await;
     assert_fit(&server, "the server has no standbys").await;
     assert!(runs(), "it has ended");
     drop(backup);
@@ -74,7 +75,7 @@ async fn a_standby_beside_a_subscriber_is_one() {
     let server = server();
     subscribe(&server).await;
     let _standby = PostgresStandby::of(&server);
-    until("it follows", || readers(&server, "streaming") == 2).await;
+    until("it follows", async || readers(&server, "streaming") == 2).await;
     for url in urls(&server) {
         assert_only(&faults(&url).await, "replication", "does not wait for them");
         let locks = SqlLock::open(&url).await.expect("it starts");
@@ -83,7 +84,10 @@ async fn a_standby_beside_a_subscriber_is_one() {
     server.sql("ALTER SYSTEM SET synchronous_standby_names = 'walreceiver'");
     server.sql("SELECT pg_reload_conf()");
     let waited_for = "SELECT pid FROM pg_stat_replication WHERE sync_state = 'sync'";
-    until("it is waited for", || server.sql(waited_for).len() == 1).await;
+    until("it is waited for", async || {
+        server.sql(waited_for).len() == 1
+    })
+    .await;
     assert_fit(&server, "the server has 1 standby and waits for it").await;
 }
 

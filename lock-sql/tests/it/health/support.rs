@@ -1,6 +1,5 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
 
 use lock_testkit::clock::ShiftedClock;
 use polylock_core::{Error, HealthCheck, Registry, Result, Status};
@@ -96,13 +95,4 @@ pub(crate) fn faults_ahead(url: &str) -> Vec<String> {
         clock.apply(command);
     };
     faults_by(shift, url)
-}
-
-/// Waits until something is so.
-pub(crate) async fn until(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "it does not come: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }

@@ -16,21 +16,6 @@ use crate::server::support::{Forwarder, Mode, Site, assert_free, ms, request, ta
 
 const MODES: [Mode; 3] = [Mode::Row, Mode::Advisory, Mode::Lease];
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_standby_takes_no_locks() {
-    let primary = Arc::new(PostgresServer::start(PostgresOptions::new()));
-    let sites = MODES.map(|mode| Site::postgres(&primary, mode));
-    for site in &sites {
-        assert_free(site, "job").await;
-    }
-    let standby = PostgresStandby::of(&primary);
-    for site in sites {
-        let error = SqlLock::open(&site.url_at(standby.port())).await;
-        let error = error.expect_err("a standby takes no writes");
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    }
-}
-
 /// A client that knew a primary meets a standby: its sessions end, and none is opened.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_standby_in_the_place_of_the_primary_is_unavailable() {

@@ -6,7 +6,8 @@ use polylock_core::ErrorKind;
 use polylock_sql::transaction::TransactionLocks;
 
 use crate::transaction::on_each_server;
-use crate::transaction::servers::{Server, begin, eventually, locks, locks_within, run};
+use crate::transaction::servers::{Server, begin, locks, locks_within, run};
+use crate::until::until;
 
 on_each_server! {
     a_transaction_that_has_the_lock_keeps_others_out
@@ -198,5 +199,5 @@ async fn waits<S: Server>(server: &S) {
         "postgres" => "SELECT count(*) FROM pg_locks WHERE NOT granted",
         _ => "SELECT count(*) FROM information_schema.innodb_lock_waits",
     };
-    eventually(async || server.sql(sql)[0][0] != "0").await;
+    until("somebody waits", async || server.sql(sql)[0][0] != "0").await;
 }

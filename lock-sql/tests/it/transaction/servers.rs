@@ -1,5 +1,5 @@
 use std::fmt::Debug;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lock_testkit::servers::{MariaDbServer, PostgresServer, SharedMariaDb, SharedPostgres};
 use polylock_core::{LockUrl, Wait};
@@ -242,15 +242,6 @@ pub(crate) fn locks_within(limit: Duration) -> TransactionLocks {
 fn table(url: &str) -> &'static str {
     let schema = Schema::of(&LockUrl::parse(url).unwrap()).unwrap();
     schema.sql().leak()
-}
-
-/// Waits until something is so.
-pub(crate) async fn eventually(mut is_so: impl AsyncFnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so().await {
-        assert!(begun.elapsed() < Duration::from_secs(20), "not in time");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 const COUNTER: &str = "CREATE TABLE counter (n bigint NOT NULL, token bigint NOT NULL); \

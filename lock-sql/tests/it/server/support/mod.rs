@@ -16,6 +16,7 @@ pub(crate) use self::database::Database;
 pub(crate) use self::forwarder::Forwarder;
 pub(crate) use self::harness::Store;
 pub(crate) use self::site::{Kind, Mode, SESSION, Site};
+pub(crate) use crate::until::until;
 
 /// Within this time happens what needs no more than a few requests, on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
@@ -58,15 +59,6 @@ pub(crate) async fn loss(guard: &LockGuard, within: Duration) -> (LostReason, Du
     let began = Instant::now();
     let lost = tokio::time::timeout(within, guard.lost().into_future()).await;
     (lost.expect("the loss is signaled"), began.elapsed())
-}
-
-/// Waits until something is true.
-pub(crate) async fn until(what: &str, mut is_true: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + SOON * 2;
-    while !is_true().await {
-        assert!(Instant::now() < deadline, "it does not come true: {what}");
-        tokio::time::sleep(ms(20)).await;
-    }
 }
 
 /// Makes a test of an async function for each of these sites, `FUNCTION::SITE`.
