@@ -14,31 +14,30 @@ use crate::leases::Leases;
 #[async_trait]
 impl LockAdmin for Leases {
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>> {
-        self.shared
-            .store
+        self.store
             .list(prefix)
             .await
             .map_err(|failure| self.named(failure))
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        let found = self.shared.store.inspect(key).await;
+        let found = self.store.inspect(key).await;
         found.map_err(|failure| self.named(failure).with_key(key))
     }
 
     async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>> {
         let reason = &reason[..reason.floor_char_boundary(MAX_REASON)];
-        let broken = self.shared.store.break_all(key, reason).await;
+        let broken = self.store.break_all(key, reason).await;
         let broken = broken.map_err(|failure| self.named(failure).with_key(key))?;
         if broken.is_some() {
             tracing::warn!(%key, reason, "lock broken by an administrator");
-            self.shared.store.release_notifier().wake(key);
+            self.store.release_notifier().wake(key);
         }
         Ok(broken)
     }
 
     async fn watch(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>> {
-        let (store, prefix) = (Arc::clone(&self.shared.store), prefix.to_owned());
+        let (store, prefix) = (Arc::clone(&self.store), prefix.to_owned());
         let backend = self.capabilities().backend;
         watch_by_polling(move || {
             let (store, prefix) = (Arc::clone(&store), prefix.clone());
@@ -52,14 +51,15 @@ impl LockAdmin for Leases {
 
     async fn renew_lease(&self, key: &LockKey, id: LeaseId, ttl: Duration) -> Result<LeaseState> {
         let due = [RenewalRequest::new(key.clone(), id, ttl)];
-        let renewed = self.shared.store.renew(&due).await.remove(0);
-        renewed.map_err(|failure| self.named(failure).with_key(key))
+        let renewed = self.store.renew(&due).await.remove(0);
+        let backend = self.capabilities().backend;
+        renewed.map_err(|error| error.with_backend(backend).with_key(key))
     }
 
     async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
-        let released = self.shared.store.release(key, id).await;
+        let released = self.store.release(key, id).await;
         let released = released.map_err(|failure| self.named(failure).with_key(key))?;
-        self.shared.store.release_notifier().wake(key);
+        self.store.release_notifier().wake(key);
         Ok(released)
     }
 }

@@ -4,45 +4,25 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use polylock_core::engine::LeaseId;
 use polylock_core::{
-    Error, FencingToken, Lease, LeaseControl, LeaseState, Liveness, LockKey, Released,
-    RenewalRequest, Renewer, Result,
+    Error, FencingToken, Lease, LeaseControl, LeaseState, Liveness, LockKey, Released, Result,
 };
 
-use crate::error::Failure;
-use crate::held_leases::HeldLeases;
 use crate::mutex::Mutex;
 use crate::store::Store;
 use crate::table::Tokens;
 
-/// What all leases in one table share. It renews them, in as few transactions as they fit in.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) held_leases: Arc<HeldLeases>,
-}
-
-#[async_trait]
-impl Renewer for Shared {
-    async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
-        let answers = self.store.renew(due).await.into_iter();
-        answers
-            .map(|answer| answer.map_err(Failure::into))
-            .collect()
-    }
-}
-
 /// One acquisition in a table of leases.
 pub(crate) struct TableLease {
-    shared: Arc<Shared>,
+    store: Arc<dyn Store>,
     key: LockKey,
     id: LeaseId,
     tokens: Mutex<Option<Tokens>>,
 }
 
 impl TableLease {
-    pub(crate) fn new(shared: &Arc<Shared>, key: &LockKey, id: LeaseId) -> Self {
+    pub(crate) fn new(store: &Arc<dyn Store>, key: &LockKey, id: LeaseId) -> Self {
         Self {
-            shared: Arc::clone(shared),
+            store: Arc::clone(store),
             key: key.clone(),
             id,
             tokens: Mutex::default(),
@@ -62,44 +42,44 @@ impl Lease for TableLease {
     fn liveness(&self) -> Liveness {
         Liveness::Renewed {
             id: self.id,
-            renewer: Arc::<Shared>::clone(&self.shared),
+            renewer: Arc::<dyn Store>::clone(&self.store),
         }
     }
 
     fn attach(&self, control: LeaseControl) {
-        self.shared.held_leases.attach(self.id, &self.key, control);
-        self.shared.store.attend_holders();
+        self.store.held_leases().attach(self.id, &self.key, control);
+        self.store.attend_holders();
     }
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
         let reserved = *self.tokens.lock();
         let tokens = match reserved {
             Some(tokens) => Some(tokens),
-            None => self.shared.store.reserve(&self.key, self.id).await?,
+            None => self.store.reserve(&self.key, self.id).await?,
         };
         Ok(tokens.map(|tokens| self.granted(tokens)))
     }
 
     async fn downgrade(&self) -> Result<()> {
-        let downgraded = self.shared.store.downgrade(&self.key, self.id).await;
+        let downgraded = self.store.downgrade(&self.key, self.id).await;
         if let LeaseState::Lost(reason) = downgraded? {
             return Err(Error::lost(reason));
         }
         // Readers may enter beside this one.
-        self.shared.store.release_notifier().wake(&self.key);
+        self.store.release_notifier().wake(&self.key);
         Ok(())
     }
 
     async fn release(&self) -> Result<Released> {
-        let released = self.shared.store.release(&self.key, self.id).await?;
-        self.shared.store.release_notifier().wake(&self.key);
+        let released = self.store.release(&self.key, self.id).await?;
+        self.store.release_notifier().wake(&self.key);
         Ok(released)
     }
 }
 
 impl Drop for TableLease {
     fn drop(&mut self) {
-        self.shared.held_leases.detach(self.id);
+        self.store.held_leases().detach(self.id);
     }
 }
 

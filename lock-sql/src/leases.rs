@@ -10,8 +10,7 @@ use polylock_core::{
 };
 use tokio::time::Instant;
 
-use crate::held_leases::HeldLeases;
-use crate::lease::{Shared, TableLease};
+use crate::lease::TableLease;
 use crate::store::Store;
 use crate::table::{Claim, Refusal};
 
@@ -19,20 +18,15 @@ use crate::table::{Claim, Refusal};
 #[derive(Debug)]
 pub(crate) struct Leases {
     pub(crate) engine: Engine,
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) store: Arc<dyn Store>,
     capabilities: Capabilities,
 }
 
 impl Leases {
-    pub(crate) fn new(
-        engine: Engine,
-        store: Arc<dyn Store>,
-        held_leases: Arc<HeldLeases>,
-        capabilities: Capabilities,
-    ) -> Self {
+    pub(crate) fn new(engine: Engine, store: Arc<dyn Store>, capabilities: Capabilities) -> Self {
         Self {
             engine,
-            shared: Arc::new(Shared { store, held_leases }),
+            store,
             capabilities,
         }
     }
@@ -87,7 +81,7 @@ impl Leases {
         }
         answered.store(true, Ordering::Relaxed);
         request.mark_contended();
-        let waiting = self.shared.store.release_notifier().enter(request.key());
+        let waiting = self.store.release_notifier().enter(request.key());
         let mut backoff = Duration::ZERO;
         let (mut is_told, mut was_soon) = (false, false);
         while deadline.is_none_or(|deadline| Instant::now() < deadline) {
@@ -95,7 +89,7 @@ impl Leases {
             // Listen before looking, or a release in between would be missed.
             released.as_mut().enable();
             // Before reading as well: notifications count from there.
-            let pace = self.shared.store.pace();
+            let pace = self.store.pace();
             let seen = match is_told && pace.is_told {
                 true => None,
                 false => self.look(request, place).await?,
@@ -133,13 +127,13 @@ impl Leases {
     ) -> Result<Result<LockGuard, Refusal>> {
         let key = request.key();
         let claim = self.claim(request, place, is_queued);
-        let lease = Arc::new(TableLease::new(&self.shared, key, claim.id));
+        let lease = Arc::new(TableLease::new(&self.store, key, claim.id));
         let armed: Arc<dyn Lease> = Arc::<TableLease>::clone(&lease);
         // Armed before the request leaves: dropped from here on, it releases what was acquired.
         let pending = self.engine.pending(key, armed, request.ttl());
         // Before the request leaves as well: the lease counts from here.
         let sent = self.engine.now();
-        let refusal = match self.shared.store.take(key, claim).await {
+        let refusal = match self.store.take(key, claim).await {
             Ok(Ok(tokens)) => {
                 // With the lock the place is given up.
                 place.is_taken.store(false, Ordering::Relaxed);
@@ -160,7 +154,7 @@ impl Leases {
     /// Until when another client has the lock; `None` if it is time for an attempt.
     async fn look(&self, request: &AcquireRequest, place: &Place) -> Result<Option<Refusal>> {
         let claim = self.claim(request, place, true);
-        let seen = self.shared.store.look(request.key(), &claim).await?;
+        let seen = self.store.look(request.key(), &claim).await?;
         Ok(seen.err())
     }
 
@@ -177,7 +171,7 @@ impl Leases {
 
 /// The place of a waiter in the queue of a key, which it leaves when it waits no more.
 struct Place {
-    shared: Arc<Shared>,
+    store: Arc<dyn Store>,
     engine: Engine,
     key: LockKey,
     /// `None` for requests that do not queue.
@@ -189,9 +183,9 @@ struct Place {
 impl Place {
     fn of(leases: &Leases, request: &AcquireRequest) -> Self {
         let shares = matches!(request.mode(), Mode::Shared | Mode::Permit { .. });
-        let queues = !shares && request.wait().waits() && leases.shared.store.has_queue();
+        let queues = !shares && request.wait().waits() && leases.store.has_queue();
         Self {
-            shared: Arc::clone(&leases.shared),
+            store: Arc::clone(&leases.store),
             engine: leases.engine.clone(),
             key: request.key().clone(),
             ticket: queues.then(|| leases.engine.lease_id()),
@@ -206,9 +200,9 @@ impl Drop for Place {
             .ticket
             .filter(|_| self.is_taken.load(Ordering::Relaxed))
         {
-            let (shared, key) = (Arc::clone(&self.shared), self.key.clone());
+            let (store, key) = (Arc::clone(&self.store), self.key.clone());
             self.engine.spawn(async move {
-                if let Err(failure) = shared.store.dequeue(&key, ticket).await {
+                if let Err(failure) = store.dequeue(&key, ticket).await {
                     tracing::debug!(cause = %failure.cause, "a place in the queue is left to end");
                 }
             });

@@ -1,23 +1,24 @@
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use polylock_core::admin::LockInfo;
 use polylock_core::engine::LeaseId;
-use polylock_core::{LeaseState, LockKey, Released, RenewalRequest};
+use polylock_core::{LeaseState, LockKey, Released, Renewer};
 
 use crate::error::Failure;
+use crate::held_leases::HeldLeases;
 use crate::release_notifier::ReleaseNotifier;
 use crate::table::{Claim, Refusal, Tokens};
 
-/// The table of leases in one database: what `mode=lease` needs of each.
+/// The table of leases in one database: what `mode=lease` needs of each. It renews them, in as few
+/// transactions as they fit in.
 ///
 /// Every method is bounded in time, ends in one transaction that does all or nothing, and goes on to
 /// its end or is undone when its future is dropped. A release that begins after a [`take`](Store::take) was dropped finds what
 /// that left behind.
 #[async_trait]
-pub(crate) trait Store: fmt::Debug + Send + Sync + 'static {
+pub(crate) trait Store: Renewer {
     /// Takes a lock, if it can be had.
     async fn take(&self, key: &LockKey, claim: Claim) -> Result<Taken, Failure>;
 
@@ -34,6 +35,9 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + 'static {
     /// Wakes the waiters of this process, on its own releases and on notifications.
     fn release_notifier(&self) -> &Arc<ReleaseNotifier>;
 
+    /// The leases of this process.
+    fn held_leases(&self) -> &Arc<HeldLeases>;
+
     /// This process holds a lease, and can be notified that it is broken.
     fn attend_holders(&self) {}
 
@@ -41,9 +45,6 @@ pub(crate) trait Store: fmt::Debug + Send + Sync + 'static {
     fn pace(&self) -> Pace {
         Pace::POLLED
     }
-
-    /// Extends leases that have not ended.
-    async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState, Failure>>;
 
     /// Gives back what `id` has, if it has anything.
     async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure>;

@@ -27,7 +27,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use polylock_core::admin::LockInfo;
 use polylock_core::engine::{Engine, LeaseId};
-use polylock_core::{LeaseState, LockKey, Released, RenewalRequest};
+use polylock_core::{LeaseState, LockKey, Released, RenewalRequest, Renewer};
 
 use self::in_flight::InFlight;
 use self::key_mutexes::KeyMutexes;
@@ -108,11 +108,6 @@ impl DatabaseStore {
         }
     }
 
-    /// The leases of this process in this table.
-    pub(crate) fn held_leases(&self) -> &Arc<HeldLeases> {
-        &self.held_leases
-    }
-
     /// Notifies the holders of a broken lock, wherever they are. Holders that do not listen notice
     /// at a renewal.
     #[cfg(feature = "postgres")]
@@ -141,6 +136,14 @@ const RENEWAL: Duration = Duration::from_secs(5);
 const RENEWERS: usize = 2;
 
 #[async_trait]
+impl Renewer for DatabaseStore {
+    async fn renew(&self, due: &[RenewalRequest]) -> Vec<polylock_core::Result<LeaseState>> {
+        let states = self.renew_all(due).await.into_iter();
+        states.map(|state| state.map_err(Failure::into)).collect()
+    }
+}
+
+#[async_trait]
 impl Store for DatabaseStore {
     async fn take(&self, key: &LockKey, claim: Claim) -> Result<Taken, Failure> {
         self.take_lock(key, &claim).await
@@ -166,6 +169,10 @@ impl Store for DatabaseStore {
         &self.release_notifier
     }
 
+    fn held_leases(&self) -> &Arc<HeldLeases> {
+        &self.held_leases
+    }
+
     fn attend_holders(&self) {
         #[cfg(feature = "postgres")]
         if let Some(listener) = &self.listener {
@@ -183,10 +190,6 @@ impl Store for DatabaseStore {
             return Pace::TOLD;
         }
         Pace::POLLED
-    }
-
-    async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState, Failure>> {
-        self.renew_all(due).await
     }
 
     async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {

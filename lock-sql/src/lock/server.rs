@@ -155,8 +155,7 @@ fn leases(engine: Engine, target: &Arc<Target>, config: &Arc<SqlConfig>) -> Leas
         capabilities.waiting = Waiting::Push;
     }
     let store = Arc::new(DatabaseStore::new(&engine, target, config));
-    let held_leases = Arc::clone(store.held_leases());
-    Leases::new(engine, store, held_leases, capabilities)
+    Leases::new(engine, store, capabilities)
 }
 
 #[deny(clippy::missing_trait_methods)]

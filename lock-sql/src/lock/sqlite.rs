@@ -11,7 +11,6 @@ use polylock_core::{
 use crate::checks::check_file;
 use crate::config::SqliteConfig;
 use crate::error::Failure;
-use crate::held_leases::HeldLeases;
 use crate::leases::Leases;
 use crate::schema;
 use crate::sqlite::SqliteStore;
@@ -74,14 +73,13 @@ impl Sqlite {
     pub async fn connect(config: SqliteConfig) -> Result<Self> {
         let named = |error: Error| error.with_backend(NAME);
         let engine = schema::engine(config.engine.as_ref(), NAME);
-        let held_leases = Arc::new(HeldLeases::default());
-        let store = SqliteStore::new(&config, &engine, &held_leases).map_err(Failure::from);
+        let store = SqliteStore::new(&config, &engine).map_err(Failure::from);
         let store = store.map_err(|failure| named(failure.into()))?;
         store
             .open()
             .await
             .map_err(|failure| named(failure.into()))?;
-        let leases = Leases::new(engine, Arc::new(store), held_leases, capabilities());
+        let leases = Leases::new(engine, Arc::new(store), capabilities());
         Ok(Self { leases })
     }
 

@@ -3,9 +3,6 @@
 #[cfg(feature = "_server")]
 mod server;
 
-#[cfg(feature = "sqlite")]
-use std::sync::Arc;
-
 use polylock_core::engine::Engine;
 use polylock_core::{Error, ErrorKind, LockUrl, Result};
 
@@ -156,7 +153,7 @@ impl Schema {
             Place::Sqlite(config) => {
                 let engine = engine(config.engine.as_ref(), "sqlite");
                 let applied = async {
-                    let store = SqliteStore::new(config, &engine, &Arc::default())?;
+                    let store = SqliteStore::new(config, &engine)?;
                     store.open().await
                 };
                 let named = |failure: Failure| Error::from(failure).with_backend("sqlite");

@@ -280,7 +280,7 @@ impl Actor {
             return;
         }
         let args = self.context.args(key);
-        let undone = self.ask(|it| &it.undo[usize::from(is_shared)], &args);
+        let undone = self.ask(|it| &it.release[usize::from(is_shared)], &args);
         if undone.await.is_err() {
             self.connection = None;
         }

@@ -20,9 +20,7 @@ pub(crate) struct SessionStatements {
     pub(crate) try_take: [Arc<Sql>; 2],
     /// The same with a wait.
     pub(crate) wait_take: [Arc<Sql>; 2],
-    /// Frees what a take that failed may have left.
-    pub(crate) undo: [Arc<Sql>; 2],
-    /// Gives a lock back; a 0 says that it was not held.
+    /// Gives a lock back, or frees what a take that failed may have left; a 0 says that it was not held.
     pub(crate) release: [Arc<Sql>; 2],
     /// The same for a lock with a record of its holder that would outlive it.
     pub(crate) release_recorded: [Arc<Sql>; 2],

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use async_trait::async_trait;
 use polylock_core::admin::LockInfo;
 use polylock_core::engine::{Engine, LeaseId};
-use polylock_core::{LeaseState, LockKey, Released, RenewalRequest};
+use polylock_core::{LeaseState, LockKey, Released, RenewalRequest, Renewer};
 
 use super::clocks::Clocks;
 use super::connection::Place;
@@ -31,14 +31,11 @@ pub(crate) struct SqliteStore {
     write_queue: Arc<WriteQueue>,
     renewals: Arc<WriteQueue>,
     release_notifier: Arc<ReleaseNotifier>,
+    held_leases: Arc<HeldLeases>,
 }
 
 impl SqliteStore {
-    pub(crate) fn new(
-        config: &SqliteConfig,
-        engine: &Engine,
-        held_leases: &Arc<HeldLeases>,
-    ) -> Result<Self, Cause> {
+    pub(crate) fn new(config: &SqliteConfig, engine: &Engine) -> Result<Self, Cause> {
         let path = std::path::absolute(&config.path);
         let path = path.map_err(|e| super::db_error::opening(&config.path, Arc::new(e)))?;
         let statements = Statements::new(config.table.clone());
@@ -50,12 +47,13 @@ impl SqliteStore {
             seen: Mutex::default(),
         });
         let clocks = Clocks::new(engine.clone())?;
+        let held_leases = Arc::<HeldLeases>::default();
         let write_queue = |durability| {
             let transactor = Transactor {
                 place: Arc::clone(&place),
                 engine: engine.clone(),
                 clocks: clocks.clone(),
-                held_leases: Arc::clone(held_leases),
+                held_leases: Arc::clone(&held_leases),
                 durability,
                 retention: config.retention,
                 // Processes that take one new lock each share the purging among them.
@@ -67,6 +65,7 @@ impl SqliteStore {
             write_queue: write_queue(Durability::Every),
             renewals: write_queue(Durability::Lazy),
             release_notifier: Arc::default(),
+            held_leases,
             place,
         })
     }
@@ -129,6 +128,20 @@ fn on<T>(
 }
 
 #[async_trait]
+impl Renewer for SqliteStore {
+    async fn renew(&self, due: &[RenewalRequest]) -> Vec<polylock_core::Result<LeaseState>> {
+        let mut answers = Vec::with_capacity(due.len());
+        for some in due.chunks(MAX_KEYS) {
+            match self.renew_some(some).await {
+                Ok(states) => answers.extend(states.into_iter().map(Ok)),
+                Err(failure) => answers.extend(some.iter().map(|_| Err(failure.clone().into()))),
+            }
+        }
+        answers
+    }
+}
+
+#[async_trait]
 impl Store for SqliteStore {
     async fn take(&self, key: &LockKey, claim: Claim) -> Result<Taken, Failure> {
         let take = move |record: &mut Record, ctx: &ReadContext| {
@@ -162,15 +175,8 @@ impl Store for SqliteStore {
         &self.release_notifier
     }
 
-    async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState, Failure>> {
-        let mut answers = Vec::with_capacity(due.len());
-        for some in due.chunks(MAX_KEYS) {
-            match self.renew_some(some).await {
-                Ok(states) => answers.extend(states.into_iter().map(Ok)),
-                Err(failure) => answers.extend(some.iter().map(|_| Err(failure.clone()))),
-            }
-        }
-        answers
+    fn held_leases(&self) -> &Arc<HeldLeases> {
+        &self.held_leases
     }
 
     async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {

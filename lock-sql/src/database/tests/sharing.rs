@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use polylock_core::{LeaseState, LostReason, Mode, Released, RenewalRequest};
+use polylock_core::{LeaseState, LostReason, Mode, Released, RenewalRequest, Renewer as _};
 
 use super::{Client, TTL, databases, id, key};
 use crate::store::Store as _;

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use lock_testkit::servers::{MariaDbOptions, MariaDbServer};
 use polylock_core::engine::LeaseId;
-use polylock_core::{LeaseState, LostReason, Mode, Released, RenewalRequest};
+use polylock_core::{LeaseState, LostReason, Mode, Released, RenewalRequest, Renewer as _};
 
 use super::{Client, TTL, databases, id, key};
 use crate::store::Store as _;

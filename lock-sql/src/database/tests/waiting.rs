@@ -23,14 +23,8 @@ async fn leases(url: &str, parameters: &str) -> Arc<Leases> {
     let store = Client::open(url, parameters).await.store;
     let mut capabilities = Capabilities::least("test");
     capabilities.shared = true;
-    let held_leases = Arc::clone(store.held_leases());
     let engine = Engine::of_this_process("test");
-    Arc::new(Leases::new(
-        engine,
-        Arc::new(store),
-        held_leases,
-        capabilities,
-    ))
+    Arc::new(Leases::new(engine, Arc::new(store), capabilities))
 }
 
 /// A waiter, and when it has the lock.
@@ -72,7 +66,7 @@ async fn hand_offs(here: &Arc<Leases>, there: &Arc<Leases>, count: usize) -> Vec
 }
 
 async fn hears(leases: &Arc<Leases>) {
-    let is_told = async || leases.shared.store.pace() == Pace::TOLD;
+    let is_told = async || leases.store.pace() == Pace::TOLD;
     until("it hears", is_told).await;
 }
 
@@ -187,11 +181,7 @@ async fn a_downgrade_a_break_and_a_permit_wake_waiters() {
     let waiting = wait(&there, reader());
     tokio::time::sleep(Duration::from_millis(300)).await;
     let begun = Instant::now();
-    here.shared
-        .store
-        .break_all(&key("k"), "why not")
-        .await
-        .unwrap();
+    here.store.break_all(&key("k"), "why not").await.unwrap();
     let (_reader, when) = waiting.await.unwrap();
     assert!(when - begun < TOLD, "granted after {:?}", when - begun);
     drop(writer);

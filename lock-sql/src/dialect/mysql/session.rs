@@ -57,7 +57,6 @@ pub(crate) fn row(table: &str, flavor: Flavor) -> SessionStatements {
     SessionStatements {
         try_take: [take("FOR UPDATE", false), take(share, false)],
         wait_take: [take("FOR UPDATE", true), take(share, true)],
-        undo: [plain(), plain()],
         release: [plain(), plain()],
         release_recorded: [
             forget(&forget_holder(table, 3)),
@@ -111,7 +110,6 @@ pub(crate) fn advisory(table: &str, flavor: Flavor) -> SessionStatements {
     SessionStatements {
         try_take: [try_take(), try_take()],
         wait_take: [wait_take(), wait_take()],
-        undo: [plain(), plain()],
         release: [plain(), plain()],
         release_recorded: [Arc::clone(&recorded), recorded],
         draw: Sql::new(draw),

@@ -159,7 +159,6 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
         unclaim: Some(Sql::new(format!(
             "{LAZILY}; UPDATE {table} SET claimed_until = 0 WHERE kind = 3 AND lock_key = {{1}}"
         ))),
-        undo: [rollback(), rollback()],
         release: [rollback(), rollback()],
         release_recorded: [
             forget(forget_holder(table, 3)),
@@ -220,7 +219,6 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
         try_take: tries,
         wait_take: waits,
         setup: prepared.into_setup(table),
-        undo: [plain(0), plain(1)],
         release: [plain(0), plain(1)],
         release_recorded: [
             forget(0, forget_holder(table, 4)),
