@@ -26,7 +26,7 @@ impl LockAdmin for Leases {
     }
 
     async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>> {
-        let reason = &reason[..reason.floor_char_boundary(MAX_REASON)];
+        let reason = cut(reason);
         let broken = self.store.break_all(key, reason).await;
         let broken = broken.map_err(|failure| self.named(failure).with_key(key))?;
         if broken.is_some() {
@@ -68,6 +68,11 @@ impl Leases {
     fn named(&self, failure: Failure) -> Error {
         Error::from(failure).with_backend(self.capabilities().backend)
     }
+}
+
+/// As much of a reason as is stored.
+pub(crate) fn cut(reason: &str) -> &str {
+    &reason[..reason.floor_char_boundary(MAX_REASON)]
 }
 
 /// Longest reason that is stored, in bytes.

@@ -12,10 +12,9 @@ use crate::lock::SqlLock;
 #[cfg(feature = "sqlite")]
 use crate::lock::Sqlite;
 
-/// Makes the backend of a kind of server.
-#[cfg(feature = "_server")]
-macro_rules! server {
-    ($(#[$attribute:meta])* $name:ident, $schemes:expr) => {
+/// Makes the backend of a kind of database.
+macro_rules! backend {
+    ($(#[$attribute:meta])* $name:ident: $config:ident, $lock:ident, $schemes:expr) => {
         $(#[$attribute])*
         #[derive(Clone, Copy, Debug, Default)]
         pub struct $name(());
@@ -32,19 +31,19 @@ macro_rules! server {
             }
 
             async fn connect(&self, url: &LockUrl) -> Result<Arc<dyn DistributedLock>> {
-                let config = SqlConfig::from_url(url)?;
-                Ok(Arc::new(SqlLock::connect(config).await?))
+                let config = $config::from_url(url)?;
+                Ok(Arc::new($lock::connect(config).await?))
             }
 
             async fn check_health(&self, url: &LockUrl) -> Result<Vec<HealthCheck>> {
-                SqlLock::check_health(SqlConfig::from_url(url)?).await
+                $lock::check_health($config::from_url(url)?).await
             }
         }
     };
 }
 
 #[cfg(feature = "mysql")]
-server! {
+backend! {
     /// Opens `mysql://` and `mariadb://`; the parameters are those of [`SqlConfig::from_url`].
     ///
     /// # Examples
@@ -59,11 +58,11 @@ server! {
     /// assert_eq!(url.path(), "/shop");
     /// # Ok::<(), polylock_core::Error>(())
     /// ```
-    MySqlBackend, &["mysql", "mariadb"]
+    MySqlBackend: SqlConfig, SqlLock, &["mysql", "mariadb"]
 }
 
 #[cfg(feature = "postgres")]
-server! {
+backend! {
     /// Opens `postgres://` and `postgresql://`; the parameters are those of [`SqlConfig::from_url`].
     ///
     /// # Examples
@@ -78,49 +77,29 @@ server! {
     /// assert_eq!(url.path(), "/shop");
     /// # Ok::<(), polylock_core::Error>(())
     /// ```
-    PostgresBackend, &["postgres", "postgresql"]
+    PostgresBackend: SqlConfig, SqlLock, &["postgres", "postgresql"]
 }
 
-/// Opens `sqlite:PATH`; the parameters are those of [`SqliteConfig::from_url`].
-///
-/// # Examples
-///
-/// ```
-/// use polylock_core::Registry;
-/// use polylock_core::prelude::*;
-/// use polylock_sql::SqliteBackend;
-///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let directory = tempfile::tempdir()?;
-/// # let path = directory.path().join("locks.db");
-/// # let url = format!("sqlite:{}", path.display());
-/// let registry = Registry::new().with(SqliteBackend::default())?;
-/// let locks = registry.connect(&url).await?; // such as sqlite:/var/lib/shop/locks.db
-/// let guard = locks.lock("orders/42").await?;
-/// assert!(guard.is_held());
-/// # Ok(()) }
-/// ```
 #[cfg(feature = "sqlite")]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SqliteBackend(());
-
-#[cfg(feature = "sqlite")]
-#[async_trait]
-impl Backend for SqliteBackend {
-    fn schemes(&self) -> &'static [&'static str] {
-        &["sqlite"]
-    }
-
-    fn default_namespace(&self) -> &'static str {
-        ""
-    }
-
-    async fn connect(&self, url: &LockUrl) -> Result<Arc<dyn DistributedLock>> {
-        let config = SqliteConfig::from_url(url)?;
-        Ok(Arc::new(Sqlite::connect(config).await?))
-    }
-
-    async fn check_health(&self, url: &LockUrl) -> Result<Vec<HealthCheck>> {
-        Ok(Sqlite::check_health(&SqliteConfig::from_url(url)?))
-    }
+backend! {
+    /// Opens `sqlite:PATH`; the parameters are those of [`SqliteConfig::from_url`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use polylock_core::Registry;
+    /// use polylock_core::prelude::*;
+    /// use polylock_sql::SqliteBackend;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("locks.db");
+    /// # let url = format!("sqlite:{}", path.display());
+    /// let registry = Registry::new().with(SqliteBackend::default())?;
+    /// let locks = registry.connect(&url).await?; // such as sqlite:/var/lib/shop/locks.db
+    /// let guard = locks.lock("orders/42").await?;
+    /// assert!(guard.is_held());
+    /// # Ok(()) }
+    /// ```
+    SqliteBackend: SqliteConfig, Sqlite, &["sqlite"]
 }

@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use polylock_core::engine::{Engine, LeaseId, before};
 use polylock_core::{
-    AcquireRequest, Capabilities, Error, ErrorKind, Grant, Lease, LockGuard, LockKey, Mode, Result,
-    Wait,
+    AcquireRequest, Capabilities, Error, ErrorKind, Grant, Lease, LockGuard, LockKey, Result, Wait,
 };
 use tokio::time::Instant;
 
 use crate::lease::TableLease;
 use crate::store::Store;
-use crate::table::{Claim, Refusal};
+use crate::table::{Claim, Refusal, is_sharing};
 
 /// `mode=lease` on any database: leases in a table, and waiters that ask again.
 #[derive(Debug)]
@@ -182,8 +181,8 @@ struct Place {
 
 impl Place {
     fn of(leases: &Leases, request: &AcquireRequest) -> Self {
-        let shares = matches!(request.mode(), Mode::Shared | Mode::Permit { .. });
-        let queues = !shares && request.wait().waits() && leases.store.has_queue();
+        let queues =
+            !is_sharing(request.mode()) && request.wait().waits() && leases.store.has_queue();
         Self {
             store: Arc::clone(&leases.store),
             engine: leases.engine.clone(),

@@ -10,12 +10,12 @@ use super::row::Backoff;
 use super::{DatabaseStore, drawn, on};
 use crate::error::Failure;
 use crate::store::{Seen, Taken};
-use crate::table::{CLAIM, Claim, Refusal, TICKET, Tokens};
+use crate::table::{CLAIM, Claim, Refusal, TICKET, Tokens, is_sharing};
 use crate::wire::{Answer, Sql, Value};
 
 impl DatabaseStore {
     pub(super) async fn take_lock(&self, key: &LockKey, claim: &Claim) -> Result<Taken, Failure> {
-        let shares = matches!(claim.mode, Mode::Shared | Mode::Permit { .. });
+        let shares = is_sharing(claim.mode);
         let _turn = match shares {
             true => self.key_mutexes.wait(key).await,
             false => None,

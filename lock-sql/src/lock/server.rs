@@ -9,8 +9,7 @@ use polylock_core::{
     Waiting,
 };
 
-use super::start::start;
-use super::to_its_end;
+use super::{start, to_its_end};
 use crate::checks;
 use crate::config::{SqlConfig, SqlMode};
 use crate::database::DatabaseStore;
@@ -125,7 +124,7 @@ impl SqlLock {
         let kind = match config.mode {
             SqlMode::Lease => Kind::Leases(leases(engine, &target, &config)),
             SqlMode::Advisory | SqlMode::Row => {
-                Kind::Sessions(Sessions::new(&engine, &target, &config, target.flavor()))
+                Kind::Sessions(Sessions::new(&engine, &target, &config))
             }
         };
         Ok(Self { kind })

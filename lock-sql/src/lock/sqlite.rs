@@ -1,3 +1,4 @@
+use std::future::{Ready, ready};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,8 +85,9 @@ impl Sqlite {
     }
 
     /// Looks where a file is, makes nothing, and refuses nothing that it finds.
-    pub(crate) fn check_health(config: &SqliteConfig) -> Vec<HealthCheck> {
-        check_file(&config.path)
+    pub(crate) fn check_health(config: SqliteConfig) -> Ready<Result<Vec<HealthCheck>>> {
+        let path = config.path;
+        ready(Ok(check_file(&path)))
     }
 }
 

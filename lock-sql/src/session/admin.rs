@@ -19,6 +19,7 @@ use super::context::SessionContext;
 use super::loss_report::ID_LEN;
 use super::pool;
 use super::record::Entry;
+use crate::admin::cut;
 use crate::error::{Cause, Failure};
 use crate::wire::Value;
 
@@ -54,7 +55,7 @@ impl LockAdmin for Sessions {
     }
 
     async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>> {
-        let reason = &reason[..reason.floor_char_boundary(MAX_REASON)];
+        let reason = cut(reason);
         pool::record_all().await;
         let broken = break_lock(&self.context, key, reason).await;
         let broken = broken.map_err(|failure| self.named(failure.into()).with_key(key))?;
@@ -253,9 +254,6 @@ fn holder(label: &str, token: Option<u64>, since: Option<u64>) -> HolderInfo {
 fn bytes_of(hex: &str) -> Option<Vec<u8>> {
     LeaseId::from_hex(hex).map(|id| id.as_bytes().to_vec())
 }
-
-/// Longest reason that is stored, in bytes.
-const MAX_REASON: usize = 1024;
 
 /// Poll interval for the end of a session that was terminated.
 const LOOKING: Duration = Duration::from_millis(5);

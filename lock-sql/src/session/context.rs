@@ -9,7 +9,7 @@ use super::args::Args;
 use super::statements::SessionStatements;
 use crate::pool::Pool;
 use crate::table::Tokens;
-use crate::wire::{Sql, Target, Value};
+use crate::wire::{Sql, Target, Value, hex};
 
 /// What all sessions of one lock service share.
 #[derive(Debug)]
@@ -119,11 +119,7 @@ impl Advisory {
 
     /// 20 bytes of the hash in lower case: names are cut at 64 characters, and `A` is `a`.
     fn name(&self) -> String {
-        let hex: String = self.0[..20]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        format!("polylock:{hex}")
+        format!("polylock:{}", hex(&self.0[..20]))
     }
 
     /// The bytes of the hash that are locked.
@@ -172,12 +168,8 @@ mod tests {
         assert_eq!(lock.name(), name, "MySQL locks 160 bits");
         let bytes = |is_postgres| lock.hash(is_postgres).bytes().map(<[u8]>::to_vec);
         assert_eq!(bytes(true), Some(number.to_be_bytes().to_vec()), "its row");
-        let hex: String = bytes(false)
-            .unwrap()
-            .iter()
-            .map(|b| format!("{b:02x}"))
-            .collect();
-        assert_eq!(Some(&*hex), name.strip_prefix("polylock:"), "its row");
+        let row = hex(&bytes(false).unwrap());
+        assert_eq!(Some(&*row), name.strip_prefix("polylock:"), "its row");
     }
 
     #[test]

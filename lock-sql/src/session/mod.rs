@@ -39,7 +39,7 @@ use self::pool::{RETRY_INTERVAL, Reservation, SessionPool};
 use crate::config::{SqlConfig, SqlMode};
 use crate::error::Failure;
 use crate::pool::Pool;
-use crate::wire::{Flavor, Target};
+use crate::wire::Target;
 
 /// Locks in the sessions of a database server.
 #[derive(Debug)]
@@ -50,19 +50,14 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Opens nothing yet; `flavor` matters on MySQL only.
-    pub(crate) fn new(
-        engine: &Engine,
-        target: &Arc<Target>,
-        config: &SqlConfig,
-        flavor: Flavor,
-    ) -> Self {
+    /// Opens nothing yet.
+    pub(crate) fn new(engine: &Engine, target: &Arc<Target>, config: &SqlConfig) -> Self {
         let mode = match config.mode {
             SqlMode::Advisory => SessionMode::Advisory,
             _ => SessionMode::Row,
         };
         let is_postgres = config.server.is_postgres();
-        let statements = statements::of(config, target, mode, flavor);
+        let statements = statements::of(config, target, mode);
         let context = Arc::new(SessionContext {
             engine: engine.clone(),
             target: Arc::clone(target),

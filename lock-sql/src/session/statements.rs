@@ -4,7 +4,7 @@ use super::context::SessionMode;
 use super::server_age::StartTexts;
 use crate::config::{Server, SqlConfig};
 use crate::dialect;
-use crate::wire::{Flavor, Sql, Target};
+use crate::wire::{Sql, Target};
 
 /// The statements of one mode on one database.
 ///
@@ -123,17 +123,7 @@ pub(crate) mod column {
 }
 
 /// The statements of a mode on a server.
-pub(super) fn of(
-    config: &SqlConfig,
-    #[cfg_attr(
-        not(feature = "postgres"),
-        expect(unused_variables, reason = "PostgreSQL's")
-    )]
-    target: &Target,
-    mode: SessionMode,
-    #[cfg_attr(not(feature = "mysql"), expect(unused_variables, reason = "MySQL's"))]
-    flavor: Flavor,
-) -> SessionStatements {
+pub(super) fn of(config: &SqlConfig, target: &Target, mode: SessionMode) -> SessionStatements {
     let table = config.table_sql();
     match config.server {
         #[cfg(feature = "postgres")]
@@ -150,8 +140,8 @@ pub(super) fn of(
         }
         #[cfg(feature = "mysql")]
         Server::MySql => match mode {
-            SessionMode::Row => dialect::mysql::session::row(&table, flavor),
-            SessionMode::Advisory => dialect::mysql::session::advisory(&table, flavor),
+            SessionMode::Row => dialect::mysql::session::row(&table, target.flavor()),
+            SessionMode::Advisory => dialect::mysql::session::advisory(&table, target.flavor()),
         },
     }
 }

@@ -22,12 +22,8 @@ use crate::wire::{Flavor, Sql, Value};
 async fn open(url: &str) -> Sessions {
     let config = SqlConfig::from_url(&LockUrl::parse(url).unwrap()).unwrap();
     let target = Arc::new(config.target().unwrap());
-    let engine = Engine::of_this_process("test");
-    let mut connection = crate::lock::open(&target, &config).await.unwrap();
-    crate::schema::ensure(&mut connection, &config)
-        .await
-        .unwrap();
-    Sessions::new(&engine, &target, &config, Flavor::MariaDb)
+    crate::lock::start(&target, &config).await.unwrap();
+    Sessions::new(&Engine::of_this_process("test"), &target, &config)
 }
 
 /// A database of its own on each server for each of these parameters.

@@ -57,6 +57,11 @@ impl Claim {
     }
 }
 
+/// Whether several may hold a lock in this mode.
+pub(crate) fn is_sharing(mode: Mode) -> bool {
+    matches!(mode, Mode::Shared | Mode::Permit { .. })
+}
+
 /// Another holder has the lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Refusal {

@@ -8,7 +8,7 @@ use polylock_core::engine::{LeaseId, Moment};
 use polylock_core::{LeaseState, LockKey, LostReason, Mode, Released};
 
 use super::row::{Broken, Claimed, Holder, QUEUE, ReadContext, Row};
-use super::{Claim, Refusal, Tokens};
+use super::{Claim, Refusal, Tokens, is_sharing};
 
 /// The rows of one key, and what each operation makes of them.
 #[derive(Clone, Debug, Default)]
@@ -154,12 +154,8 @@ impl Record {
 
     /// Whether an exclusive waiter waits for shared holders.
     pub(crate) fn is_kept_by_many(&self, mode: Mode, ctx: &ReadContext) -> bool {
-        let shares = matches!(mode, Mode::Shared | Mode::Permit { .. });
-        !shares
-            && self
-                .held_leases(ctx)
-                .next()
-                .is_some_and(|(slot, _)| slot > 0)
+        let first = self.held_leases(ctx).next();
+        !is_sharing(mode) && first.is_some_and(|(slot, _)| slot > 0)
     }
 
     /// Until when no shared holder may join.

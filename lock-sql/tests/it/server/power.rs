@@ -212,8 +212,8 @@ async fn processes_that_end_at_once_need_not_wait(kind: Kind, mode: Mode) {
 on_each!(processes_that_end_at_once_need_not_wait);
 
 /// A standby that is promoted may lack records of sessions, and waits for the longest timeout.
-async fn a_standby_waits_for_holders_that_it_does_not_know(mode: Mode) {
-    let site = durable(Kind::Postgres, mode);
+async fn a_standby_waits_for_holders_that_it_does_not_know(kind: Kind, mode: Mode) {
+    let site = durable(kind, mode);
     let proxy = site.proxy();
     let Database::Postgres(primary) = &site.server else {
         unreachable!("it is of that kind");
@@ -244,19 +244,12 @@ async fn a_standby_waits_for_holders_that_it_does_not_know(mode: Mode) {
     second.release().await.expect("it is released");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_standby_waits_for_row_locks_that_it_does_not_know() {
-    a_standby_waits_for_holders_that_it_does_not_know(Mode::Row).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_standby_waits_for_advisory_locks_that_it_does_not_know() {
-    a_standby_waits_for_holders_that_it_does_not_know(Mode::Advisory).await;
-}
+on_each!(a_standby_waits_for_holders_that_it_does_not_know:
+    postgres_row(Postgres, Row), postgres_advisory(Postgres, Advisory));
 
 /// The lock of a transaction ends with its work, and the session before it does not.
-async fn a_transaction_is_refused_until_the_last_holder_is_out(kind: Kind) {
-    let site = durable(kind, Mode::Row);
+async fn a_transaction_is_refused_until_the_last_holder_is_out(kind: Kind, mode: Mode) {
+    let site = durable(kind, mode);
     let proxy = site.proxy();
     let (_locks, guard) = unreachable_holder(&site, &proxy).await;
     site.restart().await;
@@ -294,15 +287,8 @@ async fn acquire_in(site: &Site) -> polylock_core::Result<()> {
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transaction_of_postgres_is_refused_until_the_last_holder_is_out() {
-    a_transaction_is_refused_until_the_last_holder_is_out(Kind::Postgres).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transaction_of_mariadb_is_refused_until_the_last_holder_is_out() {
-    a_transaction_is_refused_until_the_last_holder_is_out(Kind::MariaDb).await;
-}
+on_each!(a_transaction_is_refused_until_the_last_holder_is_out:
+    postgres_row(Postgres, Row), mariadb_row(MariaDb, Row));
 
 /// One that nobody takes for the time that a restart takes.
 const LONG_TIMEOUT: Duration = Duration::from_secs(30);
