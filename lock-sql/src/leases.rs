@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use polylock_core::engine::{Engine, LeaseId, before};
 use polylock_core::{
-    AcquireRequest, Capabilities, Error, ErrorKind, Grant, Lease, LockGuard, LockKey, Result, Wait,
+    AcquireRequest, Capabilities, Error, ErrorKind, Grant, Lease, LockGuard, LockKey, Result,
 };
 use tokio::time::Instant;
 
@@ -40,10 +40,9 @@ impl Leases {
 
     pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         self.capabilities.check(request)?;
-        let deadline = match request.wait() {
-            Wait::AtMost(limit) => Instant::now().checked_add(limit),
-            Wait::Never => Some(Instant::now()),
-            _ => None,
+        let deadline = match request.wait().waits() {
+            true => request.wait().deadline(),
+            false => Some(Instant::now()),
         };
         let answered = AtomicBool::new(false);
         let place = Place::of(self, request);

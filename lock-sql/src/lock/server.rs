@@ -9,7 +9,8 @@ use polylock_core::{
     Waiting,
 };
 
-use super::{start, to_its_end};
+use super::start::start;
+use super::to_its_end;
 use crate::checks;
 use crate::config::{SqlConfig, SqlMode};
 use crate::database::DatabaseStore;

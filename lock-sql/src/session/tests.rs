@@ -22,7 +22,10 @@ use crate::wire::{Flavor, Sql, Value};
 async fn open(url: &str) -> Sessions {
     let config = SqlConfig::from_url(&LockUrl::parse(url).unwrap()).unwrap();
     let target = Arc::new(config.target().unwrap());
-    crate::lock::start(&target, &config).await.unwrap();
+    target.set_flavor(Flavor::MariaDb);
+    let mut connection = crate::lock::open(&target, &config).await.unwrap();
+    let ensured = crate::schema::ensure(&mut connection, &config).await;
+    ensured.unwrap();
     Sessions::new(&Engine::of_this_process("test"), &target, &config)
 }
 

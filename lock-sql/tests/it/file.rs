@@ -50,15 +50,19 @@ async fn a_file_that_is_replaced_or_deleted_is_an_error_and_then_another_file() 
     }
 }
 
+fn remove(place: &Place) {
+    for name in FILES {
+        fs::remove_file(place.file(name)).unwrap();
+    }
+}
+
 #[tokio::test]
 async fn the_file_that_took_its_place_is_used_after_that() {
     let place = Place::new();
     let locks = place.open().await;
     let guard = locks.lock("job").await.unwrap();
     let first = guard.fencing_token();
-    for name in FILES {
-        fs::remove_file(place.file(name)).unwrap();
-    }
+    remove(&place);
     locks.try_lock("job").await.unwrap_err();
     assert!(!guard.is_held());
     let guard = locks.try_lock("job").await.unwrap().unwrap();
@@ -74,9 +78,7 @@ async fn locks_in_the_new_file_outlive_those_of_the_old_one() {
     let old = locks.request("old").ttl(ttl).acquire().await.unwrap();
     // The connection for renewals has the old file open as well.
     old.renew().await.unwrap();
-    for name in FILES {
-        fs::remove_file(place.file(name)).unwrap();
-    }
+    remove(&place);
     locks.try_lock("new").await.unwrap_err();
     let new = locks.request("new").ttl(ttl).acquire().await.unwrap();
     let expiring = new.expiring(Duration::from_millis(200));
@@ -99,9 +101,7 @@ async fn a_renewal_notices_that_the_file_was_replaced() {
         .unwrap();
     // With its own connection open.
     guard.renew().await.unwrap();
-    for name in FILES {
-        fs::remove_file(place.file(name)).unwrap();
-    }
+    remove(&place);
     let lost = tokio::time::timeout(Duration::from_secs(10), guard.lost()).await;
     assert_eq!(lost.unwrap(), LostReason::Stolen);
 }

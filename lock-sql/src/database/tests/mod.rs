@@ -46,8 +46,11 @@ impl Client {
     }
 
     async fn on(target: &Arc<Target>, config: SqlConfig) -> Self {
-        let started = crate::lock::start(target, &config).await;
-        started.expect("a server and a table");
+        let looked = crate::checks::look_for_pooler(target, &config).await;
+        looked.expect("a server");
+        let mut connection = crate::lock::open(target, &config).await.expect("a server");
+        let ensured = crate::schema::ensure(&mut connection, &config).await;
+        ensured.expect("a table");
         let engine = config.engine.clone();
         let engine = engine.unwrap_or_else(|| Engine::of_this_process("test"));
         Self {

@@ -11,7 +11,8 @@ use polylock_core::{AcquireRequest, DistributedLock as _, ErrorKind, LostReason,
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::server::support::{
-    Mode, SOON, Site, assert_free, assert_taken, key, loss, ms, on, request, sessions, take, until,
+    Mode, SOON, Site, assert_free, assert_taken, key, loss, ms, on, request, sessions, take,
+    take_and_release, until,
 };
 
 /// The end of its connection is enough, and nobody waits for the next question to the server.
@@ -228,7 +229,7 @@ async fn tokens_grow_across_a_crash_behind_a_pooler() {
         site.open_at(pooler.port()).await,
         site.open_at(pooler.port()).await,
     );
-    take(&second, "other").await.release().await.expect("free");
+    take_and_release(&second, "other").await;
     let mut last = None;
     for _ in 0..100 {
         let guard = take(&first, "job").await;
@@ -267,7 +268,7 @@ async fn a_session_that_waits_for_a_standby_stops_no_other() {
     let server = Arc::new(PostgresServer::start(PostgresOptions::new()));
     let site = Site::postgres(&server, Mode::Row);
     let locks = site.open().await;
-    take(&locks, "job").await.release().await.expect("free");
+    take_and_release(&locks, "job").await;
     server.sql("ALTER SYSTEM SET synchronous_standby_names = 'gone'; SELECT pg_reload_conf()");
     let opening = tokio::spawn({
         let site = site.clone();
@@ -279,7 +280,7 @@ async fn a_session_that_waits_for_a_standby_stops_no_other() {
     })
     .await;
     for _ in 0..40 {
-        take(&locks, "job").await.release().await.expect("free");
+        take_and_release(&locks, "job").await;
     }
     assert!(!opening.is_finished(), "it has not waited");
     server.sql("ALTER SYSTEM RESET synchronous_standby_names; SELECT pg_reload_conf()");

@@ -14,7 +14,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use sqlx::{Connection as _, MySqlConnection, PgConnection};
 use tokio::time::Instant;
 
-use crate::server::support::{Database, Kind, Mode, SOON, Site, key, request, take, until};
+use crate::server::support::{
+    Database, Kind, Mode, SOON, Site, key, request, take, take_and_release, until,
+};
 
 fn durable(kind: Kind, mode: Mode) -> Site {
     Site::durable(kind, mode).with_session_timeout(TIMEOUT)
@@ -95,8 +97,7 @@ async fn a_restart_that_all_holders_learn_of_costs_no_timeout(kind: Kind, mode: 
     let site = durable(kind, mode).with_session_timeout(LONG_TIMEOUT);
     // One that ends in order has no record, as soon as the next one is written.
     let ended = site.open().await;
-    let other = take(&ended, "other").await;
-    other.release().await.expect("it is released");
+    take_and_release(&ended, "other").await;
     assert!(ended.shutdown(SOON).await);
     let locks = site.open().await;
     let guard = take(&locks, "job").await;
@@ -219,17 +220,12 @@ async fn a_standby_waits_for_holders_that_it_does_not_know(kind: Kind, mode: Mod
         unreachable!("it is of that kind");
     };
     let first = site.open().await;
-    take(&first, "other")
-        .await
-        .release()
-        .await
-        .expect("it is released");
+    take_and_release(&first, "other").await;
     let standby = PostgresStandby::of(primary);
     standby.catch_up(primary);
     standby.detach();
     for _ in 0..200 {
-        let guard = take(&first, "other").await;
-        guard.release().await.expect("it is released");
+        take_and_release(&first, "other").await;
     }
     let (_locks, guard) = unreachable_holder(&site, &proxy).await;
     primary.kill();

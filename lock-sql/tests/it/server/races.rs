@@ -7,7 +7,8 @@ use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, Post
 use polylock_core::{DistributedLock, ErrorKind, Mode as Sharing, Wait};
 
 use crate::server::support::{
-    Kind, Mode, Site, assert_free, assert_taken, everywhere, ms, request, sessions, take, until,
+    Kind, Mode, Site, assert_free, assert_taken, everywhere, ms, request, sessions, take,
+    take_and_release, until,
 };
 
 /// A lock that was granted although the time was over is given back.
@@ -39,8 +40,7 @@ async fn a_grant_at_the_end_of_the_wait_is_a_guard_or_undone(site: Site) {
                 assert!(!is_known || error.kind() == ErrorKind::Contended, "{error}");
             }
         }
-        let next = take(&holder, "job").await;
-        next.release().await.expect("it is released");
+        take_and_release(&holder, "job").await;
     }
     assert_eq!(granted + refused, 24);
     assert!(waiter.shutdown(ms(5_000)).await && holder.shutdown(ms(5_000)).await);

@@ -12,7 +12,9 @@ use polylock_sql::SqlLock;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection};
 
-use crate::server::support::{Forwarder, Mode, Site, assert_free, ms, request, take, until};
+use crate::server::support::{
+    Forwarder, Mode, Site, assert_free, ms, request, take, take_and_release, until,
+};
 
 const MODES: [Mode; 3] = [Mode::Row, Mode::Advisory, Mode::Lease];
 
@@ -26,8 +28,7 @@ async fn a_standby_in_the_place_of_the_primary_is_unavailable() {
         let locks = Site::postgres(&primary, mode)
             .open_at(forwarder.port())
             .await;
-        let guard = take(&locks, "job").await;
-        guard.release().await.expect("it is released");
+        take_and_release(&locks, "job").await;
         clients.push((mode, locks));
     }
     let standby = PostgresStandby::of(&primary);
@@ -46,8 +47,7 @@ async fn a_standby_in_the_place_of_the_primary_is_unavailable() {
     }
     forwarder.lead_to(primary.port());
     for (_, locks) in &clients {
-        let guard = take(locks, "job").await;
-        guard.release().await.expect("it is released");
+        take_and_release(locks, "job").await;
     }
 }
 
@@ -60,13 +60,11 @@ async fn a_standby_behind_a_pooler_is_unavailable() {
     for mode in [Mode::Row, Mode::Lease] {
         let site = Site::postgres(&primary, mode).with("pooler=transaction");
         let locks = site.open_at(pooler.port()).await;
-        let guard = take(&locks, "job").await;
-        guard.release().await.expect("it is released");
+        take_and_release(&locks, "job").await;
         lead(&pooler, primary.port(), standby.port()).await;
         assert_unavailable(mode, attempt(&locks, "job").await);
         lead(&pooler, standby.port(), primary.port()).await;
-        let guard = take(&locks, "job").await;
-        guard.release().await.expect("it is released");
+        take_and_release(&locks, "job").await;
     }
 }
 
@@ -98,11 +96,7 @@ async fn a_mariadb_that_only_reads_is_no_contention() {
     for mode in MODES {
         let site = Site::mariadb(&server, mode);
         let locks = site.open().await;
-        take(&locks, "old")
-            .await
-            .release()
-            .await
-            .expect("it is released");
+        take_and_release(&locks, "old").await;
         site.sql("SET GLOBAL read_only = 1").await;
         // What was never locked has to be written in any mode.
         let error = attempt(&locks, "new")
@@ -111,8 +105,7 @@ async fn a_mariadb_that_only_reads_is_no_contention() {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{mode:?}: {error}");
         site.sql("SET GLOBAL read_only = 0").await;
         assert_free(&site, "new").await;
-        let again = take(&locks, "new").await;
-        again.release().await.expect("it is released");
+        take_and_release(&locks, "new").await;
     }
 }
 

@@ -38,12 +38,14 @@ pub(crate) async fn take(locks: &SqlLock, name: &str) -> LockGuard {
     taken.expect("a free lock is granted")
 }
 
-/// Another client gets the lock.
-pub(crate) async fn assert_free(site: &Site, name: &str) -> u64 {
-    let guard = take(&site.open().await, name).await;
-    let token = guard.fencing_token().expect("there are tokens").value();
+pub(crate) async fn take_and_release(locks: &SqlLock, name: &str) {
+    let guard = take(locks, name).await;
     guard.release().await.expect("it is released");
-    token
+}
+
+/// Another client gets the lock.
+pub(crate) async fn assert_free(site: &Site, name: &str) {
+    take_and_release(&site.open().await, name).await;
 }
 
 /// Another client does not get the lock.
