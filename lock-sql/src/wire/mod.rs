@@ -15,5 +15,7 @@ pub(crate) use self::connection::Connection;
 pub(crate) use self::db_error::{Class, DbError};
 pub(crate) use self::socket::{Duplicate, Ends, find};
 pub(crate) use self::sql::{Sql, hex};
-pub(crate) use self::target::{ClientOptions, Flavor, Target};
+#[cfg(feature = "mysql")]
+pub(crate) use self::target::Flavor;
+pub(crate) use self::target::{ClientOptions, Target};
 pub(crate) use self::value::{Answer, Value};
