@@ -140,16 +140,10 @@ impl Listener {
                 .check(|key| topic(&self.table, key) == broken);
             return;
         }
-        self.hear_of_release(message);
-    }
-
-    fn hear_of_release(&self, topic: &str) {
-        let key = self
-            .state
-            .lock()
-            .topics
-            .get(topic)
-            .map(|(key, _)| key.clone());
+        let key = {
+            let state = self.state.lock();
+            state.topics.get(message).map(|(key, _)| key.clone())
+        };
         if let Some(key) = key {
             self.release_notifier.wake(&key);
         }

@@ -165,11 +165,8 @@ impl Purge {
 impl State {
     /// Those whose time has come.
     fn next_doomed(&mut self, now: Moment) -> Option<PendingDelete> {
-        let first = self.doomed.front()?;
-        if now.since(first.since) < SETTLED {
-            return None;
-        }
-        self.doomed.pop_front()
+        self.doomed
+            .pop_front_if(|first| now.since(first.since) >= SETTLED)
     }
 }
 

@@ -35,8 +35,6 @@ enum Step {
     Held {
         is_dirty: bool,
     },
-    /// The row of the key is missing.
-    Missing,
 }
 
 impl Actor {
@@ -45,10 +43,17 @@ impl Actor {
             return;
         }
         let (key, id, is_shared) = (take.key.clone(), take.id, take.is_shared);
-        let taken = match self.step(&mut take).await {
+        match self.step(&mut take).await {
             Ok(Step::Got(got)) => {
                 self.holds(&take, got);
-                Ok((got.token, got.since))
+                take.reservation.settle();
+                let granted = Granted {
+                    token: got.token,
+                    since: got.since,
+                    hold: SessionHold::new(take.reservation, id),
+                };
+                // If the caller is gone, dropping this releases the lock.
+                drop(take.reply.send(Ok(Taken::Granted(granted))));
             }
             Ok(Step::Held { is_dirty }) => {
                 // If the caller is gone, its reservation is dropped.
@@ -57,21 +62,6 @@ impl Actor {
                     // What comes next stands in the queue behind this.
                     self.undo(&key, is_shared).await;
                 }
-                return;
-            }
-            Ok(Step::Missing) => {
-                let cause = Cause::Unfit("the row of a lock vanishes again and again".to_owned());
-                Err(cause.into())
-            }
-            Err(failure) => Err(failure),
-        };
-        match taken {
-            Ok((token, since)) => {
-                take.reservation.settle();
-                let hold = SessionHold::new(take.reservation, id);
-                let granted = Granted { token, since, hold };
-                // If the caller is gone, dropping this releases the lock.
-                drop(take.reply.send(Ok(Taken::Granted(granted))));
             }
             Err(failure) => {
                 self.undo(&key, is_shared).await;
@@ -107,7 +97,7 @@ impl Actor {
                 Err(failure) => return Err(failure),
             };
             match self.read(sent, &answer)? {
-                Step::Missing => {
+                None => {
                     self.undo(&take.key, take.is_shared).await;
                     // A transaction that inserts them blocks this session, and no connection that
                     // others need.
@@ -125,7 +115,7 @@ impl Actor {
                     }
                 }
                 // A waiter for the exclusive lock has priority over new shared holders.
-                Step::Got(got) if got.claimed && take.is_shared => {
+                Some(Step::Got(got)) if got.claimed && take.is_shared => {
                     self.undo(&take.key, true).await;
                     let until = take.until.unwrap_or_else(Instant::now);
                     let backoff = Instant::now()
@@ -135,10 +125,11 @@ impl Actor {
                     }
                     sleep_until(backoff).await;
                 }
-                step => return Ok(step),
+                Some(step) => return Ok(step),
             }
         }
-        Ok(Step::Missing)
+        let cause = Cause::Unfit("the row of a lock vanishes again and again".to_owned());
+        Err(cause.into())
     }
 
     /// Runs a message that waits on the server. A caller that is gone has the wait cancelled there,
@@ -211,18 +202,19 @@ impl Actor {
         }
     }
 
-    fn read(&self, sent: Moment, answer: &Answer) -> Result<Step, Failure> {
+    /// `None` if the row of the key is missing.
+    fn read(&self, sent: Moment, answer: &Answer) -> Result<Option<Step>, Failure> {
         let is_locked =
             |row: &Vec<Value>| matches!(row.as_slice(), [only] if only.int() == Some(got::TAKEN));
         if self.context.mode == SessionMode::Row && !answer.rows.iter().any(is_locked) {
-            return Ok(Step::Missing);
+            return Ok(None);
         }
         let row = answer.rows.last().filter(|row| row.len() > 1);
         let malformed = || Failure::from(Cause::Unfit("an answer without its columns".to_owned()));
         let row = row.ok_or_else(malformed)?;
         let get = |column: usize| row.get(column).and_then(Value::int).ok_or_else(malformed);
         let token = match get(column::TOKEN)? {
-            got::NOT => return Ok(Step::Held { is_dirty: false }),
+            got::NOT => return Ok(Some(Step::Held { is_dirty: false })),
             // Not a held lock: that is an answer.
             got::INTERRUPTED => {
                 let says =
@@ -239,13 +231,13 @@ impl Actor {
         // answer and us does not. A clock that is set there cannot make it later than now.
         let waited = u64::try_from(get(column::ELAPSED)?).unwrap_or(0);
         let since = (sent + Duration::from_micros(waited)).min(self.context.engine.now());
-        Ok(Step::Got(Got {
+        Ok(Some(Step::Got(Got {
             since,
             token,
             session: get(column::SESSION)?,
             began: get(column::BEGAN)?,
             claimed: row.get(column::CLAIMED).and_then(Value::int) == Some(1),
-        }))
+        })))
     }
 
     /// Notes that a lock is held.

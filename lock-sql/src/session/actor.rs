@@ -63,17 +63,17 @@ pub(super) async fn open(
     pool: &Arc<SessionPool>,
 ) -> Result<(Arc<Handle>, impl Future<Output = ()> + Send + 'static), Failure> {
     let context = Arc::clone(&pool.context);
-    let silent = || Failure::silent(context.request_timeout, false);
     let until = Instant::now() + context.request_timeout;
     let opened = timeout_at(until, Connection::open(&context.target)).await;
-    let mut connection = opened.map_err(|_| silent())?.map_err(Failure::of_opening)?;
+    let opened = opened.map_err(|_| Cause::Silent(context.request_timeout))?;
+    let mut connection = opened.map_err(Failure::of_opening)?;
     let id = context.engine.lease_id();
     let args = Args::new()
         .with(Args::SESSION_ID, &id.as_bytes()[..])
         .with(Args::TIMEOUT, millis(context.timeout));
     let sent = context.engine.now();
-    let setup = connection.message(&context.statements.setup, args.values());
-    let answer = timeout_at(until, setup).await.map_err(|_| silent())?;
+    let setup = &context.statements.setup;
+    let answer = server_age::run(&mut connection, setup, &args, until, &context).await?;
     let answer = answer.map_err(Failure::of_opening)?;
     let ends = socket::ends(&answer, context.target.port());
     let number = answer
@@ -82,8 +82,8 @@ pub(super) async fn open(
         .and_then(|row| row.first()?.int())
         .ok_or_else(|| Failure::from(Cause::Unfit("a session without a number".to_owned())))?;
     if let Some(more) = &context.statements.setup_more {
-        let more = timeout_at(until, connection.message(more, args.values())).await;
-        if let Err(db_error) = more.map_err(|_| silent())? {
+        let done = server_age::run(&mut connection, more, &args, until, &context).await?;
+        if let Err(db_error) = done {
             tracing::debug!(%db_error, "settings that this server does not have");
         }
     }

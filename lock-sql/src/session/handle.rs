@@ -216,11 +216,16 @@ impl SessionHold {
     /// Gives the lock back; goes on to its end if it is dropped.
     pub(crate) async fn release(mut self) -> Released {
         self.is_kept = false;
+        // The lock is gone with the session that does not answer any more.
+        let released = self.send_release().await;
+        released.unwrap_or(Released::AlreadyLost)
+    }
+
+    fn send_release(&self) -> oneshot::Receiver<Released> {
         let (reply, released) = oneshot::channel();
         let release = Command::Release { id: self.id, reply };
         drop(self.reservation.session.commands.send(release));
-        // The lock is gone with the session that does not answer any more.
-        released.await.unwrap_or(Released::AlreadyLost)
+        released
     }
 }
 
@@ -228,9 +233,7 @@ impl Drop for SessionHold {
     fn drop(&mut self) {
         if self.is_kept {
             // Before the reservation is free, so that the next user comes later. A shutdown waits for it.
-            let (reply, released) = oneshot::channel();
-            let release = Command::Release { id: self.id, reply };
-            drop(self.reservation.session.commands.send(release));
+            let released = self.send_release();
             let engine = self.reservation.engine();
             engine.spawn(async move { drop(released.await) });
         }

@@ -227,11 +227,8 @@ impl SessionPool {
     pub(crate) fn remove(&self, session: &Handle) {
         let removed: Vec<_> = {
             let mut state = self.state.lock();
-            let (removed, left) = std::mem::take(&mut state.sessions)
-                .into_iter()
-                .partition(|entry| entry.session.id == session.id);
-            state.sessions = left;
-            removed
+            let is_it = |entry: &mut Entry| entry.session.id == session.id;
+            state.sessions.extract_if(.., is_it).collect()
         };
         // Outside of the mutex: it may be the last one that knows the session.
         drop(removed);
@@ -255,11 +252,8 @@ impl SessionPool {
     pub(crate) async fn retire_idle(&self) {
         let idle: Vec<_> = {
             let mut state = self.state.lock();
-            let (idle, left) = std::mem::take(&mut state.sessions)
-                .into_iter()
-                .partition(|entry| entry.keys.is_empty());
-            state.sessions = left;
-            idle
+            let is_idle = |entry: &mut Entry| entry.keys.is_empty();
+            state.sessions.extract_if(.., is_idle).collect()
         };
         // All commands are sent before the first reply: the caller may stop waiting.
         let report: Vec<_> = idle

@@ -244,7 +244,8 @@ pub(super) async fn forget_later(context: &SessionContext, session: LeaseId) {
     }
 }
 
-async fn run(
+/// Runs a message before a session is open, which ends at `until`.
+pub(super) async fn run(
     connection: &mut Connection,
     sql: &Sql,
     args: &Args,
