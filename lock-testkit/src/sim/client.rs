@@ -13,11 +13,9 @@ use polylock_core::{
 };
 use tokio::time::Instant;
 
-use super::call::NoAnswer;
 use super::lease::{Remote, SimLease, SimRenewer};
-use super::mail::Listening;
-use super::message::{Claim, Granted, Reply, Request};
-use super::process::Process;
+use super::net::{Claim, Granted, NoAnswer, Reply, Request};
+use super::process::{Listening, Process};
 use super::world::World;
 use crate::mutants::Mutation;
 
@@ -44,95 +42,68 @@ impl SimLock {
         }
     }
 
-    /// Asks again and again, with the same id, so that an attempt whose reply was lost counts.
-    async fn poll(&self, mut attempt: Attempt<'_>) -> Result<LockGuard> {
-        let deadline = deadline(attempt.request);
-        let mut last = self.failed(attempt.request, NoAnswer::TimedOut);
-        loop {
-            let sent = self.engine.now();
-            let free_in = match until(deadline, self.ask(&attempt, None)).await {
-                Some(Ok(Reply::Granted(grant))) => return attempt.granted(self, sent, grant),
-                Some(Ok(Reply::Held { .. })) if attempt.request.wait() == Wait::Never => {
-                    attempt.refused();
-                    return Err(self.contended(attempt.request));
-                }
-                Some(Ok(Reply::Held { free_in })) => {
-                    attempt.request.mark_contended();
-                    last = self.contended(attempt.request);
-                    free_in
-                }
-                Some(Ok(other)) => unreachable!("BUG: {other:?} answers no claim"),
-                Some(Err(cause)) => return Err(self.failed(attempt.request, cause)),
-                None => return Err(last),
-            };
-            let pause = self
-                .engine
-                .jitter(Duration::from_millis(20), Duration::from_millis(150));
-            let pause = free_in.map_or(pause, |free_in| pause.min(free_in + BIT));
-            if !sleep_until(deadline, pause).await {
-                return Err(last);
-            }
-        }
-    }
-
-    /// Stands in the queue of the store, and shows every now and then that it is alive.
-    async fn queue(&self, attempt: Attempt<'_>) -> Result<LockGuard> {
-        let deadline = deadline(attempt.request);
+    /// Sends the same claim again and again, so that an attempt whose reply was lost counts. In a
+    /// queue of the store each request is a heartbeat, and a grant may come between two of them.
+    async fn attempt(&self, mut attempt: Attempt<'_>) -> Result<LockGuard> {
+        let request = attempt.request;
+        let queues = self.world.plan.waiting == Waiting::Push && request.wait() != Wait::Never;
+        let deadline = deadline(request);
         let mut mail = Listening::open(&self.process, attempt.id);
         let mut beats: Vec<Moment> = Vec::new();
-        let mut last = self.failed(attempt.request, NoAnswer::TimedOut);
+        let mut last = self.failed(request, NoAnswer::TimedOut);
         let mut unanswered = 0;
         loop {
-            // The lease counts from the beat that the grant names, which left before the grant.
-            let beat = u32::try_from(beats.len()).unwrap_or(u32::MAX);
+            let claim = Claim {
+                key: request.key().clone(),
+                id: attempt.id,
+                mode: request.mode(),
+                ttl: request.ttl(),
+                process: self.process.number(),
+                beat: beats.len(),
+                queues,
+            };
             beats.push(self.engine.now());
+            let answer = self.world.call(&self.process, Request::Acquire(claim));
             let answer = tokio::select! {
                 biased;
                 grant = mail.grant() => Some(Ok(Reply::Granted(grant))),
-                answer = until(deadline, self.ask(&attempt, Some(beat))) => answer,
+                answer = until(deadline, answer) => answer,
             };
             let free_in = match answer {
-                Some(Ok(Reply::Granted(grant))) => return attempt.granted_at(self, &beats, grant),
+                Some(Ok(Reply::Granted(grant))) => return attempt.granted(self, &beats, grant),
+                Some(Ok(Reply::Held { .. })) if request.wait() == Wait::Never => {
+                    attempt.refused();
+                    return Err(self.contended(request));
+                }
                 Some(Ok(Reply::Held { free_in })) => {
-                    attempt.request.mark_contended();
+                    request.mark_contended();
                     unanswered = 0;
-                    last = self.contended(attempt.request);
+                    last = self.contended(request);
                     free_in
                 }
-                // The place in the queue outlives a few beats that are lost.
-                Some(Err(_)) if unanswered < 2 => {
+                Some(Ok(other)) => unreachable!("BUG: {other:?} answers no claim"),
+                // The place in the queue outlives a few heartbeats that are lost.
+                Some(Err(_)) if queues && unanswered < 2 => {
                     unanswered += 1;
                     Some(BIT)
                 }
-                Some(Ok(other)) => unreachable!("BUG: {other:?} answers no claim"),
-                Some(Err(cause)) => return Err(self.failed(attempt.request, cause)),
+                Some(Err(cause)) => return Err(self.failed(request, cause)),
                 None => return Err(last),
             };
-            let pause = self.world.plan.beat;
+            let pause = match queues {
+                true => self.world.plan.beat,
+                false => self.engine.jitter(MIN_POLL, MAX_POLL),
+            };
             let pause = free_in.map_or(pause, |free_in| pause.min(free_in + BIT));
             let in_time = tokio::select! {
                 biased;
-                grant = mail.grant() => return attempt.granted_at(self, &beats, grant),
+                grant = mail.grant() => return attempt.granted(self, &beats, grant),
                 in_time = sleep_until(deadline, pause) => in_time,
             };
             if !in_time {
                 return Err(last);
             }
         }
-    }
-
-    async fn ask(&self, attempt: &Attempt<'_>, beat: Option<u32>) -> Said {
-        let request = attempt.request;
-        let claim = Claim {
-            key: request.key().clone(),
-            id: attempt.id,
-            mode: request.mode(),
-            ttl: request.ttl(),
-            process: self.process.number(),
-            beat,
-        };
-        let request = Request::Acquire(claim);
-        self.world.call(&self.process, request).await
     }
 
     fn contended(&self, request: &AcquireRequest) -> Error {
@@ -150,8 +121,10 @@ impl SimLock {
     }
 }
 
-/// A bit later than somebody's lease ends.
+/// A bit later than the lease of the holder ends.
 const BIT: Duration = Duration::from_millis(5);
+const MIN_POLL: Duration = Duration::from_millis(20);
+const MAX_POLL: Duration = Duration::from_millis(150);
 
 pub(super) fn unavailable(cause: NoAnswer) -> Error {
     let error = Error::new(ErrorKind::Unavailable, cause.message());
@@ -199,11 +172,7 @@ impl DistributedLock for SimLock {
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         self.capabilities().check(request)?;
-        let attempt = Attempt::new(self, request);
-        match self.world.plan.waiting {
-            Waiting::Push if request.wait() != Wait::Never => self.queue(attempt).await,
-            _ => self.poll(attempt).await,
-        }
+        self.attempt(Attempt::new(self, request)).await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {
@@ -264,14 +233,11 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Makes the guard of a grant that names the beat that came before it.
-    fn granted_at(self, lock: &SimLock, beats: &[Moment], grant: Granted) -> Result<LockGuard> {
-        let beat = usize::try_from(grant.beat).unwrap_or(usize::MAX);
-        let sent = beats.get(beat).copied().unwrap_or(Moment::from_nanos(0));
-        self.granted(lock, sent, grant)
-    }
-
-    fn granted(mut self, lock: &SimLock, sent: Moment, grant: Granted) -> Result<LockGuard> {
+    /// Makes the guard of a grant. The lease counts from the request that the grant names, which left
+    /// before the grant.
+    fn granted(mut self, lock: &SimLock, beats: &[Moment], grant: Granted) -> Result<LockGuard> {
+        let sent = beats.get(grant.beat).copied();
+        let sent = sent.unwrap_or(Moment::from_nanos(0));
         let now = lock.engine.now();
         let over = now.since(sent) + self.request.ttl() / 10 >= self.request.ttl();
         let sent = match lock.world.mutation {
@@ -279,7 +245,7 @@ impl<'a> Attempt<'a> {
             Some(Mutation::LateGrant) if over => now,
             _ => sent,
         };
-        self.lease.take(grant.token, grant.block_end);
+        self.lease.take(grant.tokens);
         let grant = Grant::new(sent, Some(self.lease.token()));
         let pending = self
             .pending

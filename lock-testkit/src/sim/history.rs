@@ -4,13 +4,12 @@ use std::time::Duration;
 use polylock_core::{AcquireRequest, DistributedLock, Wait};
 use tokio::time::sleep;
 
-use super::judge::{Violation, ViolationKind, judge};
+use super::judge::{Tally, Violation, ViolationKind, judge};
 use super::log::Operation;
-use super::message::Left;
 use super::nemesis;
 use super::net::Net;
 use super::plan::{TTLS, WAITER_LIFE};
-use super::tally::Tally;
+use super::store::Left;
 use super::world::World;
 use crate::mutants::Mutation;
 

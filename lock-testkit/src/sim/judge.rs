@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use polylock_core::{ErrorKind, LockKey, LostReason, Mode, Released, Wait};
 
-use super::log::{Answer, Book, Ending, Operation, Write, WriteKind};
+use super::log::{Answer, Book, Ending, Operation};
+use super::nemesis::Fault;
 use super::plan::{MOST_DRIFT, SETTLING};
 use super::store::Tenure;
-use super::tally::{Tally, count};
 use super::world::World;
-use crate::history::{Checker, Violation as Breach};
+use crate::history::{Checker, Summary, Violation as Breach};
 
 /// Something that must not happen.
 #[derive(Clone, Debug)]
@@ -39,8 +39,6 @@ pub enum ViolationKind {
     LateSignal,
     /// Something was on the store or in a process long after everybody was done.
     LeftBehind,
-    /// Increments of the unfenced counter were lost although every writer held the lock.
-    LostIncrement,
     /// A lock was gone before its time.
     LostWithoutCause,
     /// A lease ran out although there was time to renew it.
@@ -80,13 +78,47 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What the judges look at.
-pub(crate) struct Case<'a> {
-    pub(crate) world: &'a World,
-    pub(crate) book: &'a Book,
-    /// Everybody who had a lock on the store, with the true times of begin and end.
-    pub(crate) tenures: &'a [(Tenure, Duration, Duration)],
-    pub(crate) violations: Vec<Violation>,
+/// What happened in one history or in many, in numbers.
+#[non_exhaustive]
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Locks that were acquired.
+    pub acquisitions: usize,
+    /// What was injected.
+    pub faults: BTreeMap<Fault, usize>,
+    /// Leases that passed to another task of the same process.
+    pub hand_overs: usize,
+    /// Locks that were lost before they were released, those with `max_hold` not counted.
+    pub leases_lost: usize,
+    /// Writes that the fenced register refused, all of them of former holders.
+    pub stale_writes: usize,
+}
+
+impl Tally {
+    /// Adds the numbers of other histories.
+    pub fn add(&mut self, other: &Self) {
+        self.acquisitions += other.acquisitions;
+        self.hand_overs += other.hand_overs;
+        self.leases_lost += other.leases_lost;
+        self.stale_writes += other.stale_writes;
+        for (fault, number) in &other.faults {
+            *self.faults.entry(*fault).or_default() += number;
+        }
+    }
+
+    /// How often a kind of fault was injected.
+    pub fn faults(&self, fault: Fault) -> usize {
+        self.faults.get(&fault).copied().unwrap_or(0)
+    }
+}
+
+/// What is judged.
+struct Case<'a> {
+    world: &'a World,
+    book: &'a Book,
+    /// Every holder on the store, with the true times of begin and end.
+    tenures: &'a [(Tenure, Duration, Duration)],
+    violations: Vec<Violation>,
 }
 
 /// Looks for everything that must not happen, in addition to what was `found` at the end.
@@ -102,14 +134,23 @@ pub(crate) fn judge(
         tenures,
         violations: found,
     };
-    case.judge_exclusion();
+    let summary = case.judge_exclusion();
+    case.judge_issues();
     case.judge_losses();
     case.judge_answers();
     case.judge_orphans();
-    let mut tally = case.judge_writes();
-    tally.hand_overs = count(case.hand_overs());
     case.violations.sort_by_key(|violation| violation.at);
-    tally.count(book, case.violations.len());
+    let lost = |operation: &&Operation| {
+        let reason = operation.lost.map(|(_, reason)| reason);
+        reason.is_some_and(|reason| reason != LostReason::MaxHold)
+    };
+    let tally = Tally {
+        acquisitions: summary.grants,
+        faults: book.faults.clone(),
+        hand_overs: case.hand_overs(),
+        leases_lost: book.operations.iter().filter(lost).count(),
+        stale_writes: summary.stale_writes,
+    };
     (case.violations, tally)
 }
 
@@ -141,7 +182,7 @@ impl Case<'_> {
     fn tenure_of(&self, operation: &Operation) -> Option<&(Tenure, Duration, Duration)> {
         let token = operation.token?;
         let holds = |(tenure, ..): &&(Tenure, Duration, Duration)| {
-            is_of(tenure, operation) && (tenure.tokens.0..=tenure.tokens.1).contains(&token)
+            is_of(tenure, operation) && tenure.has(token)
         };
         self.tenures.iter().rev().find(holds)
     }
@@ -251,10 +292,11 @@ impl Case<'_> {
 impl Case<'_> {
     /// What the checker says, which judges any history by what its holders saw: nobody holds a lock
     /// together with others whom it excludes, tokens grow, and nobody is robbed.
-    fn judge_exclusion(&mut self) {
+    fn judge_exclusion(&mut self) -> Summary {
         // It knows nothing of pauses and faults, which make signals late and waits long.
         let checker = Checker::new().with_signal_delay(LONG).with_max_idle(LONG);
-        for (key, violation) in checker.check(&self.book.events).violations {
+        let verdict = checker.check(&self.book.events);
+        for (key, violation) in verdict.violations {
             // A grant that was on its way when the store lost its data may come after a later one.
             let overtaken =
                 self.world.forgetful && matches!(violation, Breach::TokenWentBack { .. });
@@ -264,7 +306,7 @@ impl Case<'_> {
             let what = format!("{key}: {violation}");
             self.found(kind(&violation), Duration::ZERO, what);
         }
-        self.judge_issues();
+        verdict.summary
     }
 
     /// The store issues larger tokens with each grant, whatever it has lost.
@@ -290,7 +332,7 @@ impl Case<'_> {
         let Some(holder) = self.book.operations.get(number) else {
             return false;
         };
-        let until = holder.validity.iter().map(|validity| validity.until).max();
+        let until = holder.deadline();
         let ran_out = holder.lost.is_some_and(|(lost, _)| Some(lost) >= until);
         let gone = self.tenure_of(holder).map(|(_, _, until)| *until);
         let released = holder.ended.is_some_and(|(ended, _)| gone >= Some(ended));
@@ -332,23 +374,14 @@ impl Case<'_> {
     }
 
     fn judge_signal(&mut self, operation: &Operation) {
-        let Some(until) = operation
-            .validity
-            .iter()
-            .map(|validity| validity.until)
-            .max()
-        else {
+        let Some(until) = operation.deadline() else {
             return;
         };
-        let expiry = operation
-            .validity
-            .last()
-            .and_then(|validity| validity.expiry);
-        let told = match (operation.lost, operation.ended) {
-            (Some((at, _)), _) => at,
-            (None, Some((at, _))) => at,
-            (None, None) => Duration::MAX,
-        };
+        let expiry = operation.validity.last();
+        let expiry = expiry.and_then(|validity| validity.expiry);
+        let lost = operation.lost.map(|(at, _)| at);
+        let told = lost.or(operation.ended.map(|(at, _)| at));
+        let told = told.unwrap_or(Duration::MAX);
         let late = told > until + SLACK || expiry.is_some_and(|expiry| told > expiry);
         if late && !self.world.forgetful && !self.was_paused(operation.process, until, told) {
             let what = format!(
@@ -368,14 +401,8 @@ impl Case<'_> {
         let (Some((lost, _)), Some(acquired)) = (lost, operation.acquired_at()) else {
             return;
         };
-        let until = operation
-            .validity
-            .iter()
-            .map(|validity| validity.until)
-            .max();
-        let since = until
-            .unwrap_or_default()
-            .saturating_sub(operation.ttl * 8 / 10);
+        let until = operation.deadline().unwrap_or_default();
+        let since = until.saturating_sub(operation.ttl * 8 / 10);
         let paused = self.was_paused(operation.process, since, *lost);
         let Some((tenure, ..)) = self.tenure_of(operation) else {
             return;
@@ -435,8 +462,7 @@ impl Case<'_> {
     fn orphaned(&self, tenure: &Tenure) -> Option<(Duration, &Operation)> {
         let operations = &self.book.operations;
         let holders = operations.iter().filter(|operation| {
-            let tokens = tenure.tokens.0..=tenure.tokens.1;
-            is_of(tenure, operation) && operation.token.is_some_and(|t| tokens.contains(&t))
+            is_of(tenure, operation) && operation.token.is_some_and(|token| tenure.has(token))
         });
         if let Some(last) = holders.max_by_key(|operation| operation.token) {
             let (at, how) = last.ended?;
@@ -452,55 +478,6 @@ impl Case<'_> {
         let kept = answer == Answer::Acquired || self.has_rival(asker, Duration::MAX);
         let given_up = !refused && !kept;
         given_up.then_some((at, asker))
-    }
-}
-
-impl Case<'_> {
-    /// The resource never refuses a holder, and no increment of a holder is lost.
-    fn judge_writes(&mut self) -> Tally {
-        let mut tally = Tally::default();
-        let book = self.book;
-        for write in &book.writes {
-            if !matches!(write.kind, WriteKind::Refused { .. }) {
-                continue;
-            }
-            if self.is_valid(write) {
-                let what = format!("#{} had the lock", write.operation);
-                self.found(ViolationKind::WriterRefused, write.at, what);
-            } else {
-                tally.stale_writes += 1;
-            }
-        }
-        for key in &self.world.plan.keys {
-            let of_key = book.writes.iter().filter(|write| write.key == *key);
-            let counts: Vec<_> = of_key
-                .filter_map(|write| match write.kind {
-                    WriteKind::Counted { from, to } => Some((write, from, to)),
-                    _ => None,
-                })
-                .collect();
-            let lost: Vec<_> = counts
-                .iter()
-                .filter(|(_, from, to)| *to != from + 1)
-                .collect();
-            // One write of somebody who had lost the lock spoils the count for the others.
-            let clean = counts.iter().all(|(write, ..)| self.is_valid(write));
-            tally.lost_increments += count(lost.len());
-            if let Some((write, from, to)) = lost.first().filter(|_| clean) {
-                let what = format!("#{} wrote {to} over {from}", write.operation);
-                let at = write.at;
-                self.found(ViolationKind::LostIncrement, at, what);
-            }
-        }
-        tally
-    }
-
-    /// Whether the writer had the lock when its write arrived.
-    fn is_valid(&self, write: &Write) -> bool {
-        let operation = &self.book.operations[write.operation];
-        operation
-            .valid_until()
-            .is_some_and(|until| write.at < until)
     }
 }
 

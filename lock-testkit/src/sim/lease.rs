@@ -11,7 +11,7 @@ use polylock_core::{
 use tokio::time::sleep;
 
 use super::client::unavailable;
-use super::message::{Reply, Request};
+use super::net::{Reply, Request};
 use super::process::Process;
 use super::world::World;
 use crate::lock;
@@ -44,8 +44,8 @@ impl SimLease {
         }
     }
 
-    pub(super) fn take(&self, token: u64, block_end: u64) {
-        *lock(&self.tokens) = (token, block_end);
+    pub(super) fn take(&self, tokens: (u64, u64)) {
+        *lock(&self.tokens) = tokens;
     }
 
     pub(super) fn token(&self) -> FencingToken {
@@ -58,18 +58,12 @@ impl SimLease {
 }
 
 impl Remote {
-    async fn renew(&self) {
-        let due = vec![(self.key.clone(), self.id, self.ttl)];
-        drop(self.world.call(&self.process, Request::Renew(due)).await);
-    }
-
     async fn release(&self) -> Result<Released> {
-        let asked = self.world.now();
-        let noted = self.note_release(asked);
+        let noted = self.world.releasing(self.id);
         let request = Request::Release(self.key.clone(), self.id);
         let answer = self.world.call(&self.process, request).await;
         if answer.is_ok() {
-            self.answer_release(noted);
+            self.world.answered_release(self.id, noted);
         }
         match answer {
             Ok(Reply::Released(true)) => Ok(Released::Clean),
@@ -88,25 +82,17 @@ impl Remote {
         self.process.run(async move {
             for _ in 0..6 {
                 sleep(remote.ttl / 3).await;
-                remote.renew().await;
+                let due = vec![(remote.key.clone(), remote.id, remote.ttl)];
+                drop(
+                    remote
+                        .world
+                        .call(&remote.process, Request::Renew(due))
+                        .await,
+                );
             }
             drop(remote.release().await);
         });
         Released::Clean
-    }
-
-    /// Notes a release about to be sent; its place.
-    fn note_release(&self, at: Duration) -> usize {
-        let mut book = self.world.log.book();
-        let releases = book.releases.entry(self.id).or_default();
-        releases.push((at, false));
-        releases.len() - 1
-    }
-
-    fn answer_release(&self, noted: usize) {
-        let mut book = self.world.log.book();
-        let releases = book.releases.entry(self.id).or_default();
-        releases[noted].1 = true;
     }
 }
 
@@ -174,25 +160,14 @@ impl SimRenewer {
 #[async_trait]
 impl Renewer for SimRenewer {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
-        let now = self.world.now();
-        for due in due {
-            self.world
-                .log
-                .book()
-                .tries
-                .entry(due.id)
-                .or_default()
-                .push(now);
-        }
+        self.world.renewing(due.iter().map(|due| due.id));
         let optimistic = self.world.is(Mutation::SilenceIsConsent);
         let requests = due
             .iter()
             .map(|due| (due.key.clone(), due.id, due.ttl))
             .collect();
-        let answer = self
-            .world
-            .call(&self.process, Request::Renew(requests))
-            .await;
+        let request = Request::Renew(requests);
+        let answer = self.world.call(&self.process, request).await;
         let state = |held| match held {
             true => LeaseState::Held,
             false => LeaseState::Lost(LostReason::Stolen),

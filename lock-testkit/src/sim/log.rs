@@ -2,14 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use polylock_core::engine::LeaseId;
-use polylock_core::{ErrorKind, LockKey, LostReason, Mode, Released, Wait};
+use polylock_core::layers::{EventKind, Observer};
+use polylock_core::{
+    AcquireRequest, ErrorKind, LockGuard, LockKey, LostReason, Mode, Released, Renewal, Wait,
+};
+use tokio::time::Instant;
 
-use super::fault::Fault;
-use crate::history::{Event, What};
+use super::nemesis::Fault;
+use super::process::Process;
+use super::world::World;
+use crate::history::{Event, What, access_of};
 use crate::lock;
 
 #[derive(Debug, Default)]
@@ -18,11 +24,9 @@ pub(crate) struct Log(Mutex<Book>);
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     pub(crate) operations: Vec<Operation>,
-    pub(crate) writes: Vec<Write>,
-    pub(crate) faults: BTreeMap<Fault, u64>,
+    pub(crate) faults: BTreeMap<Fault, usize>,
     /// Times in which a process was paused or dead.
     pub(crate) pauses: Vec<(usize, Duration, Duration)>,
-    pub(crate) renewals: u64,
     /// When the process of an acquisition on the store tried to renew it.
     pub(crate) tries: BTreeMap<LeaseId, Vec<Duration>>,
     /// When it was tried to release one, and whether there was an answer.
@@ -50,8 +54,8 @@ pub(crate) struct Operation {
     pub(crate) token: Option<u64>,
     /// The deadlines that the guard had, each with the expiry on the store at that time.
     pub(crate) validity: Vec<Validity>,
-    /// Looks of the holder at `is_held`, the first one when the guard was returned.
-    pub(crate) looks: Vec<(Duration, bool)>,
+    /// When the holder saw `is_held` last.
+    pub(crate) seen_held: Duration,
     pub(crate) lost: Option<(Duration, LostReason)>,
     /// When the holder released, dropped or abandoned the guard, or was killed.
     pub(crate) ended: Option<(Duration, Ending)>,
@@ -83,25 +87,6 @@ pub(crate) enum Ending {
     Dropped,
     Killed,
     Released,
-}
-
-/// A write that reached the resource.
-#[derive(Clone, Debug)]
-pub(crate) struct Write {
-    pub(crate) operation: usize,
-    pub(crate) key: LockKey,
-    pub(crate) at: Duration,
-    pub(crate) kind: WriteKind,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum WriteKind {
-    /// To the fenced register.
-    Accepted { token: u64 },
-    /// To the unfenced counter: what it was and is.
-    Counted { from: u64, to: u64 },
-    /// By the fenced register, because of its token.
-    Refused { token: u64 },
 }
 
 impl Log {
@@ -179,21 +164,19 @@ impl Book {
     }
 }
 
-pub(crate) fn nanos(duration: Duration) -> u64 {
+fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Operation {
+    /// The latest deadline that the guard had; `None` if there was none.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        self.validity.iter().map(|validity| validity.until).max()
+    }
+
     /// Until when the guard was valid; `None` if there was none.
     pub(crate) fn valid_until(&self) -> Option<Duration> {
-        let deadline = self.validity.iter().map(|validity| validity.until).max()?;
-        let seen = self
-            .looks
-            .iter()
-            .filter(|(_, held)| *held)
-            .map(|(at, _)| *at)
-            .max();
-        let deadline = deadline.max(seen.unwrap_or_default());
+        let deadline = self.deadline()?.max(self.seen_held);
         let ended = self.ended.map(|(at, _)| at);
         let lost = self.lost.map(|(at, _)| at);
         Some(ended.into_iter().chain(lost).fold(deadline, Duration::min))
@@ -237,3 +220,225 @@ impl Log {
         }
     }
 }
+
+/// How the workload writes down what it sees.
+impl World {
+    /// Opens the record of an operation; its number.
+    pub(crate) fn asked(&self, process: usize, request: &AcquireRequest) -> usize {
+        let at = self.now();
+        let mut book = self.log.book();
+        let number = book.operations.len();
+        let (key, mode, wait) = (request.key().clone(), request.mode(), request.wait());
+        let ttl = request.ttl();
+        book.note(
+            at,
+            format_args!("process {process} {key} #{number}: ask {mode:?} {wait:?} {ttl:?}"),
+        );
+        book.operations.push(Operation {
+            number,
+            process,
+            key: key.clone(),
+            mode,
+            wait,
+            ttl,
+            automatic: request.renewal() == Renewal::Automatic,
+            asked: at,
+            answered: None,
+            token: None,
+            validity: Vec::new(),
+            seen_held: Duration::ZERO,
+            lost: None,
+            ended: None,
+            released: None,
+            lingers: !request.min_hold().is_zero(),
+        });
+        let what = What::Requested {
+            access: access_of(mode),
+            exact: true,
+        };
+        book.event(at, &key, Some(number), what);
+        number
+    }
+
+    /// Notes for which operation an acquisition is made; `class` is its number.
+    pub(crate) fn bind(&self, id: LeaseId, class: Option<&str>) {
+        if let Some(number) = class.and_then(|class| class.parse().ok()) {
+            self.log.book().ids.insert(id, number);
+        }
+    }
+
+    pub(crate) fn answered(&self, number: usize, answer: Answer) {
+        let at = self.now();
+        let event = match answer {
+            Answer::Failed(kind) => What::Refused {
+                error: format!("{kind:?}"),
+            },
+            _ => What::Cancelled,
+        };
+        let what = format_args!("{answer:?}");
+        self.log.change(number, at, what, Some(event), |operation| {
+            operation.answered = Some((at, answer));
+        });
+    }
+
+    pub(crate) fn acquired(&self, number: usize, process: &Process, guard: &LockGuard) {
+        let at = self.now();
+        let token = guard.fencing_token().map(|token| token.value());
+        let validity = self.validity(process, guard);
+        let what = format_args!("acquired with {token:?}, {validity:?}");
+        let held = guard.is_held();
+        let event = What::Granted {
+            token,
+            until: Some(nanos(validity.until)),
+        };
+        self.log.change(number, at, what, Some(event), |operation| {
+            operation.answered = Some((at, Answer::Acquired));
+            operation.token = token;
+            if held {
+                operation.seen_held = at;
+            }
+            operation.validity.push(validity);
+        });
+    }
+
+    /// Until when a guard says that it is valid, and its lease on the store.
+    fn validity(&self, process: &Process, guard: &LockGuard) -> Validity {
+        let at = self.now();
+        let left = match guard.valid_until() {
+            Some(until) => process.true_time(until.saturating_duration_since(Instant::now())),
+            None => FOR_EVER,
+        };
+        let token = guard.fencing_token().map(|token| token.value());
+        Validity {
+            at,
+            until: at + left,
+            expiry: self.expiry(guard.key(), token),
+        }
+    }
+
+    /// The deadline of a guard has moved.
+    pub(crate) fn extended(&self, number: usize, left: Duration) {
+        let at = self.now();
+        let known = {
+            let book = self.log.book();
+            let operation = book.operations.get(number);
+            operation.and_then(|operation| Some((operation.key.clone(), operation.token?)))
+        };
+        let Some((key, token)) = known else { return };
+        let validity = Validity {
+            at,
+            until: at + left,
+            expiry: self.expiry(&key, Some(token)),
+        };
+        let event = What::Held {
+            until: Some(nanos(validity.until)),
+        };
+        let what = format_args!("renewed, {validity:?}");
+        self.log.change(number, at, what, Some(event), |operation| {
+            operation.validity.push(validity);
+        });
+    }
+
+    /// The holder has looked whether the lock is held, and at the deadline.
+    pub(crate) fn looked(&self, number: usize, process: &Process, guard: &LockGuard, held: bool) {
+        let at = self.now();
+        let validity = self.validity(process, guard);
+        let event = held.then(|| What::Held {
+            until: Some(nanos(validity.until)),
+        });
+        let what = format_args!("held: {held}, {validity:?}");
+        self.log.change(number, at, what, event, |operation| {
+            if held {
+                operation.seen_held = at;
+                operation.validity.push(validity);
+            }
+        });
+    }
+
+    pub(crate) fn lost(&self, number: usize, reason: LostReason) {
+        let at = self.now();
+        let event = What::Lost {
+            reason: reason.as_str().to_owned(),
+        };
+        let what = format_args!("lost: {reason}");
+        self.log.change(number, at, what, Some(event), |operation| {
+            operation.lost = Some((at, reason));
+        });
+    }
+
+    /// The holder is about to give the lock up.
+    pub(crate) fn ended(&self, number: usize, guard: &LockGuard, how: Ending) {
+        let at = self.now();
+        let event = What::Releasing {
+            held: guard.is_held(),
+        };
+        let what = format_args!("ended: {how:?}");
+        self.log.change(number, at, what, Some(event), |operation| {
+            operation.ended = Some((at, how));
+            operation.lingers |= how == Ending::Abandoned;
+        });
+    }
+
+    /// Notes a release about to be sent; its place.
+    pub(crate) fn releasing(&self, id: LeaseId) -> usize {
+        let at = self.now();
+        let mut book = self.log.book();
+        let releases = book.releases.entry(id).or_default();
+        releases.push((at, false));
+        releases.len() - 1
+    }
+
+    pub(crate) fn answered_release(&self, id: LeaseId, noted: usize) {
+        let mut book = self.log.book();
+        book.releases.entry(id).or_default()[noted].1 = true;
+    }
+
+    /// Notes renewals about to be sent.
+    pub(crate) fn renewing(&self, ids: impl Iterator<Item = LeaseId>) {
+        let (at, mut book) = (self.now(), self.log.book());
+        ids.for_each(|id| book.tries.entry(id).or_default().push(at));
+    }
+
+    pub(crate) fn released(&self, number: usize, answer: Result<Released, ErrorKind>) {
+        let at = self.now();
+        let event = What::Released {
+            clean: answer.ok().map(|found| found == Released::Clean),
+        };
+        let what = format_args!("release: {answer:?}");
+        self.log.change(number, at, what, Some(event), |operation| {
+            operation.released = Some((at, answer));
+        });
+    }
+}
+
+/// Notes the renewals that the scheduler makes by itself.
+#[derive(Debug)]
+pub(crate) struct RenewalObserver {
+    world: Weak<World>,
+    process: Weak<Process>,
+}
+
+impl RenewalObserver {
+    pub(crate) fn new(world: Weak<World>, process: Weak<Process>) -> Self {
+        Self { world, process }
+    }
+}
+
+impl Observer for RenewalObserver {
+    fn event(&self, event: &polylock_core::layers::Event<'_>) {
+        let (Some(world), Some(process)) = (self.world.upgrade(), self.process.upgrade()) else {
+            return;
+        };
+        let EventKind::Renewed { slack, .. } = event.kind else {
+            return;
+        };
+        // The workload puts the number of the operation there.
+        let number = event.class.and_then(|class| class.parse().ok());
+        if let Some(number) = number {
+            world.extended(number, process.true_time(slack));
+        }
+    }
+}
+
+/// Longer than any history.
+const FOR_EVER: Duration = Duration::from_secs(1000);

@@ -7,18 +7,14 @@
 //!
 //! What is simulated is the store, the network and the clocks. The engine with its scheduler, the
 //! guard, [`LocalQueue`](polylock_core::layers::LocalQueue) and the other layers are the real ones.
-//! Two witnesses know nothing of locks: a register that refuses tokens smaller than the largest it
-//! has seen, and a counter that is read, left alone for a while, and written.
+//! What the locks protect knows nothing of them: a register that refuses tokens smaller than the
+//! largest it has seen.
 
-mod call;
 mod client;
-mod fault;
 mod history;
 mod judge;
 mod lease;
 mod log;
-mod mail;
-mod message;
 mod nemesis;
 mod net;
 mod plan;
@@ -26,13 +22,10 @@ mod process;
 mod resource;
 mod rng;
 mod store;
-mod tally;
-mod witness;
 mod workload;
 mod world;
 
-pub use self::fault::Fault;
 pub use self::history::{Outcome, Simulation};
-pub use self::judge::{Violation, ViolationKind};
+pub use self::judge::{Tally, Violation, ViolationKind};
+pub use self::nemesis::Fault;
 pub use self::rng::Rng;
-pub use self::tally::Tally;

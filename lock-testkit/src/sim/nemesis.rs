@@ -1,14 +1,51 @@
 //! Lets go wrong whatever can, until the time for faults is over.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::fault::Fault;
 use super::net::Direction;
 use super::rng::Rng;
 use super::world::World;
+use crate::variants;
+
+variants! {
+    /// What goes wrong in a simulated history.
+    Fault,
+    /// A few words for a report.
+    as_str: &'static str {
+        /// A process is killed, and another one takes its place.
+        DeadProcess => "dead processes",
+        /// A request arrives twice, the second time later.
+        DoubledRequest => "doubled requests",
+        /// The clock of a process or of the store runs too fast or too slow.
+        DriftingClock => "drifting clocks",
+        /// A reply or a pushed grant takes up to three seconds.
+        LateReply => "late replies",
+        /// A request takes up to three seconds.
+        LateRequest => "late requests",
+        /// A pushed grant is lost.
+        LostPush => "lost pushes",
+        /// A request is done, and its reply is lost or replaced by a broken connection.
+        LostReply => "lost replies",
+        /// A request is lost.
+        LostRequest => "lost requests",
+        /// A process is stopped for a while and goes on.
+        PausedProcess => "paused processes",
+        /// The store restarts and has its data.
+        RestartedStore => "restarts",
+        /// Requests of a process do not arrive, or replies, or both.
+        Unreachable => "partitions",
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
 
 /// Injects faults of processes, of the store and of routes, and then ends all of them.
 pub(crate) async fn run(world: Arc<World>) {
@@ -57,18 +94,12 @@ fn inject(world: &Arc<World>, rng: &mut Rng) {
             world.note(format_args!("process {number} is paused"));
             victim.pause();
             world.pause_begins(number);
-            let later = Arc::clone(world);
-            world
-                .net
-                .post(world.now() + lasts, move || resume(&later, number));
+            world.after(lasts, move |world| resume(world, number));
         }
         6 | 7 => {
             world.log.fault(Fault::DeadProcess);
             world.kill(&victim);
-            let later = Arc::clone(world);
-            world.net.post(world.now() + rng.millis(0, 1500), move || {
-                later.boot_working();
-            });
+            world.after(rng.millis(0, 1500), World::boot_working);
         }
         8..11 => {
             let directions: &[Direction] = match rng.below(3) {
@@ -78,23 +109,17 @@ fn inject(world: &Arc<World>, rng: &mut Rng) {
             };
             world.log.fault(Fault::Unreachable);
             world.note(format_args!("process {number} is cut off: {directions:?}"));
-            let until = world.now() + rng.millis(100, 3000);
+            let lasts = rng.millis(100, 3000);
             for direction in directions {
                 world.net.cut(number, *direction);
-                let later = Arc::clone(world);
-                world
-                    .net
-                    .post(until, move || later.net.mend(number, *direction));
+                world.after(lasts, move |world| world.net.mend(number, *direction));
             }
         }
         _ => {
             world.log.fault(Fault::RestartedStore);
             world.note(format_args!("the store stops"));
             world.store.stop();
-            let later = Arc::clone(world);
-            world
-                .net
-                .post(world.now() + rng.millis(50, 1500), move || restart(&later));
+            world.after(rng.millis(50, 1500), |world| restart(world));
         }
     }
 }

@@ -5,12 +5,15 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use polylock_core::engine::LeaseId;
+use polylock_core::{LockKey, Mode};
+use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
-use super::fault::Fault;
 use super::log::Log;
+use super::nemesis::Fault;
 use super::plan::Weather;
+use super::process::Process;
 use super::rng::Rng;
 use super::world::World;
 use crate::lock;
@@ -128,17 +131,12 @@ impl Net {
         lock(&self.routes).cut_off.remove(&(process, direction));
     }
 
-    pub(super) fn passes(&self, process: usize, direction: Direction) -> bool {
+    fn passes(&self, process: usize, direction: Direction) -> bool {
         !lock(&self.routes).cut_off.contains(&(process, direction))
     }
 
-    /// Draws what happens to a request and its reply.
-    pub(super) fn draw(&self, log: &Log) -> Fate {
-        lock(&self.routes).draw(log)
-    }
-
     /// Draws how long a pushed grant takes; `None` if it is lost.
-    pub(super) fn draw_push(&self, log: &Log) -> Option<Duration> {
+    fn draw_push(&self, log: &Log) -> Option<Duration> {
         let mut routes = lock(&self.routes);
         let Weather {
             lost_push, late, ..
@@ -159,15 +157,15 @@ impl Net {
 }
 
 /// What happens to one request and its reply.
-pub(super) struct Fate {
+struct Fate {
     /// When its copies arrive.
-    pub(super) request: Vec<Duration>,
-    pub(super) reply: Return,
+    request: Vec<Duration>,
+    reply: Return,
 }
 
 /// What becomes of a reply.
 #[derive(Clone, Copy)]
-pub(super) enum Return {
+enum Return {
     After(Duration),
     Lost,
     /// The connection breaks in its place.
@@ -175,6 +173,7 @@ pub(super) enum Return {
 }
 
 impl Routes {
+    /// Draws what happens to a request and its reply.
     fn draw(&mut self, log: &Log) -> Fate {
         let weather = self.weather;
         let mut fate = Fate {
@@ -232,5 +231,162 @@ impl fmt::Debug for Queue {
         f.debug_struct("Queue")
             .field("under_way", &self.parcels.len())
             .finish_non_exhaustive()
+    }
+}
+
+/// What an acquisition requests.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    pub(crate) key: LockKey,
+    pub(crate) id: LeaseId,
+    pub(crate) mode: Mode,
+    pub(crate) ttl: Duration,
+    pub(crate) process: usize,
+    /// The number of this request among those of the acquisition.
+    pub(crate) beat: usize,
+    /// Whether it takes a place in the queue, where each request is a heartbeat.
+    pub(crate) queues: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Request {
+    Acquire(Claim),
+    Release(LockKey, LeaseId),
+    Renew(Vec<(LockKey, LeaseId, Duration)>),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Reply {
+    Granted(Granted),
+    /// By others, until then at most, by the leases as they are.
+    Held {
+        free_in: Option<Duration>,
+    },
+    /// Whether the lock was held until now.
+    Released(bool),
+    /// For each lease whether it is held.
+    Renewed(Vec<bool>),
+}
+
+/// What the store tells of a grant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Granted {
+    /// The token, and the last one that is reserved for hand-overs.
+    pub(crate) tokens: (u64, u64),
+    /// The last request of the waiter that the store had seen; the lease is younger than that.
+    pub(crate) beat: usize,
+}
+
+/// A grant that the request of another client led to.
+#[derive(Debug)]
+pub(crate) struct Push {
+    pub(crate) process: usize,
+    pub(crate) id: LeaseId,
+    pub(crate) grant: Granted,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum NoAnswer {
+    /// Nothing listens; the request was not done.
+    Refused,
+    /// The connection broke.
+    Reset,
+    /// It takes too long.
+    TimedOut,
+}
+
+impl NoAnswer {
+    pub(crate) fn message(self) -> &'static str {
+        match self {
+            Self::Refused => "connection refused",
+            Self::Reset => "connection reset",
+            Self::TimedOut => "no answer in time",
+        }
+    }
+}
+
+/// Where an answer goes; the copies of a request share it.
+type Answer = Arc<Mutex<Option<oneshot::Sender<Result<Reply, NoAnswer>>>>>;
+
+impl World {
+    /// Lets something happen after a time.
+    pub(crate) fn after(
+        self: &Arc<Self>,
+        delay: Duration,
+        act: impl FnOnce(&Arc<Self>) + Send + 'static,
+    ) {
+        let world = Arc::clone(self);
+        self.net.post(self.now() + delay, move || act(&world));
+    }
+
+    /// Sends a request to the store and waits for the answer.
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        process: &Process,
+        request: Request,
+    ) -> Result<Reply, NoAnswer> {
+        if process.is_dead() {
+            // Only a destructor of a dead process comes here.
+            return std::future::pending().await;
+        }
+        let (sender, answer) = oneshot::channel();
+        let sender = Arc::new(Mutex::new(Some(sender)));
+        let fate = lock(&self.net.routes).draw(&self.log);
+        for delay in fate.request {
+            let (process, request, sender) =
+                (process.number(), request.clone(), Arc::clone(&sender));
+            self.after(delay, move |world| {
+                world.arrive(process, request, fate.reply, sender);
+            });
+        }
+        // Keeps the connection open while a request or its reply is lost, or else the client would
+        // know at once.
+        let lost = Arc::clone(&sender);
+        let answered = timeout(self.plan.patience, answer).await;
+        drop(lost);
+        match answered {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(NoAnswer::Reset),
+            Err(_) => Err(NoAnswer::TimedOut),
+        }
+    }
+
+    fn arrive(self: &Arc<Self>, process: usize, request: Request, back: Return, sender: Answer) {
+        if !self.net.passes(process, Direction::ToStore) {
+            return;
+        }
+        let (answer, pushes) = match self.store.handle(request) {
+            Some((reply, pushes)) => (Ok(reply), pushes),
+            None => (Err(NoAnswer::Refused), Vec::new()),
+        };
+        pushes.into_iter().for_each(|push| self.push(push));
+        let (delay, answer) = match back {
+            Return::After(delay) => (delay, answer),
+            Return::Lost => return,
+            Return::Reset(delay) => (delay, Err(NoAnswer::Reset)),
+        };
+        self.after(delay, move |world| {
+            if world.net.passes(process, Direction::FromStore)
+                && let Some(sender) = lock(&sender).take()
+            {
+                // The client may be gone.
+                drop(sender.send(answer));
+            }
+        });
+    }
+
+    /// Sends a grant to a waiter that has not asked for it just now.
+    fn push(self: &Arc<Self>, push: Push) {
+        let Some(delay) = self.net.draw_push(&self.log) else {
+            return;
+        };
+        self.after(delay, move |world| {
+            if world.net.passes(push.process, Direction::FromStore)
+                && let Some(process) = world.process(push.process)
+            {
+                process.deliver(push.id, push.grant);
+            }
+        });
     }
 }

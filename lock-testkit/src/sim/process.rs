@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use polylock_core::engine::{Spawn, Task, VirtualClock};
+use polylock_core::engine::{LeaseId, Spawn, Task, VirtualClock};
 use tokio::runtime::Handle;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::AbortHandle;
 
-use super::mail::Mail;
+use super::net::Granted;
 use crate::lock;
 
 /// One process. Everything that it does runs in tasks that it spawned, the scheduler included.
@@ -23,7 +24,8 @@ pub(crate) struct Process {
     runtime: Handle,
     life: Mutex<Life>,
     workers: AtomicUsize,
-    mail: Mutex<Mail>,
+    /// Where grants arrive that waiters have not asked for just now.
+    mail: Mutex<BTreeMap<LeaseId, UnboundedSender<Granted>>>,
 }
 
 #[derive(Default)]
@@ -168,8 +170,12 @@ impl Process {
         lock(&self.mail).clear();
     }
 
-    pub(super) fn mail(&self) -> MutexGuard<'_, Mail> {
-        lock(&self.mail)
+    /// Puts a grant into the mailbox of the waiter, if it still waits.
+    pub(crate) fn deliver(&self, id: LeaseId, grant: Granted) {
+        if let Some(mailbox) = lock(&self.mail).get(&id) {
+            // A waiter that is gone takes its claim back by itself.
+            let _gone = mailbox.send(grant);
+        }
     }
 }
 
@@ -178,6 +184,40 @@ impl fmt::Debug for Process {
         f.debug_struct("Process")
             .field("number", &self.number)
             .finish_non_exhaustive()
+    }
+}
+
+/// A mailbox that is closed on drop.
+pub(crate) struct Listening {
+    process: Arc<Process>,
+    id: LeaseId,
+    grants: UnboundedReceiver<Granted>,
+}
+
+impl Listening {
+    /// Opens a mailbox.
+    pub(crate) fn open(process: &Arc<Process>, id: LeaseId) -> Self {
+        let (mailbox, grants) = unbounded_channel();
+        lock(&process.mail).insert(id, mailbox);
+        Self {
+            process: Arc::clone(process),
+            id,
+            grants,
+        }
+    }
+
+    /// Waits for a grant, without end in a process that is dead. Dropped, it takes none.
+    pub(crate) async fn grant(&mut self) -> Granted {
+        match self.grants.recv().await {
+            Some(grant) => grant,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        lock(&self.process.mail).remove(&self.id);
     }
 }
 

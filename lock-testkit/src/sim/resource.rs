@@ -1,4 +1,4 @@
-//! What the locks protect: a register that is fenced and a counter that is not.
+//! What the locks protect: a register that refuses tokens smaller than the largest it has seen.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -7,47 +7,26 @@ use std::time::Duration;
 use polylock_core::LockKey;
 use tokio::sync::oneshot;
 
-use super::log::{Write, WriteKind};
 use super::world::World;
 use crate::history::What;
 use crate::lock;
 
-/// The protected data of each key. It knows nothing of locks.
+/// The largest token that the register of each key has seen. It knows nothing of locks.
 #[derive(Debug, Default)]
-pub(crate) struct Resource(Mutex<BTreeMap<LockKey, Data>>);
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Data {
-    /// The largest token that was seen.
-    token: u64,
-    counter: u64,
-}
+pub(crate) struct Resource(Mutex<BTreeMap<LockKey, u64>>);
 
 impl Resource {
-    pub(crate) fn counter(&self, key: &LockKey) -> u64 {
-        lock(&self.0).entry(key.clone()).or_default().counter
-    }
-
-    fn write(&self, key: &LockKey, token: u64) -> WriteKind {
-        let mut data = lock(&self.0);
-        let data = data.entry(key.clone()).or_default();
-        if token < data.token {
-            return WriteKind::Refused { token };
-        }
-        data.token = token;
-        WriteKind::Accepted { token }
-    }
-
-    fn count(&self, key: &LockKey, to: u64) -> WriteKind {
-        let mut data = lock(&self.0);
-        let data = data.entry(key.clone()).or_default();
-        let from = std::mem::replace(&mut data.counter, to);
-        WriteKind::Counted { from, to }
+    fn accepts(&self, key: &LockKey, token: u64) -> bool {
+        let mut registers = lock(&self.0);
+        let largest = registers.entry(key.clone()).or_default();
+        *largest = token.max(*largest);
+        *largest == token
     }
 }
 
 impl World {
-    /// Writes to the fenced register; the message takes `transit`.
+    /// Writes with a token, and waits for it. A message that is under way for its `transit` arrives
+    /// even if its sender dies.
     pub(crate) async fn write(
         self: &Arc<Self>,
         operation: usize,
@@ -55,56 +34,17 @@ impl World {
         token: u64,
         transit: Duration,
     ) {
-        let key = key.clone();
-        self.send(transit, move |world| {
-            let kind = world.resource.write(&key, token);
-            world.written(operation, key, kind);
-        })
-        .await;
-    }
-
-    /// Writes to the unfenced counter.
-    pub(crate) async fn count(
-        self: &Arc<Self>,
-        operation: usize,
-        key: &LockKey,
-        to: u64,
-        transit: Duration,
-    ) {
-        let key = key.clone();
-        self.send(transit, move |world| {
-            let kind = world.resource.count(&key, to);
-            world.written(operation, key, kind);
-        })
-        .await;
-    }
-
-    /// Lets something happen at the resource, and waits for it. A message that is under way arrives
-    /// even if its sender dies.
-    async fn send(self: &Arc<Self>, transit: Duration, act: impl FnOnce(&Self) + Send + 'static) {
         let (done, answer) = oneshot::channel();
-        let world = Arc::clone(self);
-        self.net.post(self.now() + transit, move || {
-            act(&world);
-            // Whoever waits may have died.
+        let key = key.clone();
+        self.after(transit, move |world| {
+            let accepted = world.resource.accepts(&key, token);
+            let (at, mut book) = (world.now(), world.log.book());
+            let how = if accepted { "accepted" } else { "refused" };
+            book.note(at, format_args!("{key} #{operation}: write {how}, {token}"));
+            book.event(at, &key, None, What::Wrote { token, accepted });
+            // The sender may have died.
             done.send(()).unwrap_or_default();
         });
         drop(answer.await);
-    }
-
-    fn written(&self, operation: usize, key: LockKey, kind: WriteKind) {
-        let at = self.now();
-        let mut book = self.log.book();
-        book.note(at, format_args!("{key} #{operation}: write {kind:?}"));
-        if let WriteKind::Accepted { token } | WriteKind::Refused { token } = kind {
-            let accepted = matches!(kind, WriteKind::Accepted { .. });
-            book.event(at, &key, None, What::Wrote { token, accepted });
-        }
-        book.writes.push(Write {
-            operation,
-            key,
-            at,
-            kind,
-        });
     }
 }

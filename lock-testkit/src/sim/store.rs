@@ -2,6 +2,7 @@
 //! time comes from outside.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use polylock_core::engine::{Clock, LeaseId, Moment, VirtualClock};
 use polylock_core::{LockKey, Mode};
 
-use super::message::{Claim, Granted, Left, Push, Reply, Request};
+use super::net::{Claim, Granted, Push, Reply, Request};
 use super::plan::{Plan, WAITER_LIFE};
 use super::process::undrift;
 use crate::lock;
@@ -32,7 +33,6 @@ impl Store {
         let rules = Rules {
             token_block: plan.token_block,
             remembers_released: plan.remembers_released,
-            waiter_life: WAITER_LIFE,
             mutation,
         };
         Self {
@@ -41,11 +41,15 @@ impl Store {
             drift: plan.store_drift,
             durable_queue: plan.durable_queue,
             up: AtomicBool::new(true),
-            table: Mutex::new(Table::new(rules)),
+            table: Mutex::new(Table {
+                locks: BTreeMap::new(),
+                rules,
+                tenures: Vec::new(),
+            }),
         }
     }
 
-    /// Does what is asked; `None` if the store is down.
+    /// Does what is requested; `None` if the store is down.
     pub(crate) fn handle(&self, request: Request) -> Option<(Reply, Vec<Push>)> {
         self.is_up()
             .then(|| lock(&self.table).handle(self.clock.now(), request))
@@ -62,7 +66,8 @@ impl Store {
     /// Comes back with the leases and tokens, and with the queues if they are durable.
     pub(crate) fn start(&self) {
         if !self.durable_queue {
-            lock(&self.table).lose_queues();
+            let locks = &mut lock(&self.table).locks;
+            locks.values_mut().for_each(|lock| lock.queue.clear());
         }
         self.up.store(true, Ordering::SeqCst);
     }
@@ -76,23 +81,23 @@ impl Store {
     /// When the lease that a token belongs to ends unless it is renewed, in true time.
     pub(crate) fn expiry(&self, key: &LockKey, token: u64) -> Option<Duration> {
         let table = lock(&self.table);
-        table
-            .tenures
-            .of_token(key, token)
-            .map(|tenure| self.true_time(tenure.until()))
+        // The last one, if a broken store issued a token twice.
+        let mut tenures = table.tenures.iter().rev();
+        let tenure = tenures.find(|tenure| tenure.key == *key && tenure.has(token))?;
+        Some(self.true_time(tenure.until()))
     }
 
-    /// Everybody who ever had a lock, with the true times of the begin and the end.
+    /// Every holder that there ever was, with the true times of the begin and the end.
     pub(crate) fn tenures(&self) -> Vec<(Tenure, Duration, Duration)> {
         let table = lock(&self.table);
         let timed = |tenure: &Tenure| {
             let (from, until) = (self.true_time(tenure.from), self.true_time(tenure.until()));
             (tenure.clone(), from, until)
         };
-        table.tenures.all().iter().map(timed).collect()
+        table.tenures.iter().map(timed).collect()
     }
 
-    /// Who holds or waits now.
+    /// The holders and waiters at this moment.
     pub(crate) fn left(&self) -> Vec<Left> {
         lock(&self.table).left(self.clock.now())
     }
@@ -102,71 +107,118 @@ impl Store {
     }
 }
 
+/// What a store has at the end: a holder, or a waiter without tokens.
+#[derive(Clone, Debug)]
+pub(crate) struct Left {
+    pub(crate) key: LockKey,
+    pub(crate) tokens: Option<(u64, u64)>,
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.tokens {
+            Some((token, _)) => write!(f, "a holder of {} with token {token}", self.key),
+            None => write!(f, "a waiter for {}", self.key),
+        }
+    }
+}
+
+/// One lease on the store from its grant to its end, by the clock of the store.
+#[derive(Clone, Debug)]
+pub(crate) struct Tenure {
+    pub(crate) key: LockKey,
+    pub(crate) id: LeaseId,
+    /// Its own and the last that is reserved for hand-overs.
+    pub(crate) tokens: (u64, u64),
+    mode: Mode,
+    from: Moment,
+    expires: Moment,
+    /// When it was released or taken away before it expired.
+    pub(crate) ended: Option<Moment>,
+}
+
+impl Tenure {
+    /// Whether a token is its own or was reserved for its hand-overs.
+    pub(crate) fn has(&self, token: u64) -> bool {
+        (self.tokens.0..=self.tokens.1).contains(&token)
+    }
+
+    fn until(&self) -> Moment {
+        self.ended
+            .map_or(self.expires, |ended| ended.min(self.expires))
+    }
+}
+
 /// Every lock that was ever held; nothing is forgotten but by a store that loses its data.
 #[derive(Debug)]
 struct Table {
     locks: BTreeMap<LockKey, Lock>,
     rules: Rules,
-    /// The truth about who had what, for the judge.
-    tenures: Tenures,
+    /// Every lease that there ever was, for the judge too.
+    tenures: Vec<Tenure>,
 }
 
-/// How long a released id is remembered: longer than any message is under way.
-const MEMORY: Duration = Duration::from_secs(10);
+/// How this store differs from others.
+#[derive(Clone, Copy, Debug)]
+struct Rules {
+    token_block: u64,
+    remembers_released: bool,
+    mutation: Option<Mutation>,
+}
+
+/// The state of one key.
+#[derive(Debug, Default)]
+struct Lock {
+    /// Places among the tenures.
+    holders: Vec<usize>,
+    queue: VecDeque<Waiter>,
+    last_token: u64,
+    /// Ids that were released and when to forget them.
+    released: BTreeMap<LeaseId, Moment>,
+    /// Waiters that a broken store has forgotten to wake.
+    lost: BTreeSet<LeaseId>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    claim: Claim,
+    seen: Moment,
+}
 
 impl Table {
-    fn new(rules: Rules) -> Self {
-        Self {
-            locks: BTreeMap::new(),
-            rules,
-            tenures: Tenures::default(),
-        }
-    }
-
     fn handle(&mut self, now: Moment, request: Request) -> (Reply, Vec<Push>) {
         match request {
             Request::Acquire(claim) => self.acquire(now, claim),
             Request::Release(key, id) => self.release(now, &key, id),
             Request::Renew(due) => {
                 let renew = |(key, id, ttl)| self.renew(now, key, id, ttl);
-                (
-                    Reply::Renewed(due.into_iter().map(renew).collect()),
-                    Vec::new(),
-                )
+                let held = due.into_iter().map(renew).collect();
+                (Reply::Renewed(held), Vec::new())
             }
         }
     }
 
     /// Forgets leases, queues and tokens.
     fn lose_data(&mut self, now: Moment) {
-        for lock in std::mem::take(&mut self.locks).into_values() {
-            lock.holders
-                .iter()
-                .for_each(|holder| self.tenures.end(holder.tenure, now));
+        for holder in self.locks.values().flat_map(|lock| &lock.holders) {
+            self.tenures[*holder].ended = Some(now);
         }
+        self.locks.clear();
     }
 
-    fn lose_queues(&mut self) {
-        self.locks.values_mut().for_each(|lock| lock.queue.clear());
-    }
-
-    /// Ends what has run out by `now`, and says what is left: holders and waiters.
+    /// Ends what has expired by `now`, and says what is left: holders and waiters.
     fn left(&mut self, now: Moment) -> Vec<Left> {
         let mut left = Vec::new();
         let keys: Vec<_> = self.locks.keys().cloned().collect();
         for key in keys {
             self.settle(now, &key);
-            let lock = self.locks.entry(key.clone()).or_default();
-            for holder in &lock.holders {
-                let tokens = Some(holder.tokens);
-                left.push(Left {
-                    key: key.clone(),
-                    tokens,
-                });
-            }
-            left.extend(lock.queue.iter().map(|_| Left {
+            let lock = &self.locks[&key];
+            let holders = lock.holders.iter();
+            let holders = holders.map(|holder| Some(self.tenures[*holder].tokens));
+            let waiters = lock.queue.iter().map(|_| None);
+            left.extend(holders.chain(waiters).map(|tokens| Left {
                 key: key.clone(),
-                tokens: None,
+                tokens,
             }));
         }
         left
@@ -174,45 +226,39 @@ impl Table {
 
     fn acquire(&mut self, now: Moment, claim: Claim) -> (Reply, Vec<Push>) {
         let mut pushes = self.settle(now, &claim.key);
-        let rules = self.rules;
-        let lock = self.locks.entry(claim.key.clone()).or_default();
         let (id, key, beat) = (claim.id, claim.key.clone(), claim.beat);
-        let granted = |token, block_end| {
-            let beat = beat.unwrap_or(0);
-            Granted {
-                token,
-                block_end,
-                beat,
-            }
-        };
+        if let Some(holder) = self.holder(&key, id) {
+            // Requested again after a reply that was lost: the lease begins anew, never shorter.
+            let tenure = &mut self.tenures[holder];
+            tenure.expires = tenure.expires.max(now + claim.ttl);
+            let tokens = tenure.tokens;
+            return (Reply::Granted(Granted { tokens, beat }), pushes);
+        }
+        let (rules, tenures) = (self.rules, &self.tenures);
+        let lock = self.locks.entry(key.clone()).or_default();
         if lock.released.contains_key(&id) || lock.lost.contains(&id) {
             return (Reply::Held { free_in: None }, pushes);
         }
-        if let Some(holder) = lock.holders.iter_mut().find(|holder| holder.claim.id == id) {
-            // Asked again after an answer that was lost: the lease begins anew, never shorter.
-            holder.expires = holder.expires.max(now + claim.ttl);
-            self.tenures.extend(holder.tenure, holder.expires);
-            let (token, block_end) = holder.tokens;
-            return (Reply::Granted(granted(token, block_end)), pushes);
-        }
-        let free = lock.queue.is_empty() && lock.admits(claim.mode, rules);
+        let free = lock.queue.is_empty() && lock.admits(claim.mode, tenures, rules);
         match lock.queue.iter_mut().find(|waiter| waiter.claim.id == id) {
             Some(waiter) => {
                 waiter.seen = now;
                 waiter.claim.beat = beat.max(waiter.claim.beat);
             }
             // Nobody overtakes the queue.
-            None if beat.is_some() || free => {
+            None if claim.queues || free => {
                 lock.queue.push_back(Waiter { claim, seen: now });
             }
-            None => return (lock.held(now), pushes),
+            None => return (lock.held(now, tenures), pushes),
         }
         pushes.extend(self.settle(now, &key));
         pushes.retain(|push| push.id != id);
-        let lock = self.locks.entry(key).or_default();
-        let reply = match lock.holders.iter().find(|holder| holder.claim.id == id) {
-            Some(holder) => Reply::Granted(granted(holder.tokens.0, holder.tokens.1)),
-            None => lock.held(now),
+        let reply = match self.holder(&key, id) {
+            Some(holder) => Reply::Granted(Granted {
+                tokens: self.tenures[holder].tokens,
+                beat,
+            }),
+            None => self.locks[&key].held(now, &self.tenures),
         };
         (reply, pushes)
     }
@@ -221,12 +267,12 @@ impl Table {
         let mut pushes = self.settle(now, key);
         let lock = self.locks.entry(key.clone()).or_default();
         let anyone = self.rules.mutation == Some(Mutation::ReleaseByAnyone);
-        let tenures = &mut self.tenures;
         let before = lock.holders.len();
         lock.holders.retain(|holder| {
-            let stays = holder.claim.id != id && !anyone;
+            let tenure = &mut self.tenures[*holder];
+            let stays = tenure.id != id && !anyone;
             if !stays {
-                tenures.end(holder.tenure, now);
+                tenure.ended = Some(now);
             }
             stays
         });
@@ -243,122 +289,81 @@ impl Table {
     }
 
     fn renew(&mut self, now: Moment, key: LockKey, id: LeaseId, ttl: Duration) -> bool {
-        let lock = self.locks.entry(key.clone()).or_default();
-        let live = |holder: &&mut Holder| holder.claim.id == id && holder.expires > now;
-        if let Some(holder) = lock.holders.iter_mut().find(live) {
-            holder.expires = now + ttl;
-            self.tenures.extend(holder.tenure, holder.expires);
+        let live = |holder: &usize| self.tenures[*holder].expires > now;
+        if let Some(holder) = self.holder(&key, id).filter(live) {
+            self.tenures[holder].expires = now + ttl;
             return true;
         }
-        if self.rules.mutation == Some(Mutation::RenewalRevives) {
+        let revives = self.rules.mutation == Some(Mutation::RenewalRevives);
+        if revives {
             // What an unconditional SET does: the lock is taken, whoever has it.
-            lock.holders
-                .drain(..)
-                .for_each(|holder| self.tenures.end(holder.tenure, now));
-            let mode = Mode::Exclusive;
-            let claim = Claim {
+            let lock = self.locks.entry(key.clone()).or_default();
+            for holder in lock.holders.drain(..) {
+                self.tenures[holder].ended = Some(now);
+            }
+            lock.holders.push(self.tenures.len());
+            self.tenures.push(Tenure {
                 key,
                 id,
-                mode,
-                ttl,
-                process: usize::MAX,
-                beat: None,
-            };
-            let expires = now + ttl;
-            let tenure = self.tenures.begin(&claim, (0, 0), now, expires);
-            lock.holders.push(Holder {
-                claim,
-                tokens: (lock.last_token, lock.last_token),
-                expires,
-                tenure,
+                tokens: (0, 0),
+                mode: Mode::Exclusive,
+                from: now,
+                expires: now + ttl,
+                ended: None,
             });
-            return true;
         }
-        false
+        revives
     }
 
-    /// Ends what has run out and serves the queue.
+    /// Ends what has expired and serves the queue.
     fn settle(&mut self, now: Moment, key: &LockKey) -> Vec<Push> {
-        let rules = self.rules;
+        let (rules, tenures) = (self.rules, &mut self.tenures);
         let lock = self.locks.entry(key.clone()).or_default();
         if rules.mutation != Some(Mutation::NoExpiry) {
-            // A holder that runs out is over at its expiry, whenever that is looked at.
-            lock.holders.retain(|holder| holder.expires > now);
+            // A lease is over at its expiry, whenever that is looked at.
+            lock.holders.retain(|holder| tenures[*holder].expires > now);
         }
         if rules.mutation != Some(Mutation::QueueEntryLeft) {
-            lock.queue
-                .retain(|waiter| waiter.seen + rules.waiter_life > now);
+            lock.queue.retain(|waiter| waiter.seen + WAITER_LIFE > now);
         }
         let mut pushes = Vec::new();
-        while let Some(Waiter { claim, .. }) = lock.queue.front() {
-            if !lock.admits(claim.mode, rules) {
-                break;
-            }
-            let Some(Waiter { claim, seen }) = lock.queue.pop_front() else {
-                break;
-            };
+        while let Some(waiter) = lock.queue.front()
+            && lock.admits(waiter.claim.mode, tenures, rules)
+            && let Some(Waiter { claim, seen }) = lock.queue.pop_front()
+        {
             if rules.mutation == Some(Mutation::LostWaiter) && seen < now {
                 lock.lost.insert(claim.id);
                 continue;
             }
             let tokens = lock.issue(now, rules);
-            let expires = now + claim.ttl;
-            let tenure = self.tenures.begin(&claim, tokens, now, expires);
-            if let Some(beat) = claim.beat {
-                let (token, block_end) = tokens;
+            if claim.queues {
                 let grant = Granted {
-                    token,
-                    block_end,
-                    beat,
+                    tokens,
+                    beat: claim.beat,
                 };
                 let (process, id) = (claim.process, claim.id);
                 pushes.push(Push { process, id, grant });
             }
-            lock.holders.push(Holder {
-                claim,
+            lock.holders.push(tenures.len());
+            tenures.push(Tenure {
+                key: claim.key,
+                id: claim.id,
                 tokens,
-                expires,
-                tenure,
+                mode: claim.mode,
+                from: now,
+                expires: now + claim.ttl,
+                ended: None,
             });
         }
         pushes
     }
-}
 
-/// How this store differs from others.
-#[derive(Clone, Copy, Debug)]
-struct Rules {
-    token_block: u64,
-    remembers_released: bool,
-    waiter_life: Duration,
-    mutation: Option<Mutation>,
-}
-
-/// The state of one key.
-#[derive(Debug, Default)]
-struct Lock {
-    holders: Vec<Holder>,
-    queue: VecDeque<Waiter>,
-    last_token: u64,
-    /// Ids that were released and when to forget them.
-    released: BTreeMap<LeaseId, Moment>,
-    /// Waiters that a broken store has forgotten to wake.
-    lost: BTreeSet<LeaseId>,
-}
-
-#[derive(Debug)]
-struct Holder {
-    claim: Claim,
-    /// Its own and the last that is reserved for hand-overs.
-    tokens: (u64, u64),
-    expires: Moment,
-    tenure: usize,
-}
-
-#[derive(Debug)]
-struct Waiter {
-    claim: Claim,
-    seen: Moment,
+    /// The place of the lease with this id among the tenures, if it holds the lock.
+    fn holder(&self, key: &LockKey, id: LeaseId) -> Option<usize> {
+        let holders = &self.locks.get(key)?.holders;
+        let is_own = |holder: &usize| self.tenures[*holder].id == id;
+        holders.iter().copied().find(is_own)
+    }
 }
 
 impl Lock {
@@ -373,11 +378,11 @@ impl Lock {
         (token, self.last_token)
     }
 
-    fn admits(&self, mode: Mode, rules: Rules) -> bool {
+    fn admits(&self, mode: Mode, tenures: &[Tenure], rules: Rules) -> bool {
         let Some(first) = self.holders.first() else {
             return true;
         };
-        match (first.claim.mode, mode) {
+        match (tenures[*first].mode, mode) {
             (Mode::Shared, Mode::Shared) => true,
             (Mode::Shared, _) => rules.mutation == Some(Mutation::SharedAdmitsWriter),
             (Mode::Permit { limit }, Mode::Permit { .. }) => {
@@ -389,69 +394,15 @@ impl Lock {
         }
     }
 
-    /// The answer to others, with the end of the first lease.
-    fn held(&self, now: Moment) -> Reply {
-        let ends = self.holders.iter().map(|holder| holder.expires.since(now));
+    /// The reply to others, with the end of the first lease.
+    fn held(&self, now: Moment, tenures: &[Tenure]) -> Reply {
+        let ends = self.holders.iter();
+        let ends = ends.map(|holder| tenures[*holder].expires.since(now));
         Reply::Held {
             free_in: ends.min(),
         }
     }
 }
 
-/// One lease on the store from its grant to its end, by the clock of the store.
-#[derive(Clone, Debug)]
-pub(crate) struct Tenure {
-    pub(crate) key: LockKey,
-    pub(crate) id: LeaseId,
-    pub(crate) tokens: (u64, u64),
-    pub(crate) from: Moment,
-    pub(crate) expires: Moment,
-    /// When it was released or taken away before it ran out.
-    pub(crate) ended: Option<Moment>,
-}
-
-impl Tenure {
-    fn until(&self) -> Moment {
-        self.ended
-            .map_or(self.expires, |ended| ended.min(self.expires))
-    }
-}
-
-#[derive(Debug, Default)]
-struct Tenures(Vec<Tenure>);
-
-impl Tenures {
-    fn begin(&mut self, claim: &Claim, tokens: (u64, u64), from: Moment, expires: Moment) -> usize {
-        let (key, id) = (claim.key.clone(), claim.id);
-        self.0.push(Tenure {
-            key,
-            id,
-            tokens,
-            from,
-            expires,
-            ended: None,
-        });
-        self.0.len() - 1
-    }
-
-    fn extend(&mut self, tenure: usize, expires: Moment) {
-        self.0[tenure].expires = expires;
-    }
-
-    fn end(&mut self, tenure: usize, at: Moment) {
-        self.0[tenure].ended = Some(at);
-    }
-
-    /// The lease that a token belongs to, handed-over tokens included; the last one, if a broken
-    /// store issued a token twice.
-    fn of_token(&self, key: &LockKey, token: u64) -> Option<&Tenure> {
-        let of = |tenure: &&Tenure| {
-            tenure.key == *key && (tenure.tokens.0..=tenure.tokens.1).contains(&token)
-        };
-        self.0.iter().rev().find(of)
-    }
-
-    fn all(&self) -> &[Tenure] {
-        &self.0
-    }
-}
+/// How long a released id is remembered: longer than any message is under way.
+const MEMORY: Duration = Duration::from_secs(10);

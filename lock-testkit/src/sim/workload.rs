@@ -167,7 +167,6 @@ impl Worker {
     async fn work(&mut self, work: &Work, guard: &LockGuard) {
         let world = Arc::clone(&self.world);
         let mut seen_lost = false;
-        let counted = world.resource.counter(&work.key);
         while world.now() < work.ends {
             sleep(self.rng.millis(5, 150)).await;
             let held = guard.is_held() || seen_lost && world.is(Mutation::UnLose);
@@ -179,19 +178,13 @@ impl Worker {
             self.step(work, guard).await;
         }
         if work.exclusive && (guard.is_held() || work.careless) {
-            world
-                .count(work.number, &work.key, counted + 1, self.transit())
-                .await;
+            self.write(work, guard).await;
         }
     }
 
     async fn step(&mut self, work: &Work, guard: &LockGuard) {
         if work.exclusive && self.rng.chance(600) {
-            let token = guard.fencing_token().map_or(0, |token| token.value());
-            let transit = self.transit();
-            self.world
-                .write(work.number, &work.key, token, transit)
-                .await;
+            self.write(work, guard).await;
         }
         if self.rng.chance(60) {
             // A failure is not the end: the guard says whether the lock is held.
@@ -199,12 +192,15 @@ impl Worker {
         }
     }
 
-    /// How long a write is under way; now and then a queue in between is full.
-    fn transit(&mut self) -> Duration {
-        if self.rng.chance(50) {
+    /// Writes with the token of the guard; now and then a queue in between is full.
+    async fn write(&mut self, work: &Work, guard: &LockGuard) {
+        let token = guard.fencing_token().map_or(0, |token| token.value());
+        let transit = if self.rng.chance(50) {
             self.rng.millis(200, 1200)
         } else {
             self.rng.millis(1, 15)
-        }
+        };
+        let world = Arc::clone(&self.world);
+        world.write(work.number, &work.key, token, transit).await;
     }
 }

@@ -7,15 +7,14 @@ use polylock_core::{DistributedLock, LockKey};
 use tokio::time::Instant;
 
 use super::client::SimLock;
-use super::fault::Fault;
-use super::log::Log;
+use super::log::{Log, RenewalObserver};
+use super::nemesis::Fault;
 use super::net::Net;
 use super::plan::{Plan, drift};
 use super::process::{Host, Process};
 use super::resource::Resource;
 use super::rng::Rng;
 use super::store::Store;
-use super::witness::RenewalObserver;
 use super::workload;
 use crate::lock;
 use crate::mutants::Mutation;

@@ -22,7 +22,7 @@ fn tenth(number: u64) {
             }),
         );
     }
-    println!("seeds {first} to {}: {tally}", first + histories - 1);
+    println!("seeds {first} to {}: {tally:?}", first + histories - 1);
     assert!(
         wrong.is_empty(),
         "{} violations:{}",
@@ -72,7 +72,10 @@ fn replay_of_a_seed_is_the_same_history() {
     let seed = from_environment("SIM_SEED", 4);
     let (first, again) = (Simulation::new(seed).run(), Simulation::new(seed).run());
     println!("{}", first.lines.join("\n"));
-    println!("seed {seed}, digest {:016x}: {}", first.digest, first.tally);
+    println!(
+        "seed {seed}, digest {:016x}: {:?}",
+        first.digest, first.tally
+    );
     let different = first.lines.iter().zip(&again.lines).find(|(a, b)| a != b);
     assert_eq!(different, None, "the first event that is different");
     assert_eq!(first.digest, again.digest);
