@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use polylock_core::{ErrorKind, LockKey, LostReason, Mode, Released, Wait};
+use polylock_core::{ErrorKind, LockKey, LostReason, Mode, Released, Renewal, Wait};
 
 use super::log::{Answer, Book, Ending, Operation};
 use super::nemesis::Fault;
@@ -190,7 +190,7 @@ impl Case<'_> {
 
 /// Whether a lease on the store is for the key of an operation.
 fn is_of(tenure: &Tenure, operation: &Operation) -> bool {
-    tenure.key.as_str().strip_prefix("sim:") == Some(operation.key.as_str())
+    tenure.key.as_str().strip_prefix("sim:") == Some(operation.request.key().as_str())
 }
 
 impl Case<'_> {
@@ -220,7 +220,11 @@ impl Case<'_> {
             is_of(tenure, operation) && meets && !own(&tenure.id)
         });
         if !held && !self.has_rival(operation, at) {
-            let what = format!("#{} met nobody, {:?}", operation.number, operation.wait);
+            let what = format!(
+                "#{} met nobody, {:?}",
+                operation.number,
+                operation.request.wait()
+            );
             self.found(ViolationKind::FalseContention, at, what);
         }
     }
@@ -229,8 +233,10 @@ impl Case<'_> {
     /// had a lock whose loss was not noticed yet.
     fn has_rival(&self, operation: &Operation, at: Duration) -> bool {
         self.book.operations.iter().any(|other| {
-            let local = other.process == operation.process && other.key == operation.key;
-            let exclusive = other.mode == Mode::Exclusive && other.number != operation.number;
+            let local = other.process == operation.process
+                && other.request.key() == operation.request.key();
+            let exclusive =
+                other.request.mode() == Mode::Exclusive && other.number != operation.number;
             local && exclusive && other.asked <= at && other.over() >= operation.asked
         })
     }
@@ -244,7 +250,9 @@ impl Case<'_> {
 
     /// While somebody waits, the lock is not free for long.
     fn judge_waiting(&mut self, operation: &Operation) {
-        let Some((answered, _)) = operation.answered.filter(|_| operation.wait != Wait::Never)
+        let Some((answered, _)) = operation
+            .answered
+            .filter(|_| operation.request.wait() != Wait::Never)
         else {
             return;
         };
@@ -380,8 +388,8 @@ impl Case<'_> {
         let expiry = operation.validity.last();
         let expiry = expiry.and_then(|validity| validity.expiry);
         let lost = operation.lost.map(|(at, _)| at);
-        let told = lost.or(operation.ended.map(|(at, _)| at));
-        let told = told.unwrap_or(Duration::MAX);
+        let ended = operation.ended.map(|(at, _)| at);
+        let told = lost.or(ended).unwrap_or(Duration::MAX);
         let late = told > until + SLACK || expiry.is_some_and(|expiry| told > expiry);
         if late && !self.world.forgetful && !self.was_paused(operation.process, until, told) {
             let what = format!(
@@ -402,13 +410,13 @@ impl Case<'_> {
             return;
         };
         let until = operation.deadline().unwrap_or_default();
-        let since = until.saturating_sub(operation.ttl * 8 / 10);
+        let since = until.saturating_sub(operation.request.ttl() * 8 / 10);
         let paused = self.was_paused(operation.process, since, *lost);
         let Some((tenure, ..)) = self.tenure_of(operation) else {
             return;
         };
         // A lease that was granted late has no time for two tries.
-        if !operation.automatic || acquired > since || paused {
+        if operation.request.renewal() != Renewal::Automatic || acquired > since || paused {
             return;
         }
         let tries = self.book.tries.get(&tenure.id).into_iter().flatten();
@@ -442,7 +450,7 @@ impl Case<'_> {
             let unanswered = tries.iter().all(|(_, answered)| !answered);
             // After one ttl nobody tries any more.
             let again = self.world.plan.patience + PAUSE;
-            let least = if time.min(operation.ttl) < again {
+            let least = if time.min(operation.request.ttl()) < again {
                 1
             } else {
                 2
@@ -473,7 +481,7 @@ impl Case<'_> {
         let (at, answer) = asker.answered?;
         // A request that was refused for certain is not followed up: a copy of it that comes late
         // is granted to nobody, and runs out.
-        let refused = asker.wait == Wait::Never && answer == CONTENDED;
+        let refused = asker.request.wait() == Wait::Never && answer == CONTENDED;
         // The local queue may have passed the attempt to another task.
         let kept = answer == Answer::Acquired || self.has_rival(asker, Duration::MAX);
         let given_up = !refused && !kept;

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use polylock_core::engine::LeaseId;
 use polylock_core::layers::{EventKind, Observer};
-use polylock_core::{
-    AcquireRequest, ErrorKind, LockGuard, LockKey, LostReason, Mode, Released, Renewal, Wait,
-};
+use polylock_core::{AcquireRequest, ErrorKind, LockGuard, LockKey, LostReason, Released};
 use tokio::time::Instant;
 
 use super::nemesis::Fault;
@@ -43,12 +41,7 @@ pub(crate) struct Book {
 pub(crate) struct Operation {
     pub(crate) number: usize,
     pub(crate) process: usize,
-    pub(crate) key: LockKey,
-    pub(crate) mode: Mode,
-    pub(crate) wait: Wait,
-    pub(crate) ttl: Duration,
-    /// Whether the engine has to renew it.
-    pub(crate) automatic: bool,
+    pub(crate) request: AcquireRequest,
     pub(crate) asked: Duration,
     pub(crate) answered: Option<(Duration, Answer)>,
     pub(crate) token: Option<u64>,
@@ -124,7 +117,7 @@ impl Log {
             return;
         }
         change(operation);
-        let (process, key) = (operation.process, operation.key.clone());
+        let (process, key) = (operation.process, operation.request.key().clone());
         book.note(
             at,
             format_args!("process {process} {key} #{number}: {what}"),
@@ -228,7 +221,7 @@ impl World {
         let at = self.now();
         let mut book = self.log.book();
         let number = book.operations.len();
-        let (key, mode, wait) = (request.key().clone(), request.mode(), request.wait());
+        let (key, mode, wait) = (request.key(), request.mode(), request.wait());
         let ttl = request.ttl();
         book.note(
             at,
@@ -237,11 +230,7 @@ impl World {
         book.operations.push(Operation {
             number,
             process,
-            key: key.clone(),
-            mode,
-            wait,
-            ttl,
-            automatic: request.renewal() == Renewal::Automatic,
+            request: request.clone(),
             asked: at,
             answered: None,
             token: None,
@@ -256,7 +245,7 @@ impl World {
             access: access_of(mode),
             exact: true,
         };
-        book.event(at, &key, Some(number), what);
+        book.event(at, key, Some(number), what);
         number
     }
 
@@ -322,7 +311,8 @@ impl World {
         let known = {
             let book = self.log.book();
             let operation = book.operations.get(number);
-            operation.and_then(|operation| Some((operation.key.clone(), operation.token?)))
+            operation
+                .and_then(|operation| Some((operation.request.key().clone(), operation.token?)))
         };
         let Some((key, token)) = known else { return };
         let validity = Validity {

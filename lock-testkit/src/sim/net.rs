@@ -278,7 +278,7 @@ pub(crate) struct Granted {
 }
 
 /// A grant that the request of another client led to.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Push {
     pub(crate) process: usize,
     pub(crate) id: LeaseId,
