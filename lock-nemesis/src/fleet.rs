@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lock_testkit::network::{Host, Network};
-use lock_testkit::proxy::{Proxy, Understands};
+use lock_testkit::proxy::{Proxy, Wire};
 use lock_testkit::servers::{
     Fsync, MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, RedisCluster,
     RedisOptions, RedisSentinels, RedisServer, ServerProcess, ZooKeeperEnsemble, ZooKeeperOptions,
@@ -132,14 +132,14 @@ impl Fleet {
         if !replies::has_proxies(backend) {
             return (Vec::new(), url);
         }
-        let understands = match backend {
-            Backend::Quorum | Backend::Redis => Understands::Redis,
-            _ => Understands::Bytes,
+        let wire = match backend {
+            Backend::Quorum | Backend::Redis => Wire::Resp,
+            _ => Wire::Bytes,
         };
         let proxies = self.servers().into_iter().map(|server| {
             let address = server.address();
             let target = address.parse().expect("BUG: servers have addresses");
-            let proxy = Proxy::on_host(host, target, understands);
+            let proxy = Proxy::on_host(host, target, wire);
             url = url.replace(&address, &proxy.address().to_string());
             proxy
         });

@@ -25,15 +25,14 @@ use polylock_core::memory::Reachable;
 use crate::network::Host;
 use crate::servers::{Reply, RespClient};
 
-use self::flow::Flows;
-use self::listener::{Listener, Order};
-use self::plan::Plans;
-use self::protocol::Wire;
-
 pub use self::command::Command;
 pub use self::faults::{Across, FaultPlan};
 pub use self::flow::Direction;
+use self::flow::Flows;
+use self::listener::{Listener, Order};
+use self::plan::Plans;
 pub use self::plan::{Answer, Fate, Planned, Push, PushFate, PushWatch, Then, Watch};
+pub use self::protocol::Wire;
 
 /// A proxy in front of one port of 127.0.0.1, on a thread of its own.
 ///
@@ -91,14 +90,9 @@ impl Proxy {
         Self::of(Wire::Bytes, target)
     }
 
-    /// Starts one on a host, in front of a server anywhere on the network. It understands the protocol
-    /// of Redis, or that of no server.
+    /// Starts one on a host, in front of a server anywhere on the network.
     #[must_use]
-    pub fn on_host(host: &Host, target: SocketAddrV4, understands: Understands) -> Self {
-        let wire = match understands {
-            Understands::Bytes => Wire::Bytes,
-            Understands::Redis => Wire::Resp,
-        };
+    pub fn on_host(host: &Host, target: SocketAddrV4, wire: Wire) -> Self {
         host.enter(|| Self::between(host.address(), target, wire))
     }
 
@@ -183,7 +177,7 @@ impl Proxy {
         fate: PushFate,
     ) {
         self.plans
-            .add_push(Box::new(move |push| matches(&push.items)), fate);
+            .add_push(Box::new(move |push| matches(push)), fate);
     }
 
     /// Remembers the commands that match from here on, as they come from the clients.
@@ -197,8 +191,7 @@ impl Proxy {
         &self,
         matches: impl Fn(&[Reply]) -> bool + Send + Sync + 'static,
     ) -> PushWatch {
-        self.plans
-            .watch_pushes(Box::new(move |push| matches(&push.items)))
+        self.plans.watch_pushes(Box::new(move |push| matches(push)))
     }
 
     /// How many commands came from the clients.
@@ -283,16 +276,6 @@ impl Proxy {
         self.plans.clear();
         self.flows.clear();
     }
-}
-
-/// What a proxy [on a host](Proxy::on_host) understands.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Understands {
-    /// Bytes and connections alone.
-    Bytes,
-    /// The commands and messages of Redis.
-    Redis,
 }
 
 impl fmt::Debug for Proxy {

@@ -141,17 +141,10 @@ impl fmt::Debug for Planned {
     }
 }
 
-/// A push message of a server.
-#[non_exhaustive]
-#[derive(Clone, Debug, PartialEq)]
-pub struct Push {
-    /// What it says. One of Redis begins with its kind, such as `message`. One of `ZooKeeper` is
-    /// `event`, the number of its type (1 created, 2 deleted, 3 data changed, 4 children changed),
-    /// the path of the node, and the number of the state of the session.
-    pub items: Vec<Reply>,
-    /// The connection, counted from 0 in the order in which the proxy accepted them.
-    pub connection: usize,
-}
+/// A push message of a server, as its items. One of Redis begins with its kind, such as `message`. One
+/// of `ZooKeeper` is `event`, the number of its type (1 created, 2 deleted, 3 data changed, 4 children
+/// changed), the path of the node, and the number of the state of the session.
+pub type Push = Vec<Reply>;
 
 /// What happens to a push message.
 #[non_exhaustive]

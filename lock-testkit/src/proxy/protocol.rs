@@ -42,13 +42,19 @@ impl Protocol for Bytes {
     }
 }
 
-/// Which protocol a proxy understands.
+/// What a proxy understands.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Wire {
+pub enum Wire {
+    /// Bytes and connections alone.
     Bytes,
+    /// The packets of MySQL and MariaDB.
     MySql,
+    /// The messages of PostgreSQL.
     Postgres,
+    /// The commands and messages of Redis.
     Resp,
+    /// The records of `ZooKeeper`.
     ZooKeeper,
 }
 

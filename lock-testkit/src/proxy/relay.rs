@@ -3,7 +3,7 @@ use tokio::time::Instant;
 use super::lane::{End, Item, Lane};
 use super::plan::Plans;
 use super::protocol::{Messages, Parsed, Protocol, ReplyFate, Request, Said};
-use super::{Answer, Command, Fate, Push, PushFate, Then};
+use super::{Answer, Command, Fate, PushFate, Then};
 
 /// What the two directions of one connection know of each other.
 pub(super) struct Relay<'a, P> {
@@ -89,8 +89,7 @@ impl<'a, P: Protocol> Relay<'a, P> {
         let bytes = bytes[..length].to_vec();
         match said {
             Said::Message(items) => {
-                let connection = self.connection;
-                let fate = self.plans.meet_push(&Push { items, connection });
+                let fate = self.plans.meet_push(&items);
                 Self::message(fate, &bytes, due, lane);
             }
             Said::Reply(fate) => Self::answer(fate, bytes, due, lane),

@@ -93,7 +93,7 @@ impl Counted {
 
     /// How many events so far tell the end of the very node that is watched.
     pub(crate) fn deletions(&self) -> usize {
-        let is_deletion = |event: &Push| event.items.get(1) == Some(&Reply::Integer(2));
+        let is_deletion = |event: &Push| event.get(1) == Some(&Reply::Integer(2));
         self.events
             .seen()
             .iter()
