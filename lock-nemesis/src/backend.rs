@@ -1,93 +1,58 @@
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
+use clap::ValueEnum;
+
 /// What is tested, with the settings that make leases end often in a short run.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(crate) enum Backend {
-    Cluster,
-    MariaDb(Mode),
-    Postgres(Mode),
-    Quorum,
+    Sqlite,
     Redis,
     Sentinel,
-    Sqlite,
+    Cluster,
+    Quorum,
+    #[value(name = "zookeeper")]
     ZooKeeper,
-}
-
-/// How a database keeps locks.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) enum Mode {
-    Advisory,
-    Lease,
-    Row,
+    PostgresRow,
+    PostgresLease,
+    PostgresAdvisory,
+    #[value(name = "mariadb-row")]
+    MariaDbRow,
+    #[value(name = "mariadb-lease")]
+    MariaDbLease,
+    #[value(name = "mariadb-advisory")]
+    MariaDbAdvisory,
 }
 
 impl Backend {
-    pub(crate) const ALL: [Self; 12] = [
-        Self::Sqlite,
-        Self::Redis,
-        Self::Sentinel,
-        Self::Cluster,
-        Self::Quorum,
-        Self::ZooKeeper,
-        Self::Postgres(Mode::Row),
-        Self::Postgres(Mode::Lease),
-        Self::Postgres(Mode::Advisory),
-        Self::MariaDb(Mode::Row),
-        Self::MariaDb(Mode::Lease),
-        Self::MariaDb(Mode::Advisory),
-    ];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Cluster => "cluster",
-            Self::MariaDb(Mode::Advisory) => "mariadb-advisory",
-            Self::MariaDb(Mode::Lease) => "mariadb-lease",
-            Self::MariaDb(Mode::Row) => "mariadb-row",
-            Self::Postgres(Mode::Advisory) => "postgres-advisory",
-            Self::Postgres(Mode::Lease) => "postgres-lease",
-            Self::Postgres(Mode::Row) => "postgres-row",
-            Self::Quorum => "quorum",
-            Self::Redis => "redis",
-            Self::Sentinel => "sentinel",
-            Self::Sqlite => "sqlite",
-            Self::ZooKeeper => "zookeeper",
-        }
+    /// Whether locks live with sessions of a database.
+    pub(crate) fn has_sessions(self) -> bool {
+        matches!(
+            self,
+            Self::MariaDbAdvisory | Self::MariaDbRow | Self::PostgresAdvisory | Self::PostgresRow
+        )
     }
 
     /// What the URL of each client adds to that of the servers.
     pub(crate) fn parameters(self) -> String {
+        let session = |mode| format!("?mode={mode}&session-timeout={}s", SESSION.as_secs());
         match self {
             Self::Cluster | Self::Redis | Self::Sqlite => String::new(),
             // Without it, a master that dies takes the last renewals with it.
             Self::Sentinel => "?min-replica-acks=1".to_owned(),
             Self::Quorum => format!("?rejoin-delay={}s", LONG_TTL.as_secs()),
             Self::ZooKeeper => format!("?session-timeout={}s", SESSION.as_secs()),
-            Self::MariaDb(Mode::Lease) | Self::Postgres(Mode::Lease) => "?mode=lease".to_owned(),
-            Self::MariaDb(mode) | Self::Postgres(mode) => {
-                let mode = if mode == Mode::Row { "row" } else { "advisory" };
-                format!("?mode={mode}&session-timeout={}s", SESSION.as_secs())
-            }
+            Self::MariaDbLease | Self::PostgresLease => "?mode=lease".to_owned(),
+            Self::MariaDbRow | Self::PostgresRow => session("row"),
+            Self::MariaDbAdvisory | Self::PostgresAdvisory => session("advisory"),
         }
     }
 }
 
 impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Backend {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|backend| backend.name() == name);
-        found.ok_or_else(|| {
-            let known = Self::ALL.map(Self::name).join(", ");
-            format!("unknown backend (known: {known})")
-        })
+        let value = self.to_possible_value();
+        f.pad(value.as_ref().map_or("", |value| value.get_name()))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::backend::{Backend, LONG_TTL, Mode, SESSION};
+use crate::backend::{Backend, LONG_TTL, SESSION};
 use crate::judge::Struck;
 
 /// A verdict *can break* or *holds with fencing* of docs/guarantees.md.
@@ -11,6 +11,7 @@ use crate::judge::Struck;
 pub(crate) struct Exception {
     /// The faults of the nemesis that make it happen.
     pub(crate) faults: &'static [&'static str],
+    /// Without any, all.
     pub(crate) backends: &'static [Backend],
     /// The row of the table.
     pub(crate) row: &'static str,
@@ -50,10 +51,7 @@ pub(crate) static EXCEPTIONS: &[Exception] = &[
     Exception::new(
         "the clock of the server jumps",
         &["server-clock"],
-        &[
-            Backend::Postgres(Mode::Lease),
-            Backend::MariaDb(Mode::Lease),
-        ],
+        &[Backend::PostgresLease, Backend::MariaDbLease],
     ),
     Exception {
         // A minority may jump; with a node that missed the grant it is none.
@@ -88,10 +86,10 @@ pub(crate) static EXCEPTIONS: &[Exception] = &[
         "the session is ended by an administrator (`pg_terminate_backend`, `KILL`)",
         &["replies-lost", "reset", "session-end"],
         &[
-            Backend::MariaDb(Mode::Advisory),
-            Backend::MariaDb(Mode::Row),
-            Backend::Postgres(Mode::Advisory),
-            Backend::Postgres(Mode::Row),
+            Backend::MariaDbAdvisory,
+            Backend::MariaDbRow,
+            Backend::PostgresAdvisory,
+            Backend::PostgresRow,
         ],
     )
     .lasting(SESSION),
@@ -99,17 +97,10 @@ pub(crate) static EXCEPTIONS: &[Exception] = &[
     Exception::new(
         "the clock of the server jumps",
         &["server-clock"],
-        &[
-            Backend::Postgres(Mode::Advisory),
-            Backend::Postgres(Mode::Row),
-        ],
+        &[Backend::PostgresAdvisory, Backend::PostgresRow],
     )
     .lasting(SESSION),
-    Exception::new(
-        "an operator breaks the lock",
-        &["admin-break"],
-        &Backend::ALL,
-    ),
+    Exception::new("an operator breaks the lock", &["admin-break"], &[]),
 ];
 
 const ONE_MASTER: &[Backend] = &[Backend::Redis, Backend::Sentinel, Backend::Cluster];
@@ -149,7 +140,7 @@ pub(crate) fn find(
         };
         let names = || faults.iter().filter(shows).map(|fault| fault.name);
         let is_own = |name: &str| exception.faults.contains(&name);
-        exception.backends.contains(&backend)
+        (exception.backends.is_empty() || exception.backends.contains(&backend))
             && overlap <= exception.longest
             && names().any(is_own)
             && (!exception.together || names().any(|name| !is_own(name)))

@@ -48,8 +48,8 @@ impl Fleet {
         let hosts = hosts(match backend {
             Backend::Cluster => 6,
             Backend::Quorum | Backend::Sentinel | Backend::ZooKeeper => 3,
-            Backend::MariaDb(_) | Backend::Postgres(_) | Backend::Redis => 1,
             Backend::Sqlite => 0,
+            _ => 1,
         });
         let each: Vec<_> = hosts.iter().collect();
         let persistent = RedisOptions::new()
@@ -59,11 +59,11 @@ impl Fleet {
             Backend::Cluster => {
                 Servers::Cluster(RedisCluster::start_on(&each[..3], &each[3..], &persistent))
             }
-            Backend::MariaDb(_) => {
+            Backend::MariaDbAdvisory | Backend::MariaDbLease | Backend::MariaDbRow => {
                 let options = MariaDbOptions::new().with_clock().with_host(each[0]);
                 Servers::MariaDb(MariaDbServer::start(options))
             }
-            Backend::Postgres(_) => {
+            Backend::PostgresAdvisory | Backend::PostgresLease | Backend::PostgresRow => {
                 let options = PostgresOptions::new().with_clock().with_host(each[0]);
                 Servers::Postgres(PostgresServer::start(options))
             }

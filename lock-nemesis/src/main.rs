@@ -20,7 +20,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use polylock_core::engine::{Entropy, OsEntropy};
 
 use self::backend::Backend;
@@ -123,7 +123,7 @@ fn run_all(options: &Options) -> io::Result<usize> {
         return Err(io::Error::other("--mutant needs the feature `mutants`"));
     }
     let backends = match &*options.backends {
-        [] => &Backend::ALL,
+        [] => Backend::value_variants(),
         some => some,
     };
     let mut violations = 0;

@@ -13,7 +13,7 @@ use std::io;
 use lock_testkit::sim::Rng;
 
 use self::replies::has_proxies;
-use crate::backend::{Backend, Mode};
+use crate::backend::Backend;
 use crate::world::World;
 
 /// A fault that has struck.
@@ -101,7 +101,7 @@ pub(crate) static ALL: &[Kind] = &[
     kind(
         "session-end",
         admin::end_sessions,
-        has_sessions,
+        Backend::has_sessions,
         (200, 1_000),
     ),
     kind("split", network::split, has_peers, (3_000, 9_000)).often(3),
@@ -163,13 +163,5 @@ fn has_peers(backend: Backend) -> bool {
     matches!(
         backend,
         Backend::Cluster | Backend::Quorum | Backend::Sentinel | Backend::ZooKeeper
-    )
-}
-
-fn has_sessions(backend: Backend) -> bool {
-    matches!(
-        backend,
-        Backend::MariaDb(Mode::Advisory | Mode::Row)
-            | Backend::Postgres(Mode::Advisory | Mode::Row)
     )
 }
