@@ -6,22 +6,26 @@ use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
+use super::Inner;
 use super::namespace::{Namespace, move_thread};
 use super::tools::{command_in, tool};
 use super::wait;
-use super::{Inner, Network};
 
-/// A host of a [`Network`], with an address and a loopback of its own. It is there
+/// A host of a [`Network`](super::Network), with an address and a loopback of its own. It is there
 /// until the network and all values of its hosts are gone.
 #[derive(Clone)]
 pub struct Host {
-    network: Arc<Inner>,
+    /// Lives as long as this.
+    _network: Arc<Inner>,
     parts: Arc<Parts>,
 }
 
 impl Host {
     pub(super) fn new(network: Arc<Inner>, parts: Arc<Parts>) -> Self {
-        Self { network, parts }
+        Self {
+            _network: network,
+            parts,
+        }
     }
 
     /// Its name.
@@ -34,18 +38,10 @@ impl Host {
         self.parts.address
     }
 
-    /// The network that it is on.
-    pub fn network(&self) -> Network {
-        Network::of(Arc::clone(&self.network))
-    }
-
     /// A program that runs on the host. The process that is started becomes the program. It is
     /// killed when the network goes or the test process ends, whichever is first.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        match &self.parts.kind {
-            Kind::Namespace(namespace) => command_in(&namespace.path(), program),
-            Kind::Outside => Command::new(program),
-        }
+        command_in(&self.parts.namespace.path(), program)
     }
 
     /// The words that a program and its arguments follow to run on the host, such as those of
@@ -63,11 +59,8 @@ impl Host {
     /// such as that of polylock-core's scheduler, is where it was started first: clients of several hosts
     /// want processes of their own, see [`prefix`](Self::prefix).
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        let namespace = match &self.parts.kind {
-            Kind::Namespace(namespace) => namespace,
-            Kind::Outside => return work(),
-        };
-        let namespace = namespace.open().expect("the host has a namespace");
+        let namespace = self.parts.namespace.open();
+        let namespace = namespace.expect("the host has a namespace");
         thread::scope(|scope| {
             let working = scope.spawn(move || {
                 move_thread(&namespace).expect("root may enter a namespace");
@@ -80,31 +73,21 @@ impl Host {
 
     /// Kills its processes and makes it forget its connections.
     pub(super) fn kill_all(&self) -> io::Result<()> {
-        let namespace = self.namespace()?;
-        namespace.kill_all()?;
+        self.parts.namespace.kill_all()?;
         self.end_connections(&[])
     }
 
     /// Ends its TCP connections that `ss` finds by these words, and returns when they are gone. What
     /// the kernel sends about it meets the rules of the network.
     pub(super) fn end_connections(&self, filter: &[&str]) -> io::Result<()> {
-        let namespace = self.namespace()?;
         let ss = |option: &[&str]| {
             let words = [&["ss"], option, &CONNECTIONS, filter].concat();
-            tool(Some(namespace), &words, "")
+            tool(Some(&self.parts.namespace), &words, "")
         };
         wait("a connection does not end", || {
             ss(&["-K"])?;
             Ok(ss(&[])?.is_empty())
         })
-    }
-
-    /// Its namespace; the test process has none that anybody may change.
-    pub(super) fn namespace(&self) -> io::Result<&Namespace> {
-        match &self.parts.kind {
-            Kind::Namespace(namespace) => Ok(namespace),
-            Kind::Outside => Err(io::Error::other("this is the test process")),
-        }
     }
 }
 
@@ -121,12 +104,7 @@ impl fmt::Debug for Host {
 pub(super) struct Parts {
     pub(super) name: String,
     pub(super) address: Ipv4Addr,
-    pub(super) kind: Kind,
-}
-
-pub(super) enum Kind {
-    Namespace(Namespace),
-    Outside,
+    pub(super) namespace: Namespace,
 }
 
 /// What `ss` is asked for: TCP connections that the peer has answered, by number and without a header.

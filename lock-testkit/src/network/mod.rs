@@ -12,13 +12,14 @@ mod tools;
 
 use std::fmt;
 use std::io;
+use std::net::Ipv4Addr;
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 pub use self::host::Host;
-use self::host::{Kind, Parts};
+use self::host::Parts;
 use self::namespace::Namespace;
 use self::rules::Rules;
 use self::subnet::Subnet;
@@ -94,15 +95,9 @@ impl Network {
         Host::new(Arc::clone(&self.inner), parts)
     }
 
-    /// The test process as a host. It cannot be [reset](Self::reset), and its processes are not
-    /// those of the network.
-    pub fn outside(&self) -> Host {
-        let parts = Parts {
-            name: "outside".to_owned(),
-            address: self.inner.subnet.outside(),
-            kind: Kind::Outside,
-        };
-        Host::new(Arc::clone(&self.inner), Arc::new(parts))
+    /// The address of the test process in the network.
+    pub fn outside(&self) -> Ipv4Addr {
+        self.inner.subnet.outside()
     }
 
     /// Drops what `from` sends to `to`, and lets answers pass: connections are half open.
@@ -159,12 +154,6 @@ impl Network {
     }
 }
 
-impl Network {
-    fn of(inner: Arc<Inner>) -> Self {
-        Self { inner }
-    }
-}
-
 /// What lives as long as the network or one of its hosts.
 struct Inner {
     hosts: Mutex<Vec<Arc<Parts>>>,
@@ -193,7 +182,7 @@ impl Inner {
         Ok(Parts {
             name: name.to_owned(),
             address,
-            kind: Kind::Namespace(namespace),
+            namespace,
         })
     }
 

@@ -86,7 +86,7 @@ fn a_network_that_is_dropped_leaves_no_process_and_no_interface() {
     let network = Network::new().unwrap();
     let a = network.host("a");
     let mut sleeper = a.command("sleep").arg("600").spawn().unwrap();
-    let outside = network.outside().address();
+    let outside = network.outside();
     assert!(has_interface(outside));
     drop(network);
     assert!(has_interface(outside), "a host is left");
@@ -102,7 +102,7 @@ fn a_test_process_that_is_killed_leaves_no_process_and_no_interface() {
         let network = Network::new().unwrap();
         let a = network.host("a");
         let mut sleeper = a.command("sleep").arg("60").spawn().unwrap();
-        println!("\n{CHILD} {} {}", network.outside().address(), sleeper.id());
+        println!("\n{CHILD} {} {}", network.outside(), sleeper.id());
         sleeper.wait().unwrap();
         return;
     }
