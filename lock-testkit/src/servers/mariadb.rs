@@ -1,10 +1,8 @@
 //! MariaDB: a server of a test or of a test run.
 
 use std::ffi::OsString;
-use std::fs::{self, Permissions};
 use std::io;
 use std::ops::Deref;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -174,20 +172,10 @@ impl Service for MariaDbOptions {
 
     fn configure(&self, site: &Site<'_>) -> io::Result<()> {
         make_data(site.dir, site.account)?;
-        let Some(tls) = &self.tls else {
-            return Ok(());
-        };
-        let pairs = [
-            ("server.pem", tls.server_certificate()),
-            ("server.key", tls.server_key()),
-        ];
-        for (name, source) in pairs {
-            let file = site.dir.join(DATA).join(name);
-            fs::copy(source, &file)?;
-            fs::set_permissions(&file, Permissions::from_mode(0o600))?;
-            site.account.give(&file)?;
+        match &self.tls {
+            Some(tls) => tls.give_to(site, Path::new(DATA)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn command(&self, site: &Site<'_>) -> io::Result<Vec<OsString>> {

@@ -1,10 +1,8 @@
 //! PgBouncer, the pooler in front of PostgreSQL.
 
 use std::ffi::OsString;
-use std::fs::{self, Permissions};
 use std::io;
 use std::ops::Deref;
-use std::os::unix::fs::PermissionsExt;
 
 use rustix::process::Pid;
 
@@ -140,13 +138,8 @@ impl Service for Pooler {
             .chain(&self.users)
             .map(|(name, password)| format!("{} {}\n", quoted(name), quoted(password)))
             .collect();
-        for (name, content) in [(CONFIG, config), (USERS, users)] {
-            let file = site.dir.join(name);
-            fs::write(&file, content)?;
-            fs::set_permissions(&file, Permissions::from_mode(0o600))?;
-            site.account.give(&file)?;
-        }
-        Ok(())
+        site.write(CONFIG, config)?;
+        site.write(USERS, users)
     }
 
     fn command(&self, _site: &Site<'_>) -> io::Result<Vec<OsString>> {

@@ -1,10 +1,9 @@
 //! PostgreSQL: a server of a test or of a test run, and a standby.
 
 use std::ffi::OsString;
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io;
 use std::ops::Deref;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -318,23 +317,13 @@ impl Service for PostgresOptions {
         for (name, value) in self.config() {
             lines.push(format!("{name} = {}", literal(&value)));
         }
-        let mut files = vec![
-            ("postgresql.conf", lines.join("\n") + "\n"),
-            ("pg_hba.conf", self.access()),
-        ];
-        if let Some(tls) = &self.tls {
-            let certificate = fs::read_to_string(tls.server_certificate())?;
-            files.push(("server.pem", certificate));
-            files.push(("server.key", fs::read_to_string(tls.server_key())?));
+        let data = Path::new(DATA);
+        site.write(data.join("postgresql.conf"), lines.join("\n") + "\n")?;
+        site.write(data.join("pg_hba.conf"), self.access())?;
+        match &self.tls {
+            Some(tls) => tls.give_to(site, data),
+            None => Ok(()),
         }
-        for (name, content) in files {
-            let file = site.dir.join(DATA).join(name);
-            fs::write(&file, content)?;
-            // It refuses a key that others may read.
-            fs::set_permissions(&file, Permissions::from_mode(0o600))?;
-            site.account.give(&file)?;
-        }
-        Ok(())
     }
 
     fn command(&self, site: &Site<'_>) -> io::Result<Vec<OsString>> {

@@ -1,8 +1,9 @@
 use std::ffi::OsString;
 use std::fmt::Debug;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io;
 use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -68,6 +69,18 @@ impl Site<'_> {
     /// What it has logged since its start.
     pub(super) fn log(&self) -> String {
         fs::read_to_string(self.dir.join(LOG)).unwrap_or_default()
+    }
+
+    /// Writes a file that the server alone may read: most refuse a key that others may.
+    pub(super) fn write(
+        &self,
+        name: impl AsRef<Path>,
+        content: impl AsRef<[u8]>,
+    ) -> io::Result<()> {
+        let file = self.dir.join(name);
+        fs::write(&file, content)?;
+        fs::set_permissions(&file, Permissions::from_mode(0o600))?;
+        self.account.give(&file)
     }
 }
 

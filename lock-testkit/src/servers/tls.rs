@@ -1,10 +1,13 @@
 use std::fs;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, Certificate, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rcgen::{KeyUsagePurpose, date_time_ymd};
 use tempfile::TempDir;
+
+use super::server_process::Site;
 
 /// The certificates of one test, in a temporary directory: an authority, a server and a client that
 /// it vouches for, and a second authority with a client of its own that nobody trusts. All as PEM.
@@ -95,6 +98,13 @@ impl TlsFiles {
 
     pub(super) fn server_key(&self) -> PathBuf {
         self.file("server.key")
+    }
+
+    /// Copies the files of the server into this part of its directory.
+    pub(super) fn give_to(&self, site: &Site<'_>, part: &Path) -> io::Result<()> {
+        let certificate = fs::read(self.server_certificate())?;
+        site.write(part.join("server.pem"), certificate)?;
+        site.write(part.join("server.key"), fs::read(self.server_key())?)
     }
 
     fn authority(&self, name: &str) -> Issuer<'static, KeyPair> {

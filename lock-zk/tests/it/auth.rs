@@ -77,8 +77,8 @@ async fn nodes_without_an_owner_are_refused_at_once() {
 #[cfg(feature = "sasl")]
 #[tokio::test]
 async fn sasl_users_have_locks_of_their_own() {
-    let options = ZooKeeperOptions::new().with_sasl_user("me", "pw");
-    let server = ZooKeeperServer::start(options.with_sasl_user("you", "word"));
+    let users = sasl_users(&[("me", "pw"), ("you", "word")]);
+    let server = ZooKeeperServer::start(users);
     let config = || patient(config(&[server.port()], "/locks"));
     let mine = config().with_sasl_login("me", "pw").expect("a user");
     let mine = open(mine).await;
@@ -97,8 +97,7 @@ async fn sasl_users_have_locks_of_their_own() {
 #[cfg(feature = "sasl")]
 #[tokio::test]
 async fn a_server_that_insists_on_sasl_and_one_without_users_say_so() {
-    let strict = ZooKeeperOptions::new()
-        .with_sasl_user("me", "pw")
+    let strict = sasl_users(&[("me", "pw")])
         .with_property("zookeeper.enforce.auth.enabled", "true")
         .with_property("zookeeper.enforce.auth.schemes", "sasl");
     let (strict, plain) = (strict, ZooKeeperOptions::new());
@@ -115,4 +114,20 @@ async fn a_server_that_insists_on_sasl_and_one_without_users_say_so() {
         assert!(error.message().contains(says), "{error}");
     }
     open(login(config(&strict))).await;
+}
+
+/// A server with users of SASL's DIGEST-MD5. Clients may stay without one, too.
+#[cfg(feature = "sasl")]
+fn sasl_users(users: &[(&str, &str)]) -> ZooKeeperOptions {
+    let user = |(name, password): &(&str, &str)| format!("\n  user_{name}=\"{password}\"");
+    let users: String = users.iter().map(user).collect();
+    let module = "org.apache.zookeeper.server.auth.DigestLoginModule";
+    let provider = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider";
+    ZooKeeperOptions::new()
+        .with_config("authProvider.1", provider)
+        .with_property("java.security.auth.login.config", "{dir}/jaas.conf")
+        .with_file(
+            "jaas.conf",
+            &format!("Server {{\n  {module} required{users};\n}};\n"),
+        )
 }

@@ -46,13 +46,13 @@ impl Service for ZooKeeperOptions {
             config.push(format!("secureClientPort={port}"));
             config.push(format!("secureClientPortAddress={address}"));
         }
-        for (name, value) in self.config() {
-            config.push(format!("{name}={}", filled(&value)));
+        for (name, value) in &self.setup.config {
+            config.push(format!("{name}={}", filled(value)));
         }
         fs::create_dir_all(site.dir.join(DATA))?;
         fs::write(site.dir.join(CONFIG), config.join("\n") + "\n")?;
-        for (name, content) in self.files() {
-            fs::write(site.dir.join(name), filled(&content))?;
+        for (name, content) in &self.files {
+            fs::write(site.dir.join(name), filled(content))?;
         }
         Ok(())
     }
@@ -86,7 +86,7 @@ impl ZooKeeperOptions {
         words.extend(JAVA.map(str::to_owned));
         words.push(format!("-XX:ErrorFile={home}/crash"));
         words.push(format!("-Dorg.slf4j.simpleLogger.logFile={home}/{LOG}"));
-        for (name, value) in self.properties() {
+        for (name, value) in &self.properties {
             words.push(format!("-D{name}={}", value.replace("{dir}", &home)));
         }
         words.extend(["-cp".to_owned(), path, MAIN.to_owned()]);

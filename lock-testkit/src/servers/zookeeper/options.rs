@@ -13,9 +13,8 @@ use crate::servers::{ClientCertificate, TlsFiles};
 /// `{dir}` in a value or in a file stands for the directory of the server.
 #[derive(Clone, Debug, Default)]
 pub struct ZooKeeperOptions {
-    properties: Vec<(String, String)>,
-    files: Vec<(String, String)>,
-    users: Vec<(String, String)>,
+    pub(super) properties: Vec<(String, String)>,
+    pub(super) files: Vec<(String, String)>,
     tls: Option<TlsFiles>,
     pub(super) setup: Setup,
     /// The port that takes TLS, with files of which it is opened.
@@ -61,14 +60,6 @@ impl ZooKeeperOptions {
             .with_config("ssl.clientAuth", auth)
     }
 
-    /// Adds a user of SASL's DIGEST-MD5. Clients may stay without one, too, unless a line of
-    /// `zoo.cfg` forbids that.
-    #[must_use]
-    pub fn with_sasl_user(mut self, user: &str, password: &str) -> Self {
-        self.users.push((user.to_owned(), password.to_owned()));
-        self
-    }
-
     /// Adds a line that those of the user replace.
     pub(super) fn with_default(mut self, name: &str, value: &str) -> Self {
         self.setup
@@ -81,43 +72,5 @@ impl ZooKeeperOptions {
     pub(super) fn with_free_ports(mut self) -> io::Result<Self> {
         self.secure_port = self.tls.is_some().then(free_port).transpose()?;
         Ok(self)
-    }
-
-    /// The lines of `zoo.cfg` that these options ask for.
-    pub(super) fn config(&self) -> Vec<(String, String)> {
-        let mut config = self.setup.config.clone();
-        if !self.users.is_empty() {
-            let provider = "org.apache.zookeeper.server.auth.SASLAuthenticationProvider";
-            config.insert(0, ("authProvider.1".to_owned(), provider.to_owned()));
-        }
-        config
-    }
-
-    pub(super) fn properties(&self) -> Vec<(String, String)> {
-        let mut properties = self.properties.clone();
-        if !self.users.is_empty() {
-            let name = "java.security.auth.login.config".to_owned();
-            properties.insert(0, (name, "{dir}/jaas.conf".to_owned()));
-        }
-        properties
-    }
-
-    pub(super) fn files(&self) -> Vec<(String, String)> {
-        let mut files = self.files.clone();
-        if !self.users.is_empty() {
-            files.push(("jaas.conf".to_owned(), self.jaas()));
-        }
-        files
-    }
-
-    fn jaas(&self) -> String {
-        let users: String = self
-            .users
-            .iter()
-            .map(|(user, password)| format!("\n  user_{user}=\"{password}\""))
-            .collect();
-        format!(
-            "Server {{\n  org.apache.zookeeper.server.auth.DigestLoginModule required{users};\n}};\n"
-        )
     }
 }
