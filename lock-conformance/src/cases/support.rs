@@ -75,17 +75,21 @@ impl Wake for Bell {
 /// Numbers of polls after which a future is dropped; more than any backend needs for one request.
 pub(super) const POLLS: std::ops::RangeInclusive<usize> = 1..=60;
 
+/// Fails with the place of the caller if an answer is an error.
+#[track_caller]
+fn expect<T>(refusal: &'static str) -> impl FnOnce(Result<T>) -> T {
+    let place = Location::caller();
+    move |answer| answer.unwrap_or_else(|error| panic!("{refusal} at {place}: {error}"))
+}
+
 /// Acquires, and fails if the lock is not granted.
 #[track_caller]
 pub(super) fn granted<'a>(
     locks: &'a dyn DistributedLock,
     request: &'a AcquireRequest,
 ) -> impl Future<Output = LockGuard> + Send + 'a {
-    let place = Location::caller();
-    async move {
-        let answer = locks.acquire(request).await;
-        answer.unwrap_or_else(|error| panic!("not granted at {place}: {error}"))
-    }
+    let granted = expect("not granted");
+    async move { granted(locks.acquire(request).await) }
 }
 
 /// The same with a record of it.
@@ -95,11 +99,8 @@ pub(super) fn noted<'a>(
     locks: &'a dyn DistributedLock,
     request: &'a AcquireRequest,
 ) -> impl Future<Output = Recorded> + Send + 'a {
-    let place = Location::caller();
-    async move {
-        let answer = recorder.acquire(locks, request).await;
-        answer.unwrap_or_else(|error| panic!("not granted at {place}: {error}"))
-    }
+    let granted = expect("not granted");
+    async move { granted(recorder.acquire(locks, request).await) }
 }
 
 /// Acquires, and fails unless the answer is that another one holds the lock.
@@ -122,11 +123,8 @@ pub(super) fn contended<'a>(
 pub(super) fn joined(
     task: JoinHandle<Result<LockGuard>>,
 ) -> impl Future<Output = LockGuard> + Send {
-    let place = Location::caller();
-    async move {
-        let answer = task.await.expect("no panic");
-        answer.unwrap_or_else(|error| panic!("not granted at {place}: {error}"))
-    }
+    let granted = expect("not granted");
+    async move { granted(task.await.expect("no panic")) }
 }
 
 /// The same of a task whose turn it is.
@@ -144,11 +142,8 @@ pub(super) fn served(
 /// What the release of a guard found.
 #[track_caller]
 pub(super) fn released(guard: LockGuard) -> impl Future<Output = Released> + Send {
-    let place = Location::caller();
-    async move {
-        let answer = guard.release().await;
-        answer.unwrap_or_else(|error| panic!("not released at {place}: {error}"))
-    }
+    let released = expect("not released");
+    async move { released(guard.release().await) }
 }
 
 /// Waits for a condition, and fails if it does not come true in time.
