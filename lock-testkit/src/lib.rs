@@ -3,8 +3,8 @@
 //! - [`clock`] makes the wall clock of a program wrong.
 //! - [`servers`] starts private servers, [`proxy`] makes the network before them fail, and [`network`]
 //!   the one between them.
-//! - [`sim`] runs the engine over a simulated store from a seed, and [`mutants`] break it.
-//! - [`double`] has flaws that the suite has to find.
+//! - [`sim`] runs the engine over a simulated store from a seed, and [`mutants`] break it, so that the
+//!   simulation or the suite finds each of them.
 //!
 //! The suite itself is the crate `polylock-conformance`, which is found here as well.
 //!
@@ -18,7 +18,6 @@
 )]
 
 pub mod clock;
-pub mod double;
 pub mod mutants;
 pub mod network;
 pub mod proxy;

@@ -1,20 +1,22 @@
 //! Faults that are planted in locks are in the report, and in that of sound locks there is none.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use lock_testkit::double::{Flaw, FlawedMemory};
+use lock_testkit::mutants::Mutation;
+use lock_testkit::sim::SimBackend;
 use polylock::memory::Memory;
 use polylock_bench::plan::Workload;
 use polylock_bench::target::Target;
 
 use crate::support::{self, Fault, faulty, locks, plan, sample};
 
-fn flawed(flaw: Flaw) -> Target {
-    locks(FlawedMemory::new(Some(flaw)))
+fn flawed(mutation: Mutation) -> Target {
+    locks(SimBackend::new(Some(mutation)).connect())
 }
 
 fn sound() -> Target {
-    locks(Memory::new())
+    locks(Arc::new(Memory::new()))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -24,13 +26,13 @@ async fn flaws_are_reported_and_sound_locks_violate_nothing() {
         (
             Workload::HandOff,
             4,
-            flawed(Flaw::ExcludesNobody),
+            flawed(Mutation::ExcludesNobody),
             "held it together for",
         ),
         (
             Workload::Contended,
             2,
-            flawed(Flaw::TokensRepeat),
+            flawed(Mutation::TokenReused),
             "got token",
         ),
     ] {
@@ -81,7 +83,7 @@ async fn an_unfair_queue_is_reported() {
     plan.duration = Duration::from_secs(1);
     plan.warm_up = Duration::from_millis(200);
     let mut figures = Vec::new();
-    for target in [flawed(Flaw::LastComeFirstServed), sound()] {
+    for target in [flawed(Mutation::LastComeFirstServed), sound()] {
         let report = support::measure(&plan, target).await;
         let found = report.figures(&report.series[0]);
         figures.push([found.jain, found.overtakes].map(|spread| spread.unwrap().median));

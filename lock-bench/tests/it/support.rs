@@ -41,8 +41,8 @@ pub(crate) fn made(opened: Opened) -> Target {
         .expect("it is added here")
 }
 
-pub(crate) fn locks(locks: impl DistributedLock) -> Target {
-    made(Opened::locks("made", Arc::new(locks)))
+pub(crate) fn locks(locks: Arc<dyn DistributedLock>) -> Target {
+    made(Opened::locks("made", locks))
 }
 
 /// A lock in this process with a fault.

@@ -9,7 +9,7 @@ use polylock_core::admin::LockAdmin;
 use polylock_core::engine::{Engine, LeaseId, Moment};
 use polylock_core::{
     AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, Grant, LockGuard,
-    PendingRelease, Result, Wait, Waiting,
+    LockKey, PendingRelease, Result, Wait, Waiting,
 };
 use tokio::time::Instant;
 
@@ -46,15 +46,19 @@ impl SimLock {
     /// queue of the store each request is a heartbeat, and a grant may come between two of them.
     async fn attempt(&self, mut attempt: Attempt<'_>) -> Result<LockGuard> {
         let request = attempt.request;
-        let queues = self.world.plan.waiting == Waiting::Push && request.wait() != Wait::Never;
-        let deadline = deadline(request);
+        let wait = match request.wait() {
+            Wait::Never if self.world.is(Mutation::TriesWait) => Wait::AtMost(LONG),
+            wait => wait,
+        };
+        let queues = self.world.plan.waiting == Waiting::Push && wait != Wait::Never;
+        let deadline = deadline(wait);
         let mut mail = Listening::open(&self.process, attempt.id);
         let mut beats: Vec<Moment> = Vec::new();
         let mut last = self.failed(request, NoAnswer::TimedOut);
         let mut unanswered = 0;
         loop {
             let claim = Claim {
-                key: request.key().clone(),
+                key: attempt.key.clone(),
                 id: attempt.id,
                 mode: request.mode(),
                 ttl: request.ttl(),
@@ -71,7 +75,7 @@ impl SimLock {
             };
             let free_in = match answer {
                 Some(Ok(Reply::Granted(grant))) => return attempt.granted(self, &beats, grant),
-                Some(Ok(Reply::Held { .. })) if request.wait() == Wait::Never => {
+                Some(Ok(Reply::Held { .. })) if wait == Wait::Never => {
                     attempt.refused();
                     return Err(self.contended(request));
                 }
@@ -126,6 +130,9 @@ const BIT: Duration = Duration::from_millis(5);
 const MIN_POLL: Duration = Duration::from_millis(20);
 const MAX_POLL: Duration = Duration::from_millis(150);
 
+/// How long a request waits that must not, where that is the mutation.
+const LONG: Duration = Duration::from_secs(6);
+
 pub(super) fn unavailable(cause: NoAnswer) -> Error {
     let error = Error::new(ErrorKind::Unavailable, cause.message());
     match cause {
@@ -134,8 +141,8 @@ pub(super) fn unavailable(cause: NoAnswer) -> Error {
     }
 }
 
-fn deadline(request: &AcquireRequest) -> Option<Instant> {
-    match request.wait() {
+fn deadline(wait: Wait) -> Option<Instant> {
+    match wait {
         Wait::AtMost(limit) => Some(Instant::now() + limit),
         _ => None,
     }
@@ -195,6 +202,8 @@ impl fmt::Debug for SimLock {
 /// An acquisition under way, which is undone on drop.
 struct Attempt<'a> {
     request: &'a AcquireRequest,
+    /// As the store knows it.
+    key: LockKey,
     id: LeaseId,
     lease: Arc<SimLease>,
     pending: Option<PendingRelease>,
@@ -211,10 +220,14 @@ impl<'a> Attempt<'a> {
             lock.engine.lease_id()
         };
         lock.world.bind(id, request.class());
+        let folds = lock.world.is(Mutation::FoldsNames);
+        let folded = LockKey::new(request.key().as_str().to_ascii_lowercase());
+        let key = folded.ok().filter(|_| folds);
+        let key = key.unwrap_or_else(|| request.key().clone());
         let remote = Remote {
             world: Arc::clone(&lock.world),
             process: Arc::clone(&lock.process),
-            key: request.key().clone(),
+            key: key.clone(),
             id,
             ttl: request.ttl(),
         };
@@ -226,6 +239,7 @@ impl<'a> Attempt<'a> {
         let forgets = lock.world.is(Mutation::AcknowledgedOnly);
         Self {
             request,
+            key,
             id,
             lease,
             pending: Some(pending),

@@ -8,7 +8,7 @@ use super::judge::{Tally, Violation, ViolationKind, judge};
 use super::log::Operation;
 use super::nemesis;
 use super::net::Net;
-use super::plan::{TTLS, WAITER_LIFE};
+use super::plan::{Plan, TTLS, WAITER_LIFE};
 use super::store::Left;
 use super::world::World;
 use crate::mutants::Mutation;
@@ -74,7 +74,12 @@ impl Simulation {
     }
 
     async fn run_here(self) -> Outcome {
-        let world = World::new(self.seed, self.mutation, self.forgetful);
+        let world = World::new(
+            self.seed,
+            Plan::draw(self.seed),
+            self.mutation,
+            self.forgetful,
+        );
         drop(tokio::spawn(Net::run(Arc::clone(&world))));
         for _ in 0..world.plan.processes {
             world.boot_working();

@@ -10,6 +10,7 @@
 //! What the locks protect knows nothing of them: a register that refuses tokens smaller than the
 //! largest it has seen.
 
+mod backend;
 mod client;
 mod history;
 mod judge;
@@ -25,6 +26,7 @@ mod store;
 mod workload;
 mod world;
 
+pub use self::backend::SimBackend;
 pub use self::history::{Outcome, Simulation};
 pub use self::judge::{Tally, Violation, ViolationKind};
 pub use self::nemesis::Fault;

@@ -1,12 +1,12 @@
 //! The network between processes, store and resource: every message is an event in virtual time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use polylock_core::engine::LeaseId;
-use polylock_core::{LockKey, Mode};
+use polylock_core::{LockKey, Mode, memory};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
@@ -42,6 +42,7 @@ struct Routes {
     weather: Weather,
     /// Processes whose requests do not arrive, and those that get no replies.
     cut_off: BTreeSet<(usize, Direction)>,
+    planned: VecDeque<(memory::Request, memory::Fault)>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -60,6 +61,7 @@ impl Net {
             rng,
             weather,
             cut_off: BTreeSet::new(),
+            planned: VecDeque::new(),
         };
         Self {
             queue: Mutex::default(),
@@ -123,6 +125,11 @@ impl Net {
         routes.cut_off.clear();
     }
 
+    /// Plans a fault for the next request of this kind that has none planned.
+    pub(crate) fn plan(&self, request: memory::Request, fault: memory::Fault) {
+        lock(&self.routes).planned.push_back((request, fault));
+    }
+
     pub(crate) fn cut(&self, process: usize, direction: Direction) {
         lock(&self.routes).cut_off.insert((process, direction));
     }
@@ -173,6 +180,25 @@ enum Return {
 }
 
 impl Routes {
+    /// What was planned for a request and its reply.
+    fn planned(&mut self, request: &Request) -> Option<Fate> {
+        let kind = match request {
+            Request::Acquire(_) => memory::Request::Acquire,
+            Request::Release(..) => memory::Request::Release,
+            Request::Renew(_) => memory::Request::Renew,
+        };
+        let place = self.planned.iter().position(|(of, _)| *of == kind)?;
+        let (_, fault) = self.planned.remove(place)?;
+        let (requests, reply) = match fault {
+            memory::Fault::Duplicated => (2, Return::After(TRANSIT)),
+            memory::Fault::LateReply(delay) => (1, Return::After(delay)),
+            memory::Fault::LostReply => (1, Return::Reset(TRANSIT)),
+            _ => (0, Return::Lost),
+        };
+        let request = vec![TRANSIT; requests];
+        Some(Fate { request, reply })
+    }
+
     /// Draws what happens to a request and its reply.
     fn draw(&mut self, log: &Log) -> Fate {
         let weather = self.weather;
@@ -332,7 +358,11 @@ impl World {
         }
         let (sender, answer) = oneshot::channel();
         let sender = Arc::new(Mutex::new(Some(sender)));
-        let fate = lock(&self.net.routes).draw(&self.log);
+        let fate = {
+            let mut routes = lock(&self.net.routes);
+            let planned = routes.planned(&request);
+            planned.unwrap_or_else(|| routes.draw(&self.log))
+        };
         for delay in fate.request {
             let (process, request, sender) =
                 (process.number(), request.clone(), Arc::clone(&sender));
@@ -374,6 +404,12 @@ impl World {
                 drop(sender.send(answer));
             }
         });
+    }
+
+    /// Takes a key from its holders on the store.
+    pub(crate) fn evict(self: &Arc<Self>, key: &LockKey) {
+        let pushes = self.store.evict(key).into_iter();
+        pushes.for_each(|push| self.push(push));
     }
 
     /// Sends a grant to a waiter that has not asked for it just now.

@@ -27,6 +27,10 @@ pub(crate) struct Plan {
     pub(crate) patience: Duration,
     /// How often a waiter tells the store that it is alive.
     pub(crate) beat: Duration,
+    /// A waiter that is silent for this long is dead for the store.
+    pub(crate) waiter_life: Duration,
+    /// Whether the clocks of processes run apart.
+    pub(crate) drifts: bool,
     pub(crate) store_drift: i32,
     pub(crate) weather: Weather,
     /// Longest pause between two faults of processes, of the store and of routes.
@@ -57,7 +61,7 @@ pub(crate) const TTLS: [Duration; 4] = [
     Duration::from_millis(3000),
 ];
 
-/// A waiter that is silent for this long is dead for the store.
+/// The life of a waiter in drawn plans.
 pub(crate) const WAITER_LIFE: Duration = Duration::from_millis(1500);
 
 /// Time after the faults in which their effects may still be seen: the longest delay of a message,
@@ -69,7 +73,9 @@ impl Plan {
         let mut rng = Rng::stream(seed, "plan", 0);
         let rng = &mut rng;
         let keys = *rng.pick(&[1, 1, 2]);
-        let keys = (0..keys).map(|n| LockKey::new(format!("key-{n}")));
+        let keys = ["key", "KEY"][..keys]
+            .iter()
+            .map(|name| LockKey::new(*name));
         Self {
             processes: *rng.pick(&[2, 3]),
             workers: *rng.pick(&[1, 3, 4]),
@@ -89,6 +95,8 @@ impl Plan {
             durable_queue: rng.chance(500),
             patience: *rng.pick(&[300, 700, 2000].map(Duration::from_millis)),
             beat: *rng.pick(&[200, 400].map(Duration::from_millis)),
+            waiter_life: WAITER_LIFE,
+            drifts: true,
             store_drift: drift(rng),
             weather: Weather::draw(rng),
             calm_between_faults: *rng.pick(&[600, 2000].map(Duration::from_millis)),

@@ -11,7 +11,7 @@ use polylock_core::engine::{Clock, LeaseId, Moment, VirtualClock};
 use polylock_core::{LockKey, Mode};
 
 use super::net::{Claim, Granted, Push, Reply, Request};
-use super::plan::{Plan, WAITER_LIFE};
+use super::plan::Plan;
 use super::process::undrift;
 use crate::lock;
 use crate::mutants::Mutation;
@@ -33,6 +33,7 @@ impl Store {
         let rules = Rules {
             token_block: plan.token_block,
             remembers_released: plan.remembers_released,
+            waiter_life: plan.waiter_life,
             mutation,
         };
         Self {
@@ -76,6 +77,11 @@ impl Store {
     pub(crate) fn start_empty(&self) {
         lock(&self.table).lose_data(self.clock.now());
         self.up.store(true, Ordering::SeqCst);
+    }
+
+    /// Takes a key from its holders, and says what follows from that.
+    pub(crate) fn evict(&self, key: &LockKey) -> Vec<Push> {
+        lock(&self.table).evict(self.clock.now(), key)
     }
 
     /// When the lease that a token belongs to ends unless it is renewed, in true time.
@@ -163,6 +169,7 @@ struct Table {
 struct Rules {
     token_block: u64,
     remembers_released: bool,
+    waiter_life: Duration,
     mutation: Option<Mutation>,
 }
 
@@ -222,6 +229,14 @@ impl Table {
             }));
         }
         left
+    }
+
+    fn evict(&mut self, now: Moment, key: &LockKey) -> Vec<Push> {
+        let lock = self.locks.entry(key.clone()).or_default();
+        for holder in lock.holders.drain(..) {
+            self.tenures[holder].ended = Some(now);
+        }
+        self.settle(now, key)
     }
 
     fn acquire(&mut self, now: Moment, claim: Claim) -> (Reply, Vec<Push>) {
@@ -324,12 +339,17 @@ impl Table {
             lock.holders.retain(|holder| tenures[*holder].expires > now);
         }
         if rules.mutation != Some(Mutation::QueueEntryLeft) {
-            lock.queue.retain(|waiter| waiter.seen + WAITER_LIFE > now);
+            lock.queue
+                .retain(|waiter| waiter.seen + rules.waiter_life > now);
         }
         let mut pushes = Vec::new();
-        while let Some(waiter) = lock.queue.front()
+        let turn = |queue: &VecDeque<Waiter>| match rules.mutation {
+            Some(Mutation::LastComeFirstServed) => queue.len().saturating_sub(1),
+            _ => 0,
+        };
+        while let Some(waiter) = lock.queue.get(turn(&lock.queue))
             && lock.admits(waiter.claim.mode, tenures, rules)
-            && let Some(Waiter { claim, seen }) = lock.queue.pop_front()
+            && let Some(Waiter { claim, seen }) = lock.queue.remove(turn(&lock.queue))
         {
             if rules.mutation == Some(Mutation::LostWaiter) && seen < now {
                 lock.lost.insert(claim.id);
@@ -371,7 +391,9 @@ impl Lock {
     fn issue(&mut self, now: Moment, rules: Rules) -> (u64, u64) {
         let clock = now.as_nanos() / 1000;
         let token = match rules.mutation {
-            Some(Mutation::TokenReused) if self.last_token > 0 => self.last_token,
+            Some(Mutation::TokenReused) if self.last_token > 0 => {
+                self.last_token + 1 - rules.token_block
+            }
             _ => (self.last_token + 1).max(clock),
         };
         self.last_token = token + rules.token_block - 1;
@@ -382,6 +404,9 @@ impl Lock {
         let Some(first) = self.holders.first() else {
             return true;
         };
+        if rules.mutation == Some(Mutation::ExcludesNobody) {
+            return true;
+        }
         match (tenures[*first].mode, mode) {
             (Mode::Shared, Mode::Shared) => true,
             (Mode::Shared, _) => rules.mutation == Some(Mutation::SharedAdmitsWriter),

@@ -39,14 +39,20 @@ pub(crate) struct World {
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
     pub(crate) process: Arc<Process>,
+    /// Without any layer.
+    pub(crate) client: Arc<dyn DistributedLock>,
     pub(crate) queue: LocalQueue,
     pub(crate) locks: Arc<dyn DistributedLock>,
 }
 
 impl World {
     /// Makes the world of a seed on the current runtime, whose time is paused.
-    pub(crate) fn new(seed: u64, mutation: Option<Mutation>, forgetful: bool) -> Arc<Self> {
-        let plan = Plan::draw(seed);
+    pub(crate) fn new(
+        seed: u64,
+        plan: Plan,
+        mutation: Option<Mutation>,
+        forgetful: bool,
+    ) -> Arc<Self> {
         let store = Store::new(&plan, mutation);
         let log = Log::default();
         if plan.store_drift != 0 {
@@ -85,6 +91,7 @@ impl World {
         let number = processes.len();
         let mut rng = Rng::stream(self.seed, "process", number);
         let drift = drift(&mut rng);
+        let drift = if self.plan.drifts { drift } else { 0 };
         if drift != 0 {
             self.log.fault(Fault::DriftingClock);
         }
@@ -93,13 +100,15 @@ impl World {
         let host = Arc::new(Host(Arc::clone(&process)));
         let engine = Engine::with("sim", process.clock(), entropy, host);
         let client = SimLock::new(Arc::clone(self), Arc::clone(&process), engine);
-        let prefix = Prefix::new(Arc::new(client), "sim").expect("BUG: a plain namespace");
+        let client = Arc::new(client) as Arc<dyn DistributedLock>;
+        let prefix = Prefix::new(Arc::clone(&client), "sim").expect("BUG: a plain namespace");
         let queue = LocalQueue::new(Arc::new(prefix)).with_max_handovers(self.plan.max_handovers);
         let observer = RenewalObserver::new(Arc::downgrade(self), Arc::downgrade(&process));
         let observe = Observe::new(Arc::new(queue.clone()));
         let locks = Arc::new(observe.with_observer(Arc::new(observer)));
         let machine = Machine {
             process,
+            client,
             queue,
             locks,
         };

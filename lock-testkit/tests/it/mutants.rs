@@ -29,7 +29,9 @@ macro_rules! mutants {
         #[test]
         fn every_mutant_is_hunted() {
             let hunted = [$(Mutation::$mutation),*];
-            assert_eq!(hunted, Mutation::ALL);
+            let all = Mutation::ALL.iter().copied();
+            let violate: Vec<_> = all.filter(|mutation| mutation.violates().is_some()).collect();
+            assert_eq!(hunted[..], violate);
         }
     };
 }
@@ -39,6 +41,8 @@ mutants! {
     contention_as_error: ContentionAsError,
     deadline_from_the_reply: DeadlineFromReply,
     error_as_contention: ErrorAsContention,
+    every_request_is_granted: ExcludesNobody,
+    names_folded_to_lower_case: FoldsNames,
     hand_over_without_a_new_token: HandOverKeepsToken,
     id_reused: IdReused,
     late_grant_returned: LateGrant,
