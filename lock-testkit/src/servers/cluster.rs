@@ -1,5 +1,8 @@
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::io;
-use std::ops::Deref;
+use std::net::Ipv4Addr;
+use std::ops::{Deref, RangeInclusive};
 use std::time::{Duration, Instant};
 
 use super::host::address;
@@ -16,8 +19,6 @@ use crate::proxy::Proxy;
 #[derive(Debug)]
 pub struct RedisCluster {
     nodes: Vec<RedisServer>,
-    /// By which the nodes know each other.
-    ids: Vec<String>,
     /// Where clients connect to.
     ports: Vec<u16>,
 }
@@ -25,8 +26,9 @@ pub struct RedisCluster {
 impl RedisCluster {
     /// Starts one and waits until it serves writes and each replica has the data of its master.
     ///
-    /// Takes 2.5 s, for most of which Redis refuses writes after a start. A node counts as failed
-    /// after 1 s with replicas, and after 15 s without, where nobody could take its place.
+    /// Takes 0.2 s without replicas; with them up to 1 s more, in the rhythm of their own timer. A
+    /// node counts as failed after 1 s with replicas, and after 15 s without, where nobody could
+    /// take its place.
     #[must_use]
     pub fn start(masters: usize, replicas: usize) -> Self {
         let hosts = vec![None; masters + replicas];
@@ -80,9 +82,11 @@ impl RedisCluster {
     /// Begins to move a slot: from here on keys that are not at its owner are asked for with ASK.
     pub fn begin_move(&self, slot: u16, to: usize) {
         let (slot, from) = (slot.to_string(), self.owner_of(slot));
-        let (source, target) = (&self.ids[from], &self.ids[to]);
-        done(&self.nodes[to].command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", source]));
-        done(&self.nodes[from].command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", target]));
+        let source = self.nodes[from].command(&["CLUSTER", "MYID"]);
+        let target = self.nodes[to].command(&["CLUSTER", "MYID"]);
+        let (source, target) = (text(&source), text(&target));
+        done(&self.nodes[to].command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source]));
+        done(&self.nodes[from].command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target]));
     }
 
     /// Moves one key of a slot that is moving.
@@ -102,9 +106,9 @@ impl RedisCluster {
 
     /// Ends the move of a slot: tells all nodes its owner. Its keys must have been moved.
     pub fn end_move(&self, slot: u16, to: usize) {
-        let target = &self.ids[to];
+        let target = text(&self.nodes[to].command(&["CLUSTER", "MYID"]));
         let (number, from) = (slot.to_string(), self.owner_of(slot));
-        let owner = ["CLUSTER", "SETSLOT", &number, "NODE", target];
+        let owner = ["CLUSTER", "SETSLOT", &number, "NODE", &target];
         // The target first: else nobody has the slot when the source has given it away.
         done(&self.nodes[to].command(&owner));
         done(&self.nodes[from].command(&owner));
@@ -113,7 +117,7 @@ impl RedisCluster {
             node.command(&owner);
         }
         self.wait("the slot has moved", |node| {
-            owner_seen_by(node, slot).as_ref() == Some(target)
+            owner_seen_by(node, slot).as_deref() == Some(&*target)
         });
     }
 
@@ -139,9 +143,10 @@ impl RedisCluster {
     /// Makes a replica take the place of its master, with or without that, and waits until all nodes
     /// that run know. Writes that have not reached the replica are lost.
     pub fn take_over(&self, replica: usize) {
-        done(&self.nodes[replica].command(&["CLUSTER", "FAILOVER", "TAKEOVER"]));
-        let id = &self.ids[replica];
-        self.wait("the node is a master", |node| is_master(node, id));
+        let taker = &self.nodes[replica];
+        done(&taker.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]));
+        let name = text(&taker.command(&["CLUSTER", "MYID"]));
+        self.wait("the node is a master", |node| is_master(node, &name));
         self.wait("the cluster serves", serves);
     }
 
@@ -164,80 +169,109 @@ impl RedisCluster {
         own: &RedisOptions,
     ) -> io::Result<(Self, Vec<Proxy>)> {
         let count = hosts.len();
-        let own_ports = (0..count)
+        let ports = (0..count)
             .map(|_| free_port())
             .collect::<io::Result<Vec<_>>>()?;
-        let proxies: Vec<_> = own_ports
+        let proxies: Vec<_> = ports
             .iter()
             .filter(|_| proxied)
             .map(|port| Proxy::start(*port))
             .collect();
-        let ports = match proxied {
-            true => proxies.iter().map(Proxy::port).collect(),
-            false => own_ports.clone(),
-        };
-        let node_timeout = if count == masters { 15_000 } else { 1_000 };
-        let nodes = at_once(0..count, |node| {
-            let mut options = options(own.clone(), own_ports[node], ports[node], node_timeout)
-                .with_config("cluster-announce-ip", &address(hosts[node]).to_string());
+        let announced = |node: usize| proxies.get(node).map_or(ports[node], Proxy::port);
+        let addresses: Vec<_> = (0..count)
+            .map(|node| Addresses {
+                address: address(hosts[node]),
+                port: ports[node],
+                announced: announced(node),
+            })
+            .collect();
+        let config = ClusterConfig::new(masters, addresses.clone());
+        let patience = if count == masters { 15_000 } else { 1_000 };
+        let start = |node: usize| {
+            let options = options(own.clone(), addresses[node], patience);
+            let mut options = options.with_file("nodes.conf", config.of(node));
             if let Some(host) = hosts[node] {
                 options = options.with_host(host);
             }
-            RedisServer::start_at(own_ports[node], options)
-        });
+            let server = RedisServer::start_at(ports[node], options)?;
+            if node < masters {
+                wait("the replica of a ghost serves", || {
+                    text(&server.command(&["CLUSTER", "INFO"])).contains("cluster_state:ok")
+                });
+                done(&server.command(&["CLUSTER", "FAILOVER", "TAKEOVER"]));
+            }
+            Ok(server)
+        };
+        // A replica that finds no master tries again after a second.
+        let mut nodes = at_once(0..masters, start);
+        nodes.append(&mut at_once(masters..count, start));
         let nodes = nodes.into_iter().collect::<io::Result<Vec<_>>>()?;
-        let ids = nodes
-            .iter()
-            .map(|node| text(&node.command(&["CLUSTER", "MYID"])))
-            .collect();
-        let cluster = Self { nodes, ids, ports };
-        cluster.form(masters);
+        let ports = addresses.iter().map(|node| node.announced).collect();
+        let cluster = Self { nodes, ports };
+        cluster.settle(&config, masters);
         Ok((cluster, proxies))
     }
 
-    /// Makes the nodes a cluster: the masters get their slots, all meet, and the rest replicate.
-    fn form(&self, masters: usize) {
-        let (leading, following) = self.nodes.split_at(masters);
-        for (place, master) in leading.iter().enumerate() {
-            let bound = |at: usize| at * SLOTS / masters;
-            let (first, last) = (bound(place), bound(place + 1) - 1);
-            let slots = [first.to_string(), last.to_string()];
-            done(&master.command(&["CLUSTER", "ADDSLOTSRANGE", &slots[0], &slots[1]]));
-            // One of two masters of the same epoch would take another when they meet.
-            let epoch = (place + 1).to_string();
-            done(&master.command(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch]));
-        }
-        for node in &self.nodes {
-            let address = address(node.host()).to_string();
-            let (port, bus) = (node.port().to_string(), (node.port() + BUS).to_string());
-            for other in self
-                .nodes
-                .iter()
-                .filter(|other| other.port() != node.port())
-            {
-                done(&other.command(&["CLUSTER", "MEET", &address, &port, &bus]));
+    fn settle(&self, config: &ClusterConfig, masters: usize) {
+        let mut last = Instant::now();
+        let has_replicas = self.nodes.len() > masters;
+        wait("the nodes know each other", || {
+            // One that has heard of a replica of a ghost, and not that it has taken over, would
+            // hear of that within a second.
+            if last.elapsed() > Duration::from_millis(120) {
+                last = Instant::now();
+                self.meet(masters);
             }
-        }
-        let known = format!("cluster_known_nodes:{}\r\n", self.nodes.len());
-        self.wait("the nodes know each other", |node| {
-            let nodes = text(&node.command(&["CLUSTER", "NODES"]));
-            text(&node.command(&["CLUSTER", "INFO"])).contains(&known)
-                && self.ids.iter().all(|id| nodes.contains(id))
+            let known = |node: &RedisServer| knows(node, config, masters);
+            self.nodes.iter().all(known) && (!has_replicas || self.have_own_epochs(masters))
         });
-        for (place, replica) in following.iter().enumerate() {
-            let master = &self.ids[place % masters];
-            done(&replica.command(&["CLUSTER", "REPLICATE", master]));
+        // One may hear of a ghost again from another that has not forgotten it yet.
+        let known = format!("cluster_known_nodes:{}\r\n", self.nodes.len());
+        self.wait("the ghosts are forgotten", |node| {
+            for master in 0..masters {
+                node.command(&["CLUSTER", "FORGET", &ghost(master)]);
+            }
+            text(&node.command(&["CLUSTER", "INFO"])).contains(&known)
+        });
+        for node in &self.nodes {
+            done(&node.command(&["CONFIG", "SET", "cluster-require-full-coverage", "yes"]));
         }
         self.wait("the cluster serves", serves);
-        for replica in following {
+        for replica in &self.nodes[masters..] {
             wait("the replica has the data", || {
                 text(&replica.command(&["INFO", "replication"])).contains("master_link_status:up")
             });
         }
-        self.wait("the replicas are known", |node| {
+    }
+
+    /// Whether all nodes see a different epoch for each master. One of two that took over in the same
+    /// epoch takes another when it hears of it; after a failover it would win its slots back by that.
+    fn have_own_epochs(&self, masters: usize) -> bool {
+        self.nodes.iter().all(|node| {
             let nodes = text(&node.command(&["CLUSTER", "NODES"]));
-            nodes.matches("slave ").count() == following.len()
-        });
+            let epoch = |master: usize| {
+                let line = nodes.lines().find(|line| line.starts_with(&id(master)))?;
+                line.split(' ').nth(6)
+            };
+            let epochs: BTreeSet<_> = (0..masters).filter_map(epoch).collect();
+            epochs.len() == masters && !epochs.contains("0")
+        })
+    }
+
+    /// Makes each master tell all other nodes about itself.
+    fn meet(&self, masters: usize) {
+        for master in &self.nodes[..masters] {
+            for other in self
+                .nodes
+                .iter()
+                .filter(|other| other.port() != master.port())
+            {
+                let address = address(other.host()).to_string();
+                let (port, bus) = (other.port(), other.port() + BUS);
+                let (port, bus) = (port.to_string(), bus.to_string());
+                done(&master.command(&["CLUSTER", "MEET", &address, &port, &bus]));
+            }
+        }
     }
 
     /// Waits for something that all nodes that run see.
@@ -252,8 +286,8 @@ impl RedisCluster {
         alive.expect("a node answers")
     }
 
-    fn place(&self, id: &str) -> Option<usize> {
-        self.ids.iter().position(|other| other == id)
+    fn place(&self, name: &str) -> Option<usize> {
+        (0..self.nodes.len()).find(|node| id(*node) == name)
     }
 }
 
@@ -265,22 +299,34 @@ impl Deref for RedisCluster {
     }
 }
 
-fn options(own: RedisOptions, port: u16, announced: u16, timeout: u32) -> RedisOptions {
-    let bus = port + BUS;
-    own.with_default("cluster-node-timeout", &timeout.to_string())
+fn options(own: RedisOptions, node: Addresses, patience: u32) -> RedisOptions {
+    let bus = node.port + BUS;
+    own.with_default("cluster-node-timeout", &patience.to_string())
         .with_config("cluster-enabled", "yes")
-        .with_config("cluster-announce-port", &announced.to_string())
+        .with_config("cluster-announce-ip", &node.address.to_string())
+        .with_config("cluster-announce-port", &node.announced.to_string())
         .with_config("cluster-announce-bus-port", &bus.to_string())
         .with_config("cluster-allow-replica-migration", "no")
+        // Until each knows the slots of the others.
+        .with_config("cluster-require-full-coverage", "no")
         .with_config("repl-diskless-sync-delay", "0")
 }
 
-/// Whether a node takes the one of this id for a master with slots.
-fn is_master(node: &RedisServer, id: &str) -> bool {
+fn knows(node: &RedisServer, config: &ClusterConfig, masters: usize) -> bool {
+    (0..masters).all(|master| {
+        let slots = config.slots(master);
+        [*slots.start(), *slots.end()]
+            .iter()
+            .all(|slot| owner_seen_by(node, *slot).as_deref() == Some(&*id(master)))
+    })
+}
+
+/// Whether a node takes the one of this name for a master with slots.
+fn is_master(node: &RedisServer, name: &str) -> bool {
     let nodes = text(&node.command(&["CLUSTER", "NODES"]));
     nodes
         .lines()
-        .filter(|line| line.starts_with(id))
+        .filter(|line| line.starts_with(name))
         .any(|line| line.contains("master ") && line.split(' ').count() > 8)
 }
 
@@ -318,6 +364,114 @@ pub(super) fn wait(what: &str, mut met: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "not in time: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// What the nodes of a cluster know of each other when they start.
+///
+/// A master that starts refuses writes for 2 s (`CLUSTER_WRITABLE_DELAY`), but a replica does not,
+/// and stays writable when it becomes a master. So each master starts as the replica of a ghost, a
+/// node that does not exist and owns its slots, and takes over from that.
+struct ClusterConfig {
+    masters: usize,
+    nodes: Vec<Addresses>,
+}
+
+/// Where a node listens.
+#[derive(Clone, Copy)]
+struct Addresses {
+    address: Ipv4Addr,
+    /// For the testkit and for other nodes.
+    port: u16,
+    /// For clients: that of a proxy, if there is one.
+    announced: u16,
+}
+
+impl ClusterConfig {
+    fn new(masters: usize, nodes: Vec<Addresses>) -> Self {
+        Self { masters, nodes }
+    }
+
+    /// The content of `nodes.conf`.
+    fn of(&self, node: usize) -> String {
+        let mut config = String::new();
+        for (other, addresses) in self.nodes.iter().enumerate() {
+            let (id, address) = (id(other), addresses.address);
+            let (port, bus) = (addresses.announced, addresses.port + BUS);
+            let (myself, master) = match (other == node, self.master_of(other)) {
+                (true, Some(master)) => ("myself,slave", id_of(Kind::Node, master)),
+                (true, None) => ("myself,slave", id_of(Kind::Ghost, other)),
+                (false, Some(master)) => ("slave", id_of(Kind::Node, master)),
+                (false, None) => ("master", "-".to_owned()),
+            };
+            // Each learns the slots of the others from themselves.
+            writeln!(
+                config,
+                "{id} {address}:{port}@{bus} {myself} {master} 0 0 0 connected"
+            )
+            .expect("memory");
+        }
+        if self.master_of(node).is_none() {
+            let slots = self.slots(node);
+            writeln!(
+                config,
+                "{} {}:1@2 master - 0 0 {} connected {}-{}",
+                ghost(node),
+                self.nodes[node].address,
+                self.epoch(node),
+                slots.start(),
+                slots.end()
+            )
+            .expect("memory");
+        }
+        // A takeover adds one, and two masters must not have the same epoch.
+        let epoch = self.epoch(node);
+        writeln!(config, "vars currentEpoch {epoch} lastVoteEpoch 0").expect("memory");
+        config
+    }
+
+    /// The slots of this master.
+    fn slots(&self, master: usize) -> RangeInclusive<u16> {
+        let bound = |at: usize| u16::try_from(at * SLOTS / self.masters).expect("a slot");
+        bound(master)..=bound(master + 1) - 1
+    }
+
+    /// The master of this node, if it is a replica.
+    fn master_of(&self, node: usize) -> Option<usize> {
+        (node >= self.masters).then(|| (node - self.masters) % self.masters)
+    }
+
+    fn epoch(&self, node: usize) -> usize {
+        if node < self.masters {
+            10 * (node + 1)
+        } else {
+            0
+        }
+    }
+}
+
+/// The id of a node.
+fn id(node: usize) -> String {
+    id_of(Kind::Node, node)
+}
+
+/// The id of a master's ghost.
+fn ghost(master: usize) -> String {
+    id_of(Kind::Ghost, master)
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Ghost,
+    Node,
+}
+
+/// 40 hexadecimal digits.
+fn id_of(kind: Kind, node: usize) -> String {
+    let digit = match kind {
+        Kind::Ghost => 'e',
+        Kind::Node => 'a',
+    };
+    format!("{}{node:04x}", String::from(digit).repeat(36))
 }
 
 /// What Redis adds to the port of a node for the bus.

@@ -94,6 +94,7 @@ pub struct RedisOptions {
     secured: bool,
     sentinel: bool,
     tls: Option<TlsFiles>,
+    files: Vec<(&'static str, String)>,
 }
 
 setup_options!(RedisOptions);
@@ -170,6 +171,12 @@ impl RedisOptions {
         self
     }
 
+    /// Puts a file into its directory before it starts for the first time.
+    pub(super) fn with_file(mut self, name: &'static str, content: String) -> Self {
+        self.files.push((name, content));
+        self
+    }
+
     fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
@@ -191,6 +198,9 @@ impl Service for RedisOptions {
     }
 
     fn configure(&self, site: &Site<'_>) -> io::Result<()> {
+        for (name, content) in &self.files {
+            fs::write(site.dir.join(name), content)?;
+        }
         let dir = site.dir.display();
         let (plain, tls) = if self.is_tls() {
             (0, site.port)
