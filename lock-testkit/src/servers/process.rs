@@ -158,7 +158,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Holds the server on a leash: the input ends with the process that holds its other end, even if
 /// that is killed. Signals of a terminal leave the shell its work. Its output is closed, so that it
 /// ends when the server does. A server that is kept is on the leash of a process that cannot hold
-/// its input, so that is looked for once a second; a zombie does not count. A server that is
+/// its input, so that is looked for every 3 s; a zombie does not count. A server that is
 /// stopped starts no further process while those that it has started are looked for.
 const KEEPER: &str = r#"
 trap '' HUP INT QUIT TERM
@@ -177,7 +177,7 @@ common=$dir
 read -r order owner shared
 orphaned=$?
 if [ "$order" = keep ]; then
-    while alive "$owner" && alive "$pid"; do sleep 1; done
+    while alive "$owner" && alive "$pid"; do sleep 3; done
     orphaned=1
     alive "$owner" || common=$shared
 fi
