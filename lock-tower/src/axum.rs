@@ -1,11 +1,16 @@
-//! What handlers of axum take and return.
+//! What handlers of axum take and return, and keys by its extractors.
+
+use std::pin::Pin;
+use std::sync::Arc;
 
 use axum_core::extract::{FromRef, FromRequestParts, OptionalFromRequestParts};
 use axum_core::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::request::Parts;
+use http_body_util::BodyExt as _;
 
 use crate::held::{HeldLock, NotHeld};
+use crate::keys::{KeyError, Keys, MAX_NAME_LEN};
 use crate::locker::Locker;
 use crate::rejection::{ProblemDetails, Rejection, RejectionResponder, RequestInfo};
 
@@ -53,7 +58,7 @@ impl IntoResponse for Rejection {
     fn into_response(self) -> Response {
         let answer = match self.response() {
             Some(response) => response.clone(),
-            None => ProblemDetails::new().respond(&RequestInfo::nothing(), &self),
+            None => ProblemDetails::new().respond(&RequestInfo::default(), &self),
         };
         answer.map(Into::into)
     }
@@ -63,5 +68,55 @@ impl IntoResponse for Rejection {
 impl IntoResponse for NotHeld {
     fn into_response(self) -> Response {
         Rejection::from(self).into_response()
+    }
+}
+
+/// Reads the keys of a request by an extractor of axum.
+pub(crate) type ReadKeys = dyn for<'a> Fn(&'a mut Parts) -> ReadingKeys<'a> + Send + Sync;
+
+type ReadingKeys<'a> = Pin<Box<dyn Future<Output = Result<Keys, KeyError>> + Send + 'a>>;
+
+pub(crate) fn read_keys<E, F>(keys: F) -> Arc<ReadKeys>
+where
+    E: FromRequestParts<()> + Send + 'static,
+    F: Fn(E) -> Keys + Send + Sync + 'static,
+{
+    let keys = Arc::new(keys);
+    Arc::new(move |parts| {
+        let keys = Arc::clone(&keys);
+        Box::pin(async move {
+            let extracted = E::from_request_parts(parts, &()).await;
+            match extracted.map_err(|refused| refused.into_response()) {
+                Ok(extracted) => bounded(keys(extracted)),
+                Err(response) => Err(answer(response).await),
+            }
+        })
+    })
+}
+
+/// Checks the lengths, as the extractors of this crate do.
+fn bounded(keys: Keys) -> Result<Keys, KeyError> {
+    let names = match &keys {
+        Keys::Many(names) => names.as_slice(),
+        Keys::One(name) => std::slice::from_ref(name),
+        Keys::Skip => &[],
+    };
+    match names.iter().any(|name| name.len() > MAX_NAME_LEN) {
+        true => {
+            let what = format!("the name of the lock has more than {MAX_NAME_LEN} bytes");
+            Err(KeyError::Invalid(what))
+        }
+        false => Ok(keys),
+    }
+}
+
+/// The answer of an extractor is short and there at once.
+async fn answer(response: Response) -> KeyError {
+    let (parts, body) = response.into_parts();
+    match body.collect().await {
+        Ok(body) => {
+            KeyError::Response(Box::new(http::Response::from_parts(parts, body.to_bytes())))
+        }
+        Err(_) => KeyError::Invalid("the request does not name its lock".to_owned()),
     }
 }

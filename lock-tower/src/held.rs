@@ -1,13 +1,15 @@
-//! What a handler sees of the locks that its request holds.
+//! The locks of a request: what a handler sees of them, and the guard that releases them.
 
 use std::fmt;
 use std::future::{IntoFuture as _, poll_fn};
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
+use std::time::Duration;
 
 use futures_util::future::{join_all, select_all};
 use polylock_core::{Error, FencingToken, LockGuard, LockKey, LostReason, LostSignal, Released};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::locker::{AdmissionSlot, Namespace};
 
@@ -73,24 +75,7 @@ struct OneLock {
 
 /// A handler goes on although its lock is not held.
 ///
-/// # Examples
-///
-/// ```
-/// use std::sync::Arc;
-///
-/// use polylock_core::memory::Memory;
-/// use polylock_tower::{HeldLock, Locker, NotHeld};
-///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let accounts = Locker::builder(Arc::new(Memory::new()), "accounts").build()?;
-/// let guard = accounts.lock("42").await?;
-/// let held = HeldLock::clone(&guard); // what work in the background may have
-/// held.ensure_held()?;
-///
-/// guard.release().await?;
-/// assert_eq!(held.ensure_held(), Err(NotHeld::Released));
-/// # Ok(()) }
-/// ```
+/// The examples of [`HeldLock`] and [`LockerGuard`] return and compare it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, thiserror::Error)]
 pub enum NotHeld {
@@ -159,11 +144,6 @@ impl HeldLock {
         self.0.locks.iter().find(|one| one.key == key)?.token
     }
 
-    /// The tokens of all keys, in their order.
-    pub fn fencing_tokens(&self) -> impl Iterator<Item = (&LockKey, Option<FencingToken>)> {
-        self.0.locks.iter().map(|one| (&one.key, one.token))
-    }
-
     /// Until when all of the locks are held if they are not renewed; now, if one is lost. `None` if
     /// they have no time limit, were released, or the request is unprotected.
     #[must_use]
@@ -173,13 +153,8 @@ impl HeldLock {
         deadlines.flatten().min()
     }
 
-    /// Whether one of the locks is lost, by the clock of this machine. Lost is final.
-    #[must_use]
-    pub fn is_lost(&self) -> bool {
-        self.lost_reason().is_some()
-    }
-
-    /// Why the first of the lost locks is lost.
+    /// Why the first of the lost locks is lost, by the clock of this machine; `None` if none is. Lost
+    /// is final.
     #[must_use]
     pub fn lost_reason(&self) -> Option<LostReason> {
         self.0.locks.iter().find_map(|one| one.lost.reason())
@@ -242,7 +217,7 @@ impl HeldLock {
                 drop(slots);
                 released
             }
-            None if self.is_lost() => Ok(Released::AlreadyLost),
+            None if self.lost_reason().is_some() => Ok(Released::AlreadyLost),
             None => Ok(Released::Clean),
         }
     }
@@ -306,5 +281,94 @@ impl fmt::Debug for HeldLock {
             .field("lost", &self.lost_reason())
             .field("unprotected", &self.is_unprotected())
             .finish_non_exhaustive()
+    }
+}
+
+/// Locks that a [`Locker`](crate::Locker) has acquired, until they are released or dropped.
+///
+/// Dereferences to [`HeldLock`], which describes the locks, and releases them when it is dropped, also
+/// if a clone of that remains.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use polylock_core::Released;
+/// use polylock_core::memory::Memory;
+/// use polylock_tower::{HeldLock, Locker, NotHeld};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let accounts = Locker::builder(Arc::new(Memory::new()), "accounts").build()?;
+/// let both = accounts.lock_all(["42", "7"]).await?;
+/// let sum = both.run(async { 40 + 2 }).await?; // stops if one of the locks is lost
+/// assert_eq!(sum, 42);
+/// assert!(both.fencing_token_of("7").is_some()); // a method of `HeldLock`
+///
+/// let held = HeldLock::clone(&both); // what work in the background may have
+/// assert_eq!(both.release().await?, Released::Clean);
+/// assert_eq!(held.ensure_held(), Err(NotHeld::Released));
+/// # Ok(()) }
+/// ```
+#[must_use = "dropping it releases the lock"]
+#[derive(Debug)]
+pub struct LockerGuard {
+    held: HeldLock,
+}
+
+impl LockerGuard {
+    pub(crate) fn new(held: HeldLock) -> Self {
+        Self { held }
+    }
+
+    /// Runs `work` for as long as the locks are held.
+    ///
+    /// # Errors
+    ///
+    /// [`NotHeld`] if a lock was lost before `work` was done. `work` is dropped by then; it may have
+    /// had effects.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work`; the locks stay held.
+    pub async fn run<W: Future + Send>(&self, work: W) -> Result<W::Output, NotHeld> {
+        self.held.run_while_held(work).await
+    }
+
+    /// Releases the locks and waits for the reply.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`](polylock_core::ErrorKind::Unavailable) if the service did not confirm it; it is
+    /// repeated in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// The release goes on in the background.
+    pub async fn release(self) -> Result<Released, Error> {
+        self.held.release().await
+    }
+
+    /// Waits for the release, but not for long: it goes on in the background, and so does making
+    /// good for an error, which has been logged.
+    pub(crate) async fn release_before_response(self) {
+        drop(timeout(RELEASE_TIMEOUT, self.held.release()).await);
+    }
+}
+
+/// How long a response waits for the release of its lock.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl Deref for LockerGuard {
+    type Target = HeldLock;
+
+    fn deref(&self) -> &HeldLock {
+        &self.held
+    }
+}
+
+impl Drop for LockerGuard {
+    fn drop(&mut self) {
+        drop(self.held.take());
     }
 }

@@ -56,12 +56,12 @@ pub mod plain;
 mod rejection;
 mod service;
 
-pub use crate::held::{HeldLock, NotHeld};
+pub use crate::held::{HeldLock, LockerGuard, NotHeld};
 pub use crate::keys::extractor::{KeyError, KeyExtractor, Keys};
 pub use crate::layer::{
     BodyError, HoldUntil, KeyLock, KeyLockLayer, LockBody, OnDisconnect, OnLost, SafeMethods,
 };
-pub use crate::locker::{Locker, LockerBuilder, LockerGuard, WhenUnavailable};
+pub use crate::locker::{Locker, LockerBuilder, WhenUnavailable};
 pub use crate::rejection::{
     Format, ProblemDetails, Reason, RejectedRequest, Rejection, RejectionObserver,
     RejectionResponder, RequestInfo,

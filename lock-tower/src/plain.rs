@@ -11,10 +11,9 @@ use polylock_core::Mode;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::held::HeldLock;
+use crate::held::{HeldLock, LockerGuard};
 use crate::keys::{KeyError, Keys};
-use crate::locker::LockerGuard;
-use crate::locker::{Locker, key_rejection};
+use crate::locker::Locker;
 use crate::rejection::Rejection;
 use crate::service::{ResponseFuture, call};
 
@@ -98,7 +97,7 @@ impl<S, R> Layer<S> for CallLockLayer<R> {
     fn layer(&self, inner: S) -> CallLock<S, R> {
         CallLock {
             inner,
-            options: Arc::clone(&self.options),
+            layer: self.clone(),
         }
     }
 }
@@ -106,15 +105,12 @@ impl<S, R> Layer<S> for CallLockLayer<R> {
 /// The service that [`CallLockLayer`] makes; clones share the queue.
 pub struct CallLock<S, R> {
     inner: S,
-    options: Arc<CallOptions<R>>,
+    layer: CallLockLayer<R>,
 }
 
 impl<S: Clone, R> Clone for CallLock<S, R> {
     fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-            options: Arc::clone(&self.options),
-        }
+        self.layer.layer(self.inner.clone())
     }
 }
 
@@ -129,7 +125,7 @@ pub enum CallError<E> {
     Inner(E),
     /// The call did not get its lock, or lost it.
     #[error(transparent)]
-    Rejected(Rejection),
+    Rejected(#[from] Rejection),
 }
 
 impl<S, R> Service<R> for CallLock<S, R>
@@ -150,7 +146,7 @@ where
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        let (options, inner) = (Arc::clone(&self.options), self.inner.clone());
+        let (options, inner) = (Arc::clone(&self.layer.options), self.inner.clone());
         // The key is read here: a request that is not `Sync` cannot be borrowed while it waits.
         let keys = (options.keys)(&request);
         ResponseFuture::new(serve(options, inner, request, keys))
@@ -163,20 +159,17 @@ async fn serve<S: Service<R>, R>(
     mut request: R,
     keys: Result<Keys, KeyError>,
 ) -> Result<S::Response, CallError<S::Error>> {
-    let rejected = |rejection| CallError::Rejected(rejection);
-    let keys = keys.map_err(key_rejection).map_err(rejected)?;
-    let held = options.locker.acquire(keys, Mode::Exclusive, None).await;
-    let Some(held) = held.map_err(rejected)? else {
+    let keys = keys.map_err(Rejection::from)?;
+    let held = options.locker.acquire(keys, Mode::Exclusive, None).await?;
+    let Some(held) = held else {
         return call(inner, request).await.map_err(CallError::Inner);
     };
     let guard = LockerGuard::new(held);
     (options.attach)(&mut request, HeldLock::clone(&guard));
-    let answer = match guard.run_while_held(call(inner, request)).await {
-        Ok(answer) => answer.map_err(CallError::Inner),
-        Err(lost) => return Err(rejected(lost.into())),
-    };
+    let answer = guard.run_while_held(call(inner, request)).await;
+    let answer = answer.map_err(Rejection::from)?;
     guard.release_before_response().await;
-    answer
+    answer.map_err(CallError::Inner)
 }
 
 impl<R> fmt::Debug for CallLockLayer<R> {
@@ -189,8 +182,6 @@ impl<R> fmt::Debug for CallLockLayer<R> {
 
 impl<S, R> fmt::Debug for CallLock<S, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CallLock")
-            .field("locker", &self.options.locker)
-            .finish_non_exhaustive()
+        f.debug_tuple("CallLock").field(&self.layer).finish()
     }
 }

@@ -1,7 +1,74 @@
+use std::fmt;
+use std::sync::Arc;
+
 use http::HeaderMap;
 use http::header::HeaderName;
+use http::request::Parts;
 
 use crate::keys::{KeyError, Origin, header_value};
+
+/// Which clients share idempotency keys.
+///
+/// A client chooses the key, and any client that sends the same key with the same request gets the
+/// stored response. Two clients that happen to choose one key, or one that guesses the key of the
+/// other, meet only within a scope.
+///
+/// The example of [`IdempotencyLayer`](super::IdempotencyLayer) has one for each client.
+#[derive(Clone)]
+pub struct KeyScope {
+    /// All clients share one scope without it.
+    client: Option<Arc<OfClient>>,
+}
+
+type OfClient = dyn Fn(&Parts) -> Result<String, KeyError> + Send + Sync;
+
+impl KeyScope {
+    /// Each client has keys of its own: keys of two clients never meet.
+    ///
+    /// `client` names the tenant or the principal of a request, which must be authenticated: a header
+    /// that clients send is not. An error refuses the request, and so does an empty name, which would
+    /// be that of all clients without one.
+    #[must_use]
+    pub fn per_client(
+        client: impl Fn(&Parts) -> Result<String, KeyError> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            client: Some(Arc::new(client)),
+        }
+    }
+
+    /// All clients share one scope: any client that knows a key and its request gets the stored
+    /// response.
+    ///
+    /// For services with one client, or with clients that trust each other and choose keys that
+    /// cannot collide, such as random UUIDs.
+    #[must_use]
+    pub fn shared() -> Self {
+        Self { client: None }
+    }
+
+    /// What goes before the key of a request.
+    pub(super) fn of(&self, parts: &Parts) -> Result<String, KeyError> {
+        let Some(client) = &self.client else {
+            return Ok(String::new());
+        };
+        let name = client(parts)?;
+        if name.is_empty() {
+            let message = "the scope of a client is empty";
+            return Err(KeyError::Misconfigured(message.to_owned()));
+        }
+        Ok(name)
+    }
+}
+
+impl fmt::Debug for KeyScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.client {
+            Some(_) => "PerClient(..)",
+            None => "Shared",
+        })
+    }
+}
 
 static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const MAX_KEY_LEN: usize = 255;

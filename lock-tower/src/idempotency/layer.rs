@@ -10,9 +10,7 @@ use crate::layer::{CommonOptions, OnDisconnect};
 use crate::locker::Locker;
 use crate::rejection::RejectionResponder;
 
-use super::scope::KeyScope;
-use super::service::Idempotency;
-use super::store::ResponseStore;
+use super::{Idempotency, KeyScope, ResponseStore};
 
 /// Handles a request once, and repetitions of it by the response that it got.
 ///
@@ -34,28 +32,43 @@ use super::store::ResponseStore;
 /// # Examples
 ///
 /// ```
+/// use std::convert::Infallible;
 /// use std::sync::Arc;
 ///
+/// use bytes::Bytes;
+/// use http::{Request, Response};
+/// use http_body_util::Full;
 /// use polylock_core::memory::Memory;
-/// use polylock_tower::idempotency::{IdempotencyLayer, KeyScope, MemoryResponses};
+/// use polylock_tower::idempotency::{IdempotencyLayer, KeyScope, MemoryResponses, MissingKey};
 /// use polylock_tower::{KeyError, Locker};
+/// use tower::{Layer as _, ServiceExt as _, service_fn};
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let payments = Locker::builder(Arc::new(Memory::new()), "payments")
-///     .try_only()
-///     .build()?;
+/// /// Whose request it is; the authentication puts it there.
+/// #[derive(Clone)]
+/// struct Account(String);
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let payments = Locker::builder(Arc::new(Memory::new()), "payments").try_only().build()?;
 /// let accounts = KeyScope::per_client(|parts| match parts.extensions.get::<Account>() {
 ///     Some(Account(name)) => Ok(name.clone()),
 ///     None => Err(KeyError::Missing("the client is unknown".to_owned())),
 /// });
 /// let store = Arc::new(MemoryResponses::new());
-/// let layer = IdempotencyLayer::new(payments, store, accounts);
-/// # let _ = layer;
-/// # Ok(()) }
+/// let service = IdempotencyLayer::new(payments, store.clone(), accounts)
+///     .with_missing(MissingKey::Pass)
+///     .layer(service_fn(|_: Request<Full<Bytes>>| async {
+///         Ok::<_, Infallible>(Response::new("paid".to_owned()))
+///     }));
 ///
-/// /// Whose request it is; the authentication puts it there.
-/// #[derive(Clone)]
-/// struct Account(String);
+/// let pay = || {
+///     let request = Request::post("/pay").extension(Account("ann".to_owned()));
+///     request.header("idempotency-key", "8e03").body(Full::from("100 EUR"))
+/// };
+/// service.clone().oneshot(pay()?).await?;
+/// let repeated = service.oneshot(pay()?).await?; // does not reach the handler
+/// assert_eq!(repeated.headers()["idempotent-replayed"], "true");
+/// assert_eq!(store.len(), 1);
+/// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
 pub struct IdempotencyLayer {
@@ -64,34 +77,7 @@ pub struct IdempotencyLayer {
 
 /// What becomes of requests without a key.
 ///
-/// # Examples
-///
-/// ```
-/// use std::sync::Arc;
-///
-/// use bytes::Bytes;
-/// use http::Request;
-/// use http_body_util::Full;
-/// use polylock_core::memory::Memory;
-/// use polylock_tower::Locker;
-/// use polylock_tower::idempotency::{IdempotencyLayer, KeyScope, MemoryResponses, MissingKey};
-/// use tower::{Layer as _, ServiceExt as _};
-///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let handler = tower::service_fn(|_: Request<Full<Bytes>>| async {
-/// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
-/// # });
-/// let payments = Locker::builder(Arc::new(Memory::new()), "payments").build()?;
-/// let store = Arc::new(MemoryResponses::new());
-/// let layer = IdempotencyLayer::new(payments, store, KeyScope::shared());
-///
-/// let without_key = || Request::post("/pay").body(Full::from("100 EUR"));
-/// let response = layer.layer(handler).oneshot(without_key()?).await?;
-/// assert_eq!(response.status(), 400);
-/// let passing = layer.with_missing(MissingKey::Pass).layer(handler);
-/// assert_eq!(passing.oneshot(without_key()?).await?.status(), 200);
-/// # Ok(()) }
-/// ```
+/// The example of [`IdempotencyLayer`] sets it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum MissingKey {
@@ -198,11 +184,7 @@ impl IdempotencyLayer {
         self.change(|options| options.common.on_disconnect = then)
     }
 
-    /// Sets how requests are answered that do not get their lock, or lose it, or have no scope.
-    /// Default: [`ProblemDetails`](crate::ProblemDetails).
-    ///
-    /// What concerns the header, the bodies and the store (the reasons that begin with
-    /// `idempotency-`) is answered with problem documents of `urn:polylock:`, whatever is set here.
+    /// Sets how rejections are answered. Default: [`ProblemDetails`](crate::ProblemDetails).
     #[must_use]
     pub fn with_responder(self, responder: impl RejectionResponder) -> Self {
         self.change(|options| options.common.responder = Arc::new(responder))
@@ -219,7 +201,10 @@ impl<S> Layer<S> for IdempotencyLayer {
     type Service = Idempotency<S>;
 
     fn layer(&self, inner: S) -> Idempotency<S> {
-        Idempotency::new(inner, Arc::clone(&self.options))
+        Idempotency {
+            inner,
+            options: Arc::clone(&self.options),
+        }
     }
 }
 

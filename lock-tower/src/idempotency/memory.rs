@@ -11,40 +11,11 @@ use super::{Put, ResponseStore, StoreError, StoredResponse};
 
 /// Stores responses in the memory of this process, for services with one instance and for tests.
 ///
-/// Beyond the limits, the responses that expire first are dropped. A repetition of their requests is
+/// Beyond the limit, the responses that expire first are dropped. A repetition of their requests is
 /// handled again.
 ///
-/// # Examples
-///
-/// ```
-/// use std::convert::Infallible;
-/// use std::sync::Arc;
-///
-/// use bytes::Bytes;
-/// use http::{Request, Response};
-/// use http_body_util::Full;
-/// use polylock_core::memory::Memory;
-/// use polylock_tower::Locker;
-/// use polylock_tower::idempotency::{IdempotencyLayer, KeyScope, MemoryResponses};
-/// use tower::{Layer as _, ServiceExt as _, service_fn};
-///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let payments = Locker::builder(Arc::new(Memory::new()), "payments").build()?;
-/// let store = Arc::new(MemoryResponses::new());
-/// let layer = IdempotencyLayer::new(payments, store.clone(), KeyScope::shared());
-/// let service = layer.layer(service_fn(|_: Request<Full<Bytes>>| async {
-///     Ok::<_, Infallible>(Response::new("paid".to_owned()))
-/// }));
-///
-/// let pay = || Request::post("/pay").header("idempotency-key", "8e03").body(Full::from("100 EUR"));
-/// service.clone().oneshot(pay()?).await?;
-/// let repeated = service.oneshot(pay()?).await?; // does not reach the handler
-/// assert_eq!(repeated.headers()["idempotent-replayed"], "true");
-/// assert_eq!(store.len(), 1);
-/// # Ok(()) }
-/// ```
+/// The example of [`IdempotencyLayer`](super::IdempotencyLayer) uses it.
 pub struct MemoryResponses {
-    max_responses: usize,
     max_bytes: usize,
     kept: Mutex<Responses>,
 }
@@ -59,27 +30,20 @@ struct Responses {
 }
 
 impl MemoryResponses {
-    /// Keeps up to 100,000 responses that take up to 256 MiB.
+    /// Keeps responses that take up to 256 MiB.
     #[must_use]
     pub fn new() -> Self {
         Self {
-            max_responses: 100_000,
             max_bytes: 256 << 20,
             kept: Mutex::default(),
         }
     }
 
-    /// Sets how many responses are kept. Default: 100,000; 0 keeps none.
+    /// Sets how many bytes the responses take, counting bodies, heads and keys. Default: 256 MiB; 0
+    /// keeps none.
     #[must_use]
-    pub fn with_max_responses(mut self, max_responses: usize) -> Self {
-        self.max_responses = max_responses;
-        self
-    }
-
-    /// Sets how many bytes the responses take, counting bodies, heads and keys. Default: 256 MiB.
-    #[must_use]
-    pub fn with_max_bytes(mut self, max_responses: usize) -> Self {
-        self.max_bytes = max_responses;
+    pub fn with_max_bytes(mut self, max_bytes: usize) -> Self {
+        self.max_bytes = max_bytes;
         self
     }
 
@@ -131,7 +95,7 @@ impl ResponseStore for MemoryResponses {
         }
         let end = now.checked_add(retention.min(LONGEST)).unwrap_or(now);
         kept.insert(key, response.clone(), end);
-        while kept.responses.len() > self.max_responses || kept.bytes > self.max_bytes {
+        while kept.bytes > self.max_bytes {
             kept.drop_first();
         }
         Ok(Put::Stored)
@@ -150,11 +114,8 @@ impl Responses {
     }
 
     fn purge(&mut self, now: Instant) {
-        while self
-            .ends
-            .first_key_value()
-            .is_some_and(|(end, _)| end.0 <= now)
-        {
+        let is_over = |(end, _): (&(Instant, u64), &LockKey)| end.0 <= now;
+        while self.ends.first_key_value().is_some_and(is_over) {
             self.drop_first();
         }
     }

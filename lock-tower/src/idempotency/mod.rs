@@ -55,27 +55,22 @@
 //! A handler whose effect is in the same database as the responses closes these gaps: it stores its
 //! response in the transaction of the effect (`SqlResponses::put_in`).
 
-mod buffer;
-mod ids;
 mod key;
 mod layer;
 mod memory;
-mod reason;
 #[cfg(feature = "redis")]
 mod redis;
-mod scope;
 mod service;
 #[cfg(feature = "_sql")]
 mod sql;
 mod store;
 mod stored;
 
-pub use self::ids::{ExecutionId, Fingerprint};
+pub use self::key::KeyScope;
 pub use self::layer::{IdempotencyLayer, MissingKey};
 pub use self::memory::MemoryResponses;
 #[cfg(feature = "redis")]
 pub use self::redis::RedisResponses;
-pub use self::scope::KeyScope;
 pub use self::service::Idempotency;
 #[cfg(feature = "_sql")]
 pub use self::sql::{SqlConnection, SqlDialect, SqlResponses};

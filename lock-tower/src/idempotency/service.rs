@@ -2,28 +2,25 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{BufMut as _, Bytes, BytesMut};
 use http::request::Parts;
 use http::{Request, Response};
-use http_body::Body;
-use polylock_core::LockKey;
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use polylock_core::{LockKey, Mode};
 use tower_service::Service;
 
-use crate::held::HeldLock;
+use crate::held::{HeldLock, LockerGuard};
 use crate::keys::{KeyError, join};
 use crate::layer::{BoxError, CommonOptions, LockBody};
-use crate::locker::LockerGuard;
-use crate::locker::key_rejection;
+use crate::plain::CallError;
 use crate::rejection::{Reason, Rejection, RequestInfo};
 use crate::service::{ResponseFuture, call};
 
-use super::buffer::{Buffered, read_request, read_response};
-use super::ids::{ExecutionId, Fingerprint};
 use super::key::idempotency_key;
 use super::layer::{IdempotencyOptions, MissingKey};
-use super::reason::{IdempotencyReason, IdempotencyRefusal};
-use super::store::{Put, StoreError};
-use super::stored::{PendingResponse, StoredResponse};
+use super::stored::{fingerprint, random_id};
+use super::{PendingResponse, Put, StoreError, StoredResponse};
 
 /// The service that [`IdempotencyLayer`](super::IdempotencyLayer) makes.
 ///
@@ -31,14 +28,8 @@ use super::stored::{PendingResponse, StoredResponse};
 /// the inner service, which gets the body of the request in one piece.
 #[derive(Clone, Debug)]
 pub struct Idempotency<S> {
-    inner: S,
-    options: Arc<IdempotencyOptions>,
-}
-
-impl<S> Idempotency<S> {
-    pub(super) fn new(inner: S, options: Arc<IdempotencyOptions>) -> Self {
-        Self { inner, options }
-    }
+    pub(super) inner: S,
+    pub(super) options: Arc<IdempotencyOptions>,
 }
 
 impl<S, ReqB, ResB> Service<Request<ReqB>> for Idempotency<S>
@@ -64,13 +55,11 @@ where
     }
 }
 
-type Served<B, E> = Result<Response<LockBody<B>>, E>;
-
 async fn serve<S, ReqB, ResB>(
     options: Arc<IdempotencyOptions>,
     inner: S,
     request: Request<ReqB>,
-) -> Served<ResB, S::Error>
+) -> Result<Response<LockBody<ResB>>, S::Error>
 where
     S: Service<Request<ReqB>, Response = Response<ResB>> + Send + 'static,
     S::Future: Send + 'static,
@@ -78,219 +67,202 @@ where
     ReqB: Body<Data: Send, Error: Into<BoxError>> + From<Bytes> + Send + 'static,
     ResB: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
 {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     let info = RequestInfo::of(&parts);
-    let name = match options.name(&parts) {
-        Ok(Some(name)) => name,
-        Ok(None) => {
+    let (body, pending, held) = match options.enter(&parts, body).await {
+        Ok(Entered::Held(body, pending, held)) => (body, pending, held),
+        Ok(Entered::Handled(response)) => return Ok(*response),
+        Ok(Entered::Passes(body)) => {
             let response = call(inner, Request::from_parts(parts, body)).await?;
             return Ok(response.map(LockBody::inner));
         }
-        Err(rejected) => return Ok(options.reject(&info, rejected)),
+        Err(rejection) => return Ok(options.common.reject(&info, &rejection)),
     };
-    let body = match read_request(body, options.max_request).await {
-        Ok(body) => body,
-        Err(reason) => return Ok(options.reject(&info, reason)),
-    };
-    let fingerprint = Fingerprint::of(&parts, &body);
-    let (key, held) = match enter(&options, &name, fingerprint).await {
-        Ok(Entered::Held(key, held)) => (key, held),
-        Ok(Entered::Handled(response)) => return Ok(*response),
-        Err(rejected) => return Ok(options.reject(&info, rejected)),
-    };
-    // Dropped with the work, it releases the lock although the handler may have kept a clone.
-    let guard = LockerGuard::new(held);
-    let pending = PendingResponse {
-        key,
-        fingerprint,
-        execution_id: ExecutionId::random(),
-        fencing_token: guard.fencing_token(),
-        retention: options.retention,
-    };
+    parts.extensions.insert(held.clone());
+    parts.extensions.insert(pending.clone());
+    let request = Request::from_parts(parts, ReqB::from(body));
     let on_disconnect = options.common.on_disconnect;
-    let work = async move { once(&options, &info, inner, (parts, body), pending, guard).await };
-    CommonOptions::run(on_disconnect, work).await
-}
-
-enum Entered<B> {
-    Handled(Box<Response<LockBody<B>>>),
-    Held(LockKey, HeldLock),
-}
-
-/// Acquires the lock. A request that does not get it still looks for a response: the holder of the
-/// lock may be replaying it, and replays need no lock service. If too many wait already, it does
-/// not look: the store needs its capacity for the responses of handled requests.
-async fn enter<B>(
-    options: &IdempotencyOptions,
-    name: &str,
-    fingerprint: Fingerprint,
-) -> Result<Entered<B>, IdempotencyRefusal> {
-    let key = options.common.locker.key(name)?;
-    let rejection = match options.common.locker.acquire_key(key.clone()).await {
-        Ok(held) => return Ok(Entered::Held(key, held)),
-        Err(rejection) if rejection.reason() == Reason::QueueFull => return Err(rejection.into()),
-        Err(rejection) => rejection,
+    let handled = async move {
+        let handled = handle(&options, inner, request, &pending, held).await;
+        options.common.answered(&info, handled)
     };
-    match options.look(&key, fingerprint).await {
-        Ok(Some(response)) => Ok(Entered::Handled(Box::new(response))),
-        Ok(None) | Err(IdempotencyReason::StoreUnavailable) => Err(rejection.into()),
-        Err(reason) => Err(reason.into()),
-    }
+    CommonOptions::run(on_disconnect, handled).await
+}
+
+enum Entered<ReqB, ResB> {
+    Handled(Box<Response<LockBody<ResB>>>),
+    Held(Bytes, PendingResponse, HeldLock),
+    Passes(ReqB),
 }
 
 /// What happens under the lock, in this order: look, handle, store, release, answer.
-async fn once<S, ReqB, ResB>(
+async fn handle<S, ReqB, ResB>(
     options: &IdempotencyOptions,
-    info: &RequestInfo,
     inner: S,
-    (parts, body): (Parts, Bytes),
-    pending: PendingResponse,
-    guard: LockerGuard,
-) -> Served<ResB, S::Error>
+    request: Request<ReqB>,
+    pending: &PendingResponse,
+    held: HeldLock,
+) -> Result<Response<LockBody<ResB>>, CallError<S::Error>>
 where
     S: Service<Request<ReqB>, Response = Response<ResB>>,
-    ReqB: From<Bytes>,
     ResB: Body<Error: Into<BoxError>>,
 {
+    // Dropped with this future, it releases the lock although the handler may have kept a clone.
+    let guard = LockerGuard::new(held);
     let work = async {
-        match options.look(&pending.key, pending.fingerprint).await {
-            Ok(None) => {}
-            Ok(Some(response)) => return Ok(response),
-            Err(reason) => return Ok(options.reject(info, reason)),
+        if let Some(response) = options.look(&pending.key, pending.fingerprint).await? {
+            return Ok(response);
         }
-        let mut request = Request::from_parts(parts, ReqB::from(body));
-        request.extensions_mut().insert(HeldLock::clone(&guard));
-        request.extensions_mut().insert(pending.clone());
-        let response = call(inner, request).await?;
+        let response = call(inner, request).await.map_err(CallError::Inner)?;
         if !(options.stored)(response.status(), response.headers()) {
             return Ok(response.map(LockBody::inner));
         }
-        let stored = store(options, &pending, response).await;
-        Ok(stored.unwrap_or_else(|rejected| options.reject(info, rejected)))
+        Ok(options.keep(pending, response).await?)
     };
-    match guard.run_while_held(work).await {
-        Ok(served) => {
-            guard.release_before_response().await;
-            served
-        }
-        Err(lost) => Ok(options.reject(info, Rejection::from(lost))),
-    }
-}
-
-/// Stores a response, and hands it on.
-async fn store<B>(
-    options: &IdempotencyOptions,
-    pending: &PendingResponse,
-    response: Response<B>,
-) -> Result<Response<LockBody<B>>, IdempotencyRefusal>
-where
-    B: Body<Error: Into<BoxError>>,
-{
-    let (head, body) = response.into_parts();
-    let (kept, body) = match read_response(body, options.max_response).await {
-        Buffered::Broken(body) => {
-            tracing::warn!("the body of a response broke off, only that there was one is stored");
-            (None, body)
-        }
-        Buffered::TooLarge(body) => (None, body),
-        Buffered::Whole(bytes, trailers) => {
-            let body = LockBody::with_trailers(bytes.clone(), trailers);
-            (Some(bytes), body)
-        }
-    };
-    match options.keep(pending, &head, kept).await {
-        Put::Stored => Ok(Response::from_parts(head, body)),
-        // Another request has stored one, so this request was not alone. The stored response, which
-        // others will get, is the better one here too.
-        Put::Refused => {
-            tracing::error!("two requests with one Idempotency-Key were handled at once");
-            match options.look(&pending.key, pending.fingerprint).await {
-                Ok(Some(response)) => Ok(response),
-                Err(reason @ IdempotencyReason::ResponseNotKept) => Err(reason.into()),
-                _ => Err(Rejection::new(Reason::Lost).into()),
-            }
-        }
-    }
+    let handled = guard.run_while_held(work).await;
+    let handled = handled.map_err(Rejection::from)?;
+    guard.release_before_response().await;
+    handled
 }
 
 impl IdempotencyOptions {
+    /// Reads the request and acquires its lock. A request that does not get it still looks for a
+    /// response: the holder of the lock may be replaying it, and replays need no lock service. If too
+    /// many wait already, it does not look: the store needs its capacity for the responses of handled
+    /// requests.
+    async fn enter<ReqB, ResB>(
+        &self,
+        parts: &Parts,
+        body: ReqB,
+    ) -> Result<Entered<ReqB, ResB>, Rejection>
+    where
+        ReqB: Body<Error: Into<BoxError>>,
+    {
+        let Some(name) = self.name(parts)? else {
+            return Ok(Entered::Passes(body));
+        };
+        let body = read_request(body, self.max_request).await;
+        let body = body.map_err(Rejection::new)?;
+        let fingerprint = fingerprint(parts, &body);
+        let locker = &self.common.locker;
+        let key = locker.key(&name)?;
+        let held = locker.acquire_keys(vec![key.clone()], Mode::Exclusive, None);
+        let not_held = match held.await {
+            Ok(held) => {
+                let pending = PendingResponse {
+                    key,
+                    fencing_token: held.fencing_token(),
+                    retention: self.retention,
+                    fingerprint,
+                    execution_id: random_id(),
+                };
+                return Ok(Entered::Held(body, pending, held));
+            }
+            Err(rejection) => rejection,
+        };
+        let not_held = match not_held.reason() {
+            Reason::QueueFull => return Err(not_held),
+            Reason::Busy | Reason::TimedOut => not_held.with_detail(
+                "a request with this Idempotency-Key is being handled, or its server has failed",
+            ),
+            _ => not_held,
+        };
+        match self.look(&key, fingerprint).await {
+            Ok(Some(response)) => Ok(Entered::Handled(Box::new(response))),
+            Ok(None) => Err(not_held),
+            Err(unread) if unread.reason() == Reason::StoreUnavailable => Err(not_held),
+            Err(rejection) => Err(rejection),
+        }
+    }
+
     /// The name of the lock; `None` if the request passes.
-    fn name(&self, parts: &Parts) -> Result<Option<String>, IdempotencyRefusal> {
+    fn name(&self, parts: &Parts) -> Result<Option<String>, Rejection> {
         if !self.methods.contains(&parts.method) {
             return Ok(None);
         }
-        let key = match idempotency_key(&parts.headers) {
-            Ok(key) => key,
-            Err(KeyError::Missing(_)) if self.missing == MissingKey::Reject => {
-                return Err(IdempotencyReason::KeyMissing.into());
+        match idempotency_key(&parts.headers) {
+            Ok(key) => Ok(Some(join([self.scope.of(parts)?, key]))),
+            Err(KeyError::Missing(_)) if self.missing == MissingKey::Pass => Ok(None),
+            Err(KeyError::Missing(_)) => Err(Rejection::new(Reason::IdempotencyKeyMissing)),
+            Err(error) => {
+                let rejection = Rejection::new(Reason::IdempotencyKeyInvalid);
+                Err(rejection.with_detail(error.to_string()))
             }
-            Err(KeyError::Missing(_)) => return Ok(None),
-            Err(error) => return Err(IdempotencyReason::KeyInvalid(error.to_string()).into()),
-        };
-        let scope = self.scope.of(parts).map_err(key_rejection)?;
-        Ok(Some(join([scope, key])))
+        }
     }
 
     /// The answer to a request that has been handled; `None` if it has not.
     async fn look<B>(
         &self,
         key: &LockKey,
-        fingerprint: Fingerprint,
-    ) -> Result<Option<Response<LockBody<B>>>, IdempotencyReason> {
+        fingerprint: [u8; 32],
+    ) -> Result<Option<Response<LockBody<B>>>, Rejection> {
         match self.in_time(self.store.get(key)).await {
             Ok(None) => Ok(None),
-            Ok(Some(stored)) if stored.fingerprint() != fingerprint => {
-                Err(IdempotencyReason::KeyReused)
+            Ok(Some(stored)) if stored.fingerprint != fingerprint => {
+                Err(Rejection::new(Reason::IdempotencyKeyReused))
             }
-            Ok(Some(stored)) => {
-                let replayed = stored.replay().ok_or(IdempotencyReason::ResponseNotKept)?;
-                Ok(Some(replayed.map(LockBody::whole)))
-            }
+            Ok(Some(stored)) => match stored.replay() {
+                Some(response) => Ok(Some(response.map(LockBody::whole))),
+                None => Err(Rejection::new(Reason::ResponseNotKept)),
+            },
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "{UNREADABLE}");
-                Err(IdempotencyReason::StoreUnavailable)
+                Err(self.common.locker.later(Reason::StoreUnavailable))
             }
         }
     }
 
-    /// Stores a response. The client gets it whether or not the store works: the handler has run.
-    async fn keep(
+    /// Stores a response, and hands it on.
+    async fn keep<B>(
         &self,
         pending: &PendingResponse,
-        head: &http::response::Parts,
-        body: Option<Bytes>,
-    ) -> Put {
-        let mut response = Response::new(body);
-        *response.status_mut() = head.status;
-        response.headers_mut().clone_from(&head.headers);
-        let (fingerprint, execution_id) = (pending.fingerprint, pending.execution_id);
-        let stored = StoredResponse::new(fingerprint, execution_id, &response);
-        match self.in_time(self.put(pending, &stored)).await {
-            Ok(put) => put,
-            Err(error) => {
-                tracing::warn!(error = &error as &dyn std::error::Error, "{UNWRITTEN}");
-                Put::Stored
+        response: Response<B>,
+    ) -> Result<Response<LockBody<B>>, Rejection>
+    where
+        B: Body<Error: Into<BoxError>>,
+    {
+        let (head, body) = response.into_parts();
+        let (kept, body) = read_response(body, self.max_response).await;
+        let kept = Response::from_parts(head.clone(), kept);
+        let stored = StoredResponse::new(pending.execution_id, pending.fingerprint, &kept);
+        match self.put(pending, &stored).await {
+            Put::Stored => Ok(Response::from_parts(head, body)),
+            // Another request has stored one, so this request was not alone. The stored response, which
+            // others will get, is the better one here too.
+            Put::Refused => {
+                tracing::error!("two requests with one Idempotency-Key were handled at once");
+                match self.look(&pending.key, pending.fingerprint).await {
+                    Ok(Some(response)) => Ok(response),
+                    Err(rejection) if rejection.reason() == Reason::ResponseNotKept => {
+                        Err(rejection)
+                    }
+                    _ => Err(Rejection::new(Reason::Lost)),
+                }
             }
         }
     }
 
-    /// Tries several times: a request without a stored response is handled again. A retry that
-    /// finds the response of an earlier try counts as stored.
-    async fn put(
-        &self,
-        pending: &PendingResponse,
-        stored: &StoredResponse,
-    ) -> Result<Put, StoreError> {
-        let mut pauses = PAUSES.iter();
-        loop {
-            let (token, retention) = (pending.fencing_token, pending.retention);
-            let error = match self.store.put(&pending.key, stored, token, retention).await {
-                Ok(put) => return Ok(put),
-                Err(error) => error,
-            };
-            let pause = pauses.next().ok_or(error)?;
-            tokio::time::sleep(Duration::from_millis(*pause)).await;
-        }
+    /// Stores a response, in several tries: a request without a stored response is handled again. A
+    /// retry that finds the response of an earlier try counts as stored, and so does one that fails:
+    /// the handler has run, and the client gets its response.
+    async fn put(&self, pending: &PendingResponse, stored: &StoredResponse) -> Put {
+        let tries = async {
+            let mut pauses = PAUSES.iter();
+            loop {
+                let (token, retention) = (pending.fencing_token, pending.retention);
+                let error = match self.store.put(&pending.key, stored, token, retention).await {
+                    Ok(put) => return Ok(put),
+                    Err(error) => error,
+                };
+                let pause = pauses.next().ok_or(error)?;
+                tokio::time::sleep(Duration::from_millis(*pause)).await;
+            }
+        };
+        self.in_time(tries).await.unwrap_or_else(|error| {
+            tracing::warn!(error = &error as &dyn std::error::Error, "{UNWRITTEN}");
+            Put::Stored
+        })
     }
 
     async fn in_time<T>(
@@ -300,32 +272,55 @@ impl IdempotencyOptions {
         let done = tokio::time::timeout(self.store_timeout, work).await;
         done.unwrap_or_else(|_| Err(StoreError::new("the store does not answer in time")))
     }
-
-    /// Answers in place of the handler; says what a lock that is held means here.
-    fn reject<B>(
-        &self,
-        info: &RequestInfo,
-        refusal: impl Into<IdempotencyRefusal>,
-    ) -> Response<LockBody<B>> {
-        let rejection = match refusal.into() {
-            IdempotencyRefusal::Lock(rejection) => rejection,
-            IdempotencyRefusal::Request(reason) => {
-                let (name, response) = reason.answer();
-                return self.common.answer(name, response);
-            }
-        };
-        let is_held = matches!(rejection.reason(), Reason::Busy | Reason::TimedOut);
-        let rejection = match is_held && rejection.detail().is_none() {
-            true => rejection.with_detail(
-                "a request with this Idempotency-Key is being handled, or its server has failed",
-            ),
-            false => rejection,
-        };
-        self.common.reject(info, &rejection)
-    }
 }
 
 /// Between the tries to store a response, in milliseconds; the client waits for them.
 const PAUSES: [u64; 4] = [50, 100, 200, 400];
 const UNREADABLE: &str = "stored responses cannot be read, a request is rejected";
 const UNWRITTEN: &str = "a response is not stored, a repetition of its request is handled again";
+
+/// Reads the body of a request to its end. Its trailers are dropped.
+async fn read_request<B>(body: B, limit: usize) -> Result<Bytes, Reason>
+where
+    B: Body<Error: Into<BoxError>>,
+{
+    if body.size_hint().lower() > limit as u64 {
+        return Err(Reason::BodyTooLarge);
+    }
+    match Limited::new(body, limit).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(Reason::BodyTooLarge),
+        Err(_) => Err(Reason::BodyUnreadable),
+    }
+}
+
+/// Reads the body of a response up to `limit` bytes. Returns what is stored of it, `None` if it is
+/// larger or breaks off, and what the client gets.
+async fn read_response<B>(body: B, limit: usize) -> (Option<Bytes>, LockBody<B>)
+where
+    B: Body<Error: Into<BoxError>>,
+{
+    let mut body = Box::pin(body);
+    let mut read = BytesMut::new();
+    let mut trailers = None;
+    if body.size_hint().lower() > limit as u64 {
+        return (None, LockBody::partly_read(read.freeze(), body));
+    }
+    while let Some(frame) = body.frame().await {
+        match frame.map(Frame::into_data) {
+            Ok(Ok(data)) => read.put(data),
+            Ok(Err(frame)) => trailers = frame.into_trailers().ok(),
+            Err(error) => {
+                tracing::warn!(
+                    "the body of a response broke off, only that there was one is stored"
+                );
+                return (None, LockBody::read(read.freeze(), Some(Err(error.into()))));
+            }
+        }
+        if read.len() > limit {
+            return (None, LockBody::partly_read(read.freeze(), body));
+        }
+    }
+    let read = read.freeze();
+    (Some(read.clone()), LockBody::read(read, trailers.map(Ok)))
+}

@@ -1,7 +1,5 @@
 //! Responses in a table.
 
-mod dialect;
-
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,14 +10,11 @@ use bytes::Bytes;
 use http::Response;
 use polylock_core::{FencingToken, LockKey};
 use sqlx::pool::{PoolConnection, PoolOptions};
-use sqlx::{ConnectOptions, Connection, Database, Pool};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Database, Pool, SqlSafeStr as _, SqlStr};
 use tokio::sync::Semaphore;
 
-use self::dialect::{ResponseStatements, SqlValue};
 use super::store::MAX_ATTEMPTS;
 use super::{PendingResponse, Put, ResponseStore, StoreError, StoredResponse};
-
-pub use self::dialect::{SqlConnection, SqlDialect};
 
 /// Keeps responses in a table of SQLite, PostgreSQL, MySQL or MariaDB.
 ///
@@ -280,7 +275,7 @@ impl<C: SqlConnection> ResponseTable<C> {
             let mut connection = Checkout::<C::Database>::from(&pool)
                 .await
                 .map_err(unwritten)?;
-            let purged = connection.get().execute(sql, &[]).await;
+            let purged = connection.get().delete(sql, None).await;
             connection.check_in(purged).map_err(unwritten)
         };
         tokio::spawn(async move {
@@ -328,7 +323,116 @@ impl<C: SqlConnection> ResponseStore for ResponseTable<C> {
     }
 }
 
+/// The SQL of a database.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum SqlDialect {
+    /// MySQL and MariaDB.
+    MySql,
+    /// PostgreSQL.
+    Postgres,
+    /// SQLite.
+    Sqlite,
+}
+
+/// The statements for one table.
+#[derive(Clone, Debug)]
+struct ResponseStatements {
+    dialect: SqlDialect,
+    table: String,
+    create: SqlStr,
+    /// Takes a key; returns its response, unless expired.
+    find: SqlStr,
+    /// The same, and sees what was committed after the transaction began.
+    find_committed: SqlStr,
+    /// Takes key, token, response and retention. Fails, or changes nothing, if the key exists.
+    insert: SqlStr,
+    /// Takes a key, and deletes its row if it has expired.
+    delete_expired: SqlStr,
+    /// Deletes up to [`ROWS_PER_PURGE`] expired rows.
+    purge: SqlStr,
+}
+
+/// More than are put between two purges.
+const ROWS_PER_PURGE: u32 = 1000;
+
 impl ResponseStatements {
+    /// For a table whose name is checked here: the only part that comes from outside.
+    fn new(dialect: SqlDialect, name: &str) -> Result<Self, StoreError> {
+        check(name)?;
+        let is_mysql = dialect == SqlDialect::MySql;
+        let (quote, key, response) = match dialect {
+            SqlDialect::MySql => ('`', "VARBINARY(1024)", "LONGBLOB"),
+            SqlDialect::Postgres => ('"', "BYTEA", "BYTEA"),
+            SqlDialect::Sqlite => ('"', "BLOB", "BLOB"),
+        };
+        // Microseconds since 1970 by the clock of the database, constant within a statement, so that
+        // indexes can be used.
+        let now = match dialect {
+            SqlDialect::MySql => "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
+            SqlDialect::Postgres => "(extract(epoch from statement_timestamp()) * 1000000)::bigint",
+            SqlDialect::Sqlite => "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
+        };
+        let (table, index) = (
+            format!("{quote}{name}{quote}"),
+            format!("{quote}{name}_expires{quote}"),
+        );
+        let indexed = match is_mysql {
+            true => format!(",\n    INDEX {index} (expires_at)\n) ENGINE = InnoDB"),
+            false => format!("\n);\nCREATE INDEX IF NOT EXISTS {index} ON {table} (expires_at)"),
+        };
+        // An existing key would end the transaction of the caller on PostgreSQL. MySQL has no such
+        // clause that hides no other errors; there, a transaction that has read before does not see
+        // what is committed.
+        let (skip_existing, read_committed) = match is_mysql {
+            true => ("", " LOCK IN SHARE MODE"),
+            false => (" ON CONFLICT (response_key) DO NOTHING", ""),
+        };
+        let expired = format!("expires_at <= {now} ORDER BY expires_at LIMIT {ROWS_PER_PURGE}");
+        let purged = match dialect {
+            SqlDialect::MySql => expired,
+            // Concurrent purges would deadlock.
+            SqlDialect::Postgres => format!(
+                "response_key IN (SELECT response_key FROM {table} WHERE {expired} \
+                 FOR UPDATE SKIP LOCKED)"
+            ),
+            SqlDialect::Sqlite => {
+                format!("response_key IN (SELECT response_key FROM {table} WHERE {expired})")
+            }
+        };
+        let sql = |text: String| {
+            // MySQL does not number parameters; all are used in their order.
+            let text = match is_mysql {
+                true => (1..=4).fold(text, |text, n| text.replace(&format!("${n}"), "?")),
+                false => text,
+            };
+            AssertSqlSafe(text).into_sql_str()
+        };
+        let find =
+            format!("SELECT response FROM {table} WHERE response_key = $1 AND expires_at > {now}");
+        Ok(Self {
+            dialect,
+            table: name.to_owned(),
+            create: sql(format!(
+                "CREATE TABLE IF NOT EXISTS {table} (
+    response_key {key} NOT NULL PRIMARY KEY,
+    token BIGINT,
+    response {response} NOT NULL,
+    expires_at BIGINT NOT NULL{indexed}"
+            )),
+            find_committed: sql(format!("{find}{read_committed}")),
+            find: sql(find),
+            insert: sql(format!(
+                "INSERT INTO {table} (response_key, token, response, expires_at) \
+                 VALUES ($1, $2, $3, {now} + $4){skip_existing}"
+            )),
+            delete_expired: sql(format!(
+                "DELETE FROM {table} WHERE response_key = $1 AND expires_at <= {now}"
+            )),
+            purge: sql(format!("DELETE FROM {table} WHERE {purged}")),
+        })
+    }
+
     /// Stores a response. The insertion decides: if it fails and the key does not exist, the row has
     /// expired meanwhile.
     async fn put<C: SqlConnection>(
@@ -341,22 +445,21 @@ impl ResponseStatements {
     ) -> sqlx::Result<Put> {
         let token = token.map(|token| i64::try_from(token.value()).unwrap_or(i64::MAX));
         let retention = i64::try_from(retention.as_micros()).unwrap_or(MAX_RETENTION_MICROS);
+        let retention = retention.min(MAX_RETENTION_MICROS);
         let (key, stored) = (key.as_bytes(), response.to_bytes());
-        let row = [
-            SqlValue::Bytes(key),
-            SqlValue::Int(token),
-            SqlValue::Bytes(&stored),
-            SqlValue::Int(Some(retention.min(MAX_RETENTION_MICROS))),
-        ];
         for _ in 0..MAX_ATTEMPTS {
-            match connection.execute(self.insert.clone(), &row).await {
+            let insert = self.insert.clone();
+            match connection
+                .insert(insert, key, token, &stored, retention)
+                .await
+            {
                 Ok(0) => {}
                 Ok(_) => return Ok(Put::Stored),
                 Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {}
                 Err(error) => return Err(error),
             }
             let delete = self.delete_expired.clone();
-            if connection.execute(delete, &row[..1]).await? > 0 {
+            if connection.delete(delete, Some(key)).await? > 0 {
                 continue;
             }
             let find = self.find_committed.clone();
@@ -407,6 +510,139 @@ impl<D: Database> Drop for Checkout<D> {
     fn drop(&mut self) {
         if !self.is_idle {
             self.connection.close_on_drop();
+        }
+    }
+}
+
+fn check(table: &str) -> Result<(), StoreError> {
+    let is_letter = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    let begins_well = !table.starts_with(|c: char| c.is_ascii_digit())
+        && !table.to_ascii_lowercase().starts_with("sqlite_");
+    if (1..=MAX_NAME_LEN).contains(&table.len()) && table.bytes().all(is_letter) && begins_well {
+        return Ok(());
+    }
+    Err(StoreError::new(format!(
+        "a table has a name of 1 to {MAX_NAME_LEN} ASCII letters, digits and underscores that begins \
+         neither with a digit nor with sqlite_"
+    )))
+}
+
+/// PostgreSQL cuts names at 63, and that of the index is longer by eight.
+const MAX_NAME_LEN: usize = 55;
+
+/// A connection of sqlx: `SqliteConnection`, `PgConnection` and `MySqlConnection`, as `&mut *tx`
+/// gives it of a `Transaction`.
+///
+/// Sealed: there are no others.
+pub trait SqlConnection: SqlQueries {}
+
+/// Runs statements, whose types differ between databases.
+#[expect(unnameable_types, reason = "nobody else implements it")]
+pub trait SqlQueries: Connection + 'static {
+    const DIALECT: SqlDialect;
+
+    fn find(
+        &mut self,
+        sql: SqlStr,
+        key: &[u8],
+    ) -> impl Future<Output = sqlx::Result<Option<Vec<u8>>>> + Send;
+
+    /// Returns how many rows changed.
+    fn insert(
+        &mut self,
+        sql: SqlStr,
+        key: &[u8],
+        token: Option<i64>,
+        response: &[u8],
+        retention_micros: i64,
+    ) -> impl Future<Output = sqlx::Result<u64>> + Send;
+
+    /// Returns how many rows changed.
+    fn delete(
+        &mut self,
+        sql: SqlStr,
+        key: Option<&[u8]>,
+    ) -> impl Future<Output = sqlx::Result<u64>> + Send;
+
+    /// Runs several statements without parameters.
+    fn execute_all(&mut self, sql: SqlStr) -> impl Future<Output = sqlx::Result<()>> + Send;
+}
+
+macro_rules! connections {
+    ($($feature:literal: $dialect:ident, $connection:ty;)*) => { $(
+        #[cfg(feature = $feature)]
+        impl SqlConnection for $connection {}
+
+        #[cfg(feature = $feature)]
+        impl SqlQueries for $connection {
+            const DIALECT: SqlDialect = SqlDialect::$dialect;
+
+            async fn find(&mut self, sql: SqlStr, key: &[u8]) -> sqlx::Result<Option<Vec<u8>>> {
+                sqlx::query_scalar(sql).bind(key).fetch_optional(self).await
+            }
+
+            async fn insert(
+                &mut self,
+                sql: SqlStr,
+                key: &[u8],
+                token: Option<i64>,
+                response: &[u8],
+                retention_micros: i64,
+            ) -> sqlx::Result<u64> {
+                let insert = sqlx::query(sql).bind(key).bind(token).bind(response);
+                let done = insert.bind(retention_micros).execute(self).await;
+                Ok(done?.rows_affected())
+            }
+
+            async fn delete(&mut self, sql: SqlStr, key: Option<&[u8]>) -> sqlx::Result<u64> {
+                let mut delete = sqlx::query(sql);
+                if let Some(key) = key {
+                    delete = delete.bind(key);
+                }
+                Ok(delete.execute(self).await?.rows_affected())
+            }
+
+            async fn execute_all(&mut self, sql: SqlStr) -> sqlx::Result<()> {
+                sqlx::Executor::execute(self, sqlx::raw_sql(sql)).await.map(drop)
+            }
+        }
+    )* };
+}
+
+connections! {
+    "mysql": MySql, sqlx::MySqlConnection;
+    "postgres": Postgres, sqlx::PgConnection;
+    "sqlite": Sqlite, sqlx::SqliteConnection;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_tables_are_checked() {
+        let is_name = |name: &str| ResponseStatements::new(SqlDialect::Sqlite, name).is_ok();
+        for good in ["polylock_responses", "A1", "_x"] {
+            assert!(is_name(good), "{good}");
+        }
+        let long = "x".repeat(MAX_NAME_LEN + 1);
+        let bad = "|1a|a b|a\"b|a;b|sqlite_x|caf\u{e9}".split('|');
+        for bad in bad.chain([&*long]) {
+            assert!(!is_name(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn mysql_has_no_numbers() {
+        let statements = ResponseStatements::new(SqlDialect::MySql, "t").expect("a name");
+        let ResponseStatements {
+            find,
+            insert,
+            delete_expired,
+            ..
+        } = statements;
+        for text in [find, insert, delete_expired] {
+            assert!(!text.as_str().contains('$'), "{text:?}");
         }
     }
 }

@@ -23,22 +23,20 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// use http::Response;
 /// use polylock_core::LockKey;
-/// use polylock_tower::idempotency::{
-///     ExecutionId, Fingerprint, MemoryResponses, Put, ResponseStore as _, StoredResponse,
-/// };
+/// use polylock_tower::idempotency::{MemoryResponses, Put, ResponseStore as _, StoredResponse};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let (store, key) = (MemoryResponses::new(), LockKey::new("payments:8e03")?);
-/// let of_execution = |id| {
-///     let response = Response::new(Some("paid".into()));
-///     let execution = ExecutionId::from_bytes([id; 16]);
-///     StoredResponse::new(Fingerprint::from_bytes([7; 32]), execution, &response)
-/// };
+/// let response = Response::new(Some("paid".into()));
+/// let of_execution = |id| StoredResponse::new(id, [7; 32], &response);
 /// let day = Duration::from_secs(24 * 60 * 60);
 /// assert_eq!(store.put(&key, &of_execution(1), None, day).await?, Put::Stored);
 /// assert_eq!(store.put(&key, &of_execution(1), None, day).await?, Put::Stored); // a repetition
 /// assert_eq!(store.put(&key, &of_execution(2), None, day).await?, Put::Refused);
 /// assert_eq!(store.get(&key).await?, Some(of_execution(1)));
+///
+/// let bytes = of_execution(1).to_bytes(); // for a store that keeps bytes
+/// assert_eq!(StoredResponse::from_bytes(bytes)?, of_execution(1));
 /// # Ok(()) }
 /// ```
 #[async_trait]
@@ -56,9 +54,8 @@ pub trait ResponseStore: Send + Sync + 'static {
 
     /// Stores a response for `retention`.
     ///
-    /// Refused if there is one that has not expired. If that is of the same
-    /// [execution](StoredResponse::execution_id), the call is a repetition: nothing is changed, and it counts as
-    /// stored. The token decides nothing; it is for stores that keep record of it.
+    /// If there is one that has not expired, nothing is changed and [`Put::beside`] says what that
+    /// means. The token decides nothing; it is for stores that keep record of it.
     ///
     /// # Errors
     ///
@@ -89,9 +86,11 @@ pub enum Put {
 }
 
 impl Put {
-    /// What became of a response that finds another one in its place.
-    pub(super) fn beside(there: &StoredResponse, ours: &StoredResponse) -> Self {
-        match there.execution_id() == ours.execution_id() {
+    /// What becomes of a response that finds another one in its place: if both are of one execution of
+    /// the handler, the call is a repetition and counts as stored.
+    #[must_use]
+    pub fn beside(there: &StoredResponse, ours: &StoredResponse) -> Self {
+        match there.execution_id == ours.execution_id {
             true => Self::Stored,
             false => Self::Refused,
         }

@@ -3,10 +3,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::request::Parts;
 use http::{Response, StatusCode};
+use polylock_core::engine::{Entropy as _, OsEntropy};
 use polylock_core::{FencingToken, LockKey};
+use sha2::{Digest as _, Sha256};
 
-use super::{ExecutionId, Fingerprint, StoreError};
+use super::StoreError;
 
 /// A stored response, with the fingerprint of its request.
 ///
@@ -16,63 +19,35 @@ use super::{ExecutionId, Fingerprint, StoreError};
 /// to each response (`Content-Length`, `Date`), and `Set-Cookie`: cookies open sessions, and what
 /// lies in a store for a day should not. Trailers are not kept.
 ///
-/// # Examples
-///
-/// A store that keeps bytes writes and reads them:
-///
-/// ```
-/// use http::Response;
-/// use polylock_tower::idempotency::{ExecutionId, Fingerprint, StoredResponse};
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let response = Response::builder()
-///     .status(201)
-///     .header("location", "/payments/1")
-///     .body(Some("paid".into()))?;
-/// let (request, execution) = (Fingerprint::from_bytes([1; 32]), ExecutionId::from_bytes([2; 16]));
-/// let stored = StoredResponse::new(request, execution, &response);
-///
-/// let bytes = stored.to_bytes();
-/// assert_eq!(StoredResponse::from_bytes(bytes)?, stored);
-/// # Ok(()) }
-/// ```
+/// The example of [`ResponseStore`](super::ResponseStore) stores some.
 #[derive(Clone, Eq, PartialEq)]
 pub struct StoredResponse {
-    fingerprint: Fingerprint,
-    execution_id: ExecutionId,
+    pub(super) execution_id: u128,
+    pub(super) fingerprint: [u8; 32],
     status: StatusCode,
     headers: HeaderMap,
     body: Option<Bytes>,
 }
 
 impl StoredResponse {
-    /// Keeps the response that an execution gave to the request with this fingerprint; without a
-    /// body, that it was too large, or broke off.
+    /// Keeps the response that an execution of the handler gave to a request; without a body, that it
+    /// was too large, or broke off.
+    ///
+    /// The layer draws an id for each execution, and makes the fingerprint of method, path, query and
+    /// body of the request.
     #[must_use]
     pub fn new(
-        fingerprint: Fingerprint,
-        execution_id: ExecutionId,
+        execution_id: u128,
+        fingerprint: [u8; 32],
         response: &Response<Option<Bytes>>,
     ) -> Self {
         Self {
-            fingerprint,
             execution_id,
+            fingerprint,
             status: response.status(),
             headers: lasting(response.headers()),
             body: response.body().clone(),
         }
-    }
-
-    /// Which request it answers.
-    #[must_use]
-    pub fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint
-    }
-
-    /// Its origin: two with the same one are the same.
-    #[must_use]
-    pub fn execution_id(&self) -> ExecutionId {
-        self.execution_id
     }
 
     /// What a store keeps: the execution (16 bytes), the fingerprint (32), the status (2), the length
@@ -90,8 +65,8 @@ impl StoredResponse {
             None => (0, &[][..]),
         };
         [
-            &self.execution_id.as_bytes()[..],
-            self.fingerprint.as_bytes(),
+            &self.execution_id.to_be_bytes()[..],
+            &self.fingerprint,
             &self.status.as_u16().to_be_bytes(),
             &(fields.len() as u64).to_be_bytes(),
             &fields,
@@ -145,8 +120,8 @@ fn parse(stored: &Bytes) -> Option<StoredResponse> {
         headers.append(name, HeaderValue::from_bytes(&line[colon + 1..]).ok()?);
     }
     Some(StoredResponse {
-        fingerprint: Fingerprint::from_bytes(*fingerprint),
-        execution_id: ExecutionId::from_bytes(*execution_id),
+        execution_id: u128::from_be_bytes(*execution_id),
+        fingerprint: *fingerprint,
         status: StatusCode::from_u16(u16::from_be_bytes(*status)).ok()?,
         headers,
         body: match marker {
@@ -195,19 +170,18 @@ const FLEETING: [&str; 12] = [
 impl fmt::Debug for StoredResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StoredResponse")
-            .field("fingerprint", &self.fingerprint)
             .field("status", &self.status)
             .field("headers", &self.headers.len())
             .field("body", &self.body.as_ref().map(Bytes::len))
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
 /// Where the response of a request will be stored; in the extensions of the request.
 ///
 /// For handlers that store their response in the transaction of its effect: then one is there if and
-/// only if the other is. What the layer stores afterwards is known by its [`ExecutionId`] for the
-/// same, and changes nothing; after a rollback it is stored then.
+/// only if the other is. What the layer stores afterwards is known for the same by the id of its
+/// execution, and changes nothing; after a rollback it is stored then.
 #[cfg_attr(
     feature = "sqlite",
     doc = r#"
@@ -267,19 +241,19 @@ async fn pay(
 ```
 "#
 )]
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct PendingResponse {
     /// Under which key.
     pub key: LockKey,
-    /// Which request it answers.
-    pub fingerprint: Fingerprint,
-    /// The request that stores it.
-    pub execution_id: ExecutionId,
     /// The token of the lock; `None` if the backend has none, or the request is unprotected.
     pub fencing_token: Option<FencingToken>,
     /// For how long.
     pub retention: Duration,
+    pub(super) fingerprint: [u8; 32],
+    /// One for each time that a request reaches its handler. A fencing token is none: two lock
+    /// services give the same ones, and some give none at all.
+    pub(super) execution_id: u128,
 }
 
 impl PendingResponse {
@@ -287,8 +261,39 @@ impl PendingResponse {
     #[must_use]
     pub fn stored(&self, response: &Response<Bytes>) -> StoredResponse {
         let response = response.clone().map(Some);
-        StoredResponse::new(self.fingerprint, self.execution_id, &response)
+        StoredResponse::new(self.execution_id, self.fingerprint, &response)
     }
+}
+
+/// Without the fingerprint, which tells of the body.
+impl fmt::Debug for PendingResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PendingResponse")
+            .field("key", &self.key)
+            .field("fencing_token", &self.fencing_token)
+            .field("retention", &self.retention)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(super) fn random_id() -> u128 {
+    let mut bytes = [0; 16];
+    OsEntropy::default().fill(&mut bytes);
+    u128::from_be_bytes(bytes)
+}
+
+/// The SHA-256 of method, path, query and body: requests with one key are the same if theirs is.
+pub(super) fn fingerprint(parts: &Parts, body: &[u8]) -> [u8; 32] {
+    let method = parts.method.as_str();
+    let target = parts.uri.path_and_query();
+    let target = target.map_or("/", |target| target.as_str());
+    let mut hash = Sha256::new();
+    // The lengths keep what ends one part from beginning the next.
+    for part in [method.as_bytes(), target.as_bytes(), body] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize().into()
 }
 
 #[cfg(test)]
@@ -312,7 +317,7 @@ mod tests {
             .header("date", "then")
             .header("set-cookie", "session=1");
         let response = response.body(Some(Bytes::from_static(b"\0paid\n")));
-        let stored = StoredResponse::new(ANY, ONE, &response.expect("a response"));
+        let stored = StoredResponse::new(7, ANY, &response.expect("a response"));
         let back = StoredResponse::from_bytes(stored.to_bytes());
         assert_eq!(back.expect("it can be read"), stored);
         let replayed = stored.replay().expect("it has a body");
@@ -351,11 +356,31 @@ mod tests {
         let response = Response::builder()
             .header("x-card", "4111")
             .body(Some(Bytes::from_static(b"secret")));
-        let stored = StoredResponse::new(ANY, ONE, &response.expect("a response"));
+        let stored = StoredResponse::new(7, ANY, &response.expect("a response"));
         let text = format!("{stored:?}");
         assert!(!text.contains("4111") && !text.contains("secret"), "{text}");
     }
 
-    const ANY: Fingerprint = Fingerprint::from_bytes([7; 32]);
-    const ONE: ExecutionId = ExecutionId::from_bytes([7; 16]);
+    const ANY: [u8; 32] = [7; 32];
+
+    #[test]
+    fn every_part_counts_and_the_host_does_not() {
+        let of = |method: &str, uri: &str, body: &[u8]| {
+            let request = http::Request::builder().method(method).uri(uri).body(());
+            let (parts, ()) = request.expect("a request").into_parts();
+            fingerprint(&parts, body)
+        };
+        let all = [
+            of("POST", "/pay", b"1"),
+            of("PATCH", "/pay", b"1"),
+            of("POST", "/pay/", b"1"),
+            of("POST", "/pay?a", b"1"),
+            of("POST", "/pay", b"2"),
+            of("POST", "/pay1", b""),
+        ];
+        for (at, one) in all.iter().enumerate() {
+            assert!(!all[at + 1..].contains(one), "{at}");
+        }
+        assert_eq!(all[0], of("POST", "http://a/pay", b"1"));
+    }
 }

@@ -5,8 +5,6 @@ use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
 
-use super::join::join;
-
 /// Finds out which locks a request needs, by its head.
 ///
 /// [`keys`](crate::keys) has ready-made ones, and closures
@@ -34,13 +32,6 @@ where
 }
 
 impl<E: KeyExtractor + ?Sized> KeyExtractor for Arc<E> {
-    fn keys(&self, parts: &Parts) -> Result<Keys, KeyError> {
-        (**self).keys(parts)
-    }
-}
-
-/// Not for every `Box<E>`: a boxed closure is a closure.
-impl KeyExtractor for Box<dyn KeyExtractor> {
     fn keys(&self, parts: &Parts) -> Result<Keys, KeyError> {
         (**self).keys(parts)
     }
@@ -144,3 +135,36 @@ impl fmt::Display for KeyError {
 }
 
 impl std::error::Error for KeyError {}
+
+/// Makes one name of several parts, such that different parts never make the same name: a `/` in
+/// the result separates, and every other one is escaped.
+pub(crate) fn join<P: AsRef<str>>(parts: impl IntoIterator<Item = P>) -> String {
+    let escaped = |part: P| part.as_ref().replace('%', "%25").replace('/', "%2F");
+    let parts: Vec<_> = parts.into_iter().map(escaped).collect();
+    parts.join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::join;
+
+    #[test]
+    fn different_parts_make_different_names() {
+        let texts = [
+            "", "a", "b", "/", "%", "a/", "/b", "%2F", "%252F", "a/b", "a%2Fb", "2F",
+        ];
+        let mut seen = HashMap::new();
+        for a in texts {
+            for b in texts {
+                for parts in [vec![a, b], vec![a, b, ""], vec![a, b, "b"], vec!["a", a, b]] {
+                    let name = join(&parts);
+                    let before = seen.entry(name.clone()).or_insert_with(|| parts.clone());
+                    assert_eq!(*before, parts, "both are {name:?}");
+                }
+            }
+        }
+        assert!(seen.len() > 4 * 100);
+    }
+}

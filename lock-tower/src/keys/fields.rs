@@ -295,7 +295,7 @@ impl<'a> Origin<'a> {
             return Err(self.missing("is empty"));
         }
         if bytes.len() > MAX_NAME_LEN {
-            return Err(too_long(&self));
+            return Err(self.invalid(&format!("has more than {MAX_NAME_LEN} bytes")));
         }
         let text = std::str::from_utf8(bytes).map_err(|_| self.invalid("is not UTF-8"))?;
         match text.contains(char::is_control) {
@@ -317,10 +317,6 @@ impl fmt::Display for Origin<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the {} {}", self.kind, self.name)
     }
-}
-
-pub(super) fn too_long(what: &dyn fmt::Display) -> KeyError {
-    KeyError::Invalid(format!("{what} has more than {MAX_NAME_LEN} bytes"))
 }
 
 #[cfg(test)]

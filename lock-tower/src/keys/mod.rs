@@ -46,17 +46,11 @@
 //! # Ok(()) }
 //! ```
 
-#[cfg(feature = "axum")]
-mod axum;
 pub(crate) mod extractor;
 mod fields;
-mod join;
 
-#[cfg(feature = "axum")]
-pub(crate) use self::axum::{ReadKeys, read_keys};
-pub(crate) use self::extractor::{KeyError, KeyExtractor, Keys};
+pub(crate) use self::extractor::{KeyError, KeyExtractor, Keys, join};
 pub(crate) use self::fields::{Origin, header_value};
-pub(crate) use self::join::join;
 
 pub use self::fields::{Cookie, Header, QueryParam};
 

@@ -8,7 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use polylock_core::LostReason;
 
-use crate::locker::LockerGuard;
+use crate::held::LockerGuard;
 
 use super::OnLost;
 use super::body_lock::BodyLock;
@@ -31,9 +31,9 @@ pin_project! {
     enum Rest<B> {
         // Partly read.
         Boxed { body: Pin<Box<B>> },
-        Error { error: Option<BoxError> },
         Inner { #[pin] body: B, lock: Option<BodyLock> },
-        Trailers { trailers: Option<HeaderMap> },
+        // The trailers or the error of what was read.
+        Read { end: Option<Result<HeaderMap, BoxError>> },
     }
 }
 
@@ -59,21 +59,17 @@ impl<B> LockBody<B> {
 
     /// Has these bytes and nothing else.
     pub(crate) fn whole(bytes: Bytes) -> Self {
-        Self::with_trailers(bytes, None)
+        Self::read(bytes, None)
     }
 
-    pub(crate) fn with_trailers(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
-        Self::with(Some(bytes), Rest::Trailers { trailers })
+    /// Has the bytes that were read before these trailers or this error.
+    pub(crate) fn read(bytes: Bytes, end: Option<Result<HeaderMap, BoxError>>) -> Self {
+        Self::with(Some(bytes), Rest::Read { end })
     }
 
     /// Has the bytes that were read of `body`, and what is left of it.
     pub(crate) fn partly_read(read: Bytes, body: Pin<Box<B>>) -> Self {
         Self::with(Some(read), Rest::Boxed { body })
-    }
-
-    /// Has the bytes that were read before this error.
-    pub(crate) fn broken(read: Bytes, error: BoxError) -> Self {
-        Self::with(Some(read), Rest::Error { error: Some(error) })
     }
 
     /// Keeps the lock until the end of `body`, and for at most `max`.
@@ -112,11 +108,10 @@ where
         }
         let (mut body, lock) = match this.rest.project() {
             RestProj::Boxed { body } => return body.as_mut().poll_frame(cx).map_err(Into::into),
-            RestProj::Error { error } => return Poll::Ready(error.take().map(Err)),
-            RestProj::Trailers { trailers } => {
-                return Poll::Ready(trailers.take().map(|map| Ok(Frame::trailers(map))));
-            }
             RestProj::Inner { body, lock } => (body, lock),
+            RestProj::Read { end } => {
+                return Poll::Ready(end.take().map(|end| end.map(Frame::trailers)));
+            }
         };
         let Some(held) = lock else {
             return body.poll_frame(cx).map_err(Into::into);
@@ -149,18 +144,17 @@ where
         self.read.is_none()
             && match &self.rest {
                 Rest::Boxed { body } => body.is_end_stream(),
-                Rest::Error { error } => error.is_none(),
                 Rest::Inner { body, .. } => body.is_end_stream(),
-                Rest::Trailers { trailers } => trailers.is_none(),
+                Rest::Read { end } => end.is_none(),
             }
     }
 
     fn size_hint(&self) -> SizeHint {
         let rest = match &self.rest {
             Rest::Boxed { body } => body.size_hint(),
-            Rest::Error { .. } => SizeHint::new(),
             Rest::Inner { body, .. } => body.size_hint(),
-            Rest::Trailers { .. } => SizeHint::with_exact(0),
+            Rest::Read { end: Some(Err(_)) } => SizeHint::new(),
+            Rest::Read { .. } => SizeHint::with_exact(0),
         };
         let read = self.read.as_ref().map_or(0, Bytes::len) as u64;
         let mut hint = SizeHint::new();

@@ -8,14 +8,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::Response;
 use polylock_core::Mode;
 use tower_layer::Layer;
 
 use crate::keys::KeyExtractor;
 use crate::locker::Locker;
-use crate::rejection::{ProblemDetails, Rejection, RejectionResponder, RequestInfo};
+use crate::plain::CallError;
+use crate::rejection::{
+    ProblemDetails, Rejection, RejectionObserver, RejectionResponder, RequestInfo,
+};
 use crate::service::to_completion;
 
 pub(crate) use self::body::BoxError;
@@ -43,7 +45,7 @@ pub use self::service::KeyLock;
 /// use http::Request;
 /// use polylock_core::memory::Memory;
 /// use polylock_tower::keys::Header;
-/// use polylock_tower::{KeyLockLayer, Locker, OnDisconnect};
+/// use polylock_tower::{KeyLockLayer, Locker, OnDisconnect, OnLost, SafeMethods};
 /// use tower::{Layer as _, ServiceExt as _};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -53,6 +55,8 @@ pub use self::service::KeyLock;
 /// let accounts = Locker::builder(Arc::new(Memory::new()), "accounts").try_only().build()?;
 /// let layer = KeyLockLayer::new(accounts.clone(), Header::new("x-account")?)
 ///     .with_on_disconnect(OnDisconnect::RunToCompletion)
+///     .with_on_lost(OnLost::Continue) // the handler looks at its `HeldLock`
+///     .with_safe_methods(SafeMethods::Shared)?
 ///     .with_fencing_token();
 /// let service = layer.layer(handler);
 ///
@@ -61,7 +65,9 @@ pub use self::service::KeyLock;
 /// assert!(response.headers().contains_key("x-fencing-token"));
 ///
 /// let _held = accounts.lock("42").await?; // by another request
-/// assert_eq!(service.oneshot(request()?).await?.status(), 409);
+/// assert_eq!(service.clone().oneshot(request()?).await?.status(), 409);
+/// let read = Request::get("/transfer").header("x-account", "42").body(String::new())?;
+/// assert_eq!(service.oneshot(read).await?.status(), 409); // 200 with `SafeMethods::Pass`
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
@@ -89,7 +95,7 @@ impl KeyLockLayer {
         E: axum_core::extract::FromRequestParts<()> + Send + 'static,
         F: Fn(E) -> crate::keys::Keys + Send + Sync + 'static,
     {
-        Self::with_source(locker, KeySource::Axum(crate::keys::read_keys(keys)))
+        Self::with_source(locker, KeySource::Axum(crate::axum::read_keys(keys)))
     }
 
     fn with_source(locker: Locker, source: KeySource) -> Self {
@@ -172,7 +178,10 @@ impl<S> Layer<S> for KeyLockLayer {
     type Service = KeyLock<S>;
 
     fn layer(&self, inner: S) -> KeyLock<S> {
-        KeyLock::new(inner, Arc::clone(&self.options))
+        KeyLock {
+            inner,
+            options: Arc::clone(&self.options),
+        }
     }
 }
 
@@ -246,33 +255,7 @@ pub enum OnDisconnect {
 
 /// What happens to a handler whose lock is lost.
 ///
-/// # Examples
-///
-/// ```
-/// use std::convert::Infallible;
-/// use std::sync::Arc;
-/// use std::time::Duration;
-///
-/// use http::{Request, Response, request::Parts};
-/// use polylock_core::memory::Memory;
-/// use polylock_tower::{HeldLock, KeyLockLayer, Keys, Locker, OnLost};
-/// use tower::{Layer as _, ServiceExt as _, service_fn};
-///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let exports = Locker::builder(Arc::new(Memory::new()), "exports")
-///     .request(|request| request.with_max_hold(Duration::from_millis(50)))
-///     .build()?;
-/// let layer = KeyLockLayer::new(exports, |_: &Parts| Ok(Keys::one("nightly")))
-///     .with_on_lost(OnLost::Continue);
-/// let service = layer.layer(service_fn(|request: Request<String>| async move {
-///     let held = request.extensions().get::<HeldLock>().expect("the layer has put it there");
-///     let reason = held.lost().await; // or the work is done before
-///     Ok::<_, Infallible>(Response::new(format!("stopped early: {reason}")))
-/// }));
-/// let response = service.oneshot(Request::post("/exports").body(String::new())?).await?;
-/// assert_eq!(response.status(), 200); // 503 with `OnLost::Cancel`
-/// # Ok(()) }
-/// ```
+/// The example of [`KeyLockLayer`] sets it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum OnLost {
@@ -289,30 +272,7 @@ pub enum OnLost {
 /// that does not, such as one of tonic, runs the same handler whatever the method says: a client
 /// could avoid the lock by another method. It needs `Exclusive`.
 ///
-/// # Examples
-///
-/// ```
-/// use std::sync::Arc;
-///
-/// use http::{Request, request::Parts};
-/// use polylock_core::memory::Memory;
-/// use polylock_tower::{KeyLockLayer, Keys, Locker, SafeMethods};
-/// use tower::{Layer as _, ServiceExt as _};
-///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let handler = tower::service_fn(|_: Request<String>| async {
-/// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
-/// # });
-/// let pages = Locker::builder(Arc::new(Memory::new()), "pages").try_only().build()?;
-/// let service = KeyLockLayer::new(pages.clone(), |parts: &Parts| Ok(Keys::one(parts.uri.path())))
-///     .with_safe_methods(SafeMethods::Shared)?
-///     .layer(handler);
-///
-/// let _writing = pages.lock("/home").await?;
-/// let request = Request::get("/home").body(String::new())?;
-/// assert_eq!(service.oneshot(request).await?.status(), 409); // 200 with `SafeMethods::Pass`
-/// # Ok(()) }
-/// ```
+/// The example of [`KeyLockLayer`] sets it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum SafeMethods {
@@ -342,7 +302,7 @@ struct LayerOptions {
 #[derive(Clone)]
 enum KeySource {
     #[cfg(feature = "axum")]
-    Axum(Arc<crate::keys::ReadKeys>),
+    Axum(Arc<crate::axum::ReadKeys>),
     Head(Arc<dyn KeyExtractor>),
 }
 
@@ -374,6 +334,19 @@ impl CommonOptions {
         }
     }
 
+    /// Answers in place of a handler whose request was rejected.
+    pub(crate) fn answered<B, E>(
+        &self,
+        info: &RequestInfo,
+        handled: Result<Response<LockBody<B>>, CallError<E>>,
+    ) -> Result<Response<LockBody<B>>, E> {
+        match handled {
+            Ok(response) => Ok(response),
+            Err(CallError::Inner(error)) => Err(error),
+            Err(CallError::Rejected(rejection)) => Ok(self.reject(info, &rejection)),
+        }
+    }
+
     pub(crate) fn reject<B>(
         &self,
         info: &RequestInfo,
@@ -383,16 +356,8 @@ impl CommonOptions {
             Some(response) => response.clone(),
             None => self.responder.respond(info, rejection),
         };
-        self.answer(rejection.reason().as_str(), response)
-    }
-
-    /// Answers in place of the handler; observers hear of it under this name.
-    pub(crate) fn answer<B>(
-        &self,
-        name: &'static str,
-        response: Response<Bytes>,
-    ) -> Response<LockBody<B>> {
-        self.locker.report_rejection(name, response.status());
+        let (observed, status) = (RejectionObserver::rejected, response.status());
+        self.locker.observe(observed, rejection.reason(), status);
         response.map(LockBody::whole)
     }
 }

@@ -10,9 +10,8 @@ use polylock_core::Mode;
 use tokio::time::Instant;
 use tower_service::Service;
 
-use crate::held::HeldLock;
-use crate::locker::LockerGuard;
-use crate::locker::key_rejection;
+use crate::held::{HeldLock, LockerGuard};
+use crate::plain::CallError;
 use crate::rejection::{Rejection, RequestInfo, grpc_timeout};
 use crate::service::{ResponseFuture, call};
 
@@ -24,14 +23,8 @@ use super::{CommonOptions, HoldUntil, KeySource, LayerOptions, OnLost, SafeMetho
 /// Clones share the queue. It answers rejections by itself and has the error of the inner service.
 #[derive(Clone, Debug)]
 pub struct KeyLock<S> {
-    inner: S,
-    options: Arc<LayerOptions>,
-}
-
-impl<S> KeyLock<S> {
-    pub(super) fn new(inner: S, options: Arc<LayerOptions>) -> Self {
-        Self { inner, options }
-    }
+    pub(super) inner: S,
+    pub(super) options: Arc<LayerOptions>,
 }
 
 impl<S, ReqB, ResB> Service<Request<ReqB>> for KeyLock<S>
@@ -63,13 +56,11 @@ impl<S: tonic::server::NamedService> tonic::server::NamedService for KeyLock<S> 
     const NAME: &'static str = S::NAME;
 }
 
-type Served<B, E> = Result<Response<LockBody<B>>, E>;
-
 async fn serve<S, ReqB, ResB>(
     options: Arc<LayerOptions>,
     inner: S,
     request: Request<ReqB>,
-) -> Served<ResB, S::Error>
+) -> Result<Response<LockBody<ResB>>, S::Error>
 where
     S: Service<Request<ReqB>, Response = Response<ResB>> + Send + 'static,
     S::Future: Send + 'static,
@@ -93,8 +84,9 @@ where
     let waited = began.elapsed();
     let on_disconnect = options.common.on_disconnect;
     let handled = async move {
-        let handled = handle(&options, &info, inner, request, &held).await;
-        handled.map(|response| options.decorate(response, &held, waited))
+        let handled = handle(&options, inner, request, &held).await;
+        let response = options.common.answered(&info, handled)?;
+        Ok(options.decorate(response, &held, waited))
     };
     CommonOptions::run(on_disconnect, handled).await
 }
@@ -102,11 +94,10 @@ where
 /// Runs the handler under its locks, and releases them when the options say so.
 async fn handle<S, ReqB, ResB>(
     options: &LayerOptions,
-    info: &RequestInfo,
     inner: S,
     request: Request<ReqB>,
     held: &HeldLock,
-) -> Served<ResB, S::Error>
+) -> Result<Response<LockBody<ResB>>, CallError<S::Error>>
 where
     S: Service<Request<ReqB>, Response = Response<ResB>>,
     ResB: Body,
@@ -115,16 +106,15 @@ where
     let guard = (options.hold != HoldUntil::Manual).then(|| LockerGuard::new(held.clone()));
     let work = call(inner, request);
     let handled = match options.on_lost {
-        OnLost::Cancel => held.run_while_held(work).await,
-        OnLost::Continue => Ok(work.await),
+        OnLost::Cancel => held.run_while_held(work).await.map_err(Rejection::from)?,
+        OnLost::Continue => work.await,
     };
     let response = match handled {
-        Ok(Ok(response)) => response,
-        Ok(Err(error)) => {
+        Ok(response) => response,
+        Err(error) => {
             release(guard).await;
-            return Err(error);
+            return Err(CallError::Inner(error));
         }
-        Err(lost) => return Ok(options.common.reject(info, &lost.into())),
     };
     match (options.hold, guard) {
         (HoldUntil::BodyEnd { max }, Some(guard)) if !response.body().is_end_stream() => {
@@ -160,10 +150,9 @@ impl LayerOptions {
             KeySource::Axum(read) => read(parts).await,
             KeySource::Head(extractor) => extractor.keys(parts),
         };
-        let keys = keys.map_err(key_rejection)?;
         let client_timeout = info.is_grpc().then(|| grpc_timeout(parts)).flatten();
         let locker = &self.common.locker;
-        locker.acquire(keys, mode, client_timeout).await
+        locker.acquire(keys?, mode, client_timeout).await
     }
 
     fn mode(&self, info: &RequestInfo) -> Option<Mode> {

@@ -5,7 +5,7 @@ use polylock_core::{
     AcquireRequest, DistributedLock, Error, ErrorKind, LockKey, Mode, Renewal, Result, Wait,
 };
 
-use crate::rejection::RejectionObserver;
+use crate::rejection::{ProblemDetails, Reason, RejectionObserver};
 
 use super::admission::{AdmissionLimiter, AdmissionLimits};
 use super::namespace::Namespace;
@@ -19,20 +19,26 @@ use super::{Locker, LockerState};
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///
-/// use polylock_core::memory::Memory;
-/// use polylock_tower::Locker;
+/// use polylock_core::memory::{Memory, Reachable};
+/// use polylock_tower::{Locker, NotHeld, WhenUnavailable};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let carts = Locker::builder(Arc::new(Memory::new()), "carts")
+/// let memory = Memory::new();
+/// let carts = Locker::builder(Arc::new(memory.client()), "carts")
 ///     .wait(Duration::from_millis(500))
 ///     .max_waiters_per_key(8)
 ///     .request(|request| request.with_ttl(Duration::from_secs(10)))
+///     .when_unavailable(WhenUnavailable::Bypass)
 ///     .build()?;
 /// let guard = carts.lock("17").await?;
 /// assert_eq!(guard.key().as_str(), "carts:17");
 ///
+/// memory.faults().set_reachable(Reachable::Cut);
+/// let guard = carts.lock("18").await?; // an error with `WhenUnavailable::Reject`
+/// assert_eq!(guard.ensure_held(), Err(NotHeld::Unprotected));
+///
 /// // A colon would let two namespaces make the same key.
-/// assert!(Locker::builder(Arc::new(Memory::new()), "carts:eu").build().is_err());
+/// assert!(Locker::builder(Arc::new(memory), "carts:eu").build().is_err());
 /// # Ok(()) }
 /// ```
 #[must_use = "there is no locker before `build`"]
@@ -54,25 +60,7 @@ pub(super) struct LockerOptions {
 
 /// What becomes of requests while the lock service does not answer.
 ///
-/// # Examples
-///
-/// ```
-/// use std::sync::Arc;
-///
-/// use polylock_core::memory::{Memory, Reachable};
-/// use polylock_tower::{Locker, NotHeld, WhenUnavailable};
-///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let memory = Memory::new();
-/// memory.faults().set_reachable(Reachable::Cut);
-/// let views = Locker::builder(Arc::new(memory), "views")
-///     .when_unavailable(WhenUnavailable::Bypass)
-///     .build()?;
-/// let guard = views.lock("42").await?; // an error with `WhenUnavailable::Reject`
-/// assert!(guard.is_unprotected());
-/// assert_eq!(guard.ensure_held(), Err(NotHeld::Unprotected));
-/// # Ok(()) }
-/// ```
+/// The example of [`LockerBuilder`] sets it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum WhenUnavailable {
@@ -198,7 +186,10 @@ impl LockerBuilder {
             options,
         }));
         locker.check(Mode::Exclusive)?;
-        locker.announce_rejections();
+        for reason in Reason::OF_LOCKS {
+            let status = ProblemDetails::new().status(reason);
+            locker.observe(RejectionObserver::announced, reason, status);
+        }
         Ok(locker)
     }
 }

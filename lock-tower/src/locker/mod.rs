@@ -2,9 +2,9 @@
 
 mod admission;
 mod builder;
-mod guard;
 mod namespace;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use polylock_core::layers::acquire_all;
 use polylock_core::{AcquireRequest, DistributedLock, Error, ErrorKind, LockKey, Mode, Wait};
 use tokio::time::{Instant, timeout};
 
-use crate::held::HeldLock;
+use crate::held::{HeldLock, LockerGuard};
 use crate::keys::{KeyError, Keys};
-use crate::rejection::{ProblemDetails, Reason, RejectedRequest, Rejection};
+use crate::rejection::{Reason, RejectedRequest, Rejection, RejectionObserver};
 
 use self::admission::{AdmissionLimiter, LimitReached};
 use self::builder::LockerOptions;
@@ -24,7 +24,6 @@ pub(crate) use self::admission::AdmissionSlot;
 pub(crate) use self::namespace::Namespace;
 
 pub use self::builder::{LockerBuilder, WhenUnavailable};
-pub use self::guard::LockerGuard;
 
 /// Locks for requests: keys of one purpose, how long requests wait for them, and how many may.
 ///
@@ -94,8 +93,9 @@ impl Locker {
     /// A dropped future leaves the queue at once; what it was granted is released in the
     /// background, at worst after one ttl.
     pub async fn lock(&self, name: impl Into<String>) -> Result<LockerGuard, Rejection> {
-        let key = self.key(&name.into())?;
-        self.acquire_key(key).await.map(LockerGuard::new)
+        let keys = vec![self.key(&name.into())?];
+        let held = self.acquire_keys(keys, Mode::Exclusive, None).await?;
+        Ok(LockerGuard::new(held))
     }
 
     /// Acquires the locks of all of the names or of none, in one order for everybody. There have to
@@ -114,8 +114,8 @@ impl Locker {
     ) -> Result<LockerGuard, Rejection> {
         let names: Vec<_> = names.into_iter().map(Into::into).collect();
         let keys = self.sorted(&names)?;
-        let locks = self.acquire_keys(keys, Mode::Exclusive, None).await?;
-        Ok(LockerGuard::new(locks))
+        let held = self.acquire_keys(keys, Mode::Exclusive, None).await?;
+        Ok(LockerGuard::new(held))
     }
 
     /// How many keys are wanted or held in this process.
@@ -173,12 +173,8 @@ impl Locker {
             .map(Some)
     }
 
-    /// Acquires a key of this locker.
-    pub(crate) async fn acquire_key(&self, key: LockKey) -> Result<HeldLock, Rejection> {
-        self.acquire_keys(vec![key], Mode::Exclusive, None).await
-    }
-
-    async fn acquire_keys(
+    /// Acquires keys of this locker, which are sorted.
+    pub(crate) async fn acquire_keys(
         &self,
         keys: Vec<LockKey>,
         mode: Mode,
@@ -211,41 +207,36 @@ impl Locker {
         }
     }
 
-    /// Reports a response that is not the handler's to the observer.
-    pub(crate) fn report_rejection(&self, reason: &'static str, status: StatusCode) {
-        if let Some(observer) = &self.0.options.observer {
-            self.rejected(reason, status).report(&**observer);
-        }
-    }
-
-    /// Announces the possible rejections to the observer.
-    fn announce_rejections(&self) {
-        if let Some(observer) = &self.0.options.observer {
-            for reason in Reason::ALL {
-                let status = ProblemDetails::new().status(reason);
-                self.rejected(reason.as_str(), status).announce(&**observer);
-            }
-        }
-    }
-
-    fn rejected(&self, reason: &'static str, status: StatusCode) -> RejectedRequest<'_> {
+    /// Tells the observer, if there is one, of a rejection. Its panic changes nothing for the client.
+    pub(crate) fn observe(
+        &self,
+        event: impl FnOnce(&dyn RejectionObserver, &RejectedRequest<'_>),
+        reason: Reason,
+        status: StatusCode,
+    ) {
+        let Some(observer) = &self.0.options.observer else {
+            return;
+        };
         let class = self.0.options.request.class();
-        RejectedRequest {
+        let rejected = RejectedRequest {
             class: class.unwrap_or_else(|| self.0.namespace.as_str()),
-            reason,
+            reason: reason.as_str(),
             status,
-        }
+        };
+        drop(catch_unwind(AssertUnwindSafe(|| {
+            event(&**observer, &rejected);
+        })));
     }
 
     /// The key of a name.
     pub(crate) fn key(&self, name: &str) -> Result<LockKey, Rejection> {
-        self.0.namespace.key(name).map_err(key_rejection)
+        Ok(self.0.namespace.key(name)?)
     }
 
     fn sorted(&self, names: &[String]) -> Result<Vec<LockKey>, Rejection> {
         if names.is_empty() || names.len() > Self::MAX_KEYS {
             let detail = format!("a request needs 1 to {} locks", Self::MAX_KEYS);
-            return Err(key_rejection(KeyError::Invalid(detail)));
+            return Err(KeyError::Invalid(detail).into());
         }
         let mut keys = names
             .iter()
@@ -311,20 +302,7 @@ impl Locker {
     }
 
     /// Rejects what may be tried again.
-    fn later(&self, reason: Reason) -> Rejection {
+    pub(crate) fn later(&self, reason: Reason) -> Rejection {
         Rejection::new(reason).with_retry_after(self.0.options.retry_after)
-    }
-}
-
-pub(crate) fn key_rejection(error: KeyError) -> Rejection {
-    match error {
-        KeyError::Invalid(detail) | KeyError::Missing(detail) => {
-            Rejection::new(Reason::InvalidKey).with_detail(detail)
-        }
-        KeyError::Misconfigured(detail) => {
-            tracing::error!(detail, "no key can be told from a request");
-            Rejection::new(Reason::Misconfigured)
-        }
-        KeyError::Response(response) => Rejection::new(Reason::InvalidKey).with_response(*response),
     }
 }

@@ -1,4 +1,4 @@
-//! Statuses and timeouts of gRPC.
+//! Statuses, timeouts and content types of gRPC.
 
 use std::time::Duration;
 
@@ -20,11 +20,17 @@ pub(super) fn answer(content_type: &'static str, rejection: &Rejection) -> Respo
 /// Numbers of the gRPC protocol.
 fn code(reason: Reason) -> i32 {
     match reason {
-        Reason::InvalidKey => 3,                              // INVALID_ARGUMENT
-        Reason::QueueFull => 8,                               // RESOURCE_EXHAUSTED
+        Reason::BodyTooLarge
+        | Reason::BodyUnreadable
+        | Reason::IdempotencyKeyInvalid
+        | Reason::IdempotencyKeyMissing
+        | Reason::IdempotencyKeyReused
+        | Reason::InvalidKey => 3, // INVALID_ARGUMENT
+        Reason::ResponseNotKept => 6, // ALREADY_EXISTS
+        Reason::QueueFull => 8,       // RESOURCE_EXHAUSTED
         Reason::Busy | Reason::Lost | Reason::TimedOut => 10, // ABORTED
-        Reason::Misconfigured => 13,                          // INTERNAL
-        Reason::Unavailable => 14,                            // UNAVAILABLE
+        Reason::Misconfigured => 13,  // INTERNAL
+        Reason::StoreUnavailable | Reason::Unavailable => 14, // UNAVAILABLE
     }
 }
 
@@ -122,6 +128,21 @@ mod status {
     }
 }
 
+/// Clients of gRPC-Web look at the content type and would not read a status under that of gRPC. The
+/// content type of the request is not echoed: a client can put any text into it.
+pub(super) fn content_type(sent: &HeaderValue) -> Option<&'static str> {
+    let text = sent.as_bytes().to_ascii_lowercase();
+    let rest = text.strip_prefix(b"application/grpc")?;
+    let (rest, answer) = [
+        (b"-web-text".as_slice(), "application/grpc-web-text+proto"),
+        (b"-web", "application/grpc-web+proto"),
+        (b"", "application/grpc"),
+    ]
+    .into_iter()
+    .find_map(|(kind, answer)| Some((rest.strip_prefix(kind)?, answer)))?;
+    matches!(rest.first(), None | Some(b'+' | b';' | b' ')).then_some(answer)
+}
+
 /// The deadline of a gRPC call; `None` without one or with a malformed one.
 pub(crate) fn grpc_timeout(parts: &Parts) -> Option<Duration> {
     parse(parts.headers.get("grpc-timeout")?.as_bytes())
@@ -206,5 +227,34 @@ mod tests {
         assert_eq!(grpc_timeout(&parts), Some(Duration::from_millis(100)));
         let (parts, ()) = http::Request::new(()).into_parts();
         assert_eq!(grpc_timeout(&parts), None);
+    }
+
+    #[test]
+    fn content_types_tell_calls_from_requests() {
+        let cases = [
+            ("application/grpc", Some("application/grpc")),
+            ("application/grpc+proto", Some("application/grpc")),
+            ("Application/gRPC;q=1", Some("application/grpc")),
+            ("application/grpc-web", Some("application/grpc-web+proto")),
+            (
+                "application/grpc-web+json",
+                Some("application/grpc-web+proto"),
+            ),
+            (
+                "application/grpc-web-text",
+                Some("application/grpc-web-text+proto"),
+            ),
+            ("application/grpcs", None),
+            ("application/grpc-webs", None),
+            ("application/json", None),
+            ("", None),
+        ];
+        for (sent, answered) in cases {
+            assert_eq!(
+                content_type(&HeaderValue::from_static(sent)),
+                answered,
+                "{sent}"
+            );
+        }
     }
 }

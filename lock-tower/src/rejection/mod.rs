@@ -1,12 +1,10 @@
 //! The response to a client whose request did not get its lock.
 
 mod grpc;
-mod request_info;
 mod responder;
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,12 +12,11 @@ use http::{Response, StatusCode};
 use polylock_core::{Error, LostReason};
 
 use crate::held::NotHeld;
+use crate::keys::KeyError;
 
 pub(crate) use self::grpc::grpc_timeout;
-pub(crate) use self::responder::problem;
 
-pub use self::request_info::RequestInfo;
-pub use self::responder::{Format, ProblemDetails, RejectionResponder};
+pub use self::responder::{Format, ProblemDetails, RejectionResponder, RequestInfo};
 
 /// Why a request did not get what it needs a lock for.
 ///
@@ -37,7 +34,8 @@ pub use self::responder::{Format, ProblemDetails, RejectionResponder};
 /// | [`Unavailable`](Reason::Unavailable) | `lock-unavailable` | has not run | later |
 ///
 /// "Has not run" is true for rejections by the layer and by [`Locker`](crate::Locker). A handler that
-/// returns a rejection itself may have done something before.
+/// returns a rejection itself may have done something before. The other reasons are of requests with an
+/// `Idempotency-Key`, whose table is in [`idempotency`](crate::idempotency).
 ///
 /// # Examples
 ///
@@ -77,8 +75,18 @@ struct Inner {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Reason {
+    /// The body of a request with an `Idempotency-Key` is larger than it may be.
+    BodyTooLarge,
+    /// The body of a request with an `Idempotency-Key` broke off.
+    BodyUnreadable,
     /// Another client holds the lock, and the request does not wait.
     Busy,
+    /// The `Idempotency-Key` is none.
+    IdempotencyKeyInvalid,
+    /// The request has no `Idempotency-Key` and needs one.
+    IdempotencyKeyMissing,
+    /// Another request has had the same `Idempotency-Key`.
+    IdempotencyKeyReused,
     /// What the request says cannot be a key, or it does not say it.
     InvalidKey,
     /// The lock was lost while the handler ran; what it did is unknown.
@@ -87,6 +95,10 @@ pub enum Reason {
     Misconfigured,
     /// As many wait as may.
     QueueFull,
+    /// The request was handled before, and its response was too large to be stored, or broke off.
+    ResponseNotKept,
+    /// The stored responses cannot be read.
+    StoreUnavailable,
     /// Another client held the lock for as long as the request may wait.
     TimedOut,
     /// The lock service does not answer.
@@ -94,7 +106,8 @@ pub enum Reason {
 }
 
 impl Reason {
-    pub(crate) const ALL: [Self; 7] = [
+    /// Why a lock is not acquired or held.
+    pub(crate) const OF_LOCKS: [Self; 7] = [
         Self::Busy,
         Self::InvalidKey,
         Self::Lost,
@@ -112,12 +125,37 @@ impl Reason {
 
     /// The name, one sentence, and what a client can do about it where the rejection says nothing
     /// closer.
-    pub(crate) fn texts(self) -> (&'static str, &'static str, &'static str) {
+    fn texts(self) -> (&'static str, &'static str, &'static str) {
         match self {
+            Self::BodyTooLarge => (
+                "idempotency-body-too-large",
+                "the request is too large",
+                "the body is larger than requests with a key may be",
+            ),
+            Self::BodyUnreadable => (
+                "idempotency-body-unreadable",
+                "the body of the request did not arrive",
+                "the connection ended before the body did",
+            ),
             Self::Busy => (
                 "lock-busy",
                 "the lock is held",
                 "another request with the same key holds it; if its server has failed, it is free when the lease ends",
+            ),
+            Self::IdempotencyKeyInvalid => (
+                "idempotency-key-invalid",
+                "the Idempotency-Key is invalid",
+                "the same request fails again",
+            ),
+            Self::IdempotencyKeyMissing => (
+                "idempotency-key-missing",
+                "the Idempotency-Key is missing",
+                "this operation needs an Idempotency-Key, new for each request",
+            ),
+            Self::IdempotencyKeyReused => (
+                "idempotency-key-reused",
+                "the Idempotency-Key is already used",
+                "another request has been sent with this Idempotency-Key",
             ),
             Self::InvalidKey => (
                 "lock-key",
@@ -138,6 +176,16 @@ impl Reason {
                 "lock-queue-full",
                 "too many requests wait for locks",
                 "the request can be repeated later",
+            ),
+            Self::ResponseNotKept => (
+                "idempotency-response-not-kept",
+                "the request has been handled",
+                "the request has been handled before, and its response was too large to be kept, or incomplete",
+            ),
+            Self::StoreUnavailable => (
+                "idempotency-store-unavailable",
+                "the stored responses are unavailable",
+                "it is not known whether the request has been handled before; it was not handled",
             ),
             Self::TimedOut => (
                 "lock-timeout",
@@ -186,20 +234,10 @@ impl Rejection {
         self
     }
 
-    pub(crate) fn with_lost(mut self, reason: LostReason) -> Self {
-        self.0.lost = Some(reason);
-        self
-    }
-
     /// Adds when it is worth another try; without effect if the lock was lost.
     #[must_use]
     pub fn with_retry_after(mut self, after: Duration) -> Self {
         self.0.retry_after = Some(after);
-        self
-    }
-
-    pub(crate) fn with_response(mut self, response: Response<Bytes>) -> Self {
-        self.0.response = Some(response);
         self
     }
 
@@ -258,10 +296,33 @@ impl StdError for Rejection {
 /// For a handler that looks at its lock.
 impl From<NotHeld> for Rejection {
     fn from(not_held: NotHeld) -> Self {
-        match not_held {
-            NotHeld::Lost(reason) => Self::new(Reason::Lost).with_lost(reason),
-            NotHeld::Released => Self::new(Reason::Misconfigured),
-            NotHeld::Unprotected => Self::new(Reason::Unavailable),
+        let (reason, lost) = match not_held {
+            NotHeld::Lost(reason) => (Reason::Lost, Some(reason)),
+            NotHeld::Released => (Reason::Misconfigured, None),
+            NotHeld::Unprotected => (Reason::Unavailable, None),
+        };
+        let mut rejection = Self::new(reason);
+        rejection.0.lost = lost;
+        rejection
+    }
+}
+
+/// For a handler that reads a key itself.
+impl From<KeyError> for Rejection {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::Invalid(detail) | KeyError::Missing(detail) => {
+                Self::new(Reason::InvalidKey).with_detail(detail)
+            }
+            KeyError::Misconfigured(detail) => {
+                tracing::error!(detail, "no key can be told from a request");
+                Self::new(Reason::Misconfigured)
+            }
+            KeyError::Response(response) => {
+                let mut rejection = Self::new(Reason::InvalidKey);
+                rejection.0.response = Some(*response);
+                rejection
+            }
         }
     }
 }
@@ -279,32 +340,30 @@ impl From<NotHeld> for Rejection {
 ///
 /// use polylock_core::memory::Memory;
 /// use polylock_tower::{Locker, RejectedRequest, RejectionObserver};
-/// # use http::Request;
-/// # use polylock_tower::{KeyLockLayer, keys::Header};
-/// # use tower::{Layer as _, ServiceExt as _};
 ///
 /// #[derive(Debug, Default)]
-/// struct Rejected(AtomicUsize);
+/// struct Counters {
+///     possible: AtomicUsize,
+///     rejected: AtomicUsize,
+/// }
 ///
-/// impl RejectionObserver for Rejected {
+/// impl RejectionObserver for Counters {
 ///     fn rejected(&self, rejected: &RejectedRequest<'_>) {
 ///         println!("{}: {} {}", rejected.class, rejected.status, rejected.reason);
-///         self.0.fetch_add(1, Ordering::Relaxed);
+///         self.rejected.fetch_add(1, Ordering::Relaxed);
+///     }
+///
+///     fn announced(&self, _: &RejectedRequest<'_>) {
+///         self.possible.fetch_add(1, Ordering::Relaxed);
 ///     }
 /// }
 ///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let rejected = Arc::new(Rejected::default());
-/// let accounts = Locker::builder(Arc::new(Memory::new()), "accounts")
-///     .rejection_observer(rejected.clone())
-///     .build()?;
-/// # let handler = tower::service_fn(|_: Request<String>| async {
-/// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
-/// # });
-/// # let layer = KeyLockLayer::new(accounts, Header::new("x-account")?);
-/// # layer.layer(handler).oneshot(Request::post("/").body(String::new())?).await?;
-/// // After a request that names no account:
-/// assert_eq!(rejected.0.load(Ordering::Relaxed), 1);
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let counters = Arc::new(Counters::default());
+/// let accounts = Locker::builder(Arc::new(Memory::new()), "accounts");
+/// let accounts = accounts.rejection_observer(counters.clone()).build()?;
+/// # let _ = accounts;
+/// assert_eq!(counters.possible.load(Ordering::Relaxed), 7);
 /// # Ok(()) }
 /// ```
 pub trait RejectionObserver: fmt::Debug + Send + Sync + 'static {
@@ -312,8 +371,8 @@ pub trait RejectionObserver: fmt::Debug + Send + Sync + 'static {
     fn rejected(&self, rejected: &RejectedRequest<'_>);
 
     /// Announces a possible rejection, so that its counter can start at zero. Called when the
-    /// locker is built, for each [`Reason`] with the status that
-    /// [`ProblemDetails::new`](crate::ProblemDetails::new) gives it. By default it does nothing.
+    /// locker is built, for each [`Reason`] that concerns a lock, with the status that
+    /// [`ProblemDetails::new`] gives it. By default it does nothing.
     fn announced(&self, possible: &RejectedRequest<'_>) {
         let _ = possible;
     }
@@ -327,19 +386,8 @@ pub trait RejectionObserver: fmt::Debug + Send + Sync + 'static {
 pub struct RejectedRequest<'a> {
     /// The class of the locks, which is the namespace of the locker unless set otherwise.
     pub class: &'a str,
-    /// Why, as [`Reason::as_str`](crate::Reason::as_str) has it, such as `"lock-busy"`; of requests
-    /// with an `Idempotency-Key` also the reasons of their own, such as `"idempotency-key-missing"`.
+    /// Why, as [`Reason::as_str`] has it, such as `"lock-busy"`.
     pub reason: &'static str,
     /// The status of the answer; 200 for gRPC, which has its own in a header.
     pub status: StatusCode,
-}
-
-impl RejectedRequest<'_> {
-    pub(crate) fn announce(&self, observer: &dyn RejectionObserver) {
-        drop(catch_unwind(AssertUnwindSafe(|| observer.announced(self))));
-    }
-
-    pub(crate) fn report(&self, observer: &dyn RejectionObserver) {
-        drop(catch_unwind(AssertUnwindSafe(|| observer.rejected(self))));
-    }
 }

@@ -3,10 +3,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderValue, Response, StatusCode};
-use serde::Serialize;
+use http::request::Parts;
+use http::{HeaderValue, Method, Response, StatusCode, Uri};
+use serde_json::json;
 
-use super::{Reason, Rejection, RequestInfo, grpc};
+use super::{Reason, Rejection, grpc};
 
 /// Makes the response to a client whose request was rejected.
 ///
@@ -16,33 +17,20 @@ use super::{Reason, Rejection, RequestInfo, grpc};
 /// # Examples
 ///
 /// ```
-/// use std::sync::Arc;
-///
 /// use bytes::Bytes;
-/// use http::{Request, Response, StatusCode};
-/// use polylock_core::memory::Memory;
-/// use polylock_tower::keys::Header;
-/// use polylock_tower::{KeyLockLayer, Locker, Rejection, RequestInfo};
-/// use tower::{Layer as _, ServiceExt as _};
+/// use http::{Response, StatusCode};
+/// use polylock_tower::{Reason, Rejection, RejectionResponder as _, RequestInfo};
 ///
-/// fn respond(request: &RequestInfo, rejection: &Rejection) -> Response<Bytes> {
+/// // For `KeyLockLayer::with_responder`:
+/// fn locked(request: &RequestInfo, rejection: &Rejection) -> Response<Bytes> {
 ///     let text = format!("{}: {rejection}", request.uri().path());
 ///     let mut response = Response::new(Bytes::from(text));
 ///     *response.status_mut() = StatusCode::LOCKED;
 ///     response
 /// }
 ///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let handler = tower::service_fn(|_: Request<String>| async {
-/// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
-/// # });
-/// let accounts = Locker::builder(Arc::new(Memory::new()), "accounts").build()?;
-/// let layer = KeyLockLayer::new(accounts, Header::new("x-account")?).with_responder(respond);
-///
-/// let nameless = Request::post("/transfer").body(String::new())?;
-/// let response = layer.layer(handler).oneshot(nameless).await?;
-/// assert_eq!(response.status(), 423);
-/// # Ok(()) }
+/// let response = locked.respond(&RequestInfo::default(), &Rejection::new(Reason::Busy));
+/// assert_eq!(response.body(), "/: the lock is held");
 /// ```
 pub trait RejectionResponder: Send + Sync + 'static {
     /// Makes the response.
@@ -58,6 +46,46 @@ where
     }
 }
 
+/// The head of a request, for the response to it while its handler has the request.
+///
+/// The example of [`RejectionResponder`] reads it. The default is a request of which nothing is known.
+#[derive(Clone, Debug, Default)]
+pub struct RequestInfo {
+    method: Method,
+    uri: Uri,
+    /// What a gRPC client reads.
+    grpc: Option<&'static str>,
+}
+
+impl RequestInfo {
+    pub(crate) fn of(parts: &Parts) -> Self {
+        let content_type = parts.headers.get(CONTENT_TYPE);
+        Self {
+            method: parts.method.clone(),
+            uri: parts.uri.clone(),
+            grpc: content_type.and_then(grpc::content_type),
+        }
+    }
+
+    /// The method.
+    #[must_use]
+    pub fn method(&self) -> &Method {
+        &self.method
+    }
+
+    /// The target, as this layer has seen it.
+    #[must_use]
+    pub fn uri(&self) -> &Uri {
+        &self.uri
+    }
+
+    /// Whether the request is a call of gRPC or gRPC-Web, by its content type.
+    #[must_use]
+    pub fn is_grpc(&self) -> bool {
+        self.grpc.is_some()
+    }
+}
+
 /// Answers with a problem document (RFC 9457), and calls of gRPC with a status.
 ///
 /// | [`Reason`] | status | `Retry-After` | gRPC | `RetryInfo` |
@@ -69,6 +97,8 @@ where
 /// | `QueueFull` | 429 | yes | `RESOURCE_EXHAUSTED` | yes |
 /// | `TimedOut` | 409 | yes | `ABORTED` | yes |
 /// | `Unavailable` | 503 | yes | `UNAVAILABLE` | yes |
+///
+/// [`idempotency`](crate::idempotency) has the statuses of requests with an `Idempotency-Key`.
 ///
 /// A busy key is a conflict and no 503: proxies take a server that answers 503 for a sick one, and
 /// one hot key would cost the others an instance. `Retry-After` has whole seconds, rounded up.
@@ -99,12 +129,17 @@ where
 ///
 /// ```
 /// use http::StatusCode;
-/// use polylock_tower::ProblemDetails;
+/// use polylock_tower::{Format, ProblemDetails, Reason, Rejection, RejectionResponder, RequestInfo};
 ///
-/// let answer = ProblemDetails::new()
+/// let locked = ProblemDetails::new()
 ///     .with_type_base("https://errors.example/")
 ///     .with_busy_status(StatusCode::LOCKED);
-/// # let _: &dyn polylock_tower::RejectionResponder = &answer;
+/// let busy = Rejection::new(Reason::Busy);
+/// let response = locked.respond(&RequestInfo::default(), &busy);
+/// assert_eq!(response.status(), 423);
+///
+/// let text = locked.with_format(Format::Text).respond(&RequestInfo::default(), &busy);
+/// assert!(text.body().starts_with(b"the lock is held: "));
 /// ```
 #[derive(Clone, Debug)]
 pub struct ProblemDetails {
@@ -115,30 +150,7 @@ pub struct ProblemDetails {
 
 /// What the body of an answer is.
 ///
-/// # Examples
-///
-/// ```
-/// use std::sync::Arc;
-///
-/// use http::Request;
-/// use polylock_core::memory::Memory;
-/// use polylock_tower::keys::Header;
-/// use polylock_tower::{Format, KeyLockLayer, Locker, ProblemDetails};
-/// use tower::{Layer as _, ServiceExt as _};
-///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let handler = tower::service_fn(|_: Request<String>| async {
-/// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
-/// # });
-/// let accounts = Locker::builder(Arc::new(Memory::new()), "accounts").build()?;
-/// let layer = KeyLockLayer::new(accounts, Header::new("x-account")?)
-///     .with_responder(ProblemDetails::new().with_format(Format::Text));
-///
-/// let nameless = Request::post("/transfer").body(String::new())?;
-/// let response = layer.layer(handler).oneshot(nameless).await?;
-/// assert_eq!(response.headers()["content-type"], "text/plain; charset=utf-8");
-/// # Ok(()) }
-/// ```
+/// The example of [`ProblemDetails`] sets it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Format {
@@ -185,10 +197,18 @@ impl ProblemDetails {
     pub(crate) fn status(&self, reason: Reason) -> StatusCode {
         match reason {
             Reason::Busy | Reason::TimedOut => self.busy_status,
-            Reason::InvalidKey => StatusCode::BAD_REQUEST,
-            Reason::Lost | Reason::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Reason::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Reason::BodyUnreadable
+            | Reason::IdempotencyKeyInvalid
+            | Reason::IdempotencyKeyMissing
+            | Reason::InvalidKey => StatusCode::BAD_REQUEST,
+            Reason::IdempotencyKeyReused => StatusCode::UNPROCESSABLE_ENTITY,
+            Reason::Lost | Reason::StoreUnavailable | Reason::Unavailable => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Reason::Misconfigured => StatusCode::INTERNAL_SERVER_ERROR,
             Reason::QueueFull => StatusCode::TOO_MANY_REQUESTS,
+            Reason::ResponseNotKept => StatusCode::CONFLICT,
         }
     }
 }
@@ -196,7 +216,7 @@ impl ProblemDetails {
 impl Default for ProblemDetails {
     fn default() -> Self {
         Self {
-            type_base: TYPE_BASE.into(),
+            type_base: "urn:polylock:".into(),
             busy_status: StatusCode::CONFLICT,
             format: Format::default(),
         }
@@ -205,79 +225,41 @@ impl Default for ProblemDetails {
 
 impl RejectionResponder for ProblemDetails {
     fn respond(&self, info: &RequestInfo, rejection: &Rejection) -> Response<Bytes> {
-        if let Some(content_type) = info.grpc_content_type() {
+        if let Some(content_type) = info.grpc {
             return grpc::answer(content_type, rejection);
         }
-        let (name, title, usual_detail) = rejection.reason().texts();
+        let (reason, title, usual_detail) = rejection.reason().texts();
         let detail = rejection.detail().unwrap_or(usual_detail);
         let status = self.status(rejection.reason());
         let body = match self.format {
             Format::Empty => None,
-            Format::ProblemJson => Some(problem_json(&self.type_base, name, title, status, detail)),
+            Format::ProblemJson => {
+                let kind = format!("{}{reason}", self.type_base);
+                let status = status.as_u16();
+                let document = json!({
+                    "type": kind,
+                    "title": title,
+                    "status": status,
+                    "detail": detail,
+                    "reason": reason,
+                });
+                Some(("application/problem+json", document.to_string()))
+            }
             Format::Text => Some(("text/plain; charset=utf-8", format!("{title}: {detail}\n"))),
         };
-        answer(status, rejection.retry_after(), body)
+        let mut response = Response::new(Bytes::new());
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(after) = rejection.retry_after() {
+            headers.insert(RETRY_AFTER, whole_seconds(after).into());
+        }
+        if let Some((content_type, body)) = body {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+            *response.body_mut() = body.into();
+        }
+        response
     }
-}
-
-/// Answers with a problem document, whatever the responder is.
-pub(crate) fn problem(
-    (status, name, title, detail): (StatusCode, &str, &str, &str),
-    retry_after: Option<Duration>,
-) -> Response<Bytes> {
-    let body = problem_json(TYPE_BASE, name, title, status, detail);
-    answer(status, retry_after, Some(body))
-}
-
-fn answer(
-    status: StatusCode,
-    retry_after: Option<Duration>,
-    body: Option<(&'static str, String)>,
-) -> Response<Bytes> {
-    let mut response = Response::new(Bytes::new());
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if let Some(after) = retry_after {
-        headers.insert(RETRY_AFTER, whole_seconds(after).into());
-    }
-    if let Some((content_type, body)) = body {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-        *response.body_mut() = body.into();
-    }
-    response
-}
-
-/// What comes before the name of a reason in the member `type`.
-const TYPE_BASE: &str = "urn:polylock:";
-
-/// A problem document (RFC 9457), and its type.
-fn problem_json(
-    type_base: &str,
-    reason: &str,
-    title: &str,
-    status: StatusCode,
-    detail: &str,
-) -> (&'static str, String) {
-    let document = Document {
-        kind: format!("{type_base}{reason}"),
-        title,
-        status: status.as_u16(),
-        detail,
-        reason,
-    };
-    let json = serde_json::to_string(&document).expect("BUG: texts and a number are JSON");
-    ("application/problem+json", json)
-}
-
-#[derive(Serialize)]
-struct Document<'a> {
-    #[serde(rename = "type")]
-    kind: String,
-    title: &'a str,
-    status: u16,
-    detail: &'a str,
-    reason: &'a str,
 }
 
 /// Rounded up, and at least one: a client with a delay of zero would retry in a loop.

@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -12,11 +11,10 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::uri::PathAndQuery;
 use http_body_util::{BodyExt as _, Full};
-use polylock_core::engine::Engine;
-use polylock_core::memory::Memory;
 use polylock_tower::{
     HeldLock, KeyError, KeyLock, KeyLockLayer, Keys, Locker, LockerBuilder, SafeMethods,
 };
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::body::Body;
@@ -29,31 +27,25 @@ use tonic_prost::ProstCodec;
 use tonic_types::StatusExt as _;
 use tower::{Layer as _, Service, ServiceExt as _};
 
-use crate::support::InTime as _;
+use crate::support::{InTime as _, Scene};
 
 const CALLS: u64 = 100;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_of_one_key_are_serial_behind_a_layer_of_server_or_service() {
     let (behind, around) = (Bank::default(), Bank::default());
-    let locker = locker(|locker| locker);
+    let locker = Scene::new().locker();
     let mut server = tonic::transport::Server::builder().layer(layer(&locker));
     let server = server.add_service(behind.clone());
-    are_serial(
-        &behind,
-        start(|incoming| server.serve_with_incoming(incoming)),
-    )
-    .await;
+    let server = start(|incoming| server.serve_with_incoming(incoming));
+    assert_serial(&behind, server).await;
     let service = layer(&locker).layer(around.clone());
     let server = tonic::transport::Server::builder().add_service(service);
-    are_serial(
-        &around,
-        start(|incoming| server.serve_with_incoming(incoming)),
-    )
-    .await;
+    let server = start(|incoming| server.serve_with_incoming(incoming));
+    assert_serial(&around, server).await;
 }
 
-async fn are_serial(bank: &Bank, server: SocketAddr) {
+async fn assert_serial(bank: &Bank, server: SocketAddr) {
     let calls = (0..2).map(|_| async move {
         let endpoint = Channel::from_shared(format!("http://{server}"));
         let channel = endpoint.expect("a URL").connect().await;
@@ -66,7 +58,6 @@ async fn are_serial(bank: &Bank, server: SocketAddr) {
     });
     let calls: JoinSet<_> = calls.collect();
     let mut tokens = calls.join_all().await.concat();
-    assert_eq!(bank.overlaps(), 0);
     assert_eq!(bank.balance(), 2 * CALLS);
     tokens.sort_unstable();
     tokens.dedup();
@@ -89,7 +80,7 @@ where
 #[tokio::test]
 async fn a_busy_key_is_aborted_with_the_time_to_come_back_and_another_key_is_served() {
     let after = Duration::from_millis(1500);
-    let locker = locker(|locker| locker.try_only().retry_after(after));
+    let locker = Scene::new().locker_with(|locker| locker.try_only().retry_after(after));
     let (bank, held) = (Bank::default(), locker.lock("joint").await.unwrap());
     let service = layer(&locker).layer(bank.clone());
     let refused = add(&service, call("joint")).await.unwrap_err();
@@ -114,7 +105,7 @@ async fn a_busy_key_is_aborted_with_the_time_to_come_back_and_another_key_is_ser
 
 #[tokio::test]
 async fn a_call_by_get_takes_the_lock_like_others() {
-    let locker = locker(LockerBuilder::try_only);
+    let locker = Scene::new().locker_with(LockerBuilder::try_only);
     let bank = Bank::default();
     let service = layer(&locker).layer(bank.clone());
     let held = locker.lock("joint").await.unwrap();
@@ -152,7 +143,7 @@ async fn call_by_get(service: &KeyLock<Bank>, content_type: &str) -> Result<Stat
 
 #[tokio::test(start_paused = true)]
 async fn a_call_does_not_wait_beyond_its_deadline() {
-    let locker = locker(|locker| locker.wait(Duration::from_secs(600)));
+    let locker = Scene::new().locker_with(|locker| locker.wait(Duration::from_secs(600)));
     let held = locker.lock("joint").await.unwrap();
     let service = layer(&locker).layer(Bank::default());
     let mut hurried = call("joint");
@@ -179,19 +170,11 @@ async fn a_rejection_in_a_handler_is_a_status() {
         let held = locker.lock("joint").await?;
         Ok(held.ensure_held()?)
     }
-    let locker = locker(LockerBuilder::try_only);
-    let held = locker.lock("joint").await.unwrap();
+    let locker = Scene::new().locker_with(LockerBuilder::try_only);
+    let _held = locker.lock("joint").await.unwrap();
     let status = handler(&locker).await.unwrap_err();
     assert_eq!(status.code(), Code::Aborted);
     assert!(status.get_details_retry_info().is_some());
-    held.release().await.unwrap();
-}
-
-fn locker(set: impl FnOnce(LockerBuilder) -> LockerBuilder) -> Locker {
-    let engine = Engine::on_current_runtime("memory");
-    let locks = Arc::new(Memory::with_engine(engine));
-    let locker = set(Locker::builder(locks, "accounts"));
-    locker.build().expect("the options go together")
 }
 
 /// The key comes from the metadata: the layer does not read messages.
@@ -234,42 +217,25 @@ where
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A service as a generator would write it. Its one method adds to the balance of one account,
-/// whatever the key, and answers with the token of the lock.
+/// whatever the key, answers with the token of the lock, and fails if another call is inside.
 #[derive(Clone, Debug, Default)]
-struct Bank(Arc<State>);
-
-#[derive(Debug, Default)]
-struct State {
-    balance: AtomicU64,
-    inside: AtomicUsize,
-    overlaps: AtomicUsize,
-}
+struct Bank(Arc<Mutex<u64>>);
 
 impl Bank {
     fn balance(&self) -> u64 {
-        self.0.balance.load(Ordering::SeqCst)
-    }
-
-    /// How often a call found another one inside.
-    fn overlaps(&self) -> usize {
-        self.0.overlaps.load(Ordering::SeqCst)
+        *self.0.try_lock().expect("no call is inside")
     }
 
     async fn add(self, request: Request<u64>) -> Result<Response<u64>, Status> {
         let held = request.extensions().get::<HeldLock>();
         let held = held.ok_or_else(|| Status::failed_precondition("there is no lock"))?;
-        let state = &*self.0;
-        if state.inside.fetch_add(1, Ordering::SeqCst) > 0 {
-            state.overlaps.fetch_add(1, Ordering::SeqCst);
-        }
-        let balance = state.balance.load(Ordering::SeqCst);
+        let balance = self.0.try_lock();
+        let mut balance = balance.map_err(|_| Status::internal("two are inside"))?;
         for _ in 0..8 {
             tokio::task::yield_now().await;
         }
         held.ensure_held()?;
-        let balance = balance + request.get_ref();
-        state.balance.store(balance, Ordering::SeqCst);
-        state.inside.fetch_sub(1, Ordering::SeqCst);
+        *balance += request.get_ref();
         let token = held.fencing_token().expect("memory has tokens");
         Ok(Response::new(token.value()))
     }

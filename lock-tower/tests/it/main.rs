@@ -1,7 +1,6 @@
 //! What the layers promise: on the memory backend and a clock that stands still, behind servers of
 //! HTTP and gRPC, and on databases.
 
-#[cfg(feature = "axum")]
 mod answers;
 #[cfg(feature = "tonic")]
 mod grpc;

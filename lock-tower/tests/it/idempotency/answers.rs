@@ -7,7 +7,7 @@ use http::request::Parts;
 use http::{Method, Request};
 use http_body_util::Full;
 use polylock_tower::idempotency::{KeyScope, MissingKey};
-use polylock_tower::{KeyError, RejectionObserver};
+use polylock_tower::{KeyError, LockerBuilder, RejectionObserver};
 
 use super::support::{Payments, Scene, post};
 use crate::support::{Rejections, send};
@@ -125,7 +125,7 @@ async fn methods_that_are_not_named_pass() {
 async fn clients_meet_only_where_the_scope_is_shared() {
     for (scope, charged) in [(KeyScope::shared(), 1), (KeyScope::per_client(account), 2)] {
         let (scene, payments) = (Scene::new(), Payments::default());
-        let service = payments.behind(&scene.layer_in(scope));
+        let service = payments.behind(&scene.layer_of(LockerBuilder::try_only, scope));
         for name in ["ann", "bob"] {
             let request = by(name, "a");
             assert_eq!(send(&service, request).await.status, 201);
@@ -133,7 +133,8 @@ async fn clients_meet_only_where_the_scope_is_shared() {
         assert_eq!(payments.charged(), charged);
     }
     let (scene, payments) = (Scene::new(), Payments::default());
-    let service = payments.behind(&scene.layer_in(KeyScope::per_client(account)));
+    let service =
+        payments.behind(&scene.layer_of(LockerBuilder::try_only, KeyScope::per_client(account)));
     for (request, charge) in [
         (by("ann", "b/c"), "charge 1"),
         (by("ann/b", "c"), "charge 2"),

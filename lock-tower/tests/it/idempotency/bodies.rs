@@ -2,11 +2,10 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 
+use axum::body::Body;
 use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, Request, Response};
@@ -99,8 +98,7 @@ async fn a_response_that_breaks_off_does_so_for_the_client_and_is_not_made_again
     assert_eq!(handled.load(Ordering::SeqCst), 1);
 }
 
-type Frames = http_body_util::combinators::BoxBody<Bytes, io::Error>;
-type Streaming = BoxCloneService<Request<Asked>, Response<Frames>, Infallible>;
+type Streaming = BoxCloneService<Request<Body>, Response<Body>, Infallible>;
 
 #[derive(Clone, Copy)]
 enum Last {
@@ -108,7 +106,7 @@ enum Last {
     Trailers,
 }
 
-fn frames(chunks: &'static [&'static str], last: Option<Last>) -> Asked {
+fn frames(chunks: &'static [&'static str], last: Option<Last>) -> Body {
     let data = chunks
         .iter()
         .map(|chunk| Bytes::from_static(chunk.as_bytes()));
@@ -117,32 +115,11 @@ fn frames(chunks: &'static [&'static str], last: Option<Last>) -> Asked {
         Last::Trailers => Ok(Frame::trailers(HeaderMap::new())),
     });
     let frames: Vec<_> = data.map(|data| Ok(Frame::data(data))).chain(last).collect();
-    Asked(StreamBody::new(stream::iter(frames)).boxed())
+    Body::new(StreamBody::new(stream::iter(frames)))
 }
 
-/// A body of a request.
-struct Asked(Frames);
-
-impl From<Bytes> for Asked {
-    fn from(bytes: Bytes) -> Self {
-        Self(Full::new(bytes).map_err(|never| match never {}).boxed())
-    }
-}
-
-impl http_body::Body for Asked {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        Pin::new(&mut self.0).poll_frame(cx)
-    }
-}
-
-fn asked() -> Request<Asked> {
-    post("a").map(|_| Asked::from(Bytes::new()))
+fn asked() -> Request<Body> {
+    post("a").map(|_| Body::empty())
 }
 
 /// A service that answers with these frames, and how often it has; with limits of 8 bytes.
@@ -152,9 +129,9 @@ fn streaming(
 ) -> (Idempotency<Streaming>, Arc<AtomicUsize>) {
     let handled = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&handled);
-    let handler = service_fn(move |_: Request<Asked>| {
+    let handler = service_fn(move |_: Request<Body>| {
         count.fetch_add(1, Ordering::SeqCst);
-        std::future::ready(Ok(Response::new(frames(chunks, last).0)))
+        std::future::ready(Ok(Response::new(frames(chunks, last))))
     });
     let layer = Scene::new().layer().with_max_request_body(8);
     let layer = layer.with_max_response_body(8);

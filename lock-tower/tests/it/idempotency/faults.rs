@@ -1,27 +1,26 @@
 //! What happens while something does not work.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use polylock_core::memory::Reachable;
 use polylock_tower::idempotency::ResponseStore as _;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
-use super::support::{Handler, Payments, Scene, post};
-use crate::support::{InTime as _, send, until};
+use super::support::{Handler, Payments, Scene, StoreFault, post};
+use crate::support::{InTime as _, break_lock, send, until};
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_handled_while_responses_cannot_be_read() {
     let (scene, payments) = (Scene::new(), Payments::default());
     let service = payments.behind(&scene.layer());
-    scene.store.is_unreadable.store(true, Ordering::SeqCst);
+    scene.store.set(StoreFault::Unreadable);
     let refused = send(&service, post("a")).await;
     refused.assert_refused(503, "idempotency-store-unavailable");
     assert_eq!(refused.header("retry-after"), Some("1"));
     assert!(!refused.body.contains("down"));
     assert_eq!(payments.charged(), 0);
-    scene.store.is_unreadable.store(false, Ordering::SeqCst);
+    scene.store.set(StoreFault::None);
     assert_eq!(send(&service, post("a")).await.body, "charge 1");
 }
 
@@ -29,11 +28,11 @@ async fn nothing_is_handled_while_responses_cannot_be_read() {
 async fn a_store_that_does_not_answer_is_given_up() {
     let (scene, payments) = (Scene::new(), Payments::default());
     let service = payments.behind(&scene.layer().with_store_timeout(Duration::from_secs(1)));
-    scene.store.is_stuck.store(true, Ordering::SeqCst);
+    scene.store.set(StoreFault::Silent);
     let began = tokio::time::Instant::now();
     assert_eq!(send(&service, post("a")).await.status, 503);
     assert_eq!(began.elapsed(), Duration::from_secs(1), "the store timeout");
-    scene.store.is_stuck.store(false, Ordering::SeqCst);
+    scene.store.set(StoreFault::None);
     assert_eq!(send(&service, post("a")).await.body, "charge 1");
 }
 
@@ -41,9 +40,9 @@ async fn a_store_that_does_not_answer_is_given_up() {
 async fn a_response_that_is_not_stored_is_given_to_the_client() {
     let (scene, payments) = (Scene::new(), Payments::default());
     let service = payments.behind(&scene.layer());
-    scene.store.is_unwritable.store(true, Ordering::SeqCst);
+    scene.store.set(StoreFault::Unwritable);
     assert_eq!(send(&service, post("a")).await.body, "charge 1");
-    scene.store.is_unwritable.store(false, Ordering::SeqCst);
+    scene.store.set(StoreFault::None);
     assert_eq!(send(&service, post("a")).await.body, "charge 2");
 }
 
@@ -52,7 +51,7 @@ async fn a_store_that_is_away_for_a_moment_is_asked_again() {
     for lost in 1..=4 {
         let (scene, payments) = (Scene::new(), Payments::default());
         let service = payments.behind(&scene.layer());
-        scene.store.loses.store(lost, Ordering::SeqCst);
+        scene.store.set(StoreFault::LosesPuts(lost));
         let began = tokio::time::Instant::now();
         let first = send(&service, post("a")).await;
         assert_eq!((first.status, &first.body[..]), (201, "charge 1"));
@@ -66,7 +65,7 @@ async fn a_store_that_is_away_for_a_moment_is_asked_again() {
 async fn who_finds_another_response_was_not_alone() {
     let (scene, payments) = (Scene::new(), Payments::default());
     let service = payments.behind(&scene.layer());
-    scene.store.refuses.store(true, Ordering::SeqCst);
+    scene.store.set(StoreFault::RefusesPuts);
     let refused = send(&service, post("a")).await;
     refused.assert_refused(503, "lock-lost");
 }
@@ -106,7 +105,7 @@ async fn a_handler_that_loses_its_lock_is_dropped_and_nothing_is_stored() {
     let service = payments.slow(&scene.layer(), Duration::from_secs(5));
     let lost = async {
         until("the request is handled", || payments.charged() > 0).await;
-        scene.break_lock("a").await;
+        break_lock(&scene.memory, "pay:/a".to_owned()).await;
     };
     let (seen, ()) = tokio::join!(send(&service, post("a")), lost);
     seen.assert_refused(503, "lock-lost");

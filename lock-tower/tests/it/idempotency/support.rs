@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,21 +8,18 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
-use polylock_core::engine::Engine;
 use polylock_core::layers::LocalQueue;
 use polylock_core::memory::Memory;
 use polylock_core::{FencingToken, LockKey};
 use polylock_tower::idempotency::{
-    ExecutionId, Fingerprint, Idempotency, IdempotencyLayer, KeyScope, MemoryResponses, Put,
-    ResponseStore, StoreError, StoredResponse,
+    Idempotency, IdempotencyLayer, KeyScope, MemoryResponses, Put, ResponseStore, StoreError,
+    StoredResponse,
 };
 use polylock_tower::{Locker, LockerBuilder};
 use tower::util::BoxCloneSyncService;
 use tower::{Layer as _, service_fn};
 
-use crate::support::break_lock;
-
-/// A lock service, a store, and what goes wrong with them.
+/// A lock service and a store.
 pub(crate) struct Scene {
     pub(crate) memory: Memory,
     pub(crate) store: Arc<Store>,
@@ -32,7 +29,7 @@ impl Scene {
     /// On the clock of the current runtime, which may stand still.
     pub(crate) fn new() -> Self {
         Self {
-            memory: Memory::with_engine(Engine::on_current_runtime("memory")),
+            memory: crate::support::Scene::new().memory,
             store: Arc::default(),
         }
     }
@@ -42,11 +39,6 @@ impl Scene {
         self.layer_with(LockerBuilder::try_only)
     }
 
-    /// A layer with another scope.
-    pub(crate) fn layer_in(&self, scope: KeyScope) -> IdempotencyLayer {
-        self.layer_of(LockerBuilder::try_only, scope)
-    }
-
     pub(crate) fn layer_with(
         &self,
         options: impl FnOnce(LockerBuilder) -> LockerBuilder,
@@ -54,20 +46,15 @@ impl Scene {
         self.layer_of(options, KeyScope::shared())
     }
 
-    fn layer_of(
+    pub(crate) fn layer_of(
         &self,
         options: impl FnOnce(LockerBuilder) -> LockerBuilder,
         scope: KeyScope,
     ) -> IdempotencyLayer {
         let locks = Arc::new(LocalQueue::new(Arc::new(self.memory.client())));
         let locker = options(Locker::builder(locks, "pay")).build();
-        let locker = locker.expect("memory serves this");
         let store = Arc::clone(&self.store) as Arc<dyn ResponseStore>;
-        IdempotencyLayer::new(locker, store, scope)
-    }
-
-    pub(crate) async fn break_lock(&self, key: &str) {
-        break_lock(&self.memory, format!("pay:/{key}")).await;
+        IdempotencyLayer::new(locker.expect("memory serves this"), store, scope)
     }
 }
 
@@ -75,27 +62,43 @@ impl Scene {
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     pub(crate) kept: MemoryResponses,
-    pub(crate) is_unreadable: AtomicBool,
-    pub(crate) is_unwritable: AtomicBool,
-    pub(crate) is_stuck: AtomicBool,
-    pub(crate) refuses: AtomicBool,
-    /// So many puts are not answered, though every second of them is done.
-    pub(crate) loses: AtomicUsize,
+    fault: Mutex<StoreFault>,
     /// How often somebody has looked.
     pub(crate) looks: AtomicUsize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum StoreFault {
+    /// So many puts are not answered, though every second of them is done.
+    LosesPuts(usize),
+    #[default]
+    None,
+    RefusesPuts,
+    /// Says nothing to those who look.
+    Silent,
+    Unreadable,
+    Unwritable,
+}
+
+impl Store {
+    pub(crate) fn set(&self, fault: StoreFault) {
+        *self.fault.lock().expect("no panic") = fault;
+    }
+
+    fn fault(&self) -> StoreFault {
+        *self.fault.lock().expect("no panic")
+    }
 }
 
 #[async_trait]
 impl ResponseStore for Store {
     async fn get(&self, key: &LockKey) -> Result<Option<StoredResponse>, StoreError> {
         self.looks.fetch_add(1, Ordering::SeqCst);
-        if self.is_stuck.load(Ordering::SeqCst) {
-            std::future::pending::<()>().await;
+        match self.fault() {
+            StoreFault::Silent => std::future::pending().await,
+            StoreFault::Unreadable => Err(StoreError::new("the store is down")),
+            _ => self.kept.get(key).await,
         }
-        if self.is_unreadable.load(Ordering::SeqCst) {
-            return Err(StoreError::new("the store is down"));
-        }
-        self.kept.get(key).await
     }
 
     async fn put(
@@ -105,24 +108,17 @@ impl ResponseStore for Store {
         token: Option<FencingToken>,
         retention: Duration,
     ) -> Result<Put, StoreError> {
-        if self.is_unwritable.load(Ordering::SeqCst) {
-            return Err(StoreError::new("the store is down"));
-        }
-        if self.refuses.load(Ordering::SeqCst) {
-            return Ok(Put::Refused);
-        }
-        let lose = |n: usize| n.checked_sub(1);
-        let lost = self
-            .loses
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, lose);
-        let is_lost_before = lost.is_ok_and(|n| n % 2 == 0);
-        if is_lost_before {
-            return Err(StoreError::new("the store is away"));
-        }
-        let put = self.kept.put(key, response, token, retention).await;
-        match lost {
-            Ok(_) => Err(StoreError::new("the answer is away")),
-            Err(_) => put,
+        match self.fault() {
+            StoreFault::LosesPuts(left @ 1..) => {
+                self.set(StoreFault::LosesPuts(left - 1));
+                if !left.is_multiple_of(2) {
+                    self.kept.put(key, response, token, retention).await?;
+                }
+                Err(StoreError::new("the answer is away"))
+            }
+            StoreFault::RefusesPuts => Ok(Put::Refused),
+            StoreFault::Unwritable => Err(StoreError::new("the store is down")),
+            _ => self.kept.put(key, response, token, retention).await,
         }
     }
 }
@@ -201,8 +197,7 @@ pub(crate) fn response(number: u8, body: Option<Bytes>) -> StoredResponse {
         .header("x-note", latin)
         .body(body)
         .expect("it is right");
-    let run = ExecutionId::from_bytes([number; 16]);
-    StoredResponse::new(Fingerprint::from_bytes([number; 32]), run, &response)
+    StoredResponse::new(number.into(), [number; 32], &response)
 }
 
 pub(crate) async fn put(
