@@ -149,7 +149,7 @@ where
         let (options, inner) = (Arc::clone(&self.layer.options), self.inner.clone());
         // The key is read here: a request that is not `Sync` cannot be borrowed while it waits.
         let keys = (options.keys)(&request);
-        ResponseFuture::new(serve(options, inner, request, keys))
+        Box::pin(serve(options, inner, request, keys))
     }
 }
 

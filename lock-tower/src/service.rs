@@ -1,10 +1,8 @@
 //! What the services of all layers share.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::panic::resume_unwind;
 use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use tower_service::Service;
 use tracing::Instrument as _;
@@ -14,28 +12,7 @@ use tracing::Instrument as _;
 /// # Cancel safety
 ///
 /// As for the layer of the service.
-#[must_use = "futures do nothing unless they are polled"]
-pub struct ResponseFuture<T, E>(Pin<Box<dyn Future<Output = Result<T, E>> + Send>>);
-
-impl<T, E> ResponseFuture<T, E> {
-    pub(crate) fn new(work: impl Future<Output = Result<T, E>> + Send + 'static) -> Self {
-        Self(Box::pin(work))
-    }
-}
-
-impl<T, E> Future for ResponseFuture<T, E> {
-    type Output = Result<T, E>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T, E>> {
-        self.0.as_mut().poll(cx)
-    }
-}
-
-impl<T, E> fmt::Debug for ResponseFuture<T, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResponseFuture").finish_non_exhaustive()
-    }
-}
+pub type ResponseFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
 /// Makes the inner service ready and calls it.
 pub(crate) async fn call<S: Service<R>, R>(

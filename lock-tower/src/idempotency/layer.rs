@@ -70,9 +70,9 @@ use super::{Idempotency, KeyScope, ResponseStore};
 /// assert_eq!(store.len(), 1);
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct IdempotencyLayer {
-    options: Arc<IdempotencyOptions>,
+    pub(super) options: Arc<IdempotencyOptions>,
 }
 
 /// What becomes of requests without a key.
@@ -203,7 +203,7 @@ impl<S> Layer<S> for IdempotencyLayer {
     fn layer(&self, inner: S) -> Idempotency<S> {
         Idempotency {
             inner,
-            options: Arc::clone(&self.options),
+            layer: self.clone(),
         }
     }
 }
@@ -238,14 +238,13 @@ fn is_final(status: StatusCode, headers: &HeaderMap) -> bool {
     }
 }
 
-impl fmt::Debug for IdempotencyOptions {
+impl fmt::Debug for IdempotencyLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IdempotencyOptions")
-            .field("common", &self.common)
-            .field("methods", &self.methods)
-            .field("scope", &self.scope)
-            .field("missing", &self.missing)
-            .field("retention", &self.retention)
+        f.debug_struct("IdempotencyLayer")
+            .field("locker", self.locker())
+            .field("methods", &self.options.methods)
+            .field("scope", &self.options.scope)
+            .field("missing", &self.options.missing)
             .finish_non_exhaustive()
     }
 }

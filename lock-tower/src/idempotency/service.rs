@@ -18,18 +18,18 @@ use crate::rejection::{Reason, Rejection, RequestInfo};
 use crate::service::{ResponseFuture, call};
 
 use super::key::idempotency_key;
-use super::layer::{IdempotencyOptions, MissingKey};
+use super::layer::IdempotencyOptions;
 use super::stored::{fingerprint, random_id};
-use super::{PendingResponse, Put, StoreError, StoredResponse};
+use super::{IdempotencyLayer, MissingKey, PendingResponse, Put, StoreError, StoredResponse};
 
-/// The service that [`IdempotencyLayer`](super::IdempotencyLayer) makes.
+/// The service that [`IdempotencyLayer`] makes.
 ///
 /// Clones share the queue and the store. It answers what it refuses by itself and has the error of
 /// the inner service, which gets the body of the request in one piece.
 #[derive(Clone, Debug)]
 pub struct Idempotency<S> {
     pub(super) inner: S,
-    pub(super) options: Arc<IdempotencyOptions>,
+    pub(super) layer: IdempotencyLayer,
 }
 
 impl<S, ReqB, ResB> Service<Request<ReqB>> for Idempotency<S>
@@ -50,8 +50,8 @@ where
     }
 
     fn call(&mut self, request: Request<ReqB>) -> Self::Future {
-        let (options, inner) = (Arc::clone(&self.options), self.inner.clone());
-        ResponseFuture::new(serve(options, inner, request))
+        let (options, inner) = (Arc::clone(&self.layer.options), self.inner.clone());
+        Box::pin(serve(options, inner, request))
     }
 }
 

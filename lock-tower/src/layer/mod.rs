@@ -70,7 +70,7 @@ pub use self::service::KeyLock;
 /// assert_eq!(service.oneshot(read).await?.status(), 409); // 200 with `SafeMethods::Pass`
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct KeyLockLayer {
     options: Arc<LayerOptions>,
 }
@@ -180,7 +180,7 @@ impl<S> Layer<S> for KeyLockLayer {
     fn layer(&self, inner: S) -> KeyLock<S> {
         KeyLock {
             inner,
-            options: Arc::clone(&self.options),
+            layer: self.clone(),
         }
     }
 }
@@ -287,7 +287,7 @@ pub enum SafeMethods {
 }
 
 /// The options of a [`KeyLockLayer`]. All services of it share one.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct LayerOptions {
     common: CommonOptions,
     source: KeySource,
@@ -362,17 +362,13 @@ impl CommonOptions {
     }
 }
 
-impl fmt::Debug for CommonOptions {
+impl fmt::Debug for KeyLockLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CommonOptions")
-            .field("locker", &self.locker)
-            .field("on_disconnect", &self.on_disconnect)
+        f.debug_struct("KeyLockLayer")
+            .field("locker", self.locker())
+            .field("hold", &self.options.hold)
+            .field("on_lost", &self.options.on_lost)
+            .field("safe_methods", &self.options.safe_methods)
             .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for KeySource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("KeySource")
     }
 }

@@ -16,15 +16,15 @@ use crate::rejection::{Rejection, RequestInfo, grpc_timeout};
 use crate::service::{ResponseFuture, call};
 
 use super::body::LockBody;
-use super::{CommonOptions, HoldUntil, KeySource, LayerOptions, OnLost, SafeMethods};
+use super::{CommonOptions, HoldUntil, KeyLockLayer, KeySource, LayerOptions, OnLost, SafeMethods};
 
-/// The service that [`KeyLockLayer`](crate::KeyLockLayer) makes.
+/// The service that [`KeyLockLayer`] makes.
 ///
 /// Clones share the queue. It answers rejections by itself and has the error of the inner service.
 #[derive(Clone, Debug)]
 pub struct KeyLock<S> {
     pub(super) inner: S,
-    pub(super) options: Arc<LayerOptions>,
+    pub(super) layer: KeyLockLayer,
 }
 
 impl<S, ReqB, ResB> Service<Request<ReqB>> for KeyLock<S>
@@ -45,8 +45,8 @@ where
     }
 
     fn call(&mut self, request: Request<ReqB>) -> Self::Future {
-        let (options, inner) = (Arc::clone(&self.options), self.inner.clone());
-        ResponseFuture::new(serve(options, inner, request))
+        let (options, inner) = (Arc::clone(&self.layer.options), self.inner.clone());
+        Box::pin(serve(options, inner, request))
     }
 }
 

@@ -17,7 +17,7 @@ use polylock_tower::{
 use serde_json::json;
 use tower::Layer as _;
 
-use crate::support::{Said, Scene, Stage, by_path, handler, post, send, spawn};
+use crate::support::{Said, Scene, by_path, handler, post, send};
 
 /// Its key has a part that no answer may have in it.
 const PATH: &str = "/account-4711";
@@ -146,16 +146,6 @@ async fn each_situation_has_its_reason_and_no_answer_names_the_key() {
     let said = ask(&no_key(KeyError::Response(Box::new(response))), None).await;
     assert_eq!((said.status, &said.body[..]), (401, "who are you"));
     assert_eq!(said.header("content-type"), None);
-
-    let (scene, stage) = (Scene::new(), Stage::new());
-    let locker = scene.locker_with(|locker| locker.retry_after(Duration::from_secs(7)));
-    let first = spawn(&by_path(locker).layer(stage.handler()), post(PATH));
-    stage.happened(1).await;
-    scene.break_lock(PATH).await;
-    let said = first.said().await;
-    said.assert_refused(503, "lock-lost");
-    assert_eq!(said.header("retry-after"), never);
-    assert!(!format!("{said:?}").contains(SECRET), "{said:?}");
 }
 
 #[tokio::test]

@@ -19,7 +19,6 @@ use lock_testkit::servers::{Fsync, RedisOptions, RedisServer};
 use polylock_core::memory::MemoryBackend;
 use polylock_core::{DistributedLock, Registry};
 use polylock_redis::RedisBackend;
-use polylock_sql::SqliteBackend;
 use polylock_tower::{
     HeldLock, HoldUntil, KeyLockLayer, Keys, Locker, LockerBuilder, WhenUnavailable,
 };
@@ -36,13 +35,7 @@ async fn ten_thousand_requests_on_one_key_are_serial_on_redis() {
     assert_serial(&redis.url(), 10_000).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn requests_on_one_key_are_serial_on_sqlite() {
-    let dir = tempfile::tempdir().expect("a directory");
-    assert_serial(&format!("sqlite://{}/locks.db", dir.path().display()), 500).await;
-}
-
-/// So that it is known that the tests above can fail.
+/// So that it is known that the test above can fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[should_panic(expected = "two were in it at once")]
 async fn instances_whose_locks_are_not_the_same_are_caught() {
@@ -281,7 +274,6 @@ async fn locker(url: &str, set: impl FnOnce(LockerBuilder) -> LockerBuilder) -> 
     let registry = Registry::new()
         .with(MemoryBackend::default())
         .and_then(|registry| registry.with(RedisBackend::default()))
-        .and_then(|registry| registry.with(SqliteBackend::default()))
         .expect("the schemes differ");
     let locks: Arc<dyn DistributedLock> = registry.connect(url).await.expect("it answers");
     let locker = set(Locker::builder(locks, "load"));

@@ -6,33 +6,10 @@ use std::time::Duration;
 use polylock_core::memory::{Fault, Request as Sent};
 use polylock_tower::{HeldLock, HoldUntil, KeyLock, KeyLockLayer, NotHeld};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tower::Layer as _;
 
 use crate::support::{Handler, InTime as _, Scene, handler, head, post, send, settle, spawn};
-
-#[tokio::test(start_paused = true)]
-async fn requests_with_one_key_run_one_at_a_time() {
-    let inside = Arc::new(tokio::sync::Mutex::new(()));
-    let service = Scene::new().layer().layer(handler(move |_| {
-        let inside = Arc::clone(&inside);
-        async move {
-            let _alone = inside.try_lock().expect("two are inside");
-            sleep(Duration::from_millis(10)).await;
-            "done"
-        }
-    }));
-    let began = Instant::now();
-    for request in [(); 20].map(|()| spawn(&service, post("/a"))) {
-        assert_eq!(request.said().await.status, 200);
-    }
-    let serial = Duration::from_millis(200);
-    assert_eq!(
-        began.elapsed(),
-        serial,
-        "20 requests of 10 ms, one at a time"
-    );
-}
 
 #[tokio::test(start_paused = true)]
 async fn the_lock_is_free_when_the_client_sees_the_head() {

@@ -21,8 +21,9 @@ async fn a_handler_that_lost_its_lock_is_dropped_and_the_answer_says_so() {
     stage.happened(1).await;
     scene.break_lock("/a").await;
     let said = request.said().await;
-    assert_eq!(said.status, 503);
+    said.assert_refused(503, "lock-lost");
     assert_eq!(said.header("retry-after"), None);
+    assert!(!said.body.contains("/a"), "it names the key");
     let events = stage.events();
     assert!(matches!(events[..], [Event::Entered(_), Event::Dropped(_)]));
     assert_eq!(rejections.all(), ["test lock-lost 503"]);
