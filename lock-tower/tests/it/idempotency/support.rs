@@ -1,4 +1,3 @@
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -6,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response};
 use http_body_util::Full;
 use polylock_core::layers::LocalQueue;
 use polylock_core::memory::Memory;
@@ -131,17 +130,15 @@ pub(crate) type Layered = Idempotency<Handler>;
 #[derive(Clone, Default)]
 pub(crate) struct Payments {
     begun: Arc<AtomicUsize>,
-    /// What it answers in turn; 201 after that.
-    statuses: Arc<Mutex<VecDeque<StatusCode>>>,
+    /// What it answers first; 201 after that.
+    first: Option<u16>,
 }
 
 impl Payments {
     /// The first one is answered with another status than 201.
     pub(crate) fn failing(status: u16) -> Self {
-        let status = StatusCode::from_u16(status).expect("a status");
-        let statuses = Arc::new(Mutex::new([status].into()));
         Self {
-            statuses,
+            first: Some(status),
             ..Self::default()
         }
     }
@@ -164,9 +161,9 @@ impl Payments {
                 if !time.is_zero() {
                     tokio::time::sleep(time).await;
                 }
-                let status = payments.statuses.lock().expect("no panics").pop_front();
+                let first = payments.first.filter(|_| charge == 1);
                 let response = Response::builder()
-                    .status(status.unwrap_or(StatusCode::CREATED))
+                    .status(first.unwrap_or(201))
                     .header("location", format!("/payments/{charge}"))
                     .header("set-cookie", "session=1")
                     .body(Full::from(format!("charge {charge}")));

@@ -38,26 +38,21 @@ async fn a_release_without_an_answer_delays_the_head_by_a_second_at_most() {
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_releases_early_lets_the_next_one_in() {
+    static RELEASED: Notify = Notify::const_new();
+    static GO_ON: Notify = Notify::const_new();
     let scene = Scene::new();
-    let both = Arc::new((Notify::new(), Notify::new()));
-    let service = scene.layer().layer(handler({
-        let both = Arc::clone(&both);
-        move |held| {
-            let both = Arc::clone(&both);
-            async move {
-                held.release().await.unwrap();
-                assert_eq!(held.ensure_held(), Err(NotHeld::Released));
-                assert!(held.lost_reason().is_none());
-                both.0.notify_one();
-                both.1.notified().await;
-                "done"
-            }
-        }
+    let service = scene.layer().layer(handler(async |held| {
+        held.release().await.unwrap();
+        assert_eq!(held.ensure_held(), Err(NotHeld::Released));
+        assert!(held.lost_reason().is_none());
+        RELEASED.notify_one();
+        GO_ON.notified().await;
+        "done"
     }));
     let request = spawn(&service, post("/a"));
-    both.0.notified().in_time("the release").await;
+    RELEASED.notified().in_time("the release").await;
     assert!(scene.is_free("/a").await);
-    both.1.notify_one();
+    GO_ON.notify_one();
     assert_eq!(request.said().await.status, 200);
 }
 

@@ -31,26 +31,20 @@ async fn a_handler_that_lost_its_lock_is_dropped_and_the_answer_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_goes_on_sees_the_loss() {
+    static BEGAN: Notify = Notify::const_new();
     let scene = Scene::new();
-    let began = Arc::new(Notify::new());
     let layer = scene.layer().with_on_lost(OnLost::Continue);
-    let service = layer.layer(handler({
-        let began = Arc::clone(&began);
-        move |held| {
-            let began = Arc::clone(&began);
-            async move {
-                assert!(held.fencing_token().is_some());
-                held.ensure_held().unwrap();
-                began.notify_one();
-                let reason = held.lost().await;
-                assert_eq!(held.ensure_held(), Err(NotHeld::Lost(reason)));
-                assert_eq!(held.lost_reason(), Some(reason));
-                reason.as_str()
-            }
-        }
+    let service = layer.layer(handler(async |held| {
+        assert!(held.fencing_token().is_some());
+        held.ensure_held().unwrap();
+        BEGAN.notify_one();
+        let reason = held.lost().await;
+        assert_eq!(held.ensure_held(), Err(NotHeld::Lost(reason)));
+        assert_eq!(held.lost_reason(), Some(reason));
+        reason.as_str()
     }));
     let request = spawn(&service, post("/a"));
-    began.notified().in_time("the start of the handler").await;
+    BEGAN.notified().in_time("the start of the handler").await;
     scene.break_lock("/a").await;
     assert_eq!(request.said().await.body, LostReason::Broken.as_str());
 }
@@ -72,44 +66,37 @@ async fn a_handler_that_ends_after_the_loss_was_not_protected() {
     assert!(scene.is_free("/a").await);
 }
 
-/// The largest token that was written, and when the late handler has begun and may go on.
-type Desk = (Mutex<Option<FencingToken>>, Notify, Notify);
-
 /// A store that keeps the largest token refuses the write of a handler that went on after its loss.
 #[tokio::test(start_paused = true)]
 async fn the_late_write_of_a_handler_that_goes_on_is_refused_by_the_store() {
-    let (scene, desk) = (Scene::new(), Arc::<Desk>::default());
+    static NEWEST: Mutex<Option<FencingToken>> = Mutex::new(None);
+    static ENTERED: Notify = Notify::const_new();
+    static GO_ON: Notify = Notify::const_new();
+    let scene = Scene::new();
     // The queue of this process lets the next one in when the loss is known.
     let locker = scene.locker_with(|locker| locker.wait(Duration::from_secs(60)));
     let layer = by_path(locker).with_on_lost(OnLost::Continue);
-    let service = layer.layer(handler({
-        let desk = Arc::clone(&desk);
-        move |held| {
-            let desk = Arc::clone(&desk);
-            async move {
-                let (newest, entered, go_on) = &*desk;
-                let token = held.fencing_token().expect("memory has tokens");
-                let is_first = newest.lock().unwrap().is_none();
-                if is_first {
-                    *newest.lock().unwrap() = Some(token);
-                    entered.notify_one();
-                    go_on.notified().await;
-                    held.lost().await;
-                }
-                let mut newest = newest.lock().unwrap();
-                if newest.is_some_and(|newest| token < newest) {
-                    return "stale";
-                }
-                *newest = Some(token);
-                "written"
-            }
+    let service = layer.layer(handler(async |held| {
+        let token = held.fencing_token().expect("memory has tokens");
+        let is_first = NEWEST.lock().unwrap().is_none();
+        if is_first {
+            *NEWEST.lock().unwrap() = Some(token);
+            ENTERED.notify_one();
+            GO_ON.notified().await;
+            held.lost().await;
         }
+        let mut newest = NEWEST.lock().unwrap();
+        if newest.is_some_and(|newest| token < newest) {
+            return "stale";
+        }
+        *newest = Some(token);
+        "written"
     }));
     let late = spawn(&service, post("/a"));
-    desk.1.notified().in_time("the first request").await;
+    ENTERED.notified().in_time("the first request").await;
     scene.break_lock("/a").await;
     assert_eq!(send(&service, post("/a")).await.body, "written");
-    desk.2.notify_one();
+    GO_ON.notify_one();
     assert_eq!(late.said().await.body, "stale");
 }
 

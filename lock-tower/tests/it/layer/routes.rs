@@ -1,4 +1,4 @@
-//! Every place in an application of axum where a layer goes.
+//! Every place in an application of axum where a layer goes, and keys of its path.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use polylock_tower::{HeldLock, KeyLockLayer, Keys, Locker, NotHeld, Rejection};
-use tower::ServiceBuilder;
+use tower::{Layer as _, ServiceBuilder};
 
 use crate::support::{Event, Said, Scene, Stage, send, settle, spawn};
 
@@ -64,6 +64,66 @@ async fn it_stands_on_routers_routes_and_methods() {
         let (status, key) = posted(&app, "/ac%2Fme/a/42?a=b").await;
         assert_eq!((status, &*key), (200, "test:ac%2Fme/42/a=b"));
     }
+}
+
+#[tokio::test]
+async fn path_is_decoded_and_carried_exactly() {
+    let layer = by_id(Scene::new().locker());
+    let app = Router::new().route("/a/{id}", post(key).layer(layer.clone()));
+    for (path, name) in [
+        ("42", "42"),
+        ("%2e%2e%2f", "../"),
+        ("..", ".."),
+        ("a%2Fb", "a/b"),
+        ("a%252Fb", "a%2Fb"),
+        ("a+b", "a+b"),
+        ("%F0%9F%A6%80", "\u{1f980}"),
+        ("%E2%80%AEevil", "\u{202e}evil"),
+    ] {
+        let expected = (200, format!("test:{name}"));
+        assert_eq!(posted(&app, &format!("/a/{path}")).await, expected);
+    }
+    let files = Router::new().route("/files/{*path}", post(key).layer(layer));
+    let (_, key) = posted(&files, "/files/../../etc//passwd").await;
+    assert_eq!(key, "test:../../etc//passwd");
+}
+
+#[tokio::test]
+async fn path_that_cannot_be_a_key_is_refused() {
+    let layer = by_id(Scene::new().locker());
+    let app = Router::new().route("/a/{id}", post(key).layer(layer));
+    let odd = "%0d%0a a%00b %7f %c2%85 %09 %ff a%c0%af";
+    for path in odd.split(' ').chain([&*"x".repeat(8193)]) {
+        let status = posted(&app, &format!("/a/{path}")).await.0;
+        assert_eq!(status, 400, "{path:.20}");
+    }
+}
+
+#[tokio::test]
+async fn path_that_axum_refuses_gets_the_answer_of_axum() {
+    let keys = |Path(id): Path<u64>| Keys::one(id.to_string());
+    let layer = KeyLockLayer::from_extractor(Scene::new().locker(), keys);
+    let app = Router::new().route("/a/{id}", post(key).layer(layer));
+    let plain = Router::new().route("/a/{id}", post(async |Path(_): Path<u64>| {}));
+    for path in ["/a/abc", "/a/-1", "/a/%ff"] {
+        let plain = send(&plain, request(path, "")).await;
+        let said = send(&app, request(path, "")).await;
+        assert_eq!((said.status, &said.headers), (plain.status, &plain.headers));
+        assert!(!plain.body.is_empty());
+        assert_eq!(said.body, plain.body);
+    }
+    assert_eq!(posted(&app, "/a/007").await.1, "test:7");
+}
+
+/// Around a router there is no route yet, and no parameter: the mistake is the service's.
+#[tokio::test]
+async fn what_has_no_route_takes_no_lock() {
+    let layer = by_id(Scene::new().locker());
+    let router = || Router::new().route("/a/{id}", post(key));
+    let behind = router().route_layer(layer.clone());
+    assert_eq!(posted(&behind, "/nowhere").await.0, 404);
+    let around = Router::new().fallback_service(layer.layer(router()));
+    assert_eq!(posted(&around, "/a/42").await.0, 500);
 }
 
 /// The lock is held elsewhere: who asks for it gets 409.

@@ -1,8 +1,5 @@
 //! Which requests name which locks, and what hostile ones get.
 
-#[cfg(feature = "axum")]
-mod path;
-
 use std::sync::Arc;
 
 use http::request::{Builder, Parts};
