@@ -12,7 +12,7 @@ use tower_service::Service;
 
 use crate::held::{HeldLock, LockerGuard};
 use crate::keys::{KeyError, join};
-use crate::layer::{BoxError, CommonOptions, LockBody};
+use crate::layer::{BoxError, LockBody};
 use crate::plain::CallError;
 use crate::rejection::{Reason, Rejection, RequestInfo};
 use crate::service::{ResponseFuture, call};
@@ -86,7 +86,7 @@ where
         let handled = handle(&options, inner, request, &pending, held).await;
         options.common.answered(&info, handled)
     };
-    CommonOptions::run(on_disconnect, handled).await
+    on_disconnect.run(handled).await
 }
 
 enum Entered<ReqB, ResB> {

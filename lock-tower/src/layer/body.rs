@@ -116,15 +116,7 @@ where
         let Some(held) = lock else {
             return body.poll_frame(cx).map_err(Into::into);
         };
-        let polled = match held.begin(cx) {
-            Ok(()) => {
-                let polled = body.as_mut().poll_frame(cx);
-                // What was made while the lock went is not sent.
-                held.end().map(|()| polled)
-            }
-            Err(error) => Err(error),
-        };
-        match polled {
+        match held.poll(cx, |cx| body.as_mut().poll_frame(cx)) {
             Ok(polled) => {
                 let frame = ready!(polled);
                 if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {

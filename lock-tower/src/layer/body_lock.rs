@@ -50,22 +50,24 @@ impl BodyLock {
         }
     }
 
-    /// Asks before the body is polled.
-    pub(super) fn begin(&self, cx: &mut Context<'_>) -> Result<(), BodyError> {
+    /// Polls the body, unless it is cut off. What was made while the lock went is not sent.
+    pub(super) fn poll<T>(
+        &self,
+        cx: &mut Context<'_>,
+        poll: impl FnOnce(&mut Context<'_>) -> T,
+    ) -> Result<T, BodyError> {
         self.gate.change(|state| {
             self.look(state)?;
             state.runs = true;
             state.reader = Some(cx.waker().clone());
             Ok(())
-        })
-    }
-
-    /// Asks after it was polled.
-    pub(super) fn end(&self) -> Result<(), BodyError> {
+        })?;
+        let polled = poll(cx);
         self.gate.change(|state| {
             state.runs = false;
             self.look(state)
-        })
+        })?;
+        Ok(polled)
     }
 
     fn look(&self, state: &State) -> Result<(), BodyError> {

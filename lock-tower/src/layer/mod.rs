@@ -253,6 +253,19 @@ pub enum OnDisconnect {
     RunToCompletion,
 }
 
+impl OnDisconnect {
+    /// Runs a handler, whether or not its client stays.
+    pub(crate) async fn run<W>(self, handler: W) -> W::Output
+    where
+        W: Future<Output: Send> + Send + 'static,
+    {
+        match self {
+            Self::Cancel => handler.await,
+            Self::RunToCompletion => to_completion(handler).await,
+        }
+    }
+}
+
 /// What happens to a handler whose lock is lost.
 ///
 /// The example of [`KeyLockLayer`] sets it.
@@ -320,17 +333,6 @@ impl CommonOptions {
             locker,
             on_disconnect,
             responder: Arc::new(ProblemDetails::new()),
-        }
-    }
-
-    /// Runs a handler, whether or not its client stays.
-    pub(crate) async fn run<W>(on_disconnect: OnDisconnect, work: W) -> W::Output
-    where
-        W: Future<Output: Send> + Send + 'static,
-    {
-        match on_disconnect {
-            OnDisconnect::Cancel => work.await,
-            OnDisconnect::RunToCompletion => to_completion(work).await,
         }
     }
 

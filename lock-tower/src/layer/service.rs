@@ -16,7 +16,7 @@ use crate::rejection::{Rejection, RequestInfo, grpc_timeout};
 use crate::service::{ResponseFuture, call};
 
 use super::body::LockBody;
-use super::{CommonOptions, HoldUntil, KeyLockLayer, KeySource, LayerOptions, OnLost, SafeMethods};
+use super::{HoldUntil, KeyLockLayer, KeySource, LayerOptions, OnLost, SafeMethods};
 
 /// The service that [`KeyLockLayer`] makes.
 ///
@@ -88,7 +88,7 @@ where
         let response = options.common.answered(&info, handled)?;
         Ok(options.decorate(response, &held, waited))
     };
-    CommonOptions::run(on_disconnect, handled).await
+    on_disconnect.run(handled).await
 }
 
 /// Runs the handler under its locks, and releases them when the options say so.
