@@ -1,4 +1,3 @@
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -109,32 +108,23 @@ impl Keys {
 ///
 /// The [examples of `keys`](crate::keys#examples) return and match it.
 #[non_exhaustive]
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum KeyError {
     /// The request says something that cannot be a key; answered with 400. The text is shown to the
     /// client.
+    #[error("{0}")]
     Invalid(String),
     /// The service is put together wrongly, whatever the request says; answered with 500, and
     /// logged.
+    #[error("{0}")]
     Misconfigured(String),
     /// The request does not say what it has to; answered with 400. The text is shown to the client.
+    #[error("{0}")]
     Missing(String),
     /// The request is answered with this.
+    #[error("answered with {}", .0.status())]
     Response(Box<Response<Bytes>>),
 }
-
-impl fmt::Display for KeyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Invalid(what) | Self::Misconfigured(what) | Self::Missing(what) => {
-                f.write_str(what)
-            }
-            Self::Response(response) => write!(f, "answered with {}", response.status()),
-        }
-    }
-}
-
-impl std::error::Error for KeyError {}
 
 /// Makes one name of several parts, such that different parts never make the same name: a `/` in
 /// the result separates, and every other one is escaped.

@@ -1,7 +1,6 @@
 //! Names of locks in one field of a request: a header, a cookie, or a parameter of the query.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use http::header::{self, HeaderMap, HeaderName};
 use http::request::Parts;
@@ -305,17 +304,11 @@ impl<'a> Origin<'a> {
     }
 
     pub(crate) fn missing(self, what: &str) -> KeyError {
-        KeyError::Missing(format!("{self} {what}"))
+        KeyError::Missing(format!("the {} {} {what}", self.kind, self.name))
     }
 
     pub(crate) fn invalid(self, what: &str) -> KeyError {
-        KeyError::Invalid(format!("{self} {what}"))
-    }
-}
-
-impl fmt::Display for Origin<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the {} {}", self.kind, self.name)
+        KeyError::Invalid(format!("the {} {} {what}", self.kind, self.name))
     }
 }
 

@@ -4,13 +4,14 @@ mod admission;
 mod builder;
 mod namespace;
 
+use std::iter::repeat_n;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
 use polylock_core::layers::acquire_all;
-use polylock_core::{AcquireRequest, DistributedLock, Error, ErrorKind, LockKey, Mode, Wait};
+use polylock_core::{DistributedLock, Error, ErrorKind, LockKey, Mode, Wait};
 use tokio::time::{Instant, timeout};
 
 use crate::held::{HeldLock, LockerGuard};
@@ -49,6 +50,8 @@ pub use self::builder::{LockerBuilder, WhenUnavailable};
 ///
 /// let rejected = accounts.lock("42").await.unwrap_err();
 /// assert_eq!(rejected.reason(), Reason::TimedOut);
+/// assert_eq!(rejected.reason().as_str(), "lock-timeout"); // what clients and metrics see
+/// assert_eq!(rejected.retry_after(), Some(Duration::from_secs(1)));
 /// held.release().await?;
 /// # Ok(()) }
 /// ```
@@ -186,7 +189,11 @@ impl Locker {
             (Wait::Forever, Some(client_timeout)) => Wait::AtMost(client_timeout),
             (wait, _) => wait,
         };
-        let requests = self.requests(keys, mode, wait);
+        let request = self.0.options.request.clone();
+        let request = request.with_mode(mode).with_wait(wait);
+        let requests = repeat_n(request, keys.len()).zip(keys);
+        let requests = requests.map(|(request, key)| request.with_key(key));
+        let requests: Vec<_> = requests.collect();
         let acquired = match requests.as_slice() {
             [request] => self.0.locks.acquire(request).await.map(|guard| vec![guard]),
             requests => acquire_all(&*self.0.locks, requests).await,
@@ -257,23 +264,6 @@ impl Locker {
             };
             self.later(Reason::QueueFull).with_detail(detail)
         })
-    }
-
-    fn requests(&self, keys: Vec<LockKey>, mode: Mode, wait: Wait) -> Vec<AcquireRequest> {
-        let request = self
-            .0
-            .options
-            .request
-            .clone()
-            .with_mode(mode)
-            .with_wait(wait);
-        match <[LockKey; 1]>::try_from(keys) {
-            Ok([key]) => vec![request.with_key(key)],
-            Err(keys) => keys
-                .into_iter()
-                .map(|key| request.clone().with_key(key))
-                .collect(),
-        }
     }
 
     /// Whether the service has had the time to answer that it was set up with.

@@ -37,25 +37,7 @@ pub use self::responder::{Format, ProblemDetails, RejectionResponder, RequestInf
 /// returns a rejection itself may have done something before. The other reasons are of requests with an
 /// `Idempotency-Key`, whose table is in [`idempotency`](crate::idempotency).
 ///
-/// # Examples
-///
-/// ```
-/// use std::sync::Arc;
-/// use std::time::Duration;
-///
-/// use polylock_core::memory::Memory;
-/// use polylock_tower::{Locker, Reason};
-///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let accounts = Locker::builder(Arc::new(Memory::new()), "accounts").try_only().build()?;
-/// let _held = accounts.lock("42").await?;
-///
-/// let rejection = accounts.lock("42").await.expect_err("the lock is held");
-/// assert_eq!(rejection.reason(), Reason::Busy);
-/// assert_eq!(rejection.reason().as_str(), "lock-busy"); // what clients and metrics see
-/// assert_eq!(rejection.retry_after(), Some(Duration::from_secs(1)));
-/// # Ok(()) }
-/// ```
+/// The example of [`Locker`](crate::Locker) gets one.
 #[derive(Clone, Debug)]
 pub struct Rejection(Box<Inner>);
 
@@ -71,7 +53,7 @@ struct Inner {
 
 /// The kind of a [`Rejection`].
 ///
-/// The example of [`Rejection`] has one.
+/// The example of [`Locker`](crate::Locker) compares one.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Reason {

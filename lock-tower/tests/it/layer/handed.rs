@@ -77,17 +77,6 @@ async fn a_request_takes_one_lock_at_least_and_64_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_locker_and_a_layer_share_the_queue() {
-    let layer = Scene::new().layer();
-    let held = layer.locker().lock("/a").await.unwrap();
-    let service = layer.layer(handler(async |_| "done"));
-    assert_eq!(send(&service, post("/a")).await.status, 409);
-    assert_eq!(held.run(async { 40 + 2 }).await.unwrap(), 42);
-    held.release().await.unwrap();
-    assert_eq!(send(&service, post("/a")).await.status, 200);
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_wait_is_as_long_as_it_was_set() {
     let scene = Scene::new();
     let _other = scene.try_elsewhere("/a").await.unwrap();
