@@ -144,6 +144,11 @@ impl HeldLock {
         self.0.locks.iter().find(|one| one.key == key)?.token
     }
 
+    /// The tokens of all keys, in their order.
+    pub fn fencing_tokens(&self) -> impl Iterator<Item = (&LockKey, Option<FencingToken>)> {
+        self.0.locks.iter().map(|one| (&one.key, one.token))
+    }
+
     /// Until when all of the locks are held if they are not renewed; now, if one is lost. `None` if
     /// they have no time limit, were released, or the request is unprotected.
     #[must_use]

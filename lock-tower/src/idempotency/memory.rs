@@ -39,8 +39,8 @@ impl MemoryResponses {
         }
     }
 
-    /// Sets how many bytes the responses take, counting bodies, heads and keys. Default: 256 MiB; 0
-    /// keeps none.
+    /// Sets about how many bytes the responses take, counting bodies, heads, keys and their places in
+    /// the tables. Default: 256 MiB; 0 keeps none.
     #[must_use]
     pub fn with_max_bytes(mut self, max_bytes: usize) -> Self {
         self.max_bytes = max_bytes;
@@ -130,8 +130,11 @@ impl Responses {
     }
 }
 
+/// What a small response takes beside its texts, with its places in both tables.
+const ENTRY_BYTES: usize = 640;
+
 fn weight(key: &LockKey, response: &StoredResponse) -> usize {
-    key.as_bytes().len() + response.len()
+    ENTRY_BYTES + 2 * key.as_bytes().len() + response.len()
 }
 
 impl fmt::Debug for MemoryResponses {

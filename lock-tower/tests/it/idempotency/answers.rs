@@ -7,7 +7,7 @@ use http::request::Parts;
 use http::{Method, Request};
 use http_body_util::Full;
 use polylock_tower::idempotency::{KeyScope, MissingKey};
-use polylock_tower::{KeyError, LockerBuilder, RejectionObserver};
+use polylock_tower::{KeyError, LockerBuilder, ProblemDetails, RejectionObserver};
 
 use super::support::{Payments, Scene, post};
 use crate::support::{Rejections, send};
@@ -55,8 +55,12 @@ async fn a_request_without_a_key_is_refused_unless_it_may_pass() {
     let rejections = Arc::new(Rejections::default());
     let heard = Arc::clone(&rejections) as Arc<dyn RejectionObserver>;
     let layer = scene.layer_with(|locker| locker.try_only().rejection_observer(heard));
-    let refused = send(&payments.behind(&layer), nameless()).await;
-    refused.assert_refused(400, "idempotency-key-missing");
+    let answers = ProblemDetails::new().with_type_base("https://errors.example/");
+    let service = payments.behind(&layer.with_responder(answers));
+    let refused = send(&service, nameless()).await;
+    let problem = refused.assert_refused(400, "idempotency-key-missing");
+    let named = "https://errors.example/idempotency-key-missing";
+    assert_eq!(problem["type"], named);
     assert_eq!(payments.charged(), 0);
     assert_eq!(rejections.all(), ["pay idempotency-key-missing 400"]);
     let service = payments.behind(&scene.layer().with_missing(MissingKey::Pass));

@@ -41,6 +41,14 @@ async fn the_oldest_go_beyond_the_bytes() {
         let found = store.get(&key(name)).await.expect("it works");
         assert_eq!(found.is_some(), is_kept, "{name}");
     }
+    // Most of what a small response takes is its places in the tables.
+    let store = MemoryResponses::new().with_max_bytes(20_000);
+    for number in 0..100 {
+        let key = key(&number.to_string());
+        let put = put(&store, &key, &response(1, None), None, DAY).await;
+        assert_eq!(put, Put::Stored);
+    }
+    assert!((1..30).contains(&store.len()), "{}", store.len());
     let store = MemoryResponses::new().with_max_bytes(100);
     fill(&store, 1, DAY).await;
     assert!(store.is_empty());

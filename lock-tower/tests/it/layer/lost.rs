@@ -17,11 +17,15 @@ async fn a_handler_that_lost_its_lock_is_dropped_and_the_answer_says_so() {
     let (scene, stage, rejections) = (Scene::new(), Stage::new(), Arc::new(Rejections::default()));
     let locker =
         scene.locker_with(|locker| locker.rejection_observer(Arc::clone(&rejections) as _));
-    let request = spawn(&by_path(locker).layer(stage.handler()), post("/a"));
+    let layer = by_path(locker).with_fencing_token().with_server_timing();
+    let request = spawn(&layer.layer(stage.handler()), post("/a"));
     stage.happened(1).await;
     scene.break_lock("/a").await;
     let said = request.said().await;
     said.assert_refused(503, "lock-lost");
+    for name in ["server-timing", "x-fencing-token"] {
+        assert!(said.header(name).is_some(), "{name} of the lost lock");
+    }
     assert_eq!(said.header("retry-after"), None);
     assert!(!said.body.contains("/a"), "it names the key");
     let events = stage.events();
