@@ -23,6 +23,8 @@ pub(crate) enum Answer {
         tls: bool,
     },
     Electing,
+    /// It takes connections; what it says needs the TLS options of a connector.
+    Reachable,
     ReadOnly,
     Serving,
     Silent,
@@ -104,6 +106,9 @@ impl fmt::Display for Answer {
                 "closes connections: it has maxClientCnxns of them, or takes no TLS at this port",
             ),
             Self::Electing => f.write_str("waits for a majority of its ensemble to elect a leader"),
+            Self::Reachable => f.write_str(
+                "is reachable, and opens no session by the TLS options of the connector: its log says why",
+            ),
             Self::ReadOnly => {
                 f.write_str("is cut off from the majority of its ensemble and takes no writes")
             }
@@ -190,6 +195,7 @@ fn read(reply: io::Result<String>, tls: bool) -> Answer {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             Answer::Untrusted(error.to_string())
         }
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => Answer::Reachable,
         Err(error)
             if matches!(
                 error.kind(),
@@ -230,6 +236,7 @@ mod tests {
                 ok("J\0\0\0\n10.11.6-MariaDB\0"),
                 Answer::Stranger("10.11.6-MariaDB".to_owned()),
             ),
+            (Err(io::ErrorKind::Unsupported.into()), Answer::Reachable),
             (
                 Err(io::ErrorKind::ConnectionReset.into()),
                 Answer::Closed { tls: false },

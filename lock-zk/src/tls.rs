@@ -23,9 +23,10 @@ mod rustls {
     /// What servers are verified by, and what they are shown.
     #[derive(Clone, Debug)]
     pub(crate) struct Certificates {
-        options: TlsOptions,
+        /// `None` leaves those of a connector of the application.
+        options: Option<TlsOptions>,
         /// The same, for connections that are not the client's.
-        diagnose_connect: Arc<ClientConfig>,
+        diagnose_connect: Option<Arc<ClientConfig>>,
     }
 
     impl Certificates {
@@ -36,6 +37,19 @@ mod rustls {
                 ServerName::try_from(host.as_str()).map_err(|_| {
                     wrong(format!("{host:?} is no name that a certificate can have"))
                 })?;
+            }
+            if let Some(connector) = &config.connector
+                && *tls == TlsFiles::default()
+            {
+                if !connector.has_tls() {
+                    return Err(wrong(
+                        "the connector has no TLS options, and there is no file of authorities",
+                    ));
+                }
+                return Ok(Self {
+                    options: None,
+                    diagnose_connect: None,
+                });
             }
             let Some(ca) = &tls.ca else {
                 return Err(wrong(
@@ -61,17 +75,19 @@ mod rustls {
                 }
             };
             Ok(Self {
-                options,
-                diagnose_connect: Arc::new(diagnose_connect),
+                options: Some(options),
+                diagnose_connect: Some(Arc::new(diagnose_connect)),
             })
         }
 
         pub(crate) async fn connect(
             &self,
-            connector: Connector,
+            mut connector: Connector,
             servers: &str,
         ) -> Result<Client, Failure> {
-            let connector = connector.with_tls(self.options.clone());
+            if let Some(options) = &self.options {
+                connector = connector.with_tls(options.clone());
+            }
             Ok(connector.secure_connect(servers).await?)
         }
 
@@ -81,8 +97,11 @@ mod rustls {
             host: &str,
             stream: TcpStream,
         ) -> io::Result<impl Read + Write + use<>> {
+            let Some(options) = &self.diagnose_connect else {
+                return Err(io::ErrorKind::Unsupported.into());
+            };
             let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-            let diagnose_connect = ClientConnection::new(Arc::clone(&self.diagnose_connect), name);
+            let diagnose_connect = ClientConnection::new(Arc::clone(options), name);
             Ok(StreamOwned::new(
                 diagnose_connect.map_err(io::Error::other)?,
                 stream,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use polylock_core::engine::Engine;
 use polylock_core::{Error, ErrorKind, Result, TlsFiles};
+use zookeeper_client::Connector;
 
 pub(crate) use self::url::SCHEMES;
 
@@ -38,6 +39,7 @@ pub struct ZooKeeperConfig {
     pub(crate) connect_timeout: Duration,
     /// How long one request may take.
     pub(crate) timeout: Duration,
+    pub(crate) connector: Option<OwnConnector>,
     pub(crate) login: Option<Login>,
     /// As it is set; [`ZooKeeperConfig::access`] has the default.
     access: Option<Access>,
@@ -79,6 +81,7 @@ impl ZooKeeperConfig {
             session_timeout: Self::DEFAULT_SESSION_TIMEOUT,
             connect_timeout: Self::DEFAULT_CONNECT_TIMEOUT,
             timeout: Self::DEFAULT_TIMEOUT,
+            connector: None,
             login: None,
             access: None,
             compat: Compat::default(),
@@ -144,6 +147,63 @@ impl ZooKeeperConfig {
         Ok(self)
     }
 
+    /// Opens sessions by a connector of the application: with what it authenticates by (any number
+    /// of schemes, SASL with DIGEST-MD5 or GSSAPI), its TLS options and its server version. Default:
+    /// one without any of them.
+    ///
+    /// Of the connector, these are replaced by those of this configuration, because locks depend on
+    /// them: the session timeout, the connection timeout, to fail once all servers have been tried,
+    /// and no read-only sessions. Its TLS options are used with [`with_tls`](Self::with_tls), and
+    /// replaced by [`with_tls_ca`](Self::with_tls_ca); why a server refuses them is in the log of the
+    /// server only. [`with_digest_login`](Self::with_digest_login) adds an identity, and
+    /// [`with_sasl_login`](Self::with_sasl_login) replaces that of SASL. Locks have a session of their
+    /// own: that of a client of the application is not used.
+    ///
+    /// [`Access::Creator`] is the default with a connector: one that authenticates by nothing needs
+    /// [`Access::Everybody`].
+    ///
+    /// `zookeeper-client` is a public dependency here: both versions have to agree, 0.11.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it resumes a session, which would be used from two
+    /// places, or detaches sessions, whose locks would outlast a client that closes.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use polylock_zk::{ZooKeeper, ZooKeeperConfig};
+    /// use zookeeper_client::Client;
+    ///
+    /// # async fn example() -> polylock_core::Result<()> {
+    /// let connector = Client::connector().with_auth("digest", b"orders:s3cret");
+    /// let config = ZooKeeperConfig::new([("zk1", 2181), ("zk2", 2181), ("zk3", 2181)])
+    ///     .with_connector(connector)?;
+    /// let locks = ZooKeeper::connect(config).await?;
+    /// # let _ = locks;
+    /// # Ok(()) }
+    /// ```
+    pub fn with_connector(mut self, connector: Connector) -> Result<Self> {
+        // It has no methods that tell.
+        let options = format!("{connector:?}");
+        for (option, message) in [
+            (
+                "session: Some(",
+                "a connector that resumes a session cannot open one for locks",
+            ),
+            (
+                "detached: true",
+                "a connector that detaches sessions leaves locks held when a client closes",
+            ),
+        ] {
+            if options.contains(option) {
+                return Err(wrong(message));
+            }
+        }
+        self.connector = Some(OwnConnector(connector));
+        Ok(self)
+    }
+
     /// Logs in by the scheme `digest`. Default: no login.
     ///
     /// ZooKeeper has no list of such users and takes any password: what differs is another identity,
@@ -195,8 +255,8 @@ impl ZooKeeperConfig {
         self
     }
 
-    /// Sets the access to the nodes of the locks. Default: [`Access::Creator`] with a login or a
-    /// certificate, else [`Access::Everybody`].
+    /// Sets the access to the nodes of the locks. Default: [`Access::Creator`] with a login, a
+    /// certificate or a connector of the application, else [`Access::Everybody`].
     #[must_use]
     pub fn with_access(mut self, access: Access) -> Self {
         self.access = Some(access);
@@ -266,7 +326,9 @@ impl ZooKeeperConfig {
     /// Whether this client authenticates.
     fn has_identity(&self) -> bool {
         let tls = self.tls.as_ref();
-        self.login.is_some() || tls.is_some_and(|tls| tls.identity.is_some())
+        self.login.is_some()
+            || self.connector.is_some()
+            || tls.is_some_and(|tls| tls.identity.is_some())
     }
 }
 
@@ -376,12 +438,31 @@ pub enum Compat {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Access {
-    /// Clients with the identity that created the node. The default with a login or a certificate.
+    /// Clients with the identity that created the node. The default with a login, a certificate or a
+    /// connector of the application.
     Creator,
     /// The same, and everybody may read: list and watch locks, and not take or break them.
     CreatorAndReaders,
     /// Everybody may do everything. The default without a login.
     Everybody,
+}
+
+/// A connector of the application; its debug output may have a password of SASL.
+#[derive(Clone)]
+pub(crate) struct OwnConnector(pub(crate) Connector);
+
+impl OwnConnector {
+    /// Whether it has TLS options, by its debug output: it has no methods that tell.
+    #[cfg(feature = "tls")]
+    pub(crate) fn has_tls(&self) -> bool {
+        !format!("{:?}", self.0).contains("tls: None")
+    }
+}
+
+impl fmt::Debug for OwnConnector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connector(***)")
+    }
 }
 
 /// The identity of this client.

@@ -9,7 +9,7 @@ use zookeeper_client::{
 
 use super::negotiation::{Negotiated, listen};
 use super::write;
-use crate::config::{Access, Auth, Login, ZooKeeperConfig};
+use crate::config::{Access, Auth, Login, OwnConnector, ZooKeeperConfig};
 use crate::diagnose_connect::{Answers, address, diagnose_connect};
 use crate::error::{Cause, Failure};
 use crate::tls::Certificates;
@@ -122,10 +122,15 @@ async fn connect(
     config: &ZooKeeperConfig,
     certificates: Option<&Certificates>,
 ) -> Result<Client, Failure> {
-    let mut connector = Client::connector()
+    let connector = match &config.connector {
+        Some(OwnConnector(connector)) => connector.clone(),
+        None => Client::connector(),
+    };
+    let mut connector = connector
         .with_session_timeout(config.session_timeout)
         .with_connection_timeout(server_timeout(config))
-        .with_fail_eagerly();
+        .with_fail_eagerly()
+        .with_readonly(false);
     if let Some(login) = &config.login {
         connector = log_in(connector, login)?;
     }

@@ -6,6 +6,7 @@ mod cancellation;
 mod checks;
 mod clocks;
 mod conformance;
+mod connector;
 mod cost;
 mod deleted;
 mod directory;

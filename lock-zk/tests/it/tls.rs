@@ -1,5 +1,6 @@
 //! TLS, with a real server.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use lock_testkit::servers::{
@@ -7,6 +8,7 @@ use lock_testkit::servers::{
 };
 use polylock_core::{Error, ErrorKind};
 use polylock_zk::{ZooKeeper, ZooKeeperConfig};
+use zookeeper_client::{Client, Connector, TlsOptions};
 
 use crate::support::{config, open, release, take};
 
@@ -43,6 +45,35 @@ async fn a_lock_is_taken_by_tls() {
     let config = config.with_tls_identity(files.client_certificate(), files.client_key());
     let locks = open(config).await;
     release(take(&locks, "a").await).await;
+}
+
+#[tokio::test]
+async fn a_connector_brings_its_tls_options() {
+    let (files, server) = server(ServerCertificate::Valid, ClientCertificate::Required);
+    let pem = |path: PathBuf| std::fs::read_to_string(path).expect("it is there");
+    let (cert, key) = (files.client_certificate(), files.client_key());
+    let (cert, key) = (pem(cert), pem(key));
+    let options = |ca: PathBuf| {
+        let options = TlsOptions::new()
+            .with_pem_ca(&pem(ca))
+            .expect("an authority");
+        let options = options.with_pem_identity(&cert, &key);
+        Client::connector().with_tls(options.expect("a certificate"))
+    };
+    let by = |connector: Connector, config: ZooKeeperConfig| {
+        let config = config.with_connector(connector);
+        config.expect("it is fit for locks").with_tls()
+    };
+    let locks = open(by(options(files.ca()), secure(&server))).await;
+    release(take(&locks, "a").await).await;
+
+    let error = refusal(by(Client::connector(), secure(&server))).await;
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    let brief = secure(&server).with_connect_timeout(Duration::from_secs(3));
+    let unknown = options(files.unknown_ca());
+    let error = refusal(by(unknown, brief.expect("in range"))).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.message().contains("of the connector"), "{error}");
 }
 
 #[tokio::test]

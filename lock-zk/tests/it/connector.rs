@@ -1,0 +1,111 @@
+//! Sessions by a connector of the application.
+
+use lock_testkit::servers::ZooKeeperServer;
+use polylock_core::{DistributedLock, ErrorKind, Wait};
+use polylock_zk::{Access, ZooKeeper, ZooKeeperConfig};
+use zookeeper_client::{Acls, Client, CreateMode, Permission};
+
+use crate::support::{config, open, release, request, take};
+
+/// A directory of its own at the server that the whole test run shares.
+fn shared(name: &str) -> (String, ZooKeeperConfig) {
+    let address = ZooKeeperServer::shared().address();
+    let (_, port) = address.rsplit_once(':').expect("a host and a port");
+    let root = format!("/connector-{name}-{}", std::process::id());
+    let config = config(&[port.parse().expect("a port")], &root);
+    (root, config)
+}
+
+#[tokio::test]
+async fn locks_have_the_identities_of_the_connector() {
+    let (root, config) = shared("identities");
+    let connector = || {
+        Client::connector()
+            .with_auth("digest", b"me:pw")
+            .with_auth("digest", b"team:s3cret")
+    };
+    // An operator has made the root, for both identities.
+    let address = ZooKeeperServer::shared().address();
+    let operator = connector().connect(&address);
+    let operator = operator.await.expect("a session");
+    let directory = CreateMode::Persistent.with_acls(Acls::creator_all());
+    operator.mkdir(&root, &directory).await.expect("it is new");
+
+    let own = config.clone().with_connector(connector());
+    let own = own.expect("it is fit for locks");
+    assert!(!format!("{own:?}").contains("s3cret"));
+    let mine = open(own).await;
+    let guard = take(&mine, "a").await;
+    let (acls, _) = operator
+        .get_acl(&format!("{root}/a"))
+        .await
+        .expect("the directory of the key");
+    let ids: Vec<_> = acls.iter().map(|acl| acl.scheme()).collect();
+    assert_eq!(ids, ["digest", "digest"], "{acls:?}");
+    assert!(acls.iter().all(|acl| acl.permission() == Permission::ALL));
+
+    // Another connector, and none.
+    let other = Client::connector().with_auth("digest", b"me:typo");
+    let other = config.clone().with_connector(other);
+    for stranger in [config.clone(), other.expect("it is fit for locks")] {
+        let error = ZooKeeper::connect(stranger).await.expect_err("denied");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    }
+
+    // A login is added to what the connector has.
+    let both = config.with_connector(Client::connector().with_auth("digest", b"x:y"));
+    let both = both.and_then(|config| config.with_digest_login("team", "s3cret"));
+    let colleague = open(both.expect("a user")).await;
+    let attempt = request("a").with_wait(Wait::Never);
+    let error = colleague.acquire(&attempt).await.expect_err("it is held");
+    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+    release(guard).await;
+    release(take(&colleague, "a").await).await;
+}
+
+#[tokio::test]
+async fn the_session_timeout_is_that_of_the_configuration() {
+    let (root, config) = shared("timeout");
+    let hour = std::time::Duration::from_secs(3_600);
+    let connector = Client::connector()
+        .with_auth("digest", b"me:pw")
+        .with_session_timeout(hour)
+        .with_connection_timeout(hour)
+        .with_readonly(true);
+    let config = config.with_connector(connector);
+    let config = config.expect("it is fit for locks").with_strict_checks();
+    // A strict start refuses a session timeout that differs from the requested one.
+    let locks = open(config).await;
+    let guard = take(&locks, "a").await;
+    assert!(guard.is_held(), "{root}");
+    release(guard).await;
+}
+
+#[tokio::test]
+async fn a_connector_of_nobody_needs_access_for_everybody() {
+    let (_, config) = shared("nobody");
+    let config = config.with_connector(Client::connector());
+    let config = config.expect("it is fit for locks");
+    let error = ZooKeeper::connect(config.clone()).await;
+    let error = error.expect_err("nodes without an owner");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.message().contains("access=everybody"), "{error}");
+    let locks = open(config.with_access(Access::Everybody)).await;
+    release(take(&locks, "a").await).await;
+}
+
+#[tokio::test]
+async fn connectors_of_other_sessions_are_refused() {
+    let (_, config) = shared("refused");
+    let address = ZooKeeperServer::shared().address();
+    let client = Client::connect(&address);
+    let session = client.await.expect("a session").into_session();
+    let resumed = Client::connector().with_session(session);
+    let detached = Client::connector().with_detached();
+    for (connector, says) in [(resumed, "resumes a session"), (detached, "detaches")] {
+        let error = config.clone().with_connector(connector);
+        let error = error.expect_err("it is not fit for locks");
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+        assert!(error.message().contains(says), "{error}");
+    }
+}
