@@ -239,6 +239,19 @@ impl BlockingGuard {
         block_on(self.guard.renew())
     }
 
+    /// Extends the lease, once, so that it lasts for `ttl` at least; see [`LockGuard::renew_for`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LockGuard::renew_for`].
+    ///
+    /// # Panics
+    ///
+    /// In async code; see [`blocking`](self).
+    pub fn renew_for(&self, ttl: Duration) -> Result<()> {
+        block_on(self.guard.renew_for(ttl))
+    }
+
     /// Makes an exclusive lock a shared one; see [`LockGuard::downgrade`].
     ///
     /// # Errors

@@ -89,7 +89,7 @@ pub use crate::health::{HealthCheck, HealthRule, RuleOutcome, Status};
 pub use crate::key::LockKey;
 pub use crate::label::Label;
 pub use crate::lease::{
-    Grant, Lease, LeaseControl, LeaseState, Liveness, Released, RenewalRequest, Renewer,
+    Grant, Lease, LeaseControl, LeaseState, Liveness, Released, RenewalRequest, Renewer, TtlRule,
 };
 pub use crate::lock::DistributedLock;
 pub use crate::lost_reason::LostReason;

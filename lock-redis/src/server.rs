@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use polylock_core::engine::{LeaseId, is_mutant};
-use polylock_core::{Label, LeaseState, LockKey, LostReason, Mode, Released, RenewalRequest};
+use polylock_core::{
+    Label, LeaseState, LockKey, LostReason, Mode, Released, RenewalRequest, TtlRule,
+};
 use redis::Value;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
@@ -475,9 +477,13 @@ impl Server {
         let keys: Vec<&[u8]> = due.iter().map(|one| one.key.as_bytes()).collect();
         let text = |one: &RenewalRequest| {
             let note = note(one.id).unwrap_or_default();
-            [one.id.to_hex(), millis(one.ttl), note]
+            let rule = match one.rule {
+                TtlRule::Exactly => "exact",
+                _ => "least",
+            };
+            [one.id.to_hex(), millis(one.ttl), rule.to_owned(), note]
         };
-        let texts: Vec<[String; 3]> = due.iter().map(text).collect();
+        let texts: Vec<[String; 4]> = due.iter().map(text).collect();
         let args: Vec<&[u8]> = texts.iter().flatten().map(String::as_bytes).collect();
         let call = Call {
             script: &RENEW,

@@ -26,6 +26,8 @@ variants! {
         ErrorAsContention => Some(ViolationKind::FalseContention),
         /// Every request is granted.
         ExcludesNobody => Some(ViolationKind::Overlap),
+        /// An extension of a lease is answered, and the lease stays as it is.
+        ExtendsNothing => None,
         /// Names are folded to lower case.
         FoldsNames => Some(ViolationKind::BeyondExpiry),
         /// A lease that is handed over keeps its token.
@@ -50,6 +52,8 @@ variants! {
         RenewalAfterRelease => Some(ViolationKind::HeldAfterRelease),
         /// A renewal takes a lock that has run out.
         RenewalRevives => Some(ViolationKind::BeyondExpiry),
+        /// A renewal for less than is left of a lease makes it shorter.
+        RenewalsCut => None,
         /// A writer is let in while there are readers.
         SharedAdmitsWriter => Some(ViolationKind::Overlap),
         /// A renewal without an answer counts as one.

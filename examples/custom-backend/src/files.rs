@@ -223,7 +223,7 @@ impl Directory {
         if !record.is_held_by(due.id) {
             return Ok(LeaseState::Lost(LostReason::Expired));
         }
-        record.expires = sent + due.ttl;
+        record.expires = due.renewed_end(sent, record.expires);
         record.write()?;
         Ok(LeaseState::Held)
     }

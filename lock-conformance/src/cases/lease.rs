@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use polylock_core::{DistributedLockExt, LostReason};
+use polylock_core::{DistributedLockExt, ErrorKind, LostReason, Mode, Renewal};
 use tokio::time::Instant;
 
 use super::Case;
 use super::case::SOON;
-use super::support::on_a_thread;
+use super::support::{granted, on_a_thread};
 
 /// A lock that nobody gives back stays taken for longer than its ttl.
 pub async fn renewal_keeps_a_lock_beyond_its_ttl(case: Case) {
@@ -65,6 +65,64 @@ pub async fn manual_renewal_extends_the_lease(case: Case) {
         assert!(guard.valid_until().expect("a lease has an end") > before);
     }
     case.assert_taken(&key).await;
+    guard.release().await.expect("a held lock is released");
+}
+
+/// A lease that its holder extends once lasts for the time that it asked for, and no longer.
+pub async fn an_extended_lease_lasts_as_long_as_was_asked_for(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let guard = case.lease(&client, &key).await;
+    let (long, before) = (case.ttl().mul_f64(2.5), Instant::now());
+    guard.renew_for(long).await.expect("a held lock is renewed");
+    let until = guard.valid_until().expect("a lease has an end");
+    let longest = before + long.mul_f64(0.96);
+    assert!(
+        until > before + long / 2 && until <= longest,
+        "{:?}",
+        until - before
+    );
+    tokio::time::sleep_until(before + case.ttl().mul_f64(1.6)).await;
+    assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
+    case.assert_taken(&key).await;
+    let lost = tokio::time::timeout(case.after_death() * 2, guard.lost().into_future()).await;
+    assert_eq!(lost.expect("the loss is signaled"), LostReason::Expired);
+    case.assert_free_within(&key, SOON).await;
+}
+
+/// The renewals that follow an extension do not make the lease shorter, of a shared one neither.
+pub async fn a_renewal_cuts_no_lease_that_was_extended(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let mut modes = vec![Mode::Exclusive];
+    modes.extend(client.capabilities().shared.then_some(Mode::Shared));
+    for mode in modes {
+        let request = case.request(&key).with_renewal(Renewal::Manual);
+        let guard = granted(&client, &request.with_mode(mode)).await;
+        let (long, before) = (case.ttl() * 3, Instant::now());
+        guard.renew_for(long).await.expect("a held lock is renewed");
+        let until = guard.valid_until().expect("a lease has an end");
+        guard.renew().await.expect("a held lock is renewed");
+        let after = guard.valid_until().expect("a lease has an end");
+        assert!(after + Duration::from_millis(5) >= until, "{mode:?}");
+        tokio::time::sleep_until(before + case.ttl().mul_f64(1.6)).await;
+        assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
+        case.assert_taken(&key).await;
+        guard.release().await.expect("a held lock is released");
+        case.assert_free(&key).await;
+    }
+}
+
+/// What a lease cannot be extended to is refused, and costs no lock.
+pub async fn an_extension_that_cannot_be_kept_is_refused(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let max_hold = Duration::from_secs(600);
+    let request = case.request(&key).with_max_hold(max_hold);
+    let guard = granted(&client, &request).await;
+    for ttl in [max_hold + Duration::from_nanos(1), Duration::MAX] {
+        let error = guard.renew_for(ttl).await.expect_err("it was extended");
+        assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
+        assert!(!error.is_outcome_unknown(), "{error:?}");
+    }
+    assert!(guard.is_held(), "the refusal cost the lock");
     guard.release().await.expect("a held lock is released");
 }
 

@@ -80,6 +80,12 @@ impl Need {
             Self::Lease => {
                 let guard = case.lock(&client, &key).await;
                 assert_eq!(guard.lease_id(), None, "it can be renewed by its id");
+                let error = guard
+                    .renew_for(case.ttl())
+                    .await
+                    .expect_err("it was extended");
+                assert_eq!(error.kind(), ErrorKind::Unsupported);
+                assert!(guard.is_held(), "the refusal cost the lock");
                 guard.release().await.expect("a held lock is released");
             }
             Self::Permits => {

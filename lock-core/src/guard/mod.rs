@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use crate::engine::LeaseId;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
-use crate::lease::{Liveness, Released, Scheduled, renew};
+use crate::lease::{Liveness, Released, Scheduled as _, renew};
 use crate::lost_reason::LostReason;
 use crate::request::AcquireRequest;
 use crate::token::FencingToken;
@@ -150,7 +150,7 @@ impl LockGuard {
         done.await.map_err(|reason| self.lost_error(reason))
     }
 
-    /// Extends the lease to its ttl from now, for [`Renewal::Manual`](crate::Renewal::Manual) and
+    /// Extends the lease to its ttl from now at least, for [`Renewal::Manual`](crate::Renewal::Manual) and
     /// wherever else a fresh lease is wanted.
     ///
     /// On a lock without a time limit it checks that the lock is held.
@@ -167,18 +167,83 @@ impl LockGuard {
     pub async fn renew(&self) -> Result<()> {
         let hold = self.hold();
         self.ensure_held()?;
-        let failed = match hold.counterpart() {
-            None => ask_to_renew(hold).await,
+        let renew = |hold: &Arc<HeldLease>| ask_to_renew(Arc::clone(hold), hold.timing().ttl());
+        let answer = match hold.counterpart() {
+            None => renew(hold).await,
             Some(other) => {
-                let (new, old) = tokio::join!(ask_to_renew(hold), ask_to_renew(&other));
+                let (new, old) = tokio::join!(renew(hold), renew(&other));
                 new.and(old)
             }
         };
         self.ensure_held()?;
-        failed.map_err(|error| {
-            let backend = hold.engine().backend();
-            error.with_backend(backend).with_key(self.key())
-        })
+        answer.map_err(|error| self.named(error))
+    }
+
+    /// Extends the lease, once, so that it lasts for `ttl` at least, counted from before the request.
+    ///
+    /// For a step in which nothing renews the lease, such as a snapshot that stops the process, and
+    /// before the machine is suspended. Nothing makes the lease shorter again: automatic renewals go on
+    /// with the ttl of the request, which notices a loss, and count once the extension is over. A ttl
+    /// below that of the request is one of that length. As of any lease, the last tenth is not relied
+    /// on: see [`valid_until`](Self::valid_until).
+    ///
+    /// The price is paid after a crash: the lock stays taken for what is left of `ttl`. A release ends
+    /// it at once; where others of this process wait, an extended lease returns to the server all the
+    /// same and is not handed over. Of a lock on two backends both leases are extended.
+    ///
+    /// # Errors
+    ///
+    /// - [`InvalidRequest`](ErrorKind::InvalidRequest) if `ttl` is longer than 24 h, than what the
+    ///   backend bounds leases to (the `rejoin-delay` of a quorum of Redis masters), or than what is
+    ///   left of [`max_hold`](AcquireRequest::with_max_hold), 1 h from the acquisition by default.
+    /// - [`Lost`](ErrorKind::Lost) if the lock is lost, which stays so.
+    /// - [`Unavailable`](ErrorKind::Unavailable) if the server did not answer in time; the lease
+    ///   lasts as long as before at least.
+    /// - [`Unsupported`](ErrorKind::Unsupported) if the lock lives with a session or a connection
+    ///   ([`Capabilities::bound`](crate::Capabilities)): its timeout is the lease.
+    ///
+    /// # Cancel safety
+    ///
+    /// The lease may or may not have been extended; the guard keeps the older deadline, and the lock of a
+    /// process that crashes may stay taken for `ttl`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use polylock_core::prelude::*;
+    /// use tokio::time::Instant;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+    /// let locks = polylock_core::memory::Memory::new();
+    /// let guard = locks.lock("volumes/7").await?;
+    /// guard.renew_for(Duration::from_secs(600)).await?;
+    /// let minutes = |n| Instant::now() + Duration::from_secs(n * 60);
+    /// assert!(guard.valid_until().is_some_and(|until| until > minutes(8)));
+    /// // ... freeze the volume, with this process on it ...
+    /// guard.release().await?; // free at once
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "extend")]
+    pub async fn renew_for(&self, ttl: Duration) -> Result<()> {
+        let hold = self.hold();
+        self.ensure_held()?;
+        let extend = |hold: &Arc<HeldLease>| {
+            let ttl = hold.extend_to(ttl)?;
+            Ok(ask_to_renew(Arc::clone(hold), ttl))
+        };
+        let answer = match hold.counterpart() {
+            None => extend(hold).map_err(|error| self.named(error))?.await,
+            Some(other) => {
+                let both = extend(hold).and_then(|new| Ok((new, extend(&other)?)));
+                let (new, old) = both.map_err(|error| self.named(error))?;
+                let (new, old) = tokio::join!(new, old);
+                new.and(old)
+            }
+        };
+        self.ensure_held()?;
+        answer.map_err(|error| self.named(error))
     }
 
     /// Fails if the lock is lost; for a last look before an effect that cannot be fenced.
@@ -290,9 +355,12 @@ impl LockGuard {
     }
 
     fn lost_error(&self, reason: LostReason) -> Error {
-        Error::lost(reason)
-            .with_backend(self.hold().engine().backend())
-            .with_key(self.key())
+        self.named(Error::lost(reason))
+    }
+
+    fn named(&self, error: Error) -> Error {
+        let backend = self.hold().engine().backend();
+        error.with_backend(backend).with_key(self.key())
     }
 
     // --- For the layers of this crate ---
@@ -362,16 +430,16 @@ async fn run_while_held<W: Future>(
     .await
 }
 
-/// Sends a renewal and takes in the answer; what stands without one is not touched.
-async fn ask_to_renew(hold: &Arc<HeldLease>) -> Result<()> {
-    let Some((request, renewer)) = hold.renewal_request(hold.timing().ttl()) else {
+/// Sends a renewal for `ttl` and takes in the answer; what stands without one is not touched.
+async fn ask_to_renew(hold: Arc<HeldLease>, ttl: Duration) -> Result<()> {
+    let Some((request, renewer)) = hold.renewal_request(ttl) else {
         return Ok(());
     };
     let timeout = hold.attempt_timeout();
     let sent = hold.engine().now();
     let answer = renew(&*renewer, &[request], timeout).await.remove(0);
     let failed = answer.as_ref().err().cloned();
-    Arc::clone(hold).renewed(sent, answer);
+    hold.renewed_for(ttl, sent, answer);
     failed.map_or(Ok(()), Err)
 }
 

@@ -13,7 +13,7 @@ use super::held_lease::HeldLease;
 use crate::engine::{Engine, Moment, catch_panic, catch_panic_async};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
-use crate::lease::{Lease, LeaseState, Liveness, Released};
+use crate::lease::{Lease, LeaseState, Liveness, Released, TtlRule};
 use crate::request::AcquireRequest;
 use crate::token::FencingToken;
 
@@ -106,7 +106,9 @@ impl HeldLease {
 async fn hand_over_or_release(mut lease: ReleasedLease) -> (Result<Released>, &'static str) {
     let min_hold_left = lease.hold.min_hold_left();
     if let Some(hook) = lease.hold.hook().cloned() {
-        if min_hold_left.is_zero() && lease.hold.is_exclusive() {
+        // The next holder asks for its own ttl, and a lease for more would outlast its crash.
+        let may_pass = lease.hold.is_exclusive() && !lease.hold.is_extended();
+        if min_hold_left.is_zero() && may_pass {
             let engine = lease.hold.engine().clone();
             match hook.hand_over(lease) {
                 // Where it needs no round trip, it needs no task.
@@ -192,7 +194,7 @@ pub(super) fn release_once_dropped(hold: &HeldLease) -> oneshot::Sender<Infallib
 
 fn confirm_release(hold: &HeldLease) -> impl Future<Output = ()> + Send + use<> {
     let (lease, key) = (Arc::clone(hold.lease()), hold.key().clone());
-    release_until_confirmed(hold.engine().clone(), lease, key, hold.timing().ttl())
+    release_until_confirmed(hold.engine().clone(), lease, key, hold.longest_left())
 }
 
 /// Releases until the server gives a definite answer. A lease is over by itself soon after one ttl;
@@ -267,9 +269,10 @@ async fn expire_at_min_hold(hold: &Arc<HeldLease>) -> Result<Released> {
 
 /// Sets the lease to what is left of the least hold.
 async fn final_renewal(hold: &HeldLease) -> Result<LeaseState> {
-    let (request, renewer) = hold
+    let (mut request, renewer) = hold
         .renewal_request(hold.min_hold_left())
         .expect("BUG: a renewed lease can be renewed");
+    request.rule = TtlRule::Exactly;
     let (limit, requests) = (hold.timing().attempt_timeout(), [request]);
     let renewal = hold.engine().within(limit, renewer.renew(&requests));
     let answer = renewal.await.and_then(|mut answers| answers.pop());

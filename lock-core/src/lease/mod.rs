@@ -15,6 +15,7 @@ use crate::engine::Moment;
 use crate::error::Result;
 use crate::key::LockKey;
 use crate::lost_reason::LostReason;
+use crate::request::AcquireRequest;
 use crate::token::FencingToken;
 
 pub(crate) use self::control::Controlled;
@@ -103,14 +104,14 @@ pub enum Liveness {
 /// Renews the leases of one server.
 #[async_trait]
 pub trait Renewer: fmt::Debug + Send + Sync + 'static {
-    /// Extends every lease of `due` to its ttl from now, in as few requests as the server allows,
-    /// and answers for each, in the same order.
+    /// Renews every lease of `due`, in as few requests as the server allows, and answers for each, in
+    /// the same order.
     ///
     /// `Err` means *unknown*, not lost: the core tries again while the lease is valid. A lease that
     /// has ended must not be taken anew.
     ///
-    /// All renewals of one lease carry the same ttl, except the last: a holder that is done within
-    /// its least hold sets the lease to what is left of that, which may be shorter.
+    /// The ttl of a lease may differ from one renewal to the next, and a request that is late on its way
+    /// may arrive after later ones: [`TtlRule`] says what the server has to make of it.
     ///
     /// # For implementors
     ///
@@ -119,6 +120,27 @@ pub trait Renewer: fmt::Debug + Send + Sync + 'static {
     /// calls it on the runtime of its caller. The core bounds the time of every call by dropping the
     /// future.
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>>;
+
+    /// The longest ttl that a lease may be renewed for. Default:
+    /// [`AcquireRequest::MAX_TTL`](crate::AcquireRequest::MAX_TTL).
+    fn max_ttl(&self) -> Duration {
+        AcquireRequest::MAX_TTL
+    }
+}
+
+/// What a renewal makes of a lease, by the clock of the server that executes it.
+///
+/// The example of [`LeaseId`] renews a lease.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum TtlRule {
+    /// It lasts for the ttl from now at least, and never for less than before. A holder that was
+    /// granted more relies on that: a renewal for less that is late must not cut its lease.
+    #[default]
+    AtLeast,
+    /// It lasts for the ttl from now, which may be less than before: the holder is done within its
+    /// least hold.
+    Exactly,
 }
 
 /// One lease to renew.
@@ -131,13 +153,15 @@ pub struct RenewalRequest {
     pub id: LeaseId,
     /// The time from now that the lease shall last.
     pub ttl: Duration,
+    /// What it makes of a lease that would last for longer.
+    pub rule: TtlRule,
     /// How long the caller waits. Answers of requests that are passed together all count only within
     /// the shortest of their timeouts.
     pub timeout: Duration,
 }
 
 impl RenewalRequest {
-    /// Asks for a lease of `ttl` from now, with the timeout of a renewal of such a lease.
+    /// Asks for a lease of `ttl` from now at least, with the timeout of a renewal of such a lease.
     #[must_use]
     pub fn new(key: LockKey, id: LeaseId, ttl: Duration) -> Self {
         let timeout = LeaseTiming::new(ttl).attempt_timeout();
@@ -145,7 +169,18 @@ impl RenewalRequest {
             key,
             id,
             ttl,
+            rule: TtlRule::default(),
             timeout,
+        }
+    }
+
+    /// When a lease ends that is renewed at `now` and would have ended at `end`, by the clock of the
+    /// store.
+    #[must_use]
+    pub fn renewed_end(&self, now: Moment, end: Moment) -> Moment {
+        match self.rule {
+            TtlRule::AtLeast => end.max(now + self.ttl),
+            TtlRule::Exactly => now + self.ttl,
         }
     }
 }
@@ -156,7 +191,7 @@ impl RenewalRequest {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LeaseState {
-    /// It is held, and lasts for its ttl from when the request left.
+    /// It is held, and lasts for the ttl of the renewal from when the request left, or longer.
     Held,
     /// It is not held any more, for certain.
     Lost(LostReason),

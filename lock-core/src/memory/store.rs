@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::oneshot;
@@ -150,8 +149,8 @@ impl Store {
         self.lock().table.waiters(key)
     }
 
-    fn renew(&self, key: &LockKey, id: LeaseId, ttl: Duration) -> LeaseState {
-        match self.lock().table.renew(self.engine.now(), key, id, ttl) {
+    fn renew(&self, request: &RenewalRequest) -> LeaseState {
+        match self.lock().table.renew(self.engine.now(), request) {
             true => LeaseState::Held,
             false => LeaseState::Lost(LostReason::Stolen),
         }
@@ -210,8 +209,8 @@ struct Waiter {
 impl Renewer for Store {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
         let mut answers = Vec::with_capacity(due.len());
-        for RenewalRequest { key, id, ttl, .. } in due {
-            let renew = || self.renew(key, *id, *ttl);
+        for request in due {
+            let renew = || self.renew(request);
             answers.push(self.faults.send(Request::Renew, renew).await);
         }
         answers
@@ -226,6 +225,8 @@ impl Store {
 
 #[cfg(all(test, not(polylock_loom)))]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::memory::Memory;
     use crate::prelude::*;

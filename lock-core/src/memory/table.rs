@@ -7,6 +7,7 @@ use crate::admin::{HolderInfo, LockInfo};
 use crate::engine::{LeaseId, Moment};
 use crate::key::LockKey;
 use crate::label::Label;
+use crate::lease::RenewalRequest;
 use crate::mode::Mode;
 use crate::token::FencingToken;
 
@@ -86,10 +87,10 @@ impl Table {
     }
 
     /// Extends a lease that has not run out.
-    pub(super) fn renew(&mut self, now: Moment, key: &LockKey, id: LeaseId, ttl: Duration) -> bool {
-        match self.holder(key, id) {
+    pub(super) fn renew(&mut self, now: Moment, request: &RenewalRequest) -> bool {
+        match self.holder(&request.key, request.id) {
             Some(holder) if holder.expires > now => {
-                holder.expires = now + ttl;
+                holder.expires = request.renewed_end(now, holder.expires);
                 true
             }
             _ => false,

@@ -4,7 +4,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
-use polylock_core::{LeaseState, LostReason, RenewalRequest, Renewer, Result};
+use polylock_core::{AcquireRequest, LeaseState, LostReason, RenewalRequest, Renewer, Result};
 use tokio::time::{sleep, timeout};
 
 use super::node::{Quorum, QuorumNode, await_rest};
@@ -26,10 +26,11 @@ impl Renewer for Quorum {
         });
         let mut votes = vec![Votes::new(self.len()); due.len()];
         let mut failures = Vec::new();
-        // The scheduler gives up a round after a fifth of the shortest ttl, and with it the answers that
-        // are there.
-        let shortest = due.iter().map(|one| one.ttl).min().unwrap_or_default();
-        let late = sleep((shortest / 10).min(MAX_VOTES_TIMEOUT));
+        // The scheduler gives up a round after the shortest timeout, and with it the answers that are
+        // there.
+        let shortest = due.iter().map(|one| one.timeout).min();
+        let shortest = shortest.unwrap_or_default();
+        let late = sleep((shortest / 2).min(MAX_VOTES_TIMEOUT));
         tokio::pin!(late);
         loop {
             let open = votes
@@ -63,7 +64,7 @@ impl Renewer for Quorum {
         }
         let lost = due.iter().zip(&votes);
         let lost = lost.filter(|(_, votes)| votes.verdict() == Decision::No);
-        let within = (shortest / 20).min(MAX_REASON_TIMEOUT);
+        let within = (shortest / 4).min(MAX_REASON_TIMEOUT);
         // All at once: one deadline for however many are lost.
         let reasons = lost.take(MAX_REASONS).map(|(one, _)| async move {
             let reason = timeout(within, self.reason(one)).await;
@@ -81,6 +82,14 @@ impl Renewer for Quorum {
             }
         });
         states.collect()
+    }
+
+    /// A restarted node votes after that time, whatever it has granted before.
+    fn max_ttl(&self) -> Duration {
+        match self.nodes[0].rejoin_delay {
+            Duration::ZERO => AcquireRequest::MAX_TTL,
+            delay => delay.min(AcquireRequest::MAX_TTL),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 -- Extends leases, of as many locks as there are KEYS; takes none that has ended.
 --
--- ARGV: id, ttl (ms), and "<token>|<held for (ms)>" to be stored or "", for each key.
+-- ARGV: id, ttl (ms), "least" or "exact", and "<token>|<held for (ms)>" to be stored or "", for each key.
+-- With "least", none is shorter afterwards: a request that is late must not cut a lease that was extended.
 -- Gives 1 for each that is held, else 0.
 local call = redis.call
 local now
@@ -13,11 +14,14 @@ local function time()
 end
 local answers = {}
 for n, lock in ipairs(KEYS) do
-  local id, ttl, note = ARGV[3 * n - 2], ARGV[3 * n - 1], ARGV[3 * n]
+  local id, ttl, rule, note = unpack(ARGV, 4 * n - 3, 4 * n)
   local value = redis.pcall('GET', lock)
   local held = 0
   if type(value) == 'string' then
     if string.sub(value, 1, 33) == id .. '|' then
+      if rule == 'least' then
+        ttl = math.max(tonumber(ttl), call('PTTL', lock))
+      end
       if note ~= '' and string.find(value, '^%x+|[^|]*$') then
         local token, age = string.match(note, '^(%d+)|(%d+)$')
         value = string.format('%s|%s|%.0f', value, token, time() - age)
@@ -34,9 +38,13 @@ for n, lock in ipairs(KEYS) do
     -- A key of another type is no lease, and must not fail the renewal of the others.
     local expiry = redis.pcall('ZSCORE', lock, id)
     if type(expiry) == 'string' and tonumber(expiry) > time() then
+      local renewed = now + tonumber(ttl)
+      if rule == 'least' then
+        renewed = math.max(renewed, tonumber(expiry))
+      end
       -- A server without memory denies ZADD as the first write of a script, and not this.
       call('PEXPIRE', lock, ttl)
-      call('ZADD', lock, 'XX', now + tonumber(ttl), id)
+      call('ZADD', lock, 'XX', renewed, id)
       -- The last member is the mark of the mode.
       call('PEXPIREAT', lock, call('ZRANGE', lock, -2, -2, 'WITHSCORES')[2])
       held = 1

@@ -1,7 +1,7 @@
 //! Renewals of several leases while nodes hang and leases are gone.
 
 use lock_testkit::servers::RedisNodes;
-use polylock_core::{DistributedLock, LockGuard, LostReason};
+use polylock_core::{DistributedLock, ErrorKind, LockGuard, LostReason};
 use polylock_redis::Redlock;
 use tokio::time::Instant;
 
@@ -25,6 +25,25 @@ async fn take_all<const N: usize>(
         all_voted(nodes, name).await;
     }
     guards.try_into().expect("one for each name")
+}
+
+#[tokio::test]
+async fn an_extension_is_no_longer_than_a_restarted_node_stays_out() {
+    let nodes = start(3);
+    let ports = nodes.iter().map(|node| node.port());
+    let delay = TTL * 20;
+    let config = config(ports, ms(250)).with_rejoin_delay(delay);
+    let locks = open(config.expect("it is in range")).await;
+    let guard = locks.acquire(&within(request("a"), TTL * 30)).await;
+    let guard = guard.expect("it is free");
+    let error = guard.renew_for(delay + ms(1)).await;
+    let error = error.expect_err("a node would vote for another holder");
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
+    guard.renew_for(delay).await.expect("it is held");
+    tokio::time::sleep(TTL * 2).await;
+    let left = nodes[0].command(&["PTTL", "a"]).integer();
+    assert!(left > Some(10_000), "{left:?}");
+    assert!(guard.release().await.is_ok());
 }
 
 fn delete(nodes: &RedisNodes, from: &[usize], names: &[&str]) {

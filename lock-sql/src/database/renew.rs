@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use polylock_core::engine::LeaseId;
-use polylock_core::{LeaseState, LockKey, LostReason, RenewalRequest};
+use polylock_core::{LeaseState, LockKey, LostReason, RenewalRequest, TtlRule};
 
 use super::DatabaseStore;
 use super::codec::{self, Stored, whole_micros};
@@ -51,11 +51,15 @@ impl DatabaseStore {
         some: &[usize],
     ) -> Result<Vec<usize>, Failure> {
         let row = |at: &usize| {
-            let RenewalRequest { key, id, ttl, .. } = &due[*at];
+            let RenewalRequest {
+                key, id, ttl, rule, ..
+            } = &due[*at];
+            let is_least = u64::from(*rule != TtlRule::Exactly);
             vec![
                 Value::from(key.as_bytes()),
                 Value::from(&id.as_bytes()[..]),
                 Value::from(whole_micros(*ttl)),
+                Value::from(is_least),
             ]
         };
         let rows = some.iter().map(row).collect();
@@ -198,7 +202,7 @@ fn renew(found: &mut Found, request: &RenewalRequest) -> State {
     match found.get_mut(&request.key) {
         Some(Ok(stored)) => {
             let ctx = stored.ctx;
-            Ok(stored.record.renew(request.id, request.ttl, &ctx))
+            Ok(stored.record.renew(request, &ctx))
         }
         Some(Err(failure)) => Err(failure.clone()),
         None => Ok(LeaseState::Lost(LostReason::Stolen)),

@@ -33,7 +33,7 @@ pub(crate) struct Statements {
     /// Sets the least floor of tokens for rows to come.
     pub(crate) raise: Arc<Sql>,
 
-    /// Renews: key, id, ttl.
+    /// Renews: key, id, ttl, and 1 where no lease becomes shorter, else 0.
     pub(crate) renew: Many,
     /// Reads: key.
     pub(crate) load_many: Many,

@@ -107,9 +107,7 @@ impl SqliteStore {
         let keys = due.iter().map(|request| request.key.clone()).collect();
         let renew = move |locks: &mut Locks| {
             let ctx = locks.ctx;
-            let renew = |RenewalRequest { key, id, ttl, .. }: &RenewalRequest| {
-                locks.record(key).renew(*id, *ttl, &ctx)
-            };
+            let renew = |request: &RenewalRequest| locks.record(&request.key).renew(request, &ctx);
             due.iter().map(renew).collect()
         };
         self.renewals.change(keys, renew).await

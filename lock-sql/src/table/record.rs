@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use polylock_core::admin::LockInfo;
 use polylock_core::engine::{LeaseId, Moment};
-use polylock_core::{LeaseState, LockKey, LostReason, Mode, Released};
+use polylock_core::{LeaseState, LockKey, LostReason, Mode, Released, RenewalRequest};
 
 use super::row::{Broken, Claimed, Holder, QUEUE, ReadContext, Row};
 use super::{Claim, Refusal, Tokens, is_sharing};
@@ -167,14 +167,18 @@ impl Record {
         (claimed.boot == ctx.boot && is_near).then_some(until)
     }
 
-    /// Extends a lease that has not ended to `ttl` from now.
-    pub(crate) fn renew(&mut self, id: LeaseId, ttl: Duration, ctx: &ReadContext) -> LeaseState {
-        match self.held_slot(id, ctx) {
+    /// Renews a lease that has not ended.
+    pub(crate) fn renew(&mut self, request: &RenewalRequest, ctx: &ReadContext) -> LeaseState {
+        match self.held_slot(request.id, ctx) {
             Ok(slot) => {
                 if let Some(holder) = &mut self.row_mut(slot, ctx).holder {
+                    // A clock that was set back must not make the lease longer than it ever was.
+                    let end = holder.ends(ctx).min(ctx.moment + holder.ttl);
+                    let expires = request.renewed_end(ctx.moment, end);
                     (holder.boot, holder.shift) = (ctx.boot, ctx.shift);
-                    (holder.expires, holder.end) = (ctx.moment + ttl, None);
-                    holder.ttl = ttl;
+                    (holder.expires, holder.end) = (expires, None);
+                    // Whoever cannot compare the clocks observes the row for as long.
+                    holder.ttl = expires.since(ctx.moment);
                 }
                 LeaseState::Held
             }

@@ -3,8 +3,8 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use polylock_core::Mode;
 use polylock_core::engine::{LeaseId, Moment};
+use polylock_core::{LockKey, Mode, RenewalRequest};
 
 use super::{BootId, Claim, Holder, ReadContext, Record, Row};
 
@@ -36,6 +36,12 @@ pub(crate) fn now(seconds: u64) -> ReadContext {
         unix: (1000 + seconds) * 1_000_000,
         floor: 0,
     }
+}
+
+/// A renewal for so many seconds.
+pub(super) fn due(n: u8, seconds: u64) -> RenewalRequest {
+    let key = LockKey::new("k").unwrap();
+    RenewalRequest::new(key, id(n), Duration::from_secs(seconds))
 }
 
 pub(super) fn claim(n: u8, mode: Mode) -> Claim {

@@ -1,10 +1,10 @@
 use std::time::Duration;
 
 use polylock_core::engine::Moment;
-use polylock_core::{LeaseState, LockKey, LostReason, Mode, Released};
+use polylock_core::{LeaseState, LockKey, LostReason, Mode, Released, TtlRule};
 use proptest::prelude::*;
 
-use super::testing::{EXCLUSIVE, SHARED, TTL, at, claim, holder, id, now, permit, record};
+use super::testing::{EXCLUSIVE, SHARED, TTL, at, claim, due, holder, id, now, permit, record};
 use super::{BootId, ReadContext, Record, Refusal, Tokens};
 
 const HELD: Refusal = Refusal::held(Moment::from_nanos(TTL * 1_000_000_000));
@@ -27,22 +27,33 @@ fn a_release_frees_the_lock_for_its_holder_only() {
 #[test]
 fn a_lease_that_ended_is_neither_renewed_nor_released_clean() {
     let mut lock = record(&[(0, holder(1, 50))]);
-    assert_eq!(
-        lock.renew(id(1), Duration::from_secs(30), &now(49)),
-        LeaseState::Held
-    );
+    assert_eq!(lock.renew(&due(1, 30), &now(49)), LeaseState::Held);
     assert_eq!(
         lock.look(&claim(8, EXCLUSIVE), &now(78)),
         Err(Refusal::held(at(79)))
     );
     let expired = LeaseState::Lost(LostReason::Expired);
-    assert_eq!(
-        lock.renew(id(1), Duration::from_secs(30), &now(79)),
-        expired
-    );
+    assert_eq!(lock.renew(&due(1, 30), &now(79)), expired);
     assert_eq!(lock.release(id(1), &now(79)), Released::AlreadyLost);
     let stolen = LeaseState::Lost(LostReason::Stolen);
-    assert_eq!(lock.renew(id(1), Duration::from_secs(30), &now(79)), stolen);
+    assert_eq!(lock.renew(&due(1, 30), &now(79)), stolen);
+}
+
+#[test]
+fn a_renewal_for_less_cuts_no_lease_unless_it_says_so() {
+    let mut lock = record(&[(0, holder(1, 50))]);
+    let ends = |lock: &Record| lock.rows().next().unwrap().holder.clone().unwrap().expires;
+    lock.renew(&due(1, 600), &now(20));
+    assert_eq!(ends(&lock), at(620));
+    lock.renew(&due(1, 30), &now(30));
+    assert_eq!(ends(&lock), at(620), "it was extended");
+    // The clock of the server is set back: what was granted is 590 s, and not more.
+    lock.renew(&due(1, 30), &now(10));
+    assert_eq!(ends(&lock), at(600));
+    let mut last = due(1, 5);
+    last.rule = TtlRule::Exactly;
+    lock.renew(&last, &now(40));
+    assert_eq!(ends(&lock), at(45));
 }
 
 #[test]
@@ -50,7 +61,7 @@ fn a_broken_holder_is_told_so_after_others_took_its_slot() {
     let mut lock = record(&[(1, holder(1, 50)), (2, holder(2, 50)), (3, holder(3, 10))]);
     lock.break_all("wedged", &now(20));
     granted(lock.take(&claim(4, SHARED), &now(21)));
-    let renewed = |lock: &mut Record, n| lock.renew(id(n), Duration::from_secs(30), &now(22));
+    let renewed = |lock: &mut Record, n| lock.renew(&due(n, 30), &now(22));
     assert_eq!(renewed(&mut lock, 1), LeaseState::Lost(LostReason::Broken));
     assert_eq!(renewed(&mut lock, 2), LeaseState::Lost(LostReason::Broken));
     assert_eq!(renewed(&mut lock, 3), LeaseState::Lost(LostReason::Expired));
@@ -130,10 +141,7 @@ fn a_waiting_writer_keeps_readers_out_until_it_stays_away() {
     );
     assert_eq!(lock.take(&claim(6, SHARED), &now(10)), held(claimed));
     assert_eq!(lock.take(&claim(6, permit(2)), &now(10)), held(at(50)));
-    assert_eq!(
-        lock.renew(id(2), Duration::from_secs(TTL), &now(10)),
-        LeaseState::Held
-    );
+    assert_eq!(lock.renew(&due(2, TTL), &now(10)), LeaseState::Held);
     assert_eq!(lock.release(id(2), &now(10)), Released::Clean);
     assert_eq!(lock.take(&claim(6, SHARED), &now(10)), held(claimed));
     granted(lock.take(&claim(6, SHARED), &now(11)));
@@ -195,7 +203,7 @@ proptest! {
                 Step::Break => lock.break_all("why not", &now(seconds)),
                 Step::Downgrade(n) => { lock.downgrade(id(n), &now(seconds)); }
                 Step::Release(n) => { lock.release(id(n), &now(seconds)); }
-                Step::Renew(n) => { lock.renew(id(n), Duration::from_secs(TTL), &now(seconds)); }
+                Step::Renew(n) => { lock.renew(&due(n, TTL), &now(seconds)); }
                 Step::Take(n, mode) => {
                     if let Ok(tokens) = lock.take(&claim(n, mode), &now(seconds)) {
                         prop_assert!(tokens.next > last && tokens.last >= tokens.next);
@@ -234,9 +242,7 @@ fn a_step_of_the_wall_clock_ends_no_lease_and_repeats_no_token() {
             Err(HELD),
             "{unix}"
         );
-        let renewed = lock
-            .clone()
-            .renew(id(1), Duration::from_secs(30), &stepped(1, unix));
+        let renewed = lock.clone().renew(&due(1, 30), &stepped(1, unix));
         assert_eq!(renewed, LeaseState::Held, "{unix}");
     }
     let second = granted(lock.take(&claim(2, EXCLUSIVE), &stepped(TTL, long_ago)));

@@ -82,13 +82,9 @@ impl Remote {
         self.process.run(async move {
             for _ in 0..6 {
                 sleep(remote.ttl / 3).await;
-                let due = vec![(remote.key.clone(), remote.id, remote.ttl)];
-                drop(
-                    remote
-                        .world
-                        .call(&remote.process, Request::Renew(due))
-                        .await,
-                );
+                let due = RenewalRequest::new(remote.key.clone(), remote.id, remote.ttl);
+                let request = Request::Renew(vec![due]);
+                drop(remote.world.call(&remote.process, request).await);
             }
             drop(remote.release().await);
         });
@@ -162,11 +158,7 @@ impl Renewer for SimRenewer {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
         self.world.renewing(due.iter().map(|due| due.id));
         let optimistic = self.world.is(Mutation::SilenceIsConsent);
-        let requests = due
-            .iter()
-            .map(|due| (due.key.clone(), due.id, due.ttl))
-            .collect();
-        let request = Request::Renew(requests);
+        let request = Request::Renew(due.to_vec());
         let answer = self.world.call(&self.process, request).await;
         let state = |held| match held {
             true => LeaseState::Held,

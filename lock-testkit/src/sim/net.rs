@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use polylock_core::engine::LeaseId;
-use polylock_core::{LockKey, Mode, memory};
+use polylock_core::{LockKey, Mode, RenewalRequest, memory};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
@@ -278,7 +278,7 @@ pub(crate) struct Claim {
 pub(crate) enum Request {
     Acquire(Claim),
     Release(LockKey, LeaseId),
-    Renew(Vec<(LockKey, LeaseId, Duration)>),
+    Renew(Vec<RenewalRequest>),
 }
 
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use polylock_core::engine::{Clock, LeaseId, Moment, VirtualClock};
-use polylock_core::{LockKey, Mode};
+use polylock_core::{LockKey, Mode, RenewalRequest};
 
 use super::net::{Claim, Granted, Push, Reply, Request};
 use super::plan::Plan;
@@ -138,6 +138,8 @@ pub(crate) struct Tenure {
     pub(crate) tokens: (u64, u64),
     mode: Mode,
     from: Moment,
+    /// What it was granted for.
+    ttl: Duration,
     expires: Moment,
     /// When it was released or taken away before it expired.
     pub(crate) ended: Option<Moment>,
@@ -198,8 +200,7 @@ impl Table {
             Request::Acquire(claim) => self.acquire(now, claim),
             Request::Release(key, id) => self.release(now, &key, id),
             Request::Renew(due) => {
-                let renew = |(key, id, ttl)| self.renew(now, key, id, ttl);
-                let held = due.into_iter().map(renew).collect();
+                let held = due.iter().map(|due| self.renew(now, due)).collect();
                 (Reply::Renewed(held), Vec::new())
             }
         }
@@ -303,10 +304,16 @@ impl Table {
         (Reply::Released(held), pushes)
     }
 
-    fn renew(&mut self, now: Moment, key: LockKey, id: LeaseId, ttl: Duration) -> bool {
+    fn renew(&mut self, now: Moment, due: &RenewalRequest) -> bool {
+        let (key, id) = (due.key.clone(), due.id);
         let live = |holder: &usize| self.tenures[*holder].expires > now;
         if let Some(holder) = self.holder(&key, id).filter(live) {
-            self.tenures[holder].expires = now + ttl;
+            let tenure = &mut self.tenures[holder];
+            tenure.expires = match self.rules.mutation {
+                Some(Mutation::ExtendsNothing) if due.ttl > tenure.ttl => tenure.expires,
+                Some(Mutation::RenewalsCut) => now + due.ttl,
+                _ => due.renewed_end(now, tenure.expires),
+            };
             return true;
         }
         let revives = self.rules.mutation == Some(Mutation::RenewalRevives);
@@ -323,7 +330,8 @@ impl Table {
                 tokens: (0, 0),
                 mode: Mode::Exclusive,
                 from: now,
-                expires: now + ttl,
+                ttl: due.ttl,
+                expires: now + due.ttl,
                 ended: None,
             });
         }
@@ -371,6 +379,7 @@ impl Table {
                 tokens,
                 mode: claim.mode,
                 from: now,
+                ttl: claim.ttl,
                 expires: now + claim.ttl,
                 ended: None,
             });

@@ -44,6 +44,8 @@ flaws! {
     excludes_nobody_in_a_crowd: ExcludesNobody
         by exclusion::one_holder_at_a_time_among_many_tasks_and_clients
         with "was granted the lock while",
+    extends_nothing: ExtendsNothing
+        by lease::an_extended_lease_lasts_as_long_as_was_asked_for with "another client",
     folds_names: FoldsNames
         by keys::names_that_look_alike_do_not_share_a_lock with "shares a lock",
     hand_over_keeps_token: HandOverKeepsToken
@@ -58,6 +60,8 @@ flaws! {
         by cancellation::acquire_dropped_while_it_waits_leaves_the_queue with "dropped after",
     releases_late: RenewalAfterRelease
         by release::release_frees_the_lock_at_once with "not free",
+    renewals_cut: RenewalsCut
+        by lease::a_renewal_cuts_no_lease_that_was_extended with "another client",
     renewals_take: RenewalRevives
         by lost::a_holder_does_not_take_back_what_the_server_ended with "the loss is signaled",
     tokens_repeat: TokenReused

@@ -57,6 +57,8 @@ struct Upkeep {
     provisional: bool,
     /// Whether the last renewal failed, which is why the lease will have run out.
     failing: bool,
+    /// Until when the lease may last because its holder has asked for more than its ttl.
+    extended_until: Moment,
 }
 
 /// The next renewal by the scheduler.
@@ -162,6 +164,7 @@ impl HeldLease {
                 next: NextRenewal::Unwanted,
                 provisional: false,
                 failing: false,
+                extended_until: Moment::from_nanos(0),
             }),
             slot,
             hook: OnceLock::new(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{HeldLease, NextRenewal, State, Upkeep};
 use crate::engine::Moment;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::lease::{
     Controlled, LeaseState, LeaseTiming, Liveness, RenewalRequest, Renewer, Scheduled, Slot,
@@ -77,10 +77,37 @@ impl Scheduled for HeldLease {
     }
 
     fn renewed(self: Arc<Self>, sent: Moment, answer: Result<LeaseState>) {
+        let ttl = self.timing.ttl();
+        self.renewed_for(ttl, sent, answer);
+    }
+
+    fn try_later(self: Arc<Self>, now: Moment) {
+        self.set_renewal(self.lease_in_hand().retry_at(now));
+        self.reschedule();
+    }
+
+    fn timing(&self) -> LeaseTiming {
+        self.timing
+    }
+
+    fn attempt_timeout(&self) -> Duration {
+        self.lease_in_hand().attempt_timeout()
+    }
+}
+
+impl HeldLease {
+    /// Takes in the answer to a renewal for `ttl`. The next one is due as after one for the ttl of the
+    /// request: it makes no lease shorter, and notices a loss.
+    pub(crate) fn renewed_for(
+        self: Arc<Self>,
+        ttl: Duration,
+        sent: Moment,
+        answer: Result<LeaseState>,
+    ) {
         let now = self.engine.now();
         match answer {
             Ok(LeaseState::Held) => {
-                let deadline = self.timing.valid_until(sent);
+                let deadline = LeaseTiming::new(ttl).valid_until(sent);
                 let left = self.left(now);
                 // Late or not, a success says nothing about a lock that was lost meanwhile.
                 if self.validity.extend(now, deadline) {
@@ -107,21 +134,46 @@ impl Scheduled for HeldLease {
         self.reschedule();
     }
 
-    fn try_later(self: Arc<Self>, now: Moment) {
-        self.set_renewal(self.lease_in_hand().retry_at(now));
-        self.reschedule();
+    /// Begins a renewal for `ttl`, which the server may execute although no answer comes; fails where
+    /// the lease cannot be that long.
+    pub(crate) fn extend_to(&self, ttl: Duration) -> Result<Duration> {
+        let refused = |kind, message: String| Err(Error::new(kind, message));
+        let Liveness::Renewed { renewer, .. } = &self.liveness else {
+            let message =
+                "the lock lives with a session or a connection and has no lease to extend";
+            return refused(ErrorKind::Unsupported, message.to_owned());
+        };
+        let max_ttl = renewer.max_ttl();
+        if ttl > max_ttl {
+            let message = format!("a lease cannot be extended to {ttl:?}, at most to {max_ttl:?}");
+            return refused(ErrorKind::InvalidRequest, message);
+        }
+        let now = self.engine.now();
+        let left = self.max_until.since(now);
+        if ttl > left {
+            let message = format!(
+                "a lease cannot be extended to {ttl:?}: the max_hold of the lock ends it in {left:?}"
+            );
+            return refused(ErrorKind::InvalidRequest, message);
+        }
+        // The first lease may be shorter than the ttl, and is extended to that at least.
+        let ttl = ttl.max(self.timing.ttl());
+        let mut upkeep = self.upkeep();
+        upkeep.extended_until = upkeep.extended_until.max(now + ttl);
+        Ok(ttl)
     }
 
-    fn timing(&self) -> LeaseTiming {
-        self.timing
+    /// How long the lease may last if nothing renews it any more.
+    pub(crate) fn longest_left(&self) -> Duration {
+        let extended = self.upkeep().extended_until.since(self.engine.now());
+        extended.max(self.timing.ttl())
     }
 
-    fn attempt_timeout(&self) -> Duration {
-        self.lease_in_hand().attempt_timeout()
+    /// Whether the lease may last for longer than its ttl.
+    pub(crate) fn is_extended(&self) -> bool {
+        self.longest_left() > self.timing.ttl()
     }
-}
 
-impl HeldLease {
     /// Validity that is left at `now`.
     fn left(&self, now: Moment) -> Duration {
         match self.validity.load() {

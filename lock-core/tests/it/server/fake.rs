@@ -271,11 +271,12 @@ impl Renewer for Server {
         let mut state = self.state();
         let mut answers = Vec::new();
         for request in due {
-            let RenewalRequest { id, ttl, .. } = request;
+            let RenewalRequest { id, .. } = request;
             state.renewals += 1;
             state.timeout = request.timeout;
             answers.push(Ok(if state.is_held_by(*id, now) {
-                state.holder = Some((*id, now + *ttl));
+                let end = state.holder.map_or(now, |(_, end)| end);
+                state.holder = Some((*id, request.renewed_end(now, end)));
                 LeaseState::Held
             } else {
                 LeaseState::Lost(LostReason::Stolen)

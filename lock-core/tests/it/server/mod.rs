@@ -4,6 +4,7 @@ pub(crate) mod fake;
 mod min_hold;
 mod panics;
 mod provisional;
+mod renew_for;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -48,7 +48,7 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
         list: sql(LIST),
         scan: sql(&format!("{SCAN} {PURGE_ROWS}")),
         raise: sql(RAISE),
-        renew: many("UPDATE", vec!["k", "i", "ttl"], RENEW),
+        renew: many("UPDATE", vec!["k", "i", "ttl", "least"], RENEW),
         load_many: many(
             "SELECT %now%, %columns% FROM",
             vec!["k"],
@@ -61,7 +61,6 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
 }
 
 fn text(usage: Usage<'_>, template: &str) -> String {
-    let ttl = if template == RENEW { "d.ttl" } else { "{4}" };
     fill(
         template,
         &[
@@ -71,7 +70,7 @@ fn text(usage: Usage<'_>, template: &str) -> String {
                 "l.sharers = 0 AND (l.id IS NULL OR l.expires_at <= %now%)",
             ),
             ("%alive%", "l.expires_at > %now%"),
-            ("%ttl%", ttl),
+            ("%ttl%", "{4}"),
             (
                 "%draw%",
                 "l.last_token = LAST_INSERT_ID(GREATEST(l.last_token + 1, %now%) + %further%)",
@@ -140,9 +139,12 @@ ON DUPLICATE KEY UPDATE
     expires_at = IF(id = VALUES(id), VALUES(expires_at), expires_at),
     changed_at = VALUES(changed_at)";
 
+/// A clock that was set back does not make a lease longer than it ever was. Right whichever of the two
+/// is assigned first: the server names no order for an update with a join.
 const RENEW: &str = "
 STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k AND l.slot = 0
-SET l.ttl = d.ttl, l.expires_at = %end%,
+SET l.ttl = GREATEST(d.ttl, LEAST(l.expires_at - %now%, l.ttl) * d.least),
+    l.expires_at = %now% + GREATEST(d.ttl, LEAST(l.expires_at - %now%, l.ttl) * d.least),
     l.version = l.version + 1, l.changed_at = %now%
 WHERE l.id = d.i AND %alive% AND l.sharers = 0";
 

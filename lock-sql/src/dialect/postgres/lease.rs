@@ -54,7 +54,6 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
 }
 
 fn text(usage: Usage<'_>, template: &str) -> String {
-    let ttl = if template == RENEW { "d.ttl" } else { "{4}" };
     let filled = fill(
         template,
         &[
@@ -64,7 +63,7 @@ fn text(usage: Usage<'_>, template: &str) -> String {
                 "l.sharers = 0 AND (l.id IS NULL OR l.expires_at <= m.now)",
             ),
             ("%alive%", "l.expires_at > m.now"),
-            ("%ttl%", ttl),
+            ("%ttl%", "{4}"),
             ("%drawn%", "GREATEST(l.last_token + 1, m.now)"),
             ("%further%", &FURTHER_TOKENS.to_string()),
             ("%clock%", "FROM (SELECT %now% AS now) m"),
@@ -152,13 +151,17 @@ ON CONFLICT (kind, lock_key, slot) DO UPDATE SET
     changed_at = excluded.changed_at
 WHERE l.id IS NULL OR l.id = excluded.id OR l.expires_at <= excluded.changed_at";
 
+/// A clock that was set back does not make a lease longer than it ever was.
+///
 /// `l.slot + 0` is no condition of the index: without statistics the planner expects it to find one row
 /// for all keys together, and reads them all.
 const RENEW: &str = "
-UPDATE %table% l SET ttl = d.ttl, expires_at = %end%,
+UPDATE %table% l SET
+    ttl = GREATEST(d.ttl, LEAST(l.expires_at - m.now, l.ttl) * d.least),
+    expires_at = m.now + GREATEST(d.ttl, LEAST(l.expires_at - m.now, l.ttl) * d.least),
     version = l.version + 1, changed_at = m.now
 FROM (SELECT %now% AS now) m,
-    unnest(%1%::bytea[], %2%::bytea[], %3%::bigint[]) AS d(k, i, ttl)
+    unnest(%1%::bytea[], %2%::bytea[], %3%::bigint[], %4%::bigint[]) AS d(k, i, ttl, least)
 WHERE l.kind = 1 AND l.lock_key = d.k AND l.slot + 0 = 0 AND l.id = d.i AND %alive%
     AND l.sharers = 0
 RETURNING l.id";

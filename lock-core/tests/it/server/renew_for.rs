@@ -1,0 +1,215 @@
+//! One extension of a lease, beside the renewals that go on.
+
+use std::sync::Arc;
+
+use polylock_core::blocking::{BlockingLock, block_on};
+use polylock_core::layers::{LocalQueue, Migrate};
+use polylock_core::memory::{Fault, Memory, Request};
+use polylock_core::prelude::*;
+use polylock_core::{AcquireRequest, LockGuard, LostReason};
+use tokio::time::Instant;
+
+use super::fake::{Call, Fake};
+use super::{lost, session};
+use crate::support::{in_time, key, memory, millis, secs, settle, start};
+
+async fn leased(locks: &Fake, ttl: u64) -> LockGuard {
+    let request = locks.request("k").ttl(secs(ttl)).manual_renewal();
+    request.acquire().await.expect("it is free")
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extension_counts_from_before_its_request() {
+    let locks = Fake::new();
+    let guard = leased(&locks, 30).await;
+    locks.state().delay = millis(500);
+    let before = Instant::now();
+    guard.renew_for(secs(600)).await.expect("it is held");
+    // Less the tenth that is not relied on.
+    assert_eq!(guard.valid_until(), Some(before + secs(540)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn less_than_the_ttl_is_the_ttl() {
+    let locks = Fake::new();
+    let guard = leased(&locks, 30).await;
+    tokio::time::sleep(secs(10)).await;
+    guard.renew_for(secs(1)).await.expect("it is held");
+    assert_eq!(guard.valid_until(), Some(Instant::now() + secs(27)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewals_go_on_and_cut_nothing() {
+    let locks = Fake::new();
+    let guard = locks.request("k").ttl(secs(30)).acquire().await.unwrap();
+    guard.renew_for(secs(600)).await.expect("it is held");
+    let until = guard.valid_until();
+    tokio::time::sleep(secs(60)).await;
+    assert!(locks.state().renewals > 5, "a loss would be noticed");
+    assert_eq!(guard.valid_until(), until);
+    // No renewal arrives from here on: what was granted lasts.
+    locks.state().laconic = true;
+    tokio::time::sleep(secs(300)).await;
+    assert!(guard.is_held() && locks.is_taken());
+    let reason = lost(guard.lost(), secs(600)).await;
+    assert_eq!(reason, Some(LostReason::Unreachable));
+    assert!(locks.is_taken(), "the server was faster than its client");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_is_late_cuts_no_extension() {
+    let locks = Fake::new();
+    let guard = leased(&locks, 30).await;
+    locks.state().delay = millis(800);
+    let late = async { guard.renew().await };
+    let extended = async {
+        tokio::task::yield_now().await;
+        locks.state().delay = millis(1);
+        guard.renew_for(secs(600)).await
+    };
+    let (late, extended) = tokio::join!(late, extended);
+    assert!(late.is_ok() && extended.is_ok());
+    tokio::time::sleep(secs(400)).await;
+    assert!(guard.is_held() && locks.is_taken());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_lost_stays_lost() {
+    let locks = Fake::new();
+    let guard = leased(&locks, 10).await;
+    tokio::time::sleep(millis(8_900)).await;
+    locks.state().delay = millis(200);
+    let error = guard.renew_for(secs(60)).await.expect_err("it was late");
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    assert_eq!(guard.lost().reason(), Some(LostReason::Expired));
+    let error = guard.renew_for(secs(60)).await.expect_err("it is lost");
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+
+    let locks = Fake::new();
+    let guard = leased(&locks, 10).await;
+    locks.state().free();
+    let error = guard.renew_for(secs(60)).await.expect_err("it is gone");
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    assert_eq!(guard.lost().reason(), Some(LostReason::Stolen));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extension_without_an_answer_extends_nothing_here() {
+    let locks = Fake::new();
+    let guard = leased(&locks, 10).await;
+    let until = guard.valid_until();
+    locks.state().laconic = true;
+    let error = guard.renew_for(secs(60)).await.expect_err("no answer");
+    assert!(error.is_outcome_unknown(), "{error:?}");
+    assert_eq!(guard.valid_until(), until);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extension_that_was_dropped_extends_nothing_here() {
+    let locks = Fake::new();
+    let guard = leased(&locks, 10).await;
+    let until = guard.valid_until();
+    locks.state().delay = millis(20);
+    tokio::select! {
+        biased;
+        _ = guard.renew_for(secs(60)) => panic!("it takes a round trip"),
+        () = std::future::ready(()) => {}
+    }
+    tokio::time::sleep(secs(1)).await;
+    assert_eq!(guard.valid_until(), until);
+    assert_eq!(guard.release().await.unwrap(), Released::Clean);
+    assert!(!locks.is_taken());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_lasts_beyond_its_longest_hold() {
+    let locks = Fake::new();
+    let guard = leased(&locks, 30).await;
+    let hour = secs(3_600);
+    let error = guard.renew_for(hour + millis(1)).await;
+    let error = error.expect_err("the hold ends before");
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
+    assert!(error.message().contains("max_hold"), "{error}");
+    let request = locks.state().sent.clone();
+    assert_eq!(request, [Call::Acquire], "nothing was sent");
+    guard.renew_for(hour).await.expect("it is held");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_without_a_lease_has_nothing_to_extend() {
+    let locks = session();
+    let guard = locks.lock("k").await.unwrap();
+    let error = guard.renew_for(secs(60)).await.expect_err("no lease");
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.message().contains("session"), "{error}");
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extended_lease_is_not_handed_over_until_it_is_one_of_its_ttl_again() {
+    for (waits, is_handed_over) in [(1, false), (580, true)] {
+        let server = Fake::new();
+        let locks = Arc::new(LocalQueue::new(Arc::new(server.clone())));
+        let first = locks.lock("k").await.unwrap();
+        first.renew_for(secs(600)).await.expect("it is held");
+        tokio::time::sleep(secs(waits)).await;
+        let next = start(&locks, AcquireRequest::new(key()));
+        settle().await;
+        first.release().await.unwrap();
+        let next = in_time("the grant to the waiter", next).await.unwrap();
+        let until = next.valid_until().expect("a lease has an end");
+        assert!(
+            until <= Instant::now() + secs(27),
+            "{:?}",
+            until - Instant::now()
+        );
+        assert_eq!(
+            server.state().sent.contains(&Call::HandOver),
+            is_handed_over
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_first_lease_is_extended_as_well() {
+    let locks = Fake::new();
+    locks.state().first = Some(secs(3));
+    let guard = leased(&locks, 30).await;
+    guard.renew_for(secs(600)).await.expect("it is held");
+    assert_eq!(guard.valid_until(), Some(Instant::now() + secs(540)));
+    tokio::time::sleep(secs(60)).await;
+    assert_eq!(locks.state().renewals, 1, "it has more than its ttl");
+}
+
+#[tokio::test(start_paused = true)]
+async fn both_leases_of_a_migration_are_extended() {
+    let (old, new) = (memory(), memory());
+    let locks = Migrate::new(Arc::new(old.client()), Arc::new(new.client()));
+    let guard = locks.lock("k").await.unwrap();
+    guard
+        .renew_for(secs(600))
+        .await
+        .expect("it is held on both");
+    for store in [&old, &new] {
+        for _ in 0..200 {
+            store.faults().plan(Request::Renew, Fault::Silence);
+        }
+    }
+    tokio::time::sleep(secs(500)).await;
+    assert!(guard.is_held());
+    for store in [&old, &new] {
+        assert!(store.client().try_lock("k").await.unwrap().is_none());
+    }
+}
+
+#[test]
+fn a_lease_is_extended_without_async() {
+    let locks = BlockingLock::new(Memory::new());
+    let guard = locks.lock("k").expect("it is free");
+    guard.renew_for(secs(600)).expect("it is held");
+    let left = guard
+        .valid_until()
+        .map(|until| until - std::time::Instant::now());
+    assert!(left > Some(secs(500)), "{left:?}");
+    block_on(guard.into_async().release()).expect("it is held");
+}
