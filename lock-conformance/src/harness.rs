@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use polylock_core::memory::{Fault, Reachable, Request};
-use polylock_core::{AcquireRequest, DistributedLock, LockKey};
+use polylock_core::{DistributedLock, LockKey};
 
 use crate::taker::Taker;
 
@@ -21,10 +21,10 @@ pub trait Harness: fmt::Debug + Send + Sync + 'static {
     /// Called on several runtimes; the client is used on the one that it was made on.
     async fn client(&self) -> Arc<dyn DistributedLock>;
 
-    /// The shortest ttl that the backend serves; where locks live with a session or a connection,
+    /// The ttl of the cases, long enough for a busy machine; where locks live with a session or a connection,
     /// the time after which the lock of a dead client is free at the latest. Default: 1 s.
     fn shortest_ttl(&self) -> Duration {
-        AcquireRequest::MIN_TTL
+        Duration::from_secs(1)
     }
 
     /// The means to disturb the clients of this store.

@@ -116,6 +116,9 @@ macro_rules! __conformance_table {
             a_guard_is_valid_for_less_than_the_ttl_from_before_the_request [Lease];
             a_held_lock_is_not_signaled [];
             a_lease_without_renewal_runs_out [Lease];
+            a_renewal_cuts_no_lease_that_was_extended [Lease];
+            an_extended_lease_lasts_as_long_as_was_asked_for [Lease];
+            an_extension_that_cannot_be_kept_is_refused [Lease];
             expiring_does_not_warn_of_a_lock_that_is_renewed [];
             expiring_warns_before_the_loss [Lease];
             manual_renewal_extends_the_lease [Lease];
@@ -201,6 +204,7 @@ macro_rules! __conformance_table {
             a_ttl_out_of_range_is_refused [];
             an_owner_is_served_or_refused [];
             endless_waits_and_holds_are_served [];
+            the_shortest_ttl_is_served [];
         } }
         $crate::__conformance_group! { $skip shared {
             a_dead_reader_does_not_outlive_its_ttl [Shared Lease];

@@ -1,4 +1,5 @@
 use std::sync::Once;
+use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
@@ -55,6 +56,9 @@ pub struct Capabilities {
     /// How many locks a client can hold at once: where each needs a connection, the parameter
     /// `connections`; else unlimited, which is the default.
     pub max_locks: usize,
+    /// Shortest ttl of a request, 1 s unless the backend says less. A shorter one is refused as
+    /// [`InvalidRequest`](ErrorKind::InvalidRequest) that gives the reason.
+    pub min_ttl: Duration,
     /// Whether [`Mode::Permit`] is served.
     pub permits: bool,
     /// Whether a request with the [`Owner`](crate::Owner) of the holder enters again.
@@ -152,6 +156,7 @@ impl Capabilities {
             admin: false,
             max_key_len: LockKey::MAX_STORED_LEN,
             max_locks: usize::MAX,
+            min_ttl: Duration::from_secs(1),
             permits: false,
             reentry: false,
             shared: false,
@@ -171,6 +176,9 @@ impl Capabilities {
     /// - [`InvalidRequest`](ErrorKind::InvalidRequest) if a duration is out of its range.
     pub fn check(&self, request: &AcquireRequest) -> Result<()> {
         request.validate()?;
+        if request.ttl() < self.min_ttl {
+            return Err(self.too_short(request));
+        }
         warn_of_short_ttl(request);
         let lacking = |what: &str| {
             let message = format!("{what} are not supported here");
@@ -192,5 +200,25 @@ impl Capabilities {
             .with_key(request.key()));
         }
         Ok(())
+    }
+
+    fn too_short(&self, request: &AcquireRequest) -> Error {
+        let Self {
+            backend, min_ttl, ..
+        } = self;
+        let reason = match self.bound {
+            LockLifetime::Lease => {
+                "a renewal may take a fifth of the lease, and a shorter time is too little for it here"
+            }
+            LockLifetime::Connection | LockLifetime::Session => {
+                "its locks live with a connection or a session, whose timeout decides when the lock of a \
+                 dead holder is free"
+            }
+        };
+        let message = format!(
+            "ttl must be {min_ttl:?} or more on {backend}, not {:?}: {reason}",
+            request.ttl()
+        );
+        Error::new(ErrorKind::InvalidRequest, message).with_key(request.key())
     }
 }

@@ -54,9 +54,13 @@ impl AcquireRequest {
     /// Lease of a request that names none.
     pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
-    /// Shortest lease that is accepted; one below 5 s is warned of, because a pause of a busy
-    /// machine or a fail-over of the server then costs the lock.
-    pub const MIN_TTL: Duration = Duration::from_secs(1);
+    /// Shortest lease that any backend serves; [`Capabilities::min_ttl`](crate::Capabilities) says
+    /// which one does. One below 5 s is warned of, because a pause of a busy machine or a fail-over of
+    /// the server then costs the lock.
+    ///
+    /// It is the shortest one of which the 50 ms that no lease is relied on are a tenth: a renewal and
+    /// its repetition, which may take 100 ms each, fit into what is left of it after a third.
+    pub const MIN_TTL: Duration = Duration::from_millis(500);
 
     /// Longest lease that is accepted.
     pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
@@ -108,7 +112,8 @@ impl AcquireRequest {
         Self { wait, ..self }
     }
 
-    /// Sets the lease, 1 s to 24 h. Default: 30 s.
+    /// Sets the lease, 1 s to 24 h, or 500 ms where a renewal costs the server no write to disk: Redis
+    /// and memory. Default: 30 s.
     ///
     /// A shorter lease frees the lock of a crashed holder sooner and survives shorter pauses and
     /// outages; a longer one is the other way round. Backends that are bound to a connection or a
@@ -300,7 +305,7 @@ impl AcquireRequest {
             Err(Error::new(ErrorKind::InvalidRequest, message).with_key(&self.key))
         };
         if self.options.ttl < Self::MIN_TTL || self.options.ttl > Self::MAX_TTL {
-            return wrong("ttl", "between 1s and 24h", self.options.ttl);
+            return wrong("ttl", "between 500ms and 24h", self.options.ttl);
         }
         if self.options.min_hold > Self::MAX_TTL {
             return wrong("min_hold", "at most 24h", self.options.min_hold);

@@ -172,6 +172,7 @@ impl DistributedLock for Redis {
         capabilities.downgrade = true;
         capabilities.fair = true;
         capabilities.fencing = Fencing::BestEffort;
+        capabilities.min_ttl = AcquireRequest::MIN_TTL;
         capabilities.permits = true;
         capabilities.shared = true;
         capabilities.waiting = Waiting::Push;

@@ -8,6 +8,7 @@ mod failover;
 mod fencing;
 mod health;
 mod interop;
+mod lengths;
 mod network;
 mod own_client;
 mod partition;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use polylock_core::{
-    AcquireRequest, DistributedLock, DistributedLockExt, ErrorKind, LockKey, Owner, Wait,
+    AcquireRequest, DistributedLock, DistributedLockExt, ErrorKind, LockKey, LockLifetime, Owner,
+    Wait,
 };
 
 use super::Case;
@@ -12,7 +13,8 @@ use super::support::granted;
 /// Leases of no time, next to none and all time are refused.
 pub async fn a_ttl_out_of_range_is_refused(case: Case) {
     let ns = Duration::from_nanos(1);
-    let (least, most) = (AcquireRequest::MIN_TTL, AcquireRequest::MAX_TTL);
+    let least = case.client().await.capabilities().min_ttl;
+    let most = AcquireRequest::MAX_TTL;
     for ttl in [Duration::ZERO, ns, least - ns, most + ns, Duration::MAX] {
         refused(&case, &format!("a ttl of {ttl:?}"), |request| {
             request.with_ttl(ttl)
@@ -76,7 +78,6 @@ pub async fn endless_waits_and_holds_are_served(case: Case) {
         |request: AcquireRequest| request.with_max_hold(Duration::MAX),
         |request: AcquireRequest| request.with_max_hold(None),
         |request: AcquireRequest| request.with_ttl(AcquireRequest::MAX_TTL),
-        |request: AcquireRequest| request.with_ttl(AcquireRequest::MIN_TTL),
     ] {
         let key = case.key();
         let request = change(AcquireRequest::new(key.clone()));
@@ -84,6 +85,25 @@ pub async fn endless_waits_and_holds_are_served(case: Case) {
         assert!(guard.is_held());
         guard.release().await.expect("a held lock is released");
         case.assert_free(&key).await;
+    }
+}
+
+/// A lease of the shortest ttl that the backend serves is granted, and ends by itself.
+pub async fn the_shortest_ttl_is_served(case: Case) {
+    let (client, key) = (case.client().await, case.key());
+    let min_ttl = client.capabilities().min_ttl;
+    let request = AcquireRequest::new(key.clone()).with_ttl(min_ttl);
+    let guard = granted(&client, &request).await;
+    if let Some(until) = guard.valid_until() {
+        let left = until.saturating_duration_since(tokio::time::Instant::now());
+        assert!(left <= min_ttl.mul_f64(0.9), "{left:?}");
+    }
+    guard.release().await.expect("it is released");
+    case.assert_free(&key).await;
+    if client.capabilities().bound == LockLifetime::Lease {
+        granted(&client, &request).await.abandon();
+        case.assert_free_within(&key, min_ttl + super::case::SOON)
+            .await;
     }
 }
 

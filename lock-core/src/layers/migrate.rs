@@ -114,6 +114,7 @@ impl DistributedLock for Migrate {
             admin: false,
             max_key_len: old.max_key_len.min(new.max_key_len),
             max_locks: old.max_locks.min(new.max_locks),
+            min_ttl: old.min_ttl.max(new.min_ttl),
             permits: old.permits && new.permits,
             reentry: true,
             shared: old.shared && new.shared,

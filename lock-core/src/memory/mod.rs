@@ -187,6 +187,7 @@ impl DistributedLock for Memory {
         capabilities.downgrade = true;
         capabilities.fair = true;
         capabilities.fencing = Fencing::Strong;
+        capabilities.min_ttl = AcquireRequest::MIN_TTL;
         capabilities.permits = true;
         capabilities.shared = true;
         capabilities.waiting = Waiting::Push;

@@ -27,7 +27,7 @@ pub(crate) use self::store::Store;
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
 /// The shortest lease, which the tests use.
-pub(crate) const TTL: Duration = AcquireRequest::MIN_TTL;
+pub(crate) const TTL: Duration = Duration::from_secs(1);
 
 /// How long a server takes a waiter for alive, as `queue.rs` has it.
 pub(crate) const ALIVE: Duration = Duration::from_secs(3);

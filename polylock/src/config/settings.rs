@@ -135,7 +135,8 @@ pub struct LockSettings {
     #[cfg_attr(feature = "config-schema", schemars(schema_with = "schemas::time"))]
     #[serde(deserialize_with = "time")]
     pub min_hold: Option<Duration>,
-    /// The lease, 1s to 24h; renewed every third of it. Default: that of the backend, or 30s.
+    /// The lease, 1s to 24h, on Redis from 500ms; renewed every third of it. Default: that of the
+    /// backend, or 30s.
     #[cfg_attr(feature = "config-schema", schemars(schema_with = "schemas::time"))]
     #[serde(deserialize_with = "time")]
     pub ttl: Option<Duration>,

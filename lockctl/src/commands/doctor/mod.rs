@@ -44,7 +44,7 @@ pub(crate) struct DoctorArgs {
 pub(super) async fn doctor(app: &App, args: &DoctorArgs) -> Result<Exit, Failure> {
     let ttl = args.ttl;
     if !(AcquireRequest::MIN_TTL..=AcquireRequest::MAX_TTL).contains(&ttl) {
-        let message = format!("--ttl {} is not between 1s and 24h", human(ttl));
+        let message = format!("--ttl {} is not between 500ms and 24h", human(ttl));
         return Err(Failure::new(Exit::Usage, message));
     }
     let urls = urls(app, args)?;

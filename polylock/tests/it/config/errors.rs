@@ -45,8 +45,8 @@ const TABLE: &[(&str, &str)] = &[
          \"NAME\" here, or default = \"NAME\" at the top",
     ),
     (
-        "[backend.main]\nurl = 'memory:'\nttl = '500ms'",
-        "3:7: ttl must be between 1s and 24h, not 500ms",
+        "[backend.main]\nurl = 'memory:'\nttl = '400ms'",
+        "3:7: ttl must be between 500ms and 24h, not 400ms",
     ),
     (
         "[backend.main]\nurl = 'memory:'\nttl = 30",
@@ -224,9 +224,9 @@ fn a_wrong_scheme_and_a_ttl_out_of_range_are_reported_beside_other_errors() {
     let found = wrong(text);
     let expected = [
         "2:7: unknown scheme \"postgress\", did you mean \"postgres\"?",
-        "3:7: ttl must be between 1s and 24h, not 90000s",
+        "3:7: ttl must be between 500ms and 24h, not 90000s",
         "4:1: unknown key \"tll\" of [backend.main]",
-        "6:7: ttl must be between 1s and 24h, not 90000s",
+        "6:7: ttl must be between 500ms and 24h, not 90000s",
         "7:12: unknown requirement \"fare\", did you mean \"fair\"?",
         "7:20: this must be a string",
         "7:23: unknown requirement \"pull\"",
@@ -250,7 +250,7 @@ fn an_error_in_the_environment_is_told_by_its_variable() {
         (
             "LOCK_BACKEND_MAIN_TTL",
             "30d",
-            "env LOCK_BACKEND_MAIN_TTL: ttl must be between 1s and 24h, not 2592000s",
+            "env LOCK_BACKEND_MAIN_TTL: ttl must be between 500ms and 24h, not 2592000s",
         ),
         (
             "LOCK_PROFILE",

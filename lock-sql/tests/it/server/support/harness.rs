@@ -7,7 +7,7 @@ use lock_testkit::proxy::{Across, Direction, FaultPlan};
 use lock_testkit::servers::{PgBouncer, PoolMode, PostgresServer};
 use lock_testkit::taker::Taker;
 use polylock_core::memory::{Fault, Reachable, Request};
-use polylock_core::{AcquireRequest, DistributedLock, LockKey};
+use polylock_core::{DistributedLock, LockKey};
 
 use super::requests::of;
 use super::{Kind, Mode, Site, ms};
@@ -67,7 +67,7 @@ impl Harness for Store {
             SESSION_TIMEOUT + ms(300)
         } else {
             // A third of it is the time for an answer to a release, on a machine that is very busy.
-            AcquireRequest::MIN_TTL * 3
+            Duration::from_secs(3)
         }
     }
 

@@ -1,0 +1,113 @@
+//! Leases shorter than a second, and leases that are extended.
+
+use std::time::Duration;
+
+use polylock_core::{ErrorKind, Mode, Renewal};
+use tokio::time::Instant;
+
+use crate::support::{
+    Place, SOON, TTL, acquire, assert_error, attempt, granted, lease, ms, release, request, take,
+    until, waiting, within,
+};
+
+const SHORTEST: Duration = Duration::from_millis(500);
+
+/// What is left of the lease at the server.
+fn left(place: &Place) -> Duration {
+    let left = place.number(&["PTTL", "a"]);
+    ms(u64::try_from(left).expect("it expires"))
+}
+
+#[tokio::test]
+async fn a_lease_of_half_a_second_is_renewed_and_ends_by_itself() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let guard = acquire(&locks, &request("a").with_ttl(SHORTEST)).await;
+    let deadline = Instant::now() + 5 * SHORTEST;
+    while Instant::now() < deadline {
+        assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
+        assert!(left(&place) <= SHORTEST);
+        assert_error(&other, &attempt("a"), ErrorKind::Contended).await;
+        tokio::time::sleep(ms(20)).await;
+    }
+    guard.abandon();
+    tokio::time::sleep(SHORTEST + ms(20)).await;
+    release(acquire(&other, &attempt("a")).await).await;
+
+    let shorter = request("a").with_ttl(ms(499));
+    let error = assert_error(&locks, &shorter, ErrorKind::InvalidRequest).await;
+    assert!(error.message().contains("between 500ms"));
+}
+
+#[tokio::test]
+async fn a_waiter_for_half_a_second_is_granted_a_lease_that_it_keeps() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let holder = take(&locks, "a").await;
+        let short = request("a").with_ttl(SHORTEST).with_mode(mode);
+        let waiter = waiting(&other, within(short, SOON));
+        place.queued("a", 1).await;
+        tokio::time::sleep(3 * SHORTEST).await;
+        release(holder).await;
+        let next = granted(waiter).await;
+        tokio::time::sleep(3 * SHORTEST).await;
+        assert!(next.is_held(), "lost: {:?}", next.lost().reason());
+        release(next).await;
+    }
+}
+
+#[tokio::test]
+async fn renewals_do_not_cut_an_extended_lease() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let guard = acquire(&locks, &request("a").with_mode(mode)).await;
+        guard
+            .renew_for(Duration::from_secs(60))
+            .await
+            .expect("it is held");
+        // Several renewals arrive meanwhile.
+        tokio::time::sleep(2 * TTL).await;
+        assert!(left(&place) > Duration::from_secs(50), "{mode:?}");
+        guard.renew().await.expect("it is held");
+        assert!(left(&place) > Duration::from_secs(50), "{mode:?}");
+        release(guard).await;
+        assert_eq!(place.number(&["EXISTS", "a"]), 0, "{mode:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_holder_that_is_done_within_its_least_hold_keeps_no_extension() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let short = Duration::from_secs(5);
+    let guard = acquire(&locks, &request("a").with_min_hold(short)).await;
+    guard
+        .renew_for(Duration::from_secs(60))
+        .await
+        .expect("it is held");
+    release(guard).await;
+    until("the lease is what is left of the least hold", || {
+        left(&place) <= short
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_lease_that_lost_its_expiry_gets_that_of_the_extension() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let guard = acquire(&locks, &lease("a").with_renewal(Renewal::Manual)).await;
+    place.command(&["PERSIST", "a"]);
+    guard
+        .renew_for(Duration::from_secs(60))
+        .await
+        .expect("it is held");
+    let left = left(&place);
+    assert!(
+        left > Duration::from_secs(50) && left <= Duration::from_secs(60),
+        "{left:?}"
+    );
+    release(guard).await;
+}
