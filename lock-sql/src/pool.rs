@@ -248,7 +248,13 @@ struct ClosesIdle(Weak<Pool>);
 impl ClosesIdle {
     async fn run(mut self) {
         while let Some(next) = self.close() {
-            sleep_until(next).await;
+            let Some(target) = self.0.upgrade().map(|pool| Arc::clone(&pool.target)) else {
+                return;
+            };
+            tokio::select! {
+                () = sleep_until(next) => {}
+                () = target.closed() => {}
+            }
         }
     }
 
@@ -258,7 +264,10 @@ impl ClosesIdle {
         let (closed, next): (Vec<_>, _) = {
             let mut state = pool.state.lock();
             let now = Instant::now();
-            let is_over = |(_, since): &mut (Connection, Instant)| now >= *since + IDLE;
+            // A pool of the application that is closed waits for its connections.
+            let is_closed = pool.target.is_closed();
+            let is_over =
+                |(_, since): &mut (Connection, Instant)| is_closed || now >= *since + IDLE;
             let closed = state.idle.extract_if(.., is_over).collect();
             let next = state.idle.iter().map(|(_, since)| *since + IDLE).min();
             state.closes_idle = next.is_some();

@@ -1,21 +1,23 @@
 //! Whether a pooler is in the path to PostgreSQL that gives each transaction another connection.
 
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use polylock_core::HealthCheck;
-use sqlx::postgres::PgConnection;
-use sqlx::{ConnectOptions as _, Row as _};
 use tokio::time::timeout;
 
 use crate::config::{POOLED_ADVISORY, SqlConfig, SqlMode};
 use crate::error::{Cause, Failure};
-use crate::wire::{DbError, Target};
+use crate::wire::{Connection, DbError, Sql, Target};
 
 /// Looks for a pooler in the path to PostgreSQL, unless the configuration says that there is one.
 ///
 /// It comes before any other connection, since what is set on one would be left with the pooler.
-pub(crate) async fn look_for_pooler(target: &Target, config: &SqlConfig) -> Result<(), Failure> {
+pub(crate) async fn look_for_pooler(
+    target: &Arc<Target>,
+    config: &SqlConfig,
+) -> Result<(), Failure> {
     if target.is_pooled() {
         return Ok(());
     }
@@ -36,7 +38,7 @@ pub(crate) async fn look_for_pooler(target: &Target, config: &SqlConfig) -> Resu
 
 /// Says what is in the path to PostgreSQL, before any other connection as well.
 pub(super) async fn check_health(
-    target: &Target,
+    target: &Arc<Target>,
     config: &SqlConfig,
 ) -> Result<Option<HealthCheck>, Failure> {
     if !target.is_postgres() {
@@ -53,7 +55,7 @@ pub(super) async fn check_health(
     Ok(Some(finding(path, config.mode)))
 }
 
-async fn look(target: &Target, config: &SqlConfig) -> Result<Path, Failure> {
+async fn look(target: &Arc<Target>, config: &SqlConfig) -> Result<Path, Failure> {
     let found = timeout(config.timeout, probe(target, config.timeout / 2)).await;
     let found = found.map_err(|_| Cause::Silent(config.timeout))?;
     found.map_err(Failure::of_opening)
@@ -107,15 +109,15 @@ impl Path {
 /// A pooler may give the process of the first connection to the second, give another one to the
 /// first while that is taken, or let the first wait. No setting is used as a mark: it would stay
 /// with the pooler, or make it keep a process for this client.
-async fn probe(target: &Target, limit: Duration) -> Result<Path, DbError> {
-    let Some(options) = target.postgres().await? else {
+async fn probe(target: &Arc<Target>, limit: Duration) -> Result<Path, DbError> {
+    if !target.is_postgres() {
         return Ok(Path::Direct);
-    };
-    let mut first = options.connect().await.map_err(DbError::of_postgres)?;
-    let mut second = options.connect().await.map_err(DbError::of_postgres)?;
+    }
+    let mut first = Connection::open(target).await?;
+    let mut second = Connection::open(target).await?;
     let mine = process(&mut first).await?;
     for _ in 0..ROUNDS {
-        if let Err(db_error) = run(&mut second, "BEGIN").await {
+        if let Err(db_error) = second.message(&BEGIN, &[]).await {
             // Not the server: it knows the statement.
             return match &*db_error.source {
                 sqlx::Error::Database(_) => Ok(Path::Statements),
@@ -125,7 +127,7 @@ async fn probe(target: &Target, limit: Duration) -> Result<Path, DbError> {
         let other = process(&mut second).await?;
         let meanwhile = timeout(limit, process(&mut first)).await;
         // It answers, so the first one waits for it, or has another process.
-        run(&mut second, "ROLLBACK").await?;
+        second.message(&ROLLBACK, &[]).await?;
         let Ok(meanwhile) = meanwhile else {
             return Ok(Path::Transactions);
         };
@@ -141,13 +143,10 @@ async fn probe(target: &Target, limit: Duration) -> Result<Path, DbError> {
 /// A pooler that others use may happen to choose as if it were none.
 const ROUNDS: usize = 3;
 
-async fn process(connection: &mut PgConnection) -> Result<i32, DbError> {
-    let row = sqlx::raw_sql("SELECT pg_backend_pid()").fetch_one(connection);
-    let pid = row.await.and_then(|row| row.try_get(0));
-    pid.map_err(DbError::of_postgres)
+async fn process(connection: &mut Connection) -> Result<Option<i64>, DbError> {
+    Ok(connection.message(&PROCESS, &[]).await?.int(0))
 }
 
-async fn run(connection: &mut PgConnection, sql: &'static str) -> Result<(), DbError> {
-    let done = sqlx::raw_sql(sql).execute(connection).await;
-    done.map(drop).map_err(DbError::of_postgres)
-}
+static BEGIN: LazyLock<Arc<Sql>> = LazyLock::new(|| Sql::new("BEGIN"));
+static PROCESS: LazyLock<Arc<Sql>> = LazyLock::new(|| Sql::new("SELECT pg_backend_pid()::bigint"));
+static ROLLBACK: LazyLock<Arc<Sql>> = LazyLock::new(|| Sql::new("ROLLBACK"));

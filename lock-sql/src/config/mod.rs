@@ -3,6 +3,8 @@
 #[cfg(feature = "_server")]
 mod options;
 #[cfg(feature = "_server")]
+mod pool;
+#[cfg(feature = "_server")]
 mod server;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -15,6 +17,8 @@ mod url;
 pub use self::options::SqlMode;
 #[cfg(feature = "_server")]
 pub(crate) use self::options::{Pooler, Server};
+#[cfg(feature = "_server")]
+pub(crate) use self::pool::AppPool;
 #[cfg(feature = "postgres")]
 pub(crate) use self::server::POOLED_ADVISORY;
 #[cfg(feature = "_server")]

@@ -8,6 +8,7 @@ use sqlx::mysql::MySqlConnectOptions;
 #[cfg(feature = "postgres")]
 use sqlx::postgres::PgConnectOptions;
 
+use super::pool::AppPool;
 use super::{Pooler, Server, SqlMode};
 use crate::dialect::{SchemaName, TableName};
 use crate::error::Failure;
@@ -39,6 +40,8 @@ pub struct SqlConfig {
     pub(crate) server: Server,
     /// Those of the application, with their TLS settings and their login.
     pub(crate) client: Option<ClientOptions>,
+    /// Whose connections count those of locks.
+    pub(crate) pool: Option<AppPool>,
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) database: String,
@@ -153,6 +156,7 @@ impl SqlConfig {
         Self {
             server,
             client: None,
+            pool: None,
             host,
             port: server.port(),
             database: String::new(),
@@ -439,7 +443,7 @@ impl SqlConfig {
         if self.mode == SqlMode::Advisory && self.pooler == Pooler::Transaction {
             return Err(wrong(POOLED_ADVISORY));
         }
-        Ok(())
+        self.check_pool()
     }
 
     /// Whether TLS was asked for; the options of an application may ask for it.

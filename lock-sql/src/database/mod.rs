@@ -133,7 +133,7 @@ const RENEWAL: Duration = Duration::from_secs(5);
 
 /// A scheduler gives an attempt up long before that when leases are short: the next one must not wait
 /// behind it for a connection that hangs.
-const RENEWERS: usize = 2;
+pub(crate) const RENEWERS: usize = 2;
 
 #[async_trait]
 impl Renewer for DatabaseStore {

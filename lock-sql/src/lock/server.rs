@@ -119,7 +119,8 @@ impl SqlLock {
         let (target, config) = (Arc::new(target), Arc::new(config));
         let started = {
             let (target, config) = (Arc::clone(&target), Arc::clone(&config));
-            to_its_end(&engine, async move { start(&target, &config).await })
+            let own = engine.clone();
+            to_its_end(&engine, async move { start(&own, &target, &config).await })
         };
         started.await.map_err(|failure| named(failure.into()))?;
         let kind = match config.mode {

@@ -19,7 +19,12 @@ use crate::wire::Class;
 use crate::wire::{Connection, DbError, Target};
 
 /// Looks at the server, and makes sure of the table.
-pub(super) async fn start(target: &Arc<Target>, config: &SqlConfig) -> Result<(), Failure> {
+pub(super) async fn start(
+    engine: &Engine,
+    target: &Arc<Target>,
+    config: &SqlConfig,
+) -> Result<(), Failure> {
+    target.reserve(engine, config.timeout).await?;
     #[cfg(feature = "postgres")]
     checks::look_for_pooler(target, config).await?;
     let mut connection = open(target, config).await?;

@@ -1,14 +1,17 @@
 use std::future::pending;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use sqlx::Database;
 #[cfg(feature = "mysql")]
-use sqlx::mysql::MySqlConnection;
+use sqlx::MySql;
 #[cfg(feature = "postgres")]
-use sqlx::postgres::PgConnection;
+use sqlx::Postgres;
 
 use super::db_error::{Class, DbError};
+use super::seats::Seat;
 use super::socket::{Duplicate, Watch};
 use super::sql::Sql;
 use super::target::{ClientOptions, Target};
@@ -29,9 +32,38 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 enum Raw {
     #[cfg(feature = "mysql")]
-    MySql(Box<MySqlConnection>),
+    MySql(Place<MySql>),
     #[cfg(feature = "postgres")]
-    Postgres(Box<PgConnection>),
+    Postgres(Place<Postgres>),
+}
+
+/// Where the connection is counted.
+#[derive(Debug)]
+enum Place<DB: Database> {
+    /// Nowhere else.
+    Own(Box<DB::Connection>),
+    /// Among those of a pool of the application.
+    Seat(Seat<DB>),
+}
+
+impl<DB: Database> Deref for Place<DB> {
+    type Target = DB::Connection;
+
+    fn deref(&self) -> &DB::Connection {
+        match self {
+            Self::Own(connection) => connection,
+            Self::Seat(seat) => seat,
+        }
+    }
+}
+
+impl<DB: Database> DerefMut for Place<DB> {
+    fn deref_mut(&mut self) -> &mut DB::Connection {
+        match self {
+            Self::Own(connection) => connection,
+            Self::Seat(seat) => seat,
+        }
+    }
 }
 
 impl Connection {
@@ -39,11 +71,19 @@ impl Connection {
         let raw = match target.options().await? {
             #[cfg(feature = "mysql")]
             ClientOptions::MySql(options) => {
-                Raw::MySql(Box::new(super::mysql::open(&options).await?))
+                let opened = Box::pin(super::mysql::open(&options));
+                Raw::MySql(match target.mysql_seats() {
+                    Some(seats) => Place::Seat(seats.open(opened).await?),
+                    None => Place::Own(Box::new(opened.await?)),
+                })
             }
             #[cfg(feature = "postgres")]
             ClientOptions::Postgres(options) => {
-                Raw::Postgres(Box::new(super::postgres::open(&options).await?))
+                let opened = Box::pin(super::postgres::open(&options));
+                Raw::Postgres(match target.postgres_seats() {
+                    Some(seats) => Place::Seat(seats.open(opened).await?),
+                    None => Place::Own(Box::new(opened.await?)),
+                })
             }
         };
         Ok(Self {

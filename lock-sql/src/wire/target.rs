@@ -1,15 +1,23 @@
 use std::fmt;
-use std::sync::OnceLock;
+use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use polylock_core::engine::Engine;
 use polylock_core::{Fencing, Login, LoginSource, TlsFiles};
+#[cfg(feature = "mysql")]
+use sqlx::MySql;
+#[cfg(feature = "postgres")]
+use sqlx::Postgres;
 #[cfg(feature = "mysql")]
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 #[cfg(feature = "postgres")]
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use super::DbError;
-use crate::config::{Pooler, Server, SqlConfig};
+use super::seats::Seats;
+use crate::config::{AppPool, Pooler, Server, SqlConfig};
 use crate::error::{Cause, Failure};
 
 /// What to connect to.
@@ -17,6 +25,9 @@ pub(crate) struct Target {
     options: ClientOptions,
     /// Whether the application has made the options, so that they have a login.
     is_given: bool,
+    /// Where the options are those of a pool, which may change.
+    pooled: Option<Box<SqlConfig>>,
+    seats: OnceLock<PoolSeats>,
     login: LoginSource,
     /// Whether statements of one connection may meet several of the server's.
     pub(crate) is_pooled: AtomicBool,
@@ -91,27 +102,12 @@ impl Target {
         if let Some(tls) = &config.tls {
             check_files(tls)?;
         }
-        let options = match &config.client {
-            #[cfg(feature = "mysql")]
-            Some(ClientOptions::MySql(options)) => {
-                let options = options.clone().port(config.port);
-                ClientOptions::MySql(settled_mysql(options, config))
-            }
-            #[cfg(feature = "postgres")]
-            Some(ClientOptions::Postgres(options)) => {
-                let options = options.clone().port(config.port);
-                ClientOptions::Postgres(settled_postgres(options, config))
-            }
-            None => match config.server {
-                #[cfg(feature = "mysql")]
-                Server::MySql => ClientOptions::MySql(mysql(config)),
-                #[cfg(feature = "postgres")]
-                Server::Postgres => ClientOptions::Postgres(postgres(config)),
-            },
-        };
+        let pooled = config.pool.is_some().then(|| Box::new(config.clone()));
         Ok(Self {
-            options,
+            options: client_options(config),
             is_given: config.client.is_some(),
+            pooled,
+            seats: OnceLock::new(),
             login: config.login.clone(),
             is_pooled: AtomicBool::new(config.pooler == Pooler::Transaction),
             flavor: OnceLock::new(),
@@ -154,16 +150,108 @@ impl Target {
 
     /// What a connection is opened with now.
     pub(super) async fn options(&self) -> Result<ClientOptions, DbError> {
+        let given = match &self.pooled {
+            Some(config) => client_options(config),
+            None => self.options.clone(),
+        };
         let mut login = self.login.login().await.map_err(DbError::of_login)?;
         if self.is_given {
             if login.username().is_none() && login.password().is_none() {
-                return Ok(self.options.clone());
+                return Ok(given);
             }
             if login.username().is_none() {
                 login = login.with_username(self.options.username());
             }
         }
-        Ok(self.options.clone().with_login(&login))
+        Ok(given.with_login(&login))
+    }
+
+    /// Reserves connections of the application's pool, if there is one.
+    pub(crate) async fn reserve(
+        self: &Arc<Self>,
+        engine: &Engine,
+        within: Duration,
+    ) -> Result<(), Failure> {
+        let Some(config) = &self.pooled else {
+            return Ok(());
+        };
+        let count = config.reserved();
+        let seats = match &config.pool {
+            #[cfg(feature = "mysql")]
+            Some(AppPool::MySql(pool)) => {
+                let dial = || {
+                    Box::pin(async {
+                        match self.options().await? {
+                            ClientOptions::MySql(options) => super::mysql::open(&options).await,
+                            #[cfg(feature = "postgres")]
+                            ClientOptions::Postgres(_) => {
+                                Err(DbError::of_client(sqlx::Error::PoolClosed))
+                            }
+                        }
+                    })
+                };
+                PoolSeats::MySql(Seats::reserve(engine, pool, count, within, dial).await?)
+            }
+            #[cfg(feature = "postgres")]
+            Some(AppPool::Postgres(pool)) => {
+                let dial = || {
+                    Box::pin(async {
+                        match self.options().await? {
+                            #[cfg(feature = "mysql")]
+                            ClientOptions::MySql(_) => {
+                                Err(DbError::of_client(sqlx::Error::PoolClosed))
+                            }
+                            ClientOptions::Postgres(options) => {
+                                super::postgres::open(&options).await
+                            }
+                        }
+                    })
+                };
+                PoolSeats::Postgres(Seats::reserve(engine, pool, count, within, dial).await?)
+            }
+            None => return Ok(()),
+        };
+        self.seats.get_or_init(|| seats);
+        Ok(())
+    }
+
+    #[cfg(feature = "mysql")]
+    pub(super) fn mysql_seats(&self) -> Option<&Arc<Seats<MySql>>> {
+        match self.seats.get()? {
+            PoolSeats::MySql(seats) => Some(seats),
+            #[cfg(feature = "postgres")]
+            PoolSeats::Postgres(_) => None,
+        }
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(super) fn postgres_seats(&self) -> Option<&Arc<Seats<Postgres>>> {
+        match self.seats.get()? {
+            #[cfg(feature = "mysql")]
+            PoolSeats::MySql(_) => None,
+            PoolSeats::Postgres(seats) => Some(seats),
+        }
+    }
+
+    /// Whether the application has closed its pool: connections that stay open keep it from ending.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.seats.get().is_some_and(|seats| match seats {
+            #[cfg(feature = "mysql")]
+            PoolSeats::MySql(seats) => seats.is_closed(),
+            #[cfg(feature = "postgres")]
+            PoolSeats::Postgres(seats) => seats.is_closed(),
+        })
+    }
+
+    /// Returns when it does.
+    pub(crate) async fn closed(&self) {
+        match self.seats.get() {
+            #[cfg(feature = "mysql")]
+            Some(PoolSeats::MySql(seats)) => seats.closed().await,
+            #[cfg(feature = "postgres")]
+            Some(PoolSeats::Postgres(seats)) => seats.closed().await,
+            None => pending().await,
+        }
     }
 
     /// Whether it is a PostgreSQL server.
@@ -191,6 +279,38 @@ impl fmt::Debug for Target {
             .field("is_pooled", &self.is_pooled.load(Ordering::Relaxed))
             .field("flavor", &self.flavor)
             .finish_non_exhaustive()
+    }
+}
+
+/// The seats of one of the two.
+#[derive(Debug)]
+enum PoolSeats {
+    #[cfg(feature = "mysql")]
+    MySql(Arc<Seats<MySql>>),
+    #[cfg(feature = "postgres")]
+    Postgres(Arc<Seats<Postgres>>),
+}
+
+/// The options that a configuration has, those of a pool as they are at the moment.
+fn client_options(config: &SqlConfig) -> ClientOptions {
+    let given = config.pool.as_ref().map(AppPool::options);
+    match given.as_ref().or(config.client.as_ref()) {
+        #[cfg(feature = "mysql")]
+        Some(ClientOptions::MySql(options)) => {
+            let options = options.clone().port(config.port);
+            ClientOptions::MySql(settled_mysql(options, config))
+        }
+        #[cfg(feature = "postgres")]
+        Some(ClientOptions::Postgres(options)) => {
+            let options = options.clone().port(config.port);
+            ClientOptions::Postgres(settled_postgres(options, config))
+        }
+        None => match config.server {
+            #[cfg(feature = "mysql")]
+            Server::MySql => ClientOptions::MySql(mysql(config)),
+            #[cfg(feature = "postgres")]
+            Server::Postgres => ClientOptions::Postgres(postgres(config)),
+        },
     }
 }
 

@@ -9,6 +9,7 @@ mod ended;
 mod limits;
 mod names;
 mod own_options;
+mod own_pool;
 mod power;
 mod races;
 mod refused;

@@ -1,0 +1,270 @@
+//! Connections of locks that count among those of a pool of the application.
+//!
+//! A pool serves requests in their order, so that a renewal would wait behind the queries of the
+//! application. A seat is a connection that the pool has given out for good: its place among the
+//! connections of the pool is that of a lock, and what is in it is replaced when it breaks. It is
+//! opened here and not by the pool, on the runtime of the engine: on one of the pool's, a renewal would
+//! wait for a runtime that the application blocks, under settings that its hooks have left.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use polylock_core::engine::Engine;
+use sqlx::pool::PoolConnection;
+use sqlx::{Connection as _, Database, Pool};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::DbError;
+use crate::error::{Cause, Failure};
+use crate::mutex::Mutex;
+
+/// The seats of one lock service.
+pub(crate) struct Seats<DB: Database> {
+    engine: Engine,
+    pool: Pool<DB>,
+    state: Mutex<State<DB>>,
+    /// Ends the task that waits for the end of the pool.
+    _alive: oneshot::Sender<Infallible>,
+}
+
+struct State<DB: Database> {
+    free: Vec<(Permit<DB>, Content)>,
+    is_closed: bool,
+}
+
+/// The connection in a free seat.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Content {
+    /// It is as it was opened.
+    Unused,
+    /// It may be broken, or in the middle of a statement whose caller is gone.
+    Used,
+}
+
+impl<DB: Database> Seats<DB> {
+    /// Takes so many connections of the pool for good, and opens one in the place of each. Dropped or
+    /// failed, it gives all of them back.
+    pub(super) async fn reserve<F>(
+        engine: &Engine,
+        pool: &Pool<DB>,
+        count: usize,
+        within: Duration,
+        dial: impl Fn() -> F,
+    ) -> Result<Arc<Self>, Failure>
+    where
+        F: Future<Output = Result<DB::Connection, DbError>>,
+    {
+        let mut free = Vec::with_capacity(count);
+        for _ in 0..count {
+            // Within its own limit: an error says more than that it took too long.
+            let acquired = match timeout(within, pool.acquire()).await {
+                Ok(Err(sqlx::Error::PoolTimedOut)) | Err(_) => {
+                    return Err(Cause::Unfit(busy(pool, count)).into());
+                }
+                Ok(acquired) => acquired.map_err(DbError::of_client),
+            };
+            let mut permit = Permit(Some(acquired.map_err(Failure::of_opening)?));
+            let opened = timeout(within, dial()).await;
+            let opened = opened.map_err(|_| Cause::Silent(within))?;
+            let theirs = permit.replace(opened.map_err(Failure::of_opening)?);
+            // It may hang with its server, and is closed all the same.
+            drop(timeout(CLOSING, theirs.close()).await);
+            free.push((permit, Content::Unused));
+        }
+        let (alive, mut ended) = oneshot::channel();
+        let seats = Arc::new(Self {
+            engine: engine.clone(),
+            pool: pool.clone(),
+            state: Mutex::new(State {
+                free,
+                is_closed: false,
+            }),
+            _alive: alive,
+        });
+        let (weak, mut closing) = (Arc::downgrade(&seats), pool.close_event());
+        engine.spawn_service(async move {
+            tokio::select! {
+                () = &mut closing => {}
+                _ = &mut ended => return,
+            }
+            if let Some(seats) = weak.upgrade() {
+                seats.close();
+            }
+        });
+        Ok(seats)
+    }
+
+    /// A free seat with a connection in it: the one that it was reserved with, or another.
+    ///
+    /// Dropped, it leaves the seat free.
+    pub(super) async fn open(
+        self: &Arc<Self>,
+        dial: impl Future<Output = Result<DB::Connection, DbError>>,
+    ) -> Result<Seat<DB>, DbError> {
+        let free = {
+            let mut state = self.state.lock();
+            match state.is_closed {
+                true => Err(sqlx::Error::PoolClosed),
+                // There are as many as connections at once, and each returns before the next is opened.
+                false => state.free.pop().ok_or(sqlx::Error::PoolTimedOut),
+            }
+        };
+        let (permit, content) = free.map_err(DbError::of_client)?;
+        let mut seat = Seat {
+            permit: Some(permit),
+            engine: self.engine.clone(),
+            seats: Arc::downgrade(self),
+        };
+        if content == Content::Used {
+            let opened = dial.await?;
+            if let Some(permit) = &mut seat.permit {
+                drop(permit.replace(opened));
+            }
+        }
+        Ok(seat)
+    }
+
+    /// Returns when the application closes its pool.
+    pub(super) async fn closed(&self) {
+        self.pool.close_event().await;
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.pool.is_closed()
+    }
+
+    /// Gives the free seats back; the others follow when their statement ends.
+    fn close(&self) {
+        let free = {
+            let mut state = self.state.lock();
+            state.is_closed = true;
+            std::mem::take(&mut state.free)
+        };
+        drop(free);
+    }
+}
+
+impl<DB: Database> Drop for Seats<DB> {
+    fn drop(&mut self) {
+        let free = std::mem::take(&mut self.state.lock().free);
+        give_back(&self.engine, free);
+    }
+}
+
+impl<DB: Database> fmt::Debug for Seats<DB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seats")
+            .field("free", &self.state.lock().free.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A connection in a place of the pool.
+pub(crate) struct Seat<DB: Database> {
+    permit: Option<Permit<DB>>,
+    engine: Engine,
+    seats: Weak<Seats<DB>>,
+}
+
+impl<DB: Database> Drop for Seat<DB> {
+    fn drop(&mut self) {
+        let Some(permit) = self.permit.take() else {
+            return;
+        };
+        let permit = match self.seats.upgrade() {
+            Some(seats) => {
+                let mut state = seats.state.lock();
+                match state.is_closed {
+                    true => permit,
+                    false => return state.free.push((permit, Content::Used)),
+                }
+            }
+            None => permit,
+        };
+        give_back(&self.engine, vec![(permit, Content::Used)]);
+    }
+}
+
+impl<DB: Database> Deref for Seat<DB> {
+    type Target = DB::Connection;
+
+    fn deref(&self) -> &DB::Connection {
+        let permit = self.permit.as_ref();
+        permit.expect("BUG: it is taken when it is dropped").get()
+    }
+}
+
+impl<DB: Database> DerefMut for Seat<DB> {
+    fn deref_mut(&mut self) -> &mut DB::Connection {
+        let permit = self.permit.as_mut();
+        permit
+            .expect("BUG: it is taken when it is dropped")
+            .get_mut()
+    }
+}
+
+impl<DB: Database> fmt::Debug for Seat<DB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seat")
+    }
+}
+
+/// A place among the connections of a pool, and the connection there. Given back, the connection is closed:
+/// the pool never serves one that locks have used.
+struct Permit<DB: Database>(Option<PoolConnection<DB>>);
+
+impl<DB: Database> Permit<DB> {
+    fn get(&self) -> &DB::Connection {
+        self.0
+            .as_ref()
+            .expect("BUG: it is taken when it is dropped")
+    }
+
+    fn get_mut(&mut self) -> &mut DB::Connection {
+        self.0
+            .as_mut()
+            .expect("BUG: it is taken when it is dropped")
+    }
+
+    /// Puts a connection in the place of another, which is closed when it is dropped.
+    fn replace(&mut self, opened: DB::Connection) -> DB::Connection {
+        std::mem::replace(self.get_mut(), opened)
+    }
+}
+
+impl<DB: Database> Drop for Permit<DB> {
+    fn drop(&mut self) {
+        let Some(mut connection) = self.0.take() else {
+            return;
+        };
+        if Handle::try_current().is_ok() {
+            connection.close_on_drop();
+        } else {
+            // The pool would panic without a runtime. The engine's has ended: the place stays taken.
+            drop(connection.leak());
+        }
+    }
+}
+
+/// Gives places back on the engine: whoever drops the last connection may be outside of any runtime.
+fn give_back<DB: Database>(engine: &Engine, permits: Vec<(Permit<DB>, Content)>) {
+    if !permits.is_empty() {
+        engine.spawn_service(async move { drop(permits) });
+    }
+}
+
+fn busy<DB: Database>(pool: &Pool<DB>, count: usize) -> String {
+    let most = pool.options().get_max_connections();
+    format!(
+        "the pool has no free connection for locks, which reserve {count} of its {most}: connect before \
+         the application uses all of them"
+    )
+}
+
+/// How long a connection of the pool may take to say goodbye.
+const CLOSING: Duration = Duration::from_millis(500);
