@@ -248,12 +248,13 @@ struct ClosesIdle(Weak<Pool>);
 impl ClosesIdle {
     async fn run(mut self) {
         while let Some(next) = self.close() {
-            let Some(target) = self.0.upgrade().map(|pool| Arc::clone(&pool.target)) else {
+            // The pool must not outlive its users for this.
+            let Some(closed) = self.0.upgrade().map(|pool| pool.target.closed()) else {
                 return;
             };
             tokio::select! {
                 () = sleep_until(next) => {}
-                () = target.closed() => {}
+                () = closed => {}
             }
         }
     }

@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use polylock_core::engine::Engine;
-use sqlx::pool::PoolConnection;
+use sqlx::pool::{CloseEvent, PoolConnection};
 use sqlx::{Connection as _, Database, Pool};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -129,9 +129,9 @@ impl<DB: Database> Seats<DB> {
         Ok(seat)
     }
 
-    /// Returns when the application closes its pool.
-    pub(super) async fn closed(&self) {
-        self.pool.close_event().await;
+    /// Ready when the application closes its pool.
+    pub(super) fn close_event(&self) -> CloseEvent {
+        self.pool.close_event()
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -243,14 +243,19 @@ impl Target {
         })
     }
 
-    /// Returns when it does.
-    pub(crate) async fn closed(&self) {
-        match self.seats.get() {
+    /// Ready when it does; keeps no connection open.
+    pub(crate) fn closed(&self) -> impl Future<Output = ()> + Send + use<> {
+        let event = self.seats.get().map(|seats| match seats {
             #[cfg(feature = "mysql")]
-            Some(PoolSeats::MySql(seats)) => seats.closed().await,
+            PoolSeats::MySql(seats) => seats.close_event(),
             #[cfg(feature = "postgres")]
-            Some(PoolSeats::Postgres(seats)) => seats.closed().await,
-            None => pending().await,
+            PoolSeats::Postgres(seats) => seats.close_event(),
+        });
+        async move {
+            match event {
+                Some(event) => event.await,
+                None => pending().await,
+            }
         }
     }
 
