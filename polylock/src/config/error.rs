@@ -87,7 +87,7 @@ impl fmt::Debug for ConfigError {
 ///     namepsace = "shop"
 ///     [backend.main]
 ///     url = "memory:"
-///     ttl = "500ms"
+///     ttl = "400ms"
 /// "#).expect_err("one key is misspelt, and the ttl is too short");
 ///
 /// assert_eq!(errors.summary(), "there are 2 errors in configuration");
