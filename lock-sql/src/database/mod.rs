@@ -20,6 +20,7 @@ mod take;
 #[cfg(all(test, feature = "mysql", feature = "postgres"))]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +40,7 @@ use self::statements::{FURTHER_TOKENS, Statements, Usage};
 use crate::config::SqlConfig;
 use crate::error::Failure;
 use crate::held_leases::HeldLeases;
+use crate::mutex::Mutex;
 use crate::pool::Pool;
 use crate::release_notifier::ReleaseNotifier;
 use crate::store::{Pace, Seen, Store, Taken};
@@ -53,6 +55,9 @@ pub(crate) struct DatabaseStore {
     statements: Arc<Statements>,
     pool: Arc<Pool>,
     renewals: Arc<Pool>,
+    /// For renewals that wait for a row, and the keys of those.
+    lock_waits: Arc<Pool>,
+    waiting_keys: Arc<Mutex<BTreeSet<LockKey>>>,
     /// The name of the table, for people and for topics.
     table: String,
     timeout: Duration,
@@ -85,6 +90,8 @@ impl DatabaseStore {
         Self {
             engine: engine.clone(),
             renewals: pool(RENEWERS, config.timeout.min(RENEWAL)),
+            lock_waits: pool(LOCK_WAITS, config.timeout.min(LOCK_WAIT)),
+            waiting_keys: Arc::default(),
             timeout: config.timeout,
             shared_leases: SharedLeases::default(),
             key_mutexes: KeyMutexes::default(),
@@ -134,6 +141,10 @@ const RENEWAL: Duration = Duration::from_secs(5);
 /// A scheduler gives an attempt up long before that when leases are short: the next one must not wait
 /// behind it for a connection that hangs.
 pub(crate) const RENEWERS: usize = 2;
+
+/// How many renewals wait for rows that others have locked, and how long: the next attempt follows.
+const LOCK_WAITS: usize = 4;
+const LOCK_WAIT: Duration = Duration::from_secs(2);
 
 #[async_trait]
 impl Renewer for DatabaseStore {

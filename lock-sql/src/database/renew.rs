@@ -1,191 +1,185 @@
 //! Renewing leases, in as few statements as they fit in.
+//!
+//! A statement for many leases waits for no row: what another transaction has locked is left out, and
+//! costs no lease but its own. Such a lease is renewed by a statement for its key, which waits.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
-use polylock_core::engine::LeaseId;
-use polylock_core::{LeaseState, LockKey, LostReason, RenewalRequest, TtlRule};
+use futures_util::future::join_all;
+use polylock_core::engine::before;
+use polylock_core::{LeaseState, LockKey, LostReason, RenewalRequest};
+use tokio::time::Instant;
 
 use super::DatabaseStore;
 use super::codec::{self, Stored, whole_micros};
 use super::row::Backoff;
-use super::statements::Many;
-use crate::error::Failure;
-use crate::pool::Pool;
-use crate::table::Record;
+use super::statements::{Many, Renewals};
+use crate::error::{Cause, Failure};
+use crate::mutex::Mutex;
 use crate::wire::{Answer, Class, Value};
 
 type State = Result<LeaseState, Failure>;
 
+/// Renewals that are due together, and what is known of each.
+struct Round<'a> {
+    due: &'a [RenewalRequest],
+    states: Mutex<Vec<State>>,
+}
+
+impl Round<'_> {
+    fn report(&self, some: &[usize], state: &State) {
+        let mut states = self.states.lock();
+        for at in some {
+            states[*at] = state.clone();
+        }
+    }
+}
+
 impl DatabaseStore {
-    /// Exclusive leases are renewed by one statement. The others, and those that it does not find,
-    /// are read and written back.
     pub(super) async fn renew_all(&self, due: &[RenewalRequest]) -> Vec<State> {
+        let timeout = due.iter().map(|due| due.timeout).min().unwrap_or_default();
+        // The caller gives all of them up at once; before that it gets what is known.
+        let until = Instant::now() + timeout.saturating_sub(REPORT.min(timeout / 8));
+        let silent = Failure {
+            cause: Cause::Silent(timeout),
+            outcome_unknown: true,
+        };
+        let states = Mutex::new(vec![Err(silent); due.len()]);
+        let round = Round { due, states };
         let mut order: Vec<_> = (0..due.len()).collect();
-        // Two statements that lock the same rows in one order are not in each other's way.
+        // The shared leases of a key are not in each other's way in one statement.
         order.sort_by(|a, b| due[*a].key.cmp(&due[*b].key));
-        let (mut others, alone): (Vec<_>, Vec<_>) = order
+        let (shared, exclusive): (Vec<_>, Vec<_>) = order
             .into_iter()
             .partition(|at| self.shared_leases.has(due[*at].id));
-        let mut states: Vec<State> = vec![Ok(LeaseState::Held); due.len()];
-        for some in alone.chunks(MOST) {
-            match self.renew_alone(due, some).await {
-                Ok(rest) => others.extend(rest),
-                Err(failure) => fail(&mut states, some, &failure),
-            }
-        }
-        for some in others.chunks(MOST) {
-            let mut rest = some.to_vec();
-            let renewed = self.renew_rows(due, &mut rest, &mut states).await;
-            if let Err(failure) = renewed {
-                fail(&mut states, &rest, &failure);
-            }
-        }
-        states
+        let batches = exclusive.chunks(MOST).chain(shared.chunks(MOST));
+        let renewals = batches.map(|batch| self.renew_batch(&round, batch));
+        before(until, join_all(renewals)).await;
+        round.states.into_inner()
     }
 
-    /// Renews exclusive leases; the rest is not known.
-    async fn renew_alone(
-        &self,
-        due: &[RenewalRequest],
-        some: &[usize],
-    ) -> Result<Vec<usize>, Failure> {
-        let row = |at: &usize| {
-            let RenewalRequest {
-                key, id, ttl, rule, ..
-            } = &due[*at];
-            let is_least = u64::from(*rule != TtlRule::Exactly);
-            vec![
-                Value::from(key.as_bytes()),
-                Value::from(&id.as_bytes()[..]),
-                Value::from(whole_micros(*ttl)),
-                Value::from(is_least),
-            ]
+    /// Renews leases that are all exclusive or all shared, as far as this process remembers.
+    async fn renew_batch(&self, round: &Round<'_>, batch: &[usize]) {
+        let renewals = self.renewals_of(round, batch);
+        let rows = rows(round, batch);
+        let renewed = self
+            .many(&renewals.free, rows)
+            .await
+            .map(|answer| (divide(round, batch, renewals, &answer), answer.last_id));
+        let ((renewed, missed), renewed_at) = match renewed {
+            Ok(renewed) => renewed,
+            Err(failure) => return round.report(batch, &Err(failure)),
         };
-        let rows = some.iter().map(row).collect();
-        let answer = self.many(&self.renewals, &self.statements.renew, rows);
-        let answer = answer.await?;
-        if answer.affected == some.len() as u64 {
-            return Ok(Vec::new());
+        round.report(&renewed, &Ok(LeaseState::Held));
+        if missed.is_empty() {
+            return;
         }
-        // One database names those that it has renewed, the other one has only counted them.
-        let renewed: HashSet<_> = answer
-            .rows
-            .iter()
-            .filter_map(|row| row[0].bytes())
-            .collect();
-        let missed = |at: &usize| !renewed.contains(&due[*at].id.as_bytes()[..]);
-        Ok(some.iter().copied().filter(missed).collect())
+        let locked = match self.look_after(round, &missed, renewed_at).await {
+            Ok(locked) => locked,
+            Err(failure) => return round.report(&missed, &Err(failure)),
+        };
+        let waits = locked.values().map(|some| self.renew_locked(round, some));
+        join_all(waits).await;
     }
 
-    /// Renews leases of any kind, and leaves those that are not done in `rest`.
-    ///
-    /// A row that changes all the time does not keep others from being renewed: written rows are
-    /// done, and where the database only counts them, fewer are tried at once.
-    async fn renew_rows(
+    /// Reads what has become of leases that a statement has not renewed, and returns those that are
+    /// held nevertheless, by key: their rows were locked.
+    async fn look_after<'a>(
         &self,
-        due: &[RenewalRequest],
-        rest: &mut Vec<usize>,
-        states: &mut [State],
-    ) -> Result<(), Failure> {
-        let mut again = Backoff::urgent(self.timeout);
-        let mut at_once = rest.len();
-        while !rest.is_empty() {
-            let some = &rest[..at_once.min(rest.len())];
-            let keys: BTreeSet<_> = some.iter().map(|at| &due[*at].key).collect();
-            let mut found = self.load_many(&keys).await?;
-            let renewed = some.iter().map(|at| (*at, renew(&mut found, &due[*at])));
-            let renewed: Vec<_> = renewed.collect();
-            let changed: Vec<_> = found
-                .values()
-                .flatten()
-                .filter(|stored| stored.record.is_changed())
-                .collect();
-            let missed = self.store_many(&changed).await?;
-            let mut done = HashSet::new();
-            for (at, state) in renewed {
-                if !missed.contains(&due[at].key) {
-                    states[at] = state;
-                    done.insert(at);
-                }
-            }
-            self.note_sharers(&found, due, &done);
-            rest.retain(|at| !done.contains(at));
-            if missed.is_empty() {
-                at_once *= 2;
-            } else {
-                at_once = (at_once / 2).max(1);
-                again.wait(&self.engine).await?;
-            }
+        round: &Round<'a>,
+        missed: &[usize],
+        renewed_at: u64,
+    ) -> Result<BTreeMap<&'a LockKey, Vec<usize>>, Failure> {
+        let keys = missed.iter().map(|at| &round.due[*at].key);
+        let found = self.load_many(&keys.collect()).await?;
+        let now = self.engine.now();
+        let mut locked = BTreeMap::<_, Vec<_>>::new();
+        for at in missed {
+            let RenewalRequest { key, id, ttl, .. } = &round.due[*at];
+            let state = match found.get(key) {
+                // A held lock has its first row.
+                None => Ok(LeaseState::Lost(LostReason::Stolen)),
+                Some(Err(failure)) => Err(failure.clone()),
+                Some(Ok(stored)) => match stored.record.held_slot(*id, &stored.ctx) {
+                    Err(reason) => Ok(LeaseState::Lost(reason)),
+                    Ok(slot) => {
+                        if slot > 0 {
+                            self.shared_leases.note(*id, now);
+                        }
+                        // One database names those that it has renewed, the other one says when.
+                        let end = codec::moment(renewed_at.saturating_add(whole_micros(*ttl)));
+                        match renewed_at > 0 && stored.record.lasts_until(*id, end) {
+                            true => Ok(LeaseState::Held),
+                            false => {
+                                locked.entry(key).or_default().push(*at);
+                                Err(Cause::Busy.into())
+                            }
+                        }
+                    }
+                },
+            };
+            round.report(&[*at], &state);
         }
-        Ok(())
+        Ok(locked)
+    }
+
+    /// Renews leases of one key whose rows are locked, when it is their turn.
+    ///
+    /// Nothing else would do if others are always waiting for a row: it is never free then.
+    async fn renew_locked(&self, round: &Round<'_>, some: &[usize]) {
+        let key = &round.due[some[0]].key;
+        let Some(turn) = Turn::new(&self.waiting_keys, key) else {
+            // What waits on behalf of an earlier attempt serves this one as well: it is soon repeated.
+            return;
+        };
+        let renewals = self.renewals_of(round, some);
+        let (sql, values) = renewals.any.with(&rows(round, some));
+        // At the end of the statement, which the caller may not see.
+        let ended = move |_: Option<&_>| drop(turn);
+        let answer = self.lock_waits.statement_with(&sql, values, ended).await;
+        match answer {
+            Ok(answer) => {
+                let (renewed, _) = divide(round, some, renewals, &answer);
+                round.report(&renewed, &Ok(LeaseState::Held));
+            }
+            Err(failure) => round.report(some, &Err(failure)),
+        }
+    }
+
+    /// How leases are renewed that are as the first of them.
+    fn renewals_of(&self, round: &Round<'_>, some: &[usize]) -> &Renewals {
+        match self.shared_leases.has(round.due[some[0]].id) {
+            true => &self.statements.renew_shared,
+            false => &self.statements.renew,
+        }
     }
 
     async fn load_many(&self, keys: &BTreeSet<&LockKey>) -> Result<Found, Failure> {
         let rows = keys.iter().map(|key| vec![Value::from(key.as_bytes())]);
         let load = &self.statements.load_many;
-        let answer = self.many(&self.renewals, load, rows.collect()).await?;
+        let answer = self.many(load, rows.collect()).await?;
         let found = codec::read(&answer.rows).into_iter();
         let found = found.map(|(key, stored)| {
             let stored = stored.ok_or_else(|| self.malformed(&key));
             (key, stored)
         });
-        // A held lock has its first row.
         let is_there = |stored: &Result<Stored, Failure>| {
             stored.as_ref().is_ok_and(|stored| stored.version.is_some()) || stored.is_err()
         };
         Ok(found.filter(|(_, stored)| is_there(stored)).collect())
     }
 
-    /// Writes records back, and returns the keys of those that may have changed since they were
-    /// read.
-    async fn store_many(&self, changed: &[&Stored]) -> Result<HashSet<LockKey>, Failure> {
-        if changed.is_empty() {
-            return Ok(HashSet::new());
-        }
-        let rows: Vec<_> = changed
-            .iter()
-            .flat_map(|stored| codec::write(stored))
-            .collect();
-        let (store, count) = (&self.statements.store, rows.len());
-        let answer = self.many(&self.renewals, store, rows).await?;
-        if answer.affected == store.counted(count) {
-            return Ok(HashSet::new());
-        }
-        // As for those that are alone: named, or counted.
-        let written = answer.rows.iter().filter_map(|row| row[0].bytes());
-        let written: HashSet<_> = written.collect();
-        let missed = changed.iter().map(|stored| &stored.key);
-        let missed = missed.filter(|key| !written.contains(key.as_bytes()));
-        Ok(missed.cloned().collect())
-    }
-
-    /// Remembers the shared holders.
-    fn note_sharers(&self, found: &Found, due: &[RenewalRequest], done: &HashSet<usize>) {
-        let now = self.engine.now();
-        for RenewalRequest { key, id, .. } in done.iter().map(|at| &due[*at]) {
-            if let Some(Ok(stored)) = found.get(key)
-                && is_sharer(&stored.record, *id)
-            {
-                self.shared_leases.note(*id, now);
-            }
-        }
-    }
-
     /// Runs a statement for several rows, again if another transaction is in its way.
-    async fn many(
-        &self,
-        pool: &Arc<Pool>,
-        many: &Many,
-        rows: Vec<Vec<Value>>,
-    ) -> Result<Answer, Failure> {
+    async fn many(&self, many: &Many, rows: Vec<Vec<Value>>) -> Result<Answer, Failure> {
         let mut again = Backoff::urgent(self.timeout);
         let (sql, values) = many.with(&rows);
         if many.is_prepared() {
-            return pool.statement(&sql, values).await;
+            return self.renewals.statement(&sql, values).await;
         }
         loop {
-            match pool.message(&sql, values.clone()).await {
+            match self.renewals.message(&sql, values.clone()).await {
                 Err(failure) if failure.class() == Some(Class::Conflict) => {
                     again.wait(&self.engine).await?;
                 }
@@ -198,27 +192,60 @@ impl DatabaseStore {
 /// The rows of keys; a key without one is free.
 type Found = BTreeMap<LockKey, Result<Stored, Failure>>;
 
-fn renew(found: &mut Found, request: &RenewalRequest) -> State {
-    match found.get_mut(&request.key) {
-        Some(Ok(stored)) => {
-            let ctx = stored.ctx;
-            Ok(stored.record.renew(request, &ctx))
-        }
-        Some(Err(failure)) => Err(failure.clone()),
-        None => Ok(LeaseState::Lost(LostReason::Stolen)),
+fn rows(round: &Round<'_>, some: &[usize]) -> Vec<Vec<Value>> {
+    let row = |at: &usize| {
+        let RenewalRequest { key, id, ttl, .. } = &round.due[*at];
+        vec![
+            Value::from(key.as_bytes()),
+            Value::from(&id.as_bytes()[..]),
+            Value::from(whole_micros(*ttl)),
+        ]
+    };
+    some.iter().map(row).collect()
+}
+
+/// Those that a statement has certainly renewed, and the others.
+fn divide(
+    round: &Round<'_>,
+    some: &[usize],
+    renewals: &Renewals,
+    answer: &Answer,
+) -> (Vec<usize>, Vec<usize>) {
+    if answer.affected == renewals.counted(some.len()) {
+        return (some.to_vec(), Vec::new());
+    }
+    let named: HashSet<_> = answer
+        .rows
+        .iter()
+        .filter_map(|row| row[0].bytes())
+        .collect();
+    let is_named = |at: &usize| named.contains(&round.due[*at].id.as_bytes()[..]);
+    some.iter().copied().partition(is_named)
+}
+
+/// The one statement that waits for the rows of a key.
+struct Turn {
+    keys: Arc<Mutex<BTreeSet<LockKey>>>,
+    key: LockKey,
+}
+
+impl Turn {
+    fn new(keys: &Arc<Mutex<BTreeSet<LockKey>>>, key: &LockKey) -> Option<Self> {
+        keys.lock().insert(key.clone()).then(|| Self {
+            keys: Arc::clone(keys),
+            key: key.clone(),
+        })
     }
 }
 
-fn is_sharer(record: &Record, id: LeaseId) -> bool {
-    let mut rows = record.rows();
-    rows.any(|row| row.slot > 0 && row.is_held_by(id))
-}
-
-fn fail(states: &mut [State], some: &[usize], failure: &Failure) {
-    for at in some {
-        states[*at] = Err(failure.clone());
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.keys.lock().remove(&self.key);
     }
 }
 
 /// Most leases of one statement, as many as SQLite renews in one transaction.
 const MOST: usize = 256;
+
+/// How long before the caller gives up it gets its answers.
+const REPORT: Duration = Duration::from_millis(50);

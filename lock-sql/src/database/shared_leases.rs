@@ -14,9 +14,9 @@ impl SharedLeases {
     /// One shares a lock, or still does.
     pub(super) fn note(&self, id: LeaseId, now: Moment) {
         let mut shared_leases = self.0.lock();
-        shared_leases.insert(id, now);
+        let is_new = shared_leases.insert(id, now).is_none();
         // Abandoned leases are not removed otherwise.
-        if shared_leases.len().is_power_of_two() && shared_leases.len() >= MANY {
+        if is_new && shared_leases.len().is_power_of_two() && shared_leases.len() >= MANY {
             shared_leases.retain(|_, last| now.since(*last) < FORGOTTEN);
         }
     }

@@ -33,8 +33,10 @@ pub(crate) struct Statements {
     /// Sets the least floor of tokens for rows to come.
     pub(crate) raise: Arc<Sql>,
 
-    /// Renews: key, id, ttl, and 1 where no lease becomes shorter, else 0.
-    pub(crate) renew: Many,
+    /// Renews exclusive leases.
+    pub(crate) renew: Renewals,
+    /// Renews shared leases, and changes the version of their keys.
+    pub(crate) renew_shared: Renewals,
     /// Reads: key.
     pub(crate) load_many: Many,
     /// Writes the rows of keys that still have their version: key, version, slot, and what is written.
@@ -55,6 +57,24 @@ pub(crate) struct Queue {
     pub(crate) enter: Arc<Sql>,
     /// Frees the slot of a ticket; then the ticket.
     pub(crate) leave: Arc<Sql>,
+}
+
+/// The statements that renew leases of one kind: key, id, ttl.
+#[derive(Debug)]
+pub(crate) struct Renewals {
+    /// Leaves out the leases whose rows are locked, and waits for none.
+    pub(crate) free: Many,
+    /// Waits for the rows. A renewal that has been faster is not taken back.
+    pub(crate) any: Many,
+    /// How many rows are written for a lease.
+    pub(crate) rows: usize,
+}
+
+impl Renewals {
+    /// What a database counts when it has renewed so many leases, each of another key.
+    pub(crate) fn counted(&self, leases: usize) -> u64 {
+        self.free.counted(self.rows * leases)
+    }
 }
 
 /// What statements depend on.

@@ -259,8 +259,15 @@ impl Record {
             .map(|row| row.slot)
     }
 
+    /// Whether a lease ends at this moment or later.
+    #[cfg(feature = "_server")]
+    pub(crate) fn lasts_until(&self, id: LeaseId, end: Moment) -> bool {
+        let holders = self.rows.values().filter_map(|row| row.holder.as_ref());
+        holders.into_iter().any(|it| it.id == id && it.expires >= end)
+    }
+
     /// The slot of a lease that has not ended, or how it ended.
-    fn held_slot(&self, id: LeaseId, ctx: &ReadContext) -> Result<u32, LostReason> {
+    pub(crate) fn held_slot(&self, id: LeaseId, ctx: &ReadContext) -> Result<u32, LostReason> {
         match self.rows.values().find(|row| row.is_held_by(id)) {
             Some(row) if row.held_leases(ctx).is_some() => Ok(row.slot),
             Some(_) => Err(LostReason::Expired),

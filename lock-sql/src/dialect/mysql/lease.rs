@@ -8,7 +8,7 @@ use super::NOW;
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
     FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, Many, NOTE_QUEUE, PURGE_ROWS, Queue, RAISE,
-    Statements, Usage, columns, fill,
+    Renewals, Statements, Usage, columns, fill,
 };
 use crate::wire::Sql;
 
@@ -18,6 +18,20 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
         before: format!("{} ", text(usage, before)),
         columns,
         after: format!(" {}", text(usage, after)),
+    };
+    let renewals = |columns: &str, due: &str, rows| {
+        let renew = |skip: &str, end: &str| {
+            many(
+                &format!("{RENEW} SELECT 1, l.lock_key, {columns}, %now% FROM"),
+                vec!["k", "i", "ttl"],
+                &format!("{due} FOR UPDATE {skip} {RENEW_AFTER} expires_at = {end}"),
+            )
+        };
+        Renewals {
+            free: renew("SKIP LOCKED", "VALUES(expires_at)"),
+            any: renew("", "GREATEST(%table%.expires_at, VALUES(expires_at))"),
+            rows,
+        }
     };
     let names = FIELDS.map(|(name, _)| name);
     let store = || {
@@ -48,7 +62,8 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
         list: sql(LIST),
         scan: sql(&format!("{SCAN} {PURGE_ROWS}")),
         raise: sql(RAISE),
-        renew: many("UPDATE", vec!["k", "i", "ttl", "least"], RENEW),
+        renew: renewals("l.slot, d.ttl, %now% + d.ttl", DUE, 1),
+        renew_shared: renewals(SHARED_COLUMNS, SHARED_DUE, 2),
         load_many: many(
             "SELECT %now%, %columns% FROM",
             vec!["k"],
@@ -64,13 +79,12 @@ fn text(usage: Usage<'_>, template: &str) -> String {
     fill(
         template,
         &[
-            ("%end%", "%now% + %ttl%"),
+            ("%end%", "%now% + {4}"),
             (
                 "%free%",
                 "l.sharers = 0 AND (l.id IS NULL OR l.expires_at <= %now%)",
             ),
             ("%alive%", "l.expires_at > %now%"),
-            ("%ttl%", "{4}"),
             (
                 "%draw%",
                 "l.last_token = LAST_INSERT_ID(GREATEST(l.last_token + 1, %now%) + %further%)",
@@ -139,14 +153,30 @@ ON DUPLICATE KEY UPDATE
     expires_at = IF(id = VALUES(id), VALUES(expires_at), expires_at),
     changed_at = VALUES(changed_at)";
 
-/// A clock that was set back does not make a lease longer than it ever was. Right whichever of the two
-/// is assigned first: the server names no order for an update with a join.
+/// Renews rows that it has locked: it inserts none. An `UPDATE` cannot leave locked rows out. Answers
+/// with the time from which the leases last.
 const RENEW: &str = "
+INSERT INTO %table% (kind, lock_key, slot, ttl, expires_at, changed_at)";
+
+const RENEW_AFTER: &str = "
+ON DUPLICATE KEY UPDATE ttl = VALUES(ttl), changed_at = LAST_INSERT_ID(VALUES(changed_at)),
+    version = %table%.version + 1,";
+
+/// Exclusive leases that can be renewed.
+const DUE: &str = "
 STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k AND l.slot = 0
-SET l.ttl = GREATEST(d.ttl, LEAST(l.expires_at - %now%, l.ttl) * d.least),
-    l.expires_at = %now% + GREATEST(d.ttl, LEAST(l.expires_at - %now%, l.ttl) * d.least),
-    l.version = l.version + 1, l.changed_at = %now%
 WHERE l.id = d.i AND %alive% AND l.sharers = 0";
+
+/// Shared leases, and with each of them the first row of its key, which is locked first. For `slot + 0`
+/// see [`LEAVE`].
+const SHARED_DUE: &str = "
+STRAIGHT_JOIN %table% h ON h.kind = 1 AND h.lock_key = d.k AND h.slot = 0
+STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = h.lock_key AND l.slot + 0 > 0
+STRAIGHT_JOIN (SELECT 0 AS is_mine UNION ALL SELECT 1) n
+WHERE l.id = d.i AND %alive%";
+
+const SHARED_COLUMNS: &str = "IF(n.is_mine, l.slot, 0), IF(n.is_mine, d.ttl, h.ttl),
+    IF(n.is_mine, %now% + d.ttl, h.expires_at)";
 
 const DELETE: &str = "
 STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k

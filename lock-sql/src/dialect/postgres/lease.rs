@@ -7,7 +7,7 @@ use super::NOW;
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
     FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, Many, NOTE_QUEUE, PURGE_ROWS, Queue, RAISE,
-    Statements, Usage, columns, fill,
+    Renewals, Statements, Usage, columns, fill,
 };
 use crate::wire::Sql;
 
@@ -17,6 +17,11 @@ pub(crate) const CHANNEL: &str = "polylock";
 pub(crate) fn statements(usage: Usage<'_>) -> Statements {
     let sql = |template: &str| Sql::new(text(usage, template));
     let many = |template: &str| Many::Arrays(sql(template));
+    let renewals = |due, rows| Renewals {
+        free: many(&renew(due, "SKIP LOCKED", "excluded.expires_at")),
+        any: many(&renew(due, "", "GREATEST(l.expires_at, excluded.expires_at)")),
+        rows,
+    };
     // The row has been changed just then.
     let tell = |topic: usize| match usage.tells {
         true => format!(
@@ -42,7 +47,8 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
         list: sql(LIST),
         scan: sql(&format!("{SCAN} {PURGE_ROWS}")),
         raise: sql(RAISE),
-        renew: many(RENEW),
+        renew: renewals(DUE, 1),
+        renew_shared: renewals(SHARED_DUE, 2),
         load_many: many(
             "SELECT %now%, %columns% FROM unnest(%1%::bytea[]) AS d(k)
              JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k",
@@ -57,13 +63,12 @@ fn text(usage: Usage<'_>, template: &str) -> String {
     let filled = fill(
         template,
         &[
-            ("%end%", "m.now + %ttl%"),
+            ("%end%", "m.now + {4}"),
             (
                 "%free%",
                 "l.sharers = 0 AND (l.id IS NULL OR l.expires_at <= m.now)",
             ),
             ("%alive%", "l.expires_at > m.now"),
-            ("%ttl%", "{4}"),
             ("%drawn%", "GREATEST(l.last_token + 1, m.now)"),
             ("%further%", &FURTHER_TOKENS.to_string()),
             ("%clock%", "FROM (SELECT %now% AS now) m"),
@@ -151,20 +156,48 @@ ON CONFLICT (kind, lock_key, slot) DO UPDATE SET
     changed_at = excluded.changed_at
 WHERE l.id IS NULL OR l.id = excluded.id OR l.expires_at <= excluded.changed_at";
 
-/// A clock that was set back does not make a lease longer than it ever was.
+/// Exclusive leases that can be renewed.
 ///
 /// `l.slot + 0` is no condition of the index: without statistics the planner expects it to find one row
 /// for all keys together, and reads them all.
-const RENEW: &str = "
-UPDATE %table% l SET
-    ttl = GREATEST(d.ttl, LEAST(l.expires_at - m.now, l.ttl) * d.least),
-    expires_at = m.now + GREATEST(d.ttl, LEAST(l.expires_at - m.now, l.ttl) * d.least),
-    version = l.version + 1, changed_at = m.now
-FROM (SELECT %now% AS now) m,
-    unnest(%1%::bytea[], %2%::bytea[], %3%::bigint[], %4%::bigint[]) AS d(k, i, ttl, least)
-WHERE l.kind = 1 AND l.lock_key = d.k AND l.slot + 0 = 0 AND l.id = d.i AND %alive%
-    AND l.sharers = 0
-RETURNING l.id";
+const DUE: &str = "
+due AS (
+    SELECT l.lock_key, l.slot, d.ttl, m.now + d.ttl AS expires_at, m.now
+    FROM m, unnest(%1%::bytea[], %2%::bytea[], %3%::bigint[]) AS d(k, i, ttl)
+        JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k AND l.slot + 0 = 0
+    WHERE l.id = d.i AND %alive% AND l.sharers = 0
+    FOR NO KEY UPDATE OF l %skip%)";
+
+/// Shared leases, and with each of them the first row of its key, which is locked first.
+const SHARED_DUE: &str = "
+h AS (
+    SELECT lock_key, slot, ttl, expires_at FROM %table%
+    WHERE kind = 1 AND slot + 0 = 0 AND lock_key = ANY (%1%::bytea[])
+    FOR NO KEY UPDATE %skip%),
+mine AS (
+    SELECT l.lock_key, l.slot, d.ttl, m.now + d.ttl AS expires_at, m.now
+    FROM m, unnest(%1%::bytea[], %2%::bytea[], %3%::bigint[]) AS d(k, i, ttl)
+        JOIN h ON h.lock_key = d.k
+        JOIN %table% l ON l.kind = 1 AND l.lock_key = h.lock_key AND l.slot + 0 > 0
+    WHERE l.id = d.i AND %alive%
+    FOR NO KEY UPDATE OF l %skip%),
+due AS (
+    SELECT * FROM mine UNION ALL
+    SELECT h.*, m.now FROM h, m WHERE h.lock_key IN (SELECT lock_key FROM mine))";
+
+/// Renews what is due, whose rows it has locked: it inserts none. An `UPDATE` with a join could read
+/// other rows than those, or all rows.
+fn renew(due: &str, skip: &str, end: &str) -> String {
+    format!(
+        "WITH m AS (SELECT %now% AS now), {}
+         INSERT INTO %table% AS l (kind, lock_key, slot, ttl, expires_at, changed_at)
+         SELECT 1, due.* FROM due
+         ON CONFLICT (kind, lock_key, slot) DO UPDATE SET ttl = excluded.ttl,
+             expires_at = {end}, changed_at = excluded.changed_at, version = l.version + 1
+         RETURNING CASE WHEN l.slot > 0 OR l.sharers = 0 THEN l.id END",
+        due.replace("%skip%", skip)
+    )
+}
 
 const DELETE: &str = "
 DELETE FROM %table% l
@@ -175,7 +208,7 @@ WHERE l.kind = 1 AND l.lock_key = d.k AND %free%
 
 /// Locks the first row of each key, if it has the version that was read, before it writes any of the
 /// key. The CTE reads the first rows once: one that the statement has written would be skipped. For
-/// `slot + 0` see [`RENEW`]. Text comes as bytes.
+/// `slot + 0` see [`DUE`]. Text comes as bytes.
 fn store(told: &str) -> String {
     let arrays = FIELDS
         .iter()

@@ -13,6 +13,7 @@ mod own_pool;
 mod power;
 mod races;
 mod refused;
+mod renewal;
 mod silence;
 mod sockets;
 mod support;

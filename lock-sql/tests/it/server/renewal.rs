@@ -1,0 +1,177 @@
+//! Rows that others keep locked, and what they cost.
+
+use std::any::Any;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lock_testkit::proxy::Direction;
+use polylock_core::{DistributedLock as _, LockGuard, LostReason, Mode};
+use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection, PgConnection, raw_sql};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use crate::server::support::{Kind, Site, loss, ms, on, request};
+
+/// Runs statements on a connection of another client, and keeps it.
+async fn run(site: &Site, text: String) -> Box<dyn Any + Send> {
+    let url = site.url();
+    let url = url.split('?').next().expect("it has a beginning");
+    match site.kind() {
+        Kind::MariaDb => {
+            let mut raw = MySqlConnection::connect(url).await.expect("it connects");
+            let done = raw_sql(AssertSqlSafe(text)).execute(&mut raw).await;
+            done.expect("it is done");
+            Box::new(raw)
+        }
+        Kind::Postgres => {
+            let mut raw = PgConnection::connect(url).await.expect("it connects");
+            let done = raw_sql(AssertSqlSafe(text)).execute(&mut raw).await;
+            done.expect("it is done");
+            Box::new(raw)
+        }
+    }
+}
+
+fn begin(site: &Site, name: &str, slot: u32) -> String {
+    let key = site.bytes(name.as_bytes());
+    let table = &site.table;
+    format!(
+        "BEGIN; SELECT 1 FROM {table} WHERE kind = 1 AND lock_key = {key} AND slot = {slot} FOR UPDATE;"
+    )
+}
+
+/// Locks a row in a transaction of another client, until the value is dropped.
+async fn lock_row(site: &Site, name: &str, slot: u32) -> Box<dyn Any + Send> {
+    run(site, begin(site, name, slot)).await
+}
+
+async fn take_all(locks: &polylock_sql::SqlLock, ttl: Duration, mode: Mode) -> Vec<LockGuard> {
+    let name = |n: usize| match mode {
+        Mode::Shared => "shared".to_owned(),
+        _ => format!("job/{n}"),
+    };
+    let mut guards = Vec::new();
+    for n in 0..count(mode) {
+        let request = request(&name(n)).with_ttl(ttl).with_mode(mode);
+        guards.push(locks.acquire(&request).await.expect("it is free"));
+    }
+    guards
+}
+
+fn count(mode: Mode) -> usize {
+    match mode {
+        Mode::Shared => 4,
+        _ => 500,
+    }
+}
+
+/// The leases of a process are renewed together.
+async fn a_locked_row_costs_no_other_lease(site: Site) {
+    let ttl = Duration::from_secs(5);
+    let locks = site.open().await;
+    let mut guards = take_all(&locks, ttl, Mode::Exclusive).await;
+    let exclusive = guards.remove(250);
+    let mut shared = take_all(&locks, ttl, Mode::Shared).await;
+    let sharer = shared.remove(1);
+    guards.append(&mut shared);
+    let until = Instant::now() + ttl * 2;
+    let row = lock_row(&site, "job/250", 0).await;
+    let slot = lock_row(&site, "shared", 2).await;
+    for stuck in [&exclusive, &sharer] {
+        let (reason, _) = loss(stuck, ttl).await;
+        assert_eq!(reason, LostReason::Unreachable);
+    }
+    sleep_until(until).await;
+    let lost = guards.iter().filter(|guard| !guard.is_held()).count();
+    assert_eq!(lost, 0, "leases were lost for a row of another one");
+    drop((row, slot));
+    for guard in guards {
+        guard.release().await.expect("it is released");
+    }
+}
+
+on!(a_locked_row_costs_no_other_lease: postgres_lease, mariadb_lease);
+
+/// Two attempts at a renewal find the row locked.
+async fn a_row_that_is_free_again_in_time_costs_no_lease(site: Site) {
+    let locks = site.open().await;
+    let guard = locks.acquire(&request("job").with_ttl(TTL)).await;
+    let guard = guard.expect("it is free");
+    let row = lock_row(&site, "job", 0).await;
+    sleep(TTL * 6 / 10).await;
+    drop(row);
+    assert!(timeout(TTL, guard.lost().into_future()).await.is_err());
+    guard.release().await.expect("it is released");
+}
+
+on!(a_row_that_is_free_again_in_time_costs_no_lease: postgres_lease, mariadb_lease);
+
+/// Whoever unlocks it leaves it to the next one that waits for it.
+async fn a_row_that_is_never_free_costs_no_lease(site: Site) {
+    let locks = site.open().await;
+    let guard = locks.acquire(&request("job").with_ttl(TTL)).await;
+    let guard = guard.expect("it is free");
+    let sleep = match site.kind() {
+        Kind::MariaDb => "SELECT SLEEP(0.02); COMMIT;",
+        Kind::Postgres => "SELECT pg_sleep(0.02); COMMIT;",
+    };
+    // 8 s for three of them.
+    let text = format!("{} {sleep}", begin(&site, "job", 0)).repeat(130);
+    let others = join_all((0..3).map(|_| run(&site, text.clone())));
+    tokio::select! {
+        biased;
+        reason = guard.lost() => panic!("{reason:?}"),
+        _ = others => {}
+    }
+    guard.release().await.expect("it is released");
+}
+
+on!(a_row_that_is_never_free_costs_no_lease: postgres_lease, mariadb_lease);
+
+/// Holders of a shared lock come and go in other processes.
+async fn a_row_that_others_write_all_the_time_costs_no_lease(site: Site) {
+    let locks = site.open().await;
+    let brief = request("hot").with_ttl(TTL).with_mode(Mode::Shared);
+    let guard = locks.acquire(&brief).await.expect("it is free");
+    let others = join_all((0..4).map(async |_| {
+        let locks = site.open().await;
+        let until = Instant::now() + TTL * 2;
+        while Instant::now() < until {
+            // It may give up against the others.
+            if let Ok(guard) = locks.acquire(&brief).await {
+                guard.release().await.expect("it is released");
+            }
+        }
+    }));
+    tokio::select! {
+        biased;
+        reason = guard.lost() => panic!("{reason:?}"),
+        _ = others => {}
+    }
+    guard.release().await.expect("it is released");
+}
+
+on!(a_row_that_others_write_all_the_time_costs_no_lease: postgres_lease, mariadb_lease);
+
+/// It hangs when renewals are due, and its replies are late after that.
+async fn a_slow_network_costs_no_lease_that_can_be_renewed(site: Site) {
+    let ttl = Duration::from_secs(10);
+    let proxy = site.proxy();
+    let locks = site.open_at(proxy.port()).await;
+    let taken = (0..64).map(|n| request(&format!("job/{n}")).with_ttl(ttl));
+    let taken: Vec<_> = taken.collect();
+    let taken = join_all(taken.iter().map(|request| locks.acquire(request)));
+    let guards: Vec<_> = taken.await.into_iter().map(|guard| guard.expect("it is free")).collect();
+    sleep(ttl / 4).await;
+    proxy.hold(Direction::Both);
+    sleep(ttl / 4).await;
+    proxy.set_latency(Direction::Replies, ms(300));
+    proxy.resume(Direction::Both);
+    sleep(ttl).await;
+    let lost = guards.iter().filter(|guard| !guard.is_held()).count();
+    assert_eq!(lost, 0, "leases were lost");
+    proxy.clear();
+}
+
+on!(a_slow_network_costs_no_lease_that_can_be_renewed: postgres_lease, mariadb_lease);
+
+const TTL: Duration = Duration::from_secs(3);
