@@ -139,12 +139,19 @@ impl DatabaseStore {
         // At the end of the statement, which the caller may not see.
         let ended = move |_: Option<&_>| drop(turn);
         let answer = self.lock_waits.statement_with(&sql, values, ended).await;
-        match answer {
+        let (missed, renewed_at) = match answer {
             Ok(answer) => {
-                let (renewed, _) = divide(round, some, renewals, &answer);
+                let (renewed, missed) = divide(round, some, renewals, &answer);
                 round.report(&renewed, &Ok(LeaseState::Held));
+                (missed, answer.last_id)
             }
-            Err(failure) => round.report(some, &Err(failure)),
+            Err(failure) => return round.report(some, &Err(failure)),
+        };
+        // They have changed since they were read.
+        if !missed.is_empty()
+            && let Err(failure) = self.look_after(round, &missed, renewed_at).await
+        {
+            round.report(&missed, &Err(failure));
         }
     }
 

@@ -263,7 +263,9 @@ impl Record {
     #[cfg(feature = "_server")]
     pub(crate) fn lasts_until(&self, id: LeaseId, end: Moment) -> bool {
         let holders = self.rows.values().filter_map(|row| row.holder.as_ref());
-        holders.into_iter().any(|it| it.id == id && it.expires >= end)
+        holders
+            .into_iter()
+            .any(|it| it.id == id && it.expires >= end)
     }
 
     /// The slot of a lease that has not ended, or how it ended.

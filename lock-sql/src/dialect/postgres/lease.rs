@@ -6,8 +6,8 @@
 use super::NOW;
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
-    FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, Many, NOTE_QUEUE, PURGE_ROWS, Queue, RAISE,
-    Renewals, Statements, Usage, columns, fill,
+    FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, Many, NOTE_QUEUE, PURGE_ROWS, Queue, RAISE, Renewals,
+    Statements, Usage, columns, fill,
 };
 use crate::wire::Sql;
 
@@ -19,7 +19,11 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
     let many = |template: &str| Many::Arrays(sql(template));
     let renewals = |due, rows| Renewals {
         free: many(&renew(due, "SKIP LOCKED", "excluded.expires_at")),
-        any: many(&renew(due, "", "GREATEST(l.expires_at, excluded.expires_at)")),
+        any: many(&renew(
+            due,
+            "",
+            "GREATEST(l.expires_at, excluded.expires_at)",
+        )),
         rows,
     };
     // The row has been changed just then.

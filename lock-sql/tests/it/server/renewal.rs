@@ -1,6 +1,5 @@
 //! Rows that others keep locked, and what they cost.
 
-use std::any::Any;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -11,37 +10,45 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::server::support::{Kind, Site, loss, ms, on, request};
 
-/// Runs statements on a connection of another client, and keeps it.
-async fn run(site: &Site, text: String) -> Box<dyn Any + Send> {
-    let url = site.url();
-    let url = url.split('?').next().expect("it has a beginning");
-    match site.kind() {
-        Kind::MariaDb => {
-            let mut raw = MySqlConnection::connect(url).await.expect("it connects");
-            let done = raw_sql(AssertSqlSafe(text)).execute(&mut raw).await;
-            done.expect("it is done");
-            Box::new(raw)
+/// Another client of the database.
+enum Other {
+    MariaDb(MySqlConnection),
+    Postgres(PgConnection),
+}
+
+impl Other {
+    async fn open(site: &Site) -> Self {
+        let url = site.url();
+        let url = url.split('?').next().expect("it has a beginning");
+        match site.kind() {
+            Kind::MariaDb => Self::MariaDb(MySqlConnection::connect(url).await.expect("it is up")),
+            Kind::Postgres => Self::Postgres(PgConnection::connect(url).await.expect("it is up")),
         }
-        Kind::Postgres => {
-            let mut raw = PgConnection::connect(url).await.expect("it connects");
-            let done = raw_sql(AssertSqlSafe(text)).execute(&mut raw).await;
-            done.expect("it is done");
-            Box::new(raw)
+    }
+
+    async fn run(&mut self, text: impl Into<String>) {
+        let sql = raw_sql(AssertSqlSafe(text.into()));
+        match self {
+            Self::MariaDb(raw) => drop(sql.execute(raw).await.expect("it is done")),
+            Self::Postgres(raw) => drop(sql.execute(raw).await.expect("it is done")),
         }
+    }
+
+    /// Locks a row in a transaction, which ends with the connection.
+    async fn lock(&mut self, site: &Site, name: &str, slot: u32) {
+        let (table, key) = (&site.table, site.bytes(name.as_bytes()));
+        self.run(format!(
+            "BEGIN; SELECT 1 FROM {table} WHERE kind = 1 AND lock_key = {key} AND slot = {slot} FOR UPDATE"
+        ))
+        .await;
     }
 }
 
-fn begin(site: &Site, name: &str, slot: u32) -> String {
-    let key = site.bytes(name.as_bytes());
-    let table = &site.table;
-    format!(
-        "BEGIN; SELECT 1 FROM {table} WHERE kind = 1 AND lock_key = {key} AND slot = {slot} FOR UPDATE;"
-    )
-}
-
-/// Locks a row in a transaction of another client, until the value is dropped.
-async fn lock_row(site: &Site, name: &str, slot: u32) -> Box<dyn Any + Send> {
-    run(site, begin(site, name, slot)).await
+/// Keeps a row locked until the value is dropped.
+async fn lock_row(site: &Site, name: &str, slot: u32) -> Other {
+    let mut other = Other::open(site).await;
+    other.lock(site, name, slot).await;
+    other
 }
 
 async fn take_all(locks: &polylock_sql::SqlLock, ttl: Duration, mode: Mode) -> Vec<LockGuard> {
@@ -110,13 +117,15 @@ async fn a_row_that_is_never_free_costs_no_lease(site: Site) {
     let locks = site.open().await;
     let guard = locks.acquire(&request("job").with_ttl(TTL)).await;
     let guard = guard.expect("it is free");
-    let sleep = match site.kind() {
-        Kind::MariaDb => "SELECT SLEEP(0.02); COMMIT;",
-        Kind::Postgres => "SELECT pg_sleep(0.02); COMMIT;",
-    };
-    // 8 s for three of them.
-    let text = format!("{} {sleep}", begin(&site, "job", 0)).repeat(130);
-    let others = join_all((0..3).map(|_| run(&site, text.clone())));
+    let others = join_all((0..3).map(async |_| {
+        let mut other = Other::open(&site).await;
+        let until = Instant::now() + TTL * 2;
+        while Instant::now() < until {
+            other.lock(&site, "job", 0).await;
+            sleep(ms(20)).await;
+            other.run("COMMIT").await;
+        }
+    }));
     tokio::select! {
         biased;
         reason = guard.lost() => panic!("{reason:?}"),
@@ -160,7 +169,11 @@ async fn a_slow_network_costs_no_lease_that_can_be_renewed(site: Site) {
     let taken = (0..64).map(|n| request(&format!("job/{n}")).with_ttl(ttl));
     let taken: Vec<_> = taken.collect();
     let taken = join_all(taken.iter().map(|request| locks.acquire(request)));
-    let guards: Vec<_> = taken.await.into_iter().map(|guard| guard.expect("it is free")).collect();
+    let guards: Vec<_> = taken
+        .await
+        .into_iter()
+        .map(|guard| guard.expect("it is free"))
+        .collect();
     sleep(ttl / 4).await;
     proxy.hold(Direction::Both);
     sleep(ttl / 4).await;
