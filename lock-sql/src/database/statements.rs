@@ -64,7 +64,7 @@ pub(crate) struct Queue {
 pub(crate) struct Renewals {
     /// Leaves out the leases whose rows are locked, and waits for none.
     pub(crate) free: Many,
-    /// Waits for the rows. A renewal that has been faster is not taken back.
+    /// For one key: waits for its first row. A renewal that has been faster is not taken back.
     pub(crate) any: Many,
     /// How many rows are written for a lease.
     pub(crate) rows: usize,

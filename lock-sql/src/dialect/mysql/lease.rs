@@ -19,20 +19,15 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
         columns,
         after: format!(" {}", text(usage, after)),
     };
-    let renewals = |columns: &str, due: &str, rows| {
-        let renew = |skip: &str, end: &str| {
-            many(
-                &format!("{RENEW} SELECT 1, l.lock_key, {columns}, %now% FROM"),
-                vec!["k", "i", "ttl"],
-                &format!("{due} FOR UPDATE {skip} {RENEW_AFTER} expires_at = {end}"),
-            )
-        };
-        Renewals {
-            free: renew("SKIP LOCKED", "VALUES(expires_at)"),
-            any: renew("", "GREATEST(%table%.expires_at, VALUES(expires_at))"),
-            rows,
-        }
+    let renew = |columns: &str, due: &str, end: &str| {
+        many(
+            &format!("{RENEW} SELECT 1, l.lock_key, {columns}, %now% FROM"),
+            vec!["k", "i", "ttl"],
+            &format!("{due} {RENEW_AFTER} expires_at = {end}"),
+        )
     };
+    let later = "GREATEST(%table%.expires_at, VALUES(expires_at))";
+    let shared = |first_row: &str| SHARED_DUE.replace("%h%", first_row);
     let names = FIELDS.map(|(name, _)| name);
     let store = || {
         many(
@@ -62,8 +57,16 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
         list: sql(LIST),
         scan: sql(&format!("{SCAN} {PURGE_ROWS}")),
         raise: sql(RAISE),
-        renew: renewals("l.slot, d.ttl, %now% + d.ttl", DUE, 1),
-        renew_shared: renewals(SHARED_COLUMNS, SHARED_DUE, 2),
+        renew: Renewals {
+            free: renew(COLUMNS, &format!("{DUE} SKIP LOCKED"), "VALUES(expires_at)"),
+            any: renew(COLUMNS, DUE, later),
+            rows: 1,
+        },
+        renew_shared: Renewals {
+            free: renew(SHARED_COLUMNS, &shared(FIRST_ROW), "VALUES(expires_at)"),
+            any: renew(SHARED_COLUMNS, &shared(FIRST_ROW_OF_ONE), later),
+            rows: 2,
+        },
         load_many: many(
             "SELECT %now%, %columns% FROM",
             vec!["k"],
@@ -162,21 +165,33 @@ const RENEW_AFTER: &str = "
 ON DUPLICATE KEY UPDATE ttl = VALUES(ttl), changed_at = LAST_INSERT_ID(VALUES(changed_at)),
     version = %table%.version + 1,";
 
+const COLUMNS: &str = "l.slot, d.ttl, %now% + d.ttl";
+
 /// Exclusive leases that can be renewed.
 const DUE: &str = "
 STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k AND l.slot = 0
-WHERE l.id = d.i AND %alive% AND l.sharers = 0";
-
-/// Shared leases, and with each of them the first row of its key, which is locked first. For `slot + 0`
-/// see [`LEAVE`].
-const SHARED_DUE: &str = "
-STRAIGHT_JOIN %table% h ON h.kind = 1 AND h.lock_key = d.k AND h.slot = 0
-STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = h.lock_key AND l.slot + 0 > 0
-STRAIGHT_JOIN (SELECT 0 AS is_mine UNION ALL SELECT 1) n
-WHERE l.id = d.i AND %alive%";
+WHERE l.id = d.i AND %alive% AND l.sharers = 0
+FOR UPDATE";
 
 const SHARED_COLUMNS: &str = "IF(n.is_mine, l.slot, 0), IF(n.is_mine, d.ttl, h.ttl),
     IF(n.is_mine, %now% + d.ttl, h.expires_at)";
+
+/// Shared leases, and with each of them the first row of its key. That one is locked first, and is all
+/// that is waited for: whoever waited for another row would keep it locked. For `slot + 0` see
+/// [`LEAVE`].
+const SHARED_DUE: &str = "
+STRAIGHT_JOIN %h%
+STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = h.lock_key AND l.slot + 0 > 0
+STRAIGHT_JOIN (SELECT 0 AS is_mine UNION ALL SELECT 1) n
+WHERE l.id = d.i AND %alive%
+FOR UPDATE SKIP LOCKED";
+
+const FIRST_ROW: &str = "%table% h ON h.kind = 1 AND h.lock_key = d.k AND h.slot = 0";
+
+/// A lock on the rows of a subquery is taken as the subquery says.
+const FIRST_ROW_OF_ONE: &str = "
+(SELECT lock_key, ttl, expires_at FROM %table%
+ WHERE kind = 1 AND lock_key = {1} AND slot = 0 FOR UPDATE) h ON h.lock_key = d.k";
 
 const DELETE: &str = "
 STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k

@@ -172,7 +172,8 @@ due AS (
     WHERE l.id = d.i AND %alive% AND l.sharers = 0
     FOR NO KEY UPDATE OF l %skip%)";
 
-/// Shared leases, and with each of them the first row of its key, which is locked first.
+/// Shared leases, and with each of them the first row of its key. That one is locked first, and is all
+/// that is waited for: whoever waited for another row would keep it locked.
 const SHARED_DUE: &str = "
 h AS (
     SELECT lock_key, slot, ttl, expires_at FROM %table%
@@ -184,7 +185,7 @@ mine AS (
         JOIN h ON h.lock_key = d.k
         JOIN %table% l ON l.kind = 1 AND l.lock_key = h.lock_key AND l.slot + 0 > 0
     WHERE l.id = d.i AND %alive%
-    FOR NO KEY UPDATE OF l %skip%),
+    FOR NO KEY UPDATE OF l SKIP LOCKED),
 due AS (
     SELECT * FROM mine UNION ALL
     SELECT h.*, m.now FROM h, m WHERE h.lock_key IN (SELECT lock_key FROM mine))";
