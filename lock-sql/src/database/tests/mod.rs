@@ -1,6 +1,7 @@
 //! Leases on real servers, past what only a connection can see.
 
 mod doubt;
+mod locked;
 mod rows;
 mod sharing;
 mod tokens;
