@@ -1,8 +1,8 @@
 //! `mode=lease` on a server: leases in rows of a table, by statements that are each a transaction.
 //!
-//! Acquiring, renewing and releasing an exclusive lock is one statement each. For the rest the rows
-//! of a key are read, the rules of [`table`](crate::table) are applied to them, and they are
-//! written back if they are unchanged. No transaction is open meanwhile, so a stopped process
+//! Acquiring and releasing an exclusive lock is one statement each, and so is renewing many leases. For
+//! the rest the rows of a key are read, the rules of [`table`](crate::table) are applied to them, and
+//! they are written back if they are unchanged. No transaction is open meanwhile, so a stopped process
 //! blocks no one.
 
 pub(crate) mod codec;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use polylock_core::engine::before;
+use polylock_core::engine::{LeaseId, before};
 use polylock_core::{LeaseState, LockKey, LostReason, RenewalRequest};
 use tokio::time::Instant;
 
@@ -18,6 +18,7 @@ use super::row::Backoff;
 use super::statements::{Many, Renewals};
 use crate::error::{Cause, Failure};
 use crate::mutex::Mutex;
+use crate::table::Record;
 use crate::wire::{Answer, Class, Value};
 
 type State = Result<LeaseState, Failure>;
@@ -63,20 +64,18 @@ impl DatabaseStore {
     /// Renews leases that are all exclusive or all shared, as far as this process remembers.
     async fn renew_batch(&self, round: &Round<'_>, batch: &[usize]) {
         let renewals = self.renewals_of(round, batch);
-        let rows = rows(round, batch);
-        let renewed = self
-            .many(&renewals.free, rows)
-            .await
-            .map(|answer| (divide(round, batch, renewals, &answer), answer.last_id));
-        let ((renewed, missed), renewed_at) = match renewed {
-            Ok(renewed) => renewed,
+        let answer = match self.many(&renewals.free, rows(round, batch)).await {
+            Ok(answer) => answer,
             Err(failure) => return round.report(batch, &Err(failure)),
         };
+        let (renewed, missed) = divide(round, batch, renewals, &answer);
         round.report(&renewed, &Ok(LeaseState::Held));
+        let ids = renewed.iter().map(|at| round.due[*at].id);
+        self.shared_leases.refresh(ids, self.engine.now());
         if missed.is_empty() {
             return;
         }
-        let locked = match self.look_after(round, &missed, renewed_at).await {
+        let locked = match self.look_after(round, &missed, &answer).await {
             Ok(locked) => locked,
             Err(failure) => return round.report(&missed, &Err(failure)),
         };
@@ -84,13 +83,13 @@ impl DatabaseStore {
         join_all(waits).await;
     }
 
-    /// Reads what has become of leases that a statement has not renewed, and returns those that are
-    /// held nevertheless, by key: their rows were locked.
+    /// Reads what has become of leases that a statement has not certainly renewed, and returns those
+    /// that are held nevertheless, by key: their rows were locked.
     async fn look_after<'a>(
         &self,
         round: &Round<'a>,
         missed: &[usize],
-        renewed_at: u64,
+        answer: &Answer,
     ) -> Result<BTreeMap<&'a LockKey, Vec<usize>>, Failure> {
         let keys = missed.iter().map(|at| &round.due[*at].key);
         let found = self.load_many(&keys.collect()).await?;
@@ -102,21 +101,15 @@ impl DatabaseStore {
                 // A held lock has its first row.
                 None => Ok(LeaseState::Lost(LostReason::Stolen)),
                 Some(Err(failure)) => Err(failure.clone()),
-                Some(Ok(stored)) => match stored.record.held_slot(*id, &stored.ctx) {
+                Some(Ok(Stored { record, ctx, .. })) => match record.held_slot(*id, ctx) {
                     Err(reason) => Ok(LeaseState::Lost(reason)),
+                    Ok(_) if is_renewed(record, *id, *ttl, answer) => Ok(LeaseState::Held),
                     Ok(slot) => {
                         if slot > 0 {
                             self.shared_leases.note(*id, now);
                         }
-                        // One database names those that it has renewed, the other one says when.
-                        let end = codec::moment(renewed_at.saturating_add(whole_micros(*ttl)));
-                        match renewed_at > 0 && stored.record.lasts_until(*id, end) {
-                            true => Ok(LeaseState::Held),
-                            false => {
-                                locked.entry(key).or_default().push(*at);
-                                Err(Cause::Busy.into())
-                            }
-                        }
+                        locked.entry(key).or_default().push(*at);
+                        Err(Cause::Busy.into())
                     }
                 },
             };
@@ -125,13 +118,12 @@ impl DatabaseStore {
         Ok(locked)
     }
 
-    /// Renews leases of one key whose rows are locked, when it is their turn.
-    ///
-    /// Nothing else would do if others are always waiting for a row: it is never free then.
+    /// Renews leases of one key whose rows were locked, when it is their turn: a row that others queue
+    /// for passes from one to the next, and is never free.
     async fn renew_locked(&self, round: &Round<'_>, some: &[usize]) {
         let key = &round.due[some[0]].key;
         let Some(turn) = Turn::new(&self.waiting_keys, key) else {
-            // What waits on behalf of an earlier attempt serves this one as well: it is soon repeated.
+            // A statement of an earlier attempt still waits.
             return;
         };
         let renewals = self.renewals_of(round, some);
@@ -139,17 +131,15 @@ impl DatabaseStore {
         // At the end of the statement, which the caller may not see.
         let ended = move |_: Option<&_>| drop(turn);
         let answer = self.lock_waits.statement_with(&sql, values, ended).await;
-        let (missed, renewed_at) = match answer {
-            Ok(answer) => {
-                let (renewed, missed) = divide(round, some, renewals, &answer);
-                round.report(&renewed, &Ok(LeaseState::Held));
-                (missed, answer.last_id)
-            }
+        let answer = match answer {
+            Ok(answer) => answer,
             Err(failure) => return round.report(some, &Err(failure)),
         };
-        // They have changed since they were read.
+        let (renewed, missed) = divide(round, some, renewals, &answer);
+        round.report(&renewed, &Ok(LeaseState::Held));
+        // They have changed since they were read, or another row than the first is locked.
         if !missed.is_empty()
-            && let Err(failure) = self.look_after(round, &missed, renewed_at).await
+            && let Err(failure) = self.look_after(round, &missed, &answer).await
         {
             round.report(&missed, &Err(failure));
         }
@@ -228,6 +218,13 @@ fn divide(
         .collect();
     let is_named = |at: &usize| named.contains(&round.due[*at].id.as_bytes()[..]);
     some.iter().copied().partition(is_named)
+}
+
+/// Whether a lease lasts for its ttl from a statement on: one database does not name those that it has
+/// renewed, and says when that was.
+fn is_renewed(record: &Record, id: LeaseId, ttl: Duration, answer: &Answer) -> bool {
+    let end = answer.last_id.saturating_add(whole_micros(ttl));
+    answer.last_id > 0 && record.lasts_until(id, codec::moment(end))
 }
 
 /// The one statement that waits for the rows of a key.

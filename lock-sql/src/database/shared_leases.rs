@@ -11,13 +11,23 @@ use crate::mutex::Mutex;
 pub(super) struct SharedLeases(Mutex<HashMap<LeaseId, Moment>>);
 
 impl SharedLeases {
-    /// One shares a lock, or still does.
+    /// One shares a lock.
     pub(super) fn note(&self, id: LeaseId, now: Moment) {
         let mut shared_leases = self.0.lock();
         let is_new = shared_leases.insert(id, now).is_none();
         // Abandoned leases are not removed otherwise.
         if is_new && shared_leases.len().is_power_of_two() && shared_leases.len() >= MANY {
             shared_leases.retain(|_, last| now.since(*last) < FORGOTTEN);
+        }
+    }
+
+    /// Those of them that share a lock still do.
+    pub(super) fn refresh(&self, ids: impl Iterator<Item = LeaseId>, now: Moment) {
+        let mut shared_leases = self.0.lock();
+        for id in ids {
+            if let Some(last) = shared_leases.get_mut(&id) {
+                *last = now;
+            }
         }
     }
 
