@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use polylock_core::engine::{LeaseId, before};
-use polylock_core::{LeaseState, LockKey, LostReason, RenewalRequest};
+use polylock_core::{LeaseState, LockKey, LostReason, RenewalRequest, TtlRule};
 use tokio::time::Instant;
 
 use super::DatabaseStore;
@@ -191,11 +191,15 @@ type Found = BTreeMap<LockKey, Result<Stored, Failure>>;
 
 fn rows(round: &Round<'_>, some: &[usize]) -> Vec<Vec<Value>> {
     let row = |at: &usize| {
-        let RenewalRequest { key, id, ttl, .. } = &round.due[*at];
+        let RenewalRequest {
+            key, id, ttl, rule, ..
+        } = &round.due[*at];
+        let is_least = u64::from(*rule != TtlRule::Exactly);
         vec![
             Value::from(key.as_bytes()),
             Value::from(&id.as_bytes()[..]),
             Value::from(whole_micros(*ttl)),
+            Value::from(is_least),
         ]
     };
     some.iter().map(row).collect()

@@ -59,7 +59,8 @@ pub(crate) struct Queue {
     pub(crate) leave: Arc<Sql>,
 }
 
-/// The statements that renew leases of one kind: key, id, ttl.
+/// The statements that renew leases of one kind: key, id, ttl, and 1 where no lease becomes shorter, else
+/// 0.
 #[derive(Debug)]
 pub(crate) struct Renewals {
     /// Leaves out the leases whose rows are locked, and waits for none.

@@ -22,7 +22,7 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
     let renew = |columns: &str, due: &str, end: &str| {
         many(
             &format!("{RENEW} SELECT 1, l.lock_key, {columns}, %now% FROM"),
-            vec!["k", "i", "ttl"],
+            vec!["k", "i", "ttl", "least"],
             &format!("{due} {RENEW_AFTER} expires_at = {end}"),
         )
     };
@@ -88,6 +88,7 @@ fn text(usage: Usage<'_>, template: &str) -> String {
                 "l.sharers = 0 AND (l.id IS NULL OR l.expires_at <= %now%)",
             ),
             ("%alive%", "l.expires_at > %now%"),
+            ("%longer%", LONGER),
             (
                 "%draw%",
                 "l.last_token = LAST_INSERT_ID(GREATEST(l.last_token + 1, %now%) + %further%)",
@@ -165,7 +166,10 @@ const RENEW_AFTER: &str = "
 ON DUPLICATE KEY UPDATE ttl = VALUES(ttl), changed_at = LAST_INSERT_ID(VALUES(changed_at)),
     version = %table%.version + 1,";
 
-const COLUMNS: &str = "l.slot, d.ttl, %now% + d.ttl";
+/// The ttl of a renewed lease. A clock that was set back does not make it longer than it ever was.
+const LONGER: &str = "GREATEST(d.ttl, LEAST(l.expires_at - %now%, l.ttl) * d.least)";
+
+const COLUMNS: &str = "l.slot, %longer%, %now% + %longer%";
 
 /// Exclusive leases that can be renewed.
 const DUE: &str = "
@@ -173,8 +177,8 @@ STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k AND l.slot = 0
 WHERE l.id = d.i AND %alive% AND l.sharers = 0
 FOR UPDATE";
 
-const SHARED_COLUMNS: &str = "IF(n.is_mine, l.slot, 0), IF(n.is_mine, d.ttl, h.ttl),
-    IF(n.is_mine, %now% + d.ttl, h.expires_at)";
+const SHARED_COLUMNS: &str = "IF(n.is_mine, l.slot, 0), IF(n.is_mine, %longer%, h.ttl),
+    IF(n.is_mine, %now% + %longer%, h.expires_at)";
 
 /// Shared leases, and with each of them the first row of its key. That one is locked first, and is all
 /// that is waited for: whoever waited for another row would keep it locked. For `slot + 0` see

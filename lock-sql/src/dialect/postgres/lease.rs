@@ -73,6 +73,7 @@ fn text(usage: Usage<'_>, template: &str) -> String {
                 "l.sharers = 0 AND (l.id IS NULL OR l.expires_at <= m.now)",
             ),
             ("%alive%", "l.expires_at > m.now"),
+            ("%longer%", LONGER),
             ("%drawn%", "GREATEST(l.last_token + 1, m.now)"),
             ("%further%", &FURTHER_TOKENS.to_string()),
             ("%clock%", "FROM (SELECT %now% AS now) m"),
@@ -160,14 +161,17 @@ ON CONFLICT (kind, lock_key, slot) DO UPDATE SET
     changed_at = excluded.changed_at
 WHERE l.id IS NULL OR l.id = excluded.id OR l.expires_at <= excluded.changed_at";
 
+/// The ttl of a renewed lease. A clock that was set back does not make it longer than it ever was.
+const LONGER: &str = "GREATEST(d.ttl, LEAST(l.expires_at - m.now, l.ttl) * d.least)";
+
 /// Exclusive leases that can be renewed.
 ///
 /// `l.slot + 0` is no condition of the index: without statistics the planner expects it to find one row
 /// for all keys together, and reads them all.
 const DUE: &str = "
 due AS (
-    SELECT l.lock_key, l.slot, d.ttl, m.now + d.ttl AS expires_at, m.now
-    FROM m, unnest(%1%::bytea[], %2%::bytea[], %3%::bigint[]) AS d(k, i, ttl)
+    SELECT l.lock_key, l.slot, %longer% AS ttl, m.now + %longer% AS expires_at, m.now
+    FROM m, unnest(%1%::bytea[], %2%::bytea[], %3%::bigint[], %4%::bigint[]) AS d(k, i, ttl, least)
         JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k AND l.slot + 0 = 0
     WHERE l.id = d.i AND %alive% AND l.sharers = 0
     FOR NO KEY UPDATE OF l %skip%)";
@@ -180,8 +184,8 @@ h AS (
     WHERE kind = 1 AND slot + 0 = 0 AND lock_key = ANY (%1%::bytea[])
     FOR NO KEY UPDATE %skip%),
 mine AS (
-    SELECT l.lock_key, l.slot, d.ttl, m.now + d.ttl AS expires_at, m.now
-    FROM m, unnest(%1%::bytea[], %2%::bytea[], %3%::bigint[]) AS d(k, i, ttl)
+    SELECT l.lock_key, l.slot, %longer% AS ttl, m.now + %longer% AS expires_at, m.now
+    FROM m, unnest(%1%::bytea[], %2%::bytea[], %3%::bigint[], %4%::bigint[]) AS d(k, i, ttl, least)
         JOIN h ON h.lock_key = d.k
         JOIN %table% l ON l.kind = 1 AND l.lock_key = h.lock_key AND l.slot + 0 > 0
     WHERE l.id = d.i AND %alive%
