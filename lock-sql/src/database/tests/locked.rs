@@ -59,7 +59,7 @@ async fn what_is_locked_is_unknown_and_what_is_gone_is_lost() {
         ];
         let all = [("a", 1), ("b", 2), ("c", 3), ("shared", 4), ("shared", 5)];
         let due = all.map(|(name, n)| due(name, n));
-        let mut states = client.store.renew(&due).await;
+        let mut states = client.store.renew_all(&due).await;
         let is_locked = |cause: &Cause| matches!(cause, Cause::Busy);
         let sharer = states.remove(3).expect_err("its slot is locked");
         assert!(is_locked(&sharer.cause), "{}", sharer.cause);
@@ -86,10 +86,10 @@ async fn a_row_that_is_unlocked_is_renewed_at_once() {
             let request = [due(name, n)];
             // The connection for it.
             drop(block(&url, &rows(name, 0), 0.3).await);
-            client.store.renew(&request).await;
+            client.store.renew_all(&request).await;
             let blocking = block(&url, &rows(name, 0), 0.8).await;
             let began = Instant::now();
-            let state = client.store.renew(&request).await.remove(0);
+            let state = client.store.renew_all(&request).await.remove(0);
             assert_eq!(state.unwrap(), LeaseState::Held, "{name}");
             assert!(began.elapsed() > Duration::from_millis(100), "{name}");
             blocking.await.unwrap();
@@ -114,7 +114,7 @@ async fn a_renewal_that_has_waited_takes_no_later_one_back() {
                  WHERE kind = 1 AND lock_key = '{name}'"
             );
             let blocking = block(&url, &later, 0.6).await;
-            client.store.renew(&[due(name, n)]).await;
+            client.store.renew_all(&[due(name, n)]).await;
             blocking.await.unwrap();
             // It may come after its caller gave up.
             sleep(Duration::from_secs(1)).await;
