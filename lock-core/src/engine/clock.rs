@@ -66,10 +66,12 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn now(&self) -> Moment;
 }
 
-/// The clock of the machine: `CLOCK_BOOTTIME` where there is one.
+/// The clock of the machine, which counts the time in which it is suspended: `CLOCK_BOOTTIME` on
+/// Linux, `CLOCK_MONOTONIC` on macOS, `QueryPerformanceCounter` on Windows.
 ///
-/// `std::time::Instant` stands still on Linux while the machine is suspended, and a lease that
-/// is measured by it would outlive what the server has given away.
+/// `std::time::Instant` stands still on Linux and macOS while the machine is suspended, and a lease
+/// that is measured by it would outlive what the server has given away. On Windows it begins with the
+/// process: moments of two processes cannot be compared there.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock(());
 
@@ -79,7 +81,7 @@ impl Clock for BootClock {
         since_boot(rustix::time::clock_gettime(rustix::time::ClockId::Boottime))
     }
 
-    /// `CLOCK_MONOTONIC` counts suspended time on the BSDs.
+    // It "will continue to increment while the system is asleep", says clock_gettime(3) of macOS.
     #[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
     fn now(&self) -> Moment {
         since_boot(rustix::time::clock_gettime(
@@ -87,6 +89,9 @@ impl Clock for BootClock {
         ))
     }
 
+    // On Windows `Instant` is QueryPerformanceCounter, which counts "the time when the machine was in a
+    // sleep state such as standby, hibernate, or connected standby":
+    // learn.microsoft.com/windows/win32/sysinfo/acquiring-high-resolution-time-stamps.
     #[cfg(not(unix))]
     fn now(&self) -> Moment {
         static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
