@@ -88,7 +88,7 @@ pub(crate) enum Cause {
     #[error("{0}")]
     Unfit(String),
 
-    #[error("locks in SQLite need the boot id of a Linux kernel")]
+    #[error("locks in SQLite need a boot id, which is known on Linux and macOS only")]
     Unportable { source: Source },
 }
 

@@ -42,8 +42,15 @@ assert!(guard.fencing_token() > first);
     expect(dead_code, reason = "each database uses a part of what they share")
 )]
 
+#[cfg(all(feature = "sqlite", not(unix)))]
+compile_error!(
+    "the feature `sqlite` of polylock needs Linux or macOS: leases in a file end by a boot clock that \
+     all processes of the machine share; on Windows use another backend"
+);
+
 mod admin;
 mod backend;
+mod boot_id;
 mod checks;
 mod config;
 #[cfg(feature = "_server")]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use polylock_core::{HealthCheck, HealthRule, Status};
 
-use crate::sqlite::{file_system, is_network};
+use crate::sqlite::FileSystem;
 
 /// Checks a file, or the nearest directory above one that does not exist; neither is made.
 pub(crate) fn check_file(path: &Path) -> Vec<HealthCheck> {
@@ -12,26 +12,28 @@ pub(crate) fn check_file(path: &Path) -> Vec<HealthCheck> {
     let path = path.canonicalize().or_else(|_| std::path::absolute(path));
     let path = path.unwrap_or_default();
     let nearest = path.ancestors().find(|parent| parent.exists());
-    HealthRule::check_all(RULES, &nearest.and_then(file_system))
+    HealthRule::check_all(RULES, &nearest.and_then(FileSystem::of))
 }
 
-/// Judges the magic number of a file system, if the system tells it.
-const RULES: &[HealthRule<Option<u32>>] = &[
+/// Judges the file system, if the system tells it.
+const RULES: &[HealthRule<Option<FileSystem>>] = &[
     HealthRule {
         id: FILESYSTEM,
-        rule: |number| match is_network((*number)?) {
-            true => Status::Error.because("the file is on a network file system"),
-            false => None,
+        rule: |found| match found {
+            Some(FileSystem::Network) => {
+                Status::Error.because("the file is on a network file system")
+            }
+            _ => None,
         },
         impact: "locks in SQLite exclude nobody there",
         fix: "put the file on a disk of this machine, or use a server",
     },
     HealthRule {
         id: FILESYSTEM,
-        rule: |number| match number {
-            Some(number) if is_network(*number) => None,
-            Some(TMPFS | RAMFS) => Status::Warning.because("the file is in memory"),
-            Some(_) => Status::Ok.because("the file system is a local one"),
+        rule: |found| match found {
+            Some(FileSystem::Network) => None,
+            Some(FileSystem::Memory) => Status::Warning.because("the file is in memory"),
+            Some(FileSystem::Local) => Status::Ok.because("the file system is a local one"),
             None => Status::NotChecked.because("the system does not tell the file system"),
         },
         impact: "a restart of the machine takes the file, and fencing tokens go on from its clock",
@@ -41,25 +43,21 @@ const RULES: &[HealthRule<Option<u32>>] = &[
 
 const FILESYSTEM: &str = "filesystem";
 
-/// See statfs(2).
-const TMPFS: u32 = 0x0102_1994;
-const RAMFS: u32 = 0x8584_58F6;
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_file_system_that_keeps_no_locks_is_a_fault() {
-        for (number, status) in [
-            (Some(0x6969), Status::Error),
-            (Some(TMPFS), Status::Warning),
-            (Some(0xEF53), Status::Ok),
+        for (file_system, status) in [
+            (Some(FileSystem::Network), Status::Error),
+            (Some(FileSystem::Memory), Status::Warning),
+            (Some(FileSystem::Local), Status::Ok),
             (None, Status::NotChecked),
         ] {
-            let found = HealthRule::check_all(RULES, &number);
+            let found = HealthRule::check_all(RULES, &file_system);
             let statuses: Vec<_> = found.iter().map(|check| check.status).collect();
-            assert_eq!(statuses, [status], "{number:?}");
+            assert_eq!(statuses, [status], "{file_system:?}");
         }
     }
 }

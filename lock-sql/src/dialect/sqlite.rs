@@ -35,8 +35,10 @@ impl Durability {
     /// Set on a connection. People read the table too, so its text is never executed.
     pub(crate) fn settings(self) -> &'static str {
         match self {
+            // fsync(2) of macOS leaves data in the cache of the disk; elsewhere `fullfsync` means nothing.
             Self::Every => {
-                "PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF; PRAGMA temp_store = MEMORY"
+                "PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA trusted_schema = OFF; \
+                 PRAGMA temp_store = MEMORY"
             }
             Self::Lazy => {
                 "PRAGMA synchronous = NORMAL; PRAGMA trusted_schema = OFF; \

@@ -23,6 +23,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::actor::Actor;
 use super::args::Args;
 use super::context::SessionContext;
+use crate::boot_id;
 use crate::error::{Cause, Failure};
 use crate::mutex::Mutex;
 use crate::wire::{Answer, Connection, DbError, Sql, Value};
@@ -154,7 +155,7 @@ pub(crate) fn witness_args(args: Args) -> Args {
 
 /// Distinguishes the boot clock of this process from others: a time namespace has its own.
 static MACHINE: LazyLock<Option<String>> = LazyLock::new(|| {
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let boot = boot_id::read().ok()?;
     let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
     let words: Vec<_> = boot
         .split_whitespace()

@@ -1,3 +1,4 @@
+#[cfg(any(target_os = "linux", target_os = "android"))]
 use std::fs;
 use std::io;
 use std::sync::Arc;
@@ -6,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use polylock_core::engine::Engine;
 
 use super::observations::Observations;
+use crate::boot_id;
 use crate::error::Cause;
 use crate::table::{BootId, ReadContext, Row};
 
@@ -20,7 +22,7 @@ pub(crate) struct Clocks {
 
 impl Clocks {
     pub(crate) fn new(engine: Engine) -> Result<Self, Cause> {
-        let boot = fs::read_to_string(BOOT_ID).and_then(|text| parse(&text));
+        let boot = boot_id::read().and_then(|text| parse(&text));
         let boot = boot.map_err(|e| Cause::Unportable {
             source: Arc::new(e),
         })?;
@@ -53,12 +55,9 @@ impl Clocks {
     }
 }
 
-/// Another one after each boot, and the same in every container, unless that has a file of its own
-/// there, as those of LXC, Incus and systemd-nspawn do.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-
 /// By how many nanoseconds the boot clock of this process is ahead of that of the kernel; `None` if
 /// the system does not say. No process can change it once it runs.
+#[cfg(any(target_os = "linux", target_os = "android"))]
 fn shift() -> Option<i64> {
     let own = match fs::read_link("/proc/self/ns/time") {
         Ok(own) => own,
@@ -74,7 +73,14 @@ fn shift() -> Option<i64> {
     boot_offset(&fs::read_to_string("/proc/self/timens_offsets").ok()?)
 }
 
+/// Nothing shifts it: time namespaces are Linux's.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn shift() -> Option<i64> {
+    Some(0)
+}
+
 /// Reads the line `boottime SECONDS NANOSECONDS`.
+#[cfg(any(target_os = "linux", target_os = "android", test))]
 fn boot_offset(offsets: &str) -> Option<i64> {
     let line = offsets
         .lines()
@@ -115,6 +121,18 @@ mod tests {
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn reads_the_uuid_of_a_boot_of_macos() {
+        let boot = parse("5E6FFEBE-7C0A-4C11-9B3D-0F2A6D1E8C47").unwrap();
+        assert_eq!(boot.0[..4], [0x5e, 0x6f, 0xfe, 0xbe]);
+    }
+
+    #[test]
+    fn this_system_has_one_boot_id() {
+        let read = || parse(&boot_id::read().unwrap()).unwrap();
+        assert_eq!(read(), read());
     }
 
     #[test]

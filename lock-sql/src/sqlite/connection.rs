@@ -329,7 +329,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_flushes_as_it_is_told_to() {
         // Each has a file of its own: a connection that is dropped closes its file a little later.
-        for (durability, level) in [(Durability::Every, 2), (Durability::Lazy, 1)] {
+        for (durability, level, is_full) in [(Durability::Every, 2, 1), (Durability::Lazy, 1, 0)] {
             let directory = tempfile::tempdir().unwrap();
             let place = Place {
                 path: directory.path().join("db"),
@@ -344,6 +344,7 @@ mod tests {
                 sqlx::query(sql).fetch_one(&mut raw).await.unwrap().get(0)
             };
             assert_eq!(number("PRAGMA synchronous").await, level);
+            assert_eq!(number("PRAGMA fullfsync").await, is_full);
             assert_eq!(number("PRAGMA trusted_schema").await, 0);
         }
     }

@@ -125,36 +125,87 @@ pub(super) fn create(path: &Path, id: LeaseId) -> Result<(), Cause> {
 /// Refuses file systems that other machines write to: their locks know nothing of ours, and the boot
 /// clocks of two machines cannot be compared.
 pub(super) fn check_local(path: &Path) -> Result<(), Cause> {
-    match file_system(path).is_some_and(is_network) {
-        true => Err(Cause::Network {
+    match FileSystem::of(path) {
+        Some(FileSystem::Network) => Err(Cause::Network {
             path: path.to_owned(),
         }),
-        false => Ok(()),
+        _ => Ok(()),
     }
 }
 
-/// The magic number of the file system of a path, where the kernel has such.
+/// What a file system means for locks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum FileSystem {
+    /// On a disk of this machine.
+    Local,
+    /// In memory.
+    Memory,
+    /// Other machines may write to it.
+    Network,
+}
+
+impl FileSystem {
+    /// That of a path; `None` if the system does not tell.
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        // The type of the field differs from platform to platform; the numbers have 32 bits.
+        let found = rustix::fs::statfs(path).ok()?;
+        Some(Self::by_number(found.f_type as u32))
+    }
+
+    /// That of a path; `None` if the system does not tell.
+    #[cfg(target_os = "macos")]
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        /// See statfs(2).
+        const MNT_LOCAL: u32 = 0x1000;
+
+        let found = rustix::fs::statfs(path).ok()?;
+        let name = found.f_fstypename.iter().take_while(|byte| **byte != 0);
+        let name: String = name.map(|byte| char::from(*byte as u8)).collect();
+        Some(Self::by_name(&name, found.f_flags & MNT_LOCAL != 0))
+    }
+
+    #[cfg(not(any(target_os = "android", target_os = "linux", target_os = "macos")))]
+    pub(crate) fn of(_path: &Path) -> Option<Self> {
+        None
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn by_number(number: u32) -> Self {
+        match number {
+            TMPFS | RAMFS => Self::Memory,
+            number if NETWORK.contains(&number) => Self::Network,
+            _ => Self::Local,
+        }
+    }
+
+    /// By what macOS says. FUSE and the shares of a virtual machine may call themselves local.
+    #[cfg(any(target_os = "macos", test))]
+    fn by_name(name: &str, is_local: bool) -> Self {
+        let name = name.to_ascii_lowercase();
+        match is_local && !SHARED.iter().any(|part| name.contains(part)) {
+            true if name == "tmpfs" => Self::Memory,
+            true => Self::Local,
+            false => Self::Network,
+        }
+    }
+}
+
+/// Parts of the names of file systems on macOS behind which anything may be: FUSE, Parallels,
+/// VirtualBox, what Virtualization.framework shares, VMware.
+#[cfg(any(target_os = "macos", test))]
+const SHARED: [&str; 5] = ["fuse", "prl_fs", "vboxvfs", "virtiofs", "vmhgfs"];
+
+/// See statfs(2).
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub(crate) fn file_system(path: &Path) -> Option<u32> {
-    // The type of the field differs from platform to platform; the numbers have 32 bits.
-    rustix::fs::statfs(path)
-        .ok()
-        .map(|found| found.f_type as u32)
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-pub(crate) fn file_system(_path: &Path) -> Option<u32> {
-    None
-}
-
-/// Whether other machines write to such a file system.
-pub(crate) fn is_network(file_system: u32) -> bool {
-    NETWORK.contains(&file_system)
-}
+const TMPFS: u32 = 0x0102_1994;
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const RAMFS: u32 = 0x8584_58F6;
 
 /// NFS, SMB, CIFS, SMB2, Ceph, AFS, Coda, GFS2, OCFS2, Lustre; then what virtual machines share with
 /// their host and FUSE, behind which anything may be: 9p, FUSE, VirtualBox, VMware, GPFS, BeeGFS. See
 /// statfs(2).
+#[cfg(any(target_os = "linux", target_os = "android"))]
 const NETWORK: [u32; 16] = [
     0x6969,
     0x517B,
@@ -199,6 +250,35 @@ mod tests {
             files.check().unwrap_err();
             fs::rename(directory.path().join("away"), &file).unwrap();
             files.check().unwrap();
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_numbers_of_linux_tell_the_file_system() {
+        for (number, expected) in [
+            (0x6969, FileSystem::Network),
+            (0x6573_5546, FileSystem::Network),
+            (TMPFS, FileSystem::Memory),
+            (RAMFS, FileSystem::Memory),
+            (0xEF53, FileSystem::Local),
+        ] {
+            assert_eq!(FileSystem::by_number(number), expected, "{number:x}");
+        }
+    }
+
+    #[test]
+    fn the_names_and_flags_of_macos_tell_the_file_system() {
+        for (name, is_local, expected) in [
+            ("apfs", true, FileSystem::Local),
+            ("hfs", true, FileSystem::Local),
+            ("tmpfs", true, FileSystem::Memory),
+            ("smbfs", false, FileSystem::Network),
+            ("nfs", false, FileSystem::Network),
+            ("macfuse", true, FileSystem::Network),
+            ("AppleVirtIOFS", true, FileSystem::Network),
+        ] {
+            assert_eq!(FileSystem::by_name(name, is_local), expected, "{name}");
         }
     }
 

@@ -12,5 +12,5 @@ mod store;
 mod transact;
 mod write_queue;
 
-pub(crate) use self::file::{file_system, is_network};
+pub(crate) use self::file::FileSystem;
 pub(crate) use self::store::SqliteStore;
