@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
-use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::{Child, Command};
 
 use super::environment::Variable;
@@ -82,7 +82,7 @@ fn starter(command: &[OsString]) -> Command {
         return direct(command);
     }
     let mut starter = Command::new(THIS_PROGRAM);
-    let parent = getpid().as_raw_nonzero().to_string();
+    let parent = rustix::process::getpid().as_raw_nonzero().to_string();
     starter
         .args(["__exec", "--parent", &parent, "--"])
         .args(command);
