@@ -1,4 +1,5 @@
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use polylock_core::{Error, ErrorKind};
@@ -18,6 +19,10 @@ pub(crate) enum Cause {
 
     #[error("{0}")]
     Config(String),
+
+    /// The source of the login has none, or one that cannot be sent; it says so itself.
+    #[error("there is no login for the session: {0}")]
+    NoLogin(Arc<Error>),
 
     #[error("ZooKeeper answered something that is not understood: {0}")]
     Malformed(String),
@@ -45,6 +50,11 @@ impl Failure {
     /// There is no answer in time; the request may be carried out all the same.
     pub(crate) fn silent(within: Duration) -> Self {
         Cause::Silent(within).into()
+    }
+
+    /// The login is not to be had; nothing was sent.
+    pub(crate) fn without_login(error: Error) -> Self {
+        Cause::NoLogin(Arc::new(error)).into()
     }
 
     /// There is an answer, and none of those that the request has.
@@ -77,9 +87,11 @@ impl Failure {
         match &self.0 {
             Cause::Client(error) => is_ambiguous(error),
             Cause::Malformed(_) | Cause::Silent(_) => true,
-            Cause::Config(_) | Cause::Misnamed(_) | Cause::NoSession(_) | Cause::Untrusted(_) => {
-                false
-            }
+            Cause::Config(_)
+            | Cause::Misnamed(_)
+            | Cause::NoLogin(_)
+            | Cause::NoSession(_)
+            | Cause::Untrusted(_) => false,
         }
     }
 
@@ -125,6 +137,7 @@ impl Cause {
             Self::Config(_) => ErrorKind::InvalidConfig,
             Self::Malformed(_) | Self::Misnamed(_) => ErrorKind::Protocol,
             Self::NoSession(_) | Self::Silent(_) => ErrorKind::Unavailable,
+            Self::NoLogin(error) => error.kind(),
             Self::Untrusted(_) => ErrorKind::Denied,
         }
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use polylock_core::engine::Engine;
-use polylock_core::{Error, ErrorKind, Result, TlsFiles};
+use polylock_core::{Credentials, Error, ErrorKind, Login, LoginSource, Result, TlsFiles};
 use zookeeper_client::Connector;
 
 pub(crate) use self::url::SCHEMES;
@@ -40,7 +40,7 @@ pub struct ZooKeeperConfig {
     /// How long one request may take.
     pub(crate) timeout: Duration,
     pub(crate) connector: Option<OwnConnector>,
-    pub(crate) login: Option<Login>,
+    pub(crate) login: Option<(Auth, LoginSource)>,
     /// As it is set; [`ZooKeeperConfig::access`] has the default.
     access: Option<Access>,
     pub(crate) compat: Compat,
@@ -213,15 +213,14 @@ impl ZooKeeperConfig {
     ///
     /// [`InvalidConfig`](ErrorKind::InvalidConfig) if the user is empty or has a colon.
     pub fn with_digest_login(
-        self,
+        mut self,
         username: impl Into<String>,
         password: impl Into<String>,
     ) -> Result<Self> {
-        let username = username.into();
-        if username.is_empty() || username.contains(':') {
-            return Err(wrong("a user of auth=digest has a name without a colon"));
-        }
-        Ok(self.with_login(Auth::Digest, username, password.into()))
+        let login = Login::new().with_username(username).with_password(password);
+        Auth::Digest.check(&login)?;
+        self.login = Some((Auth::Digest, login.into()));
+        Ok(self)
     }
 
     /// Logs in by SASL with DIGEST-MD5, for servers that have a list of users. Default: no login.
@@ -233,25 +232,34 @@ impl ZooKeeperConfig {
     /// [`InvalidConfig`](ErrorKind::InvalidConfig) if the user is empty, or has a quote or a
     /// backslash, which the client does not escape.
     pub fn with_sasl_login(
-        self,
+        mut self,
         username: impl Into<String>,
         password: impl Into<String>,
     ) -> Result<Self> {
-        let username = username.into();
-        if username.is_empty() || username.contains(['"', '\\']) {
-            return Err(wrong(
-                "a user of auth=sasl has a name without quotes and backslashes",
-            ));
-        }
-        Ok(self.with_login(Auth::Sasl, username, password.into()))
+        let login = Login::new().with_username(username).with_password(password);
+        Auth::Sasl.check(&login)?;
+        self.login = Some((Auth::Sasl, login.into()));
+        Ok(self)
     }
 
-    fn with_login(mut self, auth: Auth, username: String, password: String) -> Self {
-        self.login = Some(Login {
-            auth,
-            username,
-            password,
-        });
+    /// Asks for the user and the password of SASL with DIGEST-MD5 for each session that is opened, for
+    /// passwords that change. Default: none.
+    ///
+    /// A session keeps its login when it connects to another server; if that server takes only a
+    /// new password, the session has ended, its locks are lost, and the next request opens a session with
+    /// a new login.
+    ///
+    /// The parameter `password-file` of URLs with `auth=sasl` is this with a
+    /// [`PasswordFile`](polylock_core::PasswordFile). There is none for the scheme `digest`: another
+    /// password is another identity there, which the locks of the former one refuse. Needs the feature
+    /// `sasl`.
+    #[must_use]
+    pub fn with_sasl_credentials(self, credentials: impl Credentials) -> Self {
+        self.with_sasl_source(LoginSource::credentials(credentials))
+    }
+
+    fn with_sasl_source(mut self, source: LoginSource) -> Self {
+        self.login = Some((Auth::Sasl, source));
         self
     }
 
@@ -465,14 +473,7 @@ impl fmt::Debug for OwnConnector {
     }
 }
 
-/// The identity of this client.
-#[derive(Clone, Eq, PartialEq)]
-pub(crate) struct Login {
-    pub(crate) auth: Auth,
-    pub(crate) username: String,
-    pub(crate) password: String,
-}
-
+/// What a login is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Auth {
     /// Any user and password are an identity; a server compares, and has no list of them.
@@ -481,12 +482,21 @@ pub(crate) enum Auth {
     Sasl,
 }
 
-impl fmt::Debug for Login {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Login")
-            .field("auth", &self.auth)
-            .field("username", &self.username)
-            .field("password", &"***")
-            .finish()
+impl Auth {
+    /// The user and the password of a login that this client can send.
+    pub(crate) fn check(self, login: &Login) -> Result<(&str, &str)> {
+        let (Some(username), Some(password)) = (login.username(), login.password()) else {
+            return Err(wrong("a login at ZooKeeper has a user and a password"));
+        };
+        match self {
+            Self::Digest if username.is_empty() || username.contains(':') => {
+                Err(wrong("a user of auth=digest has a name without a colon"))
+            }
+            // The client does not escape them.
+            Self::Sasl if username.is_empty() || username.contains(['"', '\\']) => Err(wrong(
+                "a user of auth=sasl has a name without quotes and backslashes",
+            )),
+            _ => Ok((username, password)),
+        }
     }
 }

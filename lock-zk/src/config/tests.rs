@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use polylock_core::{ErrorKind, LockUrl};
+use polylock_core::{ErrorKind, LockUrl, Login};
 
 use super::*;
 
@@ -43,7 +43,7 @@ fn reads_every_parameter() {
     assert_eq!(config.connect_timeout, Duration::from_secs(15));
     assert_eq!(config.timeout, Duration::from_secs(10));
     assert_eq!(config.compat, Compat::Curator);
-    assert_eq!((config.login.as_ref(), config.tls.as_ref()), (None, None));
+    assert!(config.login.is_none() && config.tls.is_none());
     assert!(!config.strict);
 
     let config = read(
@@ -52,9 +52,9 @@ fn reads_every_parameter() {
          &tls-key-file=/key",
     );
     let config = config.unwrap();
-    let login = config.login.clone().unwrap();
-    assert_eq!((login.auth, &*login.username), (Auth::Sasl, "me"));
-    assert_eq!(login.password, "s3@c");
+    let (auth, login) = config.login.as_ref().unwrap();
+    let known = Login::new().with_username("me").with_password("s3@c");
+    assert_eq!((*auth, login.known()), (Auth::Sasl, Some(&known)));
     assert_eq!(config.access(), Access::CreatorAndReaders);
     assert_eq!(config.compat, Compat::Kazoo);
     assert_eq!(config.connect_timeout, Duration::from_secs(3));
@@ -126,6 +126,12 @@ fn names_the_mistake() {
         ("zk://a/locks//b", "no path of ZooKeeper"),
         ("zk://a/zookeeper/quota", "belongs to ZooKeeper"),
         ("zk://me@a", "without a password"),
+        (
+            "zk://me:pw@a?auth=sasl&password-file=/p",
+            "leave one of them out",
+        ),
+        ("zk://me@a?password-file=/p", "auth=sasl"),
+        ("zk://a?auth=sasl&password-file=/p", "auth=sasl"),
         ("zk://:pw@a", "without a user"),
         ("zk://a%3Ab:pw@a", "without a colon"),
         ("zk://a%22b:pw@a?auth=sasl", "without quotes"),

@@ -20,6 +20,7 @@ impl ZooKeeperConfig {
     /// | `auth=digest` or `sasl` | `digest` | what user and password are for: [`with_digest_login`](Self::with_digest_login), [`with_sasl_login`](Self::with_sasl_login) |
     /// | `compat=curator`, `curator-rw` or `kazoo` | `curator` | see [`Compat`] |
     /// | `connect-timeout=DURATION` | `15s` | see [`with_connect_timeout`](Self::with_connect_timeout) |
+    /// | `password-file=PATH` | none | with `auth=sasl`, a file with the password, read for each session: see [`with_sasl_credentials`](Self::with_sasl_credentials) |
     /// | `session-timeout=DURATION` | `20s` | see [`with_session_timeout`](Self::with_session_timeout) |
     /// | `strict=on` or `off` | `off` | see [`with_strict_checks`](Self::with_strict_checks) |
     /// | `timeout=DURATION` | `10s` | see [`with_timeout`](Self::with_timeout) |
@@ -76,11 +77,19 @@ fn login(
     config: ZooKeeperConfig,
 ) -> Result<ZooKeeperConfig> {
     let auth = params.one_of("auth", &["digest", "sasl"])?;
-    match (url.username(), url.password(), auth) {
+    let (username, password) = (url.username(), url.password());
+    let file = params.login(username, password, "password-file")?;
+    match (username, password, auth) {
         (Some(username), Some(password), Some("sasl")) => {
             config.with_sasl_login(username, password)
         }
         (Some(username), Some(password), _) => config.with_digest_login(username, password),
+        (Some(_), None, Some("sasl")) if file.known().is_none() => {
+            Ok(config.with_sasl_source(file))
+        }
+        _ if file.known().is_none() => Err(wrong(
+            "password-file is for a user with auth=sasl; another password is another identity for digest",
+        )),
         (Some(_), None, _) => Err(wrong("there is a user without a password")),
         (None, Some(_), _) => Err(wrong("there is a password without a user")),
         (None, None, Some(auth)) => Err(wrong(format!(

@@ -9,7 +9,7 @@ use zookeeper_client::{
 
 use super::negotiation::{Negotiated, listen};
 use super::write;
-use crate::config::{Access, Auth, Login, OwnConnector, ZooKeeperConfig};
+use crate::config::{Access, Auth, OwnConnector, ZooKeeperConfig};
 use crate::diagnose_connect::{Answers, address, diagnose_connect};
 use crate::error::{Cause, Failure};
 use crate::tls::Certificates;
@@ -131,8 +131,10 @@ async fn connect(
         .with_connection_timeout(server_timeout(config))
         .with_fail_eagerly()
         .with_readonly(false);
-    if let Some(login) = &config.login {
-        connector = log_in(connector, login)?;
+    if let Some((auth, source)) = &config.login {
+        let login = source.login().await.map_err(Failure::without_login)?;
+        let (username, password) = auth.check(&login).map_err(Failure::without_login)?;
+        connector = log_in(connector, *auth, username, password)?;
     }
     let servers = servers(config);
     match certificates {
@@ -173,27 +175,32 @@ async fn rooted(client: Client, config: &ZooKeeperConfig) -> Result<Client, Fail
 }
 
 /// Has the session log in, each time that it connects.
-fn log_in(connector: Connector, login: &Login) -> Result<Connector, Failure> {
-    match login.auth {
+fn log_in(
+    connector: Connector,
+    auth: Auth,
+    username: &str,
+    password: &str,
+) -> Result<Connector, Failure> {
+    match auth {
         Auth::Digest => {
-            let identity = format!("{}:{}", login.username, login.password);
+            let identity = format!("{username}:{password}");
             Ok(connector.with_auth("digest", identity.as_bytes()))
         }
-        Auth::Sasl => sasl(connector, login),
+        Auth::Sasl => sasl(connector, username, password),
     }
 }
 
 #[cfg(feature = "sasl")]
 #[expect(clippy::unnecessary_wraps, reason = "it fails without the feature")]
-fn sasl(connector: Connector, login: &Login) -> Result<Connector, Failure> {
+fn sasl(connector: Connector, username: &str, password: &str) -> Result<Connector, Failure> {
     use zookeeper_client::SaslOptions;
 
-    let (username, password) = (login.username.clone(), login.password.clone());
+    let (username, password) = (username.to_owned(), password.to_owned());
     Ok(connector.with_sasl(SaslOptions::digest_md5(username, password)))
 }
 
 #[cfg(not(feature = "sasl"))]
-fn sasl(_: Connector, _: &Login) -> Result<Connector, Failure> {
+fn sasl(_: Connector, _: &str, _: &str) -> Result<Connector, Failure> {
     let message = "this program is built without the feature \"sasl\" of polylock-zk";
     Err(Cause::Config(message.to_owned()).into())
 }

@@ -4,6 +4,8 @@
 use lock_testkit::servers::ZooKeeperOptions;
 use lock_testkit::servers::ZooKeeperServer;
 use polylock_core::{DistributedLock, ErrorKind};
+#[cfg(feature = "sasl")]
+use polylock_core::{LostReason, PasswordFile};
 use polylock_zk::{Access, ZooKeeper, ZooKeeperConfig};
 
 use crate::support::{admin, config, key, open, release, request, seen, take};
@@ -114,6 +116,43 @@ async fn a_server_that_insists_on_sasl_and_one_without_users_say_so() {
         assert!(error.message().contains(says), "{error}");
     }
     open(login(config(&strict))).await;
+}
+
+#[cfg(feature = "sasl")]
+#[tokio::test]
+async fn a_new_session_logs_in_with_the_password_that_the_file_has_by_then() {
+    let server = ZooKeeperServer::start(sasl_users(&[("me", "first")]));
+    let file = server.dir().join("password");
+    std::fs::write(&file, "first\n").expect("the directory takes files");
+    let root = "/locks";
+    let credentials = PasswordFile::new(&file).with_username("me");
+    let config = patient(config(&[server.port()], root)).with_sasl_credentials(credentials);
+    let locks = open(config).await;
+    let guard = take(&locks, "a").await;
+
+    // The server knows the new password after a restart only, and the session keeps the old one.
+    let users = server.dir().join("jaas.conf");
+    let text = std::fs::read_to_string(&users).expect("there are users");
+    std::fs::write(&users, text.replace("first", "second")).expect("they may be written");
+    server.restart();
+    let reason = guard.lost().await;
+    assert!(
+        matches!(reason, LostReason::SessionEnded | LostReason::Unreachable),
+        "{reason}"
+    );
+
+    // An attempt that began with the first password may still be on its way.
+    std::fs::remove_file(&file).expect("it is there");
+    loop {
+        let error = locks.acquire(&request("b")).await.expect_err("no login");
+        if error.message().contains("password file") {
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            break;
+        }
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    }
+    std::fs::write(&file, "second\n").expect("the directory takes files");
+    let _guard = take(&locks, "b").await;
 }
 
 /// A server with users of SASL's DIGEST-MD5. Clients may stay without one, too.
