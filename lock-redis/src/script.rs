@@ -151,36 +151,45 @@ mod tests {
         server.command(&eval)
     }
 
-    /// A lock is held, and has a waiter.
-    fn held_and_wanted() -> RedisServer {
+    /// A lock is held, and has a waiter for this mode.
+    fn held_and_wanted(mode: &str) -> RedisServer {
         let server = RedisServer::start(RedisOptions::new());
         let holder = format!("{ID}|label");
         server.command(&["SET", "a", &holder, "PX", "30000"]);
-        let waiter = format!("{NEXT}|3000|3000|1|x|channel|label");
+        let waiter = format!("{NEXT}|3000|3000|1|{mode}|channel|label");
         run(&server, &ACQUIRE, &["30000", "", &waiter]);
         assert_eq!(server.command(&["XLEN", "{a}:waiters"]).integer(), Some(1));
         server
     }
 
+    /// A companion of another type fails a script, which then has changed nothing but what it was asked
+    /// for: a release frees the lock.
     #[test]
-    fn a_waiter_keeps_its_place_where_no_token_can_be_drawn() {
-        for (script, args) in [(&RELEASE, &[ID, ""][..]), (&BREAK, &["reason"])] {
-            let server = held_and_wanted();
-            server.command(&["SET", "{}:tokens", "not a stream"]);
+    fn a_waiter_keeps_its_place_where_a_companion_is_foreign() {
+        let (tokens, notes) = ("{}:tokens", "{a}:notes");
+        for (script, args, mode, foreign, is_free) in [
+            (&RELEASE, &[ID, ""][..], "x", tokens, true),
+            (&BREAK, &["reason"], "x", tokens, true),
+            (&RELEASE, &[ID, ""], "s", notes, true),
+            (&BREAK, &["reason"], "s", notes, false),
+            (&DOWNGRADE, &[ID, "7"], "s", notes, false),
+        ] {
+            let server = held_and_wanted(mode);
+            server.command(&["SET", foreign, "something else"]);
             let failed = run(&server, script, args);
-            let name = script.name;
-            assert!(failed.is_error(), "{name}: {failed:?}");
-            let free = server.command(&["EXISTS", "a"]).integer();
-            assert_eq!(free, Some(0), "{name}: the lock is not free");
+            let case = format!("{} with {foreign}", script.name);
+            assert!(failed.is_error(), "{case}: {failed:?}");
+            let held = server.command(&["EXISTS", "a"]).integer();
+            assert_eq!(held, Some(i64::from(!is_free)), "{case}");
             let waiting = server.command(&["XLEN", "{a}:waiters"]).integer();
-            assert_eq!(waiting, Some(1), "{name}: the waiter has lost its place");
+            assert_eq!(waiting, Some(1), "{case}: the waiter has lost its place");
         }
     }
 
     #[test]
     fn a_release_needs_no_memory_to_grant_the_lock() {
         for (script, args) in [(&RELEASE, &[ID, ""][..]), (&BREAK, &["reason"])] {
-            let server = held_and_wanted();
+            let server = held_and_wanted("x");
             server.command(&["CONFIG", "SET", "maxmemory", "1"]);
             let name = script.name;
             assert!(server.command(&["SET", "b", "c"]).is_error(), "{name}");

@@ -160,15 +160,17 @@ local function hold(id, mode, label, ms, token)
     return
   end
   local as = held()
+  -- NOTES first: where it is not a hash, nothing has changed when this fails.
   if not as then
-    purge()
     forget_holders()
   end
-  if as and as ~= mode then
+  call('HSET', NOTES, 'h:', '', 'h:' .. id, string.format('%.0f|%s', token, label))
+  if not as then
+    purge()
+  elseif as ~= mode then
     call('ZREM', LOCK, '#' .. as)
   end
   call('ZADD', LOCK, 'inf', '#' .. mode, now() + ms, id)
-  call('HSET', NOTES, 'h:', '', 'h:' .. id, string.format('%.0f|%s', token, label))
   settle()
   -- Renewals know LOCK alone, so the notes have to last for as long as any lease.
   keep_notes(DAY)

@@ -100,13 +100,14 @@ local function serve(gone, entry, me, ms)
         break
       end
       token = token or draw(1)
+      -- Before it gives up its place: a grant to one of several fails where NOTES is not a hash.
+      hold(id, mode, label, id == me and ms or tonumber(window), token)
     end
     call('XDEL', QUEUE, ticket)
     if note then
       call('HDEL', NOTES, 'w:' .. id)
     end
     if lives then
-      hold(id, mode, label, id == me and ms or tonumber(window), token)
       if id == me then
         mine = token
       elseif channel ~= '' then
