@@ -12,8 +12,8 @@ use crate::keys::Keys;
 use crate::lease::RedisLease;
 use crate::lock::Client;
 use crate::queue::Waiter;
+use crate::reply::Taken;
 use crate::server::{Acquisition, Holder};
-use crate::topology::Taken;
 
 /// How an acquisition ends.
 #[derive(Debug)]
@@ -49,12 +49,10 @@ impl Client {
         let (pending, lease, claim) = self.arm(request)?;
         let key = lease.keys().name();
         let mut taken = None;
-        if claim.mode == Mode::Exclusive
-            && !(budget.waits() && self.shared.contention.is_contended(key))
-        {
+        if claim.mode == Mode::Exclusive && !(budget.waits() && self.contention.is_contended(key)) {
             let sent = self.engine.now();
-            let server = &self.shared.server;
-            let taking = pin!(server.take(lease.keys(), &claim, self.replicas, lease.unanswered()));
+            let server = &self.server;
+            let taking = pin!(server.take(lease.keys(), &claim, lease.unanswered()));
             match lease.answered(budget, taking).await {
                 Some(Ok(Taken::Granted(token))) => {
                     let grant = Grant::new(sent, Some(lease.granted(token)));
@@ -102,18 +100,18 @@ impl Client {
 
     /// Arms the undoing of an acquisition before anything is sent.
     fn arm(
-        &self,
+        self: &Arc<Self>,
         request: &AcquireRequest,
     ) -> Result<(PendingRelease, Arc<RedisLease>, Acquisition)> {
         let key = request.key();
-        let keys = Keys::checked(key, self.shared.server.counter())?;
+        let keys = Keys::checked(key, self.server.counter())?;
         let id = self.engine.lease_id();
         let claim = Acquisition {
             holder: Holder::new(id, request.label()),
             mode: request.mode(),
             ttl: request.ttl(),
         };
-        let lease = Arc::new(RedisLease::new(&self.shared, keys, id, &claim));
+        let lease = Arc::new(RedisLease::new(self, keys, id, &claim));
         let armed: Arc<dyn Lease> = Arc::<RedisLease>::clone(&lease);
         Ok((self.engine.pending(key, armed, request.ttl()), lease, claim))
     }
@@ -146,7 +144,7 @@ impl Client {
     /// and where it is impossible, the next renewal reports it.
     fn listen(&self) {
         if !self.listens.load(Ordering::Relaxed) && !self.listens.swap(true, Ordering::Relaxed) {
-            let topology = Arc::clone(&self.shared.server.topology);
+            let topology = Arc::clone(&self.server.topology);
             self.engine
                 .spawn_service(async move { drop(topology.channel().await) });
         }

@@ -21,11 +21,11 @@ use crate::server::{ReleaseReply, RenewalCallbacks, Server};
 #[async_trait]
 impl LockAdmin for Client {
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>> {
-        list(&self.shared.server, prefix).await.map_err(named)
+        list(&self.server, prefix).await.map_err(named)
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
-        let server = &self.shared.server;
+        let server = &self.server;
         let seen = server.inspect(key).await;
         let seen = server.explained(&server.keys(key).all(), seen).await;
         let seen = seen.map_err(|failure| named(failure).with_key(key))?;
@@ -34,7 +34,7 @@ impl LockAdmin for Client {
 
     async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>> {
         let reason = &reason[..reason.floor_char_boundary(MAX_REASON)];
-        let server = &self.shared.server;
+        let server = &self.server;
         let broken = server.break_all(key, reason).await;
         let broken = server.explained(&server.keys(key).all(), broken).await;
         let broken = broken.map_err(|failure| named(failure).with_key(key))?;
@@ -45,7 +45,7 @@ impl LockAdmin for Client {
     }
 
     async fn watch(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>> {
-        let (server, prefix) = (Arc::clone(&self.shared.server), prefix.to_owned());
+        let (server, prefix) = (Arc::clone(&self.server), prefix.to_owned());
         watch_by_polling(move || {
             let (server, prefix) = (Arc::clone(&server), prefix.clone());
             async move { list(&server, &prefix).await.map_err(named) }
@@ -61,12 +61,12 @@ impl LockAdmin for Client {
             lost: &|_, _| (),
             note: &|_| None,
         };
-        let renewed = self.shared.server.renew(&[due], told).await.remove(0);
+        let renewed = self.server.renew(&[due], told).await.remove(0);
         renewed.map_err(|failure| named(failure).with_key(key))
     }
 
     async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
-        let server = &self.shared.server;
+        let server = &self.server;
         match server.release(&server.keys(key), &id.into(), None).await {
             Ok(ReleaseReply::Nothing) => Ok(Released::AlreadyLost),
             Ok(ReleaseReply::Granted | ReleaseReply::Lock) => Ok(Released::Clean),

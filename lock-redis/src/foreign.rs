@@ -30,14 +30,9 @@ impl Server {
         let Cause::Refused { server, .. } = &failure.cause else {
             return failure;
         };
-        let types = self.topology.call(Call {
-            script: &TYPES,
-            keys,
-            args: &[],
-            unanswered: None,
-        });
+        let types = self.topology.call(Call::script(&TYPES, keys, &[])).await;
         // Without the right to ask, it is known no more than that it is no lock.
-        let Ok(Value::Array(types)) = types.await else {
+        let Ok(Value::Array(types)) = types.map(|done| done.value) else {
             return failure;
         };
         let types: Vec<_> = types.iter().filter_map(reply::text).collect();

@@ -4,38 +4,25 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use polylock_core::engine::{Engine, LeaseId};
+use polylock_core::engine::LeaseId;
 use polylock_core::{
     FencingToken, Lease, LeaseControl, LeaseState, Liveness, Mode, Released, RenewalRequest,
     Renewer, Result,
 };
 
 use crate::budget::Budget;
-use crate::contention::ContentionHint;
 use crate::error::Failure;
-use crate::held_leases::HeldLeases;
 use crate::keys::Keys;
+use crate::lock::Client;
 use crate::reply::Ticket;
 use crate::script::BLOCK;
-use crate::server::{Acquisition, Holder, ReleaseReply, RenewalCallbacks, Server};
+use crate::server::{Acquisition, Holder, ReleaseReply, RenewalCallbacks};
 use crate::tokens::Tokens;
 use crate::topology::Unanswered;
 
-/// What all leases on one server share.
-#[derive(Debug)]
-pub(crate) struct LeaseContext {
-    pub(crate) server: Arc<Server>,
-    pub(crate) renewer: Arc<dyn Renewer>,
-    pub(crate) held_leases: Arc<HeldLeases>,
-    pub(crate) contention: ContentionHint,
-    pub(crate) engine: Engine,
-    /// What one request takes at most.
-    pub(crate) longest: Duration,
-}
-
 /// One acquisition on one server.
 pub(crate) struct RedisLease {
-    shared: Arc<LeaseContext>,
+    client: Arc<Client>,
     keys: Keys,
     id: LeaseId,
     holder: Holder,
@@ -54,14 +41,9 @@ pub(crate) struct RedisLease {
 }
 
 impl RedisLease {
-    pub(crate) fn new(
-        shared: &Arc<LeaseContext>,
-        keys: Keys,
-        id: LeaseId,
-        claim: &Acquisition,
-    ) -> Self {
+    pub(crate) fn new(client: &Arc<Client>, keys: Keys, id: LeaseId, claim: &Acquisition) -> Self {
         Self {
-            shared: Arc::clone(shared),
+            client: Arc::clone(client),
             keys,
             id,
             holder: claim.holder.clone(),
@@ -128,13 +110,13 @@ impl RedisLease {
     /// copies on others, once more when they have arrived. One that comes later costs a ttl, as they all
     /// do if the process ends before.
     fn release_copies(&self) {
-        let (shared, keys) = (Arc::clone(&self.shared), self.keys.clone());
+        let (client, keys) = (Arc::clone(&self.client), self.keys.clone());
         let (holder, unanswered) = (self.holder.clone(), self.unanswered.take());
-        self.shared.engine.spawn(async move {
-            let server = Arc::clone(&shared.server);
+        self.client.engine.spawn(async move {
+            let server = Arc::clone(&client.server);
             server.release_behind(unanswered, &keys, &holder).await;
-            shared.engine.clone().spawn_service(async move {
-                tokio::time::sleep(shared.longest.max(LATE_REQUESTS)).await;
+            client.engine.clone().spawn_service(async move {
+                tokio::time::sleep(client.longest.max(LATE_REQUESTS)).await;
                 drop(server.release(&keys, &holder, None).await);
             });
         });
@@ -153,14 +135,14 @@ impl Lease for RedisLease {
     fn liveness(&self) -> Liveness {
         Liveness::Renewed {
             id: self.id,
-            renewer: Arc::clone(&self.shared.renewer),
+            renewer: Arc::clone(&self.client) as Arc<dyn Renewer>,
         }
     }
 
     fn attach(&self, control: LeaseControl) {
         self.attached.store(true, Ordering::Relaxed);
         let untold = (self.mode == Mode::Exclusive).then(|| self.tokens.current());
-        self.shared.held_leases.attach(self.id, control, untold);
+        self.client.held_leases.attach(self.id, control, untold);
     }
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
@@ -168,7 +150,7 @@ impl Lease for RedisLease {
             return Ok(Some(token));
         }
         let count = self.block.load(Ordering::Relaxed);
-        let server = &self.shared.server;
+        let server = &self.client.server;
         let first = server.reserve(&self.keys, self.id, count).await?;
         self.block
             .store((2 * count).min(MAX_BLOCK), Ordering::Relaxed);
@@ -176,22 +158,17 @@ impl Lease for RedisLease {
     }
 
     async fn downgrade(&self) -> Result<()> {
-        let token = self.tokens.current();
-        let downgraded = self
-            .shared
-            .server
-            .downgrade(&self.keys, self.id, token)
-            .await;
-        match downgraded? {
+        let (server, token) = (&self.client.server, self.tokens.current());
+        match server.downgrade(&self.keys, self.id, token).await? {
             LeaseState::Lost(reason) => Err(polylock_core::Error::lost(reason)),
             _ => Ok(()),
         }
     }
 
     async fn release(&self) -> Result<Released> {
-        let LeaseContext {
+        let Client {
             server, contention, ..
-        } = &*self.shared;
+        } = &*self.client;
         let freed = server
             .release(&self.keys, &self.holder, self.ticket())
             .await?;
@@ -214,7 +191,7 @@ impl Lease for RedisLease {
 impl Drop for RedisLease {
     fn drop(&mut self) {
         if *self.attached.get_mut() {
-            self.shared.held_leases.detach(self.id);
+            self.client.held_leases.detach(self.id);
         }
     }
 }
@@ -229,14 +206,8 @@ impl fmt::Debug for RedisLease {
 }
 
 /// Renews the leases on one server, in as few calls as they fit in.
-#[derive(Debug)]
-pub(crate) struct RedisRenewer {
-    pub(crate) server: Arc<Server>,
-    pub(crate) held_leases: Arc<HeldLeases>,
-}
-
 #[async_trait]
-impl Renewer for RedisRenewer {
+impl Renewer for Client {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
         let told = RenewalCallbacks {
             lost: &|id, reason| self.held_leases.lost(id, reason),

@@ -7,7 +7,6 @@ mod admin;
 mod backend;
 mod budget;
 mod checks;
-mod clock;
 mod config;
 mod contention;
 mod error;

@@ -14,7 +14,6 @@ use crate::checks::look;
 use crate::config::RedisConfig;
 use crate::contention::ContentionHint;
 use crate::held_leases::HeldLeases;
-use crate::lease::{LeaseContext, RedisRenewer};
 use crate::notifications::GrantNotifications;
 use crate::server::Server;
 use crate::stranger;
@@ -43,13 +42,14 @@ pub struct Redis {
     pub(crate) client: Arc<Client>,
 }
 
+/// What all locks on one server share.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) engine: Engine,
-    pub(crate) shared: Arc<LeaseContext>,
+    pub(crate) server: Arc<Server>,
+    pub(crate) held_leases: Arc<HeldLeases>,
+    pub(crate) contention: ContentionHint,
     pub(crate) notifications: Arc<GrantNotifications>,
-    /// How many replicas have to know of a grant, and how long they are waited for.
-    pub(crate) replicas: Option<(u32, Duration)>,
     /// What one request takes at most.
     pub(crate) longest: Duration,
     /// Whether the server was asked to tell of locks that are broken.
@@ -87,38 +87,20 @@ impl Redis {
                 return Err(Error::from(failure).with_backend(NAME));
             }
         };
-        let confirms = topology.confirms();
-        let replicas =
-            (config.replica_acks > 0).then_some((config.replica_acks, config.replica_ack_timeout));
-        let server = Server::new(topology, config.retention).in_database(config.database);
-        let server = server.with_proof(replicas, config.timeout);
-        let server = Arc::new(server);
-        let renewer = Arc::new(RedisRenewer {
-            server: Arc::clone(&server),
-            held_leases: Arc::clone(&held_leases),
-        });
-        let longest = {
-            let confirms = u32::from(confirms);
-            match config.replica_acks {
-                0 => (1 + confirms) * config.timeout,
-                // A waiter that is granted the lock asks once more, for the replicas.
-                _ => 2 * (1 + confirms) * config.timeout + config.replica_ack_timeout,
-            }
+        let requests = 1 + u32::from(topology.confirms());
+        let longest = match config.replica_acks {
+            0 => requests * config.timeout,
+            // A waiter that is granted the lock asks once more, for the replicas.
+            _ => 2 * requests * config.timeout + config.replica_ack_timeout,
         };
         Ok(Self {
             client: Arc::new(Client {
-                shared: Arc::new(LeaseContext {
-                    engine: engine.clone(),
-                    longest,
-                    server,
-                    renewer,
-                    held_leases,
-                    contention: ContentionHint::default(),
-                }),
+                server: Arc::new(Server::new(topology, &config)),
                 engine,
+                held_leases,
+                contention: ContentionHint::default(),
                 notifications,
                 longest,
-                replicas,
                 listens: AtomicBool::new(false),
             }),
         })

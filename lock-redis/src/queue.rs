@@ -14,9 +14,8 @@ use crate::error::{Failure, Refusal};
 use crate::lease::RedisLease;
 use crate::lock::Client;
 use crate::notifications::{Event, GrantReceiver};
-use crate::reply::AcquireReply;
+use crate::reply::{AcquireReply, Taken};
 use crate::server::{Acquisition, MAX_AGE, Position, QueueEntry};
-use crate::topology::Taken;
 
 /// An acquisition that has not been granted at once.
 ///
@@ -102,7 +101,7 @@ impl Waiter {
     /// request. `None` if the waiter has to wait.
     pub(crate) async fn ask_first(&mut self) -> Result<Option<Outcome>> {
         if self.budget.waits()
-            && let Some(channel) = self.client.shared.server.topology.subscribed()
+            && let Some(channel) = self.client.server.topology.subscribed()
         {
             self.listen(Some(channel));
             if self.join().await? {
@@ -116,7 +115,7 @@ impl Waiter {
     async fn join(&mut self) -> Result<bool> {
         let sent = self.client.engine.now();
         let (client, lease) = (Arc::clone(&self.client), Arc::clone(&self.lease));
-        let (key, hint) = (lease.keys().name(), &client.shared.contention);
+        let (key, hint) = (lease.keys().name(), &client.contention);
         // The first heartbeat must fit in: where the holder is gone, it is what finds the lock free.
         let is_short = self.budget.left(2 * FIRST_HEARTBEAT) < 2 * FIRST_HEARTBEAT;
         if self.claim.mode != Mode::Exclusive
@@ -129,7 +128,7 @@ impl Waiter {
         let Some(place) = self.place(sent) else {
             return Ok(false);
         };
-        let server = &client.shared.server;
+        let server = &client.server;
         let joining = server.join(
             self.lease.keys(),
             &self.claim,
@@ -180,7 +179,7 @@ impl Waiter {
     async fn ask(&mut self) -> Result<Option<Outcome>> {
         let sent = self.client.engine.now();
         let place = self.place(sent);
-        let contended = &self.client.shared.contention;
+        let contended = &self.client.contention;
         let key = self.lease.keys().name();
         let answer = self
             .lease
@@ -210,12 +209,12 @@ impl Waiter {
     }
 
     async fn request_lock(&self, place: Option<&QueueEntry>) -> Result<AcquireReply, Failure> {
-        let (lease, server) = (&self.lease, &self.client.shared.server);
+        let (lease, server) = (&self.lease, &self.client.server);
         let ask = |wait| {
             let (keys, unanswered) = (lease.keys(), lease.unanswered());
             server.acquire(keys, &self.claim, place, wait, unanswered)
         };
-        let Some(replicas) = self.client.replicas else {
+        let Some(replicas) = server.replicas else {
             return ask(None).await;
         };
         if self.budget.waits() {
@@ -231,7 +230,7 @@ impl Waiter {
 
     async fn subscribe(&mut self) -> Result<()> {
         let client = Arc::clone(&self.client);
-        let channel = client.shared.server.topology.channel();
+        let channel = client.server.topology.channel();
         match self.budget.bound(channel).await {
             Some(Ok(channel)) => self.listen(channel),
             Some(Err(failure)) => {
@@ -353,8 +352,8 @@ impl Waiter {
         let window = window(self.claim.ttl);
         let age = self.client.engine.now().since(sent);
         // Where there is more to wait for, the next request does so.
-        let server = &self.client.shared.server;
-        let stands = self.client.replicas.is_none()
+        let server = &self.client.server;
+        let stands = server.replicas.is_none()
             && (!server.wants_proof() || server.topology.is_confirmed(MAX_AGE));
         let is_fresh = age < window / 2 && stands;
         is_fresh.then(|| Grant::new(sent, Some(self.lease.granted(token))).lasting(window))

@@ -44,6 +44,35 @@ pub(crate) fn answer(reply: Value) -> Result<AcquireReply, Failure> {
     answer.ok_or_else(|| strange(&Value::Array(parts)))
 }
 
+/// What the answers to the plain commands say that take a free lock.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Taken {
+    /// With this token.
+    Granted(u64),
+    /// By another client.
+    Held,
+    /// Nothing that can be relied on: a script has to find out.
+    Unknown,
+    /// Under this id, and without a token: a script has to draw one.
+    WithoutToken,
+}
+
+/// Reads the answers to the plain commands that take a lock for this id.
+pub(crate) fn taken(reply: &Value, id: &[u8]) -> Taken {
+    let Value::Array(answers) = reply else {
+        return Taken::Unknown;
+    };
+    match answers.as_slice() {
+        [_, token, Value::BulkString(holder)] if holder == id => {
+            drawn(token).map_or(Taken::WithoutToken, Taken::Granted)
+        }
+        [_, _, Value::BulkString(holder)] if !holder.is_empty() => Taken::Held,
+        // Whether it is still held is unknown.
+        [Value::Okay, _, Value::ServerError(_)] => Taken::WithoutToken,
+        _ => Taken::Unknown,
+    }
+}
+
 /// Reads the answer to a plain command that joins a queue: nothing if there is none.
 pub(crate) fn joined(reply: Value) -> Result<Option<Ticket>, Failure> {
     let read = |reply| read_ticket(&reply).ok_or_else(|| strange(&reply));
@@ -77,7 +106,7 @@ pub(crate) fn token(reply: &Value) -> Result<u64, Failure> {
 }
 
 /// Reads a fencing token as `XADD` gives it, `<ms>-<number>`.
-pub(crate) fn drawn(reply: &Value) -> Option<u64> {
+fn drawn(reply: &Value) -> Option<u64> {
     let (ms, number) = text(reply)?.split_once('-')?;
     let (ms, number): (u64, u64) = (ms.parse().ok()?, number.parse().ok()?);
     // A larger number would be a token of the next millisecond.

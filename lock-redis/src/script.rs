@@ -6,17 +6,9 @@ use std::sync::LazyLock;
 /// A script with the hash by which the server knows it.
 pub(crate) struct Script {
     pub(crate) name: &'static str,
-    /// Empty for a plain command, which has the name.
     pub(crate) text: &'static str,
     pub(crate) hash: LazyLock<String>,
 }
-
-/// Joins a queue that exists. A plain command: servers older than Redis 6.2 refuse it.
-pub(crate) static JOIN: Script = Script {
-    name: "XADD",
-    text: "",
-    hash: LazyLock::new(String::new),
-};
 
 impl Script {
     pub(crate) fn hash(&self) -> &str {

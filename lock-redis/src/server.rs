@@ -14,29 +14,24 @@ use redis::Value;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-use crate::clock::ServerClock;
 use crate::config::RedisConfig;
-use crate::error::{Cause, Failure};
+use crate::error::Failure;
 use crate::keys::{Counter, Keys};
-use crate::reply::{self, AcquireReply, Ticket};
+use crate::reply::{self, AcquireReply, Taken, Ticket};
 use crate::script::{
-    ACQUIRE, BREAK, DOWNGRADE, INSPECT, JOIN, LOSS_REASON, RELEASE, RENEW, RESERVE, Script,
-    WITHDRAW,
+    ACQUIRE, BREAK, DOWNGRADE, INSPECT, LOSS_REASON, RELEASE, RENEW, RESERVE, Script, WITHDRAW,
 };
-use crate::topology::{Call, Done, Take, Taken, Topology, Unanswered, whole_millis};
+use crate::topology::{Call, Command, Done, ReplicaWait, Topology, Unanswered, whole_millis};
 
 /// The server, or the cluster, that has the keys.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) topology: Arc<dyn Topology>,
-    /// How long a node of a quorum keeps the token counter of a lock after its last grant, in ms.
-    pub(crate) retention: String,
     counter: Counter,
-    /// How many replicas have to know of a renewal, and how long they are waited for.
-    replicas: Option<(u32, Duration)>,
-    clock: ServerClock,
+    /// The replicas that have to know of a grant and of a renewal.
+    pub(crate) replicas: Option<ReplicaWait>,
     /// Timeout of a request, and of the confirmation that the master is one.
-    timeout: Duration,
+    pub(crate) timeout: Duration,
     /// For messages.
     pub(crate) database: u32,
 }
@@ -139,19 +134,18 @@ pub(crate) struct RenewalCallbacks<'a> {
 }
 
 impl Server {
-    pub(crate) fn new(topology: Arc<dyn Topology>, retention: Duration) -> Self {
+    pub(crate) fn new(topology: Arc<dyn Topology>, config: &RedisConfig) -> Self {
         let counter = match topology.one_slot() {
             true => Counter::Namespace,
             false => Counter::Slot,
         };
+        let acks = config.replica_acks;
         Self {
             topology,
-            retention: millis(retention),
             counter,
-            replicas: None,
-            clock: ServerClock::default(),
-            timeout: RedisConfig::DEFAULT_TIMEOUT,
-            database: 0,
+            replicas: (acks > 0).then_some((acks, config.replica_ack_timeout)),
+            timeout: config.timeout,
+            database: config.database,
         }
     }
 
@@ -171,28 +165,24 @@ impl Server {
         Keys::of(key, self.counter)
     }
 
-    /// Names this database in messages.
-    pub(crate) fn in_database(self, database: u32) -> Self {
-        Self { database, ..self }
-    }
-
-    /// Has renewals count only if replicas have them, and confirmed within a time.
-    pub(crate) fn with_proof(
-        mut self,
-        replicas: Option<(u32, Duration)>,
-        timeout: Duration,
-    ) -> Self {
-        (self.replicas, self.timeout) = (replicas, timeout);
-        self
-    }
-
     /// Whether what a server grants or extends has to be confirmed before it counts.
     pub(crate) fn wants_proof(&self) -> bool {
         !is_mutant("sentinel-minority")
     }
 
-    /// Makes sure that a grant stands, while enough of its lease is left.
-    async fn confirm_grant(&self, done: &Done, ttl: Duration) -> Result<(), Failure> {
+    /// Makes sure that a grant stands, while enough of its lease is left: that the replicas that were
+    /// waited for have it, and that its server is the master.
+    async fn confirm_grant(
+        &self,
+        done: &Done,
+        wait: Option<ReplicaWait>,
+        ttl: Duration,
+    ) -> Result<(), Failure> {
+        if let Some((acks, _)) = wait
+            && done.acked < acks
+        {
+            return Err(Failure::too_few_replicas(done.acked, acks));
+        }
         if !self.wants_proof() || !self.topology.confirms() {
             return Ok(());
         }
@@ -200,56 +190,28 @@ impl Server {
         self.topology.confirm(done, MAX_AGE, within).await
     }
 
-    /// Sends a request that may take locks, with the time after which the server has to refuse it: a
-    /// copy that comes later takes nothing. A clock that has jumped is learned of by a refusal.
-    pub(crate) async fn take_in_time(
-        &self,
-        call: Call<'_>,
-        limit_at: usize,
-        wait: Option<(u32, Duration)>,
-    ) -> Result<Done, Failure> {
-        // A request that waits for replicas is given up that much later.
-        let longest = wait.map_or(Duration::ZERO, |(_, longest)| longest);
-        for _ in 0..2 {
-            let limit = self.clock.limit(self.timeout + longest);
-            let mut args = call.args.to_vec();
-            args.insert(limit_at, limit.as_bytes());
-            let call = Call {
-                args: &args,
-                ..call
-            };
-            let done = self.topology.call_with(call, wait).await;
-            let done = self.explained(call.keys, done).await?;
-            match reply::late(&done.value) {
-                Some(now) => self.clock.learn(now),
-                None => return Ok(done),
-            }
-        }
-        Err(Cause::Late.into())
-    }
-
     /// Takes a free lock by plain commands.
     pub(crate) async fn take(
         &self,
         keys: &Keys,
         claim: &Acquisition,
-        wait: Option<(u32, Duration)>,
         unanswered: &Unanswered,
     ) -> Result<Taken, Failure> {
-        let take = Take {
+        let command = Command::Take {
             lock: keys.lock(),
             tokens: keys.tokens(),
             holder: claim.holder.0.as_bytes(),
             ttl: claim.ttl,
-            unanswered,
         };
-        let (taken, done) = self.topology.take(take, wait).await?;
-        match (taken, wait) {
-            (Taken::Granted(_), Some((acks, _))) if done.acked < acks => {
-                return Err(Failure::too_few_replicas(done.acked, acks));
-            }
-            (Taken::Granted(_), _) => self.confirm_grant(&done, claim.ttl).await?,
-            _ => {}
+        let call = Call {
+            command,
+            wait: self.replicas,
+            unanswered: Some(unanswered),
+        };
+        let done = self.topology.call(call).await?;
+        let taken = reply::taken(&done.value, claim.holder.id());
+        if let Taken::Granted(_) = taken {
+            self.confirm_grant(&done, call.wait, claim.ttl).await?;
         }
         Ok(taken)
     }
@@ -261,7 +223,7 @@ impl Server {
         keys: &Keys,
         claim: &Acquisition,
         place: Option<&QueueEntry>,
-        wait: Option<(u32, Duration)>,
+        wait: Option<ReplicaWait>,
         unanswered: &Unanswered,
     ) -> Result<AcquireReply, Failure> {
         let (ttl, entry) = (millis(claim.ttl), claim.entry(place));
@@ -270,23 +232,19 @@ impl Server {
             Some(Position::Unknown) => "?",
             Some(Position::Known(ticket)) => &**ticket,
         };
+        let keys = keys.all();
+        let args = [ttl.as_bytes(), ticket.as_bytes(), entry.as_bytes()];
         let call = Call {
-            script: &ACQUIRE,
-            keys: &keys.all(),
-            args: &[ttl.as_bytes(), ticket.as_bytes(), entry.as_bytes()],
+            wait,
             unanswered: Some(unanswered),
+            ..Call::script(&ACQUIRE, &keys, &args)
         };
-        let done = self.topology.call_with(call, wait).await;
-        let mut done = self.explained(call.keys, done).await?;
+        let done = self.topology.call(call).await;
+        let mut done = self.explained(&keys, done).await?;
         let answer = reply::answer(std::mem::replace(&mut done.value, Value::Nil))?;
-        match (&answer, wait) {
-            (AcquireReply::Granted(_), Some((acks, _))) if done.acked < acks => {
-                return Err(Failure::too_few_replicas(done.acked, acks));
-            }
-            // Where replicas have to know of it, the grant is asked for again.
-            (AcquireReply::Granted(_), None) if self.replicas.is_some() => {}
-            (AcquireReply::Granted(_), _) => self.confirm_grant(&done, claim.ttl).await?,
-            _ => {}
+        // Where replicas have to know of a grant that did not wait for them, it is asked for again.
+        if matches!(answer, AcquireReply::Granted(_)) && wait.is_some() == self.replicas.is_some() {
+            self.confirm_grant(&done, wait, claim.ttl).await?;
         }
         Ok(answer)
     }
@@ -301,13 +259,16 @@ impl Server {
         unanswered: &Unanswered,
     ) -> Result<Option<Ticket>, Failure> {
         let entry = claim.entry(Some(place));
+        let command = Command::Join {
+            queue: keys.queue(),
+            entry: entry.as_bytes(),
+        };
         let call = Call {
-            script: &JOIN,
-            keys: &[keys.queue()],
-            args: &[b"NOMKSTREAM", b"*", b"w", entry.as_bytes()],
+            command,
+            wait: None,
             unanswered: Some(unanswered),
         };
-        reply::joined(self.topology.call(call).await?)
+        reply::joined(self.topology.call(call).await?.value)
     }
 
     /// Releases the lock, or leaves its queue.
@@ -334,13 +295,9 @@ impl Server {
         keys: &Keys,
         holder: &Holder,
     ) {
-        let call = Call {
-            script: &RELEASE,
-            keys: &keys.all(),
-            args: &[holder.id(), b""],
-            unanswered: None,
-        };
-        unanswered.run_behind(call, self.timeout).await;
+        let (keys, args) = (keys.all(), [holder.id(), b""]);
+        let released = unanswered.run_behind(&RELEASE, &keys, &args, self.timeout);
+        released.await;
     }
 
     /// Takes a vote back.
@@ -486,19 +443,20 @@ impl Server {
         let texts: Vec<[String; 4]> = due.iter().map(text).collect();
         let args: Vec<&[u8]> = texts.iter().flatten().map(String::as_bytes).collect();
         let call = Call {
-            script: &RENEW,
-            keys: &keys,
-            args: &args,
-            unanswered: None,
+            wait,
+            ..Call::script(&RENEW, &keys, &args)
         };
-        let mut done = self.topology.call_with(call, wait).await?;
+        let mut done = self.topology.call(call).await?;
         let held = reply::flags(std::mem::replace(&mut done.value, Value::Nil), due.len())?;
         Ok((held, done))
     }
 
     /// Why this id does not hold the lock any more.
     pub(crate) async fn why(&self, keys: &Keys, id: LeaseId) -> LostReason {
-        match self.with_id(&LOSS_REASON, keys, id).await {
+        match self
+            .run(&LOSS_REASON, keys, &[id.to_hex().as_bytes()])
+            .await
+        {
             Ok(reply) if reply != Value::Nil => LostReason::Broken,
             _ => LostReason::Stolen,
         }
@@ -517,31 +475,17 @@ impl Server {
         reply::optional(self.run(&BREAK, &self.keys(key), &args).await?, reply::seen)
     }
 
-    async fn with_id(
-        &self,
-        script: &'static Script,
-        keys: &Keys,
-        id: LeaseId,
-    ) -> Result<Value, Failure> {
-        let id = id.to_hex();
-        self.run(script, keys, &[id.as_bytes()]).await
-    }
-
     pub(crate) async fn run(
         &self,
         script: &'static Script,
         keys: &Keys,
         args: &[&[u8]],
     ) -> Result<Value, Failure> {
-        let keys = &keys.all();
-        self.topology
-            .call(Call {
-                script,
-                keys,
-                args,
-                unanswered: None,
-            })
-            .await
+        let call = self
+            .topology
+            .call(Call::script(script, &keys.all(), args))
+            .await;
+        Ok(call?.value)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod acquire;
 mod admin;
+mod clock;
 mod health;
 mod lease;
 mod node;
@@ -25,13 +26,14 @@ use polylock_core::{
 };
 use tokio::time::Instant;
 
+use self::clock::ServerClock;
 use self::node::{Quorum, QuorumNode};
 use self::votes::{Decision, Votes};
 use crate::checks::check;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
 use crate::held_leases::HeldLeases;
-use crate::server::Server;
+use crate::server::{Server, millis};
 use crate::topology::{self, ConnectionEvents, Topology};
 
 pub(crate) use self::health::check_health;
@@ -125,12 +127,13 @@ fn open(config: &RedisConfig) -> Result<Quorum> {
             held_leases: Arc::clone(&held_leases),
         });
         let topology = topology::connect_node(&config, subscriber, &engine)?;
-        let server = Server::new(topology, config.retention).of_quorum();
         Ok(Arc::new(QuorumNode {
             number,
-            server: server.with_proof(None, config.timeout),
+            server: Server::new(topology, &config).of_quorum(),
             name: master.to_string(),
             engine: engine.clone(),
+            retention: millis(config.retention),
+            clock: ServerClock::default(),
             rejoin_delay: config.rejoin_delay,
             run: Mutex::default(),
             watcher: Mutex::default(),

@@ -10,6 +10,7 @@ use polylock_core::engine::Engine;
 use polylock_core::{Error, ErrorKind, Result};
 use tokio::task::JoinHandle;
 
+use super::clock::ServerClock;
 use super::rejoin::KnownRun;
 use super::votes::majority;
 use crate::error::Failure;
@@ -24,6 +25,9 @@ pub(super) struct QuorumNode {
     pub(super) server: Server,
     pub(super) name: String,
     pub(super) engine: Engine,
+    /// How long the node keeps the token counter of a lock after its last grant, in ms.
+    pub(super) retention: String,
+    pub(super) clock: ServerClock,
     pub(super) rejoin_delay: Duration,
     pub(super) run: Mutex<Option<KnownRun>>,
     pub(super) watcher: Mutex<Option<JoinHandle<()>>>,

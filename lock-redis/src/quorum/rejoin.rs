@@ -108,13 +108,9 @@ impl QuorumNode {
 
     async fn ask_for_age(&self, run: &str, age: Duration) -> Result<(String, Duration), Failure> {
         let age = age.as_millis().to_string();
-        let call = Call {
-            script: &AGE,
-            keys: &[AGE_KEY.as_bytes()],
-            args: &[run.as_bytes(), age.as_bytes()],
-            unanswered: None,
-        };
-        let reply = self.server.topology.call(call).await?;
+        let (keys, args) = ([AGE_KEY.as_bytes()], [run.as_bytes(), age.as_bytes()]);
+        let call = Call::script(&AGE, &keys, &args);
+        let reply = self.server.topology.call(call).await?.value;
         match &reply {
             Value::Array(parts) => match &parts[..] {
                 [run, Value::Int(age)] => reply::text(run).zip(u64::try_from(*age).ok()),

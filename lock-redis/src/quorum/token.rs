@@ -133,7 +133,7 @@ impl QuorumNode {
             token.to_string(),
             (token + count_of(of.mode) - 1).to_string(),
         );
-        let retention = self.server.retention.as_bytes();
+        let retention = self.retention.as_bytes();
         let args = [retention, of.holder.id(), token.as_bytes(), last.as_bytes()];
         match self.server.run(&RAISE, &of.keys, &args).await? {
             Value::Int(0) => Ok(Raised::NotHeld),

@@ -7,7 +7,8 @@ use redis::Value;
 
 use super::lease::Acquisition;
 use super::node::QuorumNode;
-use crate::error::Failure;
+use crate::error::{Cause, Failure};
+use crate::keys::Keys;
 use crate::reply;
 use crate::script::VOTE;
 use crate::server::{millis, mode_text};
@@ -127,7 +128,7 @@ impl QuorumNode {
             format!("{claim}|{}", waiter.to_hex())
         });
         let args = [
-            self.server.retention.as_bytes(),
+            self.retention.as_bytes(),
             of.holder.id(),
             of.holder.0.as_bytes(),
             mode.as_bytes(),
@@ -136,14 +137,7 @@ impl QuorumNode {
             run.as_bytes(),
             claim.as_deref().unwrap_or_default().as_bytes(),
         ];
-        let call = Call {
-            script: &VOTE,
-            keys: &of.keys.all(),
-            args: &args,
-            unanswered: None,
-        };
-        let reply = self.server.take_in_time(call, args.len(), None).await?;
-        let reply = &reply.value;
+        let reply = &self.ask_in_time(&of.keys, &args).await?;
         let Value::Array(parts) = reply else {
             return reply::token(reply).map(Vote::Granted);
         };
@@ -162,6 +156,27 @@ impl QuorumNode {
             }
             _ => Err(reply::strange(reply)),
         }
+    }
+
+    /// Asks with the time after which the server has to refuse: a copy that comes later takes nothing.
+    /// A clock that has jumped is learned of by a refusal.
+    async fn ask_in_time(&self, keys: &Keys, args: &[&[u8]]) -> Result<Value, Failure> {
+        let server = &self.server;
+        let keys = keys.all();
+        for _ in 0..2 {
+            let limit = self.clock.limit(server.timeout);
+            let args = [args, &[limit.as_bytes()]].concat();
+            let done = server
+                .topology
+                .call(Call::script(&VOTE, &keys, &args))
+                .await;
+            let reply = server.explained(&keys, done).await?.value;
+            match reply::late(&reply) {
+                Some(now) => self.clock.learn(now),
+                None => return Ok(reply),
+            }
+        }
+        Err(Cause::Late.into())
     }
 }
 

@@ -3,45 +3,32 @@ use std::sync::Mutex;
 use async_trait::async_trait;
 
 use super::*;
-use crate::topology::NodeReply;
+use crate::topology::Node;
 
 /// Renews every other lease after a while, never says why the others are lost, and never confirms
 /// that it is the master.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Mute {
     /// How long each call takes.
     takes: Duration,
-    /// The arguments of the last call.
-    asked: Mutex<Vec<String>>,
 }
 
 #[async_trait]
 impl Topology for Mute {
-    async fn call_with(
-        &self,
-        call: Call<'_>,
-        _wait: Option<(u32, Duration)>,
-    ) -> Result<Done, Failure> {
-        if call.script.name == LOSS_REASON.name {
+    async fn call(&self, call: Call<'_>) -> Result<Done, Failure> {
+        let Command::Script { script, keys, .. } = call.command else {
+            return Err(Failure::late_renewal());
+        };
+        if script.name == LOSS_REASON.name {
             std::future::pending::<()>().await;
         }
         tokio::time::sleep(self.takes).await;
-        let text = |arg: &&[u8]| String::from_utf8_lossy(arg).into_owned();
-        *self.asked.lock().unwrap() = call.args.iter().map(text).collect();
-        let held = (0..call.keys.len()).map(|n| Value::Int(i64::from(n % 2 == 0)));
+        let held = (0..keys.len()).map(|n| Value::Int(i64::from(n % 2 == 0)));
         Ok(Done {
             value: Value::Array(held.collect()),
             acked: 0,
             server: "a:1".into(),
         })
-    }
-
-    async fn take(
-        &self,
-        _take: Take<'_>,
-        _wait: Option<(u32, Duration)>,
-    ) -> Result<(Taken, Done), Failure> {
-        Err(Failure::late_renewal())
     }
 
     async fn confirm(&self, _: &Done, _: Duration, within: Duration) -> Result<(), Failure> {
@@ -61,11 +48,7 @@ impl Topology for Mute {
         true
     }
 
-    async fn broadcast(&self, _command: &redis::Cmd) -> Result<Vec<NodeReply>, Failure> {
-        Ok(Vec::new())
-    }
-
-    async fn scan(&self, _pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+    async fn masters(&self) -> Result<Vec<Arc<Node>>, Failure> {
         Ok(Vec::new())
     }
 }
@@ -85,13 +68,11 @@ fn telling<'a>(lost: &'a Lost<'a>) -> RenewalCallbacks<'a> {
 }
 
 fn mute(takes: Duration) -> Server {
-    let topology = Mute {
-        takes,
-        ..Mute::default()
-    };
-    let replicas = Some((0, Duration::from_secs(9)));
-    Server::new(Arc::new(topology), Duration::from_secs(1))
-        .with_proof(replicas, Duration::from_secs(60))
+    Server {
+        replicas: Some((0, Duration::from_secs(9))),
+        timeout: Duration::from_secs(60),
+        ..Server::new(Arc::new(Mute { takes }), &RedisConfig::new("a", 1))
+    }
 }
 
 /// Results that are missing when the scheduler gives up are lost, and their losses are never
@@ -144,36 +125,4 @@ async fn a_loss_is_told_before_others_are_confirmed() {
             _ => assert_eq!(state.unwrap(), lost, "lease {n}"),
         }
     }
-}
-
-/// A request may be under way for as long as it waits for replicas, and its copies.
-#[tokio::test]
-async fn a_request_that_waits_for_replicas_is_in_time_for_longer() {
-    let limit = async |wait: Option<(u32, Duration)>| {
-        let topology = Arc::new(Mute::default());
-        let clock = ServerClock::default();
-        clock.learn(1_000_000);
-        let of_link: Arc<dyn Topology> = Arc::<Mute>::clone(&topology);
-        let server = Server {
-            clock,
-            ..Server::new(of_link, Duration::from_secs(1))
-        };
-        let call = Call {
-            script: &ACQUIRE,
-            keys: &[b"k"],
-            args: &[],
-            unanswered: None,
-        };
-        server.take_in_time(call, 0, wait).await.unwrap();
-        let asked = topology.asked.lock().unwrap();
-        asked[0].parse::<u64>().unwrap()
-    };
-    let (without, with) = (
-        limit(None).await,
-        limit(Some((1, Duration::from_secs(60)))).await,
-    );
-    assert!(
-        with >= without + 60_000,
-        "copies are refused after {with} ms, without replicas after {without} ms"
-    );
 }

@@ -1,16 +1,13 @@
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use redis::Cmd;
 use tokio::time::Instant;
 
 use super::context::ConnectionContext;
-use super::contract::{Call, Done, NodeReply, Take, Taken, Topology};
+use super::contract::{Call, Done, Topology};
 use super::map::Map;
-use super::node::{Extras, Node};
+use super::node::Node;
 use super::pubsub::PubSub;
-use super::scan::scan;
 use super::slots::Slots;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
@@ -60,25 +57,58 @@ impl Cluster {
         self.map.slots(deadline).await.map(drop)
     }
 
-    /// Brings a call to the node that has its keys.
-    async fn route(&self, call: Call<'_>, wait: Option<(u32, Duration)>) -> Result<Done, Failure> {
+    fn owner(&self, slots: &Slots, slot: u16) -> Result<Arc<Node>, Failure> {
+        match slots.master(slot) {
+            Some(endpoint) => self.map.node(endpoint),
+            None => Err(Cause::Uncovered { slot }.into()),
+        }
+    }
+}
+
+/// A slot has one owner, and a second one while it moves.
+const MAX_REDIRECTIONS: u32 = 5;
+
+fn step(failure: &Failure) -> Step {
+    if let Some(to) = failure.redirection().and_then(endpoint) {
+        let asking = failure.refusal() == Some(Refusal::Ask);
+        return Step::Redirect { to, asking };
+    }
+    match (&failure.cause, failure.refusal()) {
+        _ if failure.outcome_unknown => Step::Fail,
+        (Cause::Connect { .. } | Cause::Uncovered { .. }, _) => Step::Retry,
+        (
+            _,
+            Some(
+                Refusal::ClusterDown
+                | Refusal::Loading
+                | Refusal::MasterDown
+                | Refusal::ReadOnly
+                | Refusal::TryAgain,
+            ),
+        ) => Step::Retry,
+        _ => Step::Fail,
+    }
+}
+
+/// Reads `host:port`, where the host may be an IPv6 address.
+fn endpoint(text: &str) -> Option<Endpoint> {
+    let (host, port) = text.rsplit_once(':')?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    (!host.is_empty()).then_some(())?;
+    Some(Endpoint::tcp(host, port.parse().ok()?))
+}
+
+#[async_trait]
+impl Topology for Cluster {
+    async fn call(&self, call: Call<'_>) -> Result<Done, Failure> {
         let deadline = self.shared.deadline();
-        let slot = slot(call.keys.first().copied().unwrap_or_default());
+        let slot = slot(call.command.key());
         let mut slots = self.map.slots(deadline).await?;
         let mut way = self.owner(&slots, slot);
         let (mut redirections, mut asking) = (0, false);
         loop {
             let outcome = match way {
-                Ok(node) => {
-                    let extras = Extras { asking, wait };
-                    let outcome = node.call_between(call, extras, deadline).await;
-                    let server = Arc::clone(node.server());
-                    outcome.map(|(value, acked)| Done {
-                        value,
-                        acked,
-                        server,
-                    })
-                }
+                Ok(node) => node.call(call, asking, deadline).await,
                 Err(failure) => Err(failure),
             };
             let failure = match outcome {
@@ -120,88 +150,6 @@ impl Cluster {
         }
     }
 
-    fn owner(&self, slots: &Slots, slot: u16) -> Result<Arc<Node>, Failure> {
-        match slots.master(slot) {
-            Some(endpoint) => self.map.node(endpoint),
-            None => Err(Cause::Uncovered { slot }.into()),
-        }
-    }
-
-    async fn masters(&self) -> Result<Vec<Arc<Node>>, Failure> {
-        let slots = self.map.slots(self.shared.deadline()).await?;
-        let masters = slots.masters().iter();
-        masters.map(|endpoint| self.map.node(endpoint)).collect()
-    }
-}
-
-/// A slot has one owner, and a second one while it moves.
-const MAX_REDIRECTIONS: u32 = 5;
-
-fn step(failure: &Failure) -> Step {
-    if let Some(to) = failure.redirection().and_then(endpoint) {
-        let asking = failure.refusal() == Some(Refusal::Ask);
-        return Step::Redirect { to, asking };
-    }
-    match (&failure.cause, failure.refusal()) {
-        _ if failure.outcome_unknown => Step::Fail,
-        (Cause::Connect { .. } | Cause::Uncovered { .. }, _) => Step::Retry,
-        (
-            _,
-            Some(
-                Refusal::ClusterDown
-                | Refusal::Loading
-                | Refusal::MasterDown
-                | Refusal::ReadOnly
-                | Refusal::TryAgain,
-            ),
-        ) => Step::Retry,
-        _ => Step::Fail,
-    }
-}
-
-/// Reads `host:port`, where the host may be an IPv6 address.
-fn endpoint(text: &str) -> Option<Endpoint> {
-    let (host, port) = text.rsplit_once(':')?;
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    (!host.is_empty()).then_some(())?;
-    Some(Endpoint::tcp(host, port.parse().ok()?))
-}
-
-#[async_trait]
-impl Topology for Cluster {
-    async fn call_with(
-        &self,
-        call: Call<'_>,
-        wait: Option<(u32, Duration)>,
-    ) -> Result<Done, Failure> {
-        self.route(call, wait).await
-    }
-
-    /// A redirection, and a node that is out of reach, are left to the script.
-    async fn take(
-        &self,
-        take: Take<'_>,
-        wait: Option<(u32, Duration)>,
-    ) -> Result<(Taken, Done), Failure> {
-        let deadline = self.shared.deadline();
-        let slots = self.map.slots(deadline).await?;
-        let outcome = match self.owner(&slots, slot(take.lock)) {
-            Ok(node) => node.take(take, wait, deadline).await,
-            Err(failure) => Err(failure),
-        };
-        match outcome {
-            Err(failure) if matches!(step(&failure), Step::Retry) => {
-                self.map.outdated(&slots);
-                Ok((Taken::Unknown, Done::nowhere()))
-            }
-            Err(failure) => {
-                self.map.outdated(&slots);
-                Err(failure)
-            }
-            outcome => outcome,
-        }
-    }
-
     async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {
         self.pubsub.channel(self.shared.deadline()).await
     }
@@ -214,17 +162,9 @@ impl Topology for Cluster {
         false
     }
 
-    async fn broadcast(&self, command: &Cmd) -> Result<Vec<NodeReply>, Failure> {
-        let mut answers = Vec::new();
-        for node in self.masters().await? {
-            answers.push(node.ask(command).await?);
-        }
-        Ok(answers)
-    }
-
-    async fn scan(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
-        let masters = self.masters().await?;
-        let masters: Vec<&Node> = masters.iter().map(Arc::as_ref).collect();
-        scan(&masters, pattern).await
+    async fn masters(&self) -> Result<Vec<Arc<Node>>, Failure> {
+        let slots = self.map.slots(self.shared.deadline()).await?;
+        let masters = slots.masters().iter();
+        masters.map(|endpoint| self.map.node(endpoint)).collect()
     }
 }

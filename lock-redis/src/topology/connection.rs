@@ -11,12 +11,9 @@ use tokio::time::Instant;
 
 use super::connector::Connector;
 use super::context::{BROKEN, ConnectionContext};
-use super::contract::{Take, Taken};
 use super::on_demand::{Missing, OnDemand};
-use super::request;
-use super::unanswered::{Sent, Unanswered};
+use super::unanswered::Unanswered;
 use crate::error::{Failure, Refusal};
-use crate::reply;
 use polylock_core::engine::before;
 
 /// One connection to one server, for the tasks of one runtime.
@@ -85,21 +82,13 @@ impl Connection {
         deadline: Instant,
         unanswered: Option<&Unanswered>,
     ) -> Result<Value, Failure> {
-        let Socket {
-            redis,
-            number,
-            life,
-            ..
-        } = self.socket(deadline).await?;
-        let mut sent = Sent { redis, unanswered };
-        let waited = Waited::for_answer(self, number, &life);
-        // Pinned here: a future that is passed by value is stored twice.
-        let answer = pin!(sent.redis.send_packed_command(request));
-        let answer = waited.ends(before(deadline, answer).await);
-        if answer.is_some() {
-            sent.unanswered = None;
-        }
-        match self.received(number, answer)? {
+        let mut exchange = Exchange::begin(self, self.socket(deadline).await?, unanswered);
+        let answer = {
+            // Pinned here: a future that is passed by value is stored twice.
+            let answer = pin!(exchange.socket.redis.send_packed_command(request));
+            before(deadline, answer).await
+        };
+        match exchange.end(answer)? {
             Value::ServerError(error) => Err(Failure::refused(&self.connector.server, error)),
             value => Ok(value),
         }
@@ -112,63 +101,13 @@ impl Connection {
         deadline: Instant,
         unanswered: Option<&Unanswered>,
     ) -> Result<Vec<Value>, Failure> {
-        let Socket {
-            redis,
-            number,
-            life,
-            ..
-        } = self.socket(deadline).await?;
-        let mut sent = Sent { redis, unanswered };
-        let count = requests.len();
-        let waited = Waited::for_answer(self, number, &life);
-        let answers = pin!(sent.redis.send_packed_commands(requests, 0, count));
-        let answers = waited.ends(before(deadline, answers).await);
-        if answers.is_some() {
-            sent.unanswered = None;
-        }
-        self.received(number, answers)
-    }
-
-    /// Takes a lock by plain commands; gives how many replicas know of it as well.
-    pub(super) async fn take(
-        self: &Arc<Self>,
-        take: Take<'_>,
-        wait: Option<(u32, Duration)>,
-        deadline: Instant,
-    ) -> Result<(Taken, u32), Failure> {
-        let mut requests = Pipeline::with_capacity(4);
-        for command in request::taking(take) {
-            requests.add_command(command);
-        }
-        if let Some(wait) = wait {
-            requests.add_command(request::wait(wait));
-        }
-        let answers = self.run_all(&requests, deadline, Some(take.unanswered));
-        let mut answers = answers.await?.into_iter();
-        let (set, token, holder) = (answers.next(), answers.next(), answers.next());
-        let taken = match holder {
-            Some(Value::BulkString(holder)) if Some(&holder[..]) == take.holder.get(..ID_LEN) => {
-                match token.as_ref().and_then(reply::drawn) {
-                    Some(token) => Taken::Granted(token),
-                    None => Taken::WithoutToken,
-                }
-            }
-            Some(Value::BulkString(holder)) if !holder.is_empty() => Taken::Held,
-            // Whether it is still held is unknown.
-            Some(Value::ServerError(_)) if set == Some(Value::Okay) => Taken::WithoutToken,
-            _ => Taken::Unknown,
+        let mut exchange = Exchange::begin(self, self.socket(deadline).await?, unanswered);
+        let answers = {
+            let redis = &mut exchange.socket.redis;
+            let answers = pin!(redis.send_packed_commands(requests, 0, requests.len()));
+            before(deadline, answers).await
         };
-        let acked = match (taken, answers.next()) {
-            (_, Some(Value::Int(acks))) => u32::try_from(acks).unwrap_or(0),
-            (Taken::Granted(_), Some(Value::ServerError(error))) => {
-                return Err(Failure {
-                    outcome_unknown: true,
-                    ..Failure::refused(&self.connector.server, error)
-                });
-            }
-            _ => 0,
-        };
-        Ok((taken, acked))
+        exchange.end(answers)
     }
 
     /// Subscribes to the channel of the client; false if that is impossible here.
@@ -315,21 +254,6 @@ impl Connection {
         }
     }
 
-    /// Takes an answer; a connection without one is not used again.
-    fn received<T>(
-        &self,
-        number: u64,
-        answer: Option<Result<T, RedisError>>,
-    ) -> Result<T, Failure> {
-        let failure = match answer {
-            Some(Ok(answer)) => return Ok(answer),
-            Some(Err(error)) => Failure::broken(&self.connector.server, error),
-            None => self.silent(true),
-        };
-        self.close(number);
-        Err(failure)
-    }
-
     fn close(&self, number: u64) {
         self.closed(self.socket.discard(|now| now.number == number));
     }
@@ -347,48 +271,63 @@ impl Connection {
     }
 }
 
-/// A caller that waits for a reply. A caller that gives up early, as a renewal does long before the
-/// timeout, does not leave a dead connection to the next one; a connection on which others got
-/// replies meanwhile is not dead.
-struct Waited<'a> {
+/// A request that waits for its answer.
+///
+/// Without an answer, its connection is kept for what has to arrive behind it. A caller that gives up
+/// early, as a renewal does long before the timeout, does not leave a dead connection to the next
+/// one; a connection on which others got replies meanwhile is not dead.
+struct Exchange<'a> {
     connection: &'a Connection,
-    number: u64,
-    life: &'a Life,
+    socket: Socket,
+    unanswered: Option<&'a Unanswered>,
+    /// Of all requests on this socket, before this one.
     answers: u64,
     since: Instant,
 }
-
-/// Length of the id that begins what is stored of a holder.
-const ID_LEN: usize = 32;
 
 /// An answer that takes longer is a reason to try another connection. Shorter than a renewal of a
 /// lease of one second waits.
 const SILENCE_LIMIT: Duration = Duration::from_millis(100);
 
-impl<'a> Waited<'a> {
-    fn for_answer(connection: &'a Connection, number: u64, life: &'a Life) -> Self {
+impl<'a> Exchange<'a> {
+    fn begin(
+        connection: &'a Connection,
+        socket: Socket,
+        unanswered: Option<&'a Unanswered>,
+    ) -> Self {
         Self {
             connection,
-            number,
-            life,
-            answers: life.answers.load(Ordering::Relaxed),
+            answers: socket.life.answers.load(Ordering::Relaxed),
+            socket,
+            unanswered,
             since: Instant::now(),
         }
     }
 
-    fn ends<T>(self, answer: Option<T>) -> Option<T> {
+    /// Takes the answer; a connection without one is not used again.
+    fn end<T>(mut self, answer: Option<Result<T, RedisError>>) -> Result<T, Failure> {
         if answer.is_some() {
-            self.life.answers.fetch_add(1, Ordering::Relaxed);
+            self.unanswered = None;
+            self.socket.life.answers.fetch_add(1, Ordering::Relaxed);
         }
-        answer
+        let failure = match answer {
+            Some(Ok(answer)) => return Ok(answer),
+            Some(Err(error)) => Failure::broken(&self.connection.connector.server, error),
+            None => self.connection.silent(true),
+        };
+        self.connection.close(self.socket.number);
+        Err(failure)
     }
 }
 
-impl Drop for Waited<'_> {
+impl Drop for Exchange<'_> {
     fn drop(&mut self) {
-        let is_silent = self.life.answers.load(Ordering::Relaxed) == self.answers;
+        let is_silent = self.socket.life.answers.load(Ordering::Relaxed) == self.answers;
         if is_silent && self.since.elapsed() >= SILENCE_LIMIT {
-            self.connection.close(self.number);
+            self.connection.close(self.socket.number);
+        }
+        if let Some(unanswered) = self.unanswered {
+            unanswered.keep(self.socket.redis.clone());
         }
     }
 }

@@ -1,48 +1,74 @@
 //! What the ways to the servers have in common, and what is asked of them.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 
+use super::node::Node;
 use super::unanswered::Unanswered;
 use crate::error::Failure;
 use crate::script::Script;
 
-/// One run of a script, or a plain command. All keys lie in one slot.
+/// One request to the server that has its keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call<'a> {
-    pub(crate) script: &'static Script,
-    pub(crate) keys: &'a [&'a [u8]],
-    pub(crate) args: &'a [&'a [u8]],
+    pub(crate) command: Command<'a>,
+    /// The replicas that have to have what it writes.
+    pub(crate) wait: Option<ReplicaWait>,
     /// Where the connection is kept if there is no answer.
     pub(crate) unanswered: Option<&'a Unanswered>,
 }
 
-/// An exclusive lock that is to be taken by plain commands. Both keys lie in one slot.
+/// How many replicas are waited for, and for how long.
+pub(crate) type ReplicaWait = (u32, Duration);
+
+/// What a server is asked to do. All keys of a command lie in one slot.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Take<'a> {
-    pub(crate) lock: &'a [u8],
-    pub(crate) tokens: &'a [u8],
-    /// `<id>|<label>`.
-    pub(crate) holder: &'a [u8],
-    pub(crate) ttl: Duration,
-    /// Where the connection is kept if there is no answer.
-    pub(crate) unanswered: &'a Unanswered,
+pub(crate) enum Command<'a> {
+    /// Joins a queue that exists, by one plain command.
+    Join { queue: &'a [u8], entry: &'a [u8] },
+    Script {
+        script: &'static Script,
+        keys: &'a [&'a [u8]],
+        args: &'a [&'a [u8]],
+    },
+    /// Takes an exclusive lock that is free and draws its token, by plain commands in one round trip.
+    /// Gives the list of their answers; a redirection among them is left to a script.
+    Take {
+        lock: &'a [u8],
+        tokens: &'a [u8],
+        /// `<id>|<label>`.
+        holder: &'a [u8],
+        ttl: Duration,
+    },
 }
 
-/// What the answers to these commands say.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Taken {
-    /// With this token.
-    Granted(u64),
-    /// By another client.
-    Held,
-    /// Under this id, and without a token: a script has to draw one.
-    WithoutToken,
-    /// Nothing that can be relied on: a script has to find out.
-    Unknown,
+impl Command<'_> {
+    /// The key that decides which server has all of them.
+    pub(super) fn key(&self) -> &[u8] {
+        match self {
+            Self::Join { queue: key, .. } | Self::Take { lock: key, .. } => key,
+            Self::Script { keys, .. } => keys.first().copied().unwrap_or_default(),
+        }
+    }
+}
+
+impl<'a> Call<'a> {
+    /// Runs a script, and waits for no replica.
+    pub(crate) fn script(
+        script: &'static Script,
+        keys: &'a [&'a [u8]],
+        args: &'a [&'a [u8]],
+    ) -> Self {
+        Self {
+            command: Command::Script { script, keys, args },
+            wait: None,
+            unanswered: None,
+        }
+    }
 }
 
 /// What came of a call, and where.
@@ -52,17 +78,6 @@ pub(crate) struct Done {
     /// How many replicas have what the call wrote, if they were waited for.
     pub(crate) acked: u32,
     pub(crate) server: Arc<str>,
-}
-
-impl Done {
-    /// Nothing was done.
-    pub(super) fn nowhere() -> Self {
-        Self {
-            value: redis::Value::Nil,
-            acked: 0,
-            server: "".into(),
-        }
-    }
 }
 
 /// What one server answered to a plain command.
@@ -82,21 +97,8 @@ pub(crate) struct NodeReply {
 /// dropped at any point: the request is then done or not, and the connection goes on.
 #[async_trait]
 pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
-    /// Runs a script on the server that has the keys. With `wait`, waits until that many replicas have
-    /// its writes, for that long at most.
-    async fn call_with(
-        &self,
-        call: Call<'_>,
-        wait: Option<(u32, Duration)>,
-    ) -> Result<Done, Failure>;
-
-    /// Takes a lock that is free, and draws its token, in one round trip; the value of what is done is
-    /// nothing. Waits for replicas as [`call_with`](Self::call_with) does.
-    async fn take(
-        &self,
-        take: Take<'_>,
-        wait: Option<(u32, Duration)>,
-    ) -> Result<(Taken, Done), Failure>;
+    /// Runs a call on the server that has its keys.
+    async fn call(&self, call: Call<'_>) -> Result<Done, Failure>;
 
     /// Makes sure that what `done` granted or extended stands: that its server was not replaced
     /// before it answered, as far as anybody can know by questions that are no older than `age`.
@@ -130,18 +132,33 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
     /// Whether keys of different slots may be in one call.
     fn one_slot(&self) -> bool;
 
-    /// Runs a plain command on every master.
-    async fn broadcast(&self, command: &redis::Cmd) -> Result<Vec<NodeReply>, Failure>;
+    /// The servers that have keys.
+    async fn masters(&self) -> Result<Vec<Arc<Node>>, Failure>;
 
-    /// All keys of all masters that match a pattern, each once. A key that comes or goes meanwhile
-    /// is in the list or not.
-    async fn scan(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure>;
+    /// Takes note of a master that failed.
+    fn learn(&self, _node: &Arc<Node>, _failure: &Failure) {}
 }
 
 impl dyn Topology {
-    /// Runs a script and waits for no replica.
-    pub(crate) async fn call(&self, call: Call<'_>) -> Result<redis::Value, Failure> {
-        Ok(self.call_with(call, None).await?.value)
+    /// Runs a plain command on every master.
+    pub(crate) async fn broadcast(&self, command: &redis::Cmd) -> Result<Vec<NodeReply>, Failure> {
+        let mut replies = Vec::new();
+        for node in self.masters().await? {
+            let reply = node.ask(command).await;
+            replies.push(reply.inspect_err(|failure| self.learn(&node, failure))?);
+        }
+        Ok(replies)
+    }
+
+    /// All keys of all masters that match a pattern, each once. A key that comes or goes meanwhile
+    /// is in the list or not.
+    pub(crate) async fn scan(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+        let mut keys = HashSet::new();
+        for node in self.masters().await? {
+            let found = node.scan(pattern, &mut keys).await;
+            found.inspect_err(|failure| self.learn(&node, failure))?;
+        }
+        Ok(keys.into_iter().collect())
     }
 }
 

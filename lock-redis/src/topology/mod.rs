@@ -11,7 +11,6 @@ mod node;
 mod on_demand;
 mod pubsub;
 mod request;
-mod scan;
 mod sentinel;
 mod sentinel_events;
 mod sentinel_reports;
@@ -37,8 +36,10 @@ use self::sentinel::Sentinel;
 use self::standalone::Standalone;
 
 pub(crate) use self::contract::{
-    Call, ConnectionEvents, Done, NoEvents, NodeReply, Take, Taken, Topology,
+    Call, Command, ConnectionEvents, Done, NoEvents, NodeReply, ReplicaWait, Topology,
 };
+#[cfg(test)]
+pub(crate) use self::node::Node;
 pub(crate) use self::request::whole_millis;
 pub(crate) use self::unanswered::Unanswered;
 

@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime};
@@ -10,7 +11,7 @@ use tokio::time::Instant;
 use super::connection::Connection;
 use super::connector::Connector;
 use super::context::ConnectionContext;
-use super::contract::{Call, Done, NodeReply, Take, Taken};
+use super::contract::{Call, Command, Done, NodeReply};
 use super::request;
 use crate::error::{Cause, Failure, Refusal};
 
@@ -19,7 +20,7 @@ use crate::error::{Cause, Failure, Refusal};
 /// A free acquisition and a release use a connection of the caller's runtime: a hop to another
 /// thread costs 5 us, and half of the throughput of many tasks. Waiters and renewals use the
 /// engine's connection, which also receives the messages of the server.
-pub(super) struct Node {
+pub(crate) struct Node {
     connector: Arc<Connector>,
     shared: Arc<ConnectionContext>,
     /// Each belongs to a task of its runtime, and ends with it.
@@ -30,15 +31,6 @@ pub(super) struct Node {
 
 /// A connection of one runtime.
 type Entry = ((Id, Use), Weak<Connection>);
-
-/// What goes along with a script.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Extras {
-    /// Has a cluster node serve a slot that it is about to get.
-    pub(super) asking: bool,
-    /// How many replicas have to have what the script wrote, and how long they may take.
-    pub(super) wait: Option<(u32, Duration)>,
-}
 
 /// `WAIT` holds up whatever comes behind it, so calls that wait have a connection to themselves.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -69,77 +61,97 @@ impl Node {
         self.connection(Use::Calls).ready(deadline).await
     }
 
-    pub(super) async fn call(&self, call: Call<'_>, deadline: Instant) -> Result<Value, Failure> {
-        let connection = self.connection(Use::Calls);
-        match connection
-            .run(&request::by_hash(call), deadline, call.unanswered)
-            .await
-        {
-            Err(failure) if failure.refusal() == Some(Refusal::NoScript) => {
-                Box::pin(connection.run(&request::by_text(call), deadline, call.unanswered)).await
+    /// Runs a call; `asking` has a cluster node serve a slot that it is about to get.
+    pub(super) async fn call(
+        &self,
+        call: Call<'_>,
+        asking: bool,
+        deadline: Instant,
+    ) -> Result<Done, Failure> {
+        match call.command {
+            Command::Join { queue, entry } => {
+                let join = [request::joining(queue, entry)];
+                self.send(call, join, asking, deadline).await
             }
-            outcome => outcome,
+            Command::Script { script, keys, args } => {
+                let by_hash = [request::by_hash(script, keys, args)];
+                match self.send(call, by_hash, asking, deadline).await {
+                    Err(failure) if failure.refusal() == Some(Refusal::NoScript) => {
+                        let by_text = [request::by_text(script, keys, args)];
+                        Box::pin(self.send(call, by_text, asking, deadline)).await
+                    }
+                    outcome => outcome,
+                }
+            }
+            Command::Take {
+                lock,
+                tokens,
+                holder,
+                ttl,
+            } => {
+                let take = request::taking(lock, tokens, holder, ttl);
+                self.send(call, take, asking, deadline).await
+            }
         }
     }
 
-    /// Runs a script, and waits for replicas if it shall.
-    pub(super) async fn call_with(
+    /// Sends the requests of a call with what belongs before and behind them, in one go.
+    async fn send<const N: usize>(
         &self,
         call: Call<'_>,
-        wait: Option<(u32, Duration)>,
+        commands: [Cmd; N],
+        asking: bool,
         deadline: Instant,
     ) -> Result<Done, Failure> {
-        let extras = Extras {
-            asking: false,
-            wait,
-        };
-        let (value, acked) = self.call_between(call, extras, deadline).await?;
-        Ok(Done {
+        let done = |value, acked| Done {
             value,
             acked,
             server: Arc::clone(self.server()),
-        })
-    }
-
-    /// Runs a script with what belongs before and behind it, in one go.
-    pub(super) async fn call_between(
-        &self,
-        call: Call<'_>,
-        extras: Extras,
-        deadline: Instant,
-    ) -> Result<(Value, u32), Failure> {
-        if !extras.asking && extras.wait.is_none() {
-            return Ok((self.call(call, deadline).await?, 0));
+        };
+        let connection = self.connection(call.wait.map_or(Use::Calls, |_| Use::Waits));
+        if !asking
+            && call.wait.is_none()
+            && let [command] = commands.as_slice()
+        {
+            let value = connection.run(command, deadline, call.unanswered).await?;
+            return Ok(done(value, 0));
         }
-        let request = request::by_hash(call);
-        match self.run_with(request, call, extras, deadline).await {
-            Err(failure) if failure.refusal() == Some(Refusal::NoScript) => {
-                let request = request::by_text(call);
-                self.run_with(request, call, extras, deadline).await
+        let mut requests = Pipeline::with_capacity(2 + N);
+        if asking {
+            requests.cmd("ASKING");
+        }
+        for command in commands {
+            requests.add_command(command);
+        }
+        if let Some(wait) = call.wait {
+            requests.add_command(request::wait(wait));
+        }
+        let deadline = deadline + call.wait.map_or(Duration::ZERO, |(_, within)| within);
+        let answers = connection.run_all(&requests, deadline, call.unanswered);
+        let mut answers = answers.await?.into_iter().skip(usize::from(asking));
+        let values: Vec<Value> = answers.by_ref().take(N).collect();
+        let is_written = match call.command {
+            Command::Take { .. } => values.first() == Some(&Value::Okay),
+            Command::Join { .. } | Command::Script { .. } => true,
+        };
+        let value = match <[Value; 1]>::try_from(values) {
+            Ok([Value::ServerError(error)]) => return Err(Failure::refused(self.server(), error)),
+            Ok([value]) => value,
+            Err(values) => Value::Array(values),
+        };
+        let acked = match (call.wait, answers.next()) {
+            (None, _) => 0,
+            (_, Some(Value::Int(acks))) => u32::try_from(acks).unwrap_or(0),
+            (_, Some(Value::ServerError(_))) if !is_written => 0,
+            (_, Some(Value::ServerError(error))) => {
+                return Err(Failure {
+                    outcome_unknown: true,
+                    ..Failure::refused(self.server(), error)
+                });
             }
-            outcome => outcome,
-        }
-    }
-
-    pub(super) async fn take(
-        &self,
-        take: Take<'_>,
-        wait: Option<(u32, Duration)>,
-        deadline: Instant,
-    ) -> Result<(Taken, Done), Failure> {
-        let connection = self.connection(wait.map_or(Use::Calls, |_| Use::Waits));
-        let deadline = deadline + wait.map_or(Duration::ZERO, |(_, within)| within);
-        let (taken, acked) = connection.take(take, wait, deadline).await?;
-        let server = Arc::clone(self.server());
-        let value = Value::Nil;
-        Ok((
-            taken,
-            Done {
-                value,
-                acked,
-                server,
-            },
-        ))
+            _ => return Err(self.malformed("WAIT")),
+        };
+        Ok(done(value, acked))
     }
 
     pub(super) async fn run(&self, request: &Cmd) -> Result<Value, Failure> {
@@ -159,6 +171,30 @@ impl Node {
             asked,
             round: sent.elapsed(),
         })
+    }
+
+    /// Adds the keys of the server that match a pattern.
+    pub(super) async fn scan(
+        &self,
+        pattern: &[u8],
+        keys: &mut HashSet<Vec<u8>>,
+    ) -> Result<(), Failure> {
+        let mut cursor = 0;
+        loop {
+            let mut request = redis::cmd("SCAN");
+            request.arg(cursor).arg("MATCH").arg(pattern);
+            request.arg("COUNT").arg(KEYS_AT_ONCE);
+            let page = redis::from_redis_value(self.run(&request).await?);
+            let (next, found): (u64, Vec<Vec<u8>>) = page.map_err(|error| Failure {
+                outcome_unknown: false,
+                ..self.malformed(&format!("SCAN: {error}"))
+            })?;
+            keys.extend(found);
+            if next == 0 {
+                return Ok(());
+            }
+            cursor = next;
+        }
     }
 
     pub(super) async fn channel(&self, deadline: Instant) -> Result<Option<Arc<str>>, Failure> {
@@ -191,44 +227,6 @@ impl Node {
         let all = all.unwrap_or_else(PoisonError::into_inner);
         let all: Vec<_> = all.iter().filter_map(|(_, one)| one.upgrade()).collect();
         all.iter().for_each(|connection| connection.hang_up());
-    }
-
-    async fn run_with(
-        &self,
-        request: Cmd,
-        call: Call<'_>,
-        Extras { asking, wait }: Extras,
-        deadline: Instant,
-    ) -> Result<(Value, u32), Failure> {
-        let mut requests = Pipeline::with_capacity(3);
-        if asking {
-            requests.cmd("ASKING");
-        }
-        requests.add_command(request);
-        if let Some(wait) = wait {
-            requests.add_command(request::wait(wait));
-        }
-        let used = wait.map_or(Use::Calls, |_| Use::Waits);
-        let deadline = deadline + wait.map_or(Duration::ZERO, |(_, within)| within);
-        let connection = self.connection(used);
-        let answers = connection
-            .run_all(&requests, deadline, call.unanswered)
-            .await?;
-        let mut answers = answers.into_iter().skip(usize::from(asking));
-        let value = match answers.next().ok_or_else(|| self.malformed("EVALSHA"))? {
-            Value::ServerError(error) => return Err(Failure::refused(self.server(), error)),
-            value => value,
-        };
-        match (wait, answers.next()) {
-            (None, _) => Ok((value, 0)),
-            (_, Some(Value::Int(acks))) => Ok((value, u32::try_from(acks).unwrap_or(0))),
-            // The script has run.
-            (_, Some(Value::ServerError(error))) => Err(Failure {
-                outcome_unknown: true,
-                ..Failure::refused(self.server(), error)
-            }),
-            _ => Err(self.malformed("WAIT")),
-        }
     }
 
     fn malformed(&self, what: &str) -> Failure {
@@ -272,6 +270,9 @@ impl Node {
         connection
     }
 }
+
+/// Keys that a server looks at in one go, for about 100 microseconds.
+const KEYS_AT_ONCE: usize = 1000;
 
 /// There are two for each runtime: a search is faster than a hash.
 fn upgraded(all: &[Entry], at: (Id, Use)) -> Option<Arc<Connection>> {

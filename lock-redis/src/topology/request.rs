@@ -2,50 +2,51 @@ use std::time::Duration;
 
 use redis::Cmd;
 
-use super::contract::{Call, Take};
+use crate::script::Script;
 
-/// `EVALSHA hash count keys args`, or a plain command.
-pub(super) fn by_hash(call: Call<'_>) -> Cmd {
-    if call.script.text.is_empty() {
-        let mut request = redis::cmd(call.script.name);
-        request.arg(call.keys).arg(call.args);
-        return request;
-    }
-    request("EVALSHA", call.script.hash(), call)
+/// `EVALSHA hash count keys args`.
+pub(super) fn by_hash(script: &Script, keys: &[&[u8]], args: &[&[u8]]) -> Cmd {
+    eval("EVALSHA", script.hash(), keys, args)
 }
 
 /// The same with the text, for a server that does not know the hash.
-pub(super) fn by_text(call: Call<'_>) -> Cmd {
-    request("EVAL", call.script.text, call)
+pub(super) fn by_text(script: &Script, keys: &[&[u8]], args: &[&[u8]]) -> Cmd {
+    eval("EVAL", script.text, keys, args)
 }
 
-fn request(command: &str, script: &str, call: Call<'_>) -> Cmd {
+fn eval(command: &str, script: &str, keys: &[&[u8]], args: &[&[u8]]) -> Cmd {
     let size = |parts: &[&[u8]]| parts.iter().map(|part| part.len()).sum::<usize>();
-    let size = command.len() + script.len() + 4 + size(call.keys) + size(call.args);
-    let mut request = Cmd::with_capacity(3 + call.keys.len() + call.args.len(), size);
-    request.arg(command).arg(script).arg(call.keys.len());
-    for part in call.keys.iter().chain(call.args) {
+    let size = command.len() + script.len() + 4 + size(keys) + size(args);
+    let mut request = Cmd::with_capacity(3 + keys.len() + args.len(), size);
+    request.arg(command).arg(script).arg(keys.len());
+    for part in keys.iter().chain(args) {
         request.arg(*part);
     }
     request
+}
+
+/// Joins a queue that exists. Servers older than Redis 6.2 refuse it.
+pub(super) fn joining(queue: &[u8], entry: &[u8]) -> Cmd {
+    let mut join = redis::cmd("XADD");
+    join.arg(queue).arg("NOMKSTREAM").arg("*");
+    join.arg("w").arg(entry);
+    join
 }
 
 /// The commands that acquire a free lock, in this order: `SET`, the token, and the holder.
 ///
 /// The token counts only if the lock is held under the same id when it has been drawn. An
 /// administrator could break the lock before that, and the next holder draw a smaller one.
-pub(super) fn taking(take: Take<'_>) -> [Cmd; 3] {
-    let ttl = whole_millis(take.ttl);
-    let size = take.lock.len() + take.holder.len() + 27;
-    let mut set = Cmd::with_capacity(6, size);
-    set.arg("SET").arg(take.lock).arg(take.holder);
-    set.arg("NX").arg("PX").arg(ttl);
-    let mut draw = Cmd::with_capacity(7, 16 + take.tokens.len());
-    draw.arg("XADD").arg(take.tokens).arg("MAXLEN").arg("0");
+pub(super) fn taking(lock: &[u8], tokens: &[u8], holder: &[u8], ttl: Duration) -> [Cmd; 3] {
+    let mut set = Cmd::with_capacity(6, lock.len() + holder.len() + 27);
+    set.arg("SET").arg(lock).arg(holder);
+    set.arg("NX").arg("PX").arg(whole_millis(ttl));
+    let mut draw = Cmd::with_capacity(7, 16 + tokens.len());
+    draw.arg("XADD").arg(tokens).arg("MAXLEN").arg("0");
     draw.arg("*").arg("t").arg("");
-    let mut holder = Cmd::with_capacity(4, 11 + take.lock.len());
-    holder.arg("GETRANGE").arg(take.lock).arg("0").arg("31");
-    [set, draw, holder]
+    let mut shown = Cmd::with_capacity(4, 11 + lock.len());
+    shown.arg("GETRANGE").arg(lock).arg("0").arg("31");
+    [set, draw, shown]
 }
 
 /// Waits for replicas to have what was written before.

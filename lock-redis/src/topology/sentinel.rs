@@ -4,17 +4,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redis::{Cmd, Value};
+use redis::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::connector::Connectors;
 use super::context::ConnectionContext;
-use super::contract::{Call, Done, NodeReply, Take, Taken, Topology};
+use super::contract::{Call, Done, Topology};
 use super::known_sentinels::KnownSentinels;
 use super::node::Node;
 use super::on_demand::{Missing, OnDemand};
-use super::scan::scan;
 use super::sentinel_events::{Following, follow};
 use super::sentinel_reports::{Report, Reports};
 use super::sentinel_votes::leader;
@@ -300,24 +299,6 @@ impl Master {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of how a request ended.
-    fn learn<T>(&self, node: &Arc<Node>, outcome: Result<T, Failure>) -> Result<T, Failure> {
-        if let Err(failure) = &outcome {
-            let demoted = matches!(
-                failure.refusal(),
-                Some(Refusal::ReadOnly | Refusal::MasterDown)
-            );
-            if demoted {
-                // The next connection finds out by ROLE.
-                node.hang_up();
-            }
-            if demoted || failure.refusal().is_none() {
-                self.current.discard(|current| Arc::ptr_eq(current, node));
-            }
-        }
-        outcome
-    }
-
     fn lost(&self) -> Failure {
         let name = Arc::clone(&self.name);
         Cause::NoMaster { name }.into()
@@ -334,29 +315,13 @@ const REFRESH: Duration = Duration::from_millis(500);
 
 #[async_trait]
 impl Topology for Sentinel {
-    async fn call_with(
-        &self,
-        call: Call<'_>,
-        wait: Option<(u32, Duration)>,
-    ) -> Result<Done, Failure> {
+    async fn call(&self, call: Call<'_>) -> Result<Done, Failure> {
         // On its way while the call is.
         self.master.refresh();
         let deadline = self.master.shared.deadline();
         let node = self.master.find(deadline).await?;
-        let outcome = node.call_with(call, wait, deadline).await;
-        self.master.learn(&node, outcome)
-    }
-
-    async fn take(
-        &self,
-        take: Take<'_>,
-        wait: Option<(u32, Duration)>,
-    ) -> Result<(Taken, Done), Failure> {
-        self.master.refresh();
-        let deadline = self.master.shared.deadline();
-        let node = self.master.find(deadline).await?;
-        let outcome = node.take(take, wait, deadline).await;
-        self.master.learn(&node, outcome)
+        let done = node.call(call, false, deadline).await;
+        done.inspect_err(|failure| self.learn(&node, failure))
     }
 
     async fn confirm(&self, done: &Done, age: Duration, within: Duration) -> Result<(), Failure> {
@@ -378,8 +343,8 @@ impl Topology for Sentinel {
     async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {
         let deadline = self.master.shared.deadline();
         let node = self.master.find(deadline).await?;
-        let outcome = node.channel(deadline).await;
-        self.master.learn(&node, outcome)
+        let channel = node.channel(deadline).await;
+        channel.inspect_err(|failure| self.learn(&node, failure))
     }
 
     fn subscribed(&self) -> Option<Arc<str>> {
@@ -390,15 +355,23 @@ impl Topology for Sentinel {
         true
     }
 
-    async fn broadcast(&self, command: &Cmd) -> Result<Vec<NodeReply>, Failure> {
-        let node = self.master.find(self.master.shared.deadline()).await?;
-        let outcome = node.ask(command).await;
-        Ok(vec![self.master.learn(&node, outcome)?])
+    async fn masters(&self) -> Result<Vec<Arc<Node>>, Failure> {
+        let master = self.master.find(self.master.shared.deadline()).await?;
+        Ok(vec![master])
     }
 
-    async fn scan(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
-        let node = self.master.find(self.master.shared.deadline()).await?;
-        let outcome = scan(&[&node], pattern).await;
-        self.master.learn(&node, outcome)
+    fn learn(&self, node: &Arc<Node>, failure: &Failure) {
+        let demoted = matches!(
+            failure.refusal(),
+            Some(Refusal::ReadOnly | Refusal::MasterDown)
+        );
+        if demoted {
+            // The next connection finds out by ROLE.
+            node.hang_up();
+        }
+        if demoted || failure.refusal().is_none() {
+            let current = &self.master.current;
+            current.discard(|current| Arc::ptr_eq(current, node));
+        }
     }
 }

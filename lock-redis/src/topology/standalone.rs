@@ -1,21 +1,18 @@
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use redis::Cmd;
 
 use super::connector::Connectors;
 use super::context::ConnectionContext;
-use super::contract::{Call, Done, NodeReply, Take, Taken, Topology};
+use super::contract::{Call, Done, Topology};
 use super::node::Node;
-use super::scan::scan;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::Failure;
 
 /// One server at a fixed address.
 #[derive(Debug)]
 pub(super) struct Standalone {
-    node: Node,
+    node: Arc<Node>,
     shared: Arc<ConnectionContext>,
 }
 
@@ -26,6 +23,7 @@ impl Standalone {
         shared: Arc<ConnectionContext>,
     ) -> Result<Self, Failure> {
         let node = Node::new(Connectors::new(config)?.to(endpoint)?, Arc::clone(&shared));
+        let node = Arc::new(node);
         Ok(Self { node, shared })
     }
 
@@ -36,22 +34,9 @@ impl Standalone {
 
 #[async_trait]
 impl Topology for Standalone {
-    async fn call_with(
-        &self,
-        call: Call<'_>,
-        wait: Option<(u32, Duration)>,
-    ) -> Result<Done, Failure> {
-        self.node
-            .call_with(call, wait, self.shared.deadline())
-            .await
-    }
-
-    async fn take(
-        &self,
-        take: Take<'_>,
-        wait: Option<(u32, Duration)>,
-    ) -> Result<(Taken, Done), Failure> {
-        self.node.take(take, wait, self.shared.deadline()).await
+    async fn call(&self, call: Call<'_>) -> Result<Done, Failure> {
+        let deadline = self.shared.deadline();
+        self.node.call(call, false, deadline).await
     }
 
     async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {
@@ -66,11 +51,7 @@ impl Topology for Standalone {
         true
     }
 
-    async fn broadcast(&self, command: &Cmd) -> Result<Vec<NodeReply>, Failure> {
-        Ok(vec![self.node.ask(command).await?])
-    }
-
-    async fn scan(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
-        scan(&[&self.node], pattern).await
+    async fn masters(&self) -> Result<Vec<Arc<Node>>, Failure> {
+        Ok(vec![Arc::clone(&self.node)])
     }
 }

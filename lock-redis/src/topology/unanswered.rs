@@ -5,9 +5,9 @@ use redis::Value;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
-use super::contract::Call;
 use super::request;
 use crate::error::Refusal;
+use crate::script::Script;
 use polylock_core::engine::before;
 
 /// The connection of a request that was sent and has no answer.
@@ -30,38 +30,27 @@ impl Unanswered {
 
     /// Runs a script behind the request; nothing if there is no such connection, or it does not answer
     /// `within` the time.
-    pub(crate) async fn run_behind(self, call: Call<'_>, within: Duration) {
+    pub(crate) async fn run_behind(
+        self,
+        script: &Script,
+        keys: &[&[u8]],
+        args: &[&[u8]],
+        within: Duration,
+    ) {
         let connection = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let Some(mut connection) = connection else {
+        let Some(mut redis) = connection else {
             return;
         };
         let run = async {
-            let request = request::by_hash(call);
-            let answer = connection.send_packed_command(&request).await;
+            let by_hash = request::by_hash(script, keys, args);
+            let answer = redis.send_packed_command(&by_hash).await;
             if let Ok(Value::ServerError(error)) = answer
                 && Refusal::of(&error) == Refusal::NoScript
             {
-                drop(
-                    connection
-                        .send_packed_command(&request::by_text(call))
-                        .await,
-                );
+                let by_text = request::by_text(script, keys, args);
+                drop(redis.send_packed_command(&by_text).await);
             }
         };
         before(Instant::now() + within, run).await;
-    }
-}
-
-/// Keeps the connection of a request unless it is answered.
-pub(super) struct Sent<'a> {
-    pub(super) redis: MultiplexedConnection,
-    pub(super) unanswered: Option<&'a Unanswered>,
-}
-
-impl Drop for Sent<'_> {
-    fn drop(&mut self) {
-        if let Some(unanswered) = self.unanswered {
-            unanswered.keep(self.redis.clone());
-        }
     }
 }

@@ -75,14 +75,9 @@ async fn a_slot_that_moves_is_followed() {
         "by ASK, with a script unknown there"
     );
     assert_eq!(count(&*topology, "a").await.unwrap(), 4, "by ASK");
-    let acked = Call {
-        script: &COUNT,
-        keys: &[b"a"],
-        args: &[],
-        unanswered: None,
-    };
+    let acked = Call::script(&COUNT, &[b"a"], &[]);
     let wait = Some((0, Duration::from_millis(10)));
-    let done = topology.call_with(acked, wait).await.unwrap();
+    let done = topology.call(Call { wait, ..acked }).await.unwrap();
     assert_eq!((done.value, done.acked), (redis::Value::Int(5), 0));
     cluster.end_move(slot, to);
     assert_eq!(count(&*topology, "a").await.unwrap(), 6, "by MOVED");
@@ -101,33 +96,32 @@ async fn keys_that_are_on_two_nodes_are_unavailable() {
     let (from, to) = (cluster.owner_of(slot), 1 - cluster.owner_of(slot));
     cluster.begin_move(slot, to);
     cluster.move_key("{t}a", from, to);
-    let call = Call {
-        script: &COUNT,
-        keys: &[b"{t}a", b"{t}b"],
-        args: &[],
-        unanswered: None,
-    };
+    let call = Call::script(&COUNT, &[b"{t}a", b"{t}b"], &[]);
     let failure = topology.call(call).await.unwrap_err();
     assert_eq!(failure.refusal(), Some(Refusal::TryAgain));
     assert!(!failure.outcome_unknown);
     assert_eq!(Error::from(failure).kind(), ErrorKind::Unavailable);
     cluster.move_key("{t}b", from, to);
     cluster.end_move(slot, to);
-    assert_eq!(topology.call(call).await.unwrap(), redis::Value::Int(2));
+    assert_eq!(
+        topology.call(call).await.unwrap().value,
+        redis::Value::Int(2)
+    );
 }
 
 #[tokio::test]
 async fn a_replica_takes_the_place_of_its_master() {
     let cluster = RedisCluster::start(3, 3);
     let (topology, told) = open(&by_url(&cluster.url())).await;
-    let first = Call {
-        script: &COUNT,
-        keys: &[b"a"],
-        args: &[],
-        unanswered: None,
-    };
+    let first = Call::script(&COUNT, &[b"a"], &[]);
     let within = Duration::from_secs(5);
-    let done = topology.call_with(first, Some((1, within))).await.unwrap();
+    let done = topology
+        .call(Call {
+            wait: Some((1, within)),
+            ..first
+        })
+        .await
+        .unwrap();
     assert_eq!(done.acked, 1);
     let master = cluster.owner_of(cluster.slot_of("a"));
     cluster[master].kill();

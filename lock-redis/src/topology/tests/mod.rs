@@ -102,13 +102,9 @@ script!(COUNT, "return redis.call('INCR', KEYS[1])");
 script!(SET, "return redis.call('SET', KEYS[1], ARGV[1])");
 
 pub(super) async fn count(topology: &dyn Topology, key: &str) -> Result<i64, Failure> {
-    let call = Call {
-        script: &COUNT,
-        keys: &[key.as_bytes()],
-        args: &[],
-        unanswered: None,
-    };
-    Ok(redis::from_redis_value(topology.call(call).await?).expect("a number"))
+    let keys = [key.as_bytes()];
+    let done = topology.call(Call::script(&COUNT, &keys, &[])).await?;
+    Ok(redis::from_redis_value(done.value).expect("a number"))
 }
 
 /// Counts as soon as that succeeds.

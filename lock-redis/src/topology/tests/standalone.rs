@@ -199,17 +199,12 @@ async fn replicas_are_waited_for_without_holding_up_others() {
     let master = server();
     let replica = server();
     let (topology, _) = open(&config(&master)).await;
-    let call = Call {
-        script: &SET,
-        keys: &[b"x"],
-        args: &[b"1"],
-        unanswered: None,
-    };
+    let call = Call::script(&SET, &[b"x"], &[b"1"]);
     let within = Duration::from_millis(1500);
     let wait = Some((1, within));
-    let done = topology.call_with(call, wait).await.unwrap();
+    let done = topology.call(Call { wait, ..call }).await.unwrap();
     assert_eq!((done.value, done.acked), (redis::Value::Okay, 0));
-    let (waiting, other) = tokio::join!(topology.call_with(call, wait), async {
+    let (waiting, other) = tokio::join!(topology.call(Call { wait, ..call }), async {
         let begun = Instant::now();
         count(&*topology, "a").await.unwrap();
         begun.elapsed()
@@ -224,7 +219,7 @@ async fn replicas_are_waited_for_without_holding_up_others() {
     replica.command(&["REPLICAOF", "127.0.0.1", port.as_str()]);
     // The first copy takes its time.
     let deadline = Instant::now() + Duration::from_secs(10);
-    while !matches!(topology.call_with(call, wait).await, Ok(done) if done.acked == 1) {
+    while !matches!(topology.call(Call { wait, ..call }).await, Ok(done) if done.acked == 1) {
         assert!(Instant::now() < deadline);
     }
 }

@@ -1,14 +1,13 @@
-//! How late it is at a server, as far as a client knows.
+//! How late it is at a node, as far as a client knows.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The clock of the nodes of a quorum, which sets a limit to each vote: a copy of it that arrives later, from a connection that was given up, is refused.
-///
-/// Of several servers it is the clock that is most ahead, so that none refuses what is in time.
+/// The clock of a node, which sets a limit to each vote: a copy of it that arrives later, from a
+/// connection that was given up, is refused. It counts as far ahead as any answer has shown it.
 #[derive(Debug)]
-pub(crate) struct ServerClock {
+pub(super) struct ServerClock {
     /// By how many milliseconds it is ahead of this process.
     ahead: AtomicI64,
 }
@@ -28,13 +27,13 @@ const UNKNOWN: i64 = i64::MIN;
 
 impl ServerClock {
     /// Learns the time of a server, in milliseconds since 1970.
-    pub(crate) fn learn(&self, millis: u64) {
+    pub(super) fn learn(&self, millis: u64) {
         self.learn_at(here(), millis);
     }
 
     /// After which time of the server a request is refused that is sent now and given up after
     /// `within`. 0 if that is unknown: the server refuses the request, and its reply has the time.
-    pub(crate) fn limit(&self, within: Duration) -> String {
+    pub(super) fn limit(&self, within: Duration) -> String {
         self.limit_at(here(), within).unwrap_or(0).to_string()
     }
 
@@ -62,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_follows_the_server_that_is_most_ahead() {
+    fn a_limit_follows_the_answer_that_is_most_ahead() {
         let clock = ServerClock::default();
         let second = Duration::from_secs(1);
         assert_eq!(clock.limit(second), "0");
