@@ -15,7 +15,7 @@ use crate::keys::Keys;
 use crate::lock::{Client, NAME};
 use crate::reply::{Seen, SeenHolder};
 use crate::script::BLOCK;
-use crate::server::{ReleaseReply, RenewalCallbacks, Server};
+use crate::server::{ReleaseReply, Server};
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
@@ -57,11 +57,8 @@ impl LockAdmin for Client {
         let mut due = RenewalRequest::new(key.clone(), id, ttl);
         // No scheduler waits for it: only the configured timeouts count.
         due.timeout = due.timeout.max(self.longest * 2);
-        let told = RenewalCallbacks {
-            lost: &|_, _| (),
-            note: &|_| None,
-        };
-        let renewed = self.server.renew(&[due], told).await.remove(0);
+        let mut renewed = self.server.renew(&[due], &|_, _| (), &|_| None).await;
+        let renewed = renewed.remove(0);
         renewed.map_err(|failure| named(failure).with_key(key))
     }
 

@@ -50,12 +50,15 @@ pub(crate) enum Cause {
     #[error("the server refuses requests as out of date when they arrive: its clock steps")]
     Late,
 
+    /// A lease may be extended.
     #[error("the server did not answer the renewal in time")]
     LateRenewal,
 
+    /// The lock is granted, and would not survive a fail-over.
     #[error("{acked} of {wanted} replicas have the grant in time, it is given back")]
     Replicas { acked: u32, wanted: u32 },
 
+    /// The lease is extended, and a fail-over would undo it.
     #[error("{acked} of {wanted} replicas have the renewal in time, it does not count")]
     Unacknowledged { acked: u32, wanted: u32 },
 
@@ -117,15 +120,7 @@ impl Failure {
             let source = Arc::new(error);
             Cause::Disconnected { server, source }
         };
-        Self::unknown(cause)
-    }
-
-    /// The server may have done what it was asked for.
-    fn unknown(cause: Cause) -> Self {
-        Self {
-            cause,
-            outcome_unknown: true,
-        }
+        cause.unknown()
     }
 
     /// A connection could not be made; nothing was sent on it.
@@ -179,24 +174,6 @@ impl Failure {
         }
     }
 
-    /// A script answered what none of ours says; it may have acted all the same.
-    pub(crate) fn malformed(what: &str) -> Self {
-        Self::unknown(Cause::Malformed {
-            server: "the server".into(),
-            what: what.to_owned(),
-        })
-    }
-
-    /// The lock is granted, and would not survive a fail-over.
-    pub(crate) fn too_few_replicas(acked: u32, wanted: u32) -> Self {
-        Self::unknown(Cause::Replicas { acked, wanted })
-    }
-
-    /// The lease is extended, and a fail-over would undo it.
-    pub(crate) fn unacknowledged(acked: u32, wanted: u32) -> Self {
-        Self::unknown(Cause::Unacknowledged { acked, wanted })
-    }
-
     /// Whether the same request may succeed later.
     pub(crate) fn is_retryable(&self) -> bool {
         self.cause.kind() == ErrorKind::Unavailable
@@ -215,11 +192,6 @@ impl Failure {
             }
             _ => None,
         }
-    }
-
-    /// A renewal got no reply within its time.
-    pub(crate) fn late_renewal() -> Self {
-        Self::unknown(Cause::LateRenewal)
     }
 
     /// What the server refused, if that is what happened.
@@ -245,6 +217,14 @@ fn is_of_tls(error: &RedisError) -> bool {
 }
 
 impl Cause {
+    /// The server may have done what it was asked for.
+    pub(crate) fn unknown(self) -> Failure {
+        Failure {
+            cause: self,
+            outcome_unknown: true,
+        }
+    }
+
     pub(crate) fn kind(&self) -> ErrorKind {
         match self {
             Self::Config(_) => ErrorKind::InvalidConfig,

@@ -16,7 +16,7 @@ use crate::keys::Keys;
 use crate::lock::Client;
 use crate::reply::Ticket;
 use crate::script::BLOCK;
-use crate::server::{Acquisition, Holder, ReleaseReply, RenewalCallbacks};
+use crate::server::{Acquisition, Holder, ReleaseReply};
 use crate::tokens::Tokens;
 use crate::topology::Unanswered;
 
@@ -89,6 +89,11 @@ impl RedisLease {
     /// Whether a request of this acquisition may still be under way.
     pub(crate) fn is_under_way(&self) -> bool {
         self.has_copies.load(Ordering::Relaxed)
+    }
+
+    /// Has a release reckon with what earlier requests have left.
+    pub(crate) fn doubt(&self) {
+        self.has_copies.store(true, Ordering::Relaxed);
     }
 
     /// Keeps the place in the queue, of which an id has one.
@@ -209,14 +214,13 @@ impl fmt::Debug for RedisLease {
 #[async_trait]
 impl Renewer for Client {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
-        let told = RenewalCallbacks {
-            lost: &|id, reason| self.held_leases.lost(id, reason),
-            note: &|id| self.held_leases.untold(id),
-        };
-        let answers = self.server.renew(due, told).await;
+        let held_leases = &self.held_leases;
+        let lost = |id, reason| held_leases.lost(id, reason);
+        let note = |id| held_leases.untold(id);
+        let answers = self.server.renew(due, &lost, &note).await;
         let answers = answers.into_iter().zip(due).map(|(answer, one)| {
             if matches!(answer, Ok(LeaseState::Held)) {
-                self.held_leases.told(one.id);
+                held_leases.told(one.id);
             }
             answer.map_err(Failure::into)
         });

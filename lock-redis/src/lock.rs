@@ -111,7 +111,8 @@ impl Redis {
 pub(crate) async fn check_health(config: RedisConfig) -> Result<Vec<HealthCheck>> {
     let engine = config.engine(NAME);
     let seen = async {
-        let topology = topology::open(&config, Arc::new(NoEvents), &engine).await?;
+        let topology = topology::new(&config, Arc::new(NoEvents), &engine)?;
+        topology.open().await?;
         look(&*topology, &config).await
     };
     match seen.await {

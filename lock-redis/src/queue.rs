@@ -29,8 +29,6 @@ pub(crate) struct Waiter {
     pub(crate) lease: Arc<RedisLease>,
     claim: Acquisition,
     phase: Phase,
-    /// Whether a request of this acquisition may still be under way.
-    is_unanswered: bool,
     subscription: Subscription,
     beats: Heartbeats,
     poll: Duration,
@@ -78,7 +76,6 @@ impl Waiter {
             lease: Arc::clone(lease),
             claim,
             phase: Phase::Asking,
-            is_unanswered: false,
             subscription: Subscription::None,
             beats: Heartbeats::default(),
             poll: MIN_POLL,
@@ -89,7 +86,7 @@ impl Waiter {
     pub(crate) fn note(&mut self, taken: Option<Result<Taken, Failure>>) -> Result<()> {
         match taken {
             Some(Ok(Taken::Held)) => self.is_held(None),
-            Some(Ok(Taken::WithoutToken)) => self.is_unanswered = true,
+            Some(Ok(Taken::WithoutToken)) => self.lease.doubt(),
             Some(Ok(Taken::Granted(_) | Taken::Unknown)) => {}
             Some(Err(failure)) => self.failed(failure)?,
             None => return Err(self.gives_up()),
@@ -119,7 +116,7 @@ impl Waiter {
         // The first heartbeat must fit in: where the holder is gone, it is what finds the lock free.
         let is_short = self.budget.left(2 * FIRST_HEARTBEAT) < 2 * FIRST_HEARTBEAT;
         if self.claim.mode != Mode::Exclusive
-            || self.is_unanswered
+            || self.lease.is_under_way()
             || is_short
             || !hint.has_lasting_queue(key, sent)
         {
@@ -272,7 +269,7 @@ impl Waiter {
             beat: self.beats.next(sent),
             position: match self.lease.ticket() {
                 Some(ticket) => Position::Known(Arc::clone(ticket)),
-                None if self.is_unanswered => Position::Unknown,
+                None if self.lease.is_under_way() => Position::Unknown,
                 None => Position::None,
             },
             alive: HEARTBEAT_TIMEOUT,
@@ -288,11 +285,8 @@ impl Waiter {
 
     /// Takes note of a failure; gives it back if it is no use to ask again.
     fn failed(&mut self, mut failure: Failure) -> Result<()> {
-        if failure.outcome_unknown {
-            self.is_unanswered = true;
-        }
-        // Nor does a refusal say what became of the requests before.
-        failure.outcome_unknown = self.is_unanswered;
+        // A refusal does not say what became of the requests before.
+        failure.outcome_unknown = self.lease.is_under_way();
         let now = self.client.engine.now();
         let since = match self.phase {
             Phase::Silent { since, .. } => since,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use crate::error::Failure;
+use crate::error::{Cause, Failure};
 
 /// A place in the queue: the id of an entry of its stream.
 pub(crate) type Ticket = Arc<str>;
@@ -219,7 +219,8 @@ pub(crate) fn strange(reply: &Value) -> Failure {
         Value::Array(_) => "a list of another shape",
         _ => "a value of an unexpected type",
     };
-    Failure::malformed(kind)
+    let (server, what) = ("the server".into(), kind.to_owned());
+    Cause::Malformed { server, what }.unknown()
 }
 
 #[cfg(test)]

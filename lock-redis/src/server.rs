@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::RedisConfig;
-use crate::error::Failure;
+use crate::error::{Cause, Failure};
 use crate::keys::{Counter, Keys};
 use crate::reply::{self, AcquireReply, Taken, Ticket};
 use crate::script::{
@@ -126,13 +126,6 @@ pub(crate) type Lost<'a> = dyn Fn(LeaseId, LostReason) + Send + Sync + 'a;
 /// Gives `<token>|<held for (ms)>` of a lease, if the server does not know it yet.
 pub(crate) type Note<'a> = dyn Fn(LeaseId) -> Option<String> + Send + Sync + 'a;
 
-/// What a round of renewals and its client tell each other.
-#[derive(Clone, Copy)]
-pub(crate) struct RenewalCallbacks<'a> {
-    pub(crate) lost: &'a Lost<'a>,
-    pub(crate) note: &'a Note<'a>,
-}
-
 impl Server {
     pub(crate) fn new(topology: Arc<dyn Topology>, config: &RedisConfig) -> Self {
         let counter = match topology.one_slot() {
@@ -181,7 +174,8 @@ impl Server {
         if let Some((acks, _)) = wait
             && done.acked < acks
         {
-            return Err(Failure::too_few_replicas(done.acked, acks));
+            let (acked, wanted) = (done.acked, acks);
+            return Err(Cause::Replicas { acked, wanted }.unknown());
         }
         if !self.wants_proof() || !self.topology.confirms() {
             return Ok(());
@@ -338,13 +332,14 @@ impl Server {
         }
     }
 
-    /// Extends leases in as few calls as the slots of their keys allow. `told.lost` gets each loss
+    /// Extends leases in as few calls as the slots of their keys allow. `lost` gets each loss
     /// as soon as its reason is known, at most 100 ms after the loss: confirming the others takes
     /// longer.
     pub(crate) async fn renew(
         &self,
         due: &[RenewalRequest],
-        told: RenewalCallbacks<'_>,
+        lost: &Lost<'_>,
+        note: &Note<'_>,
     ) -> Vec<Result<LeaseState, Failure>> {
         // The scheduler drops all answers of a round that takes longer than its shortest timeout.
         let shortest = due.iter().map(|one| one.timeout).min();
@@ -357,7 +352,7 @@ impl Server {
         let turns = Semaphore::new(at_once.min(Semaphore::MAX_PERMITS));
         let chunks = due
             .chunks(most)
-            .map(|chunk| self.renew_together(chunk, limit, &turns, told));
+            .map(|chunk| self.renew_together(chunk, (limit, &turns), lost, note));
         let states = join_all(chunks).await;
         states.into_iter().flatten().collect()
     }
@@ -365,20 +360,20 @@ impl Server {
     async fn renew_together(
         &self,
         due: &[RenewalRequest],
-        limit: Instant,
-        turns: &Semaphore,
-        told: RenewalCallbacks<'_>,
+        (limit, turns): (Instant, &Semaphore),
+        lost: &Lost<'_>,
+        note: &Note<'_>,
     ) -> Vec<Result<LeaseState, Failure>> {
         let extending = async {
             let _turn = turns.acquire().await;
             let left = limit.saturating_duration_since(Instant::now());
             let wait = self.replicas.filter(|_| self.wants_proof());
             let wait = wait.map(|(acks, longest)| (acks, longest.min(left / 2)));
-            (wait, self.extend_with(due, told.note, wait).await)
+            (wait, self.extend_with(due, note, wait).await)
         };
         let extended = match timeout_at(limit, extending).await {
             Ok((wait, extended)) => extended.map(|(held, done)| (wait, held, done)),
-            Err(_) => Err(Failure::late_renewal()),
+            Err(_) => Err(Cause::LateRenewal.unknown()),
         };
         let (wait, held, done) = match extended {
             Ok(extended) => extended,
@@ -386,8 +381,9 @@ impl Server {
         };
         let proof = async {
             match wait {
-                Some((acks, _)) if done.acked < acks => {
-                    Err(Failure::unacknowledged(done.acked, acks))
+                Some((wanted, _)) if done.acked < wanted => {
+                    let acked = done.acked;
+                    Err(Cause::Unacknowledged { acked, wanted }.unknown())
                 }
                 _ if !held.contains(&true) || !self.wants_proof() => Ok(()),
                 // Questions from before the renewal prove nothing about it.
@@ -404,7 +400,7 @@ impl Server {
             let until = limit.min(Instant::now() + LOSS_REASON_TIMEOUT);
             let reason = timeout_at(until, self.why(&keys, one.id)).await;
             let reason = reason.unwrap_or(LostReason::Stolen);
-            (told.lost)(one.id, reason);
+            lost(one.id, reason);
             reason
         };
         let reasons = join_all(gone.map(|(one, _)| why(one.clone())));

@@ -65,7 +65,7 @@ impl RedisConfig {
             config.login = login(&mut params, username, password, "password-file")?;
         }
         tls(url, &mut params, &mut config)?;
-        common(&mut params, &mut config)?;
+        let config = common(&mut params, config)?;
         params.finish()?;
         Ok(config)
     }
@@ -137,32 +137,30 @@ fn tls(url: &LockUrl, params: &mut Params<'_>, config: &mut RedisConfig) -> Resu
     Ok(())
 }
 
-fn common(params: &mut Params<'_>, config: &mut RedisConfig) -> Result<()> {
-    let mut read = config.clone();
+fn common(params: &mut Params<'_>, mut config: RedisConfig) -> Result<RedisConfig> {
     if let Some(timeout) = params.duration("timeout")? {
-        read = read.with_timeout(timeout)?;
+        config = config.with_timeout(timeout)?;
     }
     if let Some(timeout) = params.duration("connect-timeout")? {
-        read = read.with_connect_timeout(timeout)?;
+        config = config.with_connect_timeout(timeout)?;
     }
     if let Some(retention) = params.duration("retention")? {
-        read = read.with_retention(retention);
+        config = config.with_retention(retention);
     }
     let acks = params.integer("min-replica-acks", 0..=100)?;
     let within = params.duration("replica-ack-timeout")?;
     let within = within.unwrap_or(RedisConfig::DEFAULT_REPLICA_ACK_TIMEOUT);
-    read = read.with_replica_acks(acks.unwrap_or(0), within)?;
+    config = config.with_replica_acks(acks.unwrap_or(0), within)?;
     if params.one_of("resp", &["2", "3"])? == Some("2") {
-        read = read.with_resp2();
+        config = config.with_resp2();
     }
     if params.bool("push")? == Some(false) {
-        read = read.without_push();
+        config = config.without_push();
     }
     if params.bool("strict")? == Some(true) {
-        read = read.with_strict_checks();
+        config = config.with_strict_checks();
     }
-    *config = read;
-    Ok(())
+    Ok(config)
 }
 
 fn endpoints(url: &LockUrl, port: u16) -> Result<Vec<Endpoint>> {

@@ -247,12 +247,13 @@ impl Drop for QuorumLease {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Cause;
 
     #[test]
     fn what_may_be_held_is_released_and_counted() {
         let states = NodeStates::new(3);
         states.voted(0, &Ok(Vote::Granted(1)));
-        states.voted(1, &Err(Failure::late_renewal()));
+        states.voted(1, &Err(Cause::LateRenewal.unknown()));
         states.voted(2, &Ok(Vote::Held(None)));
         assert_eq!(states.open(), [true, true, false]);
         states.released(0, &Ok(Released::Clean));
@@ -275,7 +276,7 @@ mod tests {
         let states = NodeStates::new(3);
         states.voted(0, &Ok(Vote::Granted(1)));
         assert!(states.is_granted());
-        states.released(0, &Err(Failure::late_renewal()));
+        states.released(0, &Err(Cause::LateRenewal.unknown()));
         assert!(!states.is_granted());
         assert_eq!(states.open(), [true; 3]);
     }

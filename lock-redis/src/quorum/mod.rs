@@ -31,7 +31,7 @@ use self::node::{Quorum, QuorumNode};
 use self::votes::{Decision, Votes};
 use crate::checks::check;
 use crate::config::{Endpoint, RedisConfig};
-use crate::error::{Cause, Failure, Refusal};
+use crate::error::{Cause, Failure};
 use crate::held_leases::HeldLeases;
 use crate::server::{Server, millis};
 use crate::topology::{self, ConnectionEvents, Topology};
@@ -126,7 +126,7 @@ fn open(config: &RedisConfig) -> Result<Quorum> {
             node: number,
             held_leases: Arc::clone(&held_leases),
         });
-        let topology = topology::connect_node(&config, subscriber, &engine)?;
+        let topology = topology::new(&config, subscriber, &engine)?;
         Ok(Arc::new(QuorumNode {
             number,
             server: Server::new(topology, &config).of_quorum(),
@@ -159,10 +159,6 @@ impl ConnectionEvents for Subscriber {
     fn on_message(&self, payload: &[u8]) {
         self.held_leases.broken(payload, self.node);
     }
-
-    fn on_disconnect(&self) {}
-
-    fn on_failover(&self) {}
 }
 
 /// Waits until a majority answers, and with strict checks until all have that do.
@@ -214,18 +210,15 @@ async fn look_at(node: &QuorumNode, config: &RedisConfig) -> Result<(), Failure>
     }
 }
 
-/// Waits until a node answers.
+/// Waits until a node lets this client in.
 async fn let_in(topology: &dyn Topology, config: &RedisConfig) -> Result<(), Failure> {
     let until = Instant::now() + config.connect_timeout;
     loop {
-        match topology.broadcast(&redis::cmd("PING")).await {
-            // The user is logged in, and may not run the command.
-            Err(failure) if failure.refusal() == Some(Refusal::NoPerm) => return Ok(()),
+        match topology.open().await {
             Err(failure) if failure.is_retryable() && Instant::now() < until => {
                 tokio::time::sleep(CONNECT_BACKOFF).await;
             }
-            Err(failure) => return Err(failure),
-            Ok(_) => return Ok(()),
+            opened => return opened,
         }
     }
 }

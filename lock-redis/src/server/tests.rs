@@ -15,9 +15,13 @@ struct Mute {
 
 #[async_trait]
 impl Topology for Mute {
+    async fn open(&self) -> Result<(), Failure> {
+        Ok(())
+    }
+
     async fn call(&self, call: Call<'_>) -> Result<Done, Failure> {
         let Command::Script { script, keys, .. } = call.command else {
-            return Err(Failure::late_renewal());
+            return Err(Cause::LateRenewal.unknown());
         };
         if script.name == LOSS_REASON.name {
             std::future::pending::<()>().await;
@@ -33,7 +37,7 @@ impl Topology for Mute {
 
     async fn confirm(&self, _: &Done, _: Duration, within: Duration) -> Result<(), Failure> {
         tokio::time::sleep(within).await;
-        Err(Failure::late_renewal())
+        Err(Cause::LateRenewal.unknown())
     }
 
     async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {
@@ -58,13 +62,6 @@ fn due(count: usize, ttl: Duration) -> Vec<RenewalRequest> {
     let key = |n| LockKey::new(format!("k{n}")).unwrap();
     let due = (0..count).map(|n| RenewalRequest::new(key(n), id, ttl));
     due.collect()
-}
-
-fn telling<'a>(lost: &'a Lost<'a>) -> RenewalCallbacks<'a> {
-    RenewalCallbacks {
-        lost,
-        note: &|_| None,
-    }
 }
 
 fn mute(takes: Duration) -> Server {
@@ -92,7 +89,7 @@ async fn a_round_of_renewals_ends_before_the_scheduler_gives_it_up() {
     ] {
         let due = due(count, ttl);
         let (server, began) = (mute(takes), Instant::now());
-        let states = server.renew(&due, telling(&|_, _| ())).await;
+        let states = server.renew(&due, &|_, _| (), &|_| None).await;
         let (took, timeout) = (began.elapsed(), due[0].timeout);
         assert!(
             took < timeout,
@@ -109,7 +106,7 @@ async fn a_loss_is_told_before_others_are_confirmed() {
     let began = Instant::now();
     let lost = |_, reason| told.lock().unwrap().push((reason, began.elapsed()));
     let due = due(MAX_RENEWALS + 2, Duration::from_secs(30));
-    let states = mute(Duration::ZERO).renew(&due, telling(&lost)).await;
+    let states = mute(Duration::ZERO).renew(&due, &lost, &|_| None).await;
     let took = began.elapsed();
     let told = told.into_inner().unwrap();
     assert_eq!(told.len(), MAX_RENEWALS / 2 + 1);

@@ -52,11 +52,6 @@ impl Cluster {
         })
     }
 
-    pub(super) async fn open(&self) -> Result<(), Failure> {
-        let deadline = Instant::now() + self.shared.connect_timeout + self.shared.timeout;
-        self.map.slots(deadline).await.map(drop)
-    }
-
     fn owner(&self, slots: &Slots, slot: u16) -> Result<Arc<Node>, Failure> {
         match slots.master(slot) {
             Some(endpoint) => self.map.node(endpoint),
@@ -100,6 +95,11 @@ fn endpoint(text: &str) -> Option<Endpoint> {
 
 #[async_trait]
 impl Topology for Cluster {
+    async fn open(&self) -> Result<(), Failure> {
+        let deadline = Instant::now() + self.shared.connect_timeout + self.shared.timeout;
+        self.map.slots(deadline).await.map(drop)
+    }
+
     async fn call(&self, call: Call<'_>) -> Result<Done, Failure> {
         let deadline = self.shared.deadline();
         let slot = slot(call.command.key());

@@ -5,15 +5,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::aio::{MultiplexedConnection, SendError};
-use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisError, ServerError, Value};
+use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisError, Value};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::connector::Connector;
-use super::context::{BROKEN, ConnectionContext};
-use super::on_demand::{Missing, OnDemand};
+use super::context::ConnectionContext;
+use super::on_demand::OnDemand;
 use super::unanswered::Unanswered;
-use crate::error::{Failure, Refusal};
+use crate::error::Failure;
 use polylock_core::engine::before;
 
 /// One connection to one server, for the tasks of one runtime.
@@ -60,11 +60,12 @@ impl Connection {
         shared: Arc<ConnectionContext>,
         runtime: Handle,
     ) -> Self {
+        let late = Failure::silent(&connector.server, shared.timeout, false);
         Self {
+            socket: OnDemand::new(&shared, late),
             connector,
             shared,
             runtime,
-            socket: OnDemand::new(),
             made: AtomicU64::new(0),
             subscribing: tokio::sync::Mutex::new(()),
         }
@@ -161,11 +162,7 @@ impl Connection {
     async fn new_socket(self: &Arc<Self>, deadline: Instant) -> Result<Socket, Failure> {
         let make = || Arc::clone(self).connect();
         let spawn = |task| drop(self.runtime.spawn(task));
-        let made = self.socket.get(spawn, &self.shared, deadline, make);
-        made.await.map_err(|missing| match missing {
-            Missing::Failed(failure) => failure,
-            Missing::Late => self.silent(false),
-        })
+        self.socket.get(spawn, deadline, make).await
     }
 
     async fn connect(self: Arc<Self>) -> Result<Socket, Failure> {
@@ -225,32 +222,14 @@ impl Connection {
     }
 
     async fn subscribe(&self, socket: &mut Socket) -> Result<Hearing, Failure> {
-        let server = &self.connector.server;
-        if !socket.pushes {
-            self.shared.warn_of_silence(server, "RESP2 cannot push");
-            return Ok(Hearing::Denied);
-        }
-        // Scripts publish with the rights of their users, and cannot tell that they have none.
-        let attempt = async {
-            socket
-                .redis
-                .subscribe(&[&**self.shared.channel(), BROKEN])
-                .await?;
-            let mut publish = redis::cmd("PUBLISH");
-            publish.arg(&**self.shared.channel()).arg("");
-            publish.query_async::<()>(&mut socket.redis).await
-        };
-        let Err(error) = attempt.await else {
-            return Ok(Hearing::Subscribed);
-        };
-        match ServerError::try_from(error) {
-            Ok(reply) if Refusal::of(&reply) == Refusal::NoPerm => {
-                let why = "the ACL denies SUBSCRIBE, PUBLISH or the channel";
-                self.shared.warn_of_silence(server, why);
-                Ok(Hearing::Denied)
-            }
-            Ok(reply) => Err(Failure::refused(server, reply)),
-            Err(error) => Err(Failure::unconnected(server, error)),
+        let Socket { redis, pushes, .. } = socket;
+        match self
+            .shared
+            .subscribe(&self.connector, redis, *pushes)
+            .await?
+        {
+            true => Ok(Hearing::Subscribed),
+            false => Ok(Hearing::Denied),
         }
     }
 

@@ -3,14 +3,18 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use polylock_core::engine::Engine;
+use redis::ServerError;
+use redis::aio::MultiplexedConnection;
 use tokio::runtime::Id;
 use tokio::time::Instant;
 
+use super::connector::Connector;
 use super::contract::ConnectionEvents;
 use crate::config::RedisConfig;
+use crate::error::{Failure, Refusal};
 
 /// The channel for locks that an administrator breaks; the script uses the same name.
-pub(super) const BROKEN: &str = "polylock:broken";
+const BROKEN: &str = "polylock:broken";
 
 /// What all connections of a client have in common.
 #[derive(Debug)]
@@ -55,7 +59,41 @@ impl ConnectionContext {
         self.engine.jitter(low, high)
     }
 
-    pub(super) fn warn_of_silence(&self, server: &str, why: &str) {
+    /// Subscribes a connection to the channels of this client; false, with a warning, where that is
+    /// impossible.
+    pub(super) async fn subscribe(
+        &self,
+        connector: &Connector,
+        connection: &mut MultiplexedConnection,
+        pushes: bool,
+    ) -> Result<bool, Failure> {
+        let server = &connector.server;
+        if !pushes {
+            self.warn_of_silence(server, "RESP2 cannot push");
+            return Ok(false);
+        }
+        // Scripts publish with the rights of their users, and cannot tell that they have none.
+        let attempt = async {
+            connection.subscribe(&[&*self.channel, BROKEN]).await?;
+            let mut publish = redis::cmd("PUBLISH");
+            publish.arg(&*self.channel).arg("");
+            publish.query_async::<()>(connection).await
+        };
+        let Err(error) = attempt.await else {
+            return Ok(true);
+        };
+        match ServerError::try_from(error) {
+            Ok(reply) if Refusal::of(&reply) == Refusal::NoPerm => {
+                let why = "the ACL denies SUBSCRIBE, PUBLISH or the channel";
+                self.warn_of_silence(server, why);
+                Ok(false)
+            }
+            Ok(reply) => Err(Failure::refused(server, reply)),
+            Err(error) => Err(Failure::unconnected(server, error)),
+        }
+    }
+
+    fn warn_of_silence(&self, server: &str, why: &str) {
         if !self.has_warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 server,

@@ -97,6 +97,9 @@ pub(crate) struct NodeReply {
 /// dropped at any point: the request is then done or not, and the connection goes on.
 #[async_trait]
 pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
+    /// Connects, unless there is a connection.
+    async fn open(&self) -> Result<(), Failure>;
+
     /// Runs a call on the server that has its keys.
     async fn call(&self, call: Call<'_>) -> Result<Done, Failure>;
 
@@ -168,10 +171,10 @@ pub(crate) trait ConnectionEvents: fmt::Debug + Send + Sync + 'static {
     fn on_message(&self, payload: &[u8]);
 
     /// A subscription was interrupted: messages may be lost.
-    fn on_disconnect(&self);
+    fn on_disconnect(&self) {}
 
     /// The master changed: what it did not pass on is lost.
-    fn on_failover(&self);
+    fn on_failover(&self) {}
 }
 
 /// Ignores all events.
@@ -180,8 +183,4 @@ pub(crate) struct NoEvents;
 
 impl ConnectionEvents for NoEvents {
     fn on_message(&self, _payload: &[u8]) {}
-
-    fn on_disconnect(&self) {}
-
-    fn on_failover(&self) {}
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::connector::Connectors;
 use super::context::ConnectionContext;
 use super::node::Node;
-use super::on_demand::{Missing, OnDemand};
+use super::on_demand::OnDemand;
 use super::slots::Slots;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure};
@@ -40,8 +40,8 @@ impl Map {
         Ok(Self {
             seeds: seeds.to_vec(),
             connectors: Connectors::new(config)?,
+            slots: OnDemand::new(&shared, silent(&shared)),
             shared,
-            slots: OnDemand::new(),
             known: Mutex::default(),
         })
     }
@@ -53,11 +53,7 @@ impl Map {
         let make = || Arc::clone(self).ask();
         // Not on the runtime of the caller, which may be blocked while others wait for this.
         let spawn = |task| self.shared.engine.spawn_service(task);
-        let found = self.slots.get(spawn, &self.shared, deadline, make);
-        found.await.map_err(|missing| match missing {
-            Missing::Failed(failure) => failure,
-            Missing::Late => self.silent(),
-        })
+        self.slots.get(spawn, deadline, make).await
     }
 
     /// Queries the nodes again, unless a query is under way.
@@ -97,7 +93,7 @@ impl Map {
     async fn ask(self: Arc<Self>) -> Result<Arc<Slots>, Failure> {
         let until = Instant::now() + self.shared.connect_timeout + self.shared.timeout;
         let asking = before(until, self.ask_all()).await;
-        let slots = asking.unwrap_or_else(|| Err(self.silent()))?;
+        let slots = asking.unwrap_or_else(|| Err(silent(&self.shared)))?;
         self.adopt(&slots);
         Ok(slots)
     }
@@ -114,7 +110,7 @@ impl Map {
                 Err(failure) => why = Some(failure),
             }
         }
-        Err(why.unwrap_or_else(|| self.silent()))
+        Err(why.unwrap_or_else(|| silent(&self.shared)))
     }
 
     async fn ask_one(&self, endpoint: &Endpoint) -> Result<Slots, Failure> {
@@ -168,11 +164,12 @@ impl Map {
         }
     }
 
-    fn silent(&self) -> Failure {
-        Failure::silent(&"the cluster".into(), self.shared.timeout, false)
-    }
-
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// No node has answered in time.
+pub(super) fn silent(shared: &ConnectionContext) -> Failure {
+    Failure::silent(&"the cluster".into(), shared.timeout, false)
 }

@@ -49,52 +49,28 @@ pub(crate) async fn connect(
     events: Arc<dyn ConnectionEvents>,
     engine: &Engine,
 ) -> Result<Arc<dyn Topology>, Failure> {
-    let topology = open(config, events, engine).await?;
+    let topology = new(config, events, engine)?;
+    topology.open().await?;
     checks::check(&*topology, config).await?;
     Ok(topology)
 }
 
-/// The same for servers that are looked at and not used.
-pub(crate) async fn open(
+/// The way to the servers of a configuration: the first call connects.
+pub(crate) fn new(
     config: &RedisConfig,
     events: Arc<dyn ConnectionEvents>,
     engine: &Engine,
 ) -> Result<Arc<dyn Topology>, Failure> {
     let shared = Arc::new(ConnectionContext::new(config, events, engine));
-    let topology: Arc<dyn Topology> = match &config.servers {
-        Servers::Standalone(endpoint) => {
-            let topology = Standalone::new(config, endpoint, shared)?;
-            topology.open().await?;
-            Arc::new(topology)
-        }
+    Ok(match &config.servers {
+        Servers::Standalone(endpoint) => Arc::new(Standalone::new(config, endpoint, shared)?),
         Servers::Sentinel { sentinels, master } => {
-            let topology = Sentinel::new(config, sentinels, master, shared)?;
-            topology.open().await?;
-            Arc::new(topology)
+            Arc::new(Sentinel::new(config, sentinels, master, shared)?)
         }
-        Servers::Cluster(seeds) => {
-            let topology = Cluster::new(config, seeds, shared)?;
-            topology.open().await?;
-            Arc::new(topology)
-        }
+        Servers::Cluster(seeds) => Arc::new(Cluster::new(config, seeds, shared)?),
         Servers::Quorum(_) => {
-            return Err(Cause::Config("a quorum has a topology for each node".to_owned()).into());
+            let message = "a quorum has a way to each of its nodes";
+            return Err(Cause::Config(message.to_owned()).into());
         }
-    };
-    Ok(topology)
-}
-
-/// One node of a quorum, which may be down: its first call connects.
-pub(crate) fn connect_node(
-    config: &RedisConfig,
-    events: Arc<dyn ConnectionEvents>,
-    engine: &Engine,
-) -> Result<Arc<dyn Topology>, Failure> {
-    let shared = Arc::new(ConnectionContext::new(config, events, engine));
-    match &config.servers {
-        Servers::Standalone(endpoint) => Ok(Arc::new(Standalone::new(config, endpoint, shared)?)),
-        Servers::Cluster(_) | Servers::Quorum(_) | Servers::Sentinel { .. } => {
-            Err(Cause::Config("a node of a quorum is a single server".to_owned()).into())
-        }
-    }
+    })
 }

@@ -231,10 +231,7 @@ impl Node {
 
     fn malformed(&self, what: &str) -> Failure {
         let (server, what) = (Arc::clone(self.server()), what.to_owned());
-        Failure {
-            cause: Cause::Malformed { server, what },
-            outcome_unknown: true,
-        }
+        Cause::Malformed { server, what }.unknown()
     }
 
     fn connection(&self, used: Use) -> Arc<Connection> {

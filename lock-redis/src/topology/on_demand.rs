@@ -14,6 +14,9 @@ use polylock_core::engine::before;
 #[derive(Debug)]
 pub(super) struct OnDemand<T> {
     state: watch::Sender<State<T>>,
+    shared: Arc<ConnectionContext>,
+    /// Why there is nothing, if it is not there in time.
+    late: Failure,
 }
 
 #[derive(Clone, Debug)]
@@ -27,17 +30,13 @@ enum State<T> {
     Present(T),
 }
 
-/// Why there is nothing.
-pub(super) enum Missing {
-    Failed(Failure),
-    /// It is not there in time.
-    Late,
-}
-
 impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
-    pub(super) fn new() -> Arc<Self> {
-        let state = watch::Sender::new(State::Absent);
-        Arc::new(Self { state })
+    pub(super) fn new(shared: &Arc<ConnectionContext>, late: Failure) -> Arc<Self> {
+        Arc::new(Self {
+            state: watch::Sender::new(State::Absent),
+            shared: Arc::clone(shared),
+            late,
+        })
     }
 
     pub(super) fn present(&self) -> Option<T> {
@@ -81,17 +80,16 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
     pub(super) async fn get<M>(
         self: &Arc<Self>,
         spawn: impl Fn(Task),
-        shared: &Arc<ConnectionContext>,
         deadline: Instant,
         make: impl Fn() -> M,
-    ) -> Result<T, Missing>
+    ) -> Result<T, Failure>
     where
         M: Future<Output = Result<T, Failure>> + Send + 'static,
     {
         let mut state = self.state.subscribe();
         loop {
             if let Some(not_before) = self.begin() {
-                let making = Making(Some((Arc::clone(self), Arc::clone(shared))));
+                let making = Making(Some(Arc::clone(self)));
                 let make = make();
                 spawn(Box::pin(async move {
                     if let Some(until) = not_before {
@@ -102,17 +100,17 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
             }
             let settled = state.wait_for(|state| !matches!(state, State::Making));
             match before(deadline, settled).await {
-                None | Some(Err(_)) => return Err(Missing::Late),
+                None | Some(Err(_)) => return Err(self.late.clone()),
                 Some(Ok(state)) => match &*state {
                     State::Present(it) => return Ok(it.clone()),
-                    State::Failed(failure, _) => return Err(Missing::Failed(failure.clone())),
-                    State::Dropped => return Err(Missing::Late),
+                    State::Failed(failure, _) => return Err(failure.clone()),
+                    State::Dropped => return Err(self.late.clone()),
                     // It was made, and thrown away before this caller looked.
                     State::Absent | State::Making => {}
                 },
             }
             if Instant::now() >= deadline {
-                return Err(Missing::Late);
+                return Err(self.late.clone());
             }
         }
     }
@@ -135,23 +133,23 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
 }
 
 /// An attempt. Says that it is over even if its runtime drops it.
-struct Making<T: Clone + Send + Sync + 'static>(Option<(Arc<OnDemand<T>>, Arc<ConnectionContext>)>);
+struct Making<T: Clone + Send + Sync + 'static>(Option<Arc<OnDemand<T>>>);
 
 impl<T: Clone + Send + Sync + 'static> Making<T> {
     fn end(mut self, made: Result<T, Failure>) {
-        let Some((place, shared)) = self.0.take() else {
+        let Some(place) = self.0.take() else {
             return;
         };
         place.state.send_replace(match made {
             Ok(it) => State::Present(it),
-            Err(failure) => State::Failed(failure, Instant::now() + shared.pause()),
+            Err(failure) => State::Failed(failure, Instant::now() + place.shared.pause()),
         });
     }
 }
 
 impl<T: Clone + Send + Sync + 'static> Drop for Making<T> {
     fn drop(&mut self) {
-        if let Some((place, _)) = self.0.take() {
+        if let Some(place) = self.0.take() {
             place.state.send_replace(State::Dropped);
         }
     }
@@ -164,18 +162,16 @@ mod tests {
 
     use polylock_core::engine::Engine;
 
-    use super::super::tests::Told;
+    use super::super::contract::NoEvents;
     use super::*;
     use crate::config::RedisConfig;
+    use crate::error::Cause;
 
-    fn shared() -> Arc<ConnectionContext> {
+    fn place() -> Arc<OnDemand<usize>> {
         let engine = Engine::of_this_process("redis");
         let config = RedisConfig::new("127.0.0.1", 1);
-        Arc::new(ConnectionContext::new(
-            &config,
-            Arc::new(Told::default()),
-            &engine,
-        ))
+        let shared = ConnectionContext::new(&config, Arc::new(NoEvents), &engine);
+        OnDemand::new(&Arc::new(shared), Cause::LateRenewal.unknown())
     }
 
     fn soon() -> Instant {
@@ -184,7 +180,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_thrown_away_before_a_caller_looks_is_made_again() {
-        let (place, made) = (OnDemand::new(), AtomicUsize::new(0));
+        let (place, made) = (place(), AtomicUsize::new(0));
         // On this runtime of one thread, the caller looks when both are done.
         let spawn = |task: Task| {
             let place = Arc::clone(&place);
@@ -197,20 +193,20 @@ mod tests {
             let number = made.fetch_add(1, Ordering::Relaxed) + 1;
             async move { Ok(number) }
         };
-        let found = place.get(spawn, &shared(), soon(), make).await;
+        let found = place.get(spawn, soon(), make).await;
         assert!(matches!(found, Ok(2)));
     }
 
     #[tokio::test]
     async fn a_task_that_never_runs_is_not_waited_for() {
-        let place = OnDemand::<u8>::new();
+        let place = place();
         let make = || async { Ok(1) };
         for _ in 0..2 {
-            let found = place.get(drop, &shared(), soon(), make).await;
-            assert!(matches!(found, Err(Missing::Late)));
+            let found = place.get(drop, soon(), make).await;
+            assert!(found.is_err());
         }
         let spawn = |task| drop(tokio::spawn(task));
-        let found = place.get(spawn, &shared(), soon(), make).await;
+        let found = place.get(spawn, soon(), make).await;
         assert!(matches!(found, Ok(1)));
     }
 }

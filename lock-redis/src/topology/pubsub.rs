@@ -1,27 +1,26 @@
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::aio::SendError;
-use redis::{PushInfo, PushKind, ServerError, Value};
+use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::context::{BROKEN, ConnectionContext};
-use super::map::Map;
+use super::context::ConnectionContext;
+use super::map::{Map, silent};
 use crate::config::Endpoint;
-use crate::error::{Failure, Refusal};
+use crate::error::Failure;
 use polylock_core::engine::before;
 
 /// Receives the messages of a cluster through a connection to any of its nodes, since a cluster
 /// forwards each message to all of them. It moves to another node when that one fails.
 #[derive(Debug)]
 pub(super) struct PubSub {
-    map: Arc<Map>,
-    shared: Arc<ConnectionContext>,
-    channel: Arc<str>,
-    state: Arc<watch::Sender<State>>,
+    search: Search,
     has_begun: AtomicBool,
+    /// Ends the search.
+    end: watch::Sender<()>,
 }
 
 #[derive(Clone, Debug)]
@@ -35,70 +34,67 @@ enum State {
 
 impl PubSub {
     pub(super) fn new(map: Arc<Map>, shared: Arc<ConnectionContext>) -> Self {
+        let state = Arc::new(watch::Sender::new(State::Searching(None)));
         Self {
-            channel: Arc::clone(shared.channel()),
-            map,
-            shared,
-            state: Arc::new(watch::Sender::new(State::Searching(None))),
+            search: Search { map, shared, state },
             has_begun: AtomicBool::new(false),
+            end: watch::Sender::new(()),
         }
     }
 
     pub(super) fn subscribed(&self) -> Option<Arc<str>> {
-        let listens = matches!(*self.state.borrow(), State::Listening);
-        listens.then(|| Arc::clone(&self.channel))
+        let Search { shared, state, .. } = &self.search;
+        let listens = matches!(*state.borrow(), State::Listening);
+        listens.then(|| Arc::clone(shared.channel()))
     }
 
     pub(super) async fn channel(&self, deadline: Instant) -> Result<Option<Arc<str>>, Failure> {
-        if !self.shared.push {
+        let Search { shared, state, .. } = &self.search;
+        if !shared.push {
             return Ok(None);
         }
         if !self.has_begun.swap(true, Ordering::SeqCst) {
-            let search = Search {
-                map: Arc::downgrade(&self.map),
-                shared: Arc::clone(&self.shared),
-                channel: Arc::clone(&self.channel),
-                state: Arc::downgrade(&self.state),
-            };
-            self.shared.engine.spawn_service(search.run());
+            let (search, mut end) = (self.search.clone(), self.end.subscribe());
+            shared.engine.spawn_service(async move {
+                tokio::select! {
+                    () = search.run() => {}
+                    _ = end.changed() => {}
+                }
+            });
         }
-        let mut state = self.state.subscribe();
+        let mut state = state.subscribe();
         let settled = state.wait_for(|state| !matches!(state, State::Searching(None)));
-        let late = || Failure::silent(&"the cluster".into(), self.shared.timeout, false);
         match before(deadline, settled).await {
             Some(Ok(state)) => match &*state {
                 State::Denied => Ok(None),
-                State::Listening => Ok(Some(Arc::clone(&self.channel))),
-                State::Searching(why) => Err(why.clone().unwrap_or_else(late)),
+                State::Listening => Ok(Some(Arc::clone(shared.channel()))),
+                State::Searching(why) => Err(why.clone().unwrap_or_else(|| silent(shared))),
             },
-            None | Some(Err(_)) => Err(late()),
+            None | Some(Err(_)) => Err(silent(shared)),
         }
     }
 }
 
 /// Subscribes at one node, and at another one when it fails, for the life of the client.
+#[derive(Clone, Debug)]
 struct Search {
-    map: Weak<Map>,
+    map: Arc<Map>,
     shared: Arc<ConnectionContext>,
-    channel: Arc<str>,
-    state: Weak<watch::Sender<State>>,
+    state: Arc<watch::Sender<State>>,
 }
 
 impl Search {
-    async fn run(self) {
+    async fn run(&self) {
         let mut turn = 0_usize;
-        while let Some(map) = self.map.upgrade() {
-            let candidates = map.candidates();
-            let endpoint = candidates.get(turn % candidates.len().max(1)).cloned();
+        loop {
+            let candidates = self.map.candidates();
+            let Some(endpoint) = candidates.get(turn % candidates.len().max(1)) else {
+                return;
+            };
             turn = turn.wrapping_add(1);
-            drop(map);
-            let Some(endpoint) = endpoint else { return };
-            match self.listen(&endpoint).await {
-                Ok(State::Denied) => {
-                    self.set(State::Denied);
-                    return;
-                }
-                Ok(_) => self.set(State::Searching(None)),
+            match self.listen(endpoint).await {
+                Ok(true) => self.set(State::Searching(None)),
+                Ok(false) => return self.set(State::Denied),
                 Err(failure) => {
                     // Callers need not wait for the whole round.
                     if turn.is_multiple_of(candidates.len()) {
@@ -110,42 +106,22 @@ impl Search {
         }
     }
 
-    /// Listens to one node until it fails.
-    async fn listen(&self, endpoint: &Endpoint) -> Result<State, Failure> {
-        let Some(map) = self.map.upgrade() else {
-            return Ok(State::Denied);
-        };
-        let connector = map.connectors().to(endpoint)?;
-        drop(map);
+    /// Listens to one node until it fails; false if that is impossible.
+    async fn listen(&self, endpoint: &Endpoint) -> Result<bool, Failure> {
+        let connector = self.map.connectors().to(endpoint)?;
         let over = Arc::new(Notify::new());
         let within = self.shared.connect_timeout;
-        let silent = || Failure::silent(&connector.server, within, false);
+        let late = || Failure::silent(&connector.server, within, false);
         let opened = timeout(within, connector.open(self.pushed(&over))).await;
-        let (mut connection, pushes) = opened.map_err(|_| silent())??;
-        if !pushes {
-            self.shared
-                .warn_of_silence(&connector.server, "RESP2 cannot push");
-            return Ok(State::Denied);
-        }
-        let channels = [&*self.channel, BROKEN];
-        let subscribed = timeout(within, connection.subscribe(&channels)).await;
-        if let Err(error) = subscribed.map_err(|_| silent())? {
-            return match ServerError::try_from(error) {
-                Ok(reply) if Refusal::of(&reply) == Refusal::NoPerm => {
-                    let why = "the ACL denies SUBSCRIBE or the channel";
-                    self.shared.warn_of_silence(&connector.server, why);
-                    Ok(State::Denied)
-                }
-                Ok(reply) => Err(Failure::refused(&connector.server, reply)),
-                Err(error) => Err(Failure::unconnected(&connector.server, error)),
-            };
+        let (mut connection, pushes) = opened.map_err(|_| late())??;
+        let subscribing = self.shared.subscribe(&connector, &mut connection, pushes);
+        let subscribed = timeout(within, subscribing).await;
+        if !subscribed.map_err(|_| late())?? {
+            return Ok(false);
         }
         self.set(State::Listening);
         loop {
             let broke = timeout(BEAT, over.notified()).await.is_ok();
-            if self.state.strong_count() == 0 {
-                return Ok(State::Denied);
-            }
             // A node that is stopped keeps its connections.
             let ping = redis::cmd("PING");
             let alive = async {
@@ -156,7 +132,7 @@ impl Search {
                 // In this order: the receivers of the event ask for the channel.
                 self.set(State::Searching(None));
                 self.shared.events.on_disconnect();
-                return Ok(State::Listening);
+                return Ok(true);
             }
         }
     }
@@ -181,9 +157,7 @@ impl Search {
     }
 
     fn set(&self, state: State) {
-        if let Some(place) = self.state.upgrade() {
-            place.send_replace(state);
-        }
+        self.state.send_replace(state);
     }
 }
 

@@ -13,7 +13,7 @@ use super::context::ConnectionContext;
 use super::contract::{Call, Done, Topology};
 use super::known_sentinels::KnownSentinels;
 use super::node::Node;
-use super::on_demand::{Missing, OnDemand};
+use super::on_demand::OnDemand;
 use super::sentinel_events::{Following, follow};
 use super::sentinel_reports::{Report, Reports};
 use super::sentinel_votes::leader;
@@ -52,6 +52,7 @@ pub(super) struct Master {
     reports: watch::Sender<Reports>,
     /// The Sentinels are to be asked if they were not since then.
     wanted: watch::Sender<Moment>,
+    /// Closed with the topology.
     end: watch::Receiver<()>,
 }
 
@@ -70,7 +71,7 @@ impl Sentinel {
             sentinels: sentinels.to_vec(),
             to_sentinels: connectors.to_sentinels(&config.sentinel_login),
             to_masters: connectors.to_masters(),
-            current: OnDemand::new(),
+            current: OnDemand::new(&shared, no_master(name)),
             last: Mutex::default(),
             followed: Mutex::default(),
             reports: watch::Sender::new(Reports::new(configured.len())),
@@ -87,11 +88,6 @@ impl Sentinel {
             master,
             _followers: followers,
         })
-    }
-
-    pub(super) async fn open(&self) -> Result<(), Failure> {
-        let deadline = Instant::now() + self.master.patience();
-        self.master.find(deadline).await.map(drop)
     }
 }
 
@@ -114,7 +110,7 @@ impl Master {
     }
 
     fn follow(self: &Arc<Self>, sentinel: Endpoint, how: Following) {
-        let following = follow(Arc::downgrade(self), sentinel, how, self.end.clone());
+        let following = follow(Arc::clone(self), sentinel, how, self.end.clone());
         self.shared.engine.spawn_service(following);
     }
 
@@ -164,10 +160,7 @@ impl Master {
             named: reports.count(&done.server, since),
             sentinels: reports.sentinels(),
         };
-        Err(Failure {
-            cause,
-            outcome_unknown: true,
-        })
+        Err(cause.unknown())
     }
 
     /// A Sentinel says that another server is the master; the others are asked as well. Each of
@@ -191,16 +184,12 @@ impl Master {
         let make = || Arc::clone(self).ask();
         // Not on the runtime of the caller, which may be blocked while others wait for this.
         let spawn = |task| self.shared.engine.spawn_service(task);
-        let found = self.current.get(spawn, &self.shared, deadline, make);
-        found.await.map_err(|missing| match missing {
-            Missing::Failed(failure) => failure,
-            Missing::Late => self.lost(),
-        })
+        self.current.get(spawn, deadline, make).await
     }
 
     async fn ask(self: Arc<Self>) -> Result<Arc<Node>, Failure> {
         let asking = before(Instant::now() + self.patience(), self.ask_all()).await;
-        asking.unwrap_or_else(|| Err(self.lost()))
+        asking.unwrap_or_else(|| Err(no_master(&self.name)))
     }
 
     async fn ask_all(&self) -> Result<Arc<Node>, Failure> {
@@ -235,7 +224,7 @@ impl Master {
         }
         match leader(&named, all) {
             Some((endpoint, _)) => Ok(endpoint.clone()),
-            None => Err(why.unwrap_or_else(|| self.lost())),
+            None => Err(why.unwrap_or_else(|| no_master(&self.name))),
         }
     }
 
@@ -299,15 +288,14 @@ impl Master {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lost(&self) -> Failure {
-        let name = Arc::clone(&self.name);
-        Cause::NoMaster { name }.into()
-    }
-
     /// How long Sentinels and then a master are given to answer.
     fn patience(&self) -> Duration {
         self.shared.connect_timeout + self.shared.timeout
     }
+}
+
+fn no_master(name: &str) -> Failure {
+    Cause::NoMaster { name: name.into() }.into()
 }
 
 /// How often Sentinels are asked at most for the sake of calls to come.
@@ -315,6 +303,11 @@ const REFRESH: Duration = Duration::from_millis(500);
 
 #[async_trait]
 impl Topology for Sentinel {
+    async fn open(&self) -> Result<(), Failure> {
+        let deadline = Instant::now() + self.master.patience();
+        self.master.find(deadline).await.map(drop)
+    }
+
     async fn call(&self, call: Call<'_>) -> Result<Done, Failure> {
         // On its way while the call is.
         self.master.refresh();

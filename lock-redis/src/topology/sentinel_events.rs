@@ -1,13 +1,15 @@
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::TryFutureExt as _;
 use polylock_core::engine::Moment;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, PushInfo, PushKind, RedisError, Value, from_redis_value};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
+use super::connector::Connector;
 use super::sentinel::Master;
 use super::sentinel_reports::Report;
 use crate::config::Endpoint;
@@ -24,7 +26,7 @@ pub(super) enum Following {
 /// Listens to one Sentinel for the life of the topology, so that a client that sends nothing
 /// notices a failover, and queries its view of the master on request.
 pub(super) async fn follow(
-    master: Weak<Master>,
+    master: Arc<Master>,
     sentinel: Endpoint,
     how: Following,
     mut end: watch::Receiver<()>,
@@ -33,33 +35,20 @@ pub(super) async fn follow(
         let mut failures = 0;
         loop {
             match listen(&master, &sentinel, how).await {
-                Ok(Ended::Twice) => {
-                    if let Some(master) = master.upgrade() {
-                        master.followed().remove(&sentinel);
-                    }
-                    return;
-                }
+                Ok(Ended::Twice) => return master.followed().remove(&sentinel),
                 Ok(Ended::Closed) => failures = 0,
                 Err(failure) => {
                     failures += 1;
                     tracing::debug!(sentinel = %sentinel, ?failure, "no news of fail-overs from here");
+                    master.followed().lose(&sentinel);
                 }
-            }
-            let Some(master) = master.upgrade() else {
-                return;
-            };
-            if failures > 0 {
-                master.followed().lose(&sentinel);
             }
             if how == Following::Discovered && failures >= MAX_FAILURES {
                 // Sentinels remember those that moved indefinitely. One that comes back is found again.
                 let now = master.shared.engine.now();
-                master.followed().give_up(&sentinel, now);
-                return;
+                return master.followed().give_up(&sentinel, now);
             }
-            let pause = master.shared.engine.jitter(PAUSE / 2, PAUSE);
-            drop(master);
-            sleep(pause).await;
+            sleep(master.shared.engine.jitter(PAUSE / 2, PAUSE)).await;
         }
     };
     tokio::select! {
@@ -87,41 +76,31 @@ enum Ended {
 }
 
 async fn listen(
-    master: &Weak<Master>,
+    master: &Arc<Master>,
     sentinel: &Endpoint,
     how: Following,
 ) -> Result<Ended, Failure> {
-    let Some(strong) = master.upgrade() else {
-        return Ok(Ended::Closed);
-    };
-    let connector = strong.to_sentinels.to(sentinel)?;
-    let within = strong.shared.connect_timeout;
-    let mut wanted = strong.wanted();
-    let name: Arc<str> = strong.name().into();
-    drop(strong);
+    let connector = master.to_sentinels.to(sentinel)?;
+    let mut wanted = master.wanted();
     let (sender, mut pushes) = mpsc::unbounded_channel::<PushInfo>();
-    let silent = || Failure::silent(&connector.server, within, false);
+    let opened = in_time(master, &connector, connector.open(sender)).await;
+    let (mut connection, hears) = opened?;
     let broken = |error| Failure::unconnected(&connector.server, error);
-    let opened = timeout(within, connector.open(sender)).await;
-    let (mut connection, hears) = opened.map_err(|_| silent())??;
     if hears {
-        let subscribed = timeout(within, connection.subscribe("+switch-master")).await;
-        subscribed.map_err(|_| silent())?.map_err(broken)?;
+        let subscribed = connection.subscribe("+switch-master").map_err(broken);
+        in_time(master, &connector, subscribed).await?;
     }
-    let identity = timeout(within, identity(&mut connection)).await;
-    let identity = identity.map_err(|_| silent())?.map_err(broken)?;
+    let identity = identity(&mut connection).map_err(broken);
+    let identity = in_time(master, &connector, identity).await?;
     // Without an identity, one Sentinel could count for two under two names.
     if identity.is_none() && how == Following::Discovered {
-        return Err(silent());
+        return Err(silent(master, &connector));
     }
-    if let Some(identity) = &identity {
-        let Some(strong) = master.upgrade() else {
-            return Ok(Ended::Closed);
-        };
-        let is_known = strong.followed().identify(sentinel, identity);
-        if is_known && how == Following::Discovered {
-            return Ok(Ended::Twice);
-        }
+    if let Some(identity) = &identity
+        && master.followed().identify(sentinel, identity)
+        && how == Following::Discovered
+    {
+        return Ok(Ended::Twice);
     }
     let own = identity
         .clone()
@@ -132,31 +111,21 @@ async fn listen(
     loop {
         let since = *wanted.borrow_and_update();
         if asked.is_none_or(|asked| asked < since) {
-            let Some(strong) = master.upgrade() else {
-                return Ok(Ended::Closed);
-            };
-            let now = strong.shared.engine.now();
-            drop(strong);
+            let now = master.shared.engine.now();
             asked = Some(now);
-            let said = timeout(within, ask(&mut connection, &name, now)).await;
-            let said = said.map_err(|_| silent())?.map_err(broken)?;
-            let (Some(strong), Some((endpoint, said))) = (master.upgrade(), said) else {
+            let said = ask(&mut connection, master.name(), now).map_err(broken);
+            let Some((endpoint, said)) = in_time(master, &connector, said).await? else {
                 continue;
             };
             let is_due = discovered.is_none_or(|last| now.since(last) >= DISCOVERY_INTERVAL);
-            let has_more = is_due && said.sentinels > strong.followed().count();
-            strong.reported(Arc::clone(&own), said);
-            notice(&strong, &endpoint).await;
-            drop(strong);
+            let has_more = is_due && said.sentinels > master.followed().count();
+            master.reported(Arc::clone(&own), said);
+            notice(master, &endpoint).await;
             if has_more && identity.is_some() {
                 discovered = Some(now);
-                let known = timeout(within, others_of(&mut connection, &name)).await;
-                let known = known.map_err(|_| silent())?.map_err(broken)?;
-                let Some(strong) = master.upgrade() else {
-                    return Ok(Ended::Closed);
-                };
-                for (other, identity) in known {
-                    strong.discover(other, &identity);
+                let known = others_of(&mut connection, master.name()).map_err(broken);
+                for (other, identity) in in_time(master, &connector, known).await? {
+                    master.discover(other, &identity);
                 }
             }
             continue;
@@ -171,19 +140,30 @@ async fn listen(
         let Some(push) = push else {
             return Ok(Ended::Closed);
         };
-        match push.kind {
-            PushKind::Disconnection => return Ok(Ended::Closed),
-            PushKind::Message => {}
-            _ => continue,
-        }
-        let (Some(strong), Some(Value::BulkString(news))) = (master.upgrade(), push.data.get(1))
-        else {
-            continue;
-        };
-        if let Some(endpoint) = switched(news, strong.name()) {
-            notice(&strong, &endpoint).await;
+        match (push.kind, push.data.get(1)) {
+            (PushKind::Disconnection, _) => return Ok(Ended::Closed),
+            (PushKind::Message, Some(Value::BulkString(news))) => {
+                if let Some(endpoint) = switched(news, master.name()) {
+                    notice(master, &endpoint).await;
+                }
+            }
+            _ => {}
         }
     }
+}
+
+/// Gives a Sentinel so much time for an answer.
+async fn in_time<T>(
+    master: &Master,
+    connector: &Connector,
+    answer: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let answer = timeout(master.shared.connect_timeout, answer).await;
+    answer.unwrap_or_else(|_| Err(silent(master, connector)))
+}
+
+fn silent(master: &Master, connector: &Connector) -> Failure {
+    Failure::silent(&connector.server, master.shared.connect_timeout, false)
 }
 
 async fn notice(master: &Arc<Master>, endpoint: &Endpoint) {

@@ -26,14 +26,14 @@ impl Standalone {
         let node = Arc::new(node);
         Ok(Self { node, shared })
     }
-
-    pub(super) async fn open(&self) -> Result<(), Failure> {
-        self.node.open().await
-    }
 }
 
 #[async_trait]
 impl Topology for Standalone {
+    async fn open(&self) -> Result<(), Failure> {
+        self.node.open().await
+    }
+
     async fn call(&self, call: Call<'_>) -> Result<Done, Failure> {
         let deadline = self.shared.deadline();
         self.node.call(call, false, deadline).await
