@@ -21,7 +21,7 @@ use crate::reply::{self, AcquireReply, Taken, Ticket};
 use crate::script::{
     ACQUIRE, BREAK, DOWNGRADE, INSPECT, LOSS_REASON, RELEASE, RENEW, RESERVE, Script, WITHDRAW,
 };
-use crate::topology::{Call, Command, Done, ReplicaWait, Topology, Unanswered, whole_millis};
+use crate::topology::{Call, CallKind, Done, ReplicaWait, Topology, Unanswered, whole_millis};
 
 /// The server, or the cluster, that has the keys.
 #[derive(Debug)]
@@ -191,14 +191,14 @@ impl Server {
         claim: &Acquisition,
         unanswered: &Unanswered,
     ) -> Result<Taken, Failure> {
-        let command = Command::Take {
+        let kind = CallKind::Take {
             lock: keys.lock(),
             tokens: keys.tokens(),
             holder: claim.holder.0.as_bytes(),
             ttl: claim.ttl,
         };
         let call = Call {
-            command,
+            kind,
             wait: self.replicas,
             unanswered: Some(unanswered),
         };
@@ -253,12 +253,12 @@ impl Server {
         unanswered: &Unanswered,
     ) -> Result<Option<Ticket>, Failure> {
         let entry = claim.entry(Some(place));
-        let command = Command::Join {
+        let kind = CallKind::Join {
             queue: keys.queue(),
             entry: entry.as_bytes(),
         };
         let call = Call {
-            command,
+            kind,
             wait: None,
             unanswered: Some(unanswered),
         };

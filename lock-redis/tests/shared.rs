@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use polylock_core::{AcquireRequest, DistributedLock, Mode};
 
-use crate::support::{Place, SOON, acquire, granted, key, lease, request, take, waiting, within};
+use crate::support::{Place, SOON, acquire, granted, lease, request, take, waiting, within};
 
 fn shared(name: &str) -> AcquireRequest {
     request(name).with_mode(Mode::Shared)
@@ -63,24 +63,3 @@ async fn readers_that_die_leave_nothing_that_piles_up() {
     guard.release().await.expect("it is released");
     place.assert_nothing_left(&[&locks], "a").await;
 }
-
-#[tokio::test]
-async fn releases_that_come_too_late_leave_nothing_that_piles_up() {
-    let place = Place::new().await;
-    let locks = place.client().await;
-    for _ in 0..300 {
-        let guard = acquire(&locks, &lease("a")).await;
-        place.command(&["DEL", "a"]);
-        drop(guard.release().await);
-        // As if a minute had passed.
-        place.command(&["EVAL", AGE, "1", "{a}:notes"]);
-    }
-    let notes = place.number(&["HLEN", "{a}:notes"]);
-    assert!(notes <= 128, "{notes} notes of releases long ago");
-    assert_eq!(place.look(&key("a")).holders, 0);
-}
-
-/// Makes the notes of releases a minute older.
-const AGE: &str = "for _, f in ipairs(redis.call('HKEYS', KEYS[1])) do \
-    local at = tonumber(redis.call('HGET', KEYS[1], f)) \
-    if at and at > 60000 then redis.call('HSET', KEYS[1], f, string.format('%.0f', at - 60000)) end end";

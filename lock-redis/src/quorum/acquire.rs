@@ -10,7 +10,7 @@ use polylock_core::{
 };
 
 use super::QuorumClient;
-use super::lease::{Acquisition, QuorumLease};
+use super::lease::{QuorumAcquisition, QuorumLease};
 use super::node::{Quorum, QuorumNode, await_rest};
 use super::token::{Agreement, proposal};
 use super::votes::{Decision, Vote, Votes};
@@ -36,11 +36,11 @@ impl QuorumClient {
                 waiter.get_or_insert(id);
             }
             let holder = Holder::new(id, request.label());
-            let attempt = Arc::new(Acquisition {
+            let attempt = Arc::new(QuorumAcquisition {
                 mode: request.mode(),
                 ttl: request.ttl(),
                 waiter,
-                ..Acquisition::new(quorum, Arc::clone(&keys), id, holder)
+                ..QuorumAcquisition::new(quorum, Arc::clone(&keys), id, holder)
             });
             // Armed before anything is sent.
             let lease: Arc<dyn Lease> = Arc::new(QuorumLease(Arc::clone(&attempt)));
@@ -113,7 +113,7 @@ struct Round {
     rejoining: Vec<String>,
 }
 
-impl Acquisition {
+impl QuorumAcquisition {
     /// Asks all nodes at once, until a majority has voted or cannot any more.
     ///
     /// # Cancel safety

@@ -12,7 +12,7 @@ use polylock_core::{
 };
 use tokio::sync::mpsc;
 
-use super::lease::Acquisition;
+use super::lease::QuorumAcquisition;
 use super::node::Quorum;
 use super::votes::majority;
 use super::{NAME, QuorumClient};
@@ -64,7 +64,7 @@ impl LockAdmin for QuorumClient {
 
     async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
         let keys = Arc::new(Keys::of(key, Counter::Lock));
-        let acquisition = Arc::new(Acquisition::new(&self.0, keys, id, id.into()));
+        let acquisition = Arc::new(QuorumAcquisition::new(&self.0, keys, id, id.into()));
         acquisition.release().await.map_err(of(key))
     }
 }

@@ -19,7 +19,7 @@ use crate::tokens::Tokens;
 
 /// One acquisition on several masters, which may become a lease.
 #[derive(Debug)]
-pub(super) struct Acquisition {
+pub(super) struct QuorumAcquisition {
     pub(super) quorum: Arc<Quorum>,
     pub(super) keys: Arc<Keys>,
     pub(super) id: LeaseId,
@@ -32,7 +32,7 @@ pub(super) struct Acquisition {
     pub(super) states: NodeStates,
 }
 
-impl Acquisition {
+impl QuorumAcquisition {
     /// Of which nothing is known but its holder.
     pub(super) fn new(quorum: &Arc<Quorum>, keys: Arc<Keys>, id: LeaseId, holder: Holder) -> Self {
         Self {
@@ -184,7 +184,7 @@ impl NodeStates {
 
 /// The lease of an acquisition. Its requests may outlive it.
 #[derive(Debug)]
-pub(super) struct QuorumLease(pub(super) Arc<Acquisition>);
+pub(super) struct QuorumLease(pub(super) Arc<QuorumAcquisition>);
 
 #[async_trait]
 impl Lease for QuorumLease {

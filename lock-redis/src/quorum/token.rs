@@ -12,7 +12,7 @@ use futures_util::StreamExt;
 use polylock_core::{Error, ErrorKind, FencingToken, Result};
 use redis::Value;
 
-use super::lease::Acquisition;
+use super::lease::QuorumAcquisition;
 use super::node::QuorumNode;
 use super::votes::majority;
 use crate::error::Failure;
@@ -77,7 +77,7 @@ pub(super) enum Raised {
     Overtaken(u64),
 }
 
-impl Acquisition {
+impl QuorumAcquisition {
     /// Goes on until a majority has the token on record, with the block behind it; `None` if the
     /// acquisition has lost its majority.
     ///
@@ -128,7 +128,7 @@ const MAX_ROUNDS: usize = 16;
 
 impl QuorumNode {
     /// Records a token with the block behind it.
-    async fn raise(&self, of: &Acquisition, token: u64) -> Result<Raised, Failure> {
+    async fn raise(&self, of: &QuorumAcquisition, token: u64) -> Result<Raised, Failure> {
         let (token, last) = (
             token.to_string(),
             (token + count_of(of.mode) - 1).to_string(),

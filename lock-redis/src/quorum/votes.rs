@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::lease::Acquisition;
+use super::lease::QuorumAcquisition;
 use super::node::QuorumNode;
 use crate::error::{Cause, Failure};
 use crate::keys::Keys;
@@ -118,7 +118,7 @@ pub(super) enum Vote {
 impl QuorumNode {
     pub(super) async fn vote(
         self: &Arc<Self>,
-        of: &Acquisition,
+        of: &QuorumAcquisition,
         proposal: u64,
     ) -> Result<Vote, Failure> {
         let (ttl, mode, proposal) = (millis(of.ttl), mode_text(of.mode), proposal.to_string());

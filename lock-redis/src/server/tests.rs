@@ -20,7 +20,7 @@ impl Topology for Mute {
     }
 
     async fn call(&self, call: Call<'_>) -> Result<Done, Failure> {
-        let Command::Script { script, keys, .. } = call.command else {
+        let CallKind::Script { script, keys, .. } = call.kind else {
             return Err(Cause::LateRenewal.unknown());
         };
         if script.name == LOSS_REASON.name {

@@ -102,7 +102,7 @@ impl Topology for Cluster {
 
     async fn call(&self, call: Call<'_>) -> Result<Done, Failure> {
         let deadline = self.shared.deadline();
-        let slot = slot(call.command.key());
+        let slot = slot(call.kind.key());
         let mut slots = self.map.slots(deadline).await?;
         let mut way = self.owner(&slots, slot);
         let (mut redirections, mut asking) = (0, false);

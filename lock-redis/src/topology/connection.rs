@@ -83,13 +83,13 @@ impl Connection {
         deadline: Instant,
         unanswered: Option<&Unanswered>,
     ) -> Result<Value, Failure> {
-        let mut exchange = Exchange::begin(self, self.socket(deadline).await?, unanswered);
+        let mut pending = PendingReply::begin(self, self.socket(deadline).await?, unanswered);
         let answer = {
             // Pinned here: a future that is passed by value is stored twice.
-            let answer = pin!(exchange.socket.redis.send_packed_command(request));
+            let answer = pin!(pending.socket.redis.send_packed_command(request));
             before(deadline, answer).await
         };
-        match exchange.end(answer)? {
+        match pending.end(answer)? {
             Value::ServerError(error) => Err(Failure::refused(&self.connector.server, error)),
             value => Ok(value),
         }
@@ -102,13 +102,13 @@ impl Connection {
         deadline: Instant,
         unanswered: Option<&Unanswered>,
     ) -> Result<Vec<Value>, Failure> {
-        let mut exchange = Exchange::begin(self, self.socket(deadline).await?, unanswered);
+        let mut pending = PendingReply::begin(self, self.socket(deadline).await?, unanswered);
         let answers = {
-            let redis = &mut exchange.socket.redis;
+            let redis = &mut pending.socket.redis;
             let answers = pin!(redis.send_packed_commands(requests, 0, requests.len()));
             before(deadline, answers).await
         };
-        exchange.end(answers)
+        pending.end(answers)
     }
 
     /// Subscribes to the channel of the client; false if that is impossible here.
@@ -255,7 +255,7 @@ impl Connection {
 /// Without an answer, its connection is kept for what has to arrive behind it. A caller that gives up
 /// early, as a renewal does long before the timeout, does not leave a dead connection to the next
 /// one; a connection on which others got replies meanwhile is not dead.
-struct Exchange<'a> {
+struct PendingReply<'a> {
     connection: &'a Connection,
     socket: Socket,
     unanswered: Option<&'a Unanswered>,
@@ -268,7 +268,7 @@ struct Exchange<'a> {
 /// lease of one second waits.
 const SILENCE_LIMIT: Duration = Duration::from_millis(100);
 
-impl<'a> Exchange<'a> {
+impl<'a> PendingReply<'a> {
     fn begin(
         connection: &'a Connection,
         socket: Socket,
@@ -299,7 +299,7 @@ impl<'a> Exchange<'a> {
     }
 }
 
-impl Drop for Exchange<'_> {
+impl Drop for PendingReply<'_> {
     fn drop(&mut self) {
         let is_silent = self.socket.life.answers.load(Ordering::Relaxed) == self.answers;
         if is_silent && self.since.elapsed() >= SILENCE_LIMIT {

@@ -15,7 +15,7 @@ use crate::script::Script;
 /// One request to the server that has its keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call<'a> {
-    pub(crate) command: Command<'a>,
+    pub(crate) kind: CallKind<'a>,
     /// The replicas that have to have what it writes.
     pub(crate) wait: Option<ReplicaWait>,
     /// Where the connection is kept if there is no answer.
@@ -25,9 +25,9 @@ pub(crate) struct Call<'a> {
 /// How many replicas are waited for, and for how long.
 pub(crate) type ReplicaWait = (u32, Duration);
 
-/// What a server is asked to do. All keys of a command lie in one slot.
+/// What a server is asked to do. All keys of a call lie in one slot.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Command<'a> {
+pub(crate) enum CallKind<'a> {
     /// Joins a queue that exists, by one plain command.
     Join { queue: &'a [u8], entry: &'a [u8] },
     Script {
@@ -46,7 +46,7 @@ pub(crate) enum Command<'a> {
     },
 }
 
-impl Command<'_> {
+impl CallKind<'_> {
     /// The key that decides which server has all of them.
     pub(super) fn key(&self) -> &[u8] {
         match self {
@@ -64,7 +64,7 @@ impl<'a> Call<'a> {
         args: &'a [&'a [u8]],
     ) -> Self {
         Self {
-            command: Command::Script { script, keys, args },
+            kind: CallKind::Script { script, keys, args },
             wait: None,
             unanswered: None,
         }

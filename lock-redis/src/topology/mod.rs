@@ -36,7 +36,7 @@ use self::sentinel::Sentinel;
 use self::standalone::Standalone;
 
 pub(crate) use self::contract::{
-    Call, Command, ConnectionEvents, Done, NoEvents, NodeReply, ReplicaWait, Topology,
+    Call, CallKind, ConnectionEvents, Done, NoEvents, NodeReply, ReplicaWait, Topology,
 };
 #[cfg(test)]
 pub(crate) use self::node::Node;

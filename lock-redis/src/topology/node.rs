@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::connection::Connection;
 use super::connector::Connector;
 use super::context::ConnectionContext;
-use super::contract::{Call, Command, Done, NodeReply};
+use super::contract::{Call, CallKind, Done, NodeReply};
 use super::request;
 use crate::error::{Cause, Failure, Refusal};
 
@@ -68,12 +68,12 @@ impl Node {
         asking: bool,
         deadline: Instant,
     ) -> Result<Done, Failure> {
-        match call.command {
-            Command::Join { queue, entry } => {
+        match call.kind {
+            CallKind::Join { queue, entry } => {
                 let join = [request::joining(queue, entry)];
                 self.send(call, join, asking, deadline).await
             }
-            Command::Script { script, keys, args } => {
+            CallKind::Script { script, keys, args } => {
                 let by_hash = [request::by_hash(script, keys, args)];
                 match self.send(call, by_hash, asking, deadline).await {
                     Err(failure) if failure.refusal() == Some(Refusal::NoScript) => {
@@ -83,7 +83,7 @@ impl Node {
                     outcome => outcome,
                 }
             }
-            Command::Take {
+            CallKind::Take {
                 lock,
                 tokens,
                 holder,
@@ -130,9 +130,9 @@ impl Node {
         let answers = connection.run_all(&requests, deadline, call.unanswered);
         let mut answers = answers.await?.into_iter().skip(usize::from(asking));
         let values: Vec<Value> = answers.by_ref().take(N).collect();
-        let is_written = match call.command {
-            Command::Take { .. } => values.first() == Some(&Value::Okay),
-            Command::Join { .. } | Command::Script { .. } => true,
+        let is_written = match call.kind {
+            CallKind::Take { .. } => values.first() == Some(&Value::Okay),
+            CallKind::Join { .. } | CallKind::Script { .. } => true,
         };
         let value = match <[Value; 1]>::try_from(values) {
             Ok([Value::ServerError(error)]) => return Err(Failure::refused(self.server(), error)),

@@ -4,7 +4,11 @@ use lock_testkit::servers::RedisServer;
 use polylock_core::{DistributedLock, ErrorKind};
 use tokio::time::Instant;
 
-use super::support::{SOON, assert_refused, client, ms, release, request, start, take};
+use super::support::{
+    SOON, acquire, all_voted, assert_refused, client, lease, ms, release, request, start, take,
+    within,
+};
+use crate::support::release_lost;
 
 /// How many scripts a node has run for its clients.
 fn calls(node: &RedisServer) -> u64 {
@@ -79,3 +83,33 @@ async fn refusals_leave_nothing() {
     assert!(notes < 15, "{notes} notes of 50 refusals");
     release(guard).await;
 }
+
+/// A release that meets no lock may have overtaken its vote, which a note keeps out for a minute.
+#[tokio::test(flavor = "multi_thread")]
+async fn releases_that_come_too_late_leave_nothing_that_piles_up() {
+    let nodes = start(3);
+    let locks = client(&nodes).await;
+    for _ in 0..100 {
+        let guard = acquire(&locks, &within(lease("a"), SOON)).await;
+        all_voted(&nodes, "a").await;
+        for node in nodes.iter() {
+            node.command(&["DEL", "a"]);
+        }
+        release_lost(guard).await;
+        assert!(locks.shutdown(SOON).await);
+        for node in nodes.iter() {
+            // As if a minute had passed.
+            node.command(&["EVAL", AGE, "1", "{a}:notes"]);
+        }
+    }
+    for node in nodes.iter() {
+        let notes = node.command(&["HKEYS", "{a}:notes"]);
+        let count = notes.items().len();
+        assert!((1..10).contains(&count), "{count} notes: {notes:?}");
+    }
+}
+
+/// Makes the notes of releases a minute older.
+const AGE: &str = "for _, f in ipairs(redis.call('HKEYS', KEYS[1])) do \
+    local at = tonumber(redis.call('HGET', KEYS[1], f)) \
+    redis.call('HSET', KEYS[1], f, string.format('%.0f', at - 60001)) end";

@@ -100,7 +100,7 @@ impl Place {
     }
 
     /// What the server has of a lock, but for the counter, a queue without waiters that ends by itself,
-    /// and notes that do: of releases that overtook their acquisitions, and of locks that were broken.
+    /// and notes that do, of locks that were broken.
     pub(crate) fn remains(&self, name: &str) -> Vec<String> {
         let mut remains = Vec::new();
         if self.number(&["EXISTS", name]) == 1 {
@@ -117,8 +117,7 @@ impl Place {
         let notes = format!("{{{name}}}:notes");
         for field in self.command(&["HKEYS", &notes]).items() {
             let field = field.text().unwrap_or_default();
-            let ends_by_itself = field.starts_with("g:") || field.starts_with("b:");
-            if !ends_by_itself && field != "swept" {
+            if !field.starts_with("b:") {
                 remains.push(format!("NOTES {field}"));
             }
         }
