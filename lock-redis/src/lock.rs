@@ -136,12 +136,12 @@ impl ConnectionEvents for Listener {
     }
 
     fn on_disconnect(&self) {
-        self.notifications.on_disconnect();
+        self.notifications.interrupt();
     }
 
     fn on_failover(&self) {
         self.held_leases.check();
-        self.notifications.on_failover();
+        self.notifications.interrupt();
     }
 }
 

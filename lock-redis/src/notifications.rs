@@ -5,24 +5,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use polylock_core::engine::LeaseId;
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
-/// The waiters of this process that listen.
+/// The waiters of this process that listen, with the last message for each.
 #[derive(Default)]
-pub(crate) struct GrantNotifications(Mutex<HashMap<LeaseId, Arc<Slot>>>);
-
-/// The messages for one waiter.
-#[derive(Debug, Default)]
-struct Slot {
-    pending: Mutex<Pending>,
-    arrived: Notify,
-}
-
-#[derive(Debug, Default)]
-struct Pending {
-    push: Option<Notification>,
-    interrupted: bool,
-}
+pub(crate) struct GrantNotifications(Mutex<HashMap<LeaseId, watch::Sender<Event>>>);
 
 /// A grant that the server made while the client waited.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -43,12 +30,13 @@ pub(crate) enum Event {
 impl GrantNotifications {
     /// Listens for a waiter until what this gives is dropped.
     pub(crate) fn listen(self: &Arc<Self>, id: LeaseId) -> GrantReceiver {
-        let slot = Arc::<Slot>::default();
-        self.lock().insert(id, Arc::clone(&slot));
+        // Seen from the beginning.
+        let (sender, events) = watch::channel(Event::Interrupted);
+        self.lock().insert(id, sender);
         GrantReceiver {
             notifications: Arc::clone(self),
             id,
-            slot,
+            events,
         }
     }
 
@@ -57,40 +45,25 @@ impl GrantNotifications {
         let Some((id, push)) = read(payload) else {
             return;
         };
-        let Some(slot) = self.lock().get(&id).map(Arc::clone) else {
-            // Without the receiver the waiter was granted the lock by a reply, or has given up and
-            // releases it: the release is armed before the first request.
-            return;
-        };
-        slot.pending().push = Some(push);
-        slot.arrived.notify_one();
-    }
-
-    /// Messages may have been lost.
-    pub(crate) fn on_disconnect(&self) {
-        self.tell_all(|pending| pending.interrupted = true);
-    }
-
-    /// Another server is the master, which may not know of the grants that lie here unread.
-    pub(crate) fn on_failover(&self) {
-        self.tell_all(|pending| {
-            *pending = Pending {
-                push: None,
-                interrupted: true,
-            }
-        });
-    }
-
-    fn tell_all(&self, change: impl Fn(&mut Pending)) {
-        // Outside of the mutex: what is notified may run at once, and listen or stop.
-        let slots: Vec<_> = self.lock().values().cloned().collect();
-        for slot in slots {
-            change(&mut slot.pending());
-            slot.arrived.notify_one();
+        // Without a receiver the waiter was granted the lock by a reply, or has given up and releases
+        // it: the release is armed before the first request.
+        let waiter = self.lock().get(&id).cloned();
+        if let Some(waiter) = waiter {
+            waiter.send_replace(Event::Granted(push));
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, Arc<Slot>>> {
+    /// Messages may have been lost, or another server is the master, which may not know of the grants
+    /// that nobody has read yet: waiters ask.
+    pub(crate) fn interrupt(&self) {
+        // Outside of the mutex: what is notified may run at once, and listen or stop.
+        let waiters: Vec<_> = self.lock().values().cloned().collect();
+        for waiter in waiters {
+            waiter.send_replace(Event::Interrupted);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, watch::Sender<Event>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -103,18 +76,12 @@ impl fmt::Debug for GrantNotifications {
     }
 }
 
-impl Slot {
-    fn pending(&self) -> MutexGuard<'_, Pending> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// A waiter that listens.
 #[derive(Debug)]
 pub(crate) struct GrantReceiver {
     notifications: Arc<GrantNotifications>,
     id: LeaseId,
-    slot: Arc<Slot>,
+    events: watch::Receiver<Event>,
 }
 
 impl GrantReceiver {
@@ -123,20 +90,10 @@ impl GrantReceiver {
     /// # Cancel safety
     ///
     /// Nothing is lost.
-    pub(crate) async fn next(&self) -> Event {
-        loop {
-            let arrived = self.slot.arrived.notified();
-            {
-                let mut pending = self.slot.pending();
-                if let Some(push) = pending.push.take() {
-                    return Event::Granted(push);
-                }
-                if std::mem::take(&mut pending.interrupted) {
-                    return Event::Interrupted;
-                }
-            }
-            arrived.await;
-        }
+    pub(crate) async fn next(&mut self) -> Event {
+        // The sender lives for as long as this one.
+        drop(self.events.changed().await);
+        *self.events.borrow_and_update()
     }
 }
 
@@ -170,11 +127,11 @@ mod tests {
     #[tokio::test]
     async fn a_message_reaches_its_waiter_whenever_it_comes() {
         let notifications = Arc::new(GrantNotifications::default());
-        let listening = notifications.listen(id());
+        let mut listening = notifications.listen(id());
         notifications.deliver(format!("{ID}|3|77").as_bytes());
         let push = Notification { beat: 3, token: 77 };
         assert_eq!(listening.next().await, Event::Granted(push));
-        notifications.on_disconnect();
+        notifications.interrupt();
         assert_eq!(listening.next().await, Event::Interrupted);
         let pending = tokio::time::timeout(std::time::Duration::from_millis(10), listening.next());
         assert!(pending.await.is_err(), "a message came twice");
@@ -183,9 +140,9 @@ mod tests {
     #[tokio::test]
     async fn a_grant_of_the_old_master_is_not_taken_for_one_of_the_new() {
         let notifications = Arc::new(GrantNotifications::default());
-        let listening = notifications.listen(id());
+        let mut listening = notifications.listen(id());
         notifications.deliver(format!("{ID}|3|77").as_bytes());
-        notifications.on_failover();
+        notifications.interrupt();
         assert_eq!(listening.next().await, Event::Interrupted);
         notifications.deliver(format!("{ID}|4|78").as_bytes());
         let push = Notification { beat: 4, token: 78 };

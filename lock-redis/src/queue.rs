@@ -317,7 +317,7 @@ impl Waiter {
     async fn wait(&mut self) -> Result<Option<Grant>> {
         let pause = self.pause();
         let until = Instant::now() + self.budget.left(pause);
-        let heard = match &self.subscription {
+        let heard = match &mut self.subscription {
             Subscription::Active(_, receiver) => {
                 tokio::time::timeout_at(until, receiver.next()).await.ok()
             }

@@ -6,7 +6,7 @@ use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, ProtocolVersion,
     RedisConnectionInfo, RedisError, Value,
 };
 
@@ -153,14 +153,23 @@ impl Connector {
         Ok((connection, false))
     }
 
+    /// Sends a first command on a connection.
+    pub(super) async fn ask(
+        &self,
+        connection: &mut MultiplexedConnection,
+        request: &Cmd,
+    ) -> Result<Value, Failure> {
+        let reply = connection.send_packed_command(request).await;
+        match reply.map_err(|error| Failure::unconnected(&self.server, error))? {
+            Value::ServerError(error) => Err(Failure::refused(&self.server, error)),
+            reply => Ok(reply),
+        }
+    }
+
     async fn check_role(&self, mut connection: MultiplexedConnection) -> Result<(), Failure> {
-        let reply = connection.send_packed_command(&redis::cmd("ROLE")).await;
-        let reply = reply.map_err(|error| Failure::unconnected(&self.server, error))?;
+        let reply = self.ask(&mut connection, &redis::cmd("ROLE")).await?;
         let role = match &reply {
             Value::Array(parts) => parts.first(),
-            Value::ServerError(error) => {
-                return Err(Failure::refused(&self.server, error.clone()));
-            }
             _ => None,
         };
         match role {

@@ -2,7 +2,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redis::Value;
 use tokio::time::Instant;
 
 use super::connector::Connectors;
@@ -123,13 +122,7 @@ impl Map {
             None => {
                 let connector = self.connectors.to(endpoint)?;
                 let (mut connection, _) = connector.open(|_| Ok::<(), ()>(())).await?;
-                let answer = connection.send_packed_command(&request).await;
-                match answer.map_err(|error| Failure::unconnected(&connector.server, error))? {
-                    Value::ServerError(error) => {
-                        return Err(Failure::refused(&connector.server, error));
-                    }
-                    answer => answer,
-                }
+                connector.ask(&mut connection, &request).await?
             }
         };
         let server: Arc<str> = endpoint.to_string().into();

@@ -234,10 +234,8 @@ impl Master {
         let (mut connection, _) = connector.open(|_| Ok::<(), ()>(())).await?;
         let mut request = redis::cmd("SENTINEL");
         request.arg("GET-MASTER-ADDR-BY-NAME").arg(&*self.name);
-        let answer = connection.send_packed_command(&request).await;
-        match answer.map_err(|error| Failure::unconnected(&connector.server, error))? {
+        match connector.ask(&mut connection, &request).await? {
             Value::Nil => Ok(None),
-            Value::ServerError(error) => Err(Failure::refused(&connector.server, error)),
             answer => match redis::from_redis_value::<(String, u16)>(answer) {
                 Ok((host, port)) => Ok(Some(Endpoint::tcp(host, port))),
                 Err(error) => Err(Cause::Malformed {
