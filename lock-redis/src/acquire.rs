@@ -2,7 +2,6 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use polylock_core::{AcquireRequest, Error, Grant, Lease, LockGuard, Mode, PendingRelease, Result};
 
@@ -127,7 +126,7 @@ impl Client {
         match outcome {
             Outcome::Granted(grant) => {
                 let guard = pending.granted(request, grant)?;
-                self.listen();
+                self.server.listen(&self.engine);
                 return Ok(Some(guard));
             }
             // A copy of an earlier request may arrive and take the lock: dropped, it is undone.
@@ -137,16 +136,6 @@ impl Client {
         match outcome {
             Outcome::Refused(error) => Err(error),
             _ => Ok(None),
-        }
-    }
-
-    /// Asks the server to notify the holder when its lock is broken, in the background. Until then,
-    /// and where it is impossible, the next renewal reports it.
-    fn listen(&self) {
-        if !self.listens.load(Ordering::Relaxed) && !self.listens.swap(true, Ordering::Relaxed) {
-            let topology = Arc::clone(&self.server.topology);
-            self.engine
-                .spawn_service(async move { drop(topology.channel().await) });
         }
     }
 }

@@ -1,5 +1,4 @@
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -52,8 +51,6 @@ pub(crate) struct Client {
     pub(crate) notifications: Arc<GrantNotifications>,
     /// What one request takes at most.
     pub(crate) longest: Duration,
-    /// Whether the server was asked to tell of locks that are broken.
-    pub(crate) listens: AtomicBool,
 }
 
 /// Name of the backend.
@@ -77,6 +74,7 @@ impl Redis {
         let notifications = Arc::<GrantNotifications>::default();
         let held_leases = Arc::new(HeldLeases::on(1));
         let events = Arc::new(Listener {
+            node: 0,
             notifications: Arc::clone(&notifications),
             held_leases: Arc::clone(&held_leases),
         });
@@ -101,7 +99,6 @@ impl Redis {
                 contention: ContentionHint::default(),
                 notifications,
                 longest,
-                listens: AtomicBool::new(false),
             }),
         })
     }
@@ -121,16 +118,18 @@ pub(crate) async fn check_health(config: RedisConfig) -> Result<Vec<HealthCheck>
     }
 }
 
-/// Forwards events of the connections to the locks.
+/// Forwards events of the connections to one node to the locks.
 #[derive(Debug)]
-struct Listener {
-    notifications: Arc<GrantNotifications>,
-    held_leases: Arc<HeldLeases>,
+pub(crate) struct Listener {
+    /// 0, unless it is one of a quorum.
+    pub(crate) node: usize,
+    pub(crate) notifications: Arc<GrantNotifications>,
+    pub(crate) held_leases: Arc<HeldLeases>,
 }
 
 impl ConnectionEvents for Listener {
     fn on_message(&self, payload: &[u8]) {
-        if !self.held_leases.broken(payload, 0) {
+        if !self.held_leases.broken(payload, self.node) {
             self.notifications.deliver(payload);
         }
     }

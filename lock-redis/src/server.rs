@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use polylock_core::engine::{LeaseId, is_mutant};
+use polylock_core::engine::{Engine, LeaseId, is_mutant};
 use polylock_core::{
     Label, LeaseState, LockKey, LostReason, Mode, Released, RenewalRequest, TtlRule,
 };
@@ -34,6 +35,8 @@ pub(crate) struct Server {
     pub(crate) timeout: Duration,
     /// For messages.
     pub(crate) database: u32,
+    /// Whether it was asked to tell of locks that are broken.
+    listens: AtomicBool,
 }
 
 /// What an acquisition asks for.
@@ -139,6 +142,7 @@ impl Server {
             replicas: (acks > 0).then_some((acks, config.replica_ack_timeout)),
             timeout: config.timeout,
             database: config.database,
+            listens: AtomicBool::new(false),
         }
     }
 
@@ -147,6 +151,15 @@ impl Server {
         Self {
             counter: Counter::Lock,
             ..self
+        }
+    }
+
+    /// Asks the server to notify holders whose locks are broken, once and in the background. Until then,
+    /// and where it is impossible, the next renewal reports it.
+    pub(crate) fn listen(&self, engine: &Engine) {
+        if !self.listens.load(Ordering::Relaxed) && !self.listens.swap(true, Ordering::Relaxed) {
+            let topology = Arc::clone(&self.topology);
+            engine.spawn_service(async move { drop(topology.channel().await) });
         }
     }
 

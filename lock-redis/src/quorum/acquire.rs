@@ -52,7 +52,9 @@ impl QuorumClient {
             match outcome {
                 Outcome::Won(token) => {
                     let guard = pending.granted(request, Grant::new(sent, Some(token)))?;
-                    quorum.subscribe();
+                    for node in &quorum.nodes {
+                        node.server.listen(&quorum.engine);
+                    }
                     return Ok(guard);
                 }
                 Outcome::Lost { .. } => request.mark_contended(),

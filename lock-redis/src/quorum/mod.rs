@@ -13,7 +13,6 @@ mod tests;
 mod token;
 mod votes;
 
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -33,8 +32,9 @@ use crate::checks::check;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure};
 use crate::held_leases::HeldLeases;
+use crate::lock::Listener;
 use crate::server::{Server, millis};
-use crate::topology::{self, ConnectionEvents, Topology};
+use crate::topology::{self, Topology};
 
 pub(crate) use self::health::check_health;
 pub(crate) use self::votes::majority;
@@ -122,11 +122,12 @@ fn open(config: &RedisConfig) -> Result<Quorum> {
     let node = |(number, master): (usize, &Endpoint)| {
         let mut config = config.for_node(master.clone());
         config.timeout = config.node_timeout;
-        let subscriber = Arc::new(Subscriber {
+        let events = Arc::new(Listener {
             node: number,
+            notifications: Arc::default(),
             held_leases: Arc::clone(&held_leases),
         });
-        let topology = topology::new(&config, subscriber, &engine)?;
+        let topology = topology::new(&config, events, &engine)?;
         Ok(Arc::new(QuorumNode {
             number,
             server: Server::new(topology, &config).of_quorum(),
@@ -144,21 +145,7 @@ fn open(config: &RedisConfig) -> Result<Quorum> {
         nodes: nodes?,
         engine,
         held_leases,
-        is_subscribed: AtomicBool::default(),
     })
-}
-
-/// Receives the messages of one node.
-#[derive(Debug)]
-struct Subscriber {
-    node: usize,
-    held_leases: Arc<HeldLeases>,
-}
-
-impl ConnectionEvents for Subscriber {
-    fn on_message(&self, payload: &[u8]) {
-        self.held_leases.broken(payload, self.node);
-    }
 }
 
 /// Waits until a majority answers, and with strict checks until all have that do.

@@ -1,6 +1,5 @@
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -39,7 +38,6 @@ pub(super) struct Quorum {
     pub(super) nodes: Vec<Arc<QuorumNode>>,
     pub(super) engine: Engine,
     pub(super) held_leases: Arc<HeldLeases>,
-    pub(super) is_subscribed: AtomicBool,
 }
 
 /// The answers of nodes to a question, in the order in which they come, each with the number of its
@@ -139,19 +137,6 @@ impl Quorum {
             error.with_unknown_outcome()
         } else {
             error
-        }
-    }
-
-    /// Subscribes to the nodes' notifications, once, in the background. Until then, and where it is
-    /// impossible, the next renewal shows a loss.
-    pub(super) fn subscribe(&self) {
-        let is_subscribed = &self.is_subscribed;
-        if !is_subscribed.load(Ordering::Relaxed) && !is_subscribed.swap(true, Ordering::Relaxed) {
-            for node in &self.nodes {
-                let topology = Arc::clone(&node.server.topology);
-                let subscribed = async move { drop(topology.channel().await) };
-                self.engine.spawn_service(subscribed);
-            }
         }
     }
 }
