@@ -19,7 +19,7 @@ impl Nodes {
         let servers = RedisNodes::start(count, &RedisOptions::new());
         let proxies: Vec<_> = servers.iter().map(|s| Proxy::start(s.port())).collect();
         let config = config(proxies.iter().map(Proxy::port), PATIENT);
-        let kinds = Kinds::learn_votes(&proxies, config).await;
+        let kinds = Kinds::learn(&proxies, open(config).await).await;
         let faults = FaultPlan::new(proxies, Across::Each, move |command| kinds.of(command));
         Self { servers, faults }
     }

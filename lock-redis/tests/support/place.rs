@@ -32,7 +32,7 @@ impl Place {
         let proxy = Proxy::start(server.port());
         let way = RedisConfig::new("127.0.0.1", proxy.port());
         let proxies = vec![proxy];
-        let kinds = Arc::new(Kinds::learn(&proxies, way).await);
+        let kinds = Arc::new(Kinds::learn(&proxies, open(way).await).await);
         let classify = Arc::clone(&kinds);
         let classify = move |command: &_| classify.of(command);
         let faults = FaultPlan::new(proxies, Across::Any, classify);

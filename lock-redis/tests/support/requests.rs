@@ -2,11 +2,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use lock_testkit::proxy::{Command, Proxy, Watch};
+use polylock_core::DistributedLock;
 use polylock_core::memory::Request;
-use polylock_core::{DistributedLock, Wait};
-use polylock_redis::{RedisConfig, Redlock};
 
-use super::{SOON, open, until, waiting, within};
+use super::{SOON, acquire, attempt, granted, release, until, within};
 
 /// Which scripts are which requests.
 #[derive(Debug, Default)]
@@ -20,42 +19,30 @@ impl Kinds {
     ///
     /// The servers have to know the scripts before a fault is planned, or it meets a request that
     /// is refused and sent again.
-    pub(crate) async fn learn(proxies: &[Proxy], config: RedisConfig) -> Self {
+    pub(crate) async fn learn(proxies: &[Proxy], locks: Arc<dyn DistributedLock>) -> Self {
         let watches: Vec<_> = proxies.iter().map(|proxy| proxy.watch(|_| true)).collect();
-        let locks = open(config).await;
         let mut kinds = Self::default();
         // Nothing is renewed in the background meanwhile.
-        let once = super::request("lock:learn").with_ttl(SOON * 6);
-        let once = once.with_wait(Wait::Never);
-        let guard = locks.acquire(&once).await.expect("a free lock is granted");
+        let once = attempt("lock:learn").with_ttl(SOON * 6);
+        let guard = acquire(&*locks, &once).await;
         locks.acquire(&once).await.expect_err("it is taken");
-        let next = waiting(&locks, within(once.clone(), SOON));
+        let has_queue = locks.capabilities().fair;
+        let next = has_queue.then(|| {
+            let (locks, one) = (Arc::clone(&locks), within(once.clone(), SOON));
+            tokio::spawn(async move { locks.acquire(&one).await })
+        });
         until("somebody waits", || {
             let mut seen = watches.iter().flat_map(Watch::seen);
-            seen.any(|command| hash(&command).is_some() && says_where(&command))
+            !has_queue || seen.any(|command| hash(&command).is_some() && says_where(&command))
         })
         .await;
         kinds.learn_from(&watches, Request::Acquire);
         guard.renew().await.expect("it is renewed");
         kinds.learn_from(&watches, Request::Renew);
-        guard.release().await.expect("it is released");
-        let next = next.await.expect("no panic").expect("it is granted");
-        next.release().await.expect("it is released");
-        kinds.learn_from(&watches, Request::Release);
-        kinds
-    }
-
-    /// Learns them from a client of a quorum, whose waiters ask as others do.
-    pub(crate) async fn learn_votes(proxies: &[Proxy], config: RedisConfig) -> Self {
-        let watches: Vec<_> = proxies.iter().map(|proxy| proxy.watch(|_| true)).collect();
-        let locks = Redlock::connect(config).await.expect("it connects");
-        let mut kinds = Self::default();
-        let once = super::request("learn").with_ttl(SOON * 6);
-        let guard = locks.acquire(&once).await.expect("it is free");
-        kinds.learn_from(&watches, Request::Acquire);
-        guard.renew().await.expect("it is renewed");
-        kinds.learn_from(&watches, Request::Renew);
-        guard.release().await.expect("it is released");
+        release(guard).await;
+        if let Some(next) = next {
+            release(granted(next).await).await;
+        }
         assert!(locks.shutdown(SOON).await, "background work does not end");
         kinds.learn_from(&watches, Request::Release);
         kinds

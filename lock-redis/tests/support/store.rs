@@ -12,11 +12,11 @@ use lock_testkit::taker::Taker;
 use polylock_core::layers::Prefix;
 use polylock_core::memory::{Fault, Reachable, Request};
 use polylock_core::{DistributedLock, LockKey};
-use polylock_redis::{Redis, RedisConfig};
+use polylock_redis::RedisConfig;
 
 use super::place::look;
 use super::requests::Kinds;
-use super::{SOON, TTL, of_cluster, of_sentinels, rights};
+use super::{SOON, TTL, of_cluster, of_sentinels, open, rights};
 
 /// One of the ways to run Redis, for the conformance suite.
 #[derive(Debug)]
@@ -131,7 +131,7 @@ impl Store {
         config: RedisConfig,
         url: String,
     ) -> Self {
-        let kinds = Kinds::learn(&proxies, config.clone()).await;
+        let kinds = Kinds::learn(&proxies, open(config.clone()).await).await;
         for server in servers.all() {
             for script in kinds.scripts() {
                 server.command(&["SCRIPT", "LOAD", script]);
@@ -159,8 +159,7 @@ impl Store {
 #[async_trait]
 impl Harness for Store {
     async fn client(&self) -> Arc<dyn DistributedLock> {
-        let locks = Redis::connect(self.config.clone()).await;
-        let locks: Arc<dyn DistributedLock> = Arc::new(locks.expect("it connects"));
+        let locks = open(self.config.clone()).await;
         match self.namespace {
             Some(namespace) => Arc::new(Prefix::new(locks, namespace).expect("it is a namespace")),
             None => locks,
