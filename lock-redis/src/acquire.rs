@@ -45,13 +45,15 @@ impl Client {
         request: &AcquireRequest,
         budget: Budget,
     ) -> Result<Option<LockGuard>> {
-        let (pending, lease, claim) = self.arm(request)?;
+        let (pending, lease) = self.arm(request)?;
         let key = lease.keys().name();
         let mut taken = None;
-        if claim.mode == Mode::Exclusive && !(budget.waits() && self.contention.is_contended(key)) {
+        if request.mode() == Mode::Exclusive
+            && !(budget.waits() && self.contention.is_contended(key))
+        {
             let sent = self.engine.now();
             let server = &self.server;
-            let taking = pin!(server.take(lease.keys(), &claim, lease.unanswered()));
+            let taking = pin!(server.take(lease.keys(), lease.claim(), lease.unanswered()));
             match lease.answered(budget, taking).await {
                 Some(Ok(Taken::Granted(token))) => {
                     let grant = Grant::new(sent, Some(lease.granted(token)));
@@ -68,7 +70,7 @@ impl Client {
                 answer => taken = Some(answer),
             }
         }
-        let waiter = Waiter::new(self, request, budget, &lease, claim);
+        let waiter = Waiter::new(self, request, budget, &lease);
         // Boxed: most acquisitions do without, and would have a larger future.
         Box::pin(self.wait(pending, waiter, taken)).await
     }
@@ -82,10 +84,10 @@ impl Client {
         mut waiter: Waiter,
         taken: Option<Option<Result<Taken, Failure>>>,
     ) -> Result<Option<LockGuard>> {
-        let asks = !matches!(taken, Some(Some(Ok(Taken::Held) | Err(_))));
-        if let Some(taken) = taken {
-            waiter.note(taken)?;
-        }
+        let asks = match taken {
+            Some(taken) => waiter.note(taken)?,
+            None => true,
+        };
         if asks && let Some(outcome) = waiter.ask_first().await? {
             return self.settle(pending, &waiter.lease, &waiter.request, outcome);
         }
@@ -101,7 +103,7 @@ impl Client {
     fn arm(
         self: &Arc<Self>,
         request: &AcquireRequest,
-    ) -> Result<(PendingRelease, Arc<RedisLease>, Acquisition)> {
+    ) -> Result<(PendingRelease, Arc<RedisLease>)> {
         let key = request.key();
         let keys = Keys::checked(key, self.server.counter())?;
         let id = self.engine.lease_id();
@@ -110,9 +112,9 @@ impl Client {
             mode: request.mode(),
             ttl: request.ttl(),
         };
-        let lease = Arc::new(RedisLease::new(self, keys, id, &claim));
+        let lease = Arc::new(RedisLease::new(self, keys, id, claim));
         let armed: Arc<dyn Lease> = Arc::<RedisLease>::clone(&lease);
-        Ok((self.engine.pending(key, armed, request.ttl()), lease, claim))
+        Ok((self.engine.pending(key, armed, request.ttl()), lease))
     }
 
     /// Makes the guard, or disarms the undoing where there is nothing to be undone.

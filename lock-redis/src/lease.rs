@@ -16,7 +16,7 @@ use crate::keys::Keys;
 use crate::lock::Client;
 use crate::reply::Ticket;
 use crate::script::BLOCK;
-use crate::server::{Acquisition, Holder, ReleaseReply};
+use crate::server::{Acquisition, ReleaseReply};
 use crate::tokens::Tokens;
 use crate::topology::Unanswered;
 
@@ -25,9 +25,7 @@ pub(crate) struct RedisLease {
     client: Arc<Client>,
     keys: Keys,
     id: LeaseId,
-    holder: Holder,
-    /// The mode in which it was taken.
-    mode: Mode,
+    claim: Acquisition,
     tokens: Tokens,
     /// How many tokens are drawn for the next hand-overs.
     block: AtomicU64,
@@ -41,13 +39,12 @@ pub(crate) struct RedisLease {
 }
 
 impl RedisLease {
-    pub(crate) fn new(client: &Arc<Client>, keys: Keys, id: LeaseId, claim: &Acquisition) -> Self {
+    pub(crate) fn new(client: &Arc<Client>, keys: Keys, id: LeaseId, claim: Acquisition) -> Self {
         Self {
             client: Arc::clone(client),
             keys,
             id,
-            holder: claim.holder.clone(),
-            mode: claim.mode,
+            claim,
             tokens: Tokens::default(),
             block: AtomicU64::new(BLOCK),
             attached: AtomicBool::new(false),
@@ -63,6 +60,10 @@ impl RedisLease {
 
     pub(crate) fn id(&self) -> LeaseId {
         self.id
+    }
+
+    pub(crate) fn claim(&self) -> &Acquisition {
+        &self.claim
     }
 
     pub(crate) fn keys(&self) -> &Keys {
@@ -116,7 +117,7 @@ impl RedisLease {
     /// do if the process ends before.
     fn release_copies(&self) {
         let (client, keys) = (Arc::clone(&self.client), self.keys.clone());
-        let (holder, unanswered) = (self.holder.clone(), self.unanswered.take());
+        let (holder, unanswered) = (self.claim.holder.clone(), self.unanswered.take());
         self.client.engine.spawn(async move {
             let server = Arc::clone(&client.server);
             server.release_behind(unanswered, &keys, &holder).await;
@@ -146,7 +147,7 @@ impl Lease for RedisLease {
 
     fn attach(&self, control: LeaseControl) {
         self.attached.store(true, Ordering::Relaxed);
-        let untold = (self.mode == Mode::Exclusive).then(|| self.tokens.current());
+        let untold = (self.claim.mode == Mode::Exclusive).then(|| self.tokens.current());
         self.client.held_leases.attach(self.id, control, untold);
     }
 
@@ -175,7 +176,7 @@ impl Lease for RedisLease {
             server, contention, ..
         } = &*self.client;
         let freed = server
-            .release(&self.keys, &self.holder, self.ticket())
+            .release(&self.keys, &self.claim.holder, self.ticket())
             .await?;
         if self.has_copies.swap(false, Ordering::Relaxed) {
             self.release_copies();

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polylock_core::engine::{LeaseId, Moment};
+use polylock_core::engine::Moment;
 use polylock_core::{AcquireRequest, Error, ErrorKind, Grant, Mode, Result};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -15,7 +15,7 @@ use crate::lease::RedisLease;
 use crate::lock::Client;
 use crate::notifications::{Event, GrantReceiver};
 use crate::reply::{AcquireReply, Taken};
-use crate::server::{Acquisition, MAX_AGE, Position, QueueEntry};
+use crate::server::{MAX_AGE, Position, QueueEntry};
 
 /// An acquisition that has not been granted at once.
 ///
@@ -25,9 +25,7 @@ pub(crate) struct Waiter {
     pub(crate) client: Arc<Client>,
     pub(crate) request: AcquireRequest,
     budget: Budget,
-    id: LeaseId,
     pub(crate) lease: Arc<RedisLease>,
-    claim: Acquisition,
     phase: Phase,
     subscription: Subscription,
     beats: Heartbeats,
@@ -66,15 +64,12 @@ impl Waiter {
         request: &AcquireRequest,
         budget: Budget,
         lease: &Arc<RedisLease>,
-        claim: Acquisition,
     ) -> Self {
         Self {
             client: Arc::clone(client),
             request: request.clone(),
             budget,
-            id: lease.id(),
             lease: Arc::clone(lease),
-            claim,
             phase: Phase::Asking,
             subscription: Subscription::None,
             beats: Heartbeats::default(),
@@ -82,16 +77,22 @@ impl Waiter {
         }
     }
 
-    /// Takes note of the answer to the plain commands, `None` if there was none in time.
-    pub(crate) fn note(&mut self, taken: Option<Result<Taken, Failure>>) -> Result<()> {
+    /// Takes note of the answer to the plain commands, `None` if there was none in time; says whether it
+    /// is of use to ask at once.
+    pub(crate) fn note(&mut self, taken: Option<Result<Taken, Failure>>) -> Result<bool> {
         match taken {
-            Some(Ok(Taken::Held)) => self.is_held(None),
-            Some(Ok(Taken::WithoutToken)) => self.lease.doubt(),
-            Some(Ok(Taken::Granted(_) | Taken::Unknown)) => {}
-            Some(Err(failure)) => self.failed(failure)?,
-            None => return Err(self.gives_up()),
+            Some(Ok(Taken::Held)) => {
+                self.is_held(None);
+                Ok(false)
+            }
+            Some(Ok(Taken::WithoutToken)) => {
+                self.lease.doubt();
+                Ok(true)
+            }
+            Some(Ok(Taken::Granted(_) | Taken::Unknown)) => Ok(true),
+            Some(Err(failure)) => self.failed(failure).map(|()| false),
+            None => Err(self.gives_up()),
         }
-        Ok(())
     }
 
     /// Asks once, and queues if this process is already subscribed: the grant then costs no second
@@ -115,7 +116,7 @@ impl Waiter {
         let (key, hint) = (lease.keys().name(), &client.contention);
         // The first heartbeat must fit in: where the holder is gone, it is what finds the lock free.
         let is_short = self.budget.left(2 * FIRST_HEARTBEAT) < 2 * FIRST_HEARTBEAT;
-        if self.claim.mode != Mode::Exclusive
+        if self.lease.claim().mode != Mode::Exclusive
             || self.lease.is_under_way()
             || is_short
             || !hint.has_lasting_queue(key, sent)
@@ -128,7 +129,7 @@ impl Waiter {
         let server = &client.server;
         let joining = server.join(
             self.lease.keys(),
-            &self.claim,
+            self.lease.claim(),
             &place,
             self.lease.unanswered(),
         );
@@ -209,7 +210,7 @@ impl Waiter {
         let (lease, server) = (&self.lease, &self.client.server);
         let ask = |wait| {
             let (keys, unanswered) = (lease.keys(), lease.unanswered());
-            server.acquire(keys, &self.claim, place, wait, unanswered)
+            server.acquire(keys, lease.claim(), place, wait, unanswered)
         };
         let Some(replicas) = server.replicas else {
             return ask(None).await;
@@ -252,7 +253,7 @@ impl Waiter {
     fn listen(&mut self, channel: Option<Arc<str>>) {
         self.subscription = match channel {
             Some(channel) => {
-                Subscription::Active(channel, self.client.notifications.listen(self.id))
+                Subscription::Active(channel, self.client.notifications.listen(self.lease.id()))
             }
             None => Subscription::Impossible,
         };
@@ -273,7 +274,7 @@ impl Waiter {
                 None => Position::None,
             },
             alive: HEARTBEAT_TIMEOUT,
-            window: window(self.claim.ttl),
+            window: window(self.lease.claim().ttl),
             channel,
         })
     }
@@ -343,7 +344,7 @@ impl Waiter {
     /// A grant counts from the heartbeat that it answers.
     fn pushed(&self, beat: u32, token: u64) -> Option<Grant> {
         let sent = self.beats.sent(beat)?;
-        let window = window(self.claim.ttl);
+        let window = window(self.lease.claim().ttl);
         let age = self.client.engine.now().since(sent);
         // Where there is more to wait for, the next request does so.
         let server = &self.client.server;
@@ -365,7 +366,7 @@ impl Waiter {
             return free_in.map_or(pause, |free_in| free_in.min(pause));
         }
         self.poll = MIN_POLL;
-        let mut beat = heartbeat(self.claim.ttl);
+        let mut beat = heartbeat(self.lease.claim().ttl);
         if matches!(self.phase, Phase::Joined) {
             beat = beat.min(FIRST_HEARTBEAT);
         }
