@@ -30,7 +30,7 @@ use self::node::{Quorum, QuorumNode};
 use self::votes::{Decision, Votes};
 use crate::checks::check;
 use crate::config::{Endpoint, RedisConfig};
-use crate::error::{Cause, Failure};
+use crate::error::{Cause, Failure, Refusal};
 use crate::held_leases::HeldLeases;
 use crate::lock::Listener;
 use crate::server::{Server, millis};
@@ -197,15 +197,19 @@ async fn look_at(node: &QuorumNode, config: &RedisConfig) -> Result<(), Failure>
     }
 }
 
-/// Waits until a node lets this client in.
+/// Waits until a node answers. It makes connections while it loads its data, and by RESP2 without a
+/// password.
 async fn let_in(topology: &dyn Topology, config: &RedisConfig) -> Result<(), Failure> {
     let until = Instant::now() + config.connect_timeout;
     loop {
-        match topology.open().await {
+        match topology.broadcast(&redis::cmd("PING")).await {
+            // The user is logged in, and may not run the command.
+            Err(failure) if failure.refusal() == Some(Refusal::NoPerm) => return Ok(()),
             Err(failure) if failure.is_retryable() && Instant::now() < until => {
                 tokio::time::sleep(CONNECT_BACKOFF).await;
             }
-            opened => return opened,
+            Err(failure) => return Err(failure),
+            Ok(_) => return Ok(()),
         }
     }
 }
