@@ -116,10 +116,15 @@ impl Search {
         let (mut connection, pushes) = opened.map_err(|_| late())??;
         let subscribing = self.shared.subscribe(&connector, &mut connection, pushes);
         let subscribed = timeout(within, subscribing).await;
-        if !subscribed.map_err(|_| late())?? {
+        let is_told = subscribed.map_err(|_| late())??;
+        if !pushes {
             return Ok(false);
         }
-        self.set(State::Listening);
+        // Who may subscribe and not publish hears of locks that are broken all the same.
+        self.set(match is_told {
+            true => State::Listening,
+            false => State::Denied,
+        });
         loop {
             let broke = timeout(BEAT, over.notified()).await.is_ok();
             // A node that is stopped keeps its connections.

@@ -59,6 +59,25 @@ async fn messages_are_heard_through_any_node_and_after_its_end() {
 }
 
 #[tokio::test]
+async fn who_may_not_publish_has_no_channel_and_hears_of_broken_locks() {
+    let cluster = RedisCluster::start(3, 0);
+    let user = "ACL SETUSER locks on >secret ~* &* +@all -publish";
+    for node in cluster.iter() {
+        node.command(&user.split(' ').collect::<Vec<_>>());
+    }
+    let config = by_url(&cluster.url()).with_login("locks", "secret");
+    let (topology, told) = open(&config).await;
+    assert_eq!(topology.channel().await.unwrap(), None);
+    assert_eq!(topology.subscribed(), None);
+    until("a message", || {
+        cluster[0].command(&["PUBLISH", "polylock:broken", "broken"]);
+        told.has(b"broken")
+    })
+    .await;
+    assert_eq!(topology.channel().await.unwrap(), None);
+}
+
+#[tokio::test]
 async fn a_slot_that_moves_is_followed() {
     let cluster = RedisCluster::start(2, 0);
     let (topology, told) = open(&by_url(&cluster.url())).await;
