@@ -89,8 +89,10 @@ async fn refusals_leave_nothing() {
 async fn releases_that_come_too_late_leave_nothing_that_piles_up() {
     let nodes = start(3);
     let locks = client(&nodes).await;
+    // No lease ends while others vote.
+    let long = within(lease("a").with_ttl(SOON * 6), SOON);
     for _ in 0..100 {
-        let guard = acquire(&locks, &within(lease("a"), SOON)).await;
+        let guard = acquire(&locks, &long).await;
         all_voted(&nodes, "a").await;
         for node in nodes.iter() {
             node.command(&["DEL", "a"]);
