@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::DatabaseStore;
 use super::codec::{self, Stored, whole_micros};
 use super::row::Backoff;
-use super::statements::{Many, Renewals};
+use super::statements::{Many, Renewals, Statements};
 use crate::error::{Cause, Failure};
 use crate::mutex::Mutex;
 use crate::table::Record;
@@ -55,15 +55,21 @@ impl DatabaseStore {
         let (shared, exclusive): (Vec<_>, Vec<_>) = order
             .into_iter()
             .partition(|at| self.shared_leases.has(due[*at].id));
-        let batches = exclusive.chunks(MOST).chain(shared.chunks(MOST));
-        let renewals = batches.map(|batch| self.renew_batch(&round, batch));
-        before(until, join_all(renewals)).await;
+        let Statements {
+            renew,
+            renew_shared,
+            ..
+        } = &*self.statements;
+        let exclusive = exclusive.chunks(MOST).map(|batch| (renew, batch));
+        let shared = shared.chunks(MOST).map(|batch| (renew_shared, batch));
+        let batches = exclusive.chain(shared);
+        let batches = batches.map(|(renewals, batch)| self.renew_batch(&round, renewals, batch));
+        before(until, join_all(batches)).await;
         round.states.into_inner()
     }
 
     /// Renews leases that are all exclusive or all shared, as far as this process remembers.
-    async fn renew_batch(&self, round: &Round<'_>, batch: &[usize]) {
-        let renewals = self.renewals_of(round, batch);
+    async fn renew_batch(&self, round: &Round<'_>, renewals: &Renewals, batch: &[usize]) {
         let answer = match self.many(&renewals.free, rows(round, batch)).await {
             Ok(answer) => answer,
             Err(failure) => return round.report(batch, &Err(failure)),
@@ -126,7 +132,10 @@ impl DatabaseStore {
             // A statement of an earlier attempt still waits.
             return;
         };
-        let renewals = self.renewals_of(round, some);
+        let renewals = match self.shared_leases.has(round.due[some[0]].id) {
+            true => &self.statements.renew_shared,
+            false => &self.statements.renew,
+        };
         let (sql, values) = renewals.any.with(&rows(round, some));
         // At the end of the statement, which the caller may not see.
         let ended = move |_: Option<&_>| drop(turn);
@@ -142,14 +151,6 @@ impl DatabaseStore {
             && let Err(failure) = self.look_after(round, &missed, &answer).await
         {
             round.report(&missed, &Err(failure));
-        }
-    }
-
-    /// How leases are renewed that are as the first of them.
-    fn renewals_of(&self, round: &Round<'_>, some: &[usize]) -> &Renewals {
-        match self.shared_leases.has(round.due[some[0]].id) {
-            true => &self.statements.renew_shared,
-            false => &self.statements.renew,
         }
     }
 

@@ -65,7 +65,7 @@ pub(crate) struct Queue {
 pub(crate) struct Renewals {
     /// Leaves out the leases whose rows are locked, and waits for none.
     pub(crate) free: Many,
-    /// For one key: waits for its first row. A renewal that has been faster is not taken back.
+    /// For one key: waits for its first row.
     pub(crate) any: Many,
     /// How many rows are written for a lease.
     pub(crate) rows: usize,
@@ -230,6 +230,10 @@ pub(crate) fn columns() -> String {
 
 /// How many rows are looked at in one round of a purge.
 pub(crate) const PURGE_ROWS: usize = 64;
+
+/// By how many microseconds a renewal can have overtaken another one of its lease. One that began
+/// later than that began by a clock that has been set back since.
+pub(crate) const OVERTAKEN: u64 = 60_000_000;
 
 /// How many tokens come after the first one of an exclusive holder.
 pub(crate) const FURTHER_TOKENS: u64 = crate::table::TOKENS_AT_ONCE - 1;

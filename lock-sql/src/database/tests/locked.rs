@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use polylock_core::{LeaseState, LostReason, Mode, RenewalRequest};
+use polylock_core::{LeaseState, LostReason, Mode, RenewalRequest, TtlRule};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -120,6 +120,32 @@ async fn a_renewal_that_has_waited_takes_no_later_one_back() {
             sleep(Duration::from_secs(1)).await;
             let after = client.number(&end).await;
             assert_eq!(after - before, 60_000_000, "{name}");
+        }
+    }
+}
+
+/// What is left of a least hold is less than the ttl.
+#[tokio::test]
+async fn a_last_renewal_that_has_waited_makes_the_lease_shorter() {
+    for url in databases() {
+        let client = Client::open(&url, "").await;
+        client.take("alone", 1, ALONE).await.unwrap();
+        client.take("shared", 2, Mode::Shared).await.unwrap();
+        for (name, slot, n) in [("alone", 0, 1), ("shared", 1, 2)] {
+            let end = format!(
+                "SELECT expires_at FROM polylock_locks
+                 WHERE kind = 1 AND lock_key = '{name}' AND slot = {slot}"
+            );
+            let before = client.number(&end).await;
+            let blocking = block(&url, &rows(name, 0), 0.6).await;
+            let mut last = due(name, n);
+            (last.ttl, last.rule) = (TTL / 30, TtlRule::Exactly);
+            client.store.renew_all(&[last]).await;
+            blocking.await.unwrap();
+            // It may come after its caller gave up.
+            sleep(Duration::from_secs(1)).await;
+            let after = client.number(&end).await;
+            assert!(after < before, "{name}");
         }
     }
 }

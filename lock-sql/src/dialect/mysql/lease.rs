@@ -7,8 +7,8 @@
 use super::NOW;
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
-    FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, Many, NOTE_QUEUE, PURGE_ROWS, Queue, RAISE, Renewals,
-    Statements, Usage, columns, fill,
+    FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, Many, NOTE_QUEUE, OVERTAKEN, PURGE_ROWS, Queue, RAISE,
+    Renewals, Statements, Usage, columns, fill,
 };
 use crate::wire::Sql;
 
@@ -19,14 +19,13 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
         columns,
         after: format!(" {}", text(usage, after)),
     };
-    let renew = |columns: &str, due: &str, end: &str| {
+    let renew = |columns: &str, due: &str| {
         many(
             &format!("{RENEW} SELECT 1, l.lock_key, {columns}, %now% FROM"),
             vec!["k", "i", "ttl", "least"],
-            &format!("{due} {RENEW_AFTER} expires_at = {end}"),
+            &format!("{due} {RENEW_AFTER}"),
         )
     };
-    let later = "GREATEST(%table%.expires_at, VALUES(expires_at))";
     let shared = |first_row: &str| SHARED_DUE.replace("%h%", first_row);
     let names = FIELDS.map(|(name, _)| name);
     let store = || {
@@ -58,13 +57,13 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
         scan: sql(&format!("{SCAN} {PURGE_ROWS}")),
         raise: sql(RAISE),
         renew: Renewals {
-            free: renew(COLUMNS, &format!("{DUE} SKIP LOCKED"), "VALUES(expires_at)"),
-            any: renew(COLUMNS, DUE, later),
+            free: renew(COLUMNS, &format!("{DUE} SKIP LOCKED")),
+            any: renew(COLUMNS, DUE),
             rows: 1,
         },
         renew_shared: Renewals {
-            free: renew(SHARED_COLUMNS, &shared(FIRST_ROW), "VALUES(expires_at)"),
-            any: renew(SHARED_COLUMNS, &shared(FIRST_ROW_OF_ONE), later),
+            free: renew(SHARED_COLUMNS, &shared(FIRST_ROW)),
+            any: renew(SHARED_COLUMNS, &shared(FIRST_ROW_OF_ONE)),
             rows: 2,
         },
         load_many: many(
@@ -88,12 +87,17 @@ fn text(usage: Usage<'_>, template: &str) -> String {
                 "l.sharers = 0 AND (l.id IS NULL OR l.expires_at <= %now%)",
             ),
             ("%alive%", "l.expires_at > %now%"),
-            ("%longer%", LONGER),
+            ("%renewed_ttl%", &format!("IF({KEPT}, l.ttl, {LONGER})")),
+            (
+                "%renewed_end%",
+                &format!("IF({KEPT}, l.expires_at, %now% + {LONGER})"),
+            ),
             (
                 "%draw%",
                 "l.last_token = LAST_INSERT_ID(GREATEST(l.last_token + 1, %now%) + %further%)",
             ),
             ("%further%", &FURTHER_TOKENS.to_string()),
+            ("%overtaken%", &OVERTAKEN.to_string()),
             ("%now%", NOW),
             ("%columns%", &columns()),
             ("%table%", usage.table),
@@ -163,13 +167,17 @@ const RENEW: &str = "
 INSERT INTO %table% (kind, lock_key, slot, ttl, expires_at, changed_at)";
 
 const RENEW_AFTER: &str = "
-ON DUPLICATE KEY UPDATE ttl = VALUES(ttl), changed_at = LAST_INSERT_ID(VALUES(changed_at)),
-    version = %table%.version + 1,";
+ON DUPLICATE KEY UPDATE ttl = VALUES(ttl), expires_at = VALUES(expires_at),
+    changed_at = LAST_INSERT_ID(VALUES(changed_at)), version = %table%.version + 1";
 
 /// The ttl of a renewed lease. A clock that was set back does not make it longer than it ever was.
 const LONGER: &str = "GREATEST(d.ttl, LEAST(l.expires_at - %now%, l.ttl) * d.least)";
 
-const COLUMNS: &str = "l.slot, %longer%, %now% + %longer%";
+/// Whether a renewal that began later has written an end that is late enough for this one.
+const KEPT: &str = "d.least = 1 AND l.expires_at >= %now% + d.ttl
+    AND l.expires_at - l.ttl BETWEEN %now% AND %now% + %overtaken%";
+
+const COLUMNS: &str = "l.slot, %renewed_ttl%, %renewed_end%";
 
 /// Exclusive leases that can be renewed.
 const DUE: &str = "
@@ -177,8 +185,8 @@ STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k AND l.slot = 0
 WHERE l.id = d.i AND %alive% AND l.sharers = 0
 FOR UPDATE";
 
-const SHARED_COLUMNS: &str = "IF(n.is_mine, l.slot, 0), IF(n.is_mine, %longer%, h.ttl),
-    IF(n.is_mine, %now% + %longer%, h.expires_at)";
+const SHARED_COLUMNS: &str = "IF(n.is_mine, l.slot, 0), IF(n.is_mine, %renewed_ttl%, h.ttl),
+    IF(n.is_mine, %renewed_end%, h.expires_at)";
 
 /// Shared leases, and with each of them the first row of its key. That one is locked first, and is all
 /// that is waited for: whoever waited for another row would keep it locked. For `slot + 0` see

@@ -6,8 +6,8 @@
 use super::NOW;
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
-    FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, Many, NOTE_QUEUE, PURGE_ROWS, Queue, RAISE, Renewals,
-    Statements, Usage, columns, fill,
+    FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, Many, NOTE_QUEUE, OVERTAKEN, PURGE_ROWS, Queue, RAISE,
+    Renewals, Statements, Usage, columns, fill,
 };
 use crate::wire::Sql;
 
@@ -18,12 +18,8 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
     let sql = |template: &str| Sql::new(text(usage, template));
     let many = |template: &str| Many::Arrays(sql(template));
     let renewals = |due, rows| Renewals {
-        free: many(&renew(due, "SKIP LOCKED", "excluded.expires_at")),
-        any: many(&renew(
-            due,
-            "",
-            "GREATEST(l.expires_at, excluded.expires_at)",
-        )),
+        free: many(&renew(due, "SKIP LOCKED")),
+        any: many(&renew(due, "")),
         rows,
     };
     // The row has been changed just then.
@@ -73,7 +69,15 @@ fn text(usage: Usage<'_>, template: &str) -> String {
                 "l.sharers = 0 AND (l.id IS NULL OR l.expires_at <= m.now)",
             ),
             ("%alive%", "l.expires_at > m.now"),
-            ("%longer%", LONGER),
+            (
+                "%renewed_ttl%",
+                &format!("CASE WHEN {KEPT} THEN l.ttl ELSE {LONGER} END"),
+            ),
+            (
+                "%renewed_end%",
+                &format!("CASE WHEN {KEPT} THEN l.expires_at ELSE m.now + {LONGER} END"),
+            ),
+            ("%overtaken%", &OVERTAKEN.to_string()),
             ("%drawn%", "GREATEST(l.last_token + 1, m.now)"),
             ("%further%", &FURTHER_TOKENS.to_string()),
             ("%clock%", "FROM (SELECT %now% AS now) m"),
@@ -164,13 +168,17 @@ WHERE l.id IS NULL OR l.id = excluded.id OR l.expires_at <= excluded.changed_at"
 /// The ttl of a renewed lease. A clock that was set back does not make it longer than it ever was.
 const LONGER: &str = "GREATEST(d.ttl, LEAST(l.expires_at - m.now, l.ttl) * d.least)";
 
+/// Whether a renewal that began later has written an end that is late enough for this one.
+const KEPT: &str = "d.least = 1 AND l.expires_at >= m.now + d.ttl
+    AND l.expires_at - l.ttl BETWEEN m.now AND m.now + %overtaken%";
+
 /// Exclusive leases that can be renewed.
 ///
 /// `l.slot + 0` is no condition of the index: without statistics the planner expects it to find one row
 /// for all keys together, and reads them all.
 const DUE: &str = "
 due AS (
-    SELECT l.lock_key, l.slot, %longer% AS ttl, m.now + %longer% AS expires_at, m.now
+    SELECT l.lock_key, l.slot, %renewed_ttl% AS ttl, %renewed_end% AS expires_at, m.now
     FROM m, unnest(%1%::bytea[], %2%::bytea[], %3%::bigint[], %4%::bigint[]) AS d(k, i, ttl, least)
         JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k AND l.slot + 0 = 0
     WHERE l.id = d.i AND %alive% AND l.sharers = 0
@@ -184,7 +192,7 @@ h AS (
     WHERE kind = 1 AND slot + 0 = 0 AND lock_key = ANY (%1%::bytea[])
     FOR NO KEY UPDATE %skip%),
 mine AS (
-    SELECT l.lock_key, l.slot, %longer% AS ttl, m.now + %longer% AS expires_at, m.now
+    SELECT l.lock_key, l.slot, %renewed_ttl% AS ttl, %renewed_end% AS expires_at, m.now
     FROM m, unnest(%1%::bytea[], %2%::bytea[], %3%::bigint[], %4%::bigint[]) AS d(k, i, ttl, least)
         JOIN h ON h.lock_key = d.k
         JOIN %table% l ON l.kind = 1 AND l.lock_key = h.lock_key AND l.slot + 0 > 0
@@ -196,13 +204,14 @@ due AS (
 
 /// Renews what is due, whose rows it has locked: it inserts none. An `UPDATE` with a join could read
 /// other rows than those, or all rows.
-fn renew(due: &str, skip: &str, end: &str) -> String {
+fn renew(due: &str, skip: &str) -> String {
     format!(
         "WITH m AS (SELECT %now% AS now), {}
          INSERT INTO %table% AS l (kind, lock_key, slot, ttl, expires_at, changed_at)
          SELECT 1, due.* FROM due
          ON CONFLICT (kind, lock_key, slot) DO UPDATE SET ttl = excluded.ttl,
-             expires_at = {end}, changed_at = excluded.changed_at, version = l.version + 1
+             expires_at = excluded.expires_at, changed_at = excluded.changed_at,
+             version = l.version + 1
          RETURNING CASE WHEN l.slot > 0 OR l.sharers = 0 THEN l.id END",
         due.replace("%skip%", skip)
     )
