@@ -51,14 +51,14 @@ async fn lock_row(site: &Site, name: &str, slot: u32) -> Other {
     other
 }
 
-async fn take_all(locks: &polylock_sql::SqlLock, ttl: Duration, mode: Mode) -> Vec<LockGuard> {
+async fn take_all(locks: &polylock_sql::SqlLock, mode: Mode) -> Vec<LockGuard> {
     let name = |n: usize| match mode {
         Mode::Shared => "shared".to_owned(),
         _ => format!("job/{n}"),
     };
     let mut guards = Vec::new();
     for n in 0..count(mode) {
-        let request = request(&name(n)).with_ttl(ttl).with_mode(mode);
+        let request = request(&name(n)).with_ttl(TTL).with_mode(mode);
         guards.push(locks.acquire(&request).await.expect("it is free"));
     }
     guards
@@ -73,18 +73,17 @@ fn count(mode: Mode) -> usize {
 
 /// The leases of a process are renewed together.
 async fn a_locked_row_costs_no_other_lease(site: Site) {
-    let ttl = Duration::from_secs(5);
     let locks = site.open().await;
-    let mut guards = take_all(&locks, ttl, Mode::Exclusive).await;
+    let mut guards = take_all(&locks, Mode::Exclusive).await;
     let exclusive = guards.remove(250);
-    let mut shared = take_all(&locks, ttl, Mode::Shared).await;
+    let mut shared = take_all(&locks, Mode::Shared).await;
     let sharer = shared.remove(1);
     guards.append(&mut shared);
-    let until = Instant::now() + ttl * 2;
     let row = lock_row(&site, "job/250", 0).await;
     let slot = lock_row(&site, "shared", 2).await;
+    let until = Instant::now() + TTL;
     for stuck in [&exclusive, &sharer] {
-        let (reason, _) = loss(stuck, ttl).await;
+        let (reason, _) = loss(stuck, TTL * 3).await;
         assert_eq!(reason, LostReason::Unreachable);
     }
     sleep_until(until).await;
@@ -100,12 +99,13 @@ async fn a_locked_row_costs_no_other_lease(site: Site) {
 
 on!(a_locked_row_costs_no_other_lease: postgres_lease, mariadb_lease);
 
-/// Two attempts at a renewal find the row locked.
+/// Several attempts at a renewal find the row locked.
 async fn a_row_that_is_free_again_in_time_costs_no_lease(site: Site) {
     let locks = site.open().await;
+    let mut row = Other::open(&site).await;
     let guard = locks.acquire(&request("job").with_ttl(TTL)).await;
     let guard = guard.expect("it is free");
-    let row = lock_row(&site, "job", 0).await;
+    row.lock(&site, "job", 0).await;
     sleep(TTL * 6 / 10).await;
     drop(row);
     assert!(timeout(TTL, guard.lost().into_future()).await.is_err());
@@ -121,7 +121,7 @@ async fn a_row_that_is_never_free_costs_no_lease(site: Site) {
     let guard = guard.expect("it is free");
     let others = join_all((0..3).map(async |_| {
         let mut other = Other::open(&site).await;
-        let until = Instant::now() + TTL * 2;
+        let until = Instant::now() + TTL;
         while Instant::now() < until {
             other.lock(&site, "job", 0).await;
             sleep(ms(20)).await;
@@ -145,7 +145,7 @@ async fn a_row_that_others_write_all_the_time_costs_no_lease(site: Site) {
     let guard = locks.acquire(&brief).await.expect("it is free");
     let others = join_all((0..4).map(async |_| {
         let locks = site.open().await;
-        let until = Instant::now() + TTL * 2;
+        let until = Instant::now() + TTL;
         while Instant::now() < until {
             // It may give up against the others.
             if let Ok(guard) = locks.acquire(&brief).await {
@@ -165,10 +165,9 @@ on!(a_row_that_others_write_all_the_time_costs_no_lease: postgres_lease, mariadb
 
 /// It hangs when renewals are due, and its replies are late after that.
 async fn a_slow_network_costs_no_lease_that_can_be_renewed(site: Site) {
-    let ttl = Duration::from_secs(10);
     let proxy = site.proxy();
     let locks = site.open_at(proxy.port()).await;
-    let taken = (0..64).map(|n| request(&format!("job/{n}")).with_ttl(ttl));
+    let taken = (0..64).map(|n| request(&format!("job/{n}")).with_ttl(TTL));
     let taken: Vec<_> = taken.collect();
     let taken = join_all(taken.iter().map(|request| locks.acquire(request)));
     let guards: Vec<_> = taken
@@ -176,12 +175,12 @@ async fn a_slow_network_costs_no_lease_that_can_be_renewed(site: Site) {
         .into_iter()
         .map(|guard| guard.expect("it is free"))
         .collect();
-    sleep(ttl / 4).await;
+    sleep(TTL / 4).await;
     proxy.hold(Direction::Both);
-    sleep(ttl / 4).await;
+    sleep(TTL / 4).await;
     proxy.set_latency(Direction::Replies, ms(300));
     proxy.resume(Direction::Both);
-    sleep(ttl).await;
+    sleep(TTL).await;
     let lost = guards.iter().filter(|guard| !guard.is_held()).count();
     assert_eq!(lost, 0, "leases were lost");
     proxy.clear();
@@ -189,4 +188,5 @@ async fn a_slow_network_costs_no_lease_that_can_be_renewed(site: Site) {
 
 on!(a_slow_network_costs_no_lease_that_can_be_renewed: postgres_lease, mariadb_lease);
 
-const TTL: Duration = Duration::from_secs(3);
+/// A slow machine renews in time, and what is not renewed is lost before one ttl is over.
+const TTL: Duration = Duration::from_secs(10);
