@@ -69,8 +69,8 @@ impl SqlConfig {
     /// and [`with_connections`](Self::with_connections) for the rest, 2 unless set. They stay reserved
     /// for as long as the locks are there, so that neither a renewal nor a release waits for a query of
     /// the application, nor for a task of it that waits for a lock. The pool has to allow one more at
-    /// least. While a connection that broke is replaced, one more than the pool allows may be open for a
-    /// moment.
+    /// least. While a connection that broke or was idle for a minute is replaced, one more than the pool
+    /// allows may be open for a moment.
     ///
     /// The pool serves none of these connections again: they are closed when the locks are dropped. They
     /// are opened with the options that the pool has at that time, as

@@ -17,7 +17,7 @@ use sqlx::pool::{CloseEvent, PoolConnection};
 use sqlx::{Connection as _, Database, Pool};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::DbError;
 use crate::error::{Cause, Failure};
@@ -40,8 +40,8 @@ struct State<DB: Database> {
 /// The connection in a free seat.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Content {
-    /// It is as it was opened.
-    Unused,
+    /// It is as it was opened at that time.
+    Unused(Instant),
     /// It may be broken, or in the middle of a statement whose caller is gone.
     Used,
 }
@@ -74,7 +74,7 @@ impl<DB: Database> Seats<DB> {
             let theirs = permit.replace(opened.map_err(Failure::of_opening)?);
             // It may hang with its server, and is closed all the same.
             drop(timeout(CLOSING, theirs.close()).await);
-            free.push((permit, Content::Unused));
+            free.push((permit, Content::Unused(Instant::now())));
         }
         let (alive, mut ended) = oneshot::channel();
         let seats = Arc::new(Self {
@@ -99,7 +99,7 @@ impl<DB: Database> Seats<DB> {
         Ok(seats)
     }
 
-    /// A free seat with a connection in it: the one that it was reserved with, or another.
+    /// A free seat with a connection in it: the one that it was reserved with a moment ago, or another.
     ///
     /// Dropped, it leaves the seat free.
     pub(super) async fn open(
@@ -120,7 +120,8 @@ impl<DB: Database> Seats<DB> {
             engine: self.engine.clone(),
             seats: Arc::downgrade(self),
         };
-        if content == Content::Used {
+        let is_fresh = matches!(content, Content::Unused(since) if since.elapsed() < FRESH);
+        if !is_fresh {
             let opened = dial.await?;
             if let Some(permit) = &mut seat.permit {
                 drop(permit.replace(opened));
@@ -265,6 +266,9 @@ fn busy<DB: Database>(pool: &Pool<DB>, count: usize) -> String {
          the application uses all of them"
     )
 }
+
+/// A connection that was not used for longer may be broken, as one may be that a restarted server forgot.
+const FRESH: Duration = Duration::from_secs(10);
 
 /// How long a connection of the pool may take to say goodbye.
 const CLOSING: Duration = Duration::from_millis(500);
