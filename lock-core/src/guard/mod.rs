@@ -219,7 +219,7 @@ impl LockGuard {
     /// let locks = polylock_core::memory::Memory::new();
     /// let guard = locks.lock("volumes/7").await?;
     /// guard.renew_for(Duration::from_secs(600)).await?;
-    /// let minutes = |n| Instant::now() + Duration::from_secs(n * 60);
+    /// let minutes = |n: u64| Instant::now() + Duration::from_secs(n * 60);
     /// assert!(guard.valid_until().is_some_and(|until| until > minutes(8)));
     /// // ... freeze the volume, with this process on it ...
     /// guard.release().await?; // free at once

@@ -250,11 +250,8 @@ async fn expire_at_min_hold(hold: &Arc<HeldLease>) -> Result<Released> {
         });
         return Ok(Released::Clean);
     }
-    // A renewal that is on its way is for the ttl, which may be less; it is over by then.
-    let settled = match hold.is_renewal_under_way() {
-        true => hold.engine().now() + hold.timing().attempt_timeout(),
-        false => hold.engine().now(),
-    };
+    // A renewal that is on its way is for another time, and may come after this one.
+    let settled = hold.settled();
     let answer = final_renewal(hold).await;
     if answer.is_err() || hold.engine().now() < settled {
         let release_until_confirmed = retry_final_renewal(Arc::clone(hold), settled);
@@ -279,14 +276,15 @@ async fn final_renewal(hold: &HeldLease) -> Result<LeaseState> {
     answer.unwrap_or_else(|| Err(silent()))
 }
 
-/// Repeats the last renewal until the server has answered one that left after `settled`.
+/// Repeats the last renewal until the server has answered one that left after `settled`. Where it has not
+/// by the end of the least hold, the lease may be one that was extended, and is released.
 async fn retry_final_renewal(hold: Arc<HeldLease>, settled: Moment) {
     loop {
         let now = hold.engine().now();
         let next = hold.timing().retry_at(now).max(settled);
         tokio::time::sleep(next.since(now)).await;
         if hold.min_hold_left().is_zero() {
-            return;
+            return confirm_release(&hold).await;
         }
         let sent = hold.engine().now();
         match final_renewal(&hold).await {

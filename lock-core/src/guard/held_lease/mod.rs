@@ -59,6 +59,8 @@ struct Upkeep {
     failing: bool,
     /// Until when the lease may last because its holder has asked for more than its ttl.
     extended_until: Moment,
+    /// When the last request for that is over, answered or not.
+    settled: Moment,
 }
 
 /// The next renewal by the scheduler.
@@ -165,6 +167,7 @@ impl HeldLease {
                 provisional: false,
                 failing: false,
                 extended_until: Moment::from_nanos(0),
+                settled: Moment::from_nanos(0),
             }),
             slot,
             hook: OnceLock::new(),

@@ -158,8 +158,10 @@ impl HeldLease {
         }
         // The first lease may be shorter than the ttl, and is extended to that at least.
         let ttl = ttl.max(self.timing.ttl());
+        let settled = now + self.attempt_timeout();
         let mut upkeep = self.upkeep();
         upkeep.extended_until = upkeep.extended_until.max(now + ttl);
+        upkeep.settled = upkeep.settled.max(settled);
         Ok(ttl)
     }
 
@@ -208,9 +210,14 @@ impl HeldLease {
         held
     }
 
-    /// Whether the scheduler has sent a renewal that has no reply yet.
-    pub(crate) fn is_renewal_under_way(&self) -> bool {
-        self.upkeep().next == NextRenewal::UnderWay
+    /// When no renewal of the scheduler and no extension is under way any more, whose caller may be gone.
+    pub(crate) fn settled(&self) -> Moment {
+        let now = self.engine.now();
+        let upkeep = *self.upkeep();
+        match upkeep.next {
+            NextRenewal::UnderWay => upkeep.settled.max(now + self.timing.attempt_timeout()),
+            NextRenewal::Due(_) | NextRenewal::Unwanted => upkeep.settled.max(now),
+        }
     }
 
     fn begin_renewal(&self) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {

@@ -231,8 +231,8 @@ impl KeyQueue {
             return None;
         }
         let head = self.head()?;
-        // All renewals of a lease carry one ttl: a shorter one that is late on its way would cut the
-        // lease under a holder with a longer one.
+        // No renewal makes a lease shorter: one with a shorter ttl would outlast the crash of its holder by
+        // what its predecessor asked for.
         if head.request.ttl() != ttl {
             return None;
         }

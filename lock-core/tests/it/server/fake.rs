@@ -49,6 +49,8 @@ pub(crate) struct State {
     pub(crate) panics_in: Option<Call>,
     /// Whether renewals are done without an answer for each.
     pub(crate) laconic: bool,
+    /// Renewals that are still on their way, if the network holds them back.
+    pub(crate) held_back: Option<Vec<RenewalRequest>>,
     /// How many releases get no answer.
     pub(crate) unanswered: usize,
     /// Downgrades that arrived.
@@ -78,6 +80,7 @@ impl Fake {
             first: None,
             panics_in: None,
             laconic: false,
+            held_back: None,
             unanswered: 0,
             downgrades: 0,
             sent: Vec::new(),
@@ -115,6 +118,15 @@ impl Fake {
         sent.filter(|call| **call == Call::Release).count()
     }
 
+    /// Lets the renewals arrive that are held back.
+    pub(crate) fn let_arrive(&self) {
+        let now = self.now();
+        let mut state = self.state();
+        for request in state.held_back.take().unwrap_or_default() {
+            state.renew(&request, now);
+        }
+    }
+
     pub(crate) fn control(&self) -> LeaseControl {
         self.state().control.clone().expect("the lock was taken")
     }
@@ -140,6 +152,18 @@ impl State {
 
     fn is_held_by(&self, id: LeaseId, now: Moment) -> bool {
         self.is_taken(now) && self.holder.is_some_and(|(holder, _)| holder == id)
+    }
+
+    fn renew(&mut self, request: &RenewalRequest, now: Moment) -> LeaseState {
+        self.renewals += 1;
+        self.timeout = request.timeout;
+        match self.holder {
+            Some((id, end)) if self.is_held_by(request.id, now) => {
+                self.holder = Some((id, request.renewed_end(now, end)));
+                LeaseState::Held
+            }
+            _ => LeaseState::Lost(LostReason::Stolen),
+        }
     }
 
     /// Takes the lock from its holder.
@@ -267,21 +291,16 @@ impl Lease for FakeLease {
 impl Renewer for Server {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
         self.arrive(Call::Renew).await;
+        let is_held_back = self.state().held_back.as_mut().map(|on_their_way| {
+            on_their_way.extend_from_slice(due);
+        });
+        if is_held_back.is_some() {
+            std::future::pending::<()>().await;
+        }
         let now = self.engine.now();
         let mut state = self.state();
-        let mut answers = Vec::new();
-        for request in due {
-            let RenewalRequest { id, .. } = request;
-            state.renewals += 1;
-            state.timeout = request.timeout;
-            answers.push(Ok(if state.is_held_by(*id, now) {
-                let end = state.holder.map_or(now, |(_, end)| end);
-                state.holder = Some((*id, request.renewed_end(now, end)));
-                LeaseState::Held
-            } else {
-                LeaseState::Lost(LostReason::Stolen)
-            }));
-        }
+        let renew = |request| Ok(state.renew(request, now));
+        let answers = due.iter().map(renew).collect();
         if state.laconic { Vec::new() } else { answers }
     }
 }

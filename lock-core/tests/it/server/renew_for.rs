@@ -171,6 +171,44 @@ async fn an_extended_lease_is_not_handed_over_until_it_is_one_of_its_ttl_again()
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_extension_does_not_outlast_a_least_hold_that_no_renewal_confirms() {
+    let store = memory();
+    let request = store.request("k").ttl(secs(10)).min_hold(secs(5));
+    let guard = request.acquire().await.expect("it is free");
+    guard.renew_for(secs(600)).await.expect("it is held");
+    for _ in 0..100 {
+        store.faults().plan(Request::Renew, Fault::LostRequest);
+    }
+    guard.release().await.expect_err("it has no answer");
+    tokio::time::sleep(secs(4)).await;
+    let other = store.client();
+    assert!(other.try_lock("k").await.unwrap().is_none());
+    tokio::time::sleep(secs(3)).await;
+    assert!(other.try_lock("k").await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_extension_that_is_late_does_not_outlast_the_least_hold() {
+    let locks = Fake::new();
+    let request = locks.request("k").ttl(secs(10)).min_hold(secs(5));
+    let guard = request.acquire().await.expect("it is free");
+    locks.state().held_back = Some(Vec::new());
+    tokio::select! {
+        biased;
+        _ = guard.renew_for(secs(600)) => panic!("it takes a while"),
+        () = settle() => {}
+    }
+    let late = locks.state().held_back.take();
+    guard.release().await.expect("it is held");
+    locks.state().held_back = late;
+    locks.let_arrive();
+    tokio::time::sleep(secs(4)).await;
+    assert!(locks.is_taken());
+    tokio::time::sleep(secs(2)).await;
+    assert!(!locks.is_taken());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_short_first_lease_is_extended_as_well() {
     let locks = Fake::new();
     locks.state().first = Some(secs(3));
