@@ -327,14 +327,16 @@ pub(super) async fn connect(registry: &Registry, config: &Resolved) -> Result<Lo
     for (backend, opened) in used.iter().zip(opened) {
         let name = backend.name.clone();
         match opened {
-            Ok(locks) => drop(open.backends.insert(
-                name,
-                ConfiguredLocks {
+            Ok(locks) => {
+                let settings = backend.lock_settings;
+                wrong.extend(too_short("backend", &name, settings.ttl, &locks));
+                let locks = ConfiguredLocks {
                     locks,
-                    settings: backend.lock_settings,
+                    settings,
                     class: None,
-                },
-            )),
+                };
+                open.backends.insert(name, locks);
+            }
             Err(error) => {
                 let message = format!("the backend {name:?} cannot be opened");
                 wrong.push(Error::new(error.kind(), message).with_source(error));
@@ -346,6 +348,10 @@ pub(super) async fn connect(registry: &Registry, config: &Resolved) -> Result<Lo
             continue;
         };
         wrong.extend(unmet(class, &open));
+        let ttl = class.lock_settings.ttl;
+        if ttl != backend.settings.ttl {
+            wrong.extend(too_short("class", &class.name, ttl, &backend.locks));
+        }
         let locks = ConfiguredLocks {
             locks: Arc::clone(&backend.locks),
             settings: class.lock_settings,
@@ -412,6 +418,22 @@ fn unmet(class: &ClassSettings, open: &Open) -> Option<Error> {
         list(others.map(|(name, _)| name.as_str())),
     );
     Some(Error::new(ErrorKind::Unsupported, message))
+}
+
+/// A ttl that every request would be refused for.
+fn too_short(
+    what: &str,
+    name: &str,
+    ttl: Option<Duration>,
+    locks: &Arc<dyn DistributedLock>,
+) -> Option<Error> {
+    let Capabilities {
+        backend, min_ttl, ..
+    } = locks.capabilities();
+    let ttl = ttl.filter(|ttl| *ttl < min_ttl)?;
+    Some(invalid(format!(
+        "the ttl of the {what} {name:?} must be {min_ttl:?} or more on {backend}, not {ttl:?}"
+    )))
 }
 
 /// One error for all, with the kind of the first.

@@ -196,6 +196,27 @@ async fn demands_that_are_not_met_fail_at_the_start_all_at_once() {
 }
 
 #[tokio::test]
+async fn a_ttl_that_is_too_short_for_its_backend_fails_at_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("locks.db");
+    let text = format!(
+        "[backend.main]\nurl = 'memory:'\nttl = '500ms'\n\
+         [backend.file]\nurl = 'sqlite:{}'\nttl = '700ms'\n\
+         [class.first]\nbackend = 'file'\n\
+         [class.second]\nbackend = 'file'\nttl = '999ms'\n\
+         [class.third]\nbackend = 'file'\nttl = '1s'\n",
+        file.display()
+    );
+    let error = parse(&text).unwrap().connect().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+    assert_eq!(
+        error.message(),
+        "the ttl of the backend \"file\" must be 1s or more on sqlite, not 700ms; the ttl of the class \
+         \"second\" must be 1s or more on sqlite, not 999ms"
+    );
+}
+
+#[tokio::test]
 async fn a_class_that_demands_fencing_fails_on_a_backend_without() {
     // Tokens of two stores in memory cannot be compared, so that a move has none.
     let file = "[backend.old]\nurl = 'memory:'\n[backend.new]\nurl = 'memory:'\n\
