@@ -125,6 +125,33 @@ async fn a_place_that_comes_again_shortens_no_lease() {
     place.assert_nothing_left(&[&locks, &other], "a").await;
 }
 
+/// A heartbeat that is late finds the lease of its holder, which has extended it meanwhile.
+#[tokio::test]
+async fn a_heartbeat_that_comes_again_cuts_no_extension() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let all = place.proxy().watch(place.kinds.is(Request::Acquire));
+        let holder = take(&other, "a").await;
+        let next = waiting(&locks, request("a").with_mode(mode));
+        place.queued("a", 1).await;
+        until("its heartbeat is sent", || all.seen().len() > 2).await;
+        let heartbeat = all.seen().pop().expect("it was sent");
+        release(holder).await;
+        let guard = granted(next).await;
+        let extended = guard.renew_for(Duration::from_secs(60)).await;
+        extended.expect("it is held");
+        place.proxy().replay(&heartbeat).expect("it is answered");
+        let lease = place.number(&["PTTL", "a"]);
+        assert!(
+            lease > 40_000,
+            "{mode:?}: a lease of 60 s ends in {lease} ms"
+        );
+        release(guard).await;
+        place.assert_nothing_left(&[&locks, &other], "a").await;
+    }
+}
+
 /// A request to join the queue arrives behind its undo, which is sent on another connection.
 #[tokio::test]
 async fn a_waiter_that_was_dropped_before_its_request_arrived_leaves_no_place() {

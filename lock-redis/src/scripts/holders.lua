@@ -180,9 +180,9 @@ end
 -- Keeps the lease of a holder for so many milliseconds.
 local function extend(id, ms)
   if held() == 'x' then
-    call('PEXPIRE', LOCK, ms)
+    call('PEXPIRE', LOCK, math.max(ms, call('PTTL', LOCK)))
   else
-    call('ZADD', LOCK, 'XX', now() + ms, id)
+    call('ZADD', LOCK, 'XX', math.max(now() + ms, tonumber(call('ZSCORE', LOCK, id))), id)
     settle()
   end
 end
