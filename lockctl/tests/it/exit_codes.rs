@@ -91,7 +91,7 @@ fn wrong_usage_is_64() {
         "renew k --lease 12",
         "release k",
         "completions tcl",
-        "doctor --ttl 0.5 memory:",
+        "doctor --ttl 0.4 memory:",
         "doctor --ttl 25h memory:",
     ] {
         let ended = place.expect(64, line);
