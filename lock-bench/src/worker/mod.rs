@@ -1,4 +1,4 @@
-//! Contenders that are processes. The run writes an [`Order`] to the standard input of each, and
+//! Contenders that are processes. The run writes an `Order` to the standard input of each, and
 //! later the window; a contender answers each step with a `Result` in a line of JSON. The URL has
 //! secrets, and therefore comes by a pipe and not in an argument.
 
