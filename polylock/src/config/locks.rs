@@ -311,6 +311,35 @@ impl ConfiguredLocks {
     }
 }
 
+/// Locks without a configuration, requested with the defaults of [`AcquireRequest`]: for tests of code
+/// that takes the locks of a class.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use polylock::DistributedLock;
+/// use polylock::config::ConfiguredLocks;
+/// use polylock::memory::Memory;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock::Result<()> {
+/// let store = Memory::new(); // its faults are planned by `store.faults()`
+/// let locks: Arc<dyn DistributedLock> = Arc::new(store.client());
+/// let payments = ConfiguredLocks::from(locks);
+/// assert!(payments.try_lock("order/42").await?.is_some());
+/// # Ok(()) }
+/// ```
+impl From<Arc<dyn DistributedLock>> for ConfiguredLocks {
+    fn from(locks: Arc<dyn DistributedLock>) -> Self {
+        Self {
+            locks,
+            settings: LockSettings::default(),
+            class: None,
+        }
+    }
+}
+
 /// Opens what is used, all at the same time, and compares capabilities with requirements.
 pub(super) async fn connect(registry: &Registry, config: &Resolved) -> Result<Locks> {
     let backends = config.backends.iter();
