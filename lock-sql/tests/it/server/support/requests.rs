@@ -12,7 +12,7 @@ pub(crate) fn of(command: &Command, mode: Mode) -> Option<Request> {
     let has = |words: &[&str]| words.iter().any(|words| text.contains(words));
     match mode {
         Mode::Lease => {
-            if has(&["ELSE excluded.ttl END", "LAST_INSERT_ID(VALUES("]) {
+            if has(&["GREATEST(d.ttl"]) {
                 Some(Request::Renew)
             } else if has(&["SET id = NULL", "SET l.id = NULL"]) {
                 Some(Request::Release)
