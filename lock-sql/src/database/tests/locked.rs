@@ -22,6 +22,23 @@ async fn begin(url: &str, statement: &str) -> Client {
     other
 }
 
+/// A client with an exclusive and a shared lease.
+async fn holder(url: &str) -> Client {
+    let client = Client::open(url, "").await;
+    let alone = client.take("alone", 1, ALONE).await;
+    let shared = client.take("shared", 2, Mode::Shared).await;
+    assert!(alone.is_some() && shared.is_some(), "both are free");
+    client
+}
+
+/// What a renewal writes that began this many microseconds after the last one.
+fn renewal_after(name: &str, micros: u32) -> String {
+    format!(
+        "UPDATE polylock_locks SET expires_at = expires_at + {micros}
+         WHERE kind = 1 AND lock_key = '{name}'"
+    )
+}
+
 /// A renewal that has to wait until a transaction commits.
 async fn renew_beside(client: &Client, other: Client, due: RenewalRequest) -> State {
     let due = [due];
@@ -91,9 +108,7 @@ async fn what_is_locked_is_unknown_and_what_is_gone_is_lost() {
 #[tokio::test]
 async fn a_row_that_is_unlocked_is_renewed_at_once() {
     for url in databases() {
-        let client = Client::open(&url, "").await;
-        client.take("alone", 1, ALONE).await.unwrap();
-        client.take("shared", 2, Mode::Shared).await.unwrap();
+        let client = holder(&url).await;
         for (name, n) in [("alone", 1), ("shared", 2)] {
             let other = begin(&url, &rows(name, 0)).await;
             let state = renew_beside(&client, other, due(name, n)).await;
@@ -105,17 +120,11 @@ async fn a_row_that_is_unlocked_is_renewed_at_once() {
 #[tokio::test]
 async fn a_renewal_that_has_waited_takes_no_later_one_back() {
     for url in databases() {
-        let client = Client::open(&url, "").await;
-        client.take("alone", 1, ALONE).await.unwrap();
-        client.take("shared", 2, Mode::Shared).await.unwrap();
+        let client = holder(&url).await;
         for (name, slot, n) in [("alone", 0, 1), ("shared", 1, 2)] {
             let end = end(name, slot);
             let before = client.number(&end).await;
-            let later = format!(
-                "UPDATE polylock_locks SET expires_at = expires_at + 60000000
-                 WHERE kind = 1 AND lock_key = '{name}'"
-            );
-            let other = begin(&url, &later).await;
+            let other = begin(&url, &renewal_after(name, 60_000_000)).await;
             let state = renew_beside(&client, other, due(name, n)).await;
             assert_eq!(state.unwrap(), LeaseState::Held, "{name}");
             let after = client.number(&end).await;
@@ -124,13 +133,31 @@ async fn a_renewal_that_has_waited_takes_no_later_one_back() {
     }
 }
 
+/// Its answer is what the holder relies on, whatever began later.
+#[tokio::test]
+async fn an_extension_that_has_waited_extends_the_lease() {
+    for url in databases() {
+        let client = holder(&url).await;
+        for (name, slot, n) in [("alone", 0, 1), ("shared", 1, 2)] {
+            let end = end(name, slot);
+            let before = client.number(&end).await;
+            let other = begin(&url, &renewal_after(name, 10_000_000)).await;
+            let mut extension = due(name, n);
+            extension.ttl = TTL * 4;
+            let state = renew_beside(&client, other, extension).await;
+            assert_eq!(state.unwrap(), LeaseState::Held, "{name}");
+            let longer = client.number(&end).await - before;
+            let least = i64::try_from((TTL * 3).as_micros()).unwrap();
+            assert!(longer >= least, "{name}: {longer}");
+        }
+    }
+}
+
 /// What is left of a least hold is less than the ttl.
 #[tokio::test]
 async fn a_last_renewal_that_has_waited_makes_the_lease_shorter() {
     for url in databases() {
-        let client = Client::open(&url, "").await;
-        client.take("alone", 1, ALONE).await.unwrap();
-        client.take("shared", 2, Mode::Shared).await.unwrap();
+        let client = holder(&url).await;
         for (name, slot, n) in [("alone", 0, 1), ("shared", 1, 2)] {
             let end = end(name, slot);
             client.store.renew_all(&[due(name, n)]).await;
