@@ -1,6 +1,7 @@
 //! What a contended lock costs the server.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::support::{Place, SOON, TTL, granted, release, request, take, waiting, within};
 
@@ -53,4 +54,45 @@ async fn a_contended_acquisition_and_its_release_cost_eight_commands() {
     place
         .assert_nothing_left(&[&clients[0], &clients[1]], "a")
         .await;
+}
+
+/// How often the server has read from its clients.
+fn reads(place: &Place) -> u64 {
+    let stats = place.command(&["INFO", "stats"]).text();
+    let stats = stats.expect("a text");
+    let reads = stats
+        .lines()
+        .find_map(|line| line.strip_prefix("total_reads_processed:"));
+    reads
+        .expect("Redis counts its reads")
+        .parse()
+        .expect("a number")
+}
+
+/// On a runtime with workers, which polls a task that another one has woken before all others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn requests_of_many_tasks_leave_together() {
+    const TASKS: u64 = 32;
+    const PAIRS: u64 = 20;
+    let place = Place::new().await;
+    let client = Arc::new(place.elsewhere().await);
+    let before = reads(&place);
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| {
+            let client = Arc::clone(&client);
+            tokio::spawn(async move {
+                for _ in 0..PAIRS {
+                    release(take(&client, &format!("many/{task}")).await).await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("a task that ends");
+    }
+    let (reads, requests) = (reads(&place) - before, 2 * TASKS * PAIRS);
+    assert!(
+        reads < requests / 4,
+        "the server read {reads} times for {requests} requests"
+    );
 }

@@ -1,6 +1,6 @@
 use std::fmt;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::connector::Connector;
 use super::context::ConnectionContext;
+use super::driver::Life;
 use super::on_demand::OnDemand;
 use super::unanswered::Unanswered;
 use crate::error::Failure;
@@ -37,14 +38,6 @@ struct Socket {
     pushes: bool,
     hearing: Hearing,
     life: Arc<Life>,
-}
-
-#[derive(Debug, Default)]
-struct Life {
-    /// Set where the socket is read, at its end.
-    is_over: AtomicBool,
-    /// How many requests have been answered.
-    answers: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -174,8 +167,8 @@ impl Connection {
     async fn open(self: &Arc<Self>) -> Result<Socket, Failure> {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let life = Arc::<Life>::default();
-        let pushed = self.pushed(number, Arc::clone(&life));
-        let (redis, pushes) = self.connector.open(pushed).await?;
+        let pushed = self.pushed(number, Arc::downgrade(&life));
+        let (redis, pushes) = self.connector.open_shared(pushed, Some(&life)).await?;
         let mut socket = Socket {
             redis,
             number,
@@ -194,11 +187,11 @@ impl Connection {
     fn pushed(
         self: &Arc<Self>,
         number: u64,
-        life: Arc<Life>,
+        life: Weak<Life>,
     ) -> impl Fn(PushInfo) -> Result<(), SendError> + Send + Sync + 'static {
         let connection: Weak<Self> = Arc::downgrade(self);
         move |push| {
-            let Some(connection) = connection.upgrade() else {
+            let (Some(connection), Some(life)) = (connection.upgrade(), life.upgrade()) else {
                 return Err(SendError);
             };
             match push.kind {
@@ -274,6 +267,7 @@ impl<'a> PendingReply<'a> {
         socket: Socket,
         unanswered: Option<&'a Unanswered>,
     ) -> Self {
+        socket.life.under_way.fetch_add(1, Ordering::Relaxed);
         Self {
             connection,
             answers: socket.life.answers.load(Ordering::Relaxed),
@@ -301,12 +295,14 @@ impl<'a> PendingReply<'a> {
 
 impl Drop for PendingReply<'_> {
     fn drop(&mut self) {
-        let is_silent = self.socket.life.answers.load(Ordering::Relaxed) == self.answers;
+        let life = &self.socket.life;
+        life.under_way.fetch_sub(1, Ordering::Relaxed);
+        let is_silent = life.answers.load(Ordering::Relaxed) == self.answers;
         if is_silent && self.since.elapsed() >= SILENCE_LIMIT {
             self.connection.close(self.socket.number);
         }
         if let Some(unanswered) = self.unanswered {
-            unanswered.keep(self.socket.redis.clone());
+            unanswered.keep(self.socket.redis.clone(), Arc::clone(life));
         }
     }
 }

@@ -3,13 +3,12 @@ use std::time::Duration;
 
 use polylock_core::{Login, LoginSource};
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
-use redis::io::tcp::TcpSettings;
-use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, ProtocolVersion,
     RedisConnectionInfo, RedisError, Value,
 };
 
+use super::driver::{self, Life};
 use super::tls::Certificates;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
@@ -90,7 +89,7 @@ impl Connectors {
             .into_connection_info()
             .map_err(wrong)?
             .set_redis_settings(redis)
-            .set_tcp_settings(tcp(self.timeout));
+            .set_tcp_settings(driver::tcp_settings(self.timeout));
         match (endpoint, &self.certificates) {
             (Endpoint::Tcp { host, port }, Some(tls)) => tls.client(host, *port, info),
             _ => Ok(Client::open(info).map_err(wrong)?),
@@ -108,12 +107,21 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// Makes a connection, and says whether its server can push.
+    /// Makes a connection for one task, and says whether its server can push.
     pub(super) async fn open(
         &self,
         pushed: impl AsyncPushSender,
     ) -> Result<(MultiplexedConnection, bool), Failure> {
-        let (connection, pushes) = self.shake_hands(pushed).await?;
+        self.open_shared(pushed, None).await
+    }
+
+    /// The same for many tasks, which share `life`.
+    pub(super) async fn open_shared(
+        &self,
+        pushed: impl AsyncPushSender,
+        life: Option<&Arc<Life>>,
+    ) -> Result<(MultiplexedConnection, bool), Failure> {
+        let (connection, pushes) = self.shake_hands(pushed, life).await?;
         if self.settings.wants_masters {
             self.check_role(connection.clone()).await?;
         }
@@ -123,6 +131,7 @@ impl Connector {
     async fn shake_hands(
         &self,
         pushed: impl AsyncPushSender,
+        life: Option<&Arc<Life>>,
     ) -> Result<(MultiplexedConnection, bool), Failure> {
         // Time is bounded by the caller, whose timer may move to another runtime.
         let settings = || {
@@ -131,14 +140,14 @@ impl Connector {
                 .set_response_timeout(None)
                 .set_pipeline_buffer_size(REQUESTS_IN_LINE)
         };
+        let timeout = self.settings.timeout;
         let login = self.settings.login.login().await;
         let login = login.map_err(|error| Failure::without_login(&self.server, error))?;
         let client = |protocol| self.settings.client(&self.endpoint, protocol, &login);
         if self.settings.resp3 {
             let settings = settings().set_push_sender(pushed);
             let client = client(ProtocolVersion::RESP3)?;
-            let made = client.get_multiplexed_async_connection_with_config(&settings);
-            match made.await {
+            match driver::connect(&client, settings, timeout, life).await {
                 Ok(connection) => return Ok((connection, true)),
                 Err(error) if knows_no_resp3(&error) => {}
                 Err(error) => return Err(Failure::unconnected(&self.server, error)),
@@ -147,8 +156,7 @@ impl Connector {
         let settings = settings();
         // For a server that knows no RESP3.
         let client = client(ProtocolVersion::RESP2)?;
-        let made = client.get_multiplexed_async_connection_with_config(&settings);
-        let made = made.await;
+        let made = driver::connect(&client, settings, timeout, life).await;
         let connection = made.map_err(|error| Failure::unconnected(&self.server, error))?;
         Ok((connection, false))
     }
@@ -197,28 +205,6 @@ fn address_of(endpoint: &Endpoint) -> ConnectionAddr {
         Endpoint::Tcp { host, port } => ConnectionAddr::Tcp(host.clone(), *port),
         Endpoint::Unix(path) => ConnectionAddr::Unix(path.clone()),
     }
-}
-
-/// A dead peer is noticed on an idle connection after 25 s, and on Linux by unanswered data after two
-/// timeouts.
-#[cfg_attr(
-    not(any(target_os = "android", target_os = "fuchsia", target_os = "linux")),
-    expect(
-        unused_variables,
-        reason = "only Linux limits the time of unanswered data"
-    )
-)]
-fn tcp(timeout: Duration) -> TcpSettings {
-    let keepalive = TcpKeepalive::new()
-        .with_time(Duration::from_secs(10))
-        .with_interval(Duration::from_secs(5))
-        .with_retries(3);
-    let settings = TcpSettings::default()
-        .set_nodelay(true)
-        .set_keepalive(keepalive);
-    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-    let settings = settings.set_user_timeout(timeout * 2);
-    settings
 }
 
 /// Servers before 6.0, and proxies that speak only RESP2.

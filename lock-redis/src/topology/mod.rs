@@ -5,6 +5,7 @@ mod connection;
 mod connector;
 mod context;
 mod contract;
+mod driver;
 mod known_sentinels;
 mod map;
 mod node;

@@ -1,10 +1,11 @@
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
+use super::driver::Life;
 use super::request;
 use crate::error::Refusal;
 use crate::script::Script;
@@ -15,12 +16,12 @@ use polylock_core::engine::before;
 /// A server executes the requests of one connection in their order. What is sent on this one arrives
 /// behind the request, although other requests use another connection by now.
 #[derive(Debug, Default)]
-pub(crate) struct Unanswered(Mutex<Option<Box<MultiplexedConnection>>>);
+pub(crate) struct Unanswered(Mutex<Option<Box<(MultiplexedConnection, Arc<Life>)>>>);
 
 impl Unanswered {
-    pub(super) fn keep(&self, connection: MultiplexedConnection) {
+    pub(super) fn keep(&self, connection: MultiplexedConnection, life: Arc<Life>) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *kept = Some(Box::new(connection));
+        *kept = Some(Box::new((connection, life)));
     }
 
     pub(crate) fn take(&self) -> Self {
@@ -38,7 +39,7 @@ impl Unanswered {
         within: Duration,
     ) {
         let connection = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let Some(mut redis) = connection else {
+        let Some((mut redis, _life)) = connection.map(|kept| *kept) else {
             return;
         };
         let run = async {

@@ -1,0 +1,142 @@
+//! What reads and writes the socket of a connection.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_util::future::select_ok;
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, RedisResult};
+use tokio::io::{AsyncRead, AsyncWrite};
+#[cfg(unix)]
+use tokio::net::UnixStream;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::AbortHandle;
+
+/// What all users of one socket share. The socket is closed with the last of them.
+#[derive(Debug, Default)]
+pub(super) struct Life {
+    /// Set where the socket is read, at its end.
+    pub(super) is_over: AtomicBool,
+    /// How many requests have been answered.
+    pub(super) answers: AtomicU64,
+    /// How many requests wait for their answers.
+    pub(super) under_way: AtomicUsize,
+    task: OnceLock<Task>,
+}
+
+#[derive(Debug)]
+struct Task(AbortHandle);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Connects; the requests of tasks that share the `life` of the socket leave together.
+///
+/// A TLS connection, and one without a life, is driven by the client, which writes each request by itself.
+pub(super) async fn connect(
+    client: &Client,
+    settings: AsyncConnectionConfig,
+    timeout: Duration,
+    life: Option<&Arc<Life>>,
+) -> RedisResult<MultiplexedConnection> {
+    match (client.get_connection_info().addr(), life) {
+        (ConnectionAddr::Tcp(host, port), Some(life)) => {
+            let stream = connect_tcp(host, *port).await?;
+            set_options(&stream, timeout)?;
+            drive(client, stream, settings, life).await
+        }
+        #[cfg(unix)]
+        (ConnectionAddr::Unix(path), Some(life)) => {
+            let stream = UnixStream::connect(path).await?;
+            drive(client, stream, settings, life).await
+        }
+        _ => {
+            let made = client.get_multiplexed_async_connection_with_config(&settings);
+            made.await
+        }
+    }
+}
+
+/// Takes the first of the host's addresses that answers.
+async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+    let addresses: Vec<_> = lookup_host((host, port)).await?.collect();
+    if addresses.is_empty() {
+        let message = format!("{host} has no address");
+        return Err(io::Error::new(io::ErrorKind::NotFound, message));
+    }
+    let attempts = addresses.into_iter().map(TcpStream::connect).map(Box::pin);
+    Ok(select_ok(attempts).await?.0)
+}
+
+async fn drive(
+    client: &Client,
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    settings: AsyncConnectionConfig,
+    life: &Arc<Life>,
+) -> RedisResult<MultiplexedConnection> {
+    let info = client.get_connection_info().redis_settings();
+    let made = MultiplexedConnection::new_with_config(info, stream, settings).await;
+    let (connection, driver) = made?;
+    // The task is no user of the socket: it would keep itself alive.
+    let users = Arc::downgrade(life);
+    let is_shared = move || {
+        let users = users.upgrade();
+        users.is_some_and(|users| users.under_way.load(Ordering::Relaxed) > 1)
+    };
+    let mut driver = Box::pin(driver);
+    let mut has_yielded = false;
+    let task = tokio::spawn(poll_fn(move |context| {
+        // Behind the tasks that are ready, so that what they send leaves in the same write. tokio polls a
+        // task that another one has woken before all others, which would be a write for each request.
+        has_yielded = !has_yielded && is_shared();
+        if has_yielded {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        driver.as_mut().poll(context)
+    }));
+    life.task.get_or_init(|| Task(task.abort_handle()));
+    Ok(connection)
+}
+
+/// For a connection that is driven by the client.
+pub(super) fn tcp_settings(timeout: Duration) -> TcpSettings {
+    let settings = TcpSettings::default()
+        .set_nodelay(true)
+        .set_keepalive(keepalive());
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    let settings = settings.set_user_timeout(unanswered_for(timeout));
+    settings
+}
+
+fn set_options(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
+    let socket = SockRef::from(stream);
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&keepalive())?;
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    socket.set_tcp_user_timeout(Some(unanswered_for(timeout)))?;
+    Ok(())
+}
+
+/// A dead peer is noticed on an idle connection after 25 s.
+fn keepalive() -> TcpKeepalive {
+    TcpKeepalive::new()
+        .with_time(Duration::from_secs(10))
+        .with_interval(Duration::from_secs(5))
+        .with_retries(3)
+}
+
+/// A dead peer is noticed by data that it does not acknowledge for so long, on Linux.
+#[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+fn unanswered_for(timeout: Duration) -> Duration {
+    timeout * 2
+}
