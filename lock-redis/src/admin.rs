@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use polylock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, watch_by_polling};
+use polylock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, Record, watch_by_polling};
 use polylock_core::engine::LeaseId;
 use polylock_core::{
     Error, FencingToken, Label, LeaseState, LockKey, Mode, Released, RenewalRequest, Result,
@@ -70,6 +70,28 @@ impl LockAdmin for Client {
             Err(failure) => Err(named(failure).with_key(key)),
         }
     }
+
+    async fn adopt_lease(
+        &self,
+        key: &LockKey,
+        _: LeaseId,
+        _: LeaseId,
+        _: Duration,
+    ) -> Result<Option<FencingToken>> {
+        Err(not_yet(key))
+    }
+
+    async fn record(&self, key: &LockKey) -> Result<Option<Record>> {
+        Err(not_yet(key))
+    }
+
+    async fn write_record(&self, key: &LockKey, _: &Record, _: Duration) -> Result<bool> {
+        Err(not_yet(key))
+    }
+}
+
+fn not_yet(key: &LockKey) -> polylock_core::Error {
+    polylock_core::Error::new(polylock_core::ErrorKind::Unsupported, "not yet").with_key(key)
 }
 
 fn named(failure: Failure) -> Error {

@@ -5,10 +5,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream;
-use polylock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, watch_by_polling};
+use polylock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, Record, watch_by_polling};
 use polylock_core::engine::LeaseId;
 use polylock_core::{
-    Error, ErrorKind, LeaseState, LockKey, Mode, Released, RenewalRequest, Renewer, Result,
+    Error, ErrorKind, FencingToken, LeaseState, LockKey, Mode, Released, RenewalRequest, Renewer,
+    Result,
 };
 use tokio::sync::mpsc;
 
@@ -67,6 +68,28 @@ impl LockAdmin for QuorumClient {
         let acquisition = Arc::new(QuorumAcquisition::new(&self.0, keys, id, id.into()));
         acquisition.release().await.map_err(of(key))
     }
+
+    async fn adopt_lease(
+        &self,
+        key: &LockKey,
+        _: LeaseId,
+        _: LeaseId,
+        _: Duration,
+    ) -> Result<Option<FencingToken>> {
+        Err(not_yet(key))
+    }
+
+    async fn record(&self, key: &LockKey) -> Result<Option<Record>> {
+        Err(not_yet(key))
+    }
+
+    async fn write_record(&self, key: &LockKey, _: &Record, _: Duration) -> Result<bool> {
+        Err(not_yet(key))
+    }
+}
+
+fn not_yet(key: &LockKey) -> polylock_core::Error {
+    polylock_core::Error::new(polylock_core::ErrorKind::Unsupported, "not yet").with_key(key)
 }
 
 fn of(key: &LockKey) -> impl Fn(Error) -> Error {
