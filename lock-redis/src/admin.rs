@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use crate::error::{Failure, Refusal};
 use crate::keys::Keys;
 use crate::lock::{Client, NAME};
+use crate::record::StoredRecord;
 use crate::reply::{Seen, SeenHolder};
 use crate::script::BLOCK;
 use crate::server::{ReleaseReply, Server};
@@ -74,24 +75,31 @@ impl LockAdmin for Client {
     async fn adopt_lease(
         &self,
         key: &LockKey,
-        _: LeaseId,
-        _: LeaseId,
-        _: Duration,
+        id: LeaseId,
+        new: LeaseId,
+        ttl: Duration,
     ) -> Result<Option<FencingToken>> {
-        Err(not_yet(key))
+        let token = self.server.adopt(key, [id, new], ttl).await;
+        let token = token.map_err(|failure| named(failure).with_key(key))?;
+        Ok(token.map(FencingToken::new))
     }
 
     async fn record(&self, key: &LockKey) -> Result<Option<Record>> {
-        Err(not_yet(key))
+        let at = Keys::record(key).map_err(|error| error.with_backend(NAME))?;
+        let found = self.server.record(&at).await;
+        let found = found.map_err(|failure| named(failure).with_key(key))?;
+        Ok(found.map(|stored| stored.record))
     }
 
-    async fn write_record(&self, key: &LockKey, _: &Record, _: Duration) -> Result<bool> {
-        Err(not_yet(key))
+    async fn write_record(&self, key: &LockKey, record: &Record, keep: Duration) -> Result<bool> {
+        let of = |error: Error| error.with_backend(NAME).with_key(key);
+        record.check().map_err(of)?;
+        let at = Keys::record(key).map_err(of)?;
+        let (record, version) = (record.clone(), 0);
+        let stored = StoredRecord { record, version };
+        let written = self.server.write_record(&at, &stored, keep).await;
+        written.map_err(|failure| of(failure.into()))
     }
-}
-
-fn not_yet(key: &LockKey) -> polylock_core::Error {
-    polylock_core::Error::new(polylock_core::ErrorKind::Unsupported, "not yet").with_key(key)
 }
 
 fn named(failure: Failure) -> Error {

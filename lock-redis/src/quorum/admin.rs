@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use super::lease::QuorumAcquisition;
 use super::node::Quorum;
 use super::votes::majority;
-use super::{NAME, QuorumClient};
+use super::{NAME, QuorumClient, record};
 use crate::admin::{MAX_REASON, keys, pattern};
 use crate::keys::{Counter, Keys};
 use crate::reply::Seen;
@@ -76,20 +76,20 @@ impl LockAdmin for QuorumClient {
         _: LeaseId,
         _: Duration,
     ) -> Result<Option<FencingToken>> {
-        Err(not_yet(key))
+        let message = "a lease of a quorum cannot be adopted: two adopters could have half of its nodes \
+                       each, and neither of them the lock";
+        Err(of(key)(Error::new(ErrorKind::Unsupported, message)))
     }
 
     async fn record(&self, key: &LockKey) -> Result<Option<Record>> {
-        Err(not_yet(key))
+        let newest = record::newest(&self.0, key).await.map_err(of(key))?;
+        Ok(newest.map(|stored| stored.record))
     }
 
-    async fn write_record(&self, key: &LockKey, _: &Record, _: Duration) -> Result<bool> {
-        Err(not_yet(key))
+    async fn write_record(&self, key: &LockKey, record: &Record, keep: Duration) -> Result<bool> {
+        let written = record::write(&self.0, key, record, keep).await;
+        written.map_err(of(key))
     }
-}
-
-fn not_yet(key: &LockKey) -> polylock_core::Error {
-    polylock_core::Error::new(polylock_core::ErrorKind::Unsupported, "not yet").with_key(key)
 }
 
 fn of(key: &LockKey) -> impl Fn(Error) -> Error {
