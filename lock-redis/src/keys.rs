@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use polylock_core::{Error, ErrorKind, LockKey, Result};
 
-/// The four keys of one lock, which a cluster keeps in one slot, as its record.
+/// The four keys of one lock, which a cluster keeps in one slot with its record.
 ///
 /// The lock itself has the name that the user gave it, so that clients of other libraries meet it
 /// there. Its queue, its notes and its record are `{<key>}:waiters`, `{<key>}:notes` and `{<key>}:record`,
