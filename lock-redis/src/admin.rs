@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use polylock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, watch_by_polling};
+use polylock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, Record, watch_by_polling};
 use polylock_core::engine::LeaseId;
 use polylock_core::{
     Error, FencingToken, Label, LeaseState, LockKey, Mode, Released, RenewalRequest, Result,
@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use crate::error::{Failure, Refusal};
 use crate::keys::Keys;
 use crate::lock::{Client, NAME};
+use crate::record::StoredRecord;
 use crate::reply::{Seen, SeenHolder};
 use crate::script::BLOCK;
 use crate::server::{ReleaseReply, Server};
@@ -69,6 +70,35 @@ impl LockAdmin for Client {
             Ok(ReleaseReply::Granted | ReleaseReply::Lock) => Ok(Released::Clean),
             Err(failure) => Err(named(failure).with_key(key)),
         }
+    }
+
+    async fn adopt_lease(
+        &self,
+        key: &LockKey,
+        id: LeaseId,
+        new: LeaseId,
+        ttl: Duration,
+    ) -> Result<Option<FencingToken>> {
+        let token = self.server.adopt(key, [id, new], ttl).await;
+        let token = token.map_err(|failure| named(failure).with_key(key))?;
+        Ok(token.map(FencingToken::new))
+    }
+
+    async fn record(&self, key: &LockKey) -> Result<Option<Record>> {
+        let at = Keys::record(key).map_err(|error| error.with_backend(NAME))?;
+        let found = self.server.record(&at).await;
+        let found = found.map_err(|failure| named(failure).with_key(key))?;
+        Ok(found.map(|stored| stored.record))
+    }
+
+    async fn write_record(&self, key: &LockKey, record: &Record, keep: Duration) -> Result<bool> {
+        let of = |error: Error| error.with_backend(NAME).with_key(key);
+        record.check().map_err(of)?;
+        let at = Keys::record(key).map_err(of)?;
+        let (record, version) = (record.clone(), 0);
+        let stored = StoredRecord { record, version };
+        let written = self.server.write_record(&at, &stored, keep).await;
+        written.map_err(|failure| of(failure.into()))
     }
 }
 

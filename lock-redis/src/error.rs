@@ -58,8 +58,8 @@ pub(crate) enum Cause {
     #[error("{acked} of {wanted} replicas have the grant in time, it is given back")]
     Replicas { acked: u32, wanted: u32 },
 
-    /// The lease is extended, and a fail-over would undo it.
-    #[error("{acked} of {wanted} replicas have the renewal in time, it does not count")]
+    /// It is done, and a fail-over would undo it.
+    #[error("{acked} of {wanted} replicas have the change in time, it does not count")]
     Unacknowledged { acked: u32, wanted: u32 },
 
     #[error(

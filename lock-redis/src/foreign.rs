@@ -1,4 +1,4 @@
-//! What is stored where a lock would be, and is none.
+//! What is stored where a lock or a record would be, and is none.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::topology::Call;
 
 impl Server {
     /// Says of an answer that a key has the wrong type which one, and how to remove it. `keys` are
-    /// the four of a lock.
+    /// the four of a lock, or its record.
     pub(crate) async fn explained<T>(
         &self,
         keys: &[&[u8]],
@@ -39,19 +39,22 @@ impl Server {
         let Some((key, what)) = foreign(keys, &types) else {
             return failure;
         };
+        Failure {
+            outcome_unknown: failure.outcome_unknown,
+            ..self.foreign(server, key, &what)
+        }
+    }
+
+    /// Says what is stored at a key by another program, and how to remove it.
+    pub(crate) fn foreign(&self, server: &Arc<str>, key: &[u8], what: &str) -> Failure {
         let remove = self.remove(server, key);
         let key = String::from_utf8_lossy(key);
         let says = format!(
-            "has {what} at {key:?}, which is no lock of polylock and is left as it is; if nobody \
+            "has {what} at {key:?}, which is not written by polylock and is left as it is; if nobody \
              needs it, remove it: {remove}"
         );
-        Failure {
-            cause: Cause::Foreign {
-                server: Arc::clone(server),
-                says,
-            },
-            ..failure
-        }
+        let server = Arc::clone(server);
+        Cause::Foreign { server, says }.into()
     }
 
     /// The command that removes a key.

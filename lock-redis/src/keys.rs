@@ -1,16 +1,17 @@
 //! The names of the keys that make one lock.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use polylock_core::{Error, ErrorKind, LockKey, Result};
 
-/// The four keys of one lock, which a cluster keeps in one slot.
+/// The four keys of one lock, which a cluster keeps in one slot with its record.
 ///
 /// The lock itself has the name that the user gave it, so that clients of other libraries meet it
-/// there. Its queue and its notes are `{<key>}:waiters` and `{<key>}:notes`, or `<key>:waiters` where the
-/// key has a hash tag of its own; one that ends with a brace has a dot behind it, for the companions
-/// of `a` are not those of `{a}`. A key that cannot stand in a tag has its companions under a number
-/// whose slot is the same. Where the tokens are counted, says [`Counter`].
+/// there. Its queue, its notes and its record are `{<key>}:waiters`, `{<key>}:notes` and `{<key>}:record`,
+/// or `<key>:waiters` where the key has a hash tag of its own; one that ends with a brace has a dot behind
+/// it, for the companions of `a` are not those of `{a}`. A key that cannot stand in a tag has its companions
+/// under a number whose slot is the same. Where the tokens are counted, says [`Counter`].
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     key: LockKey,
@@ -40,23 +41,14 @@ pub(crate) const AGE_KEY: &str = "{polylock:age}:notes:notes";
 const QUEUE: &[u8] = b":waiters";
 const NOTES: &[u8] = b":notes";
 const FENCE: &[u8] = b":fence";
+const RECORD: &[u8] = b":record";
 const TOKENS: &[u8] = b":tokens";
+
 impl Keys {
     pub(crate) fn of(key: &LockKey, counter: Counter) -> Self {
         let name = key.as_bytes();
-        let (head, tail): (&[u8], &[u8]) = match tag(name) {
-            Some(_) if ends_with_brace(name) => (b"", b"."),
-            Some(_) => (b"", b""),
-            None => (b"{", b"}"),
-        };
-        let number;
-        let head = if tag(name).is_none() && name.contains(&b'}') {
-            number = [b"{", twin(slot(name)).to_string().as_bytes(), b"}:{"].concat();
-            &number[..]
-        } else {
-            head
-        };
-        let companion = |suffix| [head, name, tail, suffix];
+        let (head, tail) = around(name);
+        let companion = |suffix| [&*head, name, tail, suffix];
         let tokens = match counter {
             Counter::Lock => companion(FENCE).concat(),
             Counter::Namespace => [b"{", namespace(name), b"}", TOKENS].concat(),
@@ -81,18 +73,26 @@ impl Keys {
     ///
     /// `InvalidKey` if a companion of another lock, or a counter, could have this name.
     pub(crate) fn checked(key: &LockKey, counter: Counter) -> Result<Self> {
-        if Self::is_companion(key) {
-            let message =
-                "a key with a hash tag must not end with :fence, :waiters, :notes or :tokens";
-            return Err(Error::new(ErrorKind::InvalidKey, message).with_key(key));
-        }
+        check(key)?;
         Ok(Self::of(key, counter))
+    }
+
+    /// Where the record of a lock is stored.
+    ///
+    /// # Errors
+    ///
+    /// As for [`checked`](Self::checked).
+    pub(crate) fn record(key: &LockKey) -> Result<Vec<u8>> {
+        check(key)?;
+        let (head, tail) = around(key.as_bytes());
+        Ok([&*head, key.as_bytes(), tail, RECORD].concat())
     }
 
     /// Whether this may be the name of a companion or of a counter.
     pub(crate) fn is_companion(key: &LockKey) -> bool {
         let name = key.as_bytes();
-        let is_of_lock = [FENCE, QUEUE, NOTES].iter().any(|end| name.ends_with(end));
+        let mut ends = [FENCE, QUEUE, NOTES, RECORD].iter();
+        let is_of_lock = ends.any(|end| name.ends_with(end));
         let is_counter = name.starts_with(b"{") && name.ends_with(TOKENS);
         is_of_lock && tag(name).is_some() || is_counter
     }
@@ -117,6 +117,28 @@ impl Keys {
     pub(crate) fn all(&self) -> [&[u8]; 4] {
         let (queue, notes) = self.companions.split_at(self.queue_len);
         [self.lock(), &self.tokens, queue, notes]
+    }
+}
+
+fn check(key: &LockKey) -> Result<()> {
+    if Keys::is_companion(key) {
+        let message =
+            "a key with a hash tag must not end with :fence, :waiters, :notes, :record or :tokens";
+        return Err(Error::new(ErrorKind::InvalidKey, message).with_key(key));
+    }
+    Ok(())
+}
+
+/// What companions have before and behind the name of their lock.
+fn around(name: &[u8]) -> (Cow<'static, [u8]>, &'static [u8]) {
+    match tag(name) {
+        Some(_) if ends_with_brace(name) => (b"".into(), b"."),
+        Some(_) => (b"".into(), b""),
+        None if name.contains(&b'}') => {
+            let number = twin(slot(name)).to_string();
+            ([b"{", number.as_bytes(), b"}:{"].concat().into(), b"}")
+        }
+        None => (b"{".into(), b"}"),
     }
 }
 
@@ -201,7 +223,10 @@ mod tests {
     fn keys_by(name: &str, counter: Counter) -> Vec<String> {
         let key = LockKey::new(name).unwrap();
         let text = |name: &[u8]| String::from_utf8(name.to_vec()).unwrap();
-        Keys::of(&key, counter).all().map(text).to_vec()
+        let all = Keys::of(&key, counter);
+        let record = Keys::record(&key).unwrap_or_default();
+        let all = all.all().into_iter().chain([&*record]);
+        all.filter(|name| !name.is_empty()).map(text).collect()
     }
 
     fn keys(name: &str) -> Vec<String> {
@@ -228,10 +253,11 @@ mod tests {
             "{}:tokens",
             "{5}:shop:tokens",
             "{a}b:waiters",
+            "{a}b:record",
         ] {
             assert!(Keys::is_companion(&LockKey::new(name).unwrap()), "{name}");
         }
-        for name in ["shop:tokens", "a:waiters", "tokens"] {
+        for name in ["shop:tokens", "a:waiters", "a:record", "tokens"] {
             assert!(!Keys::is_companion(&LockKey::new(name).unwrap()), "{name}");
         }
     }
@@ -243,9 +269,16 @@ mod tests {
             "{shop:a}:fence",
             "{shop:a}:waiters",
             "{shop:a}:notes",
+            "{shop:a}:record",
         ];
         assert_eq!(keys("shop:a"), expected);
-        let expected = ["{t}a", "{t}a:fence", "{t}a:waiters", "{t}a:notes"];
+        let expected = [
+            "{t}a",
+            "{t}a:fence",
+            "{t}a:waiters",
+            "{t}a:notes",
+            "{t}a:record",
+        ];
         assert_eq!(keys("{t}a"), expected);
     }
 
@@ -304,9 +337,9 @@ mod tests {
         for (start, _) in AGE_KEY.char_indices() {
             for (end, _) in AGE_KEY.char_indices().filter(|(end, _)| *end > start) {
                 let name = LockKey::new(&AGE_KEY[start..end]).unwrap();
-                if let Ok(keys) = Keys::checked(&name, Counter::Lock) {
-                    let all = keys.all();
-                    assert!(!all.contains(&AGE_KEY.as_bytes()), "{name}: {all:?}");
+                if Keys::checked(&name, Counter::Lock).is_ok() {
+                    let all = keys(name.as_str());
+                    assert!(!all.iter().any(|key| key == AGE_KEY), "{name}: {all:?}");
                 }
             }
         }

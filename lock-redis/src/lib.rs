@@ -18,6 +18,7 @@ mod lock;
 mod notifications;
 mod queue;
 mod quorum;
+mod record;
 mod refusal;
 mod reply;
 mod script;

@@ -41,6 +41,10 @@ script!(
     ACQUIRE = "acquire": "holders", "queue", "acquire"
 );
 script!(
+    /// Gives a held lock another id.
+    ADOPT = "adopt": "holders", "queue", "adopt"
+);
+script!(
     /// Compares for how long a run of the server is known to be up.
     AGE = "age": "age"
 );
@@ -63,6 +67,10 @@ script!(
 script!(
     /// Records a token that several nodes agree on.
     RAISE = "raise": "holders", "raise"
+);
+script!(
+    /// Stores the record of a key.
+    RECORD = "record": "record"
 );
 script!(
     /// Releases the lock, or leaves its queue, and grants it to the first waiter.
@@ -165,6 +173,7 @@ mod tests {
             (&RELEASE, &[ID, ""], "s", notes, true),
             (&BREAK, &["reason"], "s", notes, false),
             (&DOWNGRADE, &[ID, "7"], "s", notes, false),
+            (&ADOPT, &[ID, LAST, "30000"], "x", tokens, false),
         ] {
             let server = held_and_wanted(mode);
             server.command(&["SET", foreign, "something else"]);
@@ -191,6 +200,17 @@ mod tests {
             let holder = holder.unwrap_or_default();
             assert!(holder.starts_with(NEXT), "{name}: held by {holder:?}");
         }
+    }
+
+    #[test]
+    fn an_adoption_needs_no_memory() {
+        let server = held_and_wanted("x");
+        server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+        let adopted = run(&server, &ADOPT, &[ID, LAST, "30000"]);
+        assert!(adopted.integer() > Some(0), "{adopted:?}");
+        let holder = server.command(&["GET", "a"]).text();
+        let holder = holder.unwrap_or_default();
+        assert!(holder.starts_with(LAST), "held by {holder:?}");
     }
 
     /// A waiter that came and had a heartbeat so many ms ago; one without a channel polls.

@@ -20,7 +20,8 @@ use crate::error::{Cause, Failure};
 use crate::keys::{Counter, Keys};
 use crate::reply::{self, AcquireReply, Taken, Ticket};
 use crate::script::{
-    ACQUIRE, BREAK, DOWNGRADE, INSPECT, LOSS_REASON, RELEASE, RENEW, RESERVE, Script, WITHDRAW,
+    ACQUIRE, ADOPT, BREAK, DOWNGRADE, INSPECT, LOSS_REASON, RELEASE, RENEW, RESERVE, Script,
+    WITHDRAW,
 };
 use crate::topology::{Call, CallKind, Done, ReplicaWait, Topology, Unanswered, whole_millis};
 
@@ -190,11 +191,36 @@ impl Server {
             let (acked, wanted) = (done.acked, acks);
             return Err(Cause::Replicas { acked, wanted }.unknown());
         }
+        let within = self.timeout.min(ttl / 3);
+        self.confirm_master(done, MAX_AGE, within).await
+    }
+
+    /// The same for what is not taken back where it is not confirmed. Questions from before it prove nothing.
+    pub(crate) async fn confirm_change(
+        &self,
+        done: &Done,
+        within: Duration,
+    ) -> Result<(), Failure> {
+        if let Some((wanted, _)) = self.replicas
+            && done.acked < wanted
+        {
+            let acked = done.acked;
+            return Err(Cause::Unacknowledged { acked, wanted }.unknown());
+        }
+        self.confirm_master(done, Duration::ZERO, within).await
+    }
+
+    /// Makes sure that a server is the master, by questions that are no older than `age`.
+    pub(crate) async fn confirm_master(
+        &self,
+        done: &Done,
+        age: Duration,
+        within: Duration,
+    ) -> Result<(), Failure> {
         if !self.wants_proof() || !self.topology.confirms() {
             return Ok(());
         }
-        let within = self.timeout.min(ttl / 3);
-        self.topology.confirm(done, MAX_AGE, within).await
+        self.topology.confirm(done, age, within).await
     }
 
     /// Takes a free lock by plain commands.
@@ -343,6 +369,30 @@ impl Server {
         } else {
             Ok(LeaseState::Lost(self.why(keys, id).await))
         }
+    }
+
+    /// Gives a lease another id; its token, or `None` if neither id holds the lock alone.
+    pub(crate) async fn adopt(
+        &self,
+        key: &LockKey,
+        [id, new]: [LeaseId; 2],
+        ttl: Duration,
+    ) -> Result<Option<u64>, Failure> {
+        let (keys, ids, ms) = (self.keys(key), [id.to_hex(), new.to_hex()], millis(ttl));
+        let (keys, args) = (keys.all(), [&*ids[0], &*ids[1], &*ms].map(str::as_bytes));
+        let call = Call {
+            wait: self.replicas,
+            ..Call::script(&ADOPT, &keys, &args)
+        };
+        let done = self.topology.call(call).await;
+        let mut done = self.explained(&keys, done).await?;
+        let reply = std::mem::replace(&mut done.value, Value::Nil);
+        let token = reply::optional(reply, |reply| reply::token(&reply))?;
+        if token.is_some() {
+            let within = self.timeout.min(ttl / 3);
+            self.confirm_change(&done, within).await?;
+        }
+        Ok(token)
     }
 
     /// Extends leases in as few calls as the slots of their keys allow. `lost` gets each loss

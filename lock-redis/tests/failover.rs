@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use lock_testkit::history::{Checker, Recorder};
 use lock_testkit::servers::{RedisCluster, RedisSentinels, RedisServer};
-use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, Mode};
+use polylock_core::admin::Record;
+use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, Mode, Renewal};
 use polylock_redis::{Redis, RedisConfig};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::support::{
-    SOON, TTL, acquire, assert_error, assert_replaced, attempt, granted, key, look, ms, of_cluster,
-    of_sentinels, open, pass, release, request, until, waiting, within,
+    SOON, TTL, acquire, any_id, assert_error, assert_replaced, attempt, granted, key, look, ms,
+    of_cluster, of_sentinels, open, pass, release, request, until, waiting, within,
 };
 
 /// A fail-over takes seconds.
@@ -167,6 +168,34 @@ async fn a_lock_that_too_few_replicas_know_is_not_granted_and_not_left() {
     servers.servers()[1].resume();
     let guard = acquire(&locks, &within(request("a"), PATIENCE)).await;
     guard.release().await.expect("it is released");
+}
+
+#[tokio::test]
+async fn what_too_few_replicas_know_is_neither_adopted_nor_recorded() {
+    let servers = RedisSentinels::start();
+    servers.wait_for_replica();
+    let careful = of_sentinels(&servers).with_replica_acks(1, ms(200));
+    let locks = open(careful.expect("it is in range")).await;
+    let guard = acquire(&locks, &long("a").with_renewal(Renewal::Manual)).await;
+    let (id, new) = (guard.lease_id().expect("a lease"), any_id());
+    let token = guard.fencing_token().expect("it has a token");
+    let (key, record) = (guard.key().clone(), Record::new(token, "done"));
+    guard.abandon();
+    let admin = locks.admin().expect("it has an administration");
+    let adopt = || admin.adopt_lease(&key, id, new, TTL * 30);
+    let write = || admin.write_record(&key, &record, PATIENCE);
+    servers.servers()[1].stop();
+    for error in [adopt().await.map(drop), write().await.map(drop)].map(Result::unwrap_err) {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.is_outcome_unknown(), "{error}");
+    }
+    servers.servers()[1].resume();
+    servers.wait_for_replica();
+    assert!(adopt().await.expect("a replica has it") > Some(token));
+    assert!(write().await.expect("a replica has it"));
+    let replica = &servers.servers()[1];
+    let holder = replica.command(&["GET", "a"]).text().unwrap_or_default();
+    assert!(holder.starts_with(&new.to_hex()), "{holder}");
 }
 
 #[tokio::test]

@@ -3,7 +3,8 @@
 #[cfg(feature = "tls")]
 use lock_testkit::servers::{ClientCertificate, ServerCertificate, TlsFiles};
 use lock_testkit::servers::{RedisOptions, RedisServer, RespClient};
-use polylock_core::{DistributedLock, Error, ErrorKind, Registry};
+use polylock_core::admin::Record;
+use polylock_core::{DistributedLock, Error, ErrorKind, FencingToken, Registry};
 use polylock_redis::{Redis, RedisBackend, RedisConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -258,7 +259,10 @@ async fn a_key_with_something_else_in_it_is_no_lock() {
         let before = place.command(&["DUMP", "a"]);
         let error = refused(&locks).await;
         assert_eq!(error.kind(), ErrorKind::Foreign, "{words:?}: {error:?}");
-        assert!(error.to_string().contains("no lock"), "{error}");
+        assert!(
+            error.to_string().contains("not written by polylock"),
+            "{error}"
+        );
         // The undo in the background leaves it alone as well.
         assert!(locks.shutdown(SOON).await);
         assert_eq!(place.number(&["EXISTS", "a"]), 1);
@@ -288,6 +292,37 @@ async fn a_key_with_something_else_in_it_is_no_lock() {
     guard.release().await.expect("it is released");
     place.command(&["DEL", "{a}:waiters"]);
     assert_works_again(&place, &locks).await;
+}
+
+#[tokio::test]
+async fn what_another_program_has_written_is_no_record() {
+    let place = Place::new().await;
+    let locks = place.elsewhere().await;
+    let (at, admin) = ("{a}:record", locks.admin().expect("it has one"));
+    let record = Record::new(FencingToken::new(7), "done");
+    for (words, what) in [
+        (["SET", at, "7|done"], "a string"),
+        (["LPUSH", at, "7|done"], "a list"),
+    ] {
+        place.command(&words);
+        let before = place.command(&["DUMP", at]);
+        let read = admin.record(&key("a")).await.map(drop);
+        let written = admin.write_record(&key("a"), &record, SOON).await;
+        for error in [read, written.map(drop)].map(Result::unwrap_err) {
+            assert_eq!(error.kind(), ErrorKind::Foreign, "{error}");
+            assert!(error.message().contains(what), "{error}");
+            assert!(!error.is_outcome_unknown(), "{error}");
+        }
+        assert_eq!(place.command(&["DUMP", at]), before);
+        place.command(&["DEL", at]);
+    }
+    let named = key("{a}:record");
+    for error in [
+        admin.record(&named).await.map(drop),
+        admin.write_record(&named, &record, SOON).await.map(drop),
+    ] {
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidKey);
+    }
 }
 
 #[tokio::test]

@@ -8,8 +8,8 @@ use polylock_core::{DistributedLock, ErrorKind, Mode, Released, Wait};
 use tokio::time::Instant;
 
 use crate::support::{
-    ALIVE, Place, SOON, TTL, acquire, assert_took, attempt, granted, key, lease, ms, open, pass,
-    release, request, take, until, waiting, within,
+    ALIVE, Place, SOON, TTL, acquire, any_id, assert_took, attempt, granted, key, lease, ms, open,
+    pass, release, request, take, until, waiting, within,
 };
 
 #[tokio::test]
@@ -73,6 +73,28 @@ async fn a_request_that_comes_again_much_later_hurts_nobody() {
     pass(&other, "a").await;
     assert_took("the lease of a late copy", began, ..TTL + ms(1_500));
     place.assert_nothing_left(&[&locks, &other], "a").await;
+}
+
+#[tokio::test]
+async fn an_adoption_that_comes_again_much_later_hurts_nobody() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let watch = place.proxy().watch(place.kinds.is(Request::Adopt));
+    let guard = acquire(&other, &lease("a").with_ttl(SOON)).await;
+    let (id, new) = (guard.lease_id().expect("a lease"), any_id());
+    let admin = locks.admin().expect("it has an administration");
+    let adopted = admin.adopt_lease(&key("a"), id, new, TTL).await;
+    assert!(adopted.expect("it is adopted") > guard.fencing_token());
+    let released = admin.release_lease(&key("a"), new).await;
+    assert_eq!(released.expect("it is released"), Released::Clean);
+    drop(guard);
+    let late = watch.seen().pop().expect("it was sent");
+    place.proxy().replay(&late).expect("it is answered");
+    place.assert_nothing_left(&[&locks, &other], "a").await;
+    let guard = take(&other, "a").await;
+    place.proxy().replay(&late).expect("it is answered");
+    guard.renew().await.expect("the lock is there");
+    release(guard).await;
 }
 
 #[tokio::test]

@@ -5,14 +5,15 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use lock_testkit::servers::RedisOptions;
+use polylock_core::admin::Record;
 use polylock_core::layers::LocalQueue;
-use polylock_core::{DistributedLock, Mode};
+use polylock_core::{DistributedLock, Mode, Released};
 use polylock_redis::Redis;
 
 use crate::support::rights::{self, CHECKS, COMMANDS, LIST};
 use crate::support::{
-    Place, SOON, TTL, acquire, granted, key, lease, loss, open, release, release_lost, request,
-    take, until, waiting, within,
+    Place, SOON, TTL, acquire, any_id, granted, key, lease, loss, open, release, release_lost,
+    request, take, until, waiting, within,
 };
 
 const NAME: &str = "lock:a";
@@ -58,6 +59,21 @@ async fn everything(place: &Place) {
     tokio::time::sleep(TTL / 10).await;
     guard.release().await.expect("it is released");
     release(granted(next).await).await;
+    // A record, and a lease that another client adopts.
+    let admin = locks.admin().expect("it has an administration");
+    let guard = take(&locks, NAME).await;
+    let token = guard.fencing_token().expect("it has a token");
+    let record = Record::new(token, "done");
+    let written = admin.write_record(&key(NAME), &record, SOON).await;
+    assert!(written.expect("it is stored"));
+    let found = admin.record(&key(NAME)).await.expect("it is read");
+    assert_eq!(found, Some(record));
+    let (id, new) = (guard.lease_id().expect("a lease"), any_id());
+    let adopted = admin.adopt_lease(&key(NAME), id, new, TTL).await;
+    assert!(adopted.expect("it is adopted") > Some(token));
+    let released = admin.release_lease(&key(NAME), new).await;
+    assert_eq!(released.expect("it is released"), Released::Clean);
+    release_lost(guard).await;
     // Tokens that are ahead of the clock.
     place.command(&["XADD", "{lock}:tokens", "9999999999999-0", "t", ""]);
     // Readers whose leases end, and others after them.
@@ -77,7 +93,6 @@ async fn everything(place: &Place) {
     let guard = take(&locks, NAME).await;
     let next = waiting(&other, within(request(NAME), SOON));
     place.queued(NAME, 1).await;
-    let admin = locks.admin().expect("it has an administration");
     assert_eq!(admin.list("lock:").await.expect("it is listed").len(), 1);
     admin
         .inspect(&key(NAME))

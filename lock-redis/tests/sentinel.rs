@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use lock_testkit::servers::{RedisSentinels, RedisServer};
-use polylock_core::{DistributedLock, ErrorKind, LockGuard, LostReason};
+use polylock_core::admin::Record;
+use polylock_core::{DistributedLock, ErrorKind, FencingToken, LockGuard, LostReason};
 use polylock_redis::{Redis, RedisConfig};
 
 use crate::support::{
-    SOON, TTL, assert_error, attempt, granted, loss, ms, of_sentinels, open, pass, release,
-    request, stays_held, take, within,
+    SOON, TTL, acquire, any_id, assert_error, attempt, granted, lease, loss, ms, of_sentinels,
+    open, pass, release, request, stays_held, take, within,
 };
 
 fn named(ports: &[u16]) -> RedisConfig {
@@ -53,19 +54,34 @@ async fn a_master_that_few_sentinels_confirm_extends_nothing_and_grants_nothing(
     let servers = RedisSentinels::start_light();
     let locks = open(of_sentinels(&servers)).await;
     let guard = take(&locks, "a").await;
+    let left = acquire(&locks, &lease("left").with_ttl(SOON * 6)).await;
     for sentinel in &servers.sentinels()[1..] {
         sentinel.stop();
     }
     // The master answers every renewal.
     assert_eq!(loss(&guard).await, LostReason::Unreachable);
     tokio::time::sleep(ms(2_000)).await;
+    let admin = locks.admin().expect("it has an administration");
+    let (id, record) = (
+        left.lease_id().expect("a lease"),
+        Record::new(FencingToken::new(7), ""),
+    );
+    let adopted = admin.adopt_lease(left.key(), id, any_id(), SOON * 6).await;
+    let written = admin.write_record(left.key(), &record, SOON).await;
+    for error in [adopted.map(drop), written.map(drop)].map(Result::unwrap_err) {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.message().contains("1 of 3 sentinels"), "{error}");
+        assert!(error.is_outcome_unknown(), "{error}");
+    }
+    let error = admin.record(left.key()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     let once = attempt("b");
     let error = assert_error(&locks, &once, ErrorKind::Unavailable).await;
     assert!(error.message().contains("1 of 3 sentinels"), "{error}");
     assert!(locks.shutdown(SOON).await, "the grant is not undone");
     let master = &servers.servers()[0];
-    let left = || master.command(&["EXISTS", "b"]).integer();
-    assert_eq!(left(), Some(0));
+    let exists = || master.command(&["EXISTS", "b"]).integer();
+    assert_eq!(exists(), Some(0));
     // Waiters get through as soon as there is a majority.
     let waiting = crate::support::waiting(&locks, within(request("b"), SOON * 2));
     servers.sentinels()[2].resume();

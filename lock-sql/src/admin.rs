@@ -2,9 +2,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use polylock_core::admin::{LockAdmin, LockEvent, LockInfo, watch_by_polling};
+use polylock_core::admin::{LockAdmin, LockEvent, LockInfo, Record, watch_by_polling};
 use polylock_core::engine::LeaseId;
-use polylock_core::{Error, LeaseState, LockKey, Released, RenewalRequest, Result};
+use polylock_core::{Error, FencingToken, LeaseState, LockKey, Released, RenewalRequest, Result};
 use tokio::sync::mpsc;
 
 use crate::error::Failure;
@@ -62,6 +62,28 @@ impl LockAdmin for Leases {
         self.store.release_notifier().wake(key);
         Ok(released)
     }
+
+    async fn adopt_lease(
+        &self,
+        key: &LockKey,
+        _: LeaseId,
+        _: LeaseId,
+        _: Duration,
+    ) -> Result<Option<FencingToken>> {
+        Err(not_yet(key))
+    }
+
+    async fn record(&self, key: &LockKey) -> Result<Option<Record>> {
+        Err(not_yet(key))
+    }
+
+    async fn write_record(&self, key: &LockKey, _: &Record, _: Duration) -> Result<bool> {
+        Err(not_yet(key))
+    }
+}
+
+fn not_yet(key: &LockKey) -> polylock_core::Error {
+    polylock_core::Error::new(polylock_core::ErrorKind::Unsupported, "not yet").with_key(key)
 }
 
 impl Leases {

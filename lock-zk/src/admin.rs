@@ -6,7 +6,9 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use futures_util::join;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use polylock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, watch_holders_by_polling};
+use polylock_core::admin::{
+    HolderInfo, LockAdmin, LockEvent, LockInfo, Record, watch_holders_by_polling,
+};
 use polylock_core::engine::{LeaseId, before};
 use polylock_core::{Error, ErrorKind, FencingToken, Label, LeaseState, LockKey, Released, Result};
 use tokio::sync::mpsc;
@@ -71,6 +73,28 @@ impl LockAdmin for Client {
     async fn release_lease(&self, key: &LockKey, _: LeaseId) -> Result<Released> {
         Err(no_lease(key))
     }
+
+    async fn adopt_lease(
+        &self,
+        key: &LockKey,
+        _: LeaseId,
+        _: LeaseId,
+        _: Duration,
+    ) -> Result<Option<FencingToken>> {
+        Err(no_lease(key))
+    }
+
+    async fn record(&self, key: &LockKey) -> Result<Option<Record>> {
+        Err(not_yet(key))
+    }
+
+    async fn write_record(&self, key: &LockKey, _: &Record, _: Duration) -> Result<bool> {
+        Err(not_yet(key))
+    }
+}
+
+fn not_yet(key: &LockKey) -> polylock_core::Error {
+    polylock_core::Error::new(polylock_core::ErrorKind::Unsupported, "not yet").with_key(key)
 }
 
 fn named(failure: Failure) -> Error {

@@ -1,5 +1,6 @@
 //! What an operator sees and does.
 
+mod record;
 mod watch;
 
 use std::fmt;
@@ -14,7 +15,9 @@ use crate::key::LockKey;
 use crate::label::Label;
 use crate::lease::{LeaseState, Released};
 use crate::mode::Mode;
+use crate::token::FencingToken;
 
+pub use self::record::Record;
 pub use self::watch::{watch_by_polling, watch_holders_by_polling};
 pub use crate::holder::HolderInfo;
 
@@ -116,6 +119,59 @@ pub trait LockAdmin: Send + Sync {
     ///
     /// The lock may or may not be released.
     async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released>;
+
+    /// Gives a held exclusive lease another id, with a larger fencing token and a new ttl; `None` if `id`
+    /// does not hold the lock any more.
+    ///
+    /// Whoever knows the old id can do nothing to the lease afterwards, so that of two callers with
+    /// different new ids one is given the lease. The same call again, with the same new id, is
+    /// answered as the first one was while the lease is held, and extends it to the ttl from then on.
+    ///
+    /// # Errors
+    ///
+    /// As for [`renew_lease`](LockAdmin::renew_lease).
+    ///
+    /// # Cancel safety
+    ///
+    /// The lease may have either id.
+    async fn adopt_lease(
+        &self,
+        key: &LockKey,
+        id: LeaseId,
+        new: LeaseId,
+        ttl: Duration,
+    ) -> Result<Option<FencingToken>>;
+
+    /// What a holder of the key has stored beside the lock; `None` if there is nothing, or it was kept
+    /// for its time.
+    ///
+    /// The key need not be locked.
+    ///
+    /// # Errors
+    ///
+    /// As for [`list`](LockAdmin::list), and [`Unsupported`](crate::ErrorKind::Unsupported) where
+    /// nothing can be stored.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed.
+    async fn record(&self, key: &LockKey) -> Result<Option<Record>>;
+
+    /// Stores the record of a key in place of the one that is there; false, and nothing is changed, if
+    /// that one has a larger token.
+    ///
+    /// It is kept for `keep` at least, whoever holds the lock meanwhile; some backends keep it until
+    /// it is replaced.
+    ///
+    /// # Errors
+    ///
+    /// As for [`record`](LockAdmin::record), with an unknown outcome if it may be stored;
+    /// [`InvalidRequest`](crate::ErrorKind::InvalidRequest) if it is longer than [`Record::MAX_LEN`].
+    ///
+    /// # Cancel safety
+    ///
+    /// The record may or may not be stored.
+    async fn write_record(&self, key: &LockKey, record: &Record, keep: Duration) -> Result<bool>;
 }
 
 /// A held lock, as the server knows it.

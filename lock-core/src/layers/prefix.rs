@@ -4,7 +4,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 
-use crate::admin::{LockAdmin, LockEvent, LockInfo};
+use crate::admin::{LockAdmin, LockEvent, LockInfo, Record};
 use crate::capabilities::Capabilities;
 use crate::engine::LeaseId;
 use crate::error::{Error, Result};
@@ -13,6 +13,7 @@ use crate::key::LockKey;
 use crate::lease::{LeaseState, Released};
 use crate::lock::DistributedLock;
 use crate::request::AcquireRequest;
+use crate::token::FencingToken;
 
 /// Puts a namespace in front of every key, so that services on one server do not meet.
 ///
@@ -194,5 +195,31 @@ impl LockAdmin for Prefix {
         let inside = key.within(&self.namespace);
         let released = self.admin_of_inner()?.release_lease(&inside, id).await;
         released.map_err(|error| error.with_key(key))
+    }
+
+    async fn adopt_lease(
+        &self,
+        key: &LockKey,
+        id: LeaseId,
+        new: LeaseId,
+        ttl: Duration,
+    ) -> Result<Option<FencingToken>> {
+        let inside = key.within(&self.namespace);
+        let admin = self.admin_of_inner()?;
+        let adopted = admin.adopt_lease(&inside, id, new, ttl).await;
+        adopted.map_err(|error| error.with_key(key))
+    }
+
+    async fn record(&self, key: &LockKey) -> Result<Option<Record>> {
+        let inside = key.within(&self.namespace);
+        let record = self.admin_of_inner()?.record(&inside).await;
+        record.map_err(|error| error.with_key(key))
+    }
+
+    async fn write_record(&self, key: &LockKey, record: &Record, keep: Duration) -> Result<bool> {
+        let inside = key.within(&self.namespace);
+        let admin = self.admin_of_inner()?;
+        let written = admin.write_record(&inside, record, keep).await;
+        written.map_err(|error| error.with_key(key))
     }
 }

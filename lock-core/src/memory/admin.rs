@@ -1,15 +1,18 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 
 use super::Memory;
-use crate::admin::{LockAdmin, LockEvent, LockInfo, watch_by_polling};
+use super::faults::Request;
+use crate::admin::{LockAdmin, LockEvent, LockInfo, Record, watch_by_polling};
 use crate::engine::LeaseId;
 use crate::error::Result;
 use crate::key::LockKey;
 use crate::lease::{LeaseState, Released, RenewalRequest, renew};
 use crate::lost_reason::LostReason;
+use crate::token::FencingToken;
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
@@ -41,12 +44,7 @@ impl LockAdmin for Memory {
         .await
     }
 
-    async fn renew_lease(
-        &self,
-        key: &LockKey,
-        id: LeaseId,
-        ttl: std::time::Duration,
-    ) -> Result<LeaseState> {
+    async fn renew_lease(&self, key: &LockKey, id: LeaseId, ttl: Duration) -> Result<LeaseState> {
         let request = RenewalRequest::new(key.clone(), id, ttl);
         renew(&*self.store.as_renewer(), &[request], ttl)
             .await
@@ -55,5 +53,27 @@ impl LockAdmin for Memory {
 
     async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
         self.store.release(key, id).await
+    }
+
+    async fn adopt_lease(
+        &self,
+        key: &LockKey,
+        id: LeaseId,
+        new: LeaseId,
+        ttl: Duration,
+    ) -> Result<Option<FencingToken>> {
+        let adopt = || self.store.adopt(key, id, new, ttl);
+        self.store.faults.send(Request::Adopt, adopt).await
+    }
+
+    async fn record(&self, key: &LockKey) -> Result<Option<Record>> {
+        self.store.faults.arrives()?;
+        Ok(self.store.record(key))
+    }
+
+    async fn write_record(&self, key: &LockKey, record: &Record, keep: Duration) -> Result<bool> {
+        record.check()?;
+        self.store.faults.arrives()?;
+        Ok(self.store.write_record(key, record, keep))
     }
 }

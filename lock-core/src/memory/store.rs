@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::oneshot;
 
 use super::faults::{Faults, Request};
 use super::table::{Answer, Claim, Granted, Table};
-use crate::admin::LockInfo;
+use crate::admin::{LockInfo, Record};
 use crate::engine::{Engine, LeaseId, Moment};
 use crate::error::Result;
 use crate::key::LockKey;
@@ -106,6 +107,33 @@ impl Store {
             // Evicted since it was granted, when there was no holder to notify.
             control.lose(LostReason::Stolen);
         }
+    }
+
+    pub(super) fn adopt(
+        &self,
+        key: &LockKey,
+        id: LeaseId,
+        new: LeaseId,
+        ttl: Duration,
+    ) -> Option<FencingToken> {
+        let now = self.engine.now();
+        let mut state = self.lock();
+        let adopted = state.table.adopt(now, key, id, new, ttl);
+        let former = adopted.and_then(|_| state.holding.remove(&id));
+        drop(state);
+        if let Some(former) = former {
+            former.lose(LostReason::Stolen);
+        }
+        adopted
+    }
+
+    pub(super) fn record(&self, key: &LockKey) -> Option<Record> {
+        self.lock().table.record(self.engine.now(), key)
+    }
+
+    pub(super) fn write_record(&self, key: &LockKey, record: &Record, keep: Duration) -> bool {
+        let now = self.engine.now();
+        self.lock().table.write_record(now, key, record, keep)
     }
 
     pub(super) fn list(&self, prefix: &str) -> Result<Vec<LockInfo>> {
@@ -225,8 +253,6 @@ impl Store {
 
 #[cfg(all(test, not(polylock_loom)))]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::memory::Memory;
     use crate::prelude::*;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
-use crate::admin::{HolderInfo, LockInfo};
+use crate::admin::{HolderInfo, LockInfo, Record};
 use crate::engine::{LeaseId, Moment};
 use crate::key::LockKey;
 use crate::label::Label;
@@ -19,6 +19,8 @@ pub(super) struct Table {
     last_token: u64,
     /// The leases that have expired since [`take_expired`](Table::take_expired).
     expired: Vec<LeaseId>,
+    /// What holders have stored, and until when it is kept.
+    records: BTreeMap<LockKey, (Record, Moment)>,
 }
 
 #[derive(Debug, Default)]
@@ -136,6 +138,31 @@ impl Table {
         Some(token)
     }
 
+    /// Gives a held exclusive lease the id `new`, a fresh token and a ttl from now. Idempotent by `new`.
+    pub(super) fn adopt(
+        &mut self,
+        now: Moment,
+        key: &LockKey,
+        id: LeaseId,
+        new: LeaseId,
+        ttl: Duration,
+    ) -> Option<FencingToken> {
+        let next = FencingToken::new(self.last_token + 1);
+        let is_exclusive =
+            |holder: &&mut Holder| holder.expires > now && holder.claim.mode == Mode::Exclusive;
+        if let Some(holder) = self.holder(key, new).filter(is_exclusive) {
+            holder.expires = holder.expires.max(now + ttl);
+            return Some(holder.token);
+        }
+        let holder = self.holder(key, id).filter(is_exclusive)?;
+        holder.claim.id = new;
+        holder.claim.ttl = ttl;
+        holder.token = next;
+        holder.expires = holder.expires.max(now + ttl);
+        self.last_token += 1;
+        Some(next)
+    }
+
     pub(super) fn downgrade(
         &mut self,
         now: Moment,
@@ -197,6 +224,32 @@ impl Table {
             .map(|holder| holder.claim.id)
             .collect();
         (evicted, self.expire(now, key))
+    }
+
+    /// What was stored for the key and is still kept.
+    pub(super) fn record(&self, now: Moment, key: &LockKey) -> Option<Record> {
+        let (record, kept_until) = self.records.get(key)?;
+        (*kept_until > now).then(|| record.clone())
+    }
+
+    /// Replaces the record of the key, unless it has a larger token; whether it did.
+    pub(super) fn write_record(
+        &mut self,
+        now: Moment,
+        key: &LockKey,
+        record: &Record,
+        keep: Duration,
+    ) -> bool {
+        self.records.retain(|_, (_, kept_until)| *kept_until > now);
+        let is_stale = self
+            .records
+            .get(key)
+            .is_some_and(|(stored, _)| stored.token > record.token);
+        if !is_stale {
+            self.records
+                .insert(key.clone(), (record.clone(), now + keep));
+        }
+        !is_stale
     }
 
     pub(super) fn len(&self) -> usize {

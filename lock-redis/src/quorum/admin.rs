@@ -5,17 +5,18 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream;
-use polylock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, watch_by_polling};
+use polylock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, Record, watch_by_polling};
 use polylock_core::engine::LeaseId;
 use polylock_core::{
-    Error, ErrorKind, LeaseState, LockKey, Mode, Released, RenewalRequest, Renewer, Result,
+    Error, ErrorKind, FencingToken, LeaseState, LockKey, Mode, Released, RenewalRequest, Renewer,
+    Result,
 };
 use tokio::sync::mpsc;
 
 use super::lease::QuorumAcquisition;
 use super::node::Quorum;
 use super::votes::majority;
-use super::{NAME, QuorumClient};
+use super::{NAME, QuorumClient, record};
 use crate::admin::{MAX_REASON, keys, pattern};
 use crate::keys::{Counter, Keys};
 use crate::reply::Seen;
@@ -66,6 +67,28 @@ impl LockAdmin for QuorumClient {
         let keys = Arc::new(Keys::of(key, Counter::Lock));
         let acquisition = Arc::new(QuorumAcquisition::new(&self.0, keys, id, id.into()));
         acquisition.release().await.map_err(of(key))
+    }
+
+    async fn adopt_lease(
+        &self,
+        key: &LockKey,
+        _: LeaseId,
+        _: LeaseId,
+        _: Duration,
+    ) -> Result<Option<FencingToken>> {
+        let message = "a lease of a quorum cannot be adopted: two adopters could have half of its nodes \
+                       each, and neither of them the lock";
+        Err(of(key)(Error::new(ErrorKind::Unsupported, message)))
+    }
+
+    async fn record(&self, key: &LockKey) -> Result<Option<Record>> {
+        let newest = record::newest(&self.0, key).await.map_err(of(key))?;
+        Ok(newest.map(|stored| stored.record))
+    }
+
+    async fn write_record(&self, key: &LockKey, record: &Record, keep: Duration) -> Result<bool> {
+        let written = record::write(&self.0, key, record, keep).await;
+        written.map_err(of(key))
     }
 }
 

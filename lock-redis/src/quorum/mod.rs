@@ -6,6 +6,7 @@ mod clock;
 mod health;
 mod lease;
 mod node;
+mod record;
 mod rejoin;
 mod renew;
 #[cfg(test)]

@@ -28,6 +28,8 @@ pub(crate) type ReplicaWait = (u32, Duration);
 /// What a server is asked to do. All keys of a call lie in one slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CallKind<'a> {
+    /// Reads a text, by one plain command.
+    Get { key: &'a [u8] },
     /// Joins a queue that exists, by one plain command.
     Join { queue: &'a [u8], entry: &'a [u8] },
     Script {
@@ -50,7 +52,7 @@ impl CallKind<'_> {
     /// The key that decides which server has all of them.
     pub(super) fn key(&self) -> &[u8] {
         match self {
-            Self::Join { queue: key, .. } | Self::Take { lock: key, .. } => key,
+            Self::Get { key } | Self::Join { queue: key, .. } | Self::Take { lock: key, .. } => key,
             Self::Script { keys, .. } => keys.first().copied().unwrap_or_default(),
         }
     }

@@ -69,6 +69,10 @@ impl Node {
         deadline: Instant,
     ) -> Result<Done, Failure> {
         match call.kind {
+            CallKind::Get { key } => {
+                let get = [request::reading(key)];
+                self.send(call, get, asking, deadline).await
+            }
             CallKind::Join { queue, entry } => {
                 let join = [request::joining(queue, entry)];
                 self.send(call, join, asking, deadline).await
@@ -132,7 +136,7 @@ impl Node {
         let values: Vec<Value> = answers.by_ref().take(N).collect();
         let is_written = match call.kind {
             CallKind::Take { .. } => values.first() == Some(&Value::Okay),
-            CallKind::Join { .. } | CallKind::Script { .. } => true,
+            CallKind::Get { .. } | CallKind::Join { .. } | CallKind::Script { .. } => true,
         };
         let value = match <[Value; 1]>::try_from(values) {
             Ok([Value::ServerError(error)]) => return Err(Failure::refused(self.server(), error)),

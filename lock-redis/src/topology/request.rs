@@ -25,6 +25,13 @@ fn eval(command: &str, script: &str, keys: &[&[u8]], args: &[&[u8]]) -> Cmd {
     request
 }
 
+/// Reads a text.
+pub(super) fn reading(key: &[u8]) -> Cmd {
+    let mut get = redis::cmd("GET");
+    get.arg(key);
+    get
+}
+
 /// Joins a queue that exists. Servers older than Redis 6.2 refuse it.
 pub(super) fn joining(queue: &[u8], entry: &[u8]) -> Cmd {
     let mut join = redis::cmd("XADD");

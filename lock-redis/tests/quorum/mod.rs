@@ -8,6 +8,7 @@ mod nodes;
 mod notifications;
 mod outages;
 mod partition;
+mod records;
 mod rejoin;
 mod renewals;
 mod support;
@@ -25,7 +26,7 @@ mod conformance_suite {
 
     lock_testkit::conformance!(
         harness = Nodes::behind_proxies(3).await,
-        skip = [Fair, Permits]
+        skip = [Adoption, Fair, Permits]
     );
 
     #[async_trait]

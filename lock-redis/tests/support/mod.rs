@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_testkit::servers::{RedisCluster, RedisSentinels, RedisServer};
+use polylock_core::engine::{LeaseId, OsEntropy};
 use polylock_core::{
     AcquireRequest, DistributedLock, Error, ErrorKind, LockGuard, LockKey, LostReason, Released,
     Renewal, Result, Wait,
@@ -34,6 +35,11 @@ pub(crate) const ALIVE: Duration = Duration::from_secs(3);
 
 pub(crate) fn key(name: &str) -> LockKey {
     LockKey::new(name).expect("it is a key")
+}
+
+/// The id of an adopter.
+pub(crate) fn any_id() -> LeaseId {
+    LeaseId::random(&OsEntropy::default())
 }
 
 pub(crate) fn ms(millis: u64) -> Duration {

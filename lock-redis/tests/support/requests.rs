@@ -2,10 +2,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use lock_testkit::proxy::{Command, Proxy, Watch};
-use polylock_core::DistributedLock;
 use polylock_core::memory::Request;
+use polylock_core::{DistributedLock, Released};
 
-use super::{SOON, acquire, attempt, granted, release, until, within};
+use super::{SOON, acquire, any_id, attempt, granted, release, until, within};
 
 /// Which scripts are which requests.
 #[derive(Debug, Default)]
@@ -45,6 +45,15 @@ impl Kinds {
         }
         assert!(locks.shutdown(SOON).await, "background work does not end");
         kinds.learn_from(&watches, Request::Release);
+        let guard = acquire(&*locks, &once).await;
+        let (id, new) = (guard.lease_id(), any_id());
+        guard.abandon();
+        let (id, admin) = (id.expect("a lease"), locks.admin().expect("it has one"));
+        let adopted = admin.adopt_lease(once.key(), id, new, SOON * 6).await;
+        kinds.learn_from(&watches, Request::Adopt);
+        let holder = adopted.map_or(id, |_| new);
+        let released = admin.release_lease(once.key(), holder).await;
+        assert_eq!(released.expect("it is released"), Released::Clean);
         kinds
     }
 

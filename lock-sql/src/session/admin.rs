@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use polylock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, watch_by_polling};
+use polylock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, Record, watch_by_polling};
 use polylock_core::engine::LeaseId;
 use polylock_core::{
     Error, ErrorKind, FencingToken, Label, LeaseState, LockKey, Mode, Released, Result,
@@ -85,6 +85,28 @@ impl LockAdmin for Sessions {
     async fn release_lease(&self, key: &LockKey, _: LeaseId) -> Result<Released> {
         Err(self.lives_with_its_session(key))
     }
+
+    async fn adopt_lease(
+        &self,
+        key: &LockKey,
+        _: LeaseId,
+        _: LeaseId,
+        _: Duration,
+    ) -> Result<Option<FencingToken>> {
+        Err(self.lives_with_its_session(key))
+    }
+
+    async fn record(&self, key: &LockKey) -> Result<Option<Record>> {
+        Err(not_yet(key))
+    }
+
+    async fn write_record(&self, key: &LockKey, _: &Record, _: Duration) -> Result<bool> {
+        Err(not_yet(key))
+    }
+}
+
+fn not_yet(key: &LockKey) -> polylock_core::Error {
+    polylock_core::Error::new(polylock_core::ErrorKind::Unsupported, "not yet").with_key(key)
 }
 
 impl Sessions {

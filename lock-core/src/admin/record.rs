@@ -1,0 +1,66 @@
+use crate::error::{Error, ErrorKind, Result};
+use crate::token::FencingToken;
+
+/// A few bytes that a holder has stored beside its lock, for whoever comes later.
+///
+/// The token of the holder is stored with them, so that a holder that was paused beyond its lease
+/// cannot replace what its successor has stored.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use polylock_core::admin::Record;
+/// use polylock_core::prelude::*;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let locks = polylock_core::memory::Memory::new();
+/// let admin = locks.admin().ok_or("the backend has no administration")?;
+///
+/// let guard = locks.lock("report").await?;
+/// let token = guard.fencing_token().ok_or("the backend has no tokens")?;
+/// let record = Record::new(token, "done up to page 7");
+/// assert!(admin.write_record(guard.key(), &record, Duration::from_secs(3600)).await?);
+/// guard.release().await?;
+///
+/// let found = admin.record(&LockKey::new("report")?).await?;
+/// assert_eq!(found, Some(record));
+/// # Ok(()) }
+/// ```
+#[non_exhaustive]
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Record {
+    /// The fencing token of the holder that stored it.
+    pub token: FencingToken,
+    /// What it stored.
+    pub bytes: Vec<u8>,
+}
+
+impl Record {
+    /// Most bytes of a record.
+    pub const MAX_LEN: usize = 4096;
+
+    /// A record of the holder with `token`.
+    #[must_use]
+    pub fn new(token: FencingToken, bytes: impl Into<Vec<u8>>) -> Self {
+        Self {
+            token,
+            bytes: bytes.into(),
+        }
+    }
+
+    /// Refuses a record that is too long. Every backend calls it before it sends anything.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRequest`](ErrorKind::InvalidRequest).
+    pub fn check(&self) -> Result<()> {
+        if self.bytes.len() > Self::MAX_LEN {
+            let (len, most) = (self.bytes.len(), Self::MAX_LEN);
+            let message = format!("a record of {len} bytes; {most} at most");
+            return Err(Error::new(ErrorKind::InvalidRequest, message));
+        }
+        Ok(())
+    }
+}
