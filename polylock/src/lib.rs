@@ -72,10 +72,11 @@ use std::sync::{Arc, LazyLock};
 
 pub use polylock_core::{
     AcquireRequest, Backend, Capabilities, Credentials, DistributedLock, DistributedLockExt, Error,
-    ErrorKind, Expiring, Fencing, FencingToken, HealthCheck, Host, Label, LeaseState, LockGuard,
-    LockKey, LockLifetime, LockUrl, Login, LostReason, LostSignal, Mode, MultiGuard,
-    MultiRequestBuilder, Owner, Params, PasswordFile, Registry, Released, Renewal, RequestBuilder,
-    Result, Status, Wait, Waiting, admin, engine, fencing, layers, memory, prelude,
+    ErrorKind, Expiring, Fencing, FencingToken, HealthCheck, Host, IntoTicketError, Label,
+    LeaseState, LockGuard, LockKey, LockLifetime, LockUrl, Login, LostReason, LostSignal, Mode,
+    MultiGuard, MultiRequestBuilder, Owner, Params, PasswordFile, Registry, Released, Renewal,
+    RequestBuilder, Result, Status, Ticket, Wait, Waiting, admin, engine, fencing, layers, memory,
+    prelude,
 };
 #[cfg(feature = "redis")]
 pub use polylock_redis as redis;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::LockGuard;
 use super::held_lease::HeldLease;
 use super::release::{release_timeout, release_until_confirmed};
-use crate::engine::Engine;
+use crate::engine::{Engine, LeaseId};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
-use crate::lease::{Grant, Lease};
+use crate::lease::{Grant, Lease, Liveness, Renewer};
 use crate::request::AcquireRequest;
 
 /// Undoes an acquisition with an unknown outcome. For implementors.
@@ -97,6 +97,23 @@ impl PendingRelease {
                 self.lease = None;
             }
         }
+    }
+
+    pub(super) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// What renews the lease, once it is one.
+    pub(super) fn renewer(&self) -> Option<(LeaseId, Arc<dyn Renewer>)> {
+        match self.lease.as_ref()?.liveness() {
+            Liveness::Renewed { id, renewer } => Some((id, renewer)),
+            Liveness::Reported => None,
+        }
+    }
+
+    /// Has a release that gets no answer repeated for as long as the lease may last.
+    pub(super) fn reckon_with(&mut self, longest_left: Duration) {
+        self.ttl = self.ttl.max(longest_left);
     }
 
     fn take(&mut self) -> Arc<dyn Lease> {
