@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::LockGuard;
 use super::held_lease::HeldLease;
 use super::release::{release_timeout, release_until_confirmed};
-use crate::engine::{Engine, LeaseId};
+use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
-use crate::lease::{Grant, Lease, Liveness, Renewer};
+use crate::lease::{Grant, Lease};
 use crate::request::AcquireRequest;
 
 /// Undoes an acquisition with an unknown outcome. For implementors.
@@ -101,14 +101,6 @@ impl PendingRelease {
 
     pub(super) fn engine(&self) -> &Engine {
         &self.engine
-    }
-
-    /// What renews the lease, once it is one.
-    pub(super) fn renewer(&self) -> Option<(LeaseId, Arc<dyn Renewer>)> {
-        match self.lease.as_ref()?.liveness() {
-            Liveness::Renewed { id, renewer } => Some((id, renewer)),
-            Liveness::Reported => None,
-        }
     }
 
     /// Has a release that gets no answer repeated for as long as the lease may last.

@@ -9,9 +9,9 @@ use tokio::time::Instant;
 use super::LockGuard;
 use super::pending::PendingRelease;
 use super::release::release_timeout;
-use crate::engine::{Engine, Moment};
+use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::lease::{Grant, LeaseState, Liveness, RenewalRequest, renew};
+use crate::lease::{Grant, Liveness};
 use crate::request::AcquireRequest;
 use crate::ticket::Ticket;
 use crate::token::FencingToken;
@@ -213,22 +213,14 @@ impl PendingRelease {
         let longest_left = ticket.longest_left();
         self.reckon_with(longest_left);
         let mut repeats = Repeats::new(request, longest_left);
-        // When the first request left that may have arrived.
-        let mut unanswered = None;
+        let mut is_unknown = false;
         loop {
+            // A repeated request extends the lease again, so that each counts from its own time.
             let sent = self.engine().now();
             let answer = tokio::time::timeout(repeats.attempt_timeout(), ask()).await;
             let error = match answer.unwrap_or_else(|_| Err(silent())) {
                 Ok(Some(token)) => {
-                    let since = match unanswered {
-                        Some(first) => self.renewed(request, first).await,
-                        None => Some(sent),
-                    };
-                    let Some(since) = since else {
-                        self.disarm();
-                        return Err(over());
-                    };
-                    let guard = self.granted(request, Grant::new(since, Some(token)))?;
+                    let guard = self.granted(request, Grant::new(sent, Some(token)))?;
                     guard.shared_hold().may_last(longest_left);
                     return Ok(guard);
                 }
@@ -238,39 +230,17 @@ impl PendingRelease {
                 }
                 Err(error) => error,
             };
-            if error.is_outcome_unknown() {
-                unanswered.get_or_insert(sent);
-            }
+            is_unknown |= error.is_outcome_unknown();
             let is_final = !error.is_outcome_unknown() && error.kind() != ErrorKind::Unavailable;
-            if is_final || !repeats.pause(self.engine()).await {
-                return Err(self.not_adopted(error, unanswered));
+            if !is_final && repeats.pause(self.engine()).await {
+                continue;
             }
-        }
-    }
-
-    /// From when the lease counts that an earlier request, without an answer, may have adopted; `None` if
-    /// it is over. The request that was answered need not have extended it, and `first` may be long ago.
-    async fn renewed(&self, request: &AcquireRequest, first: Moment) -> Option<Moment> {
-        let Some((id, renewer)) = self.renewer() else {
-            return Some(first);
-        };
-        let renewal = RenewalRequest::new(request.key().clone(), id, request.ttl());
-        let (timeout, sent) = (renewal.timeout, self.engine().now());
-        match renew(&*renewer, &[renewal], timeout).await.remove(0) {
-            Ok(LeaseState::Held) => Some(sent),
-            Ok(LeaseState::Lost(_)) => None,
-            Err(_) => Some(first),
-        }
-    }
-
-    /// Undoes what may have been adopted.
-    fn not_adopted(self, error: Error, unanswered: Option<Moment>) -> Error {
-        match unanswered {
-            Some(_) => error.with_unknown_outcome(),
-            None => {
-                self.disarm();
-                error
+            if is_unknown {
+                // Dropped, it undoes what may have been adopted.
+                return Err(error.with_unknown_outcome());
             }
+            self.disarm();
+            return Err(error);
         }
     }
 }

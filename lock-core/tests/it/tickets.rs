@@ -226,26 +226,6 @@ async fn a_reply_that_is_lost_is_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_without_an_answer_counts_from_the_first_request() {
-    let (store, ticket) = ticket().await;
-    let began = Instant::now();
-    // The first request is done. What is asked after it finds the lease that it made.
-    store
-        .faults()
-        .plan(Request::Adopt, Fault::LateReply(secs(8)));
-    for _ in 0..3 {
-        store.faults().plan(Request::Adopt, Fault::Silence);
-    }
-    store.faults().plan(Request::Renew, Fault::Silence);
-    let guard = store.adopt(&ticket).await.unwrap();
-    let until = guard.valid_until().unwrap();
-    assert_eq!(until - began, secs(27), "no renewal was answered");
-
-    tokio::time::sleep(secs(60)).await;
-    assert!(guard.is_held(), "it is renewed at once");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_server_that_was_out_of_reach_for_longer_than_the_ttl_grants_a_whole_lease() {
     let store = memory();
     let guard = store.lock("k").await.unwrap();
