@@ -242,6 +242,12 @@ macro_rules! __conformance_table {
             readers_wait_for_the_writer_and_enter_together [Shared];
             tokens_grow_between_readers_and_writers [Shared Fencing];
         } }
+        $crate::__conformance_group! { $skip tickets {
+            a_ticket_passes_the_lock_to_another_client [Lease Admin Adoption Fencing];
+            adopt_dropped_after_each_poll_leaves_nothing_or_the_ticket [Lease Admin Adoption];
+            an_adoption_without_an_answer_is_an_adoption [Lease Admin Adoption Faults];
+            of_several_that_adopt_a_ticket_one_holds_the_lock [Lease Admin Adoption];
+        } }
         $crate::__conformance_group! { $skip waiting {
             a_wait_ends_at_its_limit_with_contention [];
             a_wait_in_vain_names_the_holder [Admin];

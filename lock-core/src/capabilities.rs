@@ -65,6 +65,8 @@ pub struct Capabilities {
     pub reentry: bool,
     /// Whether [`Mode::Shared`] is served.
     pub shared: bool,
+    /// Whether the lock of a [`Ticket`](crate::Ticket) can be adopted.
+    pub tickets: bool,
     /// How a waiter learns that the lock is free.
     pub waiting: Waiting,
 }
@@ -160,6 +162,7 @@ impl Capabilities {
             permits: false,
             reentry: false,
             shared: false,
+            tickets: false,
             waiting: Waiting::Poll,
         }
     }
@@ -188,6 +191,9 @@ impl Capabilities {
             Mode::Shared if !self.shared => return lacking("shared locks"),
             Mode::Permit { .. } if !self.permits => return lacking("permits"),
             _ => {}
+        }
+        if request.ticket().is_some() && !self.tickets {
+            return lacking("tickets");
         }
         if request.owner().is_some() && !self.reentry {
             return lacking("re-entrant locks");

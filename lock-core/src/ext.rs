@@ -14,6 +14,7 @@ use crate::lock::DistributedLock;
 use crate::mode::{Mode, Renewal, Wait};
 use crate::owner::Owner;
 use crate::request::AcquireRequest;
+use crate::ticket::Ticket;
 
 /// Conveniences for every [`DistributedLock`]; never implemented by hand.
 ///
@@ -123,6 +124,41 @@ pub trait DistributedLockExt: DistributedLock {
         I: IntoIterator<Item: TryInto<LockKey, Error: Into<Error>>>,
     {
         self.request_all(keys).acquire()
+    }
+
+    /// Adopts the lock of a ticket, which another process held until then.
+    ///
+    /// The guard is like one that was acquired: it is renewed, its [fencing token](LockGuard::fencing_token)
+    /// is larger than that of the ticket, and its deadline counts from before the server was asked. The
+    /// backend, the key and its namespace have to be those of the process that made the ticket. Of several
+    /// that adopt one ticket, one has the lock. Tasks of this process that wait for the key go on waiting
+    /// at the server.
+    ///
+    /// A request without an answer is repeated, for 30 s at most and no longer than the lease can last. For
+    /// another limit and other options: [`AcquireRequest::adopting`].
+    ///
+    /// # Errors
+    ///
+    /// - [`Lost`](ErrorKind::Lost) if the lease has ended, was released or broken, or was adopted before.
+    /// - [`InvalidRequest`](ErrorKind::InvalidRequest) if the ticket is one of another backend; nothing is
+    ///   sent.
+    /// - [`Unsupported`](ErrorKind::Unsupported) where [`Capabilities::tickets`](crate::Capabilities) is
+    ///   false.
+    /// - [`Unavailable`](ErrorKind::Unavailable) if the server does not answer. If it may have acted
+    ///   ([`Error::is_outcome_unknown`]) the lock is released in the background; otherwise the ticket can
+    ///   be adopted until its lease ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// What was adopted is released in the background, and free after one ttl at worst. If the server has
+    /// not seen the request, the ticket can still be adopted.
+    ///
+    /// # Examples
+    ///
+    /// [`Ticket`] has one.
+    fn adopt(&self, ticket: &Ticket) -> impl Future<Output = Result<LockGuard>> + Send {
+        let request = AcquireRequest::adopting(ticket);
+        async move { self.acquire(&request).await }
     }
 
     /// Asks the server for an answer, for the readiness endpoint of a service.

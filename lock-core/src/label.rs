@@ -173,7 +173,7 @@ const RESERVED: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'+');
 
-fn escape(value: &str) -> impl fmt::Display {
+pub(crate) fn escape(value: &str) -> impl fmt::Display {
     utf8_percent_encode(value, RESERVED)
 }
 

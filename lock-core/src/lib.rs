@@ -77,6 +77,7 @@ mod registry;
 mod request;
 #[doc(hidden)]
 pub mod suggest;
+mod ticket;
 mod token;
 mod url;
 
@@ -84,7 +85,9 @@ pub use crate::capabilities::{Capabilities, Fencing, LockLifetime, Waiting};
 pub use crate::credentials::{Credentials, Login, LoginSource, PasswordFile};
 pub use crate::error::{Error, ErrorKind, Result};
 pub use crate::ext::{DistributedLockExt, MultiRequestBuilder, RequestBuilder};
-pub use crate::guard::{Expiring, LockGuard, LostSignal, MultiGuard, PendingRelease};
+pub use crate::guard::{
+    Expiring, IntoTicketError, LockGuard, LostSignal, MultiGuard, PendingRelease,
+};
 pub use crate::health::{HealthCheck, HealthRule, RuleOutcome, Status};
 pub use crate::key::LockKey;
 pub use crate::label::Label;
@@ -97,6 +100,7 @@ pub use crate::mode::{Mode, Renewal, Wait};
 pub use crate::owner::Owner;
 pub use crate::registry::{Backend, Registry};
 pub use crate::request::AcquireRequest;
+pub use crate::ticket::Ticket;
 pub use crate::token::FencingToken;
 pub use crate::url::{Host, LockUrl, Params, TlsFiles};
 

@@ -8,6 +8,7 @@ use crate::label::Label;
 use crate::layers::AttemptState;
 use crate::mode::{Mode, Renewal, Wait};
 use crate::owner::Owner;
+use crate::ticket::Ticket;
 
 /// What to acquire, and how.
 ///
@@ -48,6 +49,7 @@ struct Options {
     label: Label,
     class: Option<Arc<str>>,
     observer: Option<Arc<dyn Observer>>,
+    ticket: Option<Arc<Ticket>>,
 }
 
 impl AcquireRequest {
@@ -85,6 +87,7 @@ impl AcquireRequest {
             label: Label::of_this_process(),
             class: None,
             observer: None,
+            ticket: None,
         };
         Self {
             key,
@@ -93,6 +96,37 @@ impl AcquireRequest {
             attempt_state: None,
             options: Arc::new(options),
         }
+    }
+
+    /// Asks for the lease of a ticket, on its key and with its ttl.
+    ///
+    /// [`DistributedLockExt::adopt`](crate::DistributedLockExt::adopt) sends it as it is; for other
+    /// options pass it to [`DistributedLock::acquire`](crate::DistributedLock::acquire). The
+    /// [wait](Self::with_wait) bounds how long a server that does not answer is asked again. The
+    /// [least hold](Self::with_min_hold) is what the ticket has left of it, and counts from the adoption,
+    /// as the [longest hold](Self::with_max_hold) does. The mode is exclusive, and the label stays that of
+    /// the process that made the ticket where the backend keeps it with the lock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use polylock_core::AcquireRequest;
+    /// use polylock_core::prelude::*;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+    /// # let locks = polylock_core::memory::Memory::new();
+    /// # let ticket = locks.lock("reindex").await?.into_ticket()?;
+    /// let request = AcquireRequest::adopting(&ticket).with_max_hold(None);
+    /// let guard = locks.acquire(&request).await?;
+    /// assert_eq!(guard.key(), ticket.key());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn adopting(ticket: &Ticket) -> Self {
+        Self::new(ticket.key().clone())
+            .with_ttl(ticket.ttl())
+            .with_min_hold(ticket.min_hold())
+            .change(|options| options.ticket = Some(Arc::new(ticket.clone())))
     }
 
     fn change(mut self, change: impl FnOnce(&mut Options)) -> Self {
@@ -274,6 +308,13 @@ impl AcquireRequest {
     #[must_use]
     pub fn label(&self) -> &Label {
         &self.options.label
+    }
+
+    /// The ticket to adopt, in place of acquiring the lock anew. For implementors: see
+    /// [`PendingRelease::adopt`](crate::PendingRelease::adopt).
+    #[must_use]
+    pub fn ticket(&self) -> Option<&Ticket> {
+        self.options.ticket.as_deref()
     }
 
     /// The kind of work.

@@ -3,7 +3,10 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use polylock_core::{AcquireRequest, Error, Grant, Lease, LockGuard, Mode, PendingRelease, Result};
+use polylock_core::admin::LockAdmin;
+use polylock_core::{
+    AcquireRequest, Error, Grant, Lease, LockGuard, Mode, PendingRelease, Result, Ticket,
+};
 
 use crate::budget::Budget;
 use crate::error::Failure;
@@ -35,6 +38,28 @@ impl Client {
                 return Err(budget.contended());
             }
         }
+    }
+
+    /// Goes on with the lease of a ticket.
+    pub(crate) async fn adopt(
+        self: &Arc<Self>,
+        request: &AcquireRequest,
+        ticket: &Ticket,
+    ) -> Result<LockGuard> {
+        let (pending, lease) = self.arm(request)?;
+        let (key, ttl) = (request.key(), request.ttl());
+        let ask = || async {
+            let adopted = self.adopt_lease(key, ticket.lease_id(), lease.id(), ttl);
+            let adopted = adopted.await.inspect_err(|error| {
+                if error.is_outcome_unknown() {
+                    lease.doubt();
+                }
+            });
+            Ok(adopted?.map(|token| lease.granted(token.value())))
+        };
+        let guard = pending.adopt(request, ask).await?;
+        self.server.listen(&self.engine);
+        Ok(guard)
     }
 
     /// One attempt with an id of its own; `None` if its lease ended unnoticed.

@@ -157,13 +157,17 @@ impl DistributedLock for Redis {
         capabilities.min_ttl = AcquireRequest::MIN_TTL;
         capabilities.permits = true;
         capabilities.shared = true;
+        capabilities.tickets = true;
         capabilities.waiting = Waiting::Push;
         capabilities
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         self.capabilities().check(request)?;
-        let acquired = self.client.acquire(request).await;
+        let acquired = match request.ticket() {
+            Some(ticket) => self.client.adopt(request, ticket).await,
+            None => self.client.acquire(request).await,
+        };
         acquired.map_err(|e| e.with_backend(NAME).with_key(request.key()))
     }
 

@@ -3,9 +3,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use polylock_core::admin::LockAdmin;
 use polylock_core::engine::{Engine, LeaseId, before};
 use polylock_core::{
     AcquireRequest, Capabilities, Error, ErrorKind, Grant, Lease, LockGuard, LockKey, Result,
+    Ticket,
 };
 use tokio::time::Instant;
 
@@ -40,6 +42,9 @@ impl Leases {
 
     pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         self.capabilities.check(request)?;
+        if let Some(ticket) = request.ticket() {
+            return self.adopt(request, ticket).await;
+        }
         let deadline = match request.wait().waits() {
             true => request.wait().deadline(),
             false => Some(Instant::now()),
@@ -64,6 +69,15 @@ impl Leases {
             e.with_backend(self.capabilities.backend)
                 .with_key(request.key())
         })
+    }
+
+    /// Goes on with the lease of a ticket.
+    async fn adopt(&self, request: &AcquireRequest, ticket: &Ticket) -> Result<LockGuard> {
+        let (key, ttl, id) = (request.key(), request.ttl(), self.engine.lease_id());
+        let lease = Arc::new(TableLease::new(&self.store, key, id));
+        let pending = self.engine.pending(key, lease, ttl);
+        let ask = || self.adopt_lease(key, ticket.lease_id(), id, ttl);
+        pending.adopt(request, ask).await
     }
 
     /// Acquires the lock, and polls until it can; `answered` reports another holder.

@@ -72,11 +72,94 @@ use std::sync::{Arc, LazyLock};
 
 pub use polylock_core::{
     AcquireRequest, Backend, Capabilities, Credentials, DistributedLock, DistributedLockExt, Error,
-    ErrorKind, Expiring, Fencing, FencingToken, HealthCheck, Host, Label, LeaseState, LockGuard,
-    LockKey, LockLifetime, LockUrl, Login, LostReason, LostSignal, Mode, MultiGuard,
-    MultiRequestBuilder, Owner, Params, PasswordFile, Registry, Released, Renewal, RequestBuilder,
-    Result, Status, Wait, Waiting, admin, engine, fencing, layers, memory, prelude,
+    ErrorKind, Expiring, Fencing, FencingToken, HealthCheck, Host, IntoTicketError, Label,
+    LeaseState, LockGuard, LockKey, LockLifetime, LockUrl, Login, LostReason, LostSignal, Mode,
+    MultiGuard, MultiRequestBuilder, Owner, Params, PasswordFile, Registry, Released, Renewal,
+    RequestBuilder, Result, Status, Ticket, Wait, Waiting, admin, engine, fencing, layers, memory,
+    prelude,
 };
+/// Runs an async function under a lock.
+///
+/// The lock is acquired when the function is called, and its body runs as by [`LockGuard::run`]: it is
+/// dropped when the lock is lost, and the function returns that error. The lock is released before the
+/// function returns, also by `return` and `?`.
+///
+/// # Options
+///
+/// | option | meaning | default |
+/// |---|---|---|
+/// | `key = "orders/{id}"` | the key; arguments as in [`format!`], such as the parameters of the function. Or any expression: `key = self.key()` | none, it has to be there |
+/// | `locks = self.locks` | the locks: a [`DistributedLock`], an `Arc` of one, a reference, or the locks of a class of the configuration | the parameter `locks` |
+/// | `wait = "2s"` | how long to wait, or `"never"` or `"forever"` | 30 s, or that of the class |
+/// | `ttl = "10s"` | the lease, 500 ms to 24 h | 30 s, or that of the class |
+/// | `shared` | a shared lock | an exclusive one |
+///
+/// Durations are those of the configuration file, and are checked when the function is compiled.
+///
+/// A parameter that is marked `#[guard]` is not passed by callers. The body has the guard in it, for its
+/// [fencing token](LockGuard::fencing_token).
+///
+/// # Errors
+///
+/// The function returns a `Result` whose error is made from an [`Error`] by `From`: that of
+/// [`DistributedLock::acquire`], and [`Lost`](ErrorKind::Lost) if the lock is lost before the body is
+/// done, which may have had effects. A release that is not confirmed changes no result. It is repeated in
+/// the background for one ttl, after which the lock is free, and observers see it as `failed`.
+///
+/// # Cancel safety
+///
+/// Dropping the future drops the body, and releases the lock in the background; it is free after one ttl
+/// at worst. A panic of the body does the same.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use polylock::prelude::*;
+/// use polylock::{Result, locked};
+///
+/// #[locked(key = "accounts/{account}", wait = "2s")]
+/// async fn deposit(
+///     locks: &Arc<dyn DistributedLock>,
+///     account: u32,
+///     balance: &mut i64,
+///     amount: i64,
+/// ) -> Result<i64> {
+///     *balance += amount;
+///     Ok(*balance)
+/// }
+///
+/// /// A method, and the token of its lock.
+/// struct Reports {
+///     locks: Arc<dyn DistributedLock>,
+/// }
+///
+/// impl Reports {
+///     #[locked(key = "reports/{name}", locks = self.locks, ttl = "10s")]
+///     async fn write(&self, name: &str, #[guard] guard: &LockGuard) -> Result<Option<u64>> {
+///         guard.ensure_held()?;
+///         Ok(guard.fencing_token().map(u64::from))
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock::Result<()> {
+/// let locks = polylock::connect("memory:").await?;
+/// let mut balance = 40;
+/// assert_eq!(deposit(&locks, 7, &mut balance, 2).await?, 42);
+///
+/// let held = locks.lock("accounts/7").await?;
+/// let refused = deposit(&locks, 7, &mut balance, 2).await.expect_err("it is held for 2 s");
+/// assert_eq!((refused.kind(), balance), (ErrorKind::Contended, 42));
+/// held.release().await?;
+///
+/// let reports = Reports { locks };
+/// assert!(reports.write("daily").await? < reports.write("daily").await?);
+/// # Ok(()) }
+/// ```
+#[cfg(feature = "macros")]
+#[cfg_attr(docsrs, doc(cfg(feature = "macros")))]
+pub use polylock_macros::locked;
 #[cfg(feature = "redis")]
 pub use polylock_redis as redis;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
@@ -161,6 +244,7 @@ static COMPILED_IN: LazyLock<Registry> = LazyLock::new(|| {
     doctest,
     feature = "axum",
     feature = "config",
+    feature = "macros",
     feature = "postgres",
     feature = "redis"
 ))]

@@ -35,6 +35,7 @@ pub mod reentry;
 pub mod release;
 pub mod requests;
 pub mod shared;
+pub mod tickets;
 pub mod waiting;
 
 use std::future::Future;

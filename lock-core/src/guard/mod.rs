@@ -10,6 +10,7 @@ mod lost;
 mod multi;
 mod pending;
 mod release;
+mod ticket;
 mod validity;
 
 use std::fmt;
@@ -37,6 +38,7 @@ pub use self::expiring::Expiring;
 pub use self::lost::LostSignal;
 pub use self::multi::MultiGuard;
 pub use self::pending::PendingRelease;
+pub use self::ticket::IntoTicketError;
 
 /// A held lock.
 ///

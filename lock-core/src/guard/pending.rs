@@ -99,6 +99,15 @@ impl PendingRelease {
         }
     }
 
+    pub(super) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Has a release that gets no answer repeated for as long as the lease may last.
+    pub(super) fn reckon_with(&mut self, longest_left: Duration) {
+        self.ttl = self.ttl.max(longest_left);
+    }
+
     fn take(&mut self) -> Arc<dyn Lease> {
         self.lease
             .take()

@@ -118,6 +118,7 @@ impl DistributedLock for Migrate {
             permits: old.permits && new.permits,
             reentry: true,
             shared: old.shared && new.shared,
+            tickets: false,
             waiting: match (old.waiting, new.waiting) {
                 (Waiting::Push, Waiting::Push) => Waiting::Push,
                 _ => Waiting::Poll,

@@ -22,6 +22,7 @@ use crate::lease::{Grant, Lease};
 use crate::lock::DistributedLock;
 use crate::mode::Wait;
 use crate::request::AcquireRequest;
+use crate::ticket::Ticket;
 
 use self::lease::MemoryLease;
 use self::store::{Push, Store};
@@ -120,6 +121,15 @@ impl Memory {
         self.store.keys().len()
     }
 
+    /// Acquires the lease of a ticket.
+    async fn adopt(&self, request: &AcquireRequest, ticket: &Ticket) -> Result<LockGuard> {
+        let (key, id) = (request.key(), self.engine.lease_id());
+        let lease = MemoryLease::new(Arc::clone(&self.store), key.clone(), id);
+        let pending = self.engine.pending(key, Arc::new(lease), request.ttl());
+        let ask = || self.adopt_lease(key, ticket.lease_id(), id, request.ttl());
+        pending.adopt(request, ask).await
+    }
+
     /// Waits for a grant, and ends leases that run out meanwhile.
     async fn wait(&self, request: &AcquireRequest, push: Push) -> Result<Grant> {
         let deadline = match request.wait() {
@@ -190,12 +200,16 @@ impl DistributedLock for Memory {
         capabilities.min_ttl = AcquireRequest::MIN_TTL;
         capabilities.permits = true;
         capabilities.shared = true;
+        capabilities.tickets = true;
         capabilities.waiting = Waiting::Push;
         capabilities
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         self.capabilities().check(request)?;
+        if let Some(ticket) = request.ticket() {
+            return self.adopt(request, ticket).await;
+        }
         let key = request.key();
         let claim = Claim {
             id: self.engine.lease_id(),

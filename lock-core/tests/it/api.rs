@@ -9,7 +9,7 @@ use polylock_core::memory::Memory;
 use polylock_core::prelude::*;
 use polylock_core::{
     AcquireRequest, Backend, Capabilities, Expiring, FencingToken, Lease, LeaseControl, LockUrl,
-    LostSignal, MultiGuard, Owner, PendingRelease, Registry, Renewer,
+    LostSignal, MultiGuard, Owner, PendingRelease, Registry, Renewer, Ticket,
 };
 
 fn shared<T: Debug + Send + Sync + 'static>() {}
@@ -36,6 +36,7 @@ fn values_cross_threads() {
     shared::<Owner>();
     shared::<PendingRelease>();
     shared::<Registry>();
+    shared::<Ticket>();
 }
 
 #[test]
@@ -67,6 +68,8 @@ async fn futures_cross_threads() {
     let expiring: Expiring = sent(guard.expiring(std::time::Duration::ZERO));
     drop(expiring);
     let lost = sent(guard.lost().into_future());
+    let ticket = guard.into_ticket().unwrap();
+    let guard = sent(locks.adopt(&ticket)).await.unwrap();
     sent(guard.release()).await.unwrap();
     sent(locks.try_lock("k")).await.unwrap();
     drop(sent(locks.request("k").shared().acquire()).await.unwrap());

@@ -15,5 +15,6 @@ mod scheduler;
 mod server;
 mod stress;
 mod support;
+mod tickets;
 mod timing;
 mod url;

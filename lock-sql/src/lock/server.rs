@@ -152,6 +152,7 @@ fn leases(engine: Engine, target: &Arc<Target>, config: &Arc<SqlConfig>) -> Leas
     capabilities.fencing = target.fencing();
     capabilities.permits = true;
     capabilities.shared = true;
+    capabilities.tickets = true;
     if config.server.is_postgres() && config.notify && !target.is_pooled() {
         capabilities.waiting = Waiting::Push;
     }

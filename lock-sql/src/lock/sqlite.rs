@@ -102,6 +102,7 @@ fn capabilities() -> Capabilities {
     capabilities.fencing = Fencing::Strong;
     capabilities.permits = true;
     capabilities.shared = true;
+    capabilities.tickets = true;
     capabilities
 }
 

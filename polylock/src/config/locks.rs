@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use polylock_core::suggest::list;
 use polylock_core::{
     AcquireRequest, Capabilities, DistributedLock, DistributedLockExt, Error, ErrorKind, LockGuard,
-    LockKey, MultiGuard, MultiRequestBuilder, Registry, RequestBuilder, Result, Wait,
+    LockKey, MultiGuard, MultiRequestBuilder, Registry, RequestBuilder, Result, Ticket, Wait,
 };
 
 use super::requirement::Requirement;
@@ -238,6 +238,22 @@ impl ConfiguredLocks {
         I: IntoIterator<Item: TryInto<LockKey, Error: Into<Error>>>,
     {
         self.request_all(keys).acquire().await
+    }
+
+    /// Adopts the lock of a ticket, with the options of the configuration; see
+    /// [`DistributedLockExt::adopt`]. What is left of the least hold is that of the ticket.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DistributedLockExt::adopt`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`DistributedLockExt::adopt`].
+    pub async fn adopt(&self, ticket: &Ticket) -> Result<LockGuard> {
+        let request = self.apply(AcquireRequest::adopting(ticket));
+        let request = request.with_min_hold(ticket.min_hold());
+        self.locks.acquire(&request).await
     }
 
     /// Starts a request with the options of the configuration, which may be changed.

@@ -99,7 +99,7 @@ pub fn measure<'a>(event: &Event<'a>, mut note: impl FnMut(Measurement<'a>)) {
             took: Some(took),
         } => {
             note(Metric::HoldDuration, seconds(held), [backend, outcome, ""]);
-            if outcome != "abandoned" {
+            if !["abandoned", "ticket"].contains(&outcome) {
                 let words = [backend, outcome, ""];
                 note(Metric::ReleaseDuration, seconds(took), words);
             }

@@ -17,6 +17,8 @@ mod blocking;
 ))]
 mod config;
 mod facade;
+#[cfg(feature = "macros")]
+mod locked;
 #[cfg(feature = "metrics")]
 mod metrics;
 #[cfg(all(

@@ -165,6 +165,13 @@ impl HeldLease {
         Ok(ttl)
     }
 
+    /// Notes that the lease may last for so long, because a former holder has extended it.
+    pub(crate) fn may_last(&self, longest_left: Duration) {
+        let until = self.engine.now() + longest_left;
+        let mut upkeep = self.upkeep();
+        upkeep.extended_until = upkeep.extended_until.max(until);
+    }
+
     /// How long the lease may last if nothing renews it any more.
     pub(crate) fn longest_left(&self) -> Duration {
         let extended = self.upkeep().extended_until.since(self.engine.now());

@@ -273,7 +273,9 @@ impl DistributedLock for LocalQueue {
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         let capabilities = self.inner.capabilities();
-        if request.mode() != Mode::Exclusive || capabilities.reentry {
+        // A lease that is adopted is held already, and its waiters are in line at the server.
+        let is_held = request.ticket().is_some();
+        if request.mode() != Mode::Exclusive || is_held || capabilities.reentry {
             // A second queue below would not see the leases that are handed over up here.
             return self.inner.acquire(request).await;
         }

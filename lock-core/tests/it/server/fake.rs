@@ -203,6 +203,7 @@ impl DistributedLock for Fake {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        self.capabilities().check(request)?;
         let id = self.engine.lease_id();
         let server = Arc::clone(&self.server);
         let lease = Arc::new(FakeLease { server, id });

@@ -91,6 +91,7 @@ fn check_values(label: &str, value: &str) -> Result<(), String> {
             "lapsing",
             "lost",
             "released",
+            "ticket",
         ],
         "kind" => &["denied", "protocol", "unavailable"],
         "mode" => &["try", "wait"],

@@ -1,0 +1,300 @@
+//! How a held lock leaves this process as a ticket, and how another process gets it.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
+
+use super::LockGuard;
+use super::pending::PendingRelease;
+use super::release::release_timeout;
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::lease::{Grant, Liveness};
+use crate::request::AcquireRequest;
+use crate::ticket::Ticket;
+use crate::token::FencingToken;
+
+impl LockGuard {
+    /// Ends the guard and leaves the lock to another process, which
+    /// [adopts](crate::DistributedLockExt::adopt) it by the ticket.
+    ///
+    /// Renewal stops, and nothing is sent: the lease lasts for what is left of it, between nine tenths and
+    /// a half of the ttl as a rule, and [`Ticket::valid_until`] says until when. Call
+    /// [`renew_for`](Self::renew_for) before for a ticket that lasts longer. Tasks of this process that
+    /// wait for the key are not handed the lease; one of them goes to the server and waits there.
+    ///
+    /// What is left of the [least hold](AcquireRequest::with_min_hold) goes with the ticket and is kept by
+    /// the process that adopts it; the [longest hold](AcquireRequest::with_max_hold) begins anew there. Of
+    /// a ticket that nobody adopts, the lock is free when the lease ends.
+    ///
+    /// # Errors
+    ///
+    /// The error has the guard, which is as it was; dropped, it releases the lock.
+    ///
+    /// - [`Lost`](ErrorKind::Lost) if the lock is lost, with the reason.
+    /// - [`Unsupported`](ErrorKind::Unsupported) if the lock lives with a session or a connection, is
+    ///   shared, a permit or held on two backends, or has another guard of the same owner.
+    ///
+    /// Whether the ticket can be adopted is a matter of the backend:
+    /// [`Capabilities::tickets`](crate::Capabilities).
+    ///
+    /// # Examples
+    ///
+    /// [`Ticket`] has one. A guard that stays:
+    ///
+    /// ```
+    /// use polylock_core::prelude::*;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+    /// let locks = polylock_core::memory::Memory::new();
+    /// let reader = locks.request("report").shared().acquire().await?;
+    /// let refused = reader.into_ticket().expect_err("others read as well");
+    /// assert_eq!(refused.error().kind(), ErrorKind::Unsupported);
+    /// let reader = refused.into_guard();
+    /// assert!(reader.is_held());
+    /// # Ok(()) }
+    /// ```
+    pub fn into_ticket(mut self) -> Result<Ticket, IntoTicketError> {
+        match self.leave_as_ticket() {
+            Ok(ticket) => Ok(ticket),
+            Err(error) => Err(IntoTicketError {
+                error: self.named(error),
+                guard: self,
+            }),
+        }
+    }
+
+    fn leave_as_ticket(&mut self) -> Result<Ticket> {
+        let hold = self.hold();
+        let unsupported = |message| Err(Error::new(ErrorKind::Unsupported, message));
+        let Liveness::Renewed { id: lease, .. } = *hold.liveness() else {
+            return unsupported("a lock that lives with a session or a connection stays with it");
+        };
+        if hold.is_on_two_backends() {
+            return unsupported("a lock on two backends cannot become a ticket");
+        }
+        if !hold.is_exclusive() {
+            return unsupported("only an exclusive lock can become a ticket");
+        }
+        self.ensure_held()?;
+        if !hold.make_shared() {
+            return unsupported("another guard of the owner counts on the lock");
+        }
+        // Read first, so that the ticket ends no later than the lease.
+        let wall = SystemTime::now();
+        let given_up = hold.give_up().map_err(Error::lost)?;
+        let left = given_up.until.since(hold.engine().now());
+        let ticket = Ticket {
+            backend: hold.engine().backend().into(),
+            key: hold.named().clone(),
+            lease,
+            ttl: hold.timing().ttl(),
+            token: hold.token(),
+            min_hold: hold.min_hold_left(),
+            valid_until: wall.checked_add(left).unwrap_or(wall),
+        };
+        let hold = self.take();
+        hold.leave();
+        // The lock is held by somebody else from here on: who waits here has to ask the server.
+        if let Some(hook) = hold.hook() {
+            hook.on_ended(&hold);
+        }
+        hold.emit_released(Some(given_up.at), "ticket");
+        Ok(ticket.rounded())
+    }
+}
+
+/// A guard that could not become a ticket, and why.
+///
+/// Dropped, also where `?` makes an [`Error`] of it, it releases the lock in the background.
+///
+/// The example of [`LockGuard::into_ticket`] goes on with the guard.
+#[derive(Debug)]
+pub struct IntoTicketError {
+    error: Error,
+    guard: LockGuard,
+}
+
+impl IntoTicketError {
+    /// Why.
+    #[must_use]
+    pub fn error(&self) -> &Error {
+        &self.error
+    }
+
+    /// The guard as it was.
+    pub fn into_guard(self) -> LockGuard {
+        self.guard
+    }
+}
+
+impl fmt::Display for IntoTicketError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl StdError for IntoTicketError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.error.source()
+    }
+}
+
+impl From<IntoTicketError> for Error {
+    fn from(refused: IntoTicketError) -> Self {
+        refused.error
+    }
+}
+
+impl PendingRelease {
+    /// Asks for the lease of the [ticket](AcquireRequest::ticket) of a request, and makes the guard.
+    ///
+    /// `ask` is [`LockAdmin::adopt_lease`](crate::admin::LockAdmin::adopt_lease) with the id of the armed
+    /// lease as the new one. It is repeated while the outcome is unknown or the server is out of reach,
+    /// within the wait of the request.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DistributedLockExt::adopt`](crate::DistributedLockExt::adopt).
+    ///
+    /// # Cancel safety
+    ///
+    /// As of a dropped [`PendingRelease`]: what was adopted is released in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use polylock_core::admin::LockAdmin;
+    /// # use polylock_core::engine::{Engine, LeaseId};
+    /// # use polylock_core::{AcquireRequest, Lease, LockGuard, Result, Ticket};
+    /// # struct Backend<L> { engine: Engine, admin: Box<dyn LockAdmin>, new_lease: fn(LeaseId) -> L }
+    /// # impl<L: Lease> Backend<L> {
+    /// async fn adopt(&self, request: &AcquireRequest, ticket: &Ticket) -> Result<LockGuard> {
+    ///     let (key, ttl, id) = (request.key(), request.ttl(), self.engine.lease_id());
+    ///     let lease = Arc::new((self.new_lease)(id));
+    ///     let pending = self.engine.pending(key, lease, ttl);
+    ///     let ask = || self.admin.adopt_lease(key, ticket.lease_id(), id, ttl);
+    ///     pending.adopt(request, ask).await
+    /// }
+    /// # }
+    /// ```
+    pub async fn adopt<A>(
+        self,
+        request: &AcquireRequest,
+        ask: impl Fn() -> A + Send,
+    ) -> Result<LockGuard>
+    where
+        A: Future<Output = Result<Option<FencingToken>>> + Send,
+    {
+        let (backend, key) = (self.engine().backend(), request.key());
+        let adopted = self.adopt_in_time(request, ask).await;
+        adopted.map_err(|error| error.with_backend(backend).with_key(key))
+    }
+
+    async fn adopt_in_time<A>(
+        mut self,
+        request: &AcquireRequest,
+        ask: impl Fn() -> A + Send,
+    ) -> Result<LockGuard>
+    where
+        A: Future<Output = Result<Option<FencingToken>>> + Send,
+    {
+        let Some(ticket) = request.ticket() else {
+            self.disarm();
+            return Err(Error::new(ErrorKind::InvalidRequest, "there is no ticket"));
+        };
+        if let Err(error) = ticket.check(request, self.engine().backend()) {
+            self.disarm();
+            return Err(error);
+        }
+        let longest_left = ticket.longest_left();
+        self.reckon_with(longest_left);
+        let mut repeats = Repeats::new(request, longest_left);
+        let mut is_unknown = false;
+        loop {
+            // A repeated request extends the lease again, so that each counts from its own time.
+            let sent = self.engine().now();
+            let answer = tokio::time::timeout(repeats.attempt_timeout(), ask()).await;
+            let error = match answer.unwrap_or_else(|_| Err(silent())) {
+                Ok(Some(token)) => {
+                    let guard = self.granted(request, Grant::new(sent, Some(token)))?;
+                    guard.shared_hold().may_last(longest_left);
+                    return Ok(guard);
+                }
+                Ok(None) => {
+                    self.disarm();
+                    return Err(over());
+                }
+                Err(error) => error,
+            };
+            is_unknown |= error.is_outcome_unknown();
+            let is_final = !error.is_outcome_unknown() && error.kind() != ErrorKind::Unavailable;
+            if !is_final && repeats.pause(self.engine()).await {
+                continue;
+            }
+            if is_unknown {
+                // Dropped, it undoes what may have been adopted.
+                return Err(error.with_unknown_outcome());
+            }
+            self.disarm();
+            return Err(error);
+        }
+    }
+}
+
+/// Until when, and how often, a server that does not answer is asked again.
+struct Repeats {
+    attempt: Duration,
+    /// `None` for a single attempt.
+    deadline: Option<Instant>,
+    backoff: Duration,
+}
+
+const MIN_BACKOFF: Duration = Duration::from_millis(20);
+const MAX_BACKOFF: Duration = Duration::from_secs(1);
+
+impl Repeats {
+    fn new(request: &AcquireRequest, longest_left: Duration) -> Self {
+        let end_of_lease = Instant::now() + longest_left;
+        let deadline = request.wait().deadline();
+        let deadline = deadline.map_or(end_of_lease, |deadline| deadline.min(end_of_lease));
+        Self {
+            attempt: release_timeout(request.ttl()),
+            deadline: request.wait().waits().then_some(deadline),
+            backoff: MIN_BACKOFF,
+        }
+    }
+
+    fn attempt_timeout(&self) -> Duration {
+        let left = self
+            .deadline
+            .map(|at| at.saturating_duration_since(Instant::now()));
+        left.map_or(self.attempt, |left| left.min(self.attempt))
+    }
+
+    /// Waits before the next attempt; false if there is no time for one.
+    async fn pause(&mut self, engine: &Engine) -> bool {
+        let pause = engine.jitter(self.backoff / 2, self.backoff);
+        self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
+        let next = Instant::now() + pause;
+        let is_in_time = self.deadline.is_some_and(|deadline| next < deadline);
+        if is_in_time {
+            tokio::time::sleep_until(next).await;
+        }
+        is_in_time
+    }
+}
+
+fn over() -> Error {
+    let message =
+        "the ticket holds nothing any more: its lease has ended, or another process has it";
+    Error::new(ErrorKind::Lost, message)
+}
+
+fn silent() -> Error {
+    let message = "the server does not answer the adoption";
+    Error::new(ErrorKind::Unavailable, message).with_unknown_outcome()
+}
