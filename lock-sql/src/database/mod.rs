@@ -44,7 +44,7 @@ use crate::mutex::Mutex;
 use crate::pool::Pool;
 use crate::release_notifier::ReleaseNotifier;
 use crate::store::{Pace, Seen, Store, Taken};
-use crate::table::{Claim, ReadContext, Record, Tokens};
+use crate::table::{Claim, LockRows, ReadContext, Tokens};
 use crate::wire::{Answer, Target, Value};
 
 /// The table on a server.
@@ -208,7 +208,7 @@ impl Store for DatabaseStore {
     }
 
     async fn downgrade(&self, key: &LockKey, id: LeaseId) -> Result<LeaseState, Failure> {
-        let downgrade = |record: &mut Record, ctx: &ReadContext| record.downgrade(id, ctx);
+        let downgrade = |lock: &mut LockRows, ctx: &ReadContext| lock.downgrade(id, ctx);
         let state = self.change(key, downgrade).await?;
         if state == LeaseState::Held {
             self.shared_leases.note(id, self.engine.now());
@@ -227,15 +227,15 @@ impl Store for DatabaseStore {
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>, Failure> {
         let found = self.load(key).await?;
-        Ok(found.and_then(|stored| stored.record.info(key, &stored.ctx)))
+        Ok(found.and_then(|stored| stored.lock.info(key, &stored.ctx)))
     }
 
     async fn break_all(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>, Failure> {
         // PostgreSQL has no text with it.
         let reason = reason.replace('\0', " ");
-        let take_away = |record: &mut Record, ctx: &ReadContext| {
-            let broken = record.info(key, ctx);
-            record.break_all(&reason, ctx);
+        let take_away = |lock: &mut LockRows, ctx: &ReadContext| {
+            let broken = lock.info(key, ctx);
+            lock.break_all(&reason, ctx);
             broken
         };
         let broken = self.change(key, take_away).await?;

@@ -12,13 +12,13 @@ use super::{Claim, Refusal, Tokens, is_sharing};
 
 /// The rows of one key, and what each operation makes of them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Record {
+pub(crate) struct LockRows {
     rows: BTreeMap<u32, Row>,
     changed: BTreeSet<u32>,
     stored: bool,
 }
 
-impl Record {
+impl LockRows {
     /// Takes in a row that was stored.
     pub(crate) fn load(&mut self, row: Row) {
         self.rows.insert(row.slot, row);
