@@ -220,7 +220,7 @@ fn micros(moment: Moment) -> u64 {
 }
 
 /// At least one, since a lease of none would not be one, and no more than can be added to a time.
-pub(super) fn whole_micros(duration: Duration) -> u64 {
+pub(crate) fn whole_micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros())
         .unwrap_or(LONGEST)
         .clamp(1, LONGEST)

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use polylock_core::engine::LeaseId;
-use polylock_core::{LockKey, Mode};
+use polylock_core::{FencingToken, LockKey, Mode, RenewalRequest};
 
 use super::codec::{self, Stored, whole_micros};
 use super::row::Backoff;
-use super::{DatabaseStore, drawn, on};
+use super::{DatabaseStore, drawn, last_drawn, on};
 use crate::error::Failure;
 use crate::store::{Seen, Taken};
 use crate::table::{CLAIM, Claim, Refusal, TICKET, Tokens, is_sharing};
@@ -115,6 +115,20 @@ impl DatabaseStore {
             .run_for(claim.id, &self.statements.take, values)
             .await?;
         Ok(drawn(&answer))
+    }
+
+    /// Takes a held lock over from `id`, for the id of the renewal.
+    pub(super) async fn adopt_lease(
+        &self,
+        id: LeaseId,
+        renewal: &RenewalRequest,
+    ) -> Result<Option<FencingToken>, Failure> {
+        let mut values = on(&renewal.key, id);
+        values.push(Value::from(&renewal.id.as_bytes()[..]));
+        values.push(Value::from(whole_micros(renewal.ttl)));
+        let adopt = &self.statements.adopt;
+        let answer = self.run_for(renewal.id, adopt, values).await?;
+        Ok(last_drawn(&answer).map(FencingToken::new))
     }
 
     /// Writes the rows of a key back that have a new holder.

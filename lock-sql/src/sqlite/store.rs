@@ -1,10 +1,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use polylock_core::admin::LockInfo;
+use polylock_core::admin::{LockInfo, Record};
 use polylock_core::engine::{Engine, LeaseId};
-use polylock_core::{LeaseState, LockKey, Released, RenewalRequest, Renewer};
+use polylock_core::{FencingToken, LeaseState, LockKey, Released, RenewalRequest, Renewer};
 
 use super::clocks::Clocks;
 use super::connection::Place;
@@ -192,6 +193,17 @@ impl Store for SqliteStore {
             .await
     }
 
+    async fn adopt(
+        &self,
+        id: LeaseId,
+        renewal: &RenewalRequest,
+    ) -> Result<Option<FencingToken>, Failure> {
+        let due = renewal.clone();
+        let adopt = move |lock: &mut LockRows, ctx: &ReadContext| lock.adopt(id, &due, ctx);
+        let adopted = self.change(&renewal.key, adopt).await?;
+        Ok(adopted.map(FencingToken::new))
+    }
+
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
         self.write_queue
             .read(Reads::Prefix(prefix.to_owned()), |locks| locks.infos())
@@ -211,5 +223,21 @@ impl Store for SqliteStore {
             broken
         };
         self.change(key, take_away).await
+    }
+
+    async fn record(&self, key: &LockKey) -> Result<Option<Record>, Failure> {
+        self.read(key, |lock, ctx| lock.record(ctx).cloned()).await
+    }
+
+    async fn write_record(
+        &self,
+        key: &LockKey,
+        record: &Record,
+        keep: Duration,
+    ) -> Result<bool, Failure> {
+        let record = record.clone();
+        let write =
+            move |lock: &mut LockRows, ctx: &ReadContext| lock.write_record(&record, keep, ctx);
+        self.change(key, write).await
     }
 }

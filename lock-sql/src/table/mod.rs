@@ -26,6 +26,8 @@ pub(crate) use self::purge::{Purge, purge};
 pub(crate) use self::queue::TICKET;
 #[cfg(feature = "_server")]
 pub(crate) use self::row::QUEUE;
+#[cfg(feature = "sqlite")]
+pub(crate) use self::row::RECORD;
 pub(crate) use self::row::{BootId, Broken, Claimed, Holder, ReadContext, Row};
 
 /// What an acquisition asks for.

@@ -57,6 +57,16 @@ fn a_renewal_for_less_cuts_no_lease_unless_it_says_so() {
 }
 
 #[test]
+fn an_adoption_for_less_cuts_no_lease() {
+    let mut lock = lock(&[(0, holder(1, 50))]);
+    let ends = |lock: &LockRows| lock.rows().next().unwrap().holder.clone().unwrap().expires;
+    for (now_at, end) in [(30, 50), (48, 53)] {
+        lock.adopt(id(1), &due(2, 5), &now(now_at)).unwrap();
+        assert_eq!(ends(&lock), at(end));
+    }
+}
+
+#[test]
 fn a_broken_holder_is_told_so_after_others_took_its_slot() {
     let mut lock = lock(&[(1, holder(1, 50)), (2, holder(2, 50)), (3, holder(3, 10))]);
     lock.break_all("wedged", &now(20));
@@ -166,6 +176,7 @@ fn a_claim_of_another_boot_keeps_nobody_out() {
 
 #[derive(Clone, Debug)]
 enum Step {
+    Adopt(u8, u8),
     Break,
     Downgrade(u8),
     Release(u8),
@@ -183,6 +194,7 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     let who = 1..6_u8;
     prop_oneof![
+        2 => (who.clone(), who.clone()).prop_map(|(from, to)| Step::Adopt(from, to)),
         1 => Just(Step::Break),
         1 => who.clone().prop_map(Step::Downgrade),
         4 => who.clone().prop_map(Step::Release),
@@ -200,6 +212,13 @@ proptest! {
         let (mut seconds, mut last) = (0, 0);
         for step in steps {
             match step {
+                Step::Adopt(from, to) => {
+                    let is_repeated = lock.held_slot(id(to), &now(seconds)) == Ok(0);
+                    if let Some(token) = lock.adopt(id(from), &due(to, TTL), &now(seconds)) {
+                        prop_assert!(is_repeated || token > last);
+                        last = last.max(token);
+                    }
+                }
                 Step::Break => lock.break_all("why not", &now(seconds)),
                 Step::Downgrade(n) => { lock.downgrade(id(n), &now(seconds)); }
                 Step::Release(n) => { lock.release(id(n), &now(seconds)); }
