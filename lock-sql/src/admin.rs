@@ -66,24 +66,31 @@ impl LockAdmin for Leases {
     async fn adopt_lease(
         &self,
         key: &LockKey,
-        _: LeaseId,
-        _: LeaseId,
-        _: Duration,
+        id: LeaseId,
+        new: LeaseId,
+        ttl: Duration,
     ) -> Result<Option<FencingToken>> {
-        Err(not_yet(key))
+        let renewal = RenewalRequest::new(key.clone(), new, ttl);
+        let adopted = self.store.adopt(id, &renewal).await;
+        let adopted = adopted.map_err(|failure| self.named(failure).with_key(key))?;
+        if adopted.is_some() {
+            self.store.held_leases().take_away(id);
+        }
+        Ok(adopted)
     }
 
     async fn record(&self, key: &LockKey) -> Result<Option<Record>> {
-        Err(not_yet(key))
+        let record = self.store.record(key).await;
+        record.map_err(|failure| self.named(failure).with_key(key))
     }
 
-    async fn write_record(&self, key: &LockKey, _: &Record, _: Duration) -> Result<bool> {
-        Err(not_yet(key))
+    async fn write_record(&self, key: &LockKey, record: &Record, keep: Duration) -> Result<bool> {
+        let backend = self.capabilities().backend;
+        let checked = record.check();
+        checked.map_err(|error| error.with_backend(backend).with_key(key))?;
+        let written = self.store.write_record(key, record, keep).await;
+        written.map_err(|failure| self.named(failure).with_key(key))
     }
-}
-
-fn not_yet(key: &LockKey) -> polylock_core::Error {
-    polylock_core::Error::new(polylock_core::ErrorKind::Unsupported, "not yet").with_key(key)
 }
 
 impl Leases {

@@ -73,6 +73,14 @@ impl HeldLeases {
         drop(detached);
     }
 
+    /// Another process has adopted a lease, if it is one of them.
+    pub(crate) fn take_away(&self, id: LeaseId) {
+        let adopted = self.0.lock().held.remove(&id);
+        if let Some(adopted) = adopted {
+            adopted.control.lose(LostReason::Stolen);
+        }
+    }
+
     /// The database that is opened from here on.
     pub(crate) fn epoch(&self) -> u64 {
         self.0.lock().epoch

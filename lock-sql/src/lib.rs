@@ -64,6 +64,8 @@ mod lock;
 mod mutex;
 #[cfg(feature = "_server")]
 mod pool;
+#[cfg(feature = "_server")]
+mod records;
 mod release_notifier;
 mod schema;
 #[cfg(feature = "_server")]

@@ -2,9 +2,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use polylock_core::admin::LockInfo;
+use polylock_core::admin::{LockInfo, Record};
 use polylock_core::engine::LeaseId;
-use polylock_core::{LeaseState, LockKey, Released, Renewer};
+use polylock_core::{FencingToken, LeaseState, LockKey, Released, RenewalRequest, Renewer};
 
 use crate::error::Failure;
 use crate::held_leases::HeldLeases;
@@ -55,6 +55,14 @@ pub(crate) trait Store: Renewer {
     /// More tokens for an exclusive holder; `None` if it is none any more.
     async fn reserve(&self, key: &LockKey, id: LeaseId) -> Result<Option<Tokens>, Failure>;
 
+    /// Gives the exclusive lease `id` the id of a renewal, and renews it; the new token, or `None` if it is
+    /// not held. A repeated call is answered as the first one was.
+    async fn adopt(
+        &self,
+        id: LeaseId,
+        renewal: &RenewalRequest,
+    ) -> Result<Option<FencingToken>, Failure>;
+
     /// The locks that are held and whose keys begin with `prefix`, sorted by key.
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Failure>;
 
@@ -63,6 +71,17 @@ pub(crate) trait Store: Renewer {
 
     /// Takes a lock from its holders; what it was.
     async fn break_all(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>, Failure>;
+
+    /// What a holder has stored beside the lock.
+    async fn record(&self, key: &LockKey) -> Result<Option<Record>, Failure>;
+
+    /// Stores a record, unless there is one with a larger token; whether it did.
+    async fn write_record(
+        &self,
+        key: &LockKey,
+        record: &Record,
+        keep: Duration,
+    ) -> Result<bool, Failure>;
 }
 
 /// The poll interval of waiters.

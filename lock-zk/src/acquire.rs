@@ -8,14 +8,13 @@ use polylock_core::{AcquireRequest, Error, FencingToken, Grant, Mode, Result};
 use tokio::time::{Instant, sleep};
 use zookeeper_client::{CreateMode, Error as ClientError, OneshotWatcher, Stat};
 
-use crate::config::Compat;
 use crate::error::{Failure, RETRY_BACKOFF};
 use crate::lease::{KnownNode, Node, ZooKeeperLease};
 use crate::lock::Client;
 use crate::recipe::names::Contender;
 use crate::recipe::queue_position::{Blocker, QueuePosition, contenders_in_order, queue_position};
 use crate::recipe::sequence::{created, order_by_creation};
-use crate::session::connect::{acls, make_root};
+use crate::session::connect::{acls, make_directory};
 use crate::time_budget::TimeBudget;
 
 /// How an attempt ends.
@@ -177,31 +176,16 @@ impl Attempt<'_> {
         }
     }
 
-    /// Creates the directory, which ZooKeeper removes after a while without use; except for kazoo,
-    /// which ensures it once and fails if it is gone later.
     async fn make_directory(&self, until: Instant) -> Result<(), AttemptError> {
         let (client, config) = (&self.lease.session.client, &self.client.sessions.config);
         let path = self.lease.directory.path();
-        let mut mode = match config.compat {
-            Compat::Kazoo => CreateMode::Persistent,
-            _ => CreateMode::Container,
-        };
         loop {
-            let options = mode.with_acls(acls(self.client.access()));
-            let made = client.create(path, &[], &options);
-            match self.until(until, made).await? {
-                Ok(_) | Err(ClientError::NodeExists) => return Ok(()),
-                // Servers before 3.5.3.
-                Err(ClientError::Unimplemented) if mode == CreateMode::Container => {
-                    mode = CreateMode::Persistent;
-                }
-                Err(ClientError::NoNode) => {
-                    let root = make_root(client, config);
-                    if let Err(failure) = self.until(until, root).await? {
-                        self.pause_if_ambiguous(failure).await?;
-                    }
-                }
-                Err(error) => self.pause_if_ambiguous(error.into()).await?,
+            match self
+                .until(until, make_directory(client, path, config))
+                .await?
+            {
+                Ok(()) => return Ok(()),
+                Err(failure) => self.pause_if_ambiguous(failure).await?,
             }
         }
     }

@@ -1,5 +1,6 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
@@ -85,16 +86,24 @@ impl LockAdmin for Client {
     }
 
     async fn record(&self, key: &LockKey) -> Result<Option<Record>> {
-        Err(not_yet(key))
+        let record = self.bound(self.read_record(key)).await;
+        record.map_err(|failure| named(failure).with_key(key))
     }
 
-    async fn write_record(&self, key: &LockKey, _: &Record, _: Duration) -> Result<bool> {
-        Err(not_yet(key))
+    /// The node stays until it is replaced, whatever `keep` says.
+    async fn write_record(&self, key: &LockKey, record: &Record, _: Duration) -> Result<bool> {
+        let checked = record.check();
+        checked.map_err(|error| error.with_backend(NAME).with_key(key))?;
+        let is_in_doubt = AtomicBool::new(false);
+        let written = self.bound(self.put_record(key, record, &is_in_doubt)).await;
+        written.map_err(|failure| {
+            let error = named(failure).with_key(key);
+            match is_in_doubt.into_inner() {
+                true => error.with_unknown_outcome(),
+                false => error,
+            }
+        })
     }
-}
-
-fn not_yet(key: &LockKey) -> polylock_core::Error {
-    polylock_core::Error::new(polylock_core::ErrorKind::Unsupported, "not yet").with_key(key)
 }
 
 fn named(failure: Failure) -> Error {
@@ -120,7 +129,7 @@ impl Client {
         answer.unwrap_or_else(|| Err(Failure::silent(timeout)))
     }
 
-    async fn session(&self) -> Result<Arc<Session>, Failure> {
+    pub(crate) async fn session(&self) -> Result<Arc<Session>, Failure> {
         let deadline = Instant::now() + self.sessions.config.timeout;
         self.sessions.get(deadline).await
     }

@@ -20,6 +20,10 @@ pub(crate) enum Cause {
     #[error("{0}")]
     Config(String),
 
+    /// A node in place of one of ours, below the root.
+    #[error("the node {0} below the root was not written by polylock and is left as it is")]
+    Foreign(String),
+
     /// The source of the login has none, or one that cannot be sent; it says so itself.
     #[error("there is no login for the session: {0}")]
     NoLogin(Arc<Error>),
@@ -88,6 +92,7 @@ impl Failure {
             Cause::Client(error) => is_ambiguous(error),
             Cause::Malformed(_) | Cause::Silent(_) => true,
             Cause::Config(_)
+            | Cause::Foreign(_)
             | Cause::Misnamed(_)
             | Cause::NoLogin(_)
             | Cause::NoSession(_)
@@ -135,6 +140,7 @@ impl Cause {
         match self {
             Self::Client(error) => kind(error),
             Self::Config(_) => ErrorKind::InvalidConfig,
+            Self::Foreign(_) => ErrorKind::Foreign,
             Self::Malformed(_) | Self::Misnamed(_) => ErrorKind::Protocol,
             Self::NoSession(_) | Self::Silent(_) => ErrorKind::Unavailable,
             Self::NoLogin(error) => error.kind(),

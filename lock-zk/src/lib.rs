@@ -13,6 +13,7 @@ mod health;
 mod lease;
 mod lock;
 mod recipe;
+mod record;
 mod session;
 mod time_budget;
 mod tls;

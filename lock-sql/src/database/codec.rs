@@ -7,7 +7,7 @@ use std::time::Duration;
 use polylock_core::LockKey;
 use polylock_core::engine::{LeaseId, Moment};
 
-use crate::table::{BootId, Broken, CLAIM, Claimed, Holder, QUEUE, ReadContext, Record, Row};
+use crate::table::{BootId, Broken, CLAIM, Claimed, Holder, LockRows, QUEUE, ReadContext, Row};
 use crate::wire::Value;
 
 /// What is read of a row, after the clock of the database.
@@ -37,7 +37,7 @@ pub(crate) struct Stored {
     pub(crate) version: Option<i64>,
     /// When the rows were read, by the clock of the database.
     pub(crate) ctx: ReadContext,
-    pub(crate) record: Record,
+    pub(crate) lock: LockRows,
 }
 
 /// Sorts rows by key; `None` for a key with a row that polylock has not written.
@@ -54,7 +54,7 @@ pub(crate) fn read(rows: &[Vec<Value>]) -> BTreeMap<LockKey, Option<Stored>> {
                 key,
                 version: None,
                 ctx: context_at(u64::MAX),
-                record: Record::default(),
+                lock: LockRows::default(),
             })
         });
         if let Some(known) = stored
@@ -123,21 +123,21 @@ fn read_row(values: &[Value], stored: &mut Stored) -> Option<()> {
         stored.version = Some(version);
     }
     stored.ctx = ctx;
-    stored.record.load(row);
+    stored.lock.load(row);
     Some(())
 }
 
 /// What is to be written of a lock: for each row the key, the version of the lock as it was read, the
 /// slot, and [`FIELDS`]. The row of slot 0 is always among them.
 pub(crate) fn write(stored: &Stored) -> Vec<Vec<Value>> {
-    let record = &stored.record;
-    let changed: BTreeSet<_> = record.changed().map(|row| row.slot).collect();
+    let lock = &stored.lock;
+    let changed: BTreeSet<_> = lock.changed().map(|row| row.slot).collect();
     let taken = |slots: Range<u32>| {
-        let rows = record.rows().filter(|row| slots.contains(&row.slot));
+        let rows = lock.rows().filter(|row| slots.contains(&row.slot));
         rows.filter(|row| row.holder.is_some()).count() as u64
     };
     let shared_leases = taken(1..QUEUE);
-    let rows = record.rows();
+    let rows = lock.rows();
     let rows = rows.filter(|row| row.slot == 0 || changed.contains(&row.slot));
     rows.map(|row| write_row(stored, row, if row.slot == 0 { shared_leases } else { 0 }))
         .collect()
@@ -220,7 +220,7 @@ fn micros(moment: Moment) -> u64 {
 }
 
 /// At least one, since a lease of none would not be one, and no more than can be added to a time.
-pub(super) fn whole_micros(duration: Duration) -> u64 {
+pub(crate) fn whole_micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros())
         .unwrap_or(LONGEST)
         .clamp(1, LONGEST)

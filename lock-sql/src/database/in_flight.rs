@@ -88,6 +88,15 @@ impl InFlight {
         self.statements.lock().remove(&id);
     }
 
+    /// A statement has ended; what another one of the same id does is left as it is.
+    fn end(&self, id: LeaseId, ended: &Arc<Semaphore>) {
+        let is_it = |state: &State| matches!(state, State::Running(it) if Arc::ptr_eq(it, ended));
+        let mut statements = self.statements.lock();
+        if statements.get(&id).is_some_and(is_it) {
+            statements.remove(&id);
+        }
+    }
+
     fn running(&self, id: LeaseId) -> Option<Arc<Semaphore>> {
         match self.statements.lock().get(&id)? {
             State::Running(end) => Some(Arc::clone(end)),
@@ -133,7 +142,7 @@ impl Drop for End {
     fn drop(&mut self) {
         match self.in_doubt {
             true => self.in_flight.doubt(self.id),
-            false => self.in_flight.forget(self.id),
+            false => self.in_flight.end(self.id, &self.running),
         }
         self.running.close();
     }

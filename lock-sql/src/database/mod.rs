@@ -26,9 +26,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use polylock_core::admin::LockInfo;
+use polylock_core::admin::{LockInfo, Record};
 use polylock_core::engine::{Engine, LeaseId};
-use polylock_core::{LeaseState, LockKey, Released, RenewalRequest, Renewer};
+use polylock_core::{FencingToken, LeaseState, LockKey, Released, RenewalRequest, Renewer};
 
 use self::in_flight::InFlight;
 use self::key_mutexes::KeyMutexes;
@@ -42,9 +42,10 @@ use crate::error::Failure;
 use crate::held_leases::HeldLeases;
 use crate::mutex::Mutex;
 use crate::pool::Pool;
+use crate::records::Records;
 use crate::release_notifier::ReleaseNotifier;
 use crate::store::{Pace, Seen, Store, Taken};
-use crate::table::{Claim, ReadContext, Record, Tokens};
+use crate::table::{Claim, LockRows, ReadContext, Tokens};
 use crate::wire::{Answer, Target, Value};
 
 /// The table on a server.
@@ -67,6 +68,7 @@ pub(crate) struct DatabaseStore {
     key_mutexes: KeyMutexes,
     in_flight: Arc<InFlight>,
     purge: Arc<Purge>,
+    records: Records,
     #[cfg(feature = "postgres")]
     listener: Option<Arc<Listener>>,
 }
@@ -97,6 +99,7 @@ impl DatabaseStore {
             key_mutexes: KeyMutexes::default(),
             in_flight: InFlight::new(engine, config.timeout),
             purge: Purge::new(engine, &statements, &all, config.retention),
+            records: Records::new(engine, &all, config),
             #[cfg(feature = "postgres")]
             listener: usage.tells.then(|| {
                 Listener::new(
@@ -208,7 +211,7 @@ impl Store for DatabaseStore {
     }
 
     async fn downgrade(&self, key: &LockKey, id: LeaseId) -> Result<LeaseState, Failure> {
-        let downgrade = |record: &mut Record, ctx: &ReadContext| record.downgrade(id, ctx);
+        let downgrade = |lock: &mut LockRows, ctx: &ReadContext| lock.downgrade(id, ctx);
         let state = self.change(key, downgrade).await?;
         if state == LeaseState::Held {
             self.shared_leases.note(id, self.engine.now());
@@ -221,21 +224,29 @@ impl Store for DatabaseStore {
         Ok(drawn(&self.pool.statement(reserve, on(key, id)).await?))
     }
 
+    async fn adopt(
+        &self,
+        id: LeaseId,
+        renewal: &RenewalRequest,
+    ) -> Result<Option<FencingToken>, Failure> {
+        self.adopt_lease(id, renewal).await
+    }
+
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
         self.held(prefix).await
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>, Failure> {
         let found = self.load(key).await?;
-        Ok(found.and_then(|stored| stored.record.info(key, &stored.ctx)))
+        Ok(found.and_then(|stored| stored.lock.info(key, &stored.ctx)))
     }
 
     async fn break_all(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>, Failure> {
         // PostgreSQL has no text with it.
         let reason = reason.replace('\0', " ");
-        let take_away = |record: &mut Record, ctx: &ReadContext| {
-            let broken = record.info(key, ctx);
-            record.break_all(&reason, ctx);
+        let take_away = |lock: &mut LockRows, ctx: &ReadContext| {
+            let broken = lock.info(key, ctx);
+            lock.break_all(&reason, ctx);
             broken
         };
         let broken = self.change(key, take_away).await?;
@@ -245,18 +256,36 @@ impl Store for DatabaseStore {
         }
         Ok(broken)
     }
+
+    async fn record(&self, key: &LockKey) -> Result<Option<Record>, Failure> {
+        self.records.read(key).await
+    }
+
+    async fn write_record(
+        &self,
+        key: &LockKey,
+        record: &Record,
+        keep: Duration,
+    ) -> Result<bool, Failure> {
+        self.records.write(key, record, keep).await
+    }
 }
 
 fn on(key: &LockKey, id: LeaseId) -> Vec<Value> {
     vec![Value::from(key.as_bytes()), Value::from(&id.as_bytes()[..])]
 }
 
-/// The tokens that a statement drew: one database answers with a row, the other one with a number.
+/// The last token that a statement drew: one database answers with a row, the other one with a number.
+fn last_drawn(answer: &Answer) -> Option<u64> {
+    match answer.int(0) {
+        Some(last) => u64::try_from(last).ok(),
+        None => (answer.affected > 0).then_some(answer.last_id),
+    }
+}
+
+/// The tokens of a statement that draws as many as an exclusive holder gets.
 fn drawn(answer: &Answer) -> Option<Tokens> {
-    let last = match answer.int(0) {
-        Some(last) => u64::try_from(last).ok()?,
-        None => (answer.affected > 0).then_some(answer.last_id)?,
-    };
+    let last = last_drawn(answer)?;
     Some(Tokens {
         next: last.checked_sub(FURTHER_TOKENS)?,
         last,

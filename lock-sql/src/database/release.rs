@@ -5,7 +5,7 @@ use polylock_core::{LockKey, Released};
 
 use super::{DatabaseStore, on};
 use crate::error::Failure;
-use crate::table::{ReadContext, Record};
+use crate::table::{LockRows, ReadContext};
 use crate::wire::{Answer, Class};
 
 impl DatabaseStore {
@@ -46,7 +46,7 @@ impl DatabaseStore {
         let released = match released(&answer) {
             Some(released) => released,
             None => {
-                let release = |record: &mut Record, ctx: &ReadContext| record.release(id, ctx);
+                let release = |lock: &mut LockRows, ctx: &ReadContext| lock.release(id, ctx);
                 self.change(key, release).await?
             }
         };

@@ -18,7 +18,7 @@ use super::row::Backoff;
 use super::statements::{Many, Renewals, Statements};
 use crate::error::{Cause, Failure};
 use crate::mutex::Mutex;
-use crate::table::Record;
+use crate::table::LockRows;
 use crate::wire::{Answer, Class, Value};
 
 type State = Result<LeaseState, Failure>;
@@ -107,9 +107,9 @@ impl DatabaseStore {
                 // A held lock has its first row.
                 None => Ok(LeaseState::Lost(LostReason::Stolen)),
                 Some(Err(failure)) => Err(failure.clone()),
-                Some(Ok(Stored { record, ctx, .. })) => match record.held_slot(*id, ctx) {
+                Some(Ok(Stored { lock, ctx, .. })) => match lock.held_slot(*id, ctx) {
                     Err(reason) => Ok(LeaseState::Lost(reason)),
-                    Ok(_) if is_renewed(record, *id, *ttl, answer) => Ok(LeaseState::Held),
+                    Ok(_) if is_renewed(lock, *id, *ttl, answer) => Ok(LeaseState::Held),
                     Ok(slot) => {
                         if slot > 0 {
                             self.shared_leases.note(*id, now);
@@ -227,9 +227,9 @@ fn divide(
 
 /// Whether a lease lasts for its ttl from a statement on: one database does not name those that it has
 /// renewed, and says when that was.
-fn is_renewed(record: &Record, id: LeaseId, ttl: Duration, answer: &Answer) -> bool {
+fn is_renewed(lock: &LockRows, id: LeaseId, ttl: Duration, answer: &Answer) -> bool {
     let end = answer.last_id.saturating_add(whole_micros(ttl));
-    answer.last_id > 0 && record.lasts_until(id, codec::moment(end))
+    answer.last_id > 0 && lock.lasts_until(id, codec::moment(end))
 }
 
 /// The one statement that waits for the rows of a key.

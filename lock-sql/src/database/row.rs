@@ -11,24 +11,24 @@ use super::DatabaseStore;
 use super::codec::{self, Stored};
 use crate::dialect::range;
 use crate::error::{Cause, Failure, Remove};
-use crate::table::{ReadContext, Record};
+use crate::table::{LockRows, ReadContext};
 use crate::wire::{Class, Value};
 
 impl DatabaseStore {
-    /// Changes one record, as it stands when it is written, and notifies the waiters.
+    /// Changes the rows of a key, as they stand when they are written, and notifies the waiters.
     pub(super) async fn change<T: Send>(
         &self,
         key: &LockKey,
-        mut act: impl FnMut(&mut Record, &ReadContext) -> T + Send,
+        mut act: impl FnMut(&mut LockRows, &ReadContext) -> T + Send,
     ) -> Result<T, Failure> {
         let mut again = Backoff::urgent(self.timeout);
         loop {
             let Some(mut stored) = self.load(key).await? else {
                 // A held lock has a row.
-                return Ok(act(&mut Record::default(), &codec::context_at(0)));
+                return Ok(act(&mut LockRows::default(), &codec::context_at(0)));
             };
-            let done = act(&mut stored.record, &stored.ctx);
-            if !stored.record.is_changed() || self.store_and_tell(&stored).await? {
+            let done = act(&mut stored.lock, &stored.ctx);
+            if !stored.lock.is_changed() || self.store_and_tell(&stored).await? {
                 return Ok(done);
             }
             again.wait(&self.engine).await?;
@@ -63,7 +63,7 @@ impl DatabaseStore {
         Cause::Malformed { table, remove }.into()
     }
 
-    /// Writes a record back; false if it has changed since it was read.
+    /// Writes the rows of a key back; false if they have changed since they were read.
     async fn store_and_tell(&self, stored: &Stored) -> Result<bool, Failure> {
         let rows = codec::write(stored);
         let (sql, mut values) = self.statements.store_and_tell.with(&rows);
@@ -79,7 +79,7 @@ impl DatabaseStore {
         let mut infos = Vec::new();
         for (key, stored) in codec::read(&answer.rows) {
             let stored = stored.ok_or_else(|| self.malformed(&key))?;
-            infos.extend(stored.record.info(&key, &stored.ctx));
+            infos.extend(stored.lock.info(&key, &stored.ctx));
         }
         Ok(infos)
     }

@@ -17,6 +17,8 @@ pub(crate) struct Statements {
     pub(crate) leave: Arc<Sql>,
     /// Draws tokens for the exclusive holder; then the id.
     pub(crate) reserve: Arc<Sql>,
+    /// Gives an exclusive lease another id, and renews it; then the id, the new one and the ttl.
+    pub(crate) adopt: Arc<Sql>,
     /// Makes a row without a holder, unless it exists.
     pub(crate) insert: Arc<Sql>,
     /// Reads the clock and the rows of a key.

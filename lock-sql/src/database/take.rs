@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use polylock_core::engine::LeaseId;
-use polylock_core::{LockKey, Mode};
+use polylock_core::{FencingToken, LockKey, Mode, RenewalRequest};
 
 use super::codec::{self, Stored, whole_micros};
 use super::row::Backoff;
-use super::{DatabaseStore, drawn, on};
+use super::{DatabaseStore, drawn, last_drawn, on};
 use crate::error::Failure;
 use crate::store::{Seen, Taken};
 use crate::table::{CLAIM, Claim, Refusal, TICKET, Tokens, is_sharing};
@@ -46,14 +46,14 @@ impl DatabaseStore {
                 self.insert(key).await?;
                 continue;
             };
-            let taken = stored.record.take(claim, &stored.ctx);
+            let taken = stored.lock.take(claim, &stored.ctx);
             if taken.is_ok() && !shares {
-                stored.record.evict(&stored.ctx);
+                stored.lock.evict(&stored.ctx);
             }
             if let (Err(_), Some(ticket)) = (&taken, claim.ticket) {
                 self.enqueue(key, ticket, &stored).await?;
             }
-            if !stored.record.is_changed() || self.store_for(claim.id, &stored).await? {
+            if !stored.lock.is_changed() || self.store_for(claim.id, &stored).await? {
                 if taken.is_ok() && shares {
                     self.shared_leases.note(claim.id, self.engine.now());
                 }
@@ -78,10 +78,10 @@ impl DatabaseStore {
         stored: &Stored,
     ) -> Result<(), Failure> {
         let queue = &self.statements.queue;
-        if !stored.record.is_ticket_due(ticket, &stored.ctx) {
+        if !stored.lock.is_ticket_due(ticket, &stored.ctx) {
             return Ok(());
         }
-        let slot = stored.record.place(ticket, &stored.ctx);
+        let slot = stored.lock.place(ticket, &stored.ctx);
         let (name, ttl) = (Value::from(key.as_bytes()), whole_micros(TICKET));
         let values = vec![name.clone(), Value::from(ttl)];
         let noted = self.pool.statement(&queue.note, values).await;
@@ -117,7 +117,21 @@ impl DatabaseStore {
         Ok(drawn(&answer))
     }
 
-    /// Writes a record back that has a new holder.
+    /// Takes a held lock over from `id`, for the id of the renewal.
+    pub(super) async fn adopt_lease(
+        &self,
+        id: LeaseId,
+        renewal: &RenewalRequest,
+    ) -> Result<Option<FencingToken>, Failure> {
+        let mut values = on(&renewal.key, id);
+        values.push(Value::from(&renewal.id.as_bytes()[..]));
+        values.push(Value::from(whole_micros(renewal.ttl)));
+        let adopt = &self.statements.adopt;
+        let answer = self.run_for(renewal.id, adopt, values).await?;
+        Ok(last_drawn(&answer).map(FencingToken::new))
+    }
+
+    /// Writes the rows of a key back that have a new holder.
     async fn store_for(&self, id: LeaseId, stored: &Stored) -> Result<bool, Failure> {
         let (sql, values) = self.statements.store.with(&codec::write(stored));
         Ok(self.run_for(id, &sql, values).await?.affected > 0)
@@ -148,7 +162,7 @@ impl DatabaseStore {
         let Some(stored) = self.load(key).await? else {
             return Ok(Ok(()));
         };
-        let seen = stored.record.look(claim, &stored.ctx);
+        let seen = stored.lock.look(claim, &stored.ctx);
         Ok(seen.map_err(|refusal| self.here(refusal, claim.mode, &stored)))
     }
 
@@ -170,7 +184,7 @@ impl DatabaseStore {
     fn here(&self, refusal: Refusal, mode: Mode, stored: &Stored) -> Refusal {
         let Refusal { mut until, is_soon } = refusal;
         // An exclusive waiter comes back to renew its claim.
-        if stored.record.is_kept_by_many(mode, &stored.ctx) {
+        if stored.lock.is_kept_by_many(mode, &stored.ctx) {
             until = until.min(stored.ctx.moment + CLAIM / 2);
         }
         let left = until.since(stored.ctx.moment);

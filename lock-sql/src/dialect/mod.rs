@@ -6,6 +6,8 @@ mod name;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 mod range;
+#[cfg(feature = "_server")]
+pub(crate) mod records;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 #[cfg(feature = "_server")]

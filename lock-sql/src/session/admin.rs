@@ -97,16 +97,16 @@ impl LockAdmin for Sessions {
     }
 
     async fn record(&self, key: &LockKey) -> Result<Option<Record>> {
-        Err(not_yet(key))
+        let record = self.records.read(key).await;
+        record.map_err(|failure| self.named(failure.into()).with_key(key))
     }
 
-    async fn write_record(&self, key: &LockKey, _: &Record, _: Duration) -> Result<bool> {
-        Err(not_yet(key))
+    async fn write_record(&self, key: &LockKey, record: &Record, keep: Duration) -> Result<bool> {
+        let checked = record.check();
+        checked.map_err(|error| self.named(error).with_key(key))?;
+        let written = self.records.write(key, record, keep).await;
+        written.map_err(|failure| self.named(failure.into()).with_key(key))
     }
-}
-
-fn not_yet(key: &LockKey) -> polylock_core::Error {
-    polylock_core::Error::new(polylock_core::ErrorKind::Unsupported, "not yet").with_key(key)
 }
 
 impl Sessions {

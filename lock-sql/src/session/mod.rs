@@ -39,6 +39,7 @@ use self::pool::{RETRY_INTERVAL, Reservation, SessionPool};
 use crate::config::{SqlConfig, SqlMode};
 use crate::error::Failure;
 use crate::pool::Pool;
+use crate::records::Records;
 use crate::wire::Target;
 
 /// Locks in the sessions of a database server.
@@ -46,6 +47,7 @@ use crate::wire::Target;
 pub(crate) struct Sessions {
     context: Arc<SessionContext>,
     pool: Arc<SessionPool>,
+    records: Records,
     capabilities: Capabilities,
 }
 
@@ -58,10 +60,12 @@ impl Sessions {
         };
         let is_postgres = config.server.is_postgres();
         let statements = statements::of(config, target, mode);
+        let control_pool = Pool::new(engine, target, CONTROL_CONNECTIONS, config.timeout);
+        let records = Records::new(engine, &control_pool, config);
         let context = Arc::new(SessionContext {
             engine: engine.clone(),
             target: Arc::clone(target),
-            control_pool: Pool::new(engine, target, CONTROL_CONNECTIONS, config.timeout),
+            control_pool,
             mode,
             timeout: config.session_timeout,
             request_timeout: config.timeout,
@@ -72,6 +76,7 @@ impl Sessions {
         });
         Self {
             pool: SessionPool::new(Arc::clone(&context)),
+            records,
             capabilities: capabilities(engine.backend(), &context),
             context,
         }

@@ -1,12 +1,14 @@
 //! How rows of the table are written and read.
 
+use polylock_core::FencingToken;
+use polylock_core::admin::Record;
 use polylock_core::engine::{LeaseId, Moment};
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Arguments as _, Row as _, Sqlite};
 
 use super::origin::{self, Origin};
 use crate::error::{Cause, Source};
-use crate::table::{BootId, Broken, Claimed, Holder, Row};
+use crate::table::{BootId, Broken, Claimed, Holder, RECORD, Row};
 
 macro_rules! add_all {
     ($values:ident, $($value:expr),* $(,)?) => {{
@@ -18,7 +20,10 @@ macro_rules! add_all {
 /// The values of one row, in the order of its columns.
 pub(crate) fn write(values: &mut SqliteArguments, key: &[u8], row: &Row) -> Result<(), Cause> {
     let holder = row.holder.as_ref();
-    let broken = row.broken.as_ref();
+    let (broken, record) = (row.broken.as_ref(), row.record.as_ref());
+    let token = holder.map(|holder| holder.token);
+    let token = token.or_else(|| record.map(|record| record.token.value()));
+    let broken_id = broken.map(|broken| broken.id.as_bytes().to_vec());
     // The time of a holder, or of a waiter.
     let lease = holder.map(|holder| (origin::write(holder), holder.expires));
     let claim = || {
@@ -33,14 +38,14 @@ pub(crate) fn write(values: &mut SqliteArguments, key: &[u8], row: &Row) -> Resu
         i64::from(row.slot),
         integer(row.last_token),
         holder.map(|holder| holder.id.as_bytes().to_vec()),
-        integer(holder.map_or(0, |holder| holder.token)),
+        integer(token.unwrap_or(0)),
         holder.map_or(0, |holder| i64::from(holder.permits)),
         lease.map(|(origin, _)| origin),
         integer(until),
         holder.map_or_else(String::new, |holder| holder.label.clone()),
         integer(holder.map_or(0, |holder| holder.since)),
         integer(row.changed_at),
-        broken.map(|broken| broken.id.as_bytes().to_vec()),
+        broken_id.or_else(|| record.map(|record| record.bytes.clone())),
         broken.map(|broken| broken.reason.clone()),
     )
 }
@@ -63,6 +68,14 @@ fn integer(number: u64) -> i64 {
 pub(crate) fn read(row: &SqliteRow) -> Option<(Vec<u8>, Row)> {
     let number = |column: &str| u64::try_from(row.try_get::<i64, _>(column).ok()?).ok();
     let bytes = |column: &str| row.try_get::<Option<Vec<u8>>, _>(column).ok();
+    let slot = u32::try_from(number("slot")?).ok()?;
+    if slot == RECORD {
+        let token = FencingToken::new(number("token")?);
+        let mut read = Row::new(slot);
+        read.record = Some(Record::new(token, bytes("broken_id")??));
+        read.changed_at = number("changed_at")?;
+        return Some((row.try_get("key").ok()?, read));
+    }
     let holder = match bytes("id")? {
         None => None,
         Some(id) => {
@@ -96,11 +109,12 @@ pub(crate) fn read(row: &SqliteRow) -> Option<(Vec<u8>, Row)> {
         }),
     };
     let read = Row {
-        slot: u32::try_from(number("slot")?).ok()?,
+        slot,
         last_token: number("last_token")?,
         holder,
         claimed,
         broken,
+        record: None,
         changed_at: number("changed_at")?,
     };
     Some((row.try_get("key").ok()?, read))

@@ -1,10 +1,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use polylock_core::admin::LockInfo;
+use polylock_core::admin::{LockInfo, Record};
 use polylock_core::engine::{Engine, LeaseId};
-use polylock_core::{LeaseState, LockKey, Released, RenewalRequest, Renewer};
+use polylock_core::{FencingToken, LeaseState, LockKey, Released, RenewalRequest, Renewer};
 
 use super::clocks::Clocks;
 use super::connection::Place;
@@ -18,7 +19,7 @@ use crate::mutex::Mutex;
 use crate::release_notifier::ReleaseNotifier;
 use crate::schema::Applied;
 use crate::store::{Seen, Store, Taken};
-use crate::table::{Claim, Locks, ReadContext, Record, Tokens};
+use crate::table::{Claim, LockRows, Locks, ReadContext, Tokens};
 
 /// The table in a SQLite file.
 ///
@@ -80,22 +81,22 @@ impl SqliteStore {
         })
     }
 
-    /// Changes one record.
+    /// Changes the rows of one key.
     async fn change<T: Send + 'static>(
         &self,
         key: &LockKey,
-        act: impl FnOnce(&mut Record, &ReadContext) -> T + Send + 'static,
+        act: impl FnOnce(&mut LockRows, &ReadContext) -> T + Send + 'static,
     ) -> Result<T, Failure> {
         self.write_queue
             .change(vec![key.clone()], on(key, act))
             .await
     }
 
-    /// Looks at one record.
+    /// Looks at the rows of one key.
     async fn read<T: Send + 'static>(
         &self,
         key: &LockKey,
-        act: impl FnOnce(&mut Record, &ReadContext) -> T + Send + 'static,
+        act: impl FnOnce(&mut LockRows, &ReadContext) -> T + Send + 'static,
     ) -> Result<T, Failure> {
         self.write_queue
             .read(Reads::Keys(vec![key.clone()]), on(key, act))
@@ -107,7 +108,7 @@ impl SqliteStore {
         let keys = due.iter().map(|request| request.key.clone()).collect();
         let renew = move |locks: &mut Locks| {
             let ctx = locks.ctx;
-            let renew = |request: &RenewalRequest| locks.record(&request.key).renew(request, &ctx);
+            let renew = |request: &RenewalRequest| locks.rows_of(&request.key).renew(request, &ctx);
             due.iter().map(renew).collect()
         };
         self.renewals.change(keys, renew).await
@@ -116,12 +117,12 @@ impl SqliteStore {
 
 fn on<T>(
     key: &LockKey,
-    act: impl FnOnce(&mut Record, &ReadContext) -> T + Send + 'static,
+    act: impl FnOnce(&mut LockRows, &ReadContext) -> T + Send + 'static,
 ) -> impl FnOnce(&mut Locks) -> T + Send + 'static {
     let key = key.clone();
     move |locks: &mut Locks| {
         let ctx = locks.ctx;
-        act(locks.record(&key), &ctx)
+        act(locks.rows_of(&key), &ctx)
     }
 }
 
@@ -142,10 +143,10 @@ impl Renewer for SqliteStore {
 #[async_trait]
 impl Store for SqliteStore {
     async fn take(&self, key: &LockKey, claim: Claim) -> Result<Taken, Failure> {
-        let take = move |record: &mut Record, ctx: &ReadContext| {
-            let taken = record.take(&claim, ctx);
+        let take = move |lock: &mut LockRows, ctx: &ReadContext| {
+            let taken = lock.take(&claim, ctx);
             if let (Err(_), Some(ticket)) = (&taken, claim.ticket) {
-                record.enqueue(ticket, ctx);
+                lock.enqueue(ticket, ctx);
             }
             taken
         };
@@ -154,7 +155,7 @@ impl Store for SqliteStore {
 
     async fn look(&self, key: &LockKey, claim: &Claim) -> Result<Seen, Failure> {
         let claim = claim.clone();
-        self.read(key, move |record, ctx| record.look(&claim, ctx))
+        self.read(key, move |lock, ctx| lock.look(&claim, ctx))
             .await
     }
 
@@ -163,8 +164,8 @@ impl Store for SqliteStore {
     }
 
     async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure> {
-        self.change(key, move |record, ctx| {
-            record.dequeue(ticket, ctx);
+        self.change(key, move |lock, ctx| {
+            lock.dequeue(ticket, ctx);
         })
         .await
     }
@@ -178,18 +179,29 @@ impl Store for SqliteStore {
     }
 
     async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {
-        self.change(key, move |record, ctx| record.release(id, ctx))
+        self.change(key, move |lock, ctx| lock.release(id, ctx))
             .await
     }
 
     async fn downgrade(&self, key: &LockKey, id: LeaseId) -> Result<LeaseState, Failure> {
-        self.change(key, move |record, ctx| record.downgrade(id, ctx))
+        self.change(key, move |lock, ctx| lock.downgrade(id, ctx))
             .await
     }
 
     async fn reserve(&self, key: &LockKey, id: LeaseId) -> Result<Option<Tokens>, Failure> {
-        self.change(key, move |record, ctx| record.reserve(id, ctx))
+        self.change(key, move |lock, ctx| lock.reserve(id, ctx))
             .await
+    }
+
+    async fn adopt(
+        &self,
+        id: LeaseId,
+        renewal: &RenewalRequest,
+    ) -> Result<Option<FencingToken>, Failure> {
+        let due = renewal.clone();
+        let adopt = move |lock: &mut LockRows, ctx: &ReadContext| lock.adopt(id, &due, ctx);
+        let adopted = self.change(&renewal.key, adopt).await?;
+        Ok(adopted.map(FencingToken::new))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
@@ -200,17 +212,32 @@ impl Store for SqliteStore {
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>, Failure> {
         let name = key.clone();
-        self.read(key, move |record, ctx| record.info(&name, ctx))
-            .await
+        self.read(key, move |lock, ctx| lock.info(&name, ctx)).await
     }
 
     async fn break_all(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>, Failure> {
         let (name, reason) = (key.clone(), reason.to_owned());
-        let take_away = move |record: &mut Record, ctx: &ReadContext| {
-            let broken = record.info(&name, ctx);
-            record.break_all(&reason, ctx);
+        let take_away = move |lock: &mut LockRows, ctx: &ReadContext| {
+            let broken = lock.info(&name, ctx);
+            lock.break_all(&reason, ctx);
             broken
         };
         self.change(key, take_away).await
+    }
+
+    async fn record(&self, key: &LockKey) -> Result<Option<Record>, Failure> {
+        self.read(key, |lock, ctx| lock.record(ctx).cloned()).await
+    }
+
+    async fn write_record(
+        &self,
+        key: &LockKey,
+        record: &Record,
+        keep: Duration,
+    ) -> Result<bool, Failure> {
+        let record = record.clone();
+        let write =
+            move |lock: &mut LockRows, ctx: &ReadContext| lock.write_record(&record, keep, ctx);
+        self.change(key, write).await
     }
 }

@@ -105,13 +105,13 @@ impl Transactor {
         Ok(())
     }
 
-    /// Puts rows into the records of their keys.
+    /// Puts rows to those of their keys.
     fn fill(&self, locks: &mut Locks, rows: Vec<StoredRow>) {
         for (key, mut row) in rows {
             // What is not a key cannot be locked by that name either.
             if let Ok(key) = LockKey::from_stored(&key) {
                 self.clocks.judge(&mut row, &locks.ctx);
-                locks.record(&key).load(row);
+                locks.rows_of(&key).load(row);
             }
         }
     }

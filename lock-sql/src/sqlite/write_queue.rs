@@ -18,7 +18,7 @@ use crate::table::Locks;
 /// One operation, of which several share a transaction.
 pub(super) struct Work {
     pub(super) reads: Reads,
-    /// Whether the records may be changed.
+    /// Whether rows may be changed.
     pub(super) writes: bool,
     /// When it is too late for an answer.
     deadline: Instant,
@@ -71,7 +71,7 @@ impl Work {
         !self.reply.is_closed()
     }
 
-    /// Changes the records, and keeps the outcome.
+    /// Changes rows, and keeps the outcome.
     pub(super) fn apply(&mut self, locks: &mut Locks) {
         self.outcome = self.act.take().map(|act| act(locks));
     }
@@ -121,7 +121,7 @@ impl WriteQueue {
         })
     }
 
-    /// Reads and changes the records of `keys` in one transaction.
+    /// Reads and changes the rows of `keys` in one transaction.
     pub(super) async fn change<T: Send + 'static>(
         self: &Arc<Self>,
         keys: Vec<LockKey>,
@@ -130,7 +130,7 @@ impl WriteQueue {
         self.queue(Reads::Keys(keys), true, act).await
     }
 
-    /// Reads records.
+    /// Reads rows.
     pub(super) async fn read<T: Send + 'static>(
         self: &Arc<Self>,
         reads: Reads,

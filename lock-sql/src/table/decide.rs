@@ -4,10 +4,10 @@ use polylock_core::Mode;
 use polylock_core::engine::Moment;
 
 use super::Refusal;
-use super::record::Record;
+use super::lock_rows::LockRows;
 use super::row::{Holder, ReadContext};
 
-impl Record {
+impl LockRows {
     /// The slot for a holder in `mode`, or the holder in its way.
     pub(super) fn decide(&self, mode: Mode, ctx: &ReadContext) -> Result<u32, Refusal> {
         match mode {
@@ -72,7 +72,7 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::testing::{EXCLUSIVE, SHARED, at, holder, now, permit, record};
+    use crate::table::testing::{EXCLUSIVE, SHARED, at, holder, lock, now, permit};
 
     const HELD: fn(u64) -> Result<u32, Refusal> = |until| Err(Refusal::held(at(until)));
     const FREE: fn(u32) -> Result<u32, Refusal> = Ok;
@@ -83,23 +83,23 @@ mod tests {
             (1, holder(1, 50).with_permits(2)),
             (2, holder(2, 40).with_permits(2)),
         ];
-        let record = record(&two);
-        assert_eq!(record.decide(permit(2), &now(10)), HELD(40));
-        assert_eq!(record.decide(permit(2), &now(40)), FREE(2));
-        assert_eq!(record.decide(SHARED, &now(10)), HELD(50));
-        assert_eq!(record.decide(EXCLUSIVE, &now(10)), HELD(50));
+        let lock = lock(&two);
+        assert_eq!(lock.decide(permit(2), &now(10)), HELD(40));
+        assert_eq!(lock.decide(permit(2), &now(40)), FREE(2));
+        assert_eq!(lock.decide(SHARED, &now(10)), HELD(50));
+        assert_eq!(lock.decide(EXCLUSIVE, &now(10)), HELD(50));
     }
 
     #[test]
     fn slots_that_ended_are_used_again() {
-        let record = record(&[(1, holder(1, 90)), (2, holder(2, 20)), (3, holder(3, 90))]);
-        assert_eq!(record.decide(SHARED, &now(10)), FREE(4));
-        assert_eq!(record.decide(SHARED, &now(20)), FREE(2));
+        let lock = lock(&[(1, holder(1, 90)), (2, holder(2, 20)), (3, holder(3, 90))]);
+        assert_eq!(lock.decide(SHARED, &now(10)), FREE(4));
+        assert_eq!(lock.decide(SHARED, &now(20)), FREE(2));
     }
 
     #[test]
     fn leases_of_another_boot_have_ended() {
-        let record = record(&[(0, holder(1, 50).of_another_boot())]);
-        assert_eq!(record.decide(EXCLUSIVE, &now(10)), FREE(0));
+        let lock = lock(&[(0, holder(1, 50).of_another_boot())]);
+        assert_eq!(lock.decide(EXCLUSIVE, &now(10)), FREE(0));
     }
 }

@@ -1,9 +1,9 @@
 //! What is in the table, and what each operation makes of it. Pure: no I/O and no clock.
 
 mod decide;
+mod lock_rows;
 mod purge;
 mod queue;
-mod record;
 mod row;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -17,15 +17,17 @@ use polylock_core::admin::LockInfo;
 use polylock_core::engine::{LeaseId, Moment};
 use polylock_core::{AcquireRequest, LockKey, Mode};
 
+pub(crate) use self::lock_rows::LockRows;
+#[cfg(feature = "_server")]
+pub(crate) use self::lock_rows::{CLAIM, TOKENS_AT_ONCE};
 #[cfg(feature = "sqlite")]
 pub(crate) use self::purge::{Purge, purge};
 #[cfg(feature = "_server")]
 pub(crate) use self::queue::TICKET;
-pub(crate) use self::record::Record;
-#[cfg(feature = "_server")]
-pub(crate) use self::record::{CLAIM, TOKENS_AT_ONCE};
 #[cfg(feature = "_server")]
 pub(crate) use self::row::QUEUE;
+#[cfg(feature = "sqlite")]
+pub(crate) use self::row::RECORD;
 pub(crate) use self::row::{BootId, Broken, Claimed, Holder, ReadContext, Row};
 
 /// What an acquisition asks for.
@@ -101,44 +103,41 @@ impl Tokens {
 #[derive(Debug)]
 pub(crate) struct Locks {
     pub(crate) ctx: ReadContext,
-    records: HashMap<LockKey, Record>,
+    locks: HashMap<LockKey, LockRows>,
 }
 
 impl Locks {
     pub(crate) fn new(ctx: ReadContext) -> Self {
         Self {
             ctx,
-            records: HashMap::new(),
+            locks: HashMap::new(),
         }
     }
 
-    pub(crate) fn record(&mut self, key: &LockKey) -> &mut Record {
-        self.records.entry(key.clone()).or_default()
+    pub(crate) fn rows_of(&mut self, key: &LockKey) -> &mut LockRows {
+        self.locks.entry(key.clone()).or_default()
     }
 
     /// The rows to store, with their keys.
     pub(crate) fn changed(&self) -> impl Iterator<Item = (&[u8], &Row)> {
-        let records = self.records.iter();
-        records.flat_map(|(key, record)| record.changed().map(move |row| (key.as_bytes(), row)))
+        let locks = self.locks.iter();
+        locks.flat_map(|(key, lock)| lock.changed().map(move |row| (key.as_bytes(), row)))
     }
 
     /// How many keys are new to the table.
     pub(crate) fn grown(&self) -> usize {
-        self.records
-            .values()
-            .filter(|record| record.is_new())
-            .count()
+        self.locks.values().filter(|lock| lock.is_new()).count()
     }
 
     /// Whether something was read or written under the key.
     pub(crate) fn has(&self, key: &[u8]) -> bool {
-        std::str::from_utf8(key).is_ok_and(|key| self.records.contains_key(key))
+        std::str::from_utf8(key).is_ok_and(|key| self.locks.contains_key(key))
     }
 
     /// The locks that are held, sorted by key.
     pub(crate) fn infos(&self) -> Vec<LockInfo> {
-        let records = self.records.iter();
-        let infos = records.filter_map(|(key, record)| record.info(key, &self.ctx));
+        let locks = self.locks.iter();
+        let infos = locks.filter_map(|(key, lock)| lock.info(key, &self.ctx));
         let mut infos: Vec<_> = infos.collect();
         infos.sort_by(|a, b| a.key.cmp(&b.key));
         infos

@@ -8,10 +8,10 @@ use std::time::Duration;
 use polylock_core::engine::LeaseId;
 
 use super::Refusal;
-use super::record::Record;
+use super::lock_rows::LockRows;
 use super::row::{Holder, QUEUE, ReadContext};
 
-impl Record {
+impl LockRows {
     /// Refuses requests that are not the first in the queue.
     pub(super) fn check_turn(
         &self,
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    fn take(lock: &mut Record, claim: &Claim, ctx: &ReadContext) -> Result<Tokens, Refusal> {
+    fn take(lock: &mut LockRows, claim: &Claim, ctx: &ReadContext) -> Result<Tokens, Refusal> {
         let taken = lock.take(claim, ctx);
         if let (Err(_), Some(ticket)) = (&taken, claim.ticket) {
             lock.enqueue(ticket, ctx);
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn waiters_are_served_in_the_order_of_their_arrival() {
-        let mut lock = Record::default();
+        let mut lock = LockRows::default();
         take(&mut lock, &queued(1), &later(0)).unwrap();
         let held = at(0) + Duration::from_secs(30);
         let (soon, not_soon) = (
@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn a_waiter_that_died_or_gave_up_is_in_nobodys_way() {
         for is_dead in [true, false] {
-            let mut lock = Record::default();
+            let mut lock = LockRows::default();
             take(&mut lock, &queued(1), &later(0)).unwrap();
             take(&mut lock, &queued(2), &later(1)).unwrap_err();
             take(&mut lock, &queued(3), &later(2)).unwrap_err();
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_queue_is_no_holder_and_has_an_end() {
-        let mut lock = Record::default();
+        let mut lock = LockRows::default();
         take(&mut lock, &queued(1), &later(0)).unwrap();
         for n in 2..40 {
             take(&mut lock, &queued(n), &later(1)).unwrap_err();

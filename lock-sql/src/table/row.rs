@@ -2,14 +2,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use polylock_core::FencingToken;
 use polylock_core::Label;
-use polylock_core::admin::HolderInfo;
+use polylock_core::admin::{HolderInfo, Record};
 use polylock_core::engine::{LeaseId, Moment};
 
 /// One row of the table.
 ///
 /// Slot 0 is the lock itself: it counts the tokens, and has the exclusive holder. Each further slot
-/// has a shared holder or one permit, and from [`QUEUE`] on a waiter in the queue. Rows stay when a
-/// lock is released and are used again.
+/// has a shared holder or one permit, and from [`QUEUE`] on a waiter in the queue; the last
+/// slot has what a holder has stored. Rows stay when a lock is released and are used again.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Row {
     pub(crate) slot: u32,
@@ -19,12 +19,17 @@ pub(crate) struct Row {
     /// While others share the lock, what keeps more of them out; in slot 0 without a holder only.
     pub(crate) claimed: Option<Claimed>,
     pub(crate) broken: Option<Broken>,
-    /// Unix time of the last change, for the purge.
+    /// In the last slot only.
+    pub(crate) record: Option<Record>,
+    /// Unix time of the last change, for the purge; of a record until when it is kept.
     pub(crate) changed_at: u64,
 }
 
 /// The first slot of waiters, whose `token` is their order of arrival.
 pub(crate) const QUEUE: u32 = 1 << 31;
+
+/// The slot of the record, behind all waiters.
+pub(crate) const RECORD: u32 = u32::MAX;
 
 /// The holder of a slot, as last written.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -91,6 +96,7 @@ impl Row {
             holder: None,
             claimed: None,
             broken: None,
+            record: None,
             changed_at: 0,
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use polylock_core::engine::{LeaseId, Moment};
 use polylock_core::{LockKey, Mode, RenewalRequest};
 
-use super::{BootId, Claim, Holder, ReadContext, Record, Row};
+use super::{BootId, Claim, Holder, LockRows, ReadContext, Row};
 
 pub(super) const EXCLUSIVE: Mode = Mode::Exclusive;
 pub(super) const SHARED: Mode = Mode::Shared;
@@ -84,12 +84,12 @@ impl Holder {
     }
 }
 
-pub(super) fn record(holders: &[(u32, Holder)]) -> Record {
-    let mut record = Record::default();
+pub(super) fn lock(holders: &[(u32, Holder)]) -> LockRows {
+    let mut lock = LockRows::default();
     for (slot, holder) in holders {
         let mut row = Row::new(*slot);
         row.holder = Some(holder.clone());
-        record.load(row);
+        lock.load(row);
     }
-    record
+    lock
 }

@@ -4,8 +4,8 @@ use polylock_core::engine::Moment;
 use polylock_core::{LeaseState, LockKey, LostReason, Mode, Released, TtlRule};
 use proptest::prelude::*;
 
-use super::testing::{EXCLUSIVE, SHARED, TTL, at, claim, due, holder, id, now, permit, record};
-use super::{BootId, ReadContext, Record, Refusal, Tokens};
+use super::testing::{EXCLUSIVE, SHARED, TTL, at, claim, due, holder, id, lock, now, permit};
+use super::{BootId, LockRows, ReadContext, Refusal, Tokens};
 
 const HELD: Refusal = Refusal::held(Moment::from_nanos(TTL * 1_000_000_000));
 
@@ -15,7 +15,7 @@ fn granted(taken: Result<Tokens, Refusal>) -> Tokens {
 
 #[test]
 fn a_release_frees_the_lock_for_its_holder_only() {
-    let mut lock = Record::default();
+    let mut lock = LockRows::default();
     granted(lock.take(&claim(1, EXCLUSIVE), &now(0)));
     assert_eq!(lock.release(id(2), &now(1)), Released::AlreadyLost);
     assert_eq!(lock.take(&claim(2, EXCLUSIVE), &now(1)), Err(HELD));
@@ -26,7 +26,7 @@ fn a_release_frees_the_lock_for_its_holder_only() {
 
 #[test]
 fn a_lease_that_ended_is_neither_renewed_nor_released_clean() {
-    let mut lock = record(&[(0, holder(1, 50))]);
+    let mut lock = lock(&[(0, holder(1, 50))]);
     assert_eq!(lock.renew(&due(1, 30), &now(49)), LeaseState::Held);
     assert_eq!(
         lock.look(&claim(8, EXCLUSIVE), &now(78)),
@@ -41,8 +41,8 @@ fn a_lease_that_ended_is_neither_renewed_nor_released_clean() {
 
 #[test]
 fn a_renewal_for_less_cuts_no_lease_unless_it_says_so() {
-    let mut lock = record(&[(0, holder(1, 50))]);
-    let ends = |lock: &Record| lock.rows().next().unwrap().holder.clone().unwrap().expires;
+    let mut lock = lock(&[(0, holder(1, 50))]);
+    let ends = |lock: &LockRows| lock.rows().next().unwrap().holder.clone().unwrap().expires;
     lock.renew(&due(1, 600), &now(20));
     assert_eq!(ends(&lock), at(620));
     lock.renew(&due(1, 30), &now(30));
@@ -57,11 +57,21 @@ fn a_renewal_for_less_cuts_no_lease_unless_it_says_so() {
 }
 
 #[test]
+fn an_adoption_for_less_cuts_no_lease() {
+    let mut lock = lock(&[(0, holder(1, 50))]);
+    let ends = |lock: &LockRows| lock.rows().next().unwrap().holder.clone().unwrap().expires;
+    for (now_at, end) in [(30, 50), (48, 53)] {
+        lock.adopt(id(1), &due(2, 5), &now(now_at)).unwrap();
+        assert_eq!(ends(&lock), at(end));
+    }
+}
+
+#[test]
 fn a_broken_holder_is_told_so_after_others_took_its_slot() {
-    let mut lock = record(&[(1, holder(1, 50)), (2, holder(2, 50)), (3, holder(3, 10))]);
+    let mut lock = lock(&[(1, holder(1, 50)), (2, holder(2, 50)), (3, holder(3, 10))]);
     lock.break_all("wedged", &now(20));
     granted(lock.take(&claim(4, SHARED), &now(21)));
-    let renewed = |lock: &mut Record, n| lock.renew(&due(n, 30), &now(22));
+    let renewed = |lock: &mut LockRows, n| lock.renew(&due(n, 30), &now(22));
     assert_eq!(renewed(&mut lock, 1), LeaseState::Lost(LostReason::Broken));
     assert_eq!(renewed(&mut lock, 2), LeaseState::Lost(LostReason::Broken));
     assert_eq!(renewed(&mut lock, 3), LeaseState::Lost(LostReason::Expired));
@@ -70,7 +80,7 @@ fn a_broken_holder_is_told_so_after_others_took_its_slot() {
 
 #[test]
 fn a_downgrade_lets_readers_in_and_keeps_writers_out() {
-    let mut lock = Record::default();
+    let mut lock = LockRows::default();
     let token = granted(lock.take(&claim(1, EXCLUSIVE), &now(0))).next;
     assert_eq!(lock.downgrade(id(1), &now(1)), LeaseState::Held);
     assert_eq!(lock.downgrade(id(1), &now(1)), LeaseState::Held);
@@ -84,7 +94,7 @@ fn a_downgrade_lets_readers_in_and_keeps_writers_out() {
 
 #[test]
 fn a_repeated_claim_has_one_place_and_a_larger_token() {
-    let mut lock = Record::default();
+    let mut lock = LockRows::default();
     let first = granted(lock.take(&claim(1, permit(2)), &now(0)));
     let again = granted(lock.take(&claim(1, permit(2)), &now(1)));
     assert!(again.next > first.last);
@@ -94,7 +104,7 @@ fn a_repeated_claim_has_one_place_and_a_larger_token() {
 
 #[test]
 fn a_clock_that_goes_back_takes_no_token_back() {
-    let mut lock = Record::default();
+    let mut lock = LockRows::default();
     let first = granted(lock.take(&claim(1, EXCLUSIVE), &now(1000)));
     assert_eq!(first.next, now(1000).unix);
     lock.release(id(1), &now(1000));
@@ -103,7 +113,7 @@ fn a_clock_that_goes_back_takes_no_token_back() {
     let second = granted(lock.take(&claim(2, EXCLUSIVE), &earlier));
     assert_eq!(second.next, first.last + 1);
     earlier.floor = 77;
-    let mut fresh = Record::default();
+    let mut fresh = LockRows::default();
     assert_eq!(
         granted(fresh.take(&claim(3, SHARED), &earlier)),
         Tokens { next: 78, last: 78 }
@@ -112,7 +122,7 @@ fn a_clock_that_goes_back_takes_no_token_back() {
 
 #[test]
 fn reserved_tokens_are_nobody_elses() {
-    let mut lock = Record::default();
+    let mut lock = LockRows::default();
     let first = granted(lock.take(&claim(1, EXCLUSIVE), &now(0)));
     let more = lock.reserve(id(1), &now(0)).unwrap();
     assert!(more.next > first.last);
@@ -123,7 +133,7 @@ fn reserved_tokens_are_nobody_elses() {
 
 #[test]
 fn a_waiting_writer_keeps_readers_out_until_it_stays_away() {
-    let mut lock = record(&[(1, holder(2, 50))]);
+    let mut lock = lock(&[(1, holder(2, 50))]);
     let held = |until| Err(Refusal::held(until));
     // It does not wait.
     assert_eq!(lock.take(&claim(4, EXCLUSIVE), &now(10)), held(at(50)));
@@ -157,7 +167,7 @@ fn a_waiting_writer_keeps_readers_out_until_it_stays_away() {
 
 #[test]
 fn a_claim_of_another_boot_keeps_nobody_out() {
-    let mut lock = record(&[(1, holder(2, 50))]);
+    let mut lock = lock(&[(1, holder(2, 50))]);
     lock.take(&claim(1, EXCLUSIVE), &now(10)).unwrap_err();
     let mut rebooted = now(10);
     rebooted.boot = BootId([9; 16]);
@@ -166,6 +176,7 @@ fn a_claim_of_another_boot_keeps_nobody_out() {
 
 #[derive(Clone, Debug)]
 enum Step {
+    Adopt(u8, u8),
     Break,
     Downgrade(u8),
     Release(u8),
@@ -183,6 +194,7 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     let who = 1..6_u8;
     prop_oneof![
+        2 => (who.clone(), who.clone()).prop_map(|(from, to)| Step::Adopt(from, to)),
         1 => Just(Step::Break),
         1 => who.clone().prop_map(Step::Downgrade),
         4 => who.clone().prop_map(Step::Release),
@@ -196,10 +208,17 @@ proptest! {
     /// Whatever happens, holders exclude each other as their modes say, and tokens increase.
     #[test]
     fn holders_never_overlap(steps in prop::collection::vec(step(), 1..80)) {
-        let mut lock = Record::default();
+        let mut lock = LockRows::default();
         let (mut seconds, mut last) = (0, 0);
         for step in steps {
             match step {
+                Step::Adopt(from, to) => {
+                    let is_repeated = lock.held_slot(id(to), &now(seconds)) == Ok(0);
+                    if let Some(token) = lock.adopt(id(from), &due(to, TTL), &now(seconds)) {
+                        prop_assert!(is_repeated || token > last);
+                        last = last.max(token);
+                    }
+                }
                 Step::Break => lock.break_all("why not", &now(seconds)),
                 Step::Downgrade(n) => { lock.downgrade(id(n), &now(seconds)); }
                 Step::Release(n) => { lock.release(id(n), &now(seconds)); }
@@ -233,7 +252,7 @@ fn a_step_of_the_wall_clock_ends_no_lease_and_repeats_no_token() {
         unix,
         ..now(seconds)
     };
-    let mut lock = Record::default();
+    let mut lock = LockRows::default();
     let first = granted(lock.take(&claim(1, EXCLUSIVE), &stepped(0, 5_000_000_000)));
     let (far_ahead, long_ago) = (900_000_000_000, 1);
     for unix in [far_ahead, long_ago] {

@@ -32,7 +32,7 @@ impl DatabaseTransaction for SqliteConnection {
         // The clock is read under the write lock: see `ReadContext`.
         let mut locks = read(place, key, &found, clocks)?;
         let ctx = locks.ctx;
-        let Ok(token) = locks.record(key).pass(&ctx) else {
+        let Ok(token) = locks.rows_of(key).pass(&ctx) else {
             return Ok(None);
         };
         let mut values = SqliteArguments::default();
@@ -83,7 +83,7 @@ fn read(place: &Place, key: &LockKey, found: &[SqliteRow], clocks: &Clocks) -> R
     for row in found.iter().filter(|row| !rows::is_about_table(row)) {
         let (_, mut row) = rows::read(row).ok_or_else(|| of(Cause::malformed(place.name())))?;
         clocks.judge(&mut row, &locks.ctx);
-        locks.record(key).load(row);
+        locks.rows_of(key).load(row);
     }
     Ok(locks)
 }

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use crate::support::{Place, assert_increasing, polled};
 use crate::until::until;
-use polylock_core::AcquireRequest;
+use polylock_core::admin::Record;
 use polylock_core::layers::LocalQueue;
 use polylock_core::prelude::*;
+use polylock_core::{AcquireRequest, FencingToken};
 use polylock_sql::{Sqlite, SqliteConfig};
 use std::sync::Arc;
 
@@ -40,6 +41,28 @@ async fn tokens_increase_after_idle_rows_were_purged() {
     assert!(token(&locks, "first").await > tokens[0]);
     let rows = place.number("SELECT count(*) FROM polylock_locks").await;
     assert!(rows < 200, "{rows} rows for locks that nobody holds");
+}
+
+#[tokio::test]
+async fn records_are_purged_when_they_have_ended_and_no_others() {
+    let place = Place::new();
+    let config = SqliteConfig::new(place.database()).with_retention(Duration::ZERO);
+    let locks = Sqlite::connect(config).await.unwrap();
+    let admin = locks.admin().unwrap();
+    let record = Record::new(FencingToken::new(7), "done");
+    for (name, keep) in [("ended", 1), ("kept", 3_600_000)] {
+        let (name, keep) = (LockKey::new(name).unwrap(), Duration::from_millis(keep));
+        assert!(admin.write_record(&name, &record, keep).await.unwrap());
+    }
+    let ended = "SELECT count(*) FROM polylock_locks WHERE key = x'656e646564'";
+    let mut n = 0;
+    while place.number(ended).await == 1 {
+        token(&locks, &format!("other {n}")).await;
+        n += 1;
+        assert!(n < 500, "never purged");
+    }
+    let kept = admin.record(&LockKey::new("kept").unwrap()).await.unwrap();
+    assert_eq!(kept, Some(record));
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use zookeeper_client::{
 
 use super::negotiation::{Negotiated, listen};
 use super::write;
-use crate::config::{Access, Auth, OwnConnector, ZooKeeperConfig};
+use crate::config::{Access, Auth, Compat, OwnConnector, ZooKeeperConfig};
 use crate::diagnose_connect::{Answers, address, diagnose_connect};
 use crate::error::{Cause, Failure};
 use crate::tls::Certificates;
@@ -206,11 +206,36 @@ fn sasl(_: Connector, _: &str, _: &str) -> Result<Connector, Failure> {
 }
 
 /// Recreates the directory of all locks, if it was deleted under a client.
-pub(crate) async fn make_root(rooted: &Client, config: &ZooKeeperConfig) -> Result<(), Failure> {
+async fn make_root(rooted: &Client, config: &ZooKeeperConfig) -> Result<(), Failure> {
     let whole = rooted.clone().chroot("/");
     let whole = whole.map_err(|_| Failure::protocol("a client without a root"))?;
     let directory = CreateMode::Persistent.with_acls(acls(config.access()));
     Ok(whole.mkdir(&config.root, &directory).await?)
+}
+
+/// Creates a directory below the root, which ZooKeeper removes after a while without use; except for
+/// kazoo, which ensures it once and fails if it is gone later.
+pub(crate) async fn make_directory(
+    rooted: &Client,
+    path: &str,
+    config: &ZooKeeperConfig,
+) -> Result<(), Failure> {
+    let mut mode = match config.compat {
+        Compat::Kazoo => CreateMode::Persistent,
+        _ => CreateMode::Container,
+    };
+    loop {
+        let options = mode.with_acls(acls(config.access()));
+        match rooted.create(path, &[], &options).await {
+            Ok(_) | Err(ClientError::NodeExists) => return Ok(()),
+            // Servers before 3.5.3.
+            Err(ClientError::Unimplemented) if mode == CreateMode::Container => {
+                mode = CreateMode::Persistent;
+            }
+            Err(ClientError::NoNode) => make_root(rooted, config).await?,
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// The access control list of the nodes that this client creates.

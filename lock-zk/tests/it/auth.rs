@@ -3,12 +3,13 @@
 #[cfg(feature = "sasl")]
 use lock_testkit::servers::ZooKeeperOptions;
 use lock_testkit::servers::ZooKeeperServer;
-use polylock_core::{DistributedLock, ErrorKind};
+use polylock_core::admin::Record;
+use polylock_core::{DistributedLock, ErrorKind, FencingToken};
 #[cfg(feature = "sasl")]
 use polylock_core::{LostReason, PasswordFile};
 use polylock_zk::{Access, ZooKeeper, ZooKeeperConfig};
 
-use crate::support::{admin, config, key, open, release, request, seen, take};
+use crate::support::{SOON, admin, config, key, open, release, request, seen, take};
 
 /// A directory of its own at the server that the whole test run shares.
 fn shared(name: &str) -> ZooKeeperConfig {
@@ -66,6 +67,16 @@ async fn readers_see_locks_and_take_none() {
     }
     let error = admin.break_lock(&key("a"), "test").await;
     assert_eq!(error.expect_err("denied").kind(), ErrorKind::Denied);
+
+    let (a, record) = (key("a"), Record::new(FencingToken::new(7), "done"));
+    let written = crate::support::admin(&mine).write_record(&a, &record, SOON);
+    assert!(written.await.expect("it is stored"));
+    let found = admin.record(&a).await.expect("it may be read");
+    assert_eq!(found.as_ref(), Some(&record));
+    for name in ["a", "b"] {
+        let error = admin.write_record(&key(name), &record, SOON).await;
+        assert_eq!(error.expect_err("denied").kind(), ErrorKind::Denied);
+    }
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ mod fencing;
 mod heartbeat;
 mod network;
 mod other_clients;
+mod records;
 mod sequence;
 mod session;
 mod storm;

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use lock_testkit::proxy::{Command, Fate, Then};
+use polylock_core::admin::Record;
 use polylock_core::layers::LocalQueue;
-use polylock_core::{DistributedLock, ErrorKind, Mode, Wait};
+use polylock_core::{DistributedLock, ErrorKind, FencingToken, Mode, Wait};
 use polylock_zk::ZooKeeper;
 use tokio::time::Instant;
 
 use crate::support::{
-    Place, SOON, granted, handed_over, is_entry, is_exchange, ms, release_clean, request, take,
-    token, waiting,
+    Place, SOON, admin, granted, handed_over, is_entry, is_exchange, key, ms, release_clean,
+    request, take, token, waiting,
 };
 
 /// The network fails before the request arrives and after, with a word and without one.
@@ -104,6 +105,26 @@ async fn a_directory_whose_creation_is_lost_is_there_all_the_same() {
         assert_eq!(place.tree().nodes(&name).await.len(), 1);
         release_clean(guard).await;
         place.assert_nothing_left(&[locks], &name).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_record_whose_write_is_lost_is_stored_by_its_end() {
+    each(async |place, locks, fate| {
+        let name = format!("{fate:?}").replace(|c: char| !c.is_alphanumeric(), "");
+        for (token, write) in [(1, "CREATE"), (2, "SETDATA")] {
+            let is_write =
+                move |command: &Command| command.is(write) && command.arg(1).contains("/=records/");
+            let planned = place.proxy().plan(is_write, fate);
+            let record = Record::new(FencingToken::new(token), write);
+            let written = admin(locks).write_record(&key(&name), &record, SOON).await;
+            assert!(written.expect("it is stored"), "{fate:?}");
+            assert_eq!(planned.struck(), 1, "{fate:?}");
+            let other = place.elsewhere().await;
+            let found = admin(&other).record(&key(&name)).await;
+            assert_eq!(found.expect("it answers"), Some(record), "{fate:?}");
+        }
     })
     .await;
 }

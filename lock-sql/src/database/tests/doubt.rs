@@ -11,7 +11,7 @@ use crate::store::Store as _;
 use crate::wire::Sql;
 
 /// Keeps the row of a key locked for so many seconds.
-async fn block(url: &str, name: &str, seconds: u32) -> JoinHandle<()> {
+pub(super) async fn block(url: &str, name: &str, seconds: u32) -> JoinHandle<()> {
     let other = Client::open(url, "").await;
     // It has its connection then.
     other.sql("SELECT version FROM polylock_locks").await;
@@ -32,7 +32,7 @@ async fn block(url: &str, name: &str, seconds: u32) -> JoinHandle<()> {
 }
 
 /// Waits until the server has a statement that waits for a row.
-async fn until_blocked(url: &str) {
+pub(super) async fn until_blocked(url: &str) {
     let observer = Client::open(url, "").await;
     let waiting = match url.starts_with("postgres") {
         true => {

@@ -15,7 +15,7 @@ const ALONE: Mode = Mode::Exclusive;
 type State = Result<LeaseState, Failure>;
 
 /// Runs a statement in a transaction, which ends with the value.
-async fn begin(url: &str, statement: &str) -> Client {
+pub(super) async fn begin(url: &str, statement: &str) -> Client {
     let other = Client::open(url, "").await;
     let sql = Sql::new(format!("BEGIN; {statement}"));
     other.pool.message(&sql, Vec::new()).await.expect("done");
@@ -32,7 +32,7 @@ async fn holder(url: &str) -> Client {
 }
 
 /// What a renewal writes that began this many microseconds after the last one.
-fn renewal_after(name: &str, micros: u32) -> String {
+pub(super) fn renewal_after(name: &str, micros: u32) -> String {
     format!(
         "UPDATE polylock_locks SET expires_at = expires_at + {micros}
          WHERE kind = 1 AND lock_key = '{name}'"
@@ -50,12 +50,12 @@ async fn renew_beside(client: &Client, other: Client, due: RenewalRequest) -> St
     states.remove(0)
 }
 
-fn rows(name: &str, slot: u8) -> String {
+pub(super) fn rows(name: &str, slot: u8) -> String {
     let rows = format!("kind = 1 AND lock_key = '{name}' AND slot = {slot}");
     format!("SELECT version FROM polylock_locks WHERE {rows} FOR UPDATE")
 }
 
-fn end(name: &str, slot: u8) -> String {
+pub(super) fn end(name: &str, slot: u8) -> String {
     format!(
         "SELECT expires_at FROM polylock_locks
          WHERE kind = 1 AND lock_key = '{name}' AND slot = {slot}"

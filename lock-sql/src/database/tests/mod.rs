@@ -1,5 +1,6 @@
 //! Leases on real servers, past what only a connection can see.
 
+mod adopt;
 mod doubt;
 mod locked;
 mod rows;

@@ -1,8 +1,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use polylock_core::admin::Record;
 use polylock_core::engine::{Engine, OnRuntime, OsEntropy, VirtualClock};
-use polylock_core::{ErrorKind, LockUrl, Mode};
+use polylock_core::{ErrorKind, FencingToken, LockUrl, Mode};
 
 use super::{Client, TTL, databases, id, key};
 use crate::config::SqlConfig;
@@ -131,6 +132,29 @@ async fn a_purge_leaves_rows_that_somebody_shares() {
         // Those of the lock and of its holder.
         assert_eq!(client.number(left).await, 2);
         assert_eq!(client.take("shared", 6, ALONE).await, None);
+    }
+}
+
+#[tokio::test]
+async fn records_that_have_ended_are_deleted_and_no_others() {
+    for url in databases() {
+        let client = Client::open(&url, "").await;
+        let write = async |name: &str, keep| {
+            let record = Record::new(FencingToken::new(7), name);
+            let written = client.store.write_record(&key(name), &record, keep).await;
+            assert!(written.expect("an answer"));
+        };
+        write("ended", Duration::from_millis(1)).await;
+        write("kept", TTL).await;
+        let rows = "SELECT count(*) FROM polylock_locks WHERE kind = 9 AND lock_key = 'ended'";
+        let mut n = 0;
+        while client.number(rows).await == 1 {
+            write("later", TTL).await;
+            n += 1;
+            assert!(n < 500, "never deleted");
+        }
+        let kept = client.store.record(&key("kept")).await.unwrap();
+        assert_eq!(kept, Some(Record::new(FencingToken::new(7), "kept")));
     }
 }
 

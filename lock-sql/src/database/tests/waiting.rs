@@ -15,11 +15,11 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const TOLD: Duration = Duration::from_millis(450);
 const ASKED: Duration = Duration::from_secs(2);
 
-fn request(name: &str) -> AcquireRequest {
+pub(super) fn request(name: &str) -> AcquireRequest {
     AcquireRequest::new(key(name)).with_wait(Wait::AtMost(TIMEOUT))
 }
 
-async fn leases(url: &str, parameters: &str) -> Arc<Leases> {
+pub(super) async fn leases(url: &str, parameters: &str) -> Arc<Leases> {
     let store = Client::open(url, parameters).await.store;
     let mut capabilities = Capabilities::least("test");
     capabilities.shared = true;
@@ -28,7 +28,7 @@ async fn leases(url: &str, parameters: &str) -> Arc<Leases> {
 }
 
 /// A waiter, and when it has the lock.
-fn wait(
+pub(super) fn wait(
     leases: &Arc<Leases>,
     request: AcquireRequest,
 ) -> tokio::task::JoinHandle<(LockGuard, Instant)> {

@@ -45,6 +45,7 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
         release: sql(RELEASE),
         leave: sql(LEAVE),
         reserve: sql(RESERVE),
+        adopt: sql(ADOPT),
         insert: sql(INSERT),
         load: sql(LOAD),
         want: None,
@@ -94,8 +95,9 @@ fn text(usage: Usage<'_>, template: &str) -> String {
             ),
             (
                 "%draw%",
-                "l.last_token = LAST_INSERT_ID(GREATEST(l.last_token + 1, %now%) + %further%)",
+                "l.last_token = LAST_INSERT_ID(%drawn% + %further%)",
             ),
+            ("%drawn%", "GREATEST(l.last_token + 1, %now%)"),
             ("%further%", &FURTHER_TOKENS.to_string()),
             ("%overtaken%", &OVERTAKEN.to_string()),
             ("%now%", NOW),
@@ -135,6 +137,15 @@ WHERE h.kind = 1 AND h.lock_key = {1} AND h.slot = 0";
 const RESERVE: &str = "
 UPDATE %table% l SET %draw%, l.version = l.version + 1
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id = {2} AND %alive% AND l.last_token >= 0";
+
+/// A repeated one finds the new id, and draws nothing. None makes a lease shorter, also where it comes late.
+const ADOPT: &str = "
+UPDATE %table% l SET l.last_token = IF(l.id = {3}, l.last_token, %drawn%),
+    l.token = LAST_INSERT_ID(IF(l.id = {3}, l.token, l.last_token)), l.id = {3},
+    l.ttl = GREATEST(l.ttl, {4}), l.expires_at = GREATEST(l.expires_at, %end%),
+    l.version = l.version + 1, l.changed_at = %now%
+WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id IN ({2}, {3}) AND %alive%
+    AND l.last_token >= 0";
 
 /// A version that no row had before which was purged.
 const INSERT: &str = "

@@ -36,6 +36,7 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
         release: sql(&format!("{RELEASE}{}", tell(3))),
         leave: sql(&format!("{LEAVE}{}", tell(3))),
         reserve: sql(RESERVE),
+        adopt: sql(ADOPT),
         insert: sql(INSERT),
         load: sql(LOAD),
         want: Some(sql(WANT)),
@@ -129,6 +130,17 @@ UPDATE %table% l SET last_token = %drawn% + %further%, version = l.version + 1
 %clock%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id = {2} AND %alive% AND l.last_token >= 0
 RETURNING l.last_token";
+
+/// A repeated one finds the new id, and draws nothing. None makes a lease shorter, also where it comes late.
+const ADOPT: &str = "
+UPDATE %table% l SET last_token = CASE WHEN l.id = {3} THEN l.last_token ELSE %drawn% END,
+    token = CASE WHEN l.id = {3} THEN l.token ELSE %drawn% END, id = {3},
+    ttl = GREATEST(l.ttl, {4}), expires_at = GREATEST(l.expires_at, %end%),
+    version = l.version + 1, changed_at = m.now
+%clock%
+WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id IN ({2}, {3}) AND %alive%
+    AND l.last_token >= 0
+RETURNING l.token";
 
 /// A version that no row had before which was purged.
 const INSERT: &str = "

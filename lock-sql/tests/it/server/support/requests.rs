@@ -14,6 +14,8 @@ pub(crate) fn of(command: &Command, mode: Mode) -> Option<Request> {
         Mode::Lease => {
             if has(&["GREATEST(d.ttl"]) {
                 Some(Request::Renew)
+            } else if has(&["l.id IN ("]) {
+                Some(Request::Adopt)
             } else if has(&["SET id = NULL", "SET l.id = NULL"]) {
                 Some(Request::Release)
             } else if has(&["GREATEST(l.last_token + 1"]) && has(&["label = "]) {

@@ -3,22 +3,22 @@ use std::num::NonZeroU32;
 use std::ops::RangeBounds;
 use std::time::Duration;
 
-use polylock_core::admin::LockInfo;
+use polylock_core::admin::{LockInfo, Record};
 use polylock_core::engine::{LeaseId, Moment};
 use polylock_core::{LeaseState, LockKey, LostReason, Mode, Released, RenewalRequest};
 
-use super::row::{Broken, Claimed, Holder, QUEUE, ReadContext, Row};
+use super::row::{Broken, Claimed, Holder, QUEUE, RECORD, ReadContext, Row};
 use super::{Claim, Refusal, Tokens, is_sharing};
 
 /// The rows of one key, and what each operation makes of them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Record {
+pub(crate) struct LockRows {
     rows: BTreeMap<u32, Row>,
     changed: BTreeSet<u32>,
     stored: bool,
 }
 
-impl Record {
+impl LockRows {
     /// Takes in a row that was stored.
     pub(crate) fn load(&mut self, row: Row) {
         self.rows.insert(row.slot, row);
@@ -219,6 +219,56 @@ impl Record {
     pub(crate) fn reserve(&mut self, id: LeaseId, ctx: &ReadContext) -> Option<Tokens> {
         let held = self.held_slot(id, ctx) == Ok(0);
         held.then(|| self.draw(TOKENS_AT_ONCE, ctx))
+    }
+
+    /// Gives the exclusive lease `id` the id of a renewal and a token of its own, and renews it; the token,
+    /// or `None` if it is not held.
+    ///
+    /// Asked again with the same renewal, it gives the same token.
+    pub(crate) fn adopt(
+        &mut self,
+        id: LeaseId,
+        renewal: &RenewalRequest,
+        ctx: &ReadContext,
+    ) -> Option<u64> {
+        if self.held_slot(renewal.id, ctx) != Ok(0) {
+            if self.held_slot(id, ctx) != Ok(0) {
+                return None;
+            }
+            let token = self.draw(1, ctx).next;
+            let holder = self.row_mut(0, ctx).holder.as_mut()?;
+            (holder.id, holder.token) = (renewal.id, token);
+        }
+        self.renew(renewal, ctx);
+        self.rows
+            .get(&0)?
+            .holder
+            .as_ref()
+            .map(|holder| holder.token)
+    }
+
+    /// What a holder has stored, as long as it is kept by the clock of the wall.
+    pub(crate) fn record(&self, ctx: &ReadContext) -> Option<&Record> {
+        let row = self.rows.get(&RECORD)?;
+        row.record.as_ref().filter(|_| row.changed_at > ctx.unix)
+    }
+
+    /// Stores a record, unless there is one with a larger token; whether it did.
+    pub(crate) fn write_record(
+        &mut self,
+        record: &Record,
+        keep: Duration,
+        ctx: &ReadContext,
+    ) -> bool {
+        let stored = self.record(ctx);
+        let is_stale = stored.is_some_and(|stored| stored.token > record.token);
+        if !is_stale {
+            let keep = u64::try_from(keep.as_micros()).unwrap_or(u64::MAX);
+            let row = self.row_mut(RECORD, ctx);
+            row.record = Some(record.clone());
+            row.changed_at = ctx.unix.saturating_add(keep);
+        }
+        !is_stale
     }
 
     /// Takes the lock from all of its holders, and notes whose it was.

@@ -1,0 +1,123 @@
+//! Leases that another process adopts.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use polylock_core::{ErrorKind, FencingToken, Mode, Released, RenewalRequest};
+use tokio::time::{sleep, timeout};
+
+use super::doubt::{block, until_blocked};
+use super::locked::{begin, end, renewal_after, rows};
+use super::waiting::{leases, request, wait};
+use super::{Client, TTL, databases, id, key};
+use crate::error::Failure;
+use crate::store::Store as _;
+
+const ALONE: Mode = Mode::Exclusive;
+
+async fn adopt(
+    client: &Client,
+    name: &str,
+    from: u8,
+    to: u8,
+) -> Result<Option<FencingToken>, Failure> {
+    let renewal = RenewalRequest::new(key(name), id(to), TTL);
+    client.store.adopt(id(from), &renewal).await
+}
+
+async fn release(client: &Client, name: &str, n: u8) -> Released {
+    let released = client.store.release(&key(name), id(n)).await;
+    released.expect("an answer")
+}
+
+#[tokio::test]
+async fn a_lease_that_ends_goes_to_its_adopter_or_to_a_waiter() {
+    let brief = Duration::from_secs(2);
+    let around =
+        (0..10).map(|n| brief - Duration::from_millis(300) + Duration::from_millis(60) * n);
+    let moments = [Duration::ZERO, brief * 5 / 4].into_iter().chain(around);
+    let moments: Vec<_> = moments.collect();
+    for url in databases() {
+        let (client, waiters) = (Client::open(&url, "").await, leases(&url, "").await);
+        let raced = moments.iter().map(async |moment| {
+            let name = format!("{moment:?}");
+            let taken = client.try_take(&name, 1, ALONE, brief).await;
+            let first = taken.expect("an answer").expect("it is free");
+            let waiting = wait(&waiters, request(&name));
+            sleep(*moment).await;
+            let adopted = adopt(&client, &name, 1, 2).await.expect("an answer");
+            if let Some(token) = adopted {
+                assert!(token.value() > first.last);
+                sleep(brief).await;
+                assert!(!waiting.is_finished(), "two hold the lock");
+                assert_eq!(release(&client, &name, 2).await, Released::Clean);
+            }
+            let (guard, _) = waiting.await.expect("no panic");
+            let least = adopted.map_or(first.last, FencingToken::value);
+            assert!(
+                guard
+                    .fencing_token()
+                    .is_some_and(|token| token.value() > least)
+            );
+            adopted.is_some()
+        });
+        let adopted = join_all(raced).await;
+        assert!(
+            adopted.contains(&true) && adopted.contains(&false),
+            "{adopted:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_adoption_of_a_locked_row_is_unknown_in_time_and_may_be_repeated() {
+    for url in databases() {
+        let client = Client::open(&url, "&timeout=500ms").await;
+        let first = client.take("k", 1, ALONE).await.expect("it is free");
+        let other = begin(&url, &rows("k", 0)).await;
+        let answer = timeout(TTL, adopt(&client, "k", 1, 2)).await;
+        let failure = answer.expect("it is bounded").expect_err("it is locked");
+        let error = polylock_core::Error::from(failure);
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        other.sql("COMMIT").await;
+        let adopted = adopt(&client, "k", 1, 2).await.expect("an answer");
+        assert!(adopted.is_some_and(|token| token.value() > first.last));
+        assert_eq!(release(&client, "k", 2).await, Released::Clean);
+    }
+}
+
+#[tokio::test]
+async fn a_release_waits_for_an_adoption_that_was_dropped() {
+    for url in databases() {
+        let client = Client::open(&url, "").await;
+        client.take("k", 1, ALONE).await.expect("it is free");
+        let blocking = block(&url, "k", 3).await;
+        tokio::select! {
+            _ = adopt(&client, "k", 1, 2) => panic!("the row is locked"),
+            () = until_blocked(&url) => {}
+        }
+        assert_eq!(release(&client, "k", 2).await, Released::Clean);
+        blocking.await.expect("no panic");
+        assert!(client.take("k", 3, ALONE).await.is_some());
+    }
+}
+
+/// A repeated one may come after renewals of the lease that it has adopted.
+#[tokio::test]
+async fn an_adoption_that_has_waited_takes_no_later_renewal_back() {
+    for url in databases() {
+        let client = Client::open(&url, "").await;
+        client.take("k", 1, ALONE).await.expect("it is free");
+        let adopted = adopt(&client, "k", 1, 2).await.expect("an answer");
+        let end = end("k", 0);
+        let before = client.number(&end).await;
+        let other = begin(&url, &renewal_after("k", 60_000_000)).await;
+        let commit = async {
+            sleep(Duration::from_millis(300)).await;
+            other.sql("COMMIT").await;
+        };
+        let (repeated, ()) = tokio::join!(adopt(&client, "k", 1, 2), commit);
+        assert_eq!(repeated.expect("an answer"), adopted);
+        assert_eq!(client.number(&end).await - before, 60_000_000);
+    }
+}

@@ -1,0 +1,116 @@
+//! What a holder stores beside its lock: a node that outlives the directory of the lock.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures_util::join;
+use polylock_core::admin::Record;
+use polylock_core::{FencingToken, LockKey};
+use tokio::time::sleep;
+use zookeeper_client::{CreateMode, Error as ClientError};
+
+use crate::error::{Cause, Failure, RETRY_BACKOFF};
+use crate::lock::Client;
+use crate::recipe::directory::Directory;
+use crate::session::Session;
+use crate::session::connect::{acls, make_directory};
+
+/// The directory of all records. No directory of a key has such a name, and none with a node in it would
+/// ever be removed.
+const RECORDS: &str = "/=records";
+
+impl Client {
+    /// Reads a record as it was last acknowledged: the server of this client may lag.
+    pub(crate) async fn read_record(&self, key: &LockKey) -> Result<Option<Record>, Failure> {
+        let (session, path) = (self.session().await?, path(key));
+        // Both are sent here, in this order.
+        let (synced, read) = join!(session.client.sync(&path), session.client.get_data(&path));
+        synced?;
+        match read {
+            Ok((data, _)) => decode(&path, &data).map(Some),
+            Err(ClientError::NoNode) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes a record until there is a definite answer; `is_in_doubt` says that it may be written by then.
+    pub(crate) async fn put_record(
+        &self,
+        key: &LockKey,
+        record: &Record,
+        is_in_doubt: &AtomicBool,
+    ) -> Result<bool, Failure> {
+        loop {
+            let session = self.session().await?;
+            let written = self.try_write(&session, key, record, is_in_doubt).await;
+            match written {
+                Ok(Some(is_written)) => return Ok(is_written),
+                Ok(None) => {}
+                Err(failure) if failure.is_over() => session.end(),
+                Err(failure) if failure.is_ambiguous() => sleep(RETRY_BACKOFF).await,
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    /// `None` if another client has written meanwhile, or the directory was missing.
+    async fn try_write(
+        &self,
+        session: &Session,
+        key: &LockKey,
+        record: &Record,
+        is_in_doubt: &AtomicBool,
+    ) -> Result<Option<bool>, Failure> {
+        let (client, path, data) = (&session.client, path(key), encode(record));
+        // What a server that lags shows is not what is replaced: the version is compared.
+        let written = match client.get_data(&path).await {
+            Ok((stored, _)) if decode(&path, &stored)?.token > record.token => {
+                return Ok(Some(false));
+            }
+            Ok((_, stat)) => client
+                .set_data(&path, &data, Some(stat.version))
+                .await
+                .map(drop),
+            Err(ClientError::NoNode) => {
+                let options = CreateMode::Persistent.with_acls(acls(self.access()));
+                client.create(&path, &data, &options).await.map(drop)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        match written {
+            Ok(()) => Ok(Some(true)),
+            Err(ClientError::BadVersion | ClientError::NodeExists) => Ok(None),
+            Err(ClientError::NoNode) => {
+                make_directory(client, RECORDS, &self.sessions.config).await?;
+                Ok(None)
+            }
+            Err(error) => {
+                let failure = Failure::from(error);
+                // The end of a session is no end of this node.
+                if failure.is_ambiguous() || failure.is_over() {
+                    is_in_doubt.store(true, Ordering::Relaxed);
+                }
+                Err(failure)
+            }
+        }
+    }
+}
+
+fn path(key: &LockKey) -> String {
+    format!("{RECORDS}{}", Directory::of(key))
+}
+
+/// The token in decimal, a line feed, and what was stored.
+fn encode(record: &Record) -> Vec<u8> {
+    let mut data = format!("{}\n", record.token).into_bytes();
+    data.extend(&record.bytes);
+    data
+}
+
+fn decode(path: &str, data: &[u8]) -> Result<Record, Failure> {
+    let read = || {
+        let end = data.iter().position(|byte| *byte == b'\n')?;
+        let token = std::str::from_utf8(&data[..end]).ok()?.parse().ok()?;
+        Some(Record::new(FencingToken::new(token), &data[end + 1..]))
+    };
+    read().ok_or_else(|| Cause::Foreign(path.to_owned()).into())
+}
