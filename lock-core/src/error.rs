@@ -91,7 +91,7 @@ pub enum ErrorKind {
     InvalidKey,
     /// A duration or another value of the request is out of its range.
     InvalidRequest,
-    /// The lock was held and is lost; [`Error::lost_reason`] says why.
+    /// The lock was held and is lost; [`Error::lost_reason`] says why, except of a ticket whose lease has ended.
     Lost,
     /// The server answered something that this client does not understand.
     Protocol,

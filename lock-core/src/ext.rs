@@ -132,7 +132,7 @@ pub trait DistributedLockExt: DistributedLock {
     /// is larger than that of the ticket, and its deadline counts from before the server was asked. The
     /// backend, the key and its namespace have to be those of the process that made the ticket. Of several
     /// that adopt one ticket, one has the lock. Tasks of this process that wait for the key go on waiting
-    /// at the server.
+    /// at the server, and nobody enters the lock again as the same [`Owner`].
     ///
     /// A request without an answer is repeated, for 30 s at most and no longer than the lease can last. For
     /// another limit and other options: [`AcquireRequest::adopting`].
@@ -150,8 +150,8 @@ pub trait DistributedLockExt: DistributedLock {
     ///
     /// # Cancel safety
     ///
-    /// What was adopted is released in the background, and free after one ttl at worst. If the server has
-    /// not seen the request, the ticket can still be adopted.
+    /// What was adopted is released in the background, and free when the lease ends at worst. If the server
+    /// has not seen the request, the ticket can still be adopted.
     ///
     /// # Examples
     ///

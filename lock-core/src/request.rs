@@ -104,7 +104,7 @@ impl AcquireRequest {
     /// options pass it to [`DistributedLock::acquire`](crate::DistributedLock::acquire). The
     /// [wait](Self::with_wait) bounds how long a server that does not answer is asked again. The
     /// [least hold](Self::with_min_hold) is what the ticket has left of it, and counts from the adoption,
-    /// as the [longest hold](Self::with_max_hold) does. The mode is exclusive, and the label stays that of
+    /// as the [longest hold](Self::with_max_hold) does, which is not shorter. The mode is exclusive, and the label stays that of
     /// the process that made the ticket where the backend keeps it with the lock.
     ///
     /// # Examples
@@ -123,9 +123,11 @@ impl AcquireRequest {
     /// ```
     #[must_use]
     pub fn adopting(ticket: &Ticket) -> Self {
+        let min_hold = ticket.min_hold();
         Self::new(ticket.key().clone())
             .with_ttl(ticket.ttl())
-            .with_min_hold(ticket.min_hold())
+            .with_min_hold(min_hold)
+            .with_max_hold(Self::DEFAULT_MAX_HOLD.max(min_hold))
             .change(|options| options.ticket = Some(Arc::new(ticket.clone())))
     }
 

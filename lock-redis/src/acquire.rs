@@ -3,7 +3,6 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use polylock_core::admin::LockAdmin;
 use polylock_core::{
     AcquireRequest, Error, Grant, Lease, LockGuard, Mode, PendingRelease, Result, Ticket,
 };
@@ -47,15 +46,12 @@ impl Client {
         ticket: &Ticket,
     ) -> Result<LockGuard> {
         let (pending, lease) = self.arm(request)?;
-        let (key, ttl) = (request.key(), request.ttl());
+        let (key, ids) = (request.key(), [ticket.lease_id(), lease.id()]);
         let ask = || async {
-            let adopted = self.adopt_lease(key, ticket.lease_id(), lease.id(), ttl);
-            let adopted = adopted.await.inspect_err(|error| {
-                if error.is_outcome_unknown() {
-                    lease.doubt();
-                }
-            });
-            Ok(adopted?.map(|token| lease.granted(token.value())))
+            let unanswered = Some(lease.unanswered());
+            let adopting = self.server.adopt(key, ids, request.ttl(), unanswered);
+            let token = lease.reckoned(adopting).await?;
+            Ok(token.map(|token| lease.granted(token)))
         };
         let guard = pending.adopt(request, ask).await?;
         self.server.listen(&self.engine);

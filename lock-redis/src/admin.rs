@@ -79,7 +79,7 @@ impl LockAdmin for Client {
         new: LeaseId,
         ttl: Duration,
     ) -> Result<Option<FencingToken>> {
-        let token = self.server.adopt(key, [id, new], ttl).await;
+        let token = self.server.adopt(key, [id, new], ttl, None).await;
         let token = token.map_err(|failure| named(failure).with_key(key))?;
         Ok(token.map(FencingToken::new))
     }

@@ -70,19 +70,25 @@ impl RedisLease {
         &self.keys
     }
 
-    /// Bounds a request by the wait. Until its outcome is known, and if it is dropped, a release has to
-    /// reckon with its arrival.
+    /// Bounds a request by the wait.
     pub(crate) async fn answered<T>(
         &self,
         budget: Budget,
         request: impl Future<Output = Result<T, Failure>>,
     ) -> Option<Result<T, Failure>> {
+        budget.bound(self.reckoned(request)).await
+    }
+
+    /// Until the outcome of a request is known, and if it is dropped, a release has to reckon with its
+    /// arrival.
+    pub(crate) async fn reckoned<T>(
+        &self,
+        request: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
         let before = self.has_copies.swap(true, Ordering::Relaxed);
-        let answer = budget.bound(request).await;
-        match &answer {
-            Some(Err(failure)) if failure.outcome_unknown => {}
-            Some(_) => self.has_copies.store(before, Ordering::Relaxed),
-            None => {}
+        let answer = request.await;
+        if !matches!(&answer, Err(failure) if failure.outcome_unknown) {
+            self.has_copies.store(before, Ordering::Relaxed);
         }
         answer
     }

@@ -377,11 +377,13 @@ impl Server {
         key: &LockKey,
         [id, new]: [LeaseId; 2],
         ttl: Duration,
+        unanswered: Option<&Unanswered>,
     ) -> Result<Option<u64>, Failure> {
         let (keys, ids, ms) = (self.keys(key), [id.to_hex(), new.to_hex()], millis(ttl));
         let (keys, args) = (keys.all(), [&*ids[0], &*ids[1], &*ms].map(str::as_bytes));
         let call = Call {
             wait: self.replicas,
+            unanswered,
             ..Call::script(&ADOPT, &keys, &args)
         };
         let done = self.topology.call(call).await;

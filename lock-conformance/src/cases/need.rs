@@ -49,7 +49,7 @@ impl Need {
         let (capabilities, harness) = (client.capabilities(), case.harness());
         match self {
             Self::Admin => capabilities.admin,
-            Self::Adoption => !is_unsupported(&adopted(case, &client).await),
+            Self::Adoption => capabilities.tickets,
             Self::Bare => !capabilities.reentry,
             Self::Downgrade => capabilities.downgrade,
             Self::Duplicates => harness.faults().is_some_and(|faults| faults.duplicates()),
@@ -74,8 +74,7 @@ impl Need {
         let (client, key) = (case.client().await, case.key());
         match self {
             Self::Admin => assert!(client.admin().is_none(), "it has an administration"),
-            // That it is `Unsupported`, and nothing else, is how it is found to be lacking.
-            Self::Adoption => {}
+            Self::Adoption => assert!(is_unsupported(&adopted(case, &client).await)),
             Self::Downgrade => {
                 let mut guard = case.lock(&client, &key).await;
                 let error = guard.downgrade().await.expect_err("it was downgraded");

@@ -220,7 +220,9 @@ impl PendingRelease {
             let answer = tokio::time::timeout(repeats.attempt_timeout(), ask()).await;
             let error = match answer.unwrap_or_else(|_| Err(silent())) {
                 Ok(Some(token)) => {
-                    let guard = self.granted(request, Grant::new(sent, Some(token)))?;
+                    let guard = self.granted(request, Grant::new(sent, Some(token)));
+                    // A grant that comes too late is released: the ticket is worth nothing any more.
+                    let guard = guard.map_err(Error::with_unknown_outcome)?;
                     guard.shared_hold().may_last(longest_left);
                     return Ok(guard);
                 }

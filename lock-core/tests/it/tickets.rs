@@ -355,6 +355,16 @@ async fn the_least_hold_goes_with_the_ticket_and_the_longest_begins_anew() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_least_hold_beyond_the_default_longest_goes_with_the_ticket() {
+    let store = memory();
+    let least = 2 * AcquireRequest::DEFAULT_MAX_HOLD;
+    let request = store.request("k").min_hold(least).max_hold(None);
+    let ticket = request.acquire().await.unwrap().into_ticket().unwrap();
+    let guard = store.adopt(&ticket).await.unwrap();
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_extended_lease_is_a_ticket_for_as_long_and_is_released_for_as_long() {
     for is_answered in [true, false] {
         let store = memory();

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use polylock_core::admin::LockAdmin;
 use polylock_core::engine::Moment;
 use polylock_core::{
-    AcquireRequest, Error, ErrorKind, FencingToken, Grant, Lease, LockGuard, Mode, Result, Ticket,
+    AcquireRequest, Error, ErrorKind, FencingToken, Grant, Lease, LockGuard, Mode, Result,
 };
 
 use super::QuorumClient;
@@ -53,7 +52,9 @@ impl QuorumClient {
             match outcome {
                 Outcome::Won(token) => {
                     let guard = pending.granted(request, Grant::new(sent, Some(token)))?;
-                    quorum.listen();
+                    for node in &quorum.nodes {
+                        node.server.listen(&quorum.engine);
+                    }
                     return Ok(guard);
                 }
                 Outcome::Lost { .. } => request.mark_contended(),
@@ -70,41 +71,9 @@ impl QuorumClient {
             }
         }
     }
-
-    /// Goes on with the lease of a ticket.
-    pub(super) async fn adopt(
-        &self,
-        request: &AcquireRequest,
-        ticket: &Ticket,
-    ) -> Result<LockGuard> {
-        let Self(quorum) = self;
-        let (key, ttl, id) = (request.key(), request.ttl(), quorum.engine.lease_id());
-        quorum.check_ttl(ttl)?;
-        let keys = Arc::new(Keys::checked(key, Counter::Lock)?);
-        let adopted = Arc::new(QuorumAcquisition {
-            ttl,
-            ..QuorumAcquisition::new(quorum, keys, id, id.into())
-        });
-        let lease: Arc<dyn Lease> = Arc::new(QuorumLease(Arc::clone(&adopted)));
-        let pending = quorum.engine.pending(key, lease, ttl);
-        let ask = || async {
-            let token = self.adopt_lease(key, ticket.lease_id(), id, ttl).await?;
-            Ok(token.map(|token| adopted.tokens.keep(token.value(), 1)))
-        };
-        let guard = pending.adopt(request, ask).await?;
-        quorum.listen();
-        Ok(guard)
-    }
 }
 
 impl Quorum {
-    /// Listens for locks that are broken.
-    fn listen(&self) {
-        for node in &self.nodes {
-            node.server.listen(&self.engine);
-        }
-    }
-
     /// A lease must not outlast the time for which a node that has forgotten it stays out.
     pub(super) fn check_ttl(&self, ttl: Duration) -> Result<()> {
         let delay = self.nodes[0].rejoin_delay;

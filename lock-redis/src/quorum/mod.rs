@@ -227,17 +227,13 @@ impl DistributedLock for Redlock {
         capabilities.downgrade = true;
         capabilities.fencing = Fencing::BestEffort;
         capabilities.shared = true;
-        capabilities.tickets = true;
         capabilities.waiting = Waiting::Poll;
         capabilities
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         self.capabilities().check(request)?;
-        let acquired = match request.ticket() {
-            Some(ticket) => self.client.adopt(request, ticket).await,
-            None => self.client.acquire(request).await,
-        };
+        let acquired = self.client.acquire(request).await;
         acquired.map_err(|e| e.with_backend(NAME).with_key(request.key()))
     }
 

@@ -252,7 +252,9 @@ impl ConfiguredLocks {
     /// As for [`DistributedLockExt::adopt`].
     pub async fn adopt(&self, ticket: &Ticket) -> Result<LockGuard> {
         let request = self.apply(AcquireRequest::adopting(ticket));
-        let request = request.with_min_hold(ticket.min_hold());
+        let (least, longest) = (ticket.min_hold(), request.max_hold());
+        let longest = longest.map(|longest| longest.max(least));
+        let request = request.with_min_hold(least).with_max_hold(longest);
         self.locks.acquire(&request).await
     }
 
