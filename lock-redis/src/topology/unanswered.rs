@@ -16,7 +16,10 @@ use polylock_core::engine::before;
 /// A server executes the requests of one connection in their order. What is sent on this one arrives
 /// behind the request, although other requests use another connection by now.
 #[derive(Debug, Default)]
-pub(crate) struct Unanswered(Mutex<Option<Box<(MultiplexedConnection, Arc<Life>)>>>);
+pub(crate) struct Unanswered(Mutex<Kept>);
+
+/// Boxed: few requests have no answer.
+type Kept = Option<Box<(MultiplexedConnection, Arc<Life>)>>;
 
 impl Unanswered {
     pub(super) fn keep(&self, connection: MultiplexedConnection, life: Arc<Life>) {
