@@ -13,7 +13,6 @@ use tokio::sync::mpsc;
 use crate::error::{Failure, Refusal};
 use crate::keys::Keys;
 use crate::lock::{Client, NAME};
-use crate::record::StoredRecord;
 use crate::reply::{Seen, SeenHolder};
 use crate::script::BLOCK;
 use crate::server::{ReleaseReply, Server};
@@ -95,9 +94,7 @@ impl LockAdmin for Client {
         let of = |error: Error| error.with_backend(NAME).with_key(key);
         record.check().map_err(of)?;
         let at = Keys::record(key).map_err(of)?;
-        let (record, version) = (record.clone(), 0);
-        let stored = StoredRecord { record, version };
-        let written = self.server.write_record(&at, &stored, keep).await;
+        let written = self.server.write_record(&at, record, keep).await;
         written.map_err(|failure| of(failure.into()))
     }
 }

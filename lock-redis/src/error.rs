@@ -37,6 +37,9 @@ pub(crate) enum Cause {
     #[error("there are no credentials for {server}")]
     NoLogin { server: Arc<str>, source: Source },
 
+    #[error("other records with the same token are stored all the time")]
+    Overtaken,
+
     #[error("no master named {name:?} can be reached by the sentinels")]
     NoMaster { name: Arc<str> },
 
@@ -236,6 +239,7 @@ impl Cause {
             Self::Connect { .. }
             | Self::Disconnected { .. }
             | Self::Late
+            | Self::Overtaken
             | Self::LateRenewal
             | Self::NoLogin { .. }
             | Self::NoMaster { .. }

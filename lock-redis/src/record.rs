@@ -1,12 +1,13 @@
 //! The record beside a lock, as a server stores it.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use polylock_core::FencingToken;
 use polylock_core::admin::Record;
 use redis::Value;
 
-use crate::error::Failure;
+use crate::error::{Cause, Failure};
 use crate::reply;
 use crate::script::RECORD;
 use crate::server::{MAX_AGE, Server, millis};
@@ -16,9 +17,39 @@ use crate::topology::{Call, CallKind};
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct StoredRecord {
     pub(crate) record: Record,
-    /// Orders the records of one token in a quorum; else 0.
+    /// Orders the records of one token.
     pub(crate) version: u64,
 }
+
+/// What became of a record that was to be stored.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum WriteReply {
+    Stored,
+    /// The one that is there has a larger token.
+    LargerToken,
+    /// The one that is there has the same token, and this larger version.
+    LargerVersion(u64),
+}
+
+/// A version that is larger than this one, than all before it in this process, and not behind the clock: a copy of
+/// an earlier write that arrives late replaces no later one.
+pub(crate) fn version_above(stored: u64) -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let next = |last: u64| last.max(stored).saturating_add(1).max(micros());
+    let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
+    let last = LAST.fetch_update(set, get, |last| Some(next(last)));
+    // The closure always has a value.
+    last.map_or(u64::MAX, next)
+}
+
+/// The clock of this process, in microseconds since 1970.
+pub(crate) fn micros() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(0))
+}
+
+/// Writers of one token may overtake each other this often.
+pub(crate) const MAX_WRITES: usize = 16;
 
 impl Server {
     /// The record that is stored at a key.
@@ -42,13 +73,35 @@ impl Server {
         }
     }
 
-    /// Stores a record at a key; whether no larger token is in the way.
+    /// Stores a record at a key in place of every earlier one of its token; whether no larger token is in
+    /// the way.
     pub(crate) async fn write_record(
+        &self,
+        at: &[u8],
+        record: &Record,
+        keep: Duration,
+    ) -> Result<bool, Failure> {
+        let mut above = 0;
+        for _ in 0..MAX_WRITES {
+            let (record, version) = (record.clone(), version_above(above));
+            let stored = StoredRecord { record, version };
+            match self.write_version(at, &stored, keep).await? {
+                WriteReply::Stored => return Ok(true),
+                WriteReply::LargerToken => return Ok(false),
+                // The clock of its writer is ahead, or it is a later one.
+                WriteReply::LargerVersion(version) => above = version,
+            }
+        }
+        Err(Cause::Overtaken.unknown())
+    }
+
+    /// Stores a version of a record, unless a later one is there.
+    pub(crate) async fn write_version(
         &self,
         at: &[u8],
         stored: &StoredRecord,
         keep: Duration,
-    ) -> Result<bool, Failure> {
+    ) -> Result<WriteReply, Failure> {
         let keep = millis(keep.clamp(MIN_KEEP, MAX_KEEP));
         let (keys, text) = ([at], stored.encode());
         let args = [&*text, keep.as_bytes()];
@@ -61,11 +114,19 @@ impl Server {
         match &done.value {
             Value::Int(1) => {
                 self.confirm_change(&done, self.timeout).await?;
-                Ok(true)
+                Ok(WriteReply::Stored)
             }
-            Value::Int(0) => Ok(false),
+            Value::Int(0) => {
+                self.confirm_master(&done, Duration::ZERO, self.timeout)
+                    .await?;
+                Ok(WriteReply::LargerToken)
+            }
             Value::Nil => Err(self.foreign(&done.server, at, "a string")),
-            reply => Err(reply::strange(reply)),
+            reply => {
+                let version = reply::text(reply).and_then(|text| text.parse().ok());
+                let version = version.ok_or_else(|| reply::strange(reply))?;
+                Ok(WriteReply::LargerVersion(version))
+            }
         }
     }
 }
@@ -113,6 +174,18 @@ mod tests {
             let stored = StoredRecord { record, version };
             assert_eq!(StoredRecord::decode(&stored.encode()), Some(stored));
         }
+    }
+
+    #[test]
+    fn versions_grow_whatever_the_clock_says() {
+        let mut last = version_above(0);
+        let ahead = last + 3_600_000_000;
+        for stored in [0, ahead, 0, 7] {
+            let next = version_above(stored);
+            assert!(next > last.max(stored), "{next} after {last}");
+            last = next;
+        }
+        assert!(last > ahead);
     }
 
     #[test]

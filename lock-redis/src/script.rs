@@ -213,6 +213,60 @@ mod tests {
         assert!(holder.starts_with(LAST), "held by {holder:?}");
     }
 
+    /// A repeated request leaves a second place in the queue. A companion of another type has none.
+    #[test]
+    fn an_adoption_removes_the_places_of_the_former_holder() {
+        for foreign in [None, Some("{a}:waiters"), Some("{a}:notes")] {
+            let server = RedisServer::start(RedisOptions::new());
+            server.command(&["SET", "a", &format!("{ID}|label"), "PX", "30000"]);
+            for id in [ID, NEXT, ID] {
+                let entry = format!("{id}|3000|3000|1|x|channel|label");
+                server.command(&["XADD", "{a}:waiters", "*", "w", &entry]);
+                let (field, note) = (format!("w:{id}"), "1|2|channel");
+                server.command(&["HSET", "{a}:notes", &field, note]);
+            }
+            if let Some(foreign) = foreign {
+                server.command(&["SET", foreign, "something else"]);
+            }
+            for repetition in 0..2 {
+                let adopted = run(&server, &ADOPT, &[ID, LAST, "30000"]);
+                assert!(adopted.integer() > Some(0), "{repetition}: {adopted:?}");
+            }
+            if foreign.is_none() {
+                let notes = server.command(&["HLEN", "{a}:notes"]).integer();
+                assert_eq!(notes, Some(1));
+            }
+            if foreign != Some("{a}:waiters") {
+                let waiting = server.command(&["XLEN", "{a}:waiters"]).integer();
+                assert_eq!(waiting, Some(1));
+            }
+        }
+    }
+
+    /// Also where the adopter has the lock by plain commands, or the counter was lost while the clock is behind.
+    #[test]
+    fn an_adopter_has_a_token_above_the_one_that_is_stored() {
+        let ahead = 9_000_000_000_000_123_u64;
+        let told = format!("|label|{ahead}|9000000000000");
+        for (holder, label, last) in [
+            (ID, "|label", 0),
+            (LAST, "|label", 0),
+            (ID, &*told, ahead),
+            (LAST, &*told, ahead - 1),
+        ] {
+            let server = RedisServer::start(RedisOptions::new());
+            server.command(&["SET", "a", &format!("{holder}{label}"), "PX", "30000"]);
+            let adopt = || run(&server, &ADOPT, &[ID, LAST, "30000"]).integer();
+            let token = adopt().expect("a token");
+            assert!(token > last as i64, "{token} after {last}");
+            assert_eq!(adopt(), Some(token), "it is repeated");
+            if holder == ID {
+                let next = run(&server, &RESERVE, &[LAST, "1"]).integer();
+                assert!(next > Some(token), "{next:?} after {token}");
+            }
+        }
+    }
+
     /// A waiter that came and had a heartbeat so many ms ago; one without a channel polls.
     #[test]
     fn a_release_passes_over_waiters_that_are_not_alive() {

@@ -390,9 +390,11 @@ impl Server {
         let mut done = self.explained(&keys, done).await?;
         let reply = std::mem::replace(&mut done.value, Value::Nil);
         let token = reply::optional(reply, |reply| reply::token(&reply))?;
-        if token.is_some() {
-            let within = self.timeout.min(ttl / 3);
-            self.confirm_change(&done, within).await?;
+        let within = self.timeout.min(ttl / 3);
+        match token {
+            Some(_) => self.confirm_change(&done, within).await?,
+            // A master that was replaced does not know what an earlier call has done at the next one.
+            None => self.confirm_master(&done, Duration::ZERO, within).await?,
         }
         Ok(token)
     }

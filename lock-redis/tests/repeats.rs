@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use lock_testkit::proxy::{Answer, Fate};
+use polylock_core::admin::Record;
 use polylock_core::memory::{Fault, Request};
-use polylock_core::{DistributedLock, ErrorKind, Mode, Released, Wait};
+use polylock_core::{DistributedLock, ErrorKind, FencingToken, Mode, Released, Wait};
 use tokio::time::Instant;
 
 use crate::support::{
@@ -96,6 +97,42 @@ async fn an_adoption_that_comes_again_much_later_hurts_nobody() {
     guard.renew().await.expect("the lock is there");
     release(guard).await;
 }
+
+#[tokio::test]
+async fn a_record_that_comes_again_much_later_replaces_no_later_one() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let admin = locks.admin().expect("it has an administration");
+    let writes = place.proxy().watch(|command| command.has(RECORD_OF_A));
+    let record = |text: &str| Record::new(FencingToken::new(7), text);
+    for text in ["first", "second"] {
+        let written = admin.write_record(&key("a"), &record(text), SOON * 6).await;
+        assert!(written.expect("it is stored"), "{text}");
+    }
+    let first = writes.seen().remove(0);
+    place.proxy().replay(&first).expect("it is answered");
+    let found = admin.record(&key("a")).await.expect("it is answered");
+    assert_eq!(found, Some(record("second")));
+}
+
+/// It is stored above a version that is ahead, and kept for its whole time.
+#[tokio::test]
+async fn a_record_replaces_one_of_a_writer_whose_clock_is_ahead() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let admin = locks.admin().expect("it has an administration");
+    let ahead = format!("{:020}|{:020}|first", 7, u64::MAX / 2);
+    place.command(&["SET", RECORD_OF_A, &ahead, "PX", "5000"]);
+    let record = Record::new(FencingToken::new(7), "second");
+    let written = admin.write_record(&key("a"), &record, SOON * 6).await;
+    assert!(written.expect("it is stored"));
+    let found = admin.record(&key("a")).await.expect("it is answered");
+    assert_eq!(found, Some(record));
+    let kept = place.number(&["PTTL", RECORD_OF_A]);
+    assert!(kept > 5_000, "a record for 30 s ends in {kept} ms");
+}
+
+const RECORD_OF_A: &str = "{a}:record";
 
 #[tokio::test]
 async fn a_place_in_the_queue_that_comes_again_costs_little() {

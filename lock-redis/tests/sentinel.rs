@@ -67,8 +67,19 @@ async fn a_master_that_few_sentinels_confirm_extends_nothing_and_grants_nothing(
         Record::new(FencingToken::new(7), ""),
     );
     let adopted = admin.adopt_lease(left.key(), id, any_id(), SOON * 6).await;
+    // Nor may it say that a lease is not there, or that a record has a larger token.
+    let nothing = admin.adopt_lease(left.key(), any_id(), any_id(), SOON * 6);
+    let nothing = nothing.await;
     let written = admin.write_record(left.key(), &record, SOON).await;
-    for error in [adopted.map(drop), written.map(drop)].map(Result::unwrap_err) {
+    let smaller = Record::new(FencingToken::new(6), "");
+    let refused = admin.write_record(left.key(), &smaller, SOON).await;
+    let answers = [
+        adopted.map(drop),
+        nothing.map(drop),
+        written.map(drop),
+        refused.map(drop),
+    ];
+    for error in answers.map(Result::unwrap_err) {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.message().contains("1 of 3 sentinels"), "{error}");
         assert!(error.is_outcome_unknown(), "{error}");

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use polylock_core::admin::Record;
-use polylock_core::{LockKey, Result};
+use polylock_core::{Error, ErrorKind, LockKey, Result};
 
 use super::node::Quorum;
-use super::token::proposal;
 use super::votes::{Decision, Votes};
+use crate::error::{Cause, Failure};
 use crate::keys::Keys;
-use crate::record::StoredRecord;
+use crate::record::{MAX_WRITES, StoredRecord, WriteReply, version_above};
 
 /// The newest record that the nodes know, of which a majority has to answer.
 pub(super) async fn newest(quorum: &Quorum, key: &LockKey) -> Result<Option<StoredRecord>> {
@@ -36,24 +36,48 @@ pub(super) async fn write(
 ) -> Result<bool> {
     record.check()?;
     let at: Arc<[u8]> = Keys::record(key)?.into();
-    let last = newest(quorum, key).await?.map_or(0, |last| last.version);
-    let record = record.clone();
-    let version = proposal().max(last.saturating_add(1));
-    let stored = Arc::new(StoredRecord { record, version });
-    let mut answers = quorum.ask(|node| {
-        let (at, stored) = (Arc::clone(&at), Arc::clone(&stored));
-        async move { node.server.write_record(&at, &stored, keep).await }
-    });
-    let (mut votes, mut failures) = (Votes::new(quorum.len()), Vec::new());
-    while let Some((_, answer)) = answers.next().await {
-        votes.add(answer.as_ref().ok().copied());
-        failures.extend(answer.err());
-    }
-    match votes.verdict() {
-        Decision::Yes => Ok(true),
-        Decision::No => Ok(false),
-        Decision::Open | Decision::Unknown => {
-            Err(quorum.unavailable(&failures, &[]).with_unknown_outcome())
+    let mut above = newest(quorum, key).await?.map_or(0, |last| last.version);
+    for _ in 0..MAX_WRITES {
+        let (record, version) = (record.clone(), version_above(above));
+        let stored = Arc::new(StoredRecord { record, version });
+        let mut answers = quorum.ask(|node| {
+            let (at, stored) = (Arc::clone(&at), Arc::clone(&stored));
+            async move { node.server.write_version(&at, &stored, keep).await }
+        });
+        let (mut votes, mut failures) = (Votes::new(quorum.len()), Vec::new());
+        while let Some((_, answer)) = answers.next().await {
+            votes.add(match answer {
+                Ok(WriteReply::Stored) => Some(true),
+                Ok(WriteReply::LargerToken) => Some(false),
+                Ok(WriteReply::LargerVersion(version)) => {
+                    above = above.max(version);
+                    None
+                }
+                Err(failure) => {
+                    failures.push(failure);
+                    None
+                }
+            });
+        }
+        match votes.verdict() {
+            Decision::No => return Ok(false),
+            // A majority with the node that has the larger version would show that one.
+            _ if above > version => {}
+            Decision::Yes => return Ok(true),
+            Decision::Open | Decision::Unknown => {
+                return Err(undecided(quorum, &failures).with_unknown_outcome());
+            }
         }
     }
+    Err(Cause::Overtaken.unknown().into())
+}
+
+/// The error of a write that no majority has stored, and none has refused.
+fn undecided(quorum: &Quorum, failures: &[Failure]) -> Error {
+    if quorum.is_too_few(failures.len()) {
+        return quorum.unavailable(failures, &[]);
+    }
+    let message = "the nodes that answer disagree: some have stored the record, others have one with a \
+                   larger token, and neither is a majority";
+    Error::new(ErrorKind::Unavailable, message)
 }

@@ -17,9 +17,25 @@ if holder ~= id and holder ~= new then
 end
 -- A server without memory denies XADD as the first write of a script, and not this.
 extend(holder, ttl)
-if holder == new then
-  return tonumber(told)
+local token = tonumber(told)
+-- A lock that was taken by plain commands has no token yet.
+if holder ~= new or not token then
+  local last = token or 0
+  token = draw(1)
+  if token <= last then
+    -- The counter was lost, and the clock is behind.
+    token = last + 1
+    local at = string.format('%.0f-%.0f', math.floor(token / 1000), token % 1000)
+    call('XADD', TOKENS, 'MAXLEN', 0, at, 't', '')
+  end
+  hold(new, 'x', label, call('PTTL', LOCK), token)
 end
-local token = draw(1)
-hold(new, 'x', label, call('PTTL', LOCK), token)
+-- Places that a repeated request has taken for the former holder: a release would grant them the lock.
+-- Companions of another type have none.
+for _, entry in ipairs(redis.pcall('XRANGE', QUEUE, '-', '+')) do
+  if string.sub(entry[2][2], 1, 33) == id .. '|' then
+    call('XDEL', QUEUE, entry[1])
+    redis.pcall('HDEL', NOTES, 'w:' .. id)
+  end
+end
 return token

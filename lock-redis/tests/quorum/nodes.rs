@@ -28,6 +28,10 @@ impl Nodes {
         &self.faults
     }
 
+    pub(crate) fn server(&self, number: usize) -> &RedisServer {
+        &self.servers[number]
+    }
+
     /// A client behind the proxies.
     pub(crate) async fn client(&self) -> Arc<Redlock> {
         let ports = self.faults.proxies().iter().map(Proxy::port);

@@ -1,8 +1,10 @@
 //! The record of a key on nodes of which some have missed it.
 
+use lock_testkit::proxy::{Fate, Then};
 use polylock_core::admin::Record;
 use polylock_core::{DistributedLock, ErrorKind, FencingToken, LockKey};
 
+use super::nodes::Nodes;
 use super::support::{SOON, client, start};
 
 const AT: &str = "{a}:record";
@@ -38,7 +40,29 @@ async fn every_majority_shows_the_record_that_was_stored_last() {
     let error = write(record(6, "fourth")).await.expect_err("they differ");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.is_outcome_unknown(), "{error}");
+    assert!(error.message().contains("disagree"), "{error}");
     nodes[2].kill();
     let error = admin.record(&key).await.expect_err("one of three answers");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+/// A node has a larger version, of which the writer does not know.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_is_stored_above_a_version_that_few_nodes_have() {
+    let nodes = Nodes::behind_proxies(3).await;
+    let locks = nodes.client().await;
+    let (admin, key) = (locks.admin().expect("it has one"), LockKey::new("a"));
+    let key = key.expect("it is a key");
+    let ahead = format!("{:020}|{:020}|first", 5, u64::MAX / 2);
+    nodes.server(0).command(&["SET", AT, &ahead]);
+    let proxy = &nodes.faults().proxies()[0];
+    let planned = proxy.plan(|command| command.is("GET"), Fate::LostReply(Then::Cut));
+    let second = Record::new(FencingToken::new(5), "second");
+    let written = admin.write_record(&key, &second, SOON * 6).await;
+    assert!(written.expect("a majority stores it"));
+    assert_eq!(planned.struck(), 1);
+    for stored in nodes.each(&["GET", AT]) {
+        let stored = stored.text().unwrap_or_default();
+        assert!(stored.ends_with("|second"), "{stored:?}");
+    }
 }
