@@ -8,7 +8,7 @@ use polylock_coordination::{Election, Term};
 use polylock_core::engine::{Clock, Engine, Moment, OsEntropy, Spawn, Task, VirtualClock};
 use polylock_core::memory::Memory;
 use polylock_core::{Label, LockKey};
-use polylock_history::{Event, What};
+use polylock_history::{Checker, Event, Summary, What};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -148,33 +148,41 @@ impl fmt::Debug for Machine {
     }
 }
 
-/// What happens to the leaders of one election, for the judge.
+/// What the leaders of one election do, for the judge.
 #[derive(Clone)]
 pub(crate) struct Diary {
     began: Instant,
-    terms: Arc<AtomicU64>,
-    events: Arc<Mutex<Vec<Event>>>,
+    last_term: Arc<AtomicU64>,
+    pages: Arc<Mutex<Pages>>,
+}
+
+#[derive(Default)]
+struct Pages {
+    events: Vec<Event>,
+    /// The largest token that the register has seen.
+    largest: u64,
 }
 
 impl Diary {
     pub(crate) fn new() -> Self {
         Self {
             began: Instant::now(),
-            terms: Arc::default(),
-            events: Arc::default(),
+            last_term: Arc::default(),
+            pages: Arc::default(),
         }
     }
 
-    /// The work of a leader, which goes on until it is dropped.
+    /// The work of a leader: it writes again and again, until it is dropped.
     pub(crate) async fn lead(self, term: Term) {
-        let number = self.terms.fetch_add(1, Ordering::SeqCst) + 1;
+        let number = self.last_term.fetch_add(1, Ordering::SeqCst) + 1;
+        let token = term.fencing_token().value();
         self.note(number, What::exclusive());
-        let token = Some(term.fencing_token().value());
+        let until = self.until(&term);
         self.note(
             number,
             What::Granted {
-                token,
-                until: self.until(&term),
+                token: Some(token),
+                until,
             },
         );
         let at_work = AtWork {
@@ -183,47 +191,47 @@ impl Diary {
             number,
         };
         loop {
-            sleep(millis(70)).await;
-            at_work.diary.note(
-                number,
-                What::Held {
-                    until: at_work.diary.until(&at_work.term),
-                },
-            );
+            let until = at_work.diary.until(&at_work.term);
+            at_work.diary.note(number, What::Held { until });
+            at_work.diary.write(token);
+            sleep(millis(170)).await;
         }
     }
 
-    /// The server ends what is held.
+    /// The server takes the lock away.
     pub(crate) fn interfered(&self) {
-        self.note(
-            0,
-            What::Interfered {
-                how: "ended by the server".to_owned(),
-            },
-        );
+        let how = "taken away".to_owned();
+        self.note(0, What::Interfered { how });
     }
 
-    pub(crate) fn events(&self) -> Vec<Event> {
-        lock(&self.events).clone()
+    pub(crate) fn check(&self) -> Summary {
+        let events = lock(&self.pages).events.clone();
+        // A process that is frozen notices a loss when it goes on.
+        let checker = Checker::new()
+            .with_signal_delay(secs(60))
+            .with_max_idle(secs(60));
+        checker.check(&events).assert_clean()
     }
 
-    pub(crate) fn terms(&self) -> u64 {
-        self.terms.load(Ordering::SeqCst)
+    fn write(&self, token: u64) {
+        let largest = lock(&self.pages).largest;
+        let accepted = token >= largest;
+        lock(&self.pages).largest = largest.max(token);
+        self.note(0, What::Wrote { token, accepted });
     }
 
     fn until(&self, term: &Term) -> Option<u64> {
-        let until = term.lost().valid_until()?;
-        Some(self.nanos(until))
+        Some(self.nanos(term.lost().valid_until()?))
     }
 
     fn nanos(&self, at: Instant) -> u64 {
-        u64::try_from(at.duration_since(self.began).as_nanos()).expect("tests are short")
+        u64::try_from(at.duration_since(self.began).as_nanos()).expect("a test is short")
     }
 
     fn note(&self, term: u64, what: What) {
-        let mut events = lock(&self.events);
+        let events = &mut lock(&self.pages).events;
         let mut event = Event::new(self.nanos(Instant::now()), NAME, term, what);
-        event.seq = u64::try_from(events.len()).expect("tests are short");
+        event.seq = u64::try_from(events.len()).expect("a test is short");
         events.push(event);
     }
 }
@@ -237,12 +245,14 @@ struct AtWork {
 
 impl Drop for AtWork {
     fn drop(&mut self) {
-        let what = match self.term.lost().reason() {
-            Some(reason) => What::Lost {
-                reason: reason.as_str().to_owned(),
-            },
-            None => What::Releasing { held: true },
-        };
+        let reason = self
+            .term
+            .lost()
+            .reason()
+            .map(|reason| reason.as_str().to_owned());
+        let what = reason.map_or(What::Releasing { held: true }, |reason| What::Lost {
+            reason,
+        });
         self.diary.note(self.number, what);
     }
 }
