@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// struct Elections(AtomicUsize);
 ///
 /// impl CoordinationObserver for Elections {
-///     fn event(&self, event: &CoordinationEvent<'_>) {
+///     fn happened(&self, event: &CoordinationEvent<'_>) {
 ///         if let CoordinationEvent::Elected { .. } = event {
 ///             self.0.fetch_add(1, Ordering::Relaxed);
 ///         }
@@ -36,7 +36,7 @@ use std::sync::Arc;
 /// ```
 pub trait CoordinationObserver: fmt::Debug + Send + Sync + 'static {
     /// Takes note of an event.
-    fn event(&self, event: &CoordinationEvent<'_>);
+    fn happened(&self, event: &CoordinationEvent<'_>);
 }
 
 /// Something that happened to an election or a job.
@@ -45,9 +45,8 @@ pub trait CoordinationObserver: fmt::Debug + Send + Sync + 'static {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CoordinationEvent<'a> {
-    /// The observer was set: an election that this process may lead, so that its metrics can start at
-    /// zero.
-    Announced {
+    /// This process may lead, from when the observer is set; its metrics can start at zero.
+    Candidate {
         /// The name of the election.
         election: &'a str,
     },
@@ -60,6 +59,11 @@ pub enum CoordinationEvent<'a> {
     Ended {
         /// The name of the election.
         election: &'a str,
+    },
+    /// This process may run a job, from when the observer is set; its metrics can start at zero.
+    Job {
+        /// The name of the job, without its key.
+        job: &'a str,
     },
     /// An attempt to run a job has ended.
     Once {
@@ -78,6 +82,6 @@ pub(crate) fn emit(
 ) {
     if let Some(observer) = observer {
         // It may be called in a destructor, and a broken one must not end a term.
-        drop(catch_unwind(AssertUnwindSafe(|| observer.event(event))));
+        drop(catch_unwind(AssertUnwindSafe(|| observer.happened(event))));
     }
 }

@@ -126,7 +126,7 @@ impl Election {
     pub fn observer(mut self, observer: Arc<dyn CoordinationObserver>) -> Self {
         self.observer = Some(observer);
         let election = self.name();
-        self.emit(&CoordinationEvent::Announced { election });
+        self.emit(&CoordinationEvent::Candidate { election });
         self
     }
 

@@ -182,6 +182,8 @@ impl Once {
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn CoordinationObserver>) -> Self {
         self.observer = Some(observer);
+        let job = &self.name;
+        self.emit(&CoordinationEvent::Job { job });
         self
     }
 
@@ -222,10 +224,7 @@ impl Once {
             Err(_) => "error",
         };
         let job = &self.name;
-        emit(
-            self.observer.as_ref(),
-            &CoordinationEvent::Once { job, outcome },
-        );
+        self.emit(&CoordinationEvent::Once { job, outcome });
         ended
     }
 
@@ -321,6 +320,10 @@ impl Once {
             }
         };
         Err(error.with_unknown_outcome())
+    }
+
+    fn emit(&self, event: &CoordinationEvent<'_>) {
+        emit(self.observer.as_ref(), event);
     }
 }
 
