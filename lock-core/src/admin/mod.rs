@@ -125,7 +125,7 @@ pub trait LockAdmin: Send + Sync {
     ///
     /// Whoever knows the old id can do nothing to the lease afterwards, so that of two callers with
     /// different new ids one is given the lease. The same call again, with the same new id, is
-    /// answered as the first one was while the lease is held.
+    /// answered as the first one was while the lease is held, and extends it to the ttl from then on.
     ///
     /// # Errors
     ///

@@ -5,6 +5,7 @@ use async_trait::async_trait;
 use tokio::sync::mpsc;
 
 use super::Memory;
+use super::faults::Request;
 use crate::admin::{LockAdmin, LockEvent, LockInfo, Record, watch_by_polling};
 use crate::engine::LeaseId;
 use crate::error::Result;
@@ -61,8 +62,8 @@ impl LockAdmin for Memory {
         new: LeaseId,
         ttl: Duration,
     ) -> Result<Option<FencingToken>> {
-        self.store.faults.arrives()?;
-        Ok(self.store.adopt(key, id, new, ttl))
+        let adopt = || self.store.adopt(key, id, new, ttl);
+        self.store.faults.send(Request::Adopt, adopt).await
     }
 
     async fn record(&self, key: &LockKey) -> Result<Option<Record>> {

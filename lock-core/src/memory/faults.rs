@@ -47,6 +47,8 @@ struct Plan {
 pub enum Request {
     /// Takes a lock or stands in its queue.
     Acquire,
+    /// Gives a held lease another id.
+    Adopt,
     /// Gives a lock back or leaves its queue.
     Release,
     /// Extends a lease.

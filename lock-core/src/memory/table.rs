@@ -151,6 +151,7 @@ impl Table {
         let is_exclusive =
             |holder: &&mut Holder| holder.expires > now && holder.claim.mode == Mode::Exclusive;
         if let Some(holder) = self.holder(key, new).filter(is_exclusive) {
+            holder.expires = holder.expires.max(now + ttl);
             return Some(holder.token);
         }
         let holder = self.holder(key, id).filter(is_exclusive)?;
