@@ -56,6 +56,20 @@ macro_rules! __conformance_table {
             the_holder_of_a_broken_lock_learns_it [Admin];
             watch_reports_what_is_taken_and_freed [Admin];
         } }
+        $crate::__conformance_group! { $skip adoption {
+            a_lease_that_has_ended_is_not_adopted [Lease Admin Adoption];
+            a_shared_lease_is_not_adopted [Lease Admin Adoption Shared];
+            a_waiter_keeps_its_place_over_an_adoption [Lease Admin Adoption];
+            an_adopted_lease_lasts_for_its_ttl [Lease Admin Adoption];
+            an_adoption_dropped_after_each_poll_can_be_repeated [Lease Admin Adoption];
+            an_adoption_that_arrives_twice_is_one [Lease Admin Adoption Duplicates];
+            an_adoption_that_is_repeated_is_answered_alike [Lease Admin Adoption];
+            an_adoption_without_an_answer_is_repeated [Lease Admin Adoption Faults];
+            an_unreachable_server_has_no_answer_about_adoption [Lease Admin Adoption Faults];
+            one_of_several_adopters_has_the_lease [Lease Admin Adoption];
+            the_former_holder_of_an_adopted_lease_has_lost_it [Lease Admin Adoption];
+            tokens_grow_over_adoptions [Lease Admin Adoption Fencing];
+        } }
         $crate::__conformance_group! { $skip cancellation {
             a_dropped_waiter_does_not_swallow_the_lock [];
             acquire_dropped_after_each_poll_leaves_nothing [];
@@ -177,6 +191,18 @@ macro_rules! __conformance_table {
             tasks_do_not_wait_for_a_holder_that_lost_the_lock [Lease];
             the_place_of_a_contender_that_gave_up_is_taken_over [Bare];
         } }
+        $crate::__conformance_group! { $skip records {
+            a_record_has_any_bytes_up_to_its_limit [Admin Records];
+            a_record_is_kept_for_its_time [Admin Records];
+            a_record_is_no_lock [Admin Records];
+            a_record_outlives_its_holder [Admin Records Fencing];
+            a_smaller_token_replaces_no_record [Admin Records];
+            a_write_dropped_after_each_poll_leaves_a_whole_record [Admin Records];
+            an_unreachable_server_has_no_answer_about_records [Admin Records Faults];
+            records_of_two_keys_do_not_meet [Admin Records];
+            records_of_two_namespaces_do_not_meet [Admin Records];
+            the_record_of_the_largest_token_stays [Admin Records];
+        } }
         $crate::__conformance_group! { $skip reentry {
             an_owner_does_not_enter_a_lock_that_it_lost [Lease];
             an_owner_enters_again_until_its_last_guard [];
@@ -283,6 +309,7 @@ macro_rules! __conformance_case {
 macro_rules! __conformance_skips {
     ($need:ident [] { $($skipped:tt)* } { $($run:tt)* }) => { $($run)* };
     (Admin [Admin $($rest:ident)*] { $($skipped:tt)* } $run:tt) => { $($skipped)* };
+    (Adoption [Adoption $($rest:ident)*] { $($skipped:tt)* } $run:tt) => { $($skipped)* };
     (Bare [Bare $($rest:ident)*] { $($skipped:tt)* } $run:tt) => { $($skipped)* };
     (Downgrade [Downgrade $($rest:ident)*] { $($skipped:tt)* } $run:tt) => { $($skipped)* };
     (Duplicates [Duplicates $($rest:ident)*] { $($skipped:tt)* } $run:tt) => { $($skipped)* };
@@ -292,6 +319,7 @@ macro_rules! __conformance_skips {
     (Lease [Lease $($rest:ident)*] { $($skipped:tt)* } $run:tt) => { $($skipped)* };
     (Look [Look $($rest:ident)*] { $($skipped:tt)* } $run:tt) => { $($skipped)* };
     (Permits [Permits $($rest:ident)*] { $($skipped:tt)* } $run:tt) => { $($skipped)* };
+    (Records [Records $($rest:ident)*] { $($skipped:tt)* } $run:tt) => { $($skipped)* };
     (Shared [Shared $($rest:ident)*] { $($skipped:tt)* } $run:tt) => { $($skipped)* };
     (Taker [Taker $($rest:ident)*] { $($skipped:tt)* } $run:tt) => { $($skipped)* };
     ($need:ident [$other:ident $($rest:ident)*] $skipped:tt $run:tt) => {

@@ -9,7 +9,7 @@ use super::Case;
 use super::admin::{inspect, list};
 
 /// What follows the prefix of the case in names that break careless stores.
-fn hostile() -> Vec<String> {
+pub(super) fn hostile() -> Vec<String> {
     let short = [
         "a/b/c", "a//b", "/", "//", ".", "..", "a/../b", "~", "%2F", "%00", "a b", "a ", " a", "'",
         "\"", "';--", "`id`", "$(id)", "${HOME}", "{tag}", "{", "}", "{}", "*", "?", "[a-z]", "_",

@@ -16,6 +16,7 @@ mod need;
 mod support;
 
 pub mod admin;
+pub mod adoption;
 pub mod cancellation;
 pub mod crash;
 pub mod downgrade;
@@ -29,6 +30,7 @@ pub mod multi;
 pub mod network;
 pub mod permits;
 pub mod queue;
+pub mod records;
 pub mod reentry;
 pub mod release;
 pub mod requests;

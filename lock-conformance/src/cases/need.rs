@@ -1,5 +1,8 @@
-use polylock_core::admin::LockAdmin;
-use polylock_core::{DistributedLock, ErrorKind, Fencing, LockLifetime, Mode};
+use polylock_core::admin::{LockAdmin, Record};
+use polylock_core::engine::{LeaseId, OsEntropy};
+use polylock_core::{
+    DistributedLock, ErrorKind, Fencing, FencingToken, LockLifetime, Mode, Result,
+};
 
 use super::Case;
 
@@ -11,6 +14,8 @@ use super::Case;
 pub enum Need {
     /// Holders can be listed, inspected and broken.
     Admin,
+    /// A lease can be given another id.
+    Adoption,
     /// It has no local queue of its own.
     Bare,
     /// An exclusive lock can become a shared one.
@@ -29,6 +34,8 @@ pub enum Need {
     Look,
     /// At most so many may hold a key.
     Permits,
+    /// A holder can store a record beside its lock.
+    Records,
     /// Several may hold a key, and no exclusive holder.
     Shared,
     /// The harness has a lock-taker.
@@ -38,10 +45,11 @@ pub enum Need {
 impl Need {
     /// Whether the harness and the capabilities of its clients have it.
     pub(super) async fn is_met(self, case: &Case) -> bool {
-        let capabilities = case.client().await.capabilities();
-        let harness = case.harness();
+        let client = case.client().await;
+        let (capabilities, harness) = (client.capabilities(), case.harness());
         match self {
             Self::Admin => capabilities.admin,
+            Self::Adoption => !is_unsupported(&adopted(case, &client).await),
             Self::Bare => !capabilities.reentry,
             Self::Downgrade => capabilities.downgrade,
             Self::Duplicates => harness.faults().is_some_and(|faults| faults.duplicates()),
@@ -51,6 +59,7 @@ impl Need {
             Self::Lease => capabilities.bound == LockLifetime::Lease,
             Self::Look => harness.look(&case.key()).await.is_some(),
             Self::Permits => capabilities.permits,
+            Self::Records => !is_unsupported(&admin(&client).record(&case.key()).await),
             Self::Shared => capabilities.shared,
             Self::Taker => harness.taker().is_some(),
         }
@@ -65,6 +74,8 @@ impl Need {
         let (client, key) = (case.client().await, case.key());
         match self {
             Self::Admin => assert!(client.admin().is_none(), "it has an administration"),
+            // That it is `Unsupported`, and nothing else, is how it is found to be lacking.
+            Self::Adoption => {}
             Self::Downgrade => {
                 let mut guard = case.lock(&client, &key).await;
                 let error = guard.downgrade().await.expect_err("it was downgraded");
@@ -87,12 +98,20 @@ impl Need {
                 assert_eq!(error.kind(), ErrorKind::Unsupported);
                 assert!(guard.is_held(), "the refusal cost the lock");
                 guard.release().await.expect("a held lock is released");
+                if client.admin().is_some() {
+                    assert!(is_unsupported(&adopted(case, &client).await));
+                }
             }
             Self::Permits => {
                 let mode = Mode::Permit {
                     limit: super::two(),
                 };
                 case.assert_refused(&*client, mode).await;
+            }
+            Self::Records => {
+                let record = Record::new(FencingToken::new(7), "nowhere to store it");
+                let stored = admin(&client).write_record(&key, &record, case.ttl());
+                assert!(is_unsupported(&stored.await));
             }
             Self::Shared => case.assert_refused(&*client, Mode::Shared).await,
             // What a harness lacks, or an order that is not promised, shows nowhere else.
@@ -104,6 +123,17 @@ impl Need {
             | Self::Taker => {}
         }
     }
+}
+
+/// What becomes of an attempt to adopt a lease that is not there.
+async fn adopted(case: &Case, locks: &dyn DistributedLock) -> Result<Option<FencingToken>> {
+    let [id, new] = [(); 2].map(|()| LeaseId::random(&OsEntropy::default()));
+    let admin = admin(locks);
+    admin.adopt_lease(&case.key(), id, new, case.ttl()).await
+}
+
+fn is_unsupported<T>(answer: &Result<T>) -> bool {
+    matches!(answer, Err(error) if error.kind() == ErrorKind::Unsupported)
 }
 
 /// The administration of a backend that has one.
