@@ -81,6 +81,14 @@ macro_rules! __conformance_table {
             release_dropped_after_each_poll_goes_on [];
             runtime_shut_down_with_live_guards_loses_no_lock_for_ever [];
         } }
+        $crate::__conformance_group! { $skip coordination {
+            a_job_runs_once_in_its_period_on_two_clients [Admin Fencing Records];
+            a_job_that_failed_is_due_at_once [Admin Fencing Records];
+            a_leader_that_died_is_replaced [Admin Fencing Lease];
+            a_resignation_elects_a_candidate_that_waits [Admin Fencing];
+            followers_see_the_address_of_the_present_leader [Admin Fencing Records];
+            one_leads_at_a_time [Admin Fencing];
+        } }
         $crate::__conformance_group! { $skip crash {
             a_holder_that_was_stopped_sees_its_loss_at_once [Taker];
             a_waiter_that_is_killed_is_passed_over [Taker];

@@ -46,6 +46,7 @@ struct Options {
     renewal: Renewal,
     min_hold: Duration,
     max_hold: Option<Duration>,
+    takes_hand_overs: bool,
     label: Label,
     class: Option<Arc<str>>,
     observer: Option<Arc<dyn Observer>>,
@@ -84,6 +85,7 @@ impl AcquireRequest {
             renewal: Renewal::default(),
             min_hold: Duration::ZERO,
             max_hold: Some(Self::DEFAULT_MAX_HOLD),
+            takes_hand_overs: true,
             label: Label::of_this_process(),
             class: None,
             observer: None,
@@ -183,6 +185,16 @@ impl AcquireRequest {
     #[must_use]
     pub fn with_max_hold(self, max_hold: impl Into<Option<Duration>>) -> Self {
         self.change(|options| options.max_hold = max_hold.into())
+    }
+
+    /// Acquires the lock from the server in any case, and takes over no lease of another task of this
+    /// process. Default: it may, which costs the server nothing.
+    ///
+    /// A server need not learn of a hand-over, and shows the label and the token of the first holder. For
+    /// a holder that others look up, such as a leader.
+    #[must_use]
+    pub fn without_hand_over(self) -> Self {
+        self.change(|options| options.takes_hand_overs = false)
     }
 
     /// Lets the request enter a lock that a request with the same owner holds. Default: none.
@@ -298,6 +310,10 @@ impl AcquireRequest {
     #[must_use]
     pub fn max_hold(&self) -> Option<Duration> {
         self.options.max_hold
+    }
+
+    pub(crate) fn takes_hand_overs(&self) -> bool {
+        self.options.takes_hand_overs
     }
 
     /// The caller, for re-entry.

@@ -45,6 +45,11 @@
 //! The feature `tower` adds a layer that lets requests with the same key run one at a time, and
 //! `axum` and `tonic` what it has for these: see the module `tower`.
 //!
+//! # Leaders and jobs
+//!
+//! [`coordination`] elects a leader among the instances of a service, and runs a job once in its period
+//! on all of them.
+//!
 //! # Without `async`
 //!
 //! [`blocking`] has the same locks for threads, scripts and programs that start no runtime.
@@ -70,6 +75,7 @@ pub mod observe;
 
 use std::sync::{Arc, LazyLock};
 
+pub use polylock_coordination as coordination;
 pub use polylock_core::{
     AcquireRequest, Backend, Capabilities, Credentials, DistributedLock, DistributedLockExt, Error,
     ErrorKind, Expiring, Fencing, FencingToken, HealthCheck, Host, IntoTicketError, Label,

@@ -18,6 +18,7 @@ mod support;
 pub mod admin;
 pub mod adoption;
 pub mod cancellation;
+pub mod coordination;
 pub mod crash;
 pub mod downgrade;
 pub mod exclusion;

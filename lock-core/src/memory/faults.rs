@@ -36,6 +36,7 @@ pub struct Faults {
 struct Plan {
     next: VecDeque<(Request, Fault)>,
     unreachable: bool,
+    requests: u64,
 }
 
 /// A kind of request.
@@ -86,7 +87,16 @@ impl Faults {
 
     /// Drops what is planned.
     pub fn clear(&self) {
-        *self.lock() = Plan::default();
+        let mut plan = self.lock();
+        plan.next.clear();
+        plan.unreachable = false;
+    }
+
+    /// How many requests the clients have sent, of every kind and also those that did not arrive; for
+    /// tests of what something costs. What the store pushes to a waiter is none.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.lock().requests
     }
 
     /// Does `act` as a request over a network with these faults would.
@@ -113,7 +123,9 @@ impl Faults {
 
     /// Whether a question of an operator arrives, for which no faults are planned.
     pub(super) fn arrives(&self) -> Result<()> {
-        match self.lock().unreachable {
+        let mut plan = self.lock();
+        plan.requests += 1;
+        match plan.unreachable {
             true => Err(broken("the store is unreachable")),
             false => Ok(()),
         }
@@ -121,6 +133,7 @@ impl Faults {
 
     fn take(&self, request: Request) -> Result<Option<Fault>> {
         let mut plan = self.lock();
+        plan.requests += 1;
         if plan.unreachable {
             return Err(broken("the store is unreachable"));
         }

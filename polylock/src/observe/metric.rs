@@ -17,6 +17,8 @@ pub enum Metric {
     AcquireDuration,
     /// Requests and renewals that the lock service failed.
     BackendErrors,
+    /// Elections that this process has won.
+    Elections,
     /// Writes that were refused because of a stale token.
     FencingRejections,
     /// Locks that this process holds.
@@ -25,8 +27,12 @@ pub enum Metric {
     HoldDuration,
     /// Requests of HTTP that were answered without their handler, because of their lock.
     HttpRejections,
+    /// Whether this process leads.
+    Leader,
     /// Locks that were lost while they were held.
     Lost,
+    /// Attempts to run a job once.
+    Once,
     /// Time that it took to give a lock back.
     ReleaseDuration,
     /// Validity that a lease had left when it was renewed.
@@ -61,14 +67,17 @@ struct Facts {
 
 impl Metric {
     /// All of them, sorted by name.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::AcquireDuration,
         Self::BackendErrors,
+        Self::Elections,
         Self::FencingRejections,
         Self::Held,
         Self::HoldDuration,
         Self::HttpRejections,
+        Self::Leader,
         Self::Lost,
+        Self::Once,
         Self::ReleaseDuration,
         Self::RenewalSlack,
         Self::Renewals,
@@ -137,6 +146,13 @@ impl Metric {
                 labels: &["backend", "kind"],
                 description: "Requests and renewals that the lock service failed.",
             },
+            Self::Elections => Facts {
+                name: "elections",
+                kind: MetricKind::Counter,
+                unit: "{election}",
+                labels: &["class"],
+                description: "Elections that this process has won.",
+            },
             Self::FencingRejections => Facts {
                 name: "fencing.rejections",
                 kind: MetricKind::Counter,
@@ -165,12 +181,26 @@ impl Metric {
                 labels: &["class", "status", "reason"],
                 description: "Requests that were answered without their handler.",
             },
+            Self::Leader => Facts {
+                name: "leader",
+                kind: MetricKind::Gauge,
+                unit: "{leader}",
+                labels: &["class"],
+                description: "1 while this process leads, else 0.",
+            },
             Self::Lost => Facts {
                 name: "lost",
                 kind: MetricKind::Counter,
                 unit: "{lock}",
                 labels: &["backend", "class", "reason"],
                 description: "Locks that were lost while they were held.",
+            },
+            Self::Once => Facts {
+                name: "once",
+                kind: MetricKind::Counter,
+                unit: "{attempt}",
+                labels: &["class", "outcome"],
+                description: "Attempts to run a job once.",
             },
             Self::ReleaseDuration => Facts {
                 name: "release.duration",

@@ -9,9 +9,12 @@
 //! Name the kind of work with [`class`](crate::RequestBuilder::class): it is the label `class` of the
 //! metrics. Keys are no labels.
 //!
-//! With the feature `tower`, both receive refused requests too
+//! Both receive elections and runs of jobs too ([`Election::observer`](crate::coordination::Election::observer),
+//! [`Once::observer`](crate::coordination::Once::observer)), and with the feature `tower` refused requests
 //! (`LockerBuilder::rejection_observer`).
 
+#[cfg(any(feature = "metrics", feature = "otel"))]
+mod coordination;
 #[cfg(feature = "metrics")]
 mod facade;
 #[cfg(all(feature = "tower", any(feature = "metrics", feature = "otel")))]

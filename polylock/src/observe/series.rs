@@ -58,6 +58,12 @@ macro_rules! observer {
             }
         }
 
+        impl polylock_coordination::CoordinationObserver for $observer {
+            fn happened(&self, event: &polylock_coordination::CoordinationEvent<'_>) {
+                super::coordination::measure(event, |measurement| self.record(&measurement));
+            }
+        }
+
         #[cfg(feature = "tower")]
         impl polylock_tower::RejectionObserver for $observer {
             fn rejected(&self, rejected: &polylock_tower::RejectedRequest<'_>) {

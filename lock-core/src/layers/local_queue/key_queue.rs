@@ -233,7 +233,7 @@ impl KeyQueue {
         let head = self.head()?;
         // No renewal makes a lease shorter: one with a shorter ttl would outlast the crash of its holder by
         // what its predecessor asked for.
-        if head.request.ttl() != ttl {
+        if head.request.ttl() != ttl || !head.request.takes_hand_overs() {
             return None;
         }
         // A lease without renewal would reach its holder half expired.
@@ -253,7 +253,8 @@ impl KeyQueue {
 
     /// The waiter that has to go to the server now, if any: when there is no local holder, or when
     /// the local holder will release to the server. It takes over what the previous contender
-    /// `left`, if it can: with another ttl, the lease would be renewed to that.
+    /// `left`, if it can: with another ttl, the lease would be renewed to that, and the server knows the
+    /// attempt by the label of the one that began it.
     pub(super) fn promote(&mut self, left: Vacancy<'_>) -> Option<NextContender> {
         if self.contending.is_some() || !self.is_last() {
             return None;
@@ -261,7 +262,11 @@ impl KeyQueue {
         self.head()?;
         let Waiter { request, wakeup } = self.pop()?;
         let state = match left {
-            Vacancy::Attempt(state) if state.ttl == request.ttl() => Arc::clone(state),
+            Vacancy::Attempt(state)
+                if state.ttl == request.ttl() && request.takes_hand_overs() =>
+            {
+                Arc::clone(state)
+            }
             Vacancy::Attempt(state) => Arc::new(state.anew(request.ttl())),
             Vacancy::Lock => Arc::new(AttemptState::new(request.ttl(), true)),
             Vacancy::Nothing => Arc::new(AttemptState::new(request.ttl(), false)),

@@ -1,6 +1,7 @@
 //! What the observer of the `metrics` facade records, on real stacks.
 
 mod alerts;
+mod coordination;
 mod dashboard;
 mod events;
 mod gauges;

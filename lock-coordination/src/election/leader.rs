@@ -1,0 +1,201 @@
+//! What followers see.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, SystemTime};
+
+use futures_core::Stream;
+use polylock_core::admin::{HolderInfo, LockAdmin, Record};
+use polylock_core::{ErrorKind, FencingToken, Label, LockKey, Result};
+use tokio::time::sleep;
+
+use super::Election;
+
+/// The leader of an election, as the server knows it.
+///
+/// The example of [`Election`] asks for it.
+#[non_exhaustive]
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Leader {
+    /// Who it is.
+    pub label: Label,
+    /// Since when it leads, where the server knows that, by the clock of the machine that recorded it.
+    pub since: Option<SystemTime>,
+    /// Its fencing token; `None` while the server does not know it.
+    pub token: Option<FencingToken>,
+    /// What it has [proclaimed](crate::Term::proclaim) in this term, if anything.
+    pub address: Option<Vec<u8>>,
+}
+
+impl Leader {
+    fn new(holder: HolderInfo, record: Option<&Record>) -> Self {
+        let own = record.and_then(|record| own_address(record, &holder));
+        let told = record.filter(|_| own.is_some()).map(|record| record.token);
+        Self {
+            label: holder.label,
+            since: holder.since,
+            token: holder.token.or(told),
+            address: own.map(<[u8]>::to_vec),
+        }
+    }
+
+    /// Whether followers have nothing to do. A server may learn the token and the time a moment after the
+    /// election.
+    fn is_same(&self, other: &Self) -> bool {
+        let same_term = match (self.token, other.token) {
+            (Some(token), Some(other)) => token == other,
+            _ => true,
+        };
+        same_term && self.label == other.label && self.address == other.address
+    }
+}
+
+/// Asks the server.
+pub(super) async fn look(admin: &dyn LockAdmin, key: &LockKey) -> Result<Option<Leader>> {
+    let held = admin.inspect(key).await?;
+    let Some(holder) = held.and_then(|info| info.holders.into_iter().next()) else {
+        return Ok(None);
+    };
+    let record = match admin.record(key).await {
+        // Where nothing can be stored, nobody has proclaimed anything.
+        Err(error) if error.kind() == ErrorKind::Unsupported => None,
+        record => record?,
+    };
+    Ok(Some(Leader::new(holder, record.as_ref())))
+}
+
+/// An address with who proclaims it, as it is stored: `host=..&pid=..&address=` and the bytes.
+pub(super) fn encode(label: &Label, address: &[u8]) -> Vec<u8> {
+    [label.encode().as_bytes(), ADDRESS, address].concat()
+}
+
+/// The address in a record, if the record is that of the holder and not of an earlier one.
+///
+/// A server that does not know the token of the holder, such as ZooKeeper of one that has waited, knows
+/// its label.
+fn own_address<'a>(record: &'a Record, holder: &HolderInfo) -> Option<&'a [u8]> {
+    let bytes = &record.bytes;
+    let at = bytes
+        .windows(ADDRESS.len())
+        .position(|part| part == ADDRESS)?;
+    let label = str::from_utf8(&bytes[..at]).ok()?;
+    let is_own = match holder.token {
+        Some(token) => record.token == token,
+        None => Label::decode(label) == holder.label,
+    };
+    is_own.then_some(&bytes[at + ADDRESS.len()..])
+}
+
+/// A label contains neither character unescaped.
+const ADDRESS: &[u8] = b"&address=";
+
+/// Asks again and again, and yields what has changed.
+pub(super) struct Observation {
+    election: Election,
+    next: Pin<Box<dyn Future<Output = Option<Leader>> + Send>>,
+}
+
+impl Observation {
+    pub(super) fn new(election: Election) -> Self {
+        let next = Box::pin(change(election.clone(), None));
+        Self { election, next }
+    }
+}
+
+impl Stream for Observation {
+    type Item = Option<Leader>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let leader = ready!(self.next.as_mut().poll(cx));
+        self.next = Box::pin(change(self.election.clone(), Some(leader.clone())));
+        Poll::Ready(Some(leader))
+    }
+}
+
+/// Waits until the leader is another one than was seen, if anything was.
+async fn change(election: Election, seen: Option<Option<Leader>>) -> Option<Leader> {
+    let mut fails = false;
+    if seen.is_some() {
+        sleep(INTERVAL).await;
+    }
+    loop {
+        match election.leader().await {
+            Ok(leader) if !seen.as_ref().is_some_and(|seen| is_same(seen, &leader)) => {
+                return leader;
+            }
+            Ok(_) => fails = false,
+            Err(error) => {
+                if !fails {
+                    tracing::warn!(election = election.name(), %error, "cannot see who leads");
+                }
+                fails = true;
+            }
+        }
+        sleep(INTERVAL).await;
+    }
+}
+
+fn is_same(seen: &Option<Leader>, leader: &Option<Leader>) -> bool {
+    match (seen, leader) {
+        (Some(seen), Some(leader)) => seen.is_same(leader),
+        (None, None) => true,
+        _ => false,
+    }
+}
+
+/// Time between two questions. No backend tells of a new holder by itself.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(note: &str, token: Option<u64>) -> HolderInfo {
+        let mut holder = HolderInfo::new(Label::of_this_process().with_note(note));
+        holder.token = token.map(FencingToken::new);
+        holder
+    }
+
+    #[test]
+    fn an_address_counts_only_in_the_term_of_its_leader() {
+        let label = Label::of_this_process().with_note("a&address=b");
+        let record = Record::new(FencingToken::new(7), encode(&label, b"\xffx&address=y"));
+        // The token by the server, whose label, and whether the address is that of the holder.
+        let table = [
+            (Some(7), "a&address=b", true),
+            (Some(8), "a&address=b", false),
+            (Some(6), "a&address=b", false),
+            (None, "a&address=b", true),
+            (None, "another", false),
+        ];
+        for (token, note, is_own) in table {
+            let leader = Leader::new(holder(note, token), Some(&record));
+            let expected = is_own.then(|| b"\xffx&address=y".to_vec());
+            assert_eq!(leader.address, expected, "{token:?} {note}");
+        }
+        let told = Leader::new(holder("a&address=b", None), Some(&record));
+        assert_eq!(told.token, Some(FencingToken::new(7)));
+        for foreign in [&b"done up to page 7"[..], b"\xff&address=x"] {
+            let record = Record::new(FencingToken::new(7), foreign);
+            let leader = Leader::new(holder("", None), Some(&record));
+            assert_eq!(leader.address, None);
+        }
+    }
+
+    #[test]
+    fn the_longest_address_of_the_longest_label_is_stored() {
+        let label = Label::of_this_process().with_note("&".repeat(Label::MAX_NOTE_LEN));
+        let address = [b'a'; Election::MAX_ADDRESS_LEN];
+        let record = Record::new(FencingToken::new(1), encode(&label, &address));
+        record.check().unwrap();
+    }
+
+    #[test]
+    fn what_the_server_learns_later_is_no_change() {
+        let fresh = Leader::new(holder("a", None), None);
+        let known = Leader::new(holder("a", Some(7)), None);
+        assert!(fresh.is_same(&known) && known.is_same(&fresh));
+        assert!(!known.is_same(&Leader::new(holder("a", Some(8)), None)));
+        assert!(!known.is_same(&Leader::new(holder("b", Some(7)), None)));
+    }
+}

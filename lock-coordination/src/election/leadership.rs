@@ -1,0 +1,147 @@
+use std::ops::Deref;
+use std::time::Duration;
+
+use polylock_core::admin::Record;
+use polylock_core::{
+    Error, ErrorKind, FencingToken, LockGuard, LostReason, LostSignal, Released, Result,
+};
+
+use super::seat::Seat;
+use super::{Election, leader};
+use crate::requirements::{admin, token};
+
+/// The lead of this instance; dropped, it resigns in the background.
+///
+/// What it can do besides is in [`Term`], to which it dereferences. The example of [`Election`] uses it.
+#[must_use = "dropping it resigns"]
+#[derive(Debug)]
+pub struct Leadership {
+    // Dropped in this order: the role ends before the lock is released.
+    seat: Seat,
+    term: Term,
+    guard: LockGuard,
+}
+
+impl Leadership {
+    pub(super) fn begin(election: &Election, guard: LockGuard) -> Result<Self> {
+        let term = Term {
+            token: token(&*election.locks, &guard)?,
+            election: election.clone(),
+            lost: guard.lost(),
+        };
+        let seat = Seat::take(election, guard.lost());
+        Ok(Self { seat, term, guard })
+    }
+
+    /// The lock that makes this instance the leader.
+    pub fn guard(&self) -> &LockGuard {
+        &self.guard
+    }
+
+    /// Runs `work` for as long as this instance leads, as [`LockGuard::run`] does.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](ErrorKind::Lost) if the lock was lost before `work` was done. `work` is dropped by then; it
+    /// may have had effects.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work`; the instance leads still.
+    pub async fn run<W: Future>(&self, work: W) -> Result<W::Output> {
+        self.guard.run(work).await
+    }
+
+    /// Gives the lead to the next candidate, and waits for the answer of the server.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`](ErrorKind::Unavailable) if the server did not confirm it; see
+    /// [`LockGuard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// The release goes on in the background; only the answer is lost.
+    pub async fn resign(self) -> Result<Released> {
+        let Self { seat, guard, .. } = self;
+        drop(seat);
+        guard.release().await
+    }
+}
+
+impl Deref for Leadership {
+    type Target = Term;
+
+    fn deref(&self) -> &Term {
+        &self.term
+    }
+}
+
+/// One term of a leader. It can be cloned and passed to the tasks of the leader, and does not keep the
+/// lead.
+///
+/// The example of [`Election::lead`] uses it.
+#[derive(Clone, Debug)]
+pub struct Term {
+    election: Election,
+    token: FencingToken,
+    lost: LostSignal,
+}
+
+impl Term {
+    /// The number to send with every write of the leader; larger than that of every earlier leader.
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// The signal that the lock is lost, which fires before another instance can be elected; see
+    /// [`LostSignal`]. It does not fire after a resignation.
+    #[must_use]
+    pub fn lost(&self) -> LostSignal {
+        self.lost.clone()
+    }
+
+    /// Tells followers where the leader can be reached: any bytes, such as `"10.0.0.7:9000"`.
+    ///
+    /// One request. A later address replaces the one before. Followers see it as long as this instance
+    /// leads, and 10 years at most.
+    ///
+    /// # Errors
+    ///
+    /// - [`InvalidRequest`](ErrorKind::InvalidRequest) if it is longer than
+    ///   [`Election::MAX_ADDRESS_LEN`].
+    /// - [`Lost`](ErrorKind::Lost) if this instance leads no more.
+    /// - [`Unavailable`](ErrorKind::Unavailable) if the server did not answer, with an unknown outcome if
+    ///   followers may see it.
+    /// - Others of [`LockAdmin::write_record`](polylock_core::admin::LockAdmin::write_record).
+    ///
+    /// # Cancel safety
+    ///
+    /// Followers may or may not see it.
+    pub async fn proclaim(&self, address: impl AsRef<[u8]> + Send) -> Result<()> {
+        let Self { election, lost, .. } = self;
+        let (key, address) = (election.request.key(), address.as_ref());
+        if address.len() > Election::MAX_ADDRESS_LEN {
+            let (len, max) = (address.len(), Election::MAX_ADDRESS_LEN);
+            let message = format!("an address of {len} bytes; {max} at most");
+            return Err(Error::new(ErrorKind::InvalidRequest, message).with_key(key));
+        }
+        let leads = |reason: Option<LostReason>| match reason {
+            Some(reason) => Err(Error::lost(reason).with_key(key)),
+            None => Ok(()),
+        };
+        leads(lost.reason())?;
+        let label = election.request.label();
+        let record = Record::new(self.token, leader::encode(label, address));
+        let is_latest = admin(&*election.locks)?
+            .write_record(key, &record, KEPT)
+            .await?;
+        leads(lost.reason())?;
+        // A later leader has proclaimed its address.
+        leads((!is_latest).then_some(LostReason::Stolen))
+    }
+}
+
+/// A leader that leads for longer than its record is kept would lose its address.
+const KEPT: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);

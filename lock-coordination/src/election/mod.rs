@@ -1,0 +1,319 @@
+mod backoff;
+mod leader;
+mod leadership;
+mod seat;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_core::Stream;
+use polylock_core::{AcquireRequest, DistributedLock, Error, Label, LockKey, Result, Wait};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use crate::observer::{CoordinationEvent, CoordinationObserver, emit};
+use crate::requirements::{admin, check};
+
+use self::backoff::Backoff;
+use self::leader::Observation;
+use self::seat::Role;
+
+pub use self::leader::Leader;
+pub use self::leadership::{Leadership, Term};
+
+/// Elects one leader among the instances that know the same locks and the same name.
+///
+/// Each instance makes one and calls [`lead`](Self::lead), or [`campaign`](Self::campaign) for itself;
+/// others follow by [`observe`](Self::observe). A clone stands for the same instance.
+///
+/// # Guarantees
+///
+/// Those of an exclusive lock on the name, renewed without end. The former leader's
+/// [`lost`](Term::lost) fires, its work is dropped and [`is_leader`](Self::is_leader) turns false before
+/// the server can elect another one, except where the lock is taken from it: `docs/guarantees.md` says
+/// when. Where waiters queue ([`Capabilities::fair`](polylock_core::Capabilities)), the instance that has
+/// waited longest is next.
+///
+/// # Cost
+///
+/// A candidate that waits is one waiter on the server, however long it waits; where waiters are
+/// notified, it sends nothing. A leader renews its lock each third of the ttl. A resignation costs one
+/// release, which elects the next one. A follower that observes sends two requests a second.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use polylock_coordination::Election;
+/// use polylock_core::memory::Memory;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+/// let store = Memory::new();
+/// let here = Election::new(Arc::new(store.client()), "scheduler")?;
+/// let there = Election::new(Arc::new(store.client()), "scheduler")?;
+///
+/// let leadership = here.campaign().await?;
+/// leadership.proclaim("10.0.0.7:9000").await?;
+/// let leader = there.leader().await?.expect("somebody leads");
+/// assert_eq!(leader.address.as_deref(), Some(&b"10.0.0.7:9000"[..]));
+///
+/// let (next, _) = tokio::join!(there.campaign(), leadership.resign());
+/// assert!(*there.is_leader().borrow() && !*here.is_leader().borrow());
+/// # drop(next);
+/// # Ok(()) }
+/// ```
+#[doc(alias = "leader election")]
+#[derive(Clone)]
+pub struct Election {
+    locks: Arc<dyn DistributedLock>,
+    request: AcquireRequest,
+    role: Arc<Role>,
+    observer: Option<Arc<dyn CoordinationObserver>>,
+}
+
+impl Election {
+    /// Longest address that a leader can [proclaim](Term::proclaim), in bytes.
+    pub const MAX_ADDRESS_LEN: usize = 2048;
+
+    /// Makes a candidate of the election `name`, which is the key of its lock and the class of its
+    /// metrics. Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// - [`Unsupported`](polylock_core::ErrorKind::Unsupported) if the backend has no fencing tokens or no
+    ///   administration.
+    /// - [`InvalidKey`](polylock_core::ErrorKind::InvalidKey) if the name is not a key.
+    pub fn new<K>(locks: Arc<dyn DistributedLock>, name: K) -> Result<Self>
+    where
+        K: TryInto<LockKey, Error: Into<Error>>,
+    {
+        check(&*locks)?;
+        let name: LockKey = name.try_into().map_err(Into::into)?;
+        let request = AcquireRequest::new(name.clone())
+            .with_class(name.as_str())
+            .with_wait(Wait::Forever)
+            .with_max_hold(None)
+            // The server has to know each leader by its own label and token.
+            .without_hand_over();
+        Ok(Self {
+            locks,
+            request,
+            role: Arc::default(),
+            observer: None,
+        })
+    }
+
+    /// Sets the lease: a leader that dies is replaced after that time at the latest. Default: 30 s; the
+    /// range is that of [`AcquireRequest::with_ttl`], and an election with another one fails.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.request = self.request.with_ttl(ttl);
+        self
+    }
+
+    /// Sets what others see of this candidate. Default: host, process id, user and program. Candidates of
+    /// one process should differ in their note.
+    #[must_use]
+    pub fn label(mut self, label: Label) -> Self {
+        self.request = self.request.with_label(label);
+        self
+    }
+
+    /// Sets who hears of elections, for metrics. Default: nobody.
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn CoordinationObserver>) -> Self {
+        self.observer = Some(observer);
+        let election = self.name();
+        self.emit(&CoordinationEvent::Candidate { election });
+        self
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.request.key().as_str()
+    }
+
+    /// Waits without end until this instance leads.
+    ///
+    /// The result is a guard: dropped, it resigns.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DistributedLock::acquire`] except [`Contended`](polylock_core::ErrorKind::Contended):
+    /// the wait ends with [`Unavailable`](polylock_core::ErrorKind::Unavailable) if the server cannot be
+    /// reached, and has to be repeated then, as [`lead`](Self::lead) does.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future gives up its place in the queue and whatever it was granted; at worst the lock is
+    /// free after one ttl.
+    pub async fn campaign(&self) -> Result<Leadership> {
+        let guard = self.locks.acquire(&self.request).await?;
+        Leadership::begin(self, guard)
+    }
+
+    /// Stands for election again and again, and does `work` whenever this instance leads.
+    ///
+    /// A term ends when `work` returns, fails or the lock is lost; then `work` is dropped before the lock
+    /// goes back or can pass on. The next campaign begins after a pause, which grows from 0.5 s to 10 s
+    /// while terms are short, less up to a half at random. The same holds for a server that cannot be
+    /// reached. What `work` fails with is logged at warn.
+    ///
+    /// # Errors
+    ///
+    /// It ends only with an error that no repetition mends
+    /// ([`is_retryable`](Error::is_retryable) is false), such as
+    /// [`Denied`](polylock_core::ErrorKind::Denied) or
+    /// [`InvalidRequest`](polylock_core::ErrorKind::InvalidRequest), and returns that.
+    ///
+    /// # Panics
+    ///
+    /// If `work` does; the leader has resigned then.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future drops `work` first and then resigns, in the background; at worst the lock is free
+    /// after one ttl. That is how to end it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use polylock_coordination::Election;
+    /// use polylock_core::memory::Memory;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+    /// let election = Election::new(Arc::new(Memory::new()), "scheduler")?;
+    /// let mut leads = election.is_leader();
+    /// let candidate = tokio::spawn(async move {
+    ///     election
+    ///         .lead(|term| async move {
+    ///             term.proclaim("10.0.0.7:9000").await?;
+    ///             std::future::pending::<polylock_core::Result<()>>().await // the work
+    ///         })
+    ///         .await
+    /// });
+    /// assert!(leads.wait_for(|leads| *leads).await.is_ok());
+    /// candidate.abort(); // resigns
+    /// assert!(leads.wait_for(|leads| !*leads).await.is_ok());
+    /// # Ok(()) }
+    /// ```
+    pub async fn lead<W, F, T, E>(&self, mut work: W) -> Error
+    where
+        W: FnMut(Term) -> F + Send,
+        F: Future<Output = Result<T, E>> + Send,
+        T: Send,
+        E: fmt::Display + Send,
+    {
+        let mut backoff = Backoff::new();
+        loop {
+            match self.serve(&mut work).await {
+                Ok(lasted) => backoff.note(lasted),
+                Err(error) if !error.is_retryable() => return error,
+                Err(error) => tracing::warn!(election = self.name(), %error, "campaign failed"),
+            }
+            sleep(backoff.pause()).await;
+        }
+    }
+
+    /// One term; returns how long it lasted.
+    async fn serve<W, F, T, E>(&self, work: &mut W) -> Result<Duration>
+    where
+        W: FnMut(Term) -> F + Send,
+        F: Future<Output = Result<T, E>> + Send,
+        T: Send,
+        E: fmt::Display + Send,
+    {
+        let leadership = self.campaign().await?;
+        let (election, began) = (self.name(), Instant::now());
+        match leadership.run(work(Term::clone(&leadership))).await {
+            Ok(Ok(_)) => tracing::debug!(election, "the work of the leader has ended"),
+            Ok(Err(error)) => tracing::warn!(election, %error, "the work of the leader failed"),
+            Err(error) => tracing::debug!(election, %error, "the leader was deposed"),
+        }
+        let lasted = began.elapsed();
+        if let Err(error) = leadership.resign().await {
+            // It is repeated in the background.
+            tracing::debug!(election, %error, "the resignation is not confirmed");
+        }
+        Ok(lasted)
+    }
+
+    /// Tells whether this instance leads; for a health endpoint, `*receiver.borrow()`.
+    ///
+    /// It turns false when the leader resigns or loses the lock, on the thread that notices, and no later
+    /// than the lease ends, also while a renewal hangs or the runtime of the program is blocked. After a
+    /// suspension of the machine it may be true for a second still, when
+    /// [`LostSignal::reason`](polylock_core::LostSignal::reason) has the answer already.
+    #[must_use]
+    pub fn is_leader(&self) -> watch::Receiver<bool> {
+        self.role.subscribe()
+    }
+
+    /// Asks who leads; `None` if nobody does.
+    ///
+    /// Two requests, one if nobody leads.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LockAdmin::inspect`](polylock_core::admin::LockAdmin::inspect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed.
+    pub async fn leader(&self) -> Result<Option<Leader>> {
+        leader::look(admin(&*self.locks)?, self.request.key()).await
+    }
+
+    /// Follows who leads: the first item is what there is, and each later one is a change of the leader
+    /// or of its address. `None` means that nobody leads.
+    ///
+    /// It asks once a second, so that a short term may be missed. A question that fails is repeated, and
+    /// no item; it is logged at warn once.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped stream asks no more. An item is lost only if the future that waits for it is ready and
+    /// dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use futures_util::StreamExt as _;
+    /// use polylock_coordination::Election;
+    /// use polylock_core::memory::Memory;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+    /// let store = Memory::new();
+    /// let here = Election::new(Arc::new(store.client()), "scheduler")?;
+    /// let mut leaders = Election::new(Arc::new(store.client()), "scheduler")?.observe();
+    /// assert_eq!(leaders.next().await, Some(None));
+    ///
+    /// let leadership = here.campaign().await?;
+    /// let leader = leaders.next().await.flatten().expect("somebody leads");
+    /// assert_eq!(leader.token, Some(leadership.fencing_token()));
+    /// # Ok(()) }
+    /// ```
+    pub fn observe(&self) -> impl Stream<Item = Option<Leader>> + Send + Unpin + use<> {
+        Observation::new(self.clone())
+    }
+
+    fn emit(&self, event: &CoordinationEvent<'_>) {
+        emit(self.observer.as_ref(), event);
+    }
+}
+
+impl fmt::Debug for Election {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Election")
+            .field("name", &self.name())
+            .field("is_leader", &*self.role.subscribe().borrow())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,406 @@
+mod last_run;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use polylock_core::admin::Record;
+use polylock_core::{
+    AcquireRequest, DistributedLock, Error, ErrorKind, FencingToken, Label, LockGuard, LockKey,
+    LostReason, LostSignal, Result, Wait,
+};
+use tokio::time::{Instant, sleep};
+
+use crate::observer::{CoordinationEvent, CoordinationObserver, emit};
+use crate::requirements::{admin, check, token};
+
+use self::last_run::Rule;
+
+pub use self::last_run::{LastRun, RunOutcome};
+
+/// A job that many instances start, and one of them runs: once in its period, or once for a key.
+///
+/// The run is recorded beside the lock: when it started, when it ended, who ran it and whether it
+/// succeeded. An instance that comes later finds the record and skips the job; one that comes meanwhile
+/// finds the lock held. A job that failed is due at once. One whose process died is due when its lease
+/// has ended, since it left no record.
+///
+/// # Guarantees
+///
+/// No two runs at a time, as far as the lock goes. Once is **not** exactly once: the job is run again
+/// if its process dies or loses the lock before the record is written, also when the work itself was
+/// done. Make it repeatable, or send [`OnceRun::fencing_token`] with its writes.
+///
+/// Times are those of the clocks of the instances. Two instances whose clocks differ by `d` run the job
+/// at least `period - min(period / 10, 1 min) - d` apart, so that one tick of all of them is one run as
+/// long as `d` is below that. A run that began later than a period from now, by the clock of the one that
+/// looks, was recorded by a clock that is wrong, and does not count: otherwise nobody would run the job
+/// until then. An instance whose clock is late by more than a period runs the job each time.
+///
+/// # Cost
+///
+/// A run costs one lock, two reads and one write of the record; a skipped one costs one read.
+///
+/// # Examples
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use polylock_coordination::{Once, OnceOutcome};
+/// use polylock_core::memory::Memory;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+/// let store = Memory::new();
+/// for instance in [store.client(), store.client()] {
+///     let invoices = Once::for_key(Arc::new(instance), "invoices", "2026-11")?;
+///     match invoices.run(|run| send_invoices(run.fencing_token().value())).await? {
+///         OnceOutcome::Ran(sent) => assert_eq!(sent, 3),
+///         OnceOutcome::Skipped(last) => println!("sent by {}", last.label),
+///         OnceOutcome::Failed(error) => eprintln!("{error}, may be repeated"),
+///         _ => println!("another instance is sending them"),
+///     }
+/// }
+/// # Ok(()) }
+///
+/// async fn send_invoices(token: u64) -> Result<u32, std::io::Error> {
+///     # assert!(token > 0);
+///     Ok(3)
+/// }
+/// ```
+#[doc(alias = "cron")]
+#[doc(alias = "ShedLock")]
+#[derive(Clone)]
+pub struct Once {
+    locks: Arc<dyn DistributedLock>,
+    name: Arc<str>,
+    request: AcquireRequest,
+    rule: Rule,
+    keep: Duration,
+    observer: Option<Arc<dyn CoordinationObserver>>,
+    clock: Arc<dyn Fn() -> SystemTime + Send + Sync>,
+}
+
+impl Once {
+    /// How long a run is remembered, unless set.
+    pub const DEFAULT_KEEP: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+    /// Makes a job that runs once in each period, which is at least 1 s. The lock has the name for its key.
+    /// Nothing is sent.
+    ///
+    /// It is due when the last run that succeeded began a period ago, less a tenth of the period and at most
+    /// a minute: a timer that fires a little early does not skip a whole period.
+    ///
+    /// # Errors
+    ///
+    /// - [`Unsupported`](ErrorKind::Unsupported) if the backend has no fencing tokens or no administration.
+    /// - [`InvalidKey`](ErrorKind::InvalidKey) if the name is not a key.
+    /// - [`InvalidRequest`](ErrorKind::InvalidRequest) if the period is shorter than 1 s.
+    pub fn every(locks: Arc<dyn DistributedLock>, name: &str, period: Duration) -> Result<Self> {
+        if period < MIN_PERIOD {
+            let message = format!("the period must be 1s or more, not {period:?}");
+            return Err(Error::new(ErrorKind::InvalidRequest, message));
+        }
+        let mut once = Self::new(locks, name, LockKey::new(name)?, Rule::Every(period))?;
+        once.keep = once.keep.max(period.saturating_mul(2));
+        Ok(once)
+    }
+
+    /// Makes a job that runs once for `key`, such as the date `2026-11-25`. The lock has the key
+    /// `NAME/KEY`. Nothing is sent.
+    ///
+    /// An instance that comes late with an old key finds the record of that key, as long as it is
+    /// [kept](Self::keep).
+    ///
+    /// # Errors
+    ///
+    /// - [`Unsupported`](ErrorKind::Unsupported) if the backend has no fencing tokens or no administration.
+    /// - [`InvalidKey`](ErrorKind::InvalidKey) if `NAME/KEY` is not a key.
+    pub fn for_key(locks: Arc<dyn DistributedLock>, name: &str, key: &str) -> Result<Self> {
+        Self::new(
+            locks,
+            name,
+            LockKey::new(format!("{name}/{key}"))?,
+            Rule::Key,
+        )
+    }
+
+    fn new(locks: Arc<dyn DistributedLock>, name: &str, key: LockKey, rule: Rule) -> Result<Self> {
+        check(&*locks)?;
+        let request = AcquireRequest::new(key)
+            .with_class(name)
+            .with_wait(Wait::Never);
+        Ok(Self {
+            locks,
+            name: name.into(),
+            request,
+            rule,
+            keep: Self::DEFAULT_KEEP,
+            observer: None,
+            clock: Arc::new(SystemTime::now),
+        })
+    }
+
+    /// Sets the lease: a job whose process dies may run again after that time. It is renewed while the job
+    /// runs. Default: 30 s; the range is that of [`AcquireRequest::with_ttl`], and a run with another one
+    /// fails.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.request = self.request.with_ttl(ttl);
+        self
+    }
+
+    /// Sets after which time a job that still runs is stopped, so that one that hangs does not keep its
+    /// successors out. Default: 1 h; `None` never stops it.
+    #[must_use]
+    pub fn max_hold(mut self, max_hold: impl Into<Option<Duration>>) -> Self {
+        self.request = self.request.with_max_hold(max_hold);
+        self
+    }
+
+    /// Sets what others see of this instance. Default: host, process id, user and program.
+    #[must_use]
+    pub fn label(mut self, label: Label) -> Self {
+        self.request = self.request.with_label(label);
+        self
+    }
+
+    /// Sets how long a run is remembered at least. Default: 7 days, or two periods if that is longer.
+    ///
+    /// A job with a key that comes again after that time runs again.
+    #[must_use]
+    pub fn keep(mut self, keep: Duration) -> Self {
+        self.keep = match self.rule {
+            Rule::Every(period) => keep.max(period.saturating_mul(2)),
+            Rule::Key => keep,
+        };
+        self
+    }
+
+    /// Sets who hears of runs, for metrics. Default: nobody.
+    #[must_use]
+    pub fn observer(mut self, observer: Arc<dyn CoordinationObserver>) -> Self {
+        self.observer = Some(observer);
+        let job = &self.name;
+        self.emit(&CoordinationEvent::Job { job });
+        self
+    }
+
+    /// Runs `work` if it is due and no other instance is at it.
+    ///
+    /// `work` is dropped if the lock is lost meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// - [`Lost`](ErrorKind::Lost) if the lock was lost before the run was recorded: the work may have had
+    ///   effects, and another instance may run it.
+    /// - Those of [`DistributedLock::acquire`] and of
+    ///   [`LockAdmin::record`](polylock_core::admin::LockAdmin::record) if the lock service fails. With
+    ///   [`is_outcome_unknown`](Error::is_outcome_unknown) after the work was done: the record could not be
+    ///   written for one ttl.
+    ///
+    /// An error of `work` is none of these, but [`OnceOutcome::Failed`].
+    ///
+    /// # Panics
+    ///
+    /// If `work` does; the lock is released, and the job is due.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future drops `work` and then releases the lock in the background, at worst after one ttl.
+    /// No run is recorded, so that the job is due.
+    pub async fn run<W, F, T, E>(&self, work: W) -> Result<OnceOutcome<T, E>>
+    where
+        W: FnOnce(OnceRun) -> F + Send,
+        F: Future<Output = Result<T, E>> + Send,
+        T: Send,
+        E: Send,
+    {
+        let ended = self.attempt(work).await;
+        let outcome = match &ended {
+            Ok(outcome) => outcome.as_str(),
+            Err(error) if error.kind() == ErrorKind::Lost => "lost",
+            Err(_) => "error",
+        };
+        let job = &self.name;
+        self.emit(&CoordinationEvent::Once { job, outcome });
+        ended
+    }
+
+    async fn attempt<W, F, T, E>(&self, work: W) -> Result<OnceOutcome<T, E>>
+    where
+        W: FnOnce(OnceRun) -> F + Send,
+        F: Future<Output = Result<T, E>> + Send,
+        T: Send,
+        E: Send,
+    {
+        let last = self.last_run().await?;
+        if let Some(last) = self.skips(last.as_ref()) {
+            return Ok(OnceOutcome::Skipped(last));
+        }
+        let guard = match self.locks.acquire(&self.request).await {
+            Err(error) if error.kind() == ErrorKind::Contended => return Ok(OnceOutcome::Busy),
+            guard => guard?,
+        };
+        // Another instance may have run it since, as it may until the lock is held.
+        let last = self.last_run().await?;
+        if let Some(last) = self.skips(last.as_ref()) {
+            release(guard).await;
+            return Ok(OnceOutcome::Skipped(last));
+        }
+        let started = (self.clock)();
+        let token = token(&*self.locks, &guard)?;
+        let lost = guard.lost();
+        let done = guard.run(work(OnceRun { token, lost, last })).await?;
+        let outcome = match &done {
+            Ok(_) => RunOutcome::Ran,
+            Err(_) => RunOutcome::Failed,
+        };
+        let recorded = self.record(&guard, token, started, outcome).await;
+        release(guard).await;
+        match (done, recorded) {
+            (Ok(value), recorded) => recorded.map(|()| OnceOutcome::Ran(value)),
+            (Err(error), recorded) => {
+                if let Err(unrecorded) = recorded {
+                    // The last run is older or failed as well, so that the job is due all the same.
+                    tracing::warn!(job = &*self.name, error = %unrecorded, "a failed run is not recorded");
+                }
+                Ok(OnceOutcome::Failed(error))
+            }
+        }
+    }
+
+    /// The last run that was recorded, also if it is long ago; `None` if there is none.
+    ///
+    /// One request.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LockAdmin::record`](polylock_core::admin::LockAdmin::record).
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is changed.
+    pub async fn last_run(&self) -> Result<Option<LastRun>> {
+        let record = admin(&*self.locks)?.record(self.request.key()).await?;
+        Ok(record.and_then(|record| LastRun::decode(&record.bytes)))
+    }
+
+    /// The last run, if the job is not due because of it.
+    fn skips(&self, last: Option<&LastRun>) -> Option<LastRun> {
+        let last = last?;
+        (!self.rule.is_due(last, (self.clock)())).then(|| last.clone())
+    }
+
+    /// Records a run while the lock is held, and repeats that for one ttl: a server that is away for a
+    /// moment should not cost another run.
+    async fn record(
+        &self,
+        guard: &LockGuard,
+        token: FencingToken,
+        started: SystemTime,
+        outcome: RunOutcome,
+    ) -> Result<()> {
+        let finished = (self.clock)();
+        let run = LastRun::new(started, finished, self.request.label().clone(), outcome);
+        let record = Record::new(token, run.encode());
+        let (admin, key) = (admin(&*self.locks)?, self.request.key());
+        let deadline = Instant::now() + self.request.ttl();
+        let error = loop {
+            let written = guard.run(admin.write_record(key, &record, self.keep));
+            match written.await {
+                Ok(Ok(true)) => return Ok(()),
+                // A later holder has recorded a run.
+                Ok(Ok(false)) => break Error::lost(LostReason::Stolen).with_key(key),
+                Ok(Err(error)) if error.is_retryable() && Instant::now() < deadline => {
+                    sleep(RETRY_INTERVAL).await;
+                }
+                Ok(Err(error)) | Err(error) => break error,
+            }
+        };
+        Err(error.with_unknown_outcome())
+    }
+
+    fn emit(&self, event: &CoordinationEvent<'_>) {
+        emit(self.observer.as_ref(), event);
+    }
+}
+
+/// What is not confirmed is repeated in the background, and the run is recorded.
+async fn release(guard: LockGuard) {
+    if let Err(error) = guard.release().await {
+        tracing::debug!(%error, "the release is not confirmed");
+    }
+}
+
+const MIN_PERIOD: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+
+/// What a run works with.
+///
+/// The example of [`Once`] uses it.
+#[derive(Clone, Debug)]
+pub struct OnceRun {
+    token: FencingToken,
+    lost: LostSignal,
+    last: Option<LastRun>,
+}
+
+impl OnceRun {
+    /// The number to send with every write of the job; larger than that of every earlier run.
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.token
+    }
+
+    /// The signal that the lock is lost, when the job is dropped; for tasks that it has spawned.
+    #[must_use]
+    pub fn lost(&self) -> LostSignal {
+        self.lost.clone()
+    }
+
+    /// The last run that was recorded, for jobs that continue where it began.
+    #[must_use]
+    pub fn last_run(&self) -> Option<&LastRun> {
+        self.last.as_ref()
+    }
+}
+
+/// What became of an attempt to run a job.
+///
+/// The example of [`Once`] matches it.
+#[non_exhaustive]
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum OnceOutcome<T, E> {
+    /// Another instance is running it.
+    Busy,
+    /// It ran and failed with this error; it is due at once.
+    Failed(E),
+    /// It ran with this result, and that is recorded.
+    Ran(T),
+    /// It is not due: this was the last run.
+    Skipped(LastRun),
+}
+
+impl<T, E> OnceOutcome<T, E> {
+    /// One word for logs and metrics, such as `"skipped"`.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Busy => "busy",
+            Self::Failed(_) => RunOutcome::Failed.as_str(),
+            Self::Ran(_) => RunOutcome::Ran.as_str(),
+            Self::Skipped(_) => "skipped",
+        }
+    }
+}
+
+impl fmt::Debug for Once {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Once")
+            .field("key", self.request.key())
+            .field("rule", &self.rule)
+            .finish_non_exhaustive()
+    }
+}

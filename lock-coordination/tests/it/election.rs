@@ -1,0 +1,322 @@
+//! Candidates, leaders and followers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+use polylock_coordination::{Election, Leader, Once};
+use polylock_core::admin::LockAdmin;
+use polylock_core::layers::{LocalQueue, Migrate};
+use polylock_core::memory::{Fault, Memory, Reachable, Request};
+use polylock_core::{
+    AcquireRequest, Capabilities, DistributedLock, ErrorKind, Fencing, LockGuard, LostReason,
+    Result,
+};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::{NAME, TTL, candidate, election, key, label, memory, millis, polled, secs};
+
+fn address(leader: Option<&Leader>) -> Option<&[u8]> {
+    leader?.address.as_deref()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resignation_elects_the_next_at_once_by_one_request() {
+    let store = memory();
+    let (here, there) = (candidate(&store, "a"), candidate(&store, "b"));
+    let first = here.campaign().await.unwrap();
+    let next = tokio::spawn({
+        let there = there.clone();
+        async move { there.campaign().await }
+    });
+    sleep(millis(1)).await;
+    assert_eq!(store.waiters(&key()), 1);
+    assert!(*here.is_leader().borrow() && !*there.is_leader().borrow());
+
+    let (token, before, began) = (
+        first.fencing_token(),
+        store.faults().requests(),
+        Instant::now(),
+    );
+    first.resign().await.unwrap();
+    let second = next.await.unwrap().unwrap();
+    assert_eq!(store.faults().requests() - before, 1, "one hand-off");
+    assert!(began.elapsed() < millis(2));
+    assert!(second.fencing_token() > token);
+    assert!(!*here.is_leader().borrow() && *there.is_leader().borrow());
+    drop(second);
+    assert!(!*there.is_leader().borrow());
+    here.campaign().await.unwrap().resign().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_campaign_dropped_after_each_poll_leaves_nothing() {
+    let store = memory();
+    let held = candidate(&store, "holder").campaign().await.unwrap();
+    for polls in 1..=4 {
+        let waiting = candidate(&store, "waits");
+        assert!(polled(polls, waiting.campaign()).await.is_none());
+        sleep(millis(1)).await;
+        assert_eq!(store.waiters(&key()), 0, "after {polls} polls");
+    }
+    held.resign().await.unwrap();
+    let mut done = false;
+    for polls in 1..=4 {
+        let alone = candidate(&store, "alone");
+        done |= polled(polls, alone.campaign()).await.is_some();
+        sleep(millis(1)).await;
+        assert!(!*alone.is_leader().borrow());
+        assert_eq!(store.live_keys(), 0, "after {polls} polls");
+    }
+    assert!(done, "a free lock was granted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_sees_the_address_of_the_present_leader_alone() {
+    let store = memory();
+    let (here, there) = (candidate(&store, "a"), candidate(&store, "b"));
+    let follower = candidate(&store, "c");
+    assert_eq!(follower.leader().await.unwrap(), None);
+
+    let first = here.campaign().await.unwrap();
+    first.proclaim("10.0.0.7:9000").await.unwrap();
+    let leader = follower.leader().await.unwrap();
+    assert_eq!(address(leader.as_ref()), Some(&b"10.0.0.7:9000"[..]));
+    let leader = leader.unwrap();
+    assert_eq!(leader.token, Some(first.fencing_token()));
+    assert_eq!(leader.label, label("a"));
+    first.proclaim(b"\xff other").await.unwrap();
+    let leader = follower.leader().await.unwrap();
+    assert_eq!(address(leader.as_ref()), Some(&b"\xff other"[..]));
+
+    first.resign().await.unwrap();
+    assert_eq!(follower.leader().await.unwrap(), None);
+    let second = there.campaign().await.unwrap();
+    let leader = follower.leader().await.unwrap().unwrap();
+    assert_eq!((leader.label, leader.address), (label("b"), None));
+    // The same instance in another term has to proclaim it again.
+    second.resign().await.unwrap();
+    let third = here.campaign().await.unwrap();
+    let leader = follower.leader().await.unwrap().unwrap();
+    assert_eq!((leader.label, leader.address), (label("a"), None));
+    drop(third);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_that_cannot_be_proclaimed_is_an_error() {
+    let store = memory();
+    let (here, there) = (candidate(&store, "a"), candidate(&store, "b"));
+    let first = here.campaign().await.unwrap();
+    let long = [b'a'; Election::MAX_ADDRESS_LEN + 1];
+    let error = first.proclaim(long).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+
+    store.faults().set_reachable(Reachable::Cut);
+    let error = first.proclaim("x").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(first.guard().is_held() && *here.is_leader().borrow());
+    store.faults().set_reachable(Reachable::Connected);
+    first.proclaim("x").await.unwrap();
+
+    // The server ended the lease, which the leader has not noticed yet.
+    store.expire(&key());
+    let second = there.campaign().await.unwrap();
+    second.proclaim("y").await.unwrap();
+    assert!(first.guard().is_held());
+    let error = first.proclaim("x").await.unwrap_err();
+    assert_eq!(error.lost_reason(), Some(LostReason::Stolen));
+    let leader = there.leader().await.unwrap();
+    assert_eq!(address(leader.as_ref()), Some(&b"y"[..]));
+
+    first.lost().await;
+    let before = store.faults().requests();
+    let error = first.proclaim("x").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert_eq!(store.faults().requests(), before, "nothing is sent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_observes_changes_and_no_failure() {
+    let store = memory();
+    let (here, there) = (candidate(&store, "a"), candidate(&store, "b"));
+    let mut seen = candidate(&store, "c").observe();
+    store.faults().set_reachable(Reachable::Cut);
+    assert!(timeout(secs(5), seen.next()).await.is_err());
+    store.faults().set_reachable(Reachable::Connected);
+    assert_eq!(seen.next().await, Some(None));
+
+    let first = here.campaign().await.unwrap();
+    let leader = seen.next().await.flatten().unwrap();
+    assert_eq!((leader.label, leader.address), (label("a"), None));
+    first.proclaim("x").await.unwrap();
+    assert_eq!(
+        address(seen.next().await.unwrap().as_ref()),
+        Some(&b"x"[..])
+    );
+
+    store.faults().set_reachable(Reachable::Cut);
+    assert!(
+        timeout(secs(3), seen.next()).await.is_err(),
+        "it cannot know"
+    );
+    store.faults().set_reachable(Reachable::Connected);
+    assert!(timeout(secs(30), seen.next()).await.is_err(), "no change");
+
+    let (second, _) = tokio::join!(there.campaign(), first.resign());
+    let leader = seen.next().await.flatten().unwrap();
+    assert_eq!((leader.label, leader.address), (label("b"), None));
+    drop(second);
+    assert_eq!(seen.next().await, Some(None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_sends_two_requests_a_second() {
+    let store = memory();
+    let leader = candidate(&store, "a").ttl(secs(600));
+    let leadership = leader.campaign().await.unwrap();
+    let mut seen = candidate(&store, "b").observe();
+    assert!(seen.next().await.is_some());
+    let before = store.faults().requests();
+    // Less than a third of the ttl: the leader renews nothing.
+    assert!(timeout(secs(60), seen.next()).await.is_err());
+    let sent = store.faults().requests() - before;
+    assert!((118..=120).contains(&sent), "{sent}");
+    drop(leadership);
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_leader_turns_false_when_the_lease_ends_while_renewals_hang() {
+    let store = memory();
+    let (here, there) = (candidate(&store, "a"), candidate(&store, "b"));
+    let leadership = here.campaign().await.unwrap();
+    let mut leads = here.is_leader();
+    for _ in 0..100 {
+        store.faults().plan(Request::Renew, Fault::Silence);
+    }
+    let next = tokio::spawn(async move { there.campaign().await });
+    let until = leadership.guard().valid_until().unwrap();
+    leads.wait_for(|leads| !leads).await.unwrap();
+    assert!(Instant::now() <= until + millis(1));
+    assert!(!next.is_finished(), "the server has not let it go");
+    store.faults().clear();
+    let next = next.await.unwrap().unwrap();
+    assert!(next.fencing_token() > leadership.fencing_token());
+    assert!(Instant::now() >= until + TTL / 20, "a tenth is kept back");
+}
+
+/// The thread of the engine tells it, whatever the program does with its own.
+#[test]
+fn is_leader_turns_false_while_the_runtime_is_blocked() {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (store, ttl) = (Memory::new(), millis(500));
+        let election = election(store.client(), "a").ttl(ttl);
+        let leadership = election.campaign().await.unwrap();
+        let leads = election.is_leader();
+        store.faults().set_reachable(Reachable::Cut);
+        assert!(*leads.borrow());
+        std::thread::sleep(ttl * 2);
+        assert!(!*leads.borrow());
+        drop(leadership);
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_former_term_does_not_end_the_next_one() {
+    let store = memory();
+    let here = candidate(&store, "a");
+    let first = here.campaign().await.unwrap();
+    store.expire(&key());
+    first.lost().await;
+    assert!(!*here.is_leader().borrow());
+    let second = here.campaign().await.unwrap();
+    assert!(*here.is_leader().borrow());
+    drop(first);
+    assert!(*here.is_leader().borrow() && second.guard().is_held());
+    second.resign().await.unwrap();
+    assert!(!*here.is_leader().borrow());
+}
+
+/// The server shows each leader by its own label and token, also those of one process.
+#[tokio::test(start_paused = true)]
+async fn candidates_of_one_process_are_elected_by_the_server() {
+    let store = memory();
+    let queue = LocalQueue::new(Arc::new(store.client()));
+    let of_process = |name: &str| {
+        let election = Election::new(Arc::new(queue.clone()), NAME).unwrap();
+        election.ttl(TTL).label(label(name))
+    };
+    let (here, there) = (of_process("a"), of_process("b"));
+    let first = here.campaign().await.unwrap();
+    first.proclaim("x").await.unwrap();
+    let (second, released) = tokio::join!(there.campaign(), first.resign());
+    released.unwrap();
+    let second = second.unwrap();
+    let leader = here.leader().await.unwrap().unwrap();
+    assert_eq!((leader.label, leader.address), (label("b"), None));
+    assert_eq!(leader.token, Some(second.fencing_token()));
+    second.proclaim("y").await.unwrap();
+    let leader = here.leader().await.unwrap();
+    assert_eq!(address(leader.as_ref()), Some(&b"y"[..]));
+
+    // One that gives up takes its place in the queue of the server along.
+    let waiting = here.campaign();
+    assert!(timeout(secs(1), waiting).await.is_err());
+    let last = of_process("c");
+    let third = tokio::spawn(async move { last.campaign().await });
+    sleep(millis(10)).await;
+    second.resign().await.unwrap();
+    let third = third.await.unwrap().unwrap();
+    let leader = there.leader().await.unwrap().unwrap();
+    assert_eq!(leader.label, label("c"));
+    drop(third);
+}
+
+#[tokio::test]
+async fn locks_without_tokens_or_administration_are_refused_before_anything_is_sent() {
+    let (old, new) = (Memory::new(), Memory::new());
+    let both = Migrate::new(Arc::new(old.client()), Arc::new(new.client()));
+    let weak: [Arc<dyn DistributedLock>; 2] =
+        [Arc::new(both), Arc::new(WithoutTokens(old.client()))];
+    for (locks, lacking) in weak.into_iter().zip(["administration", "tokens"]) {
+        let refused = [
+            Election::new(Arc::clone(&locks), NAME).map(drop),
+            Once::every(Arc::clone(&locks), NAME, secs(60)).map(drop),
+            Once::for_key(Arc::clone(&locks), NAME, "2026-11-25").map(drop),
+        ];
+        for refused in refused {
+            let error = refused.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.message().contains(lacking), "{error}");
+        }
+    }
+    assert_eq!(old.faults().requests() + new.faults().requests(), 0);
+    let error = Election::new(Arc::new(old.client()), "").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidKey);
+}
+
+#[derive(Debug)]
+struct WithoutTokens(Memory);
+
+#[async_trait]
+impl DistributedLock for WithoutTokens {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.0.capabilities();
+        capabilities.fencing = Fencing::Unavailable;
+        capabilities
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        self.0.acquire(request).await
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        self.0.admin()
+    }
+
+    async fn shutdown(&self, within: Duration) -> bool {
+        self.0.shutdown(within).await
+    }
+}

@@ -1,0 +1,315 @@
+//! Jobs on instances that fail, die or are cut off.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use polylock_coordination::{Once, OnceOutcome, RunOutcome};
+use polylock_core::engine::Engine;
+use polylock_core::memory::{Memory, Reachable};
+use polylock_core::{DistributedLockExt as _, ErrorKind, LockKey};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::support::{Machine, TTL, label, memory, millis, polled, secs};
+
+const JOB: &str = "report";
+
+fn job(client: Memory, name: &str) -> Once {
+    let job =
+        Once::every(Arc::new(client), JOB, secs(3_600)).expect("memory has all that it takes");
+    job.ttl(TTL).label(label(name))
+}
+
+/// The job on an instance that is a process of its own.
+fn instance(store: &Memory, name: &str) -> Once {
+    job(
+        store.client_with(Engine::on_current_runtime("memory")),
+        name,
+    )
+}
+
+async fn outcome(once: &Once) -> &'static str {
+    let run = once.run(async |_| Ok::<_, String>(())).await;
+    run.expect("the store answers").as_str()
+}
+
+fn key() -> LockKey {
+    LockKey::new(JOB).expect("a literal is a key")
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_instances_that_start_at_once_one_runs_the_job() {
+    let (store, runs) = (memory(), Arc::new(AtomicUsize::new(0)));
+    let mut instances = JoinSet::new();
+    for n in 0..50 {
+        let (once, runs) = (instance(&store, &format!("{n}")), Arc::clone(&runs));
+        instances.spawn(async move {
+            let work = async |_| {
+                runs.fetch_add(1, Ordering::SeqCst);
+                sleep(millis(10)).await;
+                Ok::<_, String>(())
+            };
+            let first = once.run(work).await.expect("the store answers").as_str();
+            sleep(millis(20)).await;
+            (
+                first,
+                once.run(work).await.expect("the store answers").as_str(),
+            )
+        });
+    }
+    let ended = instances.join_all().await;
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    let first = |outcome| ended.iter().filter(|(first, _)| *first == outcome).count();
+    assert_eq!((first("ran"), first("busy")), (1, 49));
+    assert!(ended.iter().all(|(_, second)| *second == "skipped"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_is_recorded_with_who_ran_it_and_the_next_one_knows() {
+    let store = memory();
+    let (here, there) = (instance(&store, "a"), instance(&store, "b"));
+    assert_eq!(here.last_run().await.unwrap(), None);
+    let mut first = None;
+    let ran = here.run(async |run| {
+        assert_eq!(run.last_run(), None);
+        first = Some(run.fencing_token());
+        Ok::<_, String>(42)
+    });
+    assert_eq!(ran.await.unwrap(), OnceOutcome::Ran(42));
+    let last = there.last_run().await.unwrap().unwrap();
+    assert_eq!(
+        (last.label.clone(), last.outcome),
+        (label("a"), RunOutcome::Ran)
+    );
+    assert!(last.started <= last.finished);
+    let skipped = there.run(async |_| Ok::<_, String>(43)).await.unwrap();
+    assert_eq!(skipped, OnceOutcome::Skipped(last.clone()));
+
+    // A job with a key has a record of its own.
+    let keyed = Once::for_key(Arc::new(store.client()), JOB, "2026-11-25").unwrap();
+    assert_eq!(outcome(&keyed).await, "ran");
+    assert_eq!(outcome(&keyed).await, "skipped");
+    assert_eq!(there.last_run().await.unwrap(), Some(last));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_straggler_with_an_old_key_runs_nothing_while_the_run_is_kept() {
+    let store = memory();
+    let on = |date: &str| Once::for_key(Arc::new(store.client()), JOB, date).unwrap();
+    assert_eq!(outcome(&on("2026-11-24")).await, "ran");
+    sleep(secs(24 * 3_600)).await;
+    assert_eq!(outcome(&on("2026-11-25")).await, "ran");
+    assert_eq!(outcome(&on("2026-11-24")).await, "skipped");
+    sleep(secs(6 * 24 * 3_600 - 1)).await;
+    assert_eq!(outcome(&on("2026-11-24")).await, "skipped");
+    sleep(secs(2)).await;
+    assert_eq!(outcome(&on("2026-11-24")).await, "ran", "7 days are over");
+    assert_eq!(outcome(&on("2026-11-25")).await, "skipped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_failed_is_due_at_once() {
+    let store = memory();
+    let keyed = |name: &str| {
+        let once = Once::for_key(Arc::new(store.client()), JOB, "2026-11-25").unwrap();
+        once.label(label(name))
+    };
+    let pairs = [
+        (instance(&store, "a"), instance(&store, "b")),
+        (keyed("a"), keyed("b")),
+    ];
+    for (here, there) in pairs {
+        let failed = here.run(async |_| Err::<(), _>("no paper")).await.unwrap();
+        assert_eq!(failed, OnceOutcome::Failed("no paper"));
+        let last = there.last_run().await.unwrap().unwrap();
+        assert_eq!(
+            (last.label.clone(), last.outcome),
+            (label("a"), RunOutcome::Failed)
+        );
+        let again = there.run(async |run| {
+            assert_eq!(run.last_run(), Some(&last));
+            Ok::<_, String>(())
+        });
+        assert_eq!(again.await.unwrap(), OnceOutcome::Ran(()));
+        assert_eq!(outcome(&here).await, "skipped");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_process_died_is_due_after_its_lease() {
+    let (store, machine) = (memory(), Machine::new());
+    let dying = job(machine.client(&store), "a");
+    let dead = machine.run(async move {
+        let never = std::future::pending::<Result<(), String>>();
+        dying.run(|_| never).await
+    });
+    sleep(secs(25)).await;
+    let other = instance(&store, "b");
+    assert_eq!(outcome(&other).await, "busy");
+    machine.freeze();
+    sleep(TTL - TTL / 3 - secs(1)).await;
+    assert_eq!(outcome(&other).await, "busy");
+    sleep(TTL / 3 + secs(1)).await;
+    assert_eq!(outcome(&other).await, "ran");
+    // It goes on, and learns that it was no run.
+    machine.thaw();
+    let error = dead.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert_eq!(other.last_run().await.unwrap().unwrap().label, label("b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_lost_its_lock_records_no_success() {
+    let (store, machine) = (memory(), Machine::new());
+    // Its clock stands while it works, so that it does not notice by itself.
+    let stale = job(machine.client(&store), "stale");
+    let frozen = machine.clone();
+    let work = async move |_| {
+        frozen.freeze_with_clock();
+        sleep(TTL * 3).await;
+        Ok::<_, String>(())
+    };
+    let late = tokio::spawn(async move { stale.run(work).await });
+    sleep(TTL + secs(1)).await;
+    let next = instance(&store, "next");
+    assert_eq!(outcome(&next).await, "ran");
+    let error = late.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert!(error.is_outcome_unknown(), "the work was done");
+    assert_eq!(next.last_run().await.unwrap().unwrap().label, label("next"));
+
+    // One that notices is stopped, and the job is due.
+    let failed = next.run(async |_| Err::<(), _>("again"));
+    assert_eq!(failed.await.unwrap().as_str(), "skipped");
+    let other = Once::for_key(Arc::new(store.client()), JOB, "lost")
+        .unwrap()
+        .ttl(TTL);
+    let steps = AtomicUsize::new(0);
+    let losing = other.run(async |_| {
+        loop {
+            steps.fetch_add(1, Ordering::SeqCst);
+            sleep(millis(100)).await;
+            if steps.load(Ordering::SeqCst) == 50 {
+                store.faults().set_reachable(Reachable::Cut);
+            }
+        }
+        #[expect(unreachable_code, reason = "the type of the work")]
+        Ok::<(), String>(())
+    });
+    let error = losing.await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    store.faults().set_reachable(Reachable::Connected);
+    assert!(steps.load(Ordering::SeqCst) < 200);
+    assert_eq!(other.last_run().await.unwrap(), None);
+    sleep(TTL).await;
+    assert_eq!(outcome(&other).await, "ran");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_dropped_at_any_point_leaves_the_job_due_and_no_lock() {
+    let (store, mut ran) = (memory(), false);
+    for polls in 1..=12 {
+        let once = instance(&store, "dropped");
+        let run = once.run(async |_| {
+            tokio::task::yield_now().await;
+            tokio::task::yield_now().await;
+            Ok::<_, String>(())
+        });
+        let ended = polled(polls, run).await;
+        sleep(millis(1)).await;
+        assert_eq!(store.live_keys(), 0, "after {polls} polls");
+        let last = once.last_run().await.unwrap();
+        ran |= ended.is_some();
+        assert_eq!(last.is_some(), ran, "after {polls} polls");
+    }
+    assert!(ran, "more polls are needed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_panics_is_due_and_holds_no_lock() {
+    let store = memory();
+    let once = instance(&store, "a");
+    let panics = tokio::spawn({
+        let once = once.clone();
+        async move {
+            once.run(async |run| match run.fencing_token().value() {
+                0 => Ok::<(), String>(()),
+                _ => panic!("a broken job"),
+            })
+            .await
+        }
+    });
+    assert!(panics.await.unwrap_err().is_panic());
+    sleep(millis(1)).await;
+    assert_eq!(store.live_keys(), 0);
+    assert_eq!(once.last_run().await.unwrap(), None);
+    assert_eq!(outcome(&instance(&store, "b")).await, "ran");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_costs_one_lock_two_reads_and_one_write() {
+    let store = memory();
+    let once = instance(&store, "a");
+    let sent = async || {
+        let before = store.faults().requests();
+        (outcome(&once).await, store.faults().requests() - before)
+    };
+    let held = store.client();
+    let guard = held.lock(&key()).await.unwrap();
+    assert_eq!(sent().await, ("busy", 2), "a read and an attempt");
+    guard.release().await.unwrap();
+    // The lock is acquired and released.
+    assert_eq!(sent().await, ("ran", 2 + 2 + 1));
+    assert_eq!(sent().await, ("skipped", 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_away_for_a_moment_costs_no_second_run() {
+    let store = memory();
+    let once = instance(&store, "a");
+    store.faults().set_reachable(Reachable::Cut);
+    let error = once.run(async |_| Ok::<_, String>(())).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    store.faults().set_reachable(Reachable::Connected);
+
+    let run = once.run(async |_| {
+        store.faults().set_reachable(Reachable::Cut);
+        Ok::<_, String>(())
+    });
+    let back = async {
+        sleep(secs(5)).await;
+        store.faults().set_reachable(Reachable::Connected);
+    };
+    let (ended, ()) = tokio::join!(run, back);
+    assert_eq!(ended.unwrap(), OnceOutcome::Ran(()));
+    assert_eq!(outcome(&instance(&store, "b")).await, "skipped");
+
+    // One that stays away costs the lock: nobody knows of the run.
+    let keyed = Once::for_key(Arc::new(store.client()), JOB, "away")
+        .unwrap()
+        .ttl(TTL);
+    let run = keyed.run(async |_| {
+        store.faults().set_reachable(Reachable::Cut);
+        Ok::<_, String>(())
+    });
+    let ended = timeout(TTL, run)
+        .await
+        .expect("it gives up when the lock is lost");
+    let error = ended.unwrap_err();
+    assert!(error.kind() == ErrorKind::Lost && error.is_outcome_unknown());
+}
+
+#[tokio::test]
+async fn a_period_that_is_none_is_refused() {
+    let store = Memory::new();
+    let locks = || Arc::new(store.client());
+    let error = Once::every(locks(), JOB, millis(999)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidRequest);
+    for name in ["", "line\nfeed"] {
+        let error = Once::every(locks(), name, secs(60)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidKey);
+    }
+    let long = "x".repeat(LockKey::MAX_LEN);
+    let error = Once::for_key(locks(), JOB, &long).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidKey);
+}

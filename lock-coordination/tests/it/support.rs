@@ -1,0 +1,262 @@
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use polylock_coordination::{Election, Term};
+use polylock_core::engine::{Clock, Engine, Moment, OsEntropy, Spawn, Task, VirtualClock};
+use polylock_core::memory::Memory;
+use polylock_core::{Label, LockKey};
+use polylock_history::{Checker, Event, Summary, What};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+pub(crate) const NAME: &str = "scheduler";
+pub(crate) const TTL: Duration = Duration::from_secs(10);
+
+pub(crate) fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+pub(crate) fn millis(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+pub(crate) fn key() -> LockKey {
+    LockKey::new(NAME).expect("a literal is a key")
+}
+
+/// A store on the clock of the current runtime, which stands still.
+pub(crate) fn memory() -> Memory {
+    Memory::with_engine(Engine::on_current_runtime("memory"))
+}
+
+pub(crate) fn label(name: &str) -> Label {
+    Label::of_this_process().with_note(name)
+}
+
+/// A candidate that is a process of its own.
+pub(crate) fn candidate(store: &Memory, name: &str) -> Election {
+    let client = store.client_with(Engine::on_current_runtime("memory"));
+    election(client, name)
+}
+
+pub(crate) fn election(client: Memory, name: &str) -> Election {
+    let election = Election::new(Arc::new(client), NAME).expect("memory has all that it takes");
+    election.ttl(TTL).label(label(name))
+}
+
+/// Polls a future `times`, each time after the others have gone on, and drops it then unless it is ready.
+pub(crate) async fn polled<F: Future>(times: usize, future: F) -> Option<F::Output> {
+    let mut future = Box::pin(future);
+    for _ in 0..times {
+        let poll = std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
+        if let Poll::Ready(output) = poll {
+            return Some(output);
+        }
+        tokio::task::yield_now().await;
+    }
+    None
+}
+
+/// A process whose tasks and whose clock can stand still.
+#[derive(Clone)]
+pub(crate) struct Machine(Arc<State>);
+
+struct State {
+    clock: VirtualClock,
+    /// How late it is, while the clock stands.
+    stopped: Mutex<Option<Moment>>,
+    /// Tasks that were woken while the process was frozen; `None` if it runs.
+    parked: Mutex<Option<Vec<Waker>>>,
+}
+
+impl Machine {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(State {
+            clock: VirtualClock::new(),
+            stopped: Mutex::default(),
+            parked: Mutex::default(),
+        }))
+    }
+
+    pub(crate) fn client(&self, store: &Memory) -> Memory {
+        let clock: Arc<dyn Clock> = Arc::new(self.clone());
+        let entropy = Arc::new(OsEntropy::default());
+        store.client_with(Engine::with(
+            "memory",
+            clock,
+            entropy,
+            Arc::new(self.clone()),
+        ))
+    }
+
+    /// Stops its tasks, as SIGSTOP does; its clock goes on.
+    pub(crate) fn freeze(&self) {
+        *lock(&self.0.parked) = Some(Vec::new());
+    }
+
+    /// Stops its clock as well.
+    pub(crate) fn freeze_with_clock(&self) {
+        self.freeze();
+        *lock(&self.0.stopped) = Some(self.0.clock.now());
+    }
+
+    /// Lets its tasks run. A clock that was stopped goes on standing.
+    pub(crate) fn thaw(&self) {
+        let parked = lock(&self.0.parked).take();
+        parked.into_iter().flatten().for_each(Waker::wake);
+    }
+
+    /// Runs a task of the process.
+    pub(crate) fn run<F>(&self, task: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        let (machine, mut task) = (self.clone(), Box::pin(task));
+        tokio::spawn(std::future::poll_fn(move |cx| {
+            if let Some(parked) = &mut *lock(&machine.0.parked) {
+                parked.push(cx.waker().clone());
+                return Poll::Pending;
+            }
+            task.as_mut().poll(cx)
+        }))
+    }
+}
+
+impl Clock for Machine {
+    fn now(&self) -> Moment {
+        let stopped = *lock(&self.0.stopped);
+        stopped.unwrap_or_else(|| self.0.clock.now())
+    }
+}
+
+impl Spawn for Machine {
+    fn spawn(&self, task: Task) {
+        drop(self.run(task));
+    }
+
+    fn enter(&self, poll: &mut dyn FnMut()) {
+        poll();
+    }
+}
+
+impl fmt::Debug for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Machine").finish_non_exhaustive()
+    }
+}
+
+/// What the leaders of one election do, for the judge.
+#[derive(Clone)]
+pub(crate) struct Diary {
+    began: Instant,
+    last_term: Arc<AtomicU64>,
+    pages: Arc<Mutex<Pages>>,
+}
+
+#[derive(Default)]
+struct Pages {
+    events: Vec<Event>,
+    /// The largest token that the register has seen.
+    largest: u64,
+}
+
+impl Diary {
+    pub(crate) fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            last_term: Arc::default(),
+            pages: Arc::default(),
+        }
+    }
+
+    /// The work of a leader: it writes again and again, until it is dropped.
+    pub(crate) async fn lead(self, term: Term) {
+        let number = self.last_term.fetch_add(1, Ordering::SeqCst) + 1;
+        let token = term.fencing_token().value();
+        self.note(number, What::exclusive());
+        let until = self.until(&term);
+        self.note(
+            number,
+            What::Granted {
+                token: Some(token),
+                until,
+            },
+        );
+        let at_work = AtWork {
+            diary: self,
+            term,
+            number,
+        };
+        loop {
+            let until = at_work.diary.until(&at_work.term);
+            at_work.diary.note(number, What::Held { until });
+            at_work.diary.write(token);
+            sleep(millis(170)).await;
+        }
+    }
+
+    /// The server takes the lock away.
+    pub(crate) fn interfered(&self) {
+        let how = "taken away".to_owned();
+        self.note(0, What::Interfered { how });
+    }
+
+    pub(crate) fn check(&self) -> Summary {
+        let events = lock(&self.pages).events.clone();
+        // A process that is frozen notices a loss when it goes on.
+        let checker = Checker::new()
+            .with_signal_delay(secs(60))
+            .with_max_idle(secs(60));
+        checker.check(&events).assert_clean()
+    }
+
+    fn write(&self, token: u64) {
+        let largest = lock(&self.pages).largest;
+        let accepted = token >= largest;
+        lock(&self.pages).largest = largest.max(token);
+        self.note(0, What::Wrote { token, accepted });
+    }
+
+    fn until(&self, term: &Term) -> Option<u64> {
+        Some(self.nanos(term.lost().valid_until()?))
+    }
+
+    fn nanos(&self, at: Instant) -> u64 {
+        u64::try_from(at.duration_since(self.began).as_nanos()).expect("a test is short")
+    }
+
+    fn note(&self, term: u64, what: What) {
+        let events = &mut lock(&self.pages).events;
+        let mut event = Event::new(self.nanos(Instant::now()), NAME, term, what);
+        event.seq = u64::try_from(events.len()).expect("a test is short");
+        events.push(event);
+    }
+}
+
+/// Dropped, the work has ended.
+struct AtWork {
+    diary: Diary,
+    term: Term,
+    number: u64,
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        let reason = self
+            .term
+            .lost()
+            .reason()
+            .map(|reason| reason.as_str().to_owned());
+        let what = reason.map_or(What::Releasing { held: true }, |reason| What::Lost {
+            reason,
+        });
+        self.diary.note(self.number, what);
+    }
+}
+
+pub(crate) fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().expect("no thread panics with it")
+}
