@@ -16,12 +16,12 @@ type Locks = Arc<dyn DistributedLock>;
 /// An error of an application.
 #[derive(Debug)]
 enum Failure {
-    Lock(polylock::Error),
+    Lock(Error),
     Work(&'static str),
 }
 
-impl From<polylock::Error> for Failure {
-    fn from(error: polylock::Error) -> Self {
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
         Self::Lock(error)
     }
 }
@@ -198,7 +198,7 @@ struct State<T>(T);
 
 /// The locks come by value, and in a pattern, as the handlers of a web framework get them.
 #[locked(key = "cleanup", wait = "forever")]
-async fn clean_up(State(locks): State<Locks>) -> Result<impl Display, polylock::Error> {
+async fn clean_up(State(locks): State<Locks>) -> Result<impl Display, Error> {
     assert!(!is_free(&locks, "cleanup").await);
     if Arc::strong_count(&locks) > 100 {
         return Ok("too many");
