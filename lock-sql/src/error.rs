@@ -50,6 +50,10 @@ pub(crate) enum Cause {
         remove: Remove,
     },
 
+    #[cfg(feature = "_server")]
+    #[error("other records with the same token are stored all the time")]
+    Overtaken,
+
     #[error("{path:?} is on a network file system, where locks in SQLite exclude nobody")]
     Network { path: PathBuf },
 

@@ -1,5 +1,6 @@
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use polylock_core::admin::Record;
 use polylock_core::engine::Engine;
@@ -7,8 +8,10 @@ use polylock_core::{FencingToken, LockKey};
 
 use crate::config::{Server, SqlConfig};
 use crate::database::codec::whole_micros;
+use crate::database::statements::PURGE_ROWS;
 use crate::dialect::records::{self, REFUSED, RecordTexts};
 use crate::error::{Cause, Failure, Remove};
+use crate::mutex::Mutex;
 use crate::pool::Pool;
 use crate::wire::Value;
 
@@ -17,7 +20,9 @@ use crate::wire::Value;
 pub(crate) struct Records {
     engine: Engine,
     pool: Arc<Pool>,
-    texts: RecordTexts,
+    texts: Arc<RecordTexts>,
+    /// The last key that a purge looked at, which goes on from there.
+    passed: Arc<Mutex<Option<Vec<u8>>>>,
     /// The name of the table, for people.
     table: String,
 }
@@ -28,17 +33,24 @@ impl Records {
         Self {
             engine: engine.clone(),
             pool: Arc::clone(pool),
-            texts: match config.server {
+            texts: Arc::new(match config.server {
                 #[cfg(feature = "mysql")]
                 Server::MySql => records::mysql(&table),
                 #[cfg(feature = "postgres")]
                 Server::Postgres => records::postgres(&table),
-            },
+            }),
+            passed: Arc::default(),
             table: config.table.as_str().to_owned(),
         }
     }
 
     pub(crate) async fn read(&self, key: &LockKey) -> Result<Option<Record>, Failure> {
+        let found = self.read_version(key).await?;
+        Ok(found.map(|(record, _)| record))
+    }
+
+    /// A record, and its version.
+    async fn read_version(&self, key: &LockKey) -> Result<Option<(Record, u64)>, Failure> {
         let values = vec![Value::from(key.as_bytes())];
         let answer = self.pool.statement(&self.texts.read, values).await;
         // Whatever became of it, it changed nothing.
@@ -46,21 +58,52 @@ impl Records {
         let Some(row) = answer.rows.first() else {
             return Ok(None);
         };
-        let [token, bytes] = &row[..] else {
+        let [token, bytes, version] = &row[..] else {
             return Err(self.malformed(key));
         };
-        let token = token.int().and_then(|token| u64::try_from(token).ok());
-        match (token, bytes.bytes()) {
-            (Some(token), Some(bytes)) => Ok(Some(Record::new(FencingToken::new(token), bytes))),
+        let number = |value: &Value| value.int().and_then(|number| u64::try_from(number).ok());
+        match (number(token), bytes.bytes(), number(version)) {
+            (Some(token), Some(bytes), Some(version)) => Ok(Some((
+                Record::new(FencingToken::new(token), bytes),
+                version,
+            ))),
             _ => Err(self.malformed(key)),
         }
     }
 
-    /// Whether it was stored.
+    /// Stores a record in place of every earlier one of its token; whether no larger token is in the way.
     pub(crate) async fn write(
         &self,
         key: &LockKey,
         record: &Record,
+        keep: Duration,
+    ) -> Result<bool, Failure> {
+        let mut above = 0;
+        for _ in 0..MAX_WRITES {
+            if self
+                .write_version(key, record, version_above(above), keep)
+                .await?
+            {
+                self.purge_sometimes(key);
+                return Ok(true);
+            }
+            match self.read_version(key).await? {
+                Some((found, _)) if found.token > record.token => return Ok(false),
+                // The clock of its writer is ahead, or it is a later one.
+                Some((_, version)) => above = version,
+                // It has ended meanwhile.
+                None => {}
+            }
+        }
+        Err(Cause::Overtaken.into())
+    }
+
+    /// Stores a version of a record, unless a later one is there; whether it was stored.
+    pub(crate) async fn write_version(
+        &self,
+        key: &LockKey,
+        record: &Record,
+        version: u64,
         keep: Duration,
     ) -> Result<bool, Failure> {
         let values = vec![
@@ -68,24 +111,31 @@ impl Records {
             Value::from(record.token.value()),
             Value::from(&record.bytes[..]),
             Value::from(whole_micros(keep)),
+            Value::from(version),
         ];
         let answer = self.pool.statement(&self.texts.write, values).await?;
-        let is_written = answer.affected > 0 && answer.last_id != REFUSED;
-        if is_written {
-            self.purge_sometimes(key);
-        }
-        Ok(is_written)
+        Ok(answer.affected > 0 && answer.last_id != REFUSED)
     }
 
     /// Deletes some records that have ended. A user that may not delete leaves them.
     fn purge_sometimes(&self, key: &LockKey) {
-        if !self.engine.lease_id().as_bytes()[0].is_multiple_of(PURGE_EVERY) {
+        let chance = self.engine.lease_id().as_bytes()[0];
+        if !chance.is_multiple_of(PURGE_EVERY) {
             return;
         }
-        let (pool, sql) = (Arc::clone(&self.pool), Arc::clone(&self.texts.purge));
-        let values = vec![Value::from(key.as_bytes())];
+        // Processes that write one record each begin at the first one, where numbers and dates have grown
+        // from, or anywhere.
+        let anywhere = match chance.is_multiple_of(2 * PURGE_EVERY) {
+            true => Vec::new(),
+            false => key.as_bytes().to_vec(),
+        };
+        let purge = Purge {
+            pool: Arc::clone(&self.pool),
+            texts: Arc::clone(&self.texts),
+            passed: Arc::clone(&self.passed),
+        };
         self.engine.spawn(async move {
-            if let Err(failure) = pool.statement(&sql, values).await {
+            if let Err(failure) = purge.round(anywhere).await {
                 tracing::debug!(cause = %failure.cause, "records that have ended are left");
             }
         });
@@ -98,5 +148,53 @@ impl Records {
     }
 }
 
+/// Deletes records that have ended, a few at a time.
+struct Purge {
+    pool: Arc<Pool>,
+    texts: Arc<RecordTexts>,
+    passed: Arc<Mutex<Option<Vec<u8>>>>,
+}
+
+impl Purge {
+    /// Looks at the records after those of the last round; the first round begins at `anywhere`.
+    async fn round(&self, anywhere: Vec<u8>) -> Result<(), Failure> {
+        let after = self.passed.lock().take().unwrap_or(anywhere);
+        let values = vec![Value::from(after)];
+        let scanned = self.pool.statement(&self.texts.scan, values).await?.rows;
+        let last = scanned.last().and_then(|row| row[0].bytes());
+        *self.passed.lock() = match last {
+            Some(last) if scanned.len() == PURGE_ROWS => Some(last.to_vec()),
+            _ => Some(Vec::new()),
+        };
+        let ended = scanned.into_iter().filter(|row| row[1].int() == Some(1));
+        let ended: Vec<_> = ended.map(|row| row[..1].to_vec()).collect();
+        if ended.is_empty() {
+            return Ok(());
+        }
+        let (sql, values) = self.texts.delete.with(&ended);
+        match self.texts.delete.is_prepared() {
+            true => self.pool.statement(&sql, values).await?,
+            false => self.pool.message(&sql, values).await?,
+        };
+        Ok(())
+    }
+}
+
+/// A version that is larger than this one, than all before it in this process, and not behind the clock: an
+/// earlier write that arrives late replaces no later one.
+fn version_above(stored: u64) -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, whole_micros);
+    let next = |last: u64| last.max(stored).saturating_add(1).max(now);
+    let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
+    let last = LAST.fetch_update(set, get, |last| Some(next(last)));
+    // The closure always has a value.
+    last.map_or(u64::MAX, next)
+}
+
 /// One write of so many begins a purge.
 const PURGE_EVERY: u8 = 8;
+
+/// Writers of one token may overtake each other this often.
+const MAX_WRITES: usize = 16;

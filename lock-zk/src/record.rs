@@ -1,4 +1,4 @@
-//! What a holder stores beside its lock: a node that outlives the directory of the lock.
+//! What a holder stores beside its lock: a node that outlives the directory of the lock, and is never removed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,11 +12,7 @@ use crate::error::{Cause, Failure, RETRY_BACKOFF};
 use crate::lock::Client;
 use crate::recipe::directory::Directory;
 use crate::session::Session;
-use crate::session::connect::{acls, make_directory};
-
-/// The directory of all records. No directory of a key has such a name, and none with a node in it would
-/// ever be removed.
-const RECORDS: &str = "/=records";
+use crate::session::connect::{acls, make_root};
 
 impl Client {
     /// Reads a record as it was last acknowledged: the server of this client may lag.
@@ -52,7 +48,7 @@ impl Client {
         }
     }
 
-    /// `None` if another client has written meanwhile, or the directory was missing.
+    /// `None` if another client has written meanwhile, or the root was missing.
     async fn try_write(
         &self,
         session: &Session,
@@ -80,7 +76,7 @@ impl Client {
             Ok(()) => Ok(Some(true)),
             Err(ClientError::BadVersion | ClientError::NodeExists) => Ok(None),
             Err(ClientError::NoNode) => {
-                make_directory(client, RECORDS, &self.sessions.config).await?;
+                make_root(client, &self.sessions.config).await?;
                 Ok(None)
             }
             Err(error) => {
@@ -95,8 +91,10 @@ impl Client {
     }
 }
 
+/// No directory of a key has such a name, and none with a node in it would ever be removed. It is directly under
+/// the root: a directory of records would belong to the identity that stored the first one.
 fn path(key: &LockKey) -> String {
-    format!("{RECORDS}{}", Directory::of(key))
+    format!("/={}", &Directory::of(key).path()[1..])
 }
 
 /// The token in decimal, a line feed, and what was stored.

@@ -22,15 +22,16 @@ pub(super) struct InFlight {
     engine: Engine,
     /// How long the server works on a statement whose connection is gone.
     aftermath: Duration,
-    statements: Mutex<HashMap<LeaseId, State>>,
+    /// Those of a lease: a request that is repeated has several.
+    statements: Mutex<HashMap<LeaseId, Vec<Statement>>>,
 }
 
 #[derive(Debug)]
-enum State {
-    /// It runs; this is closed at its end.
-    Running(Arc<Semaphore>),
-    /// Its end, which comes before this, has no receiver.
-    InDoubt(Moment),
+struct Statement {
+    /// Closed when it ends here.
+    running: Arc<Semaphore>,
+    /// If it ended here without an answer, it ends at the server before this.
+    in_doubt: Option<Moment>,
 }
 
 impl InFlight {
@@ -50,14 +51,7 @@ impl InFlight {
         id: LeaseId,
         (sql, values): (&Arc<Sql>, Vec<Value>),
     ) -> Result<Answer, Failure> {
-        let running = Arc::new(Semaphore::new(0));
-        let end = End {
-            in_flight: Arc::clone(self),
-            id,
-            running: Arc::clone(&running),
-            in_doubt: true,
-        };
-        self.statements.lock().insert(id, State::Running(running));
+        let end = self.begin(id);
         let ended = move |answer: Option<&Result<Answer, Failure>>| {
             // All of it, or it would be dropped here.
             let mut end = end;
@@ -66,21 +60,35 @@ impl InFlight {
         pool.statement_with(sql, values, ended).await
     }
 
+    fn begin(self: &Arc<Self>, id: LeaseId) -> End {
+        let running = Arc::new(Semaphore::new(0));
+        let statement = Statement {
+            running: Arc::clone(&running),
+            in_doubt: None,
+        };
+        self.statements
+            .lock()
+            .entry(id)
+            .or_default()
+            .push(statement);
+        End {
+            in_flight: Arc::clone(self),
+            id,
+            running,
+            in_doubt: true,
+        }
+    }
+
     /// Waits until nothing takes a lock for `id` any more; false if something still may.
     pub(super) async fn settle(&self, id: LeaseId, timeout: Duration) -> bool {
-        if let Some(running) = self.running(id) {
+        let until = Instant::now() + timeout;
+        for running in self.running(id) {
             // It has nothing to give before it is closed.
-            drop(before(Instant::now() + timeout, running.acquire()).await);
+            drop(before(until, running.acquire()).await);
         }
         let mut statements = self.statements.lock();
-        match statements.get(&id) {
-            None => true,
-            Some(State::InDoubt(until)) if *until <= self.engine.now() => {
-                statements.remove(&id);
-                true
-            }
-            Some(_) => false,
-        }
+        forget_over(&mut statements, self.engine.now());
+        !statements.contains_key(&id)
     }
 
     /// What took a lock for `id` has done it: the lock was found.
@@ -88,29 +96,31 @@ impl InFlight {
         self.statements.lock().remove(&id);
     }
 
-    /// A statement has ended; what another one of the same id does is left as it is.
-    fn end(&self, id: LeaseId, ended: &Arc<Semaphore>) {
-        let is_it = |state: &State| matches!(state, State::Running(it) if Arc::ptr_eq(it, ended));
-        let mut statements = self.statements.lock();
-        if statements.get(&id).is_some_and(is_it) {
-            statements.remove(&id);
-        }
-    }
-
-    fn running(&self, id: LeaseId) -> Option<Arc<Semaphore>> {
-        match self.statements.lock().get(&id)? {
-            State::Running(end) => Some(Arc::clone(end)),
-            State::InDoubt(_) => None,
-        }
-    }
-
-    fn doubt(&self, id: LeaseId) {
+    /// A statement has ended; those of a repeated request are left as they are.
+    fn end(&self, id: LeaseId, ended: &Arc<Semaphore>, in_doubt: bool) {
         let now = self.engine.now();
         let mut statements = self.statements.lock();
+        let of_id = statements.get_mut(&id).into_iter().flatten();
+        for it in of_id.filter(|it| Arc::ptr_eq(&it.running, ended)) {
+            // What is certain is over at once.
+            it.in_doubt = Some(if in_doubt { now + self.aftermath } else { now });
+        }
         // There are few of them, and none is asked for again.
-        statements.retain(|_, state| !matches!(state, State::InDoubt(until) if *until <= now));
-        statements.insert(id, State::InDoubt(now + self.aftermath));
+        forget_over(&mut statements, now);
     }
+
+    fn running(&self, id: LeaseId) -> Vec<Arc<Semaphore>> {
+        let statements = self.statements.lock();
+        let of_id = statements.get(&id).into_iter().flatten();
+        of_id.map(|it| Arc::clone(&it.running)).collect()
+    }
+}
+
+fn forget_over(statements: &mut HashMap<LeaseId, Vec<Statement>>, now: Moment) {
+    statements.retain(|_, of_id| {
+        of_id.retain(|it| it.in_doubt.is_none_or(|until| until > now));
+        !of_id.is_empty()
+    });
 }
 
 /// Whether the server may still be at a statement; it may wait for the row that another one locks.
@@ -140,10 +150,44 @@ struct End {
 
 impl Drop for End {
     fn drop(&mut self) {
-        match self.in_doubt {
-            true => self.in_flight.doubt(self.id),
-            false => self.in_flight.end(self.id, &self.running),
-        }
+        self.in_flight.end(self.id, &self.running, self.in_doubt);
         self.running.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use polylock_core::engine::{OnRuntime, OsEntropy, VirtualClock};
+
+    use super::*;
+
+    /// As of an adoption whose answer was lost, and its repetition, which never began.
+    #[tokio::test]
+    async fn the_end_of_a_repetition_settles_nothing_of_the_first() {
+        let clock = Arc::new(VirtualClock::new());
+        let (time, spawn) = (Arc::<VirtualClock>::clone(&clock), OnRuntime::current());
+        let engine = Engine::with(
+            "test",
+            time,
+            Arc::new(OsEntropy::default()),
+            Arc::new(spawn),
+        );
+        let in_flight = InFlight::new(&engine, Duration::from_secs(5));
+        let id = LeaseId::from_bytes([1; 16]);
+        let settles = || in_flight.settle(id, Duration::from_millis(1));
+        let end = |mut end: End, in_doubt| end.in_doubt = in_doubt;
+
+        let first = in_flight.begin(id);
+        end(in_flight.begin(id), false);
+        assert!(!settles().await, "the first one runs");
+        end(first, true);
+        assert!(!settles().await, "the first one is in doubt");
+        end(in_flight.begin(id), false);
+        assert!(!settles().await, "the first one is still in doubt");
+        clock.suspend(Duration::from_secs(7));
+        assert!(settles().await);
+
+        end(in_flight.begin(id), false);
+        assert!(settles().await, "what is certain is over at once");
     }
 }

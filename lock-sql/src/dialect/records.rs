@@ -1,48 +1,61 @@
 //! The statements about what holders have stored beside their locks: the rows of kind 9.
 //!
-//! In such a row `token` is that of the holder, `broken_id`, which takes any bytes, what it stored, and
-//! `expires_at` the end of the time for which it is kept.
+//! In such a row `token` is that of the holder, `broken_id`, which takes any bytes, what it stored,
+//! `version` orders the records of one token, and `expires_at` is the end of the time for which it is kept.
 
 use std::sync::Arc;
 
+use crate::database::statements::{Many, PURGE_ROWS};
 use crate::wire::Sql;
 
 /// Each is a transaction by itself, reads the clock of the database, and begins with the key.
 #[derive(Debug)]
 pub(crate) struct RecordTexts {
+    /// Token, bytes and version.
     pub(crate) read: Arc<Sql>,
-    /// Writes a record, unless there is one with a larger token; then token, bytes and for how long.
+    /// Writes a record, unless there is one with a larger token, or with the same and a larger version; then
+    /// token, bytes, for how long, and the version.
     pub(crate) write: Arc<Sql>,
-    /// Deletes those that have ended, of the last ones up to a key: names that are numbered or dated grow.
-    pub(crate) purge: Arc<Sql>,
+    /// Reads [`PURGE_ROWS`] records after a key: key, and whether it has ended. It locks none.
+    pub(crate) scan: Arc<Sql>,
+    /// Deletes those of keys that have ended, and waits for no other row.
+    pub(crate) delete: Many,
 }
 
 /// What a database without a count of the rows that it has written says of none.
 pub(crate) const REFUSED: u64 = 1;
 
-/// Assignments are made from left to right: with the first one the tokens are equal, or nothing is written.
+/// Assignments are made from left to right: after the first two, version and token are those that are to be
+/// written, or nothing is written.
 #[cfg(feature = "mysql")]
 pub(crate) fn mysql(table: &str) -> RecordTexts {
     use super::mysql::NOW;
 
+    let is_written = "version = VALUES(version) AND token = VALUES(token)";
     let set = ["broken_id", "expires_at", "changed_at"];
-    let set = set.map(|name| format!("{name} = IF(token = VALUES(token), VALUES({name}), {name})"));
+    let set = set.map(|name| format!("{name} = IF({is_written}, VALUES({name}), {name})"));
     RecordTexts {
         read: read(table, NOW),
         write: Sql::new(format!(
-            "INSERT INTO {table} (kind, lock_key, token, broken_id, expires_at, changed_at)
-             VALUES (9, {{1}}, {{2}}, {{3}}, {NOW} + {{4}}, {NOW})
+            "INSERT INTO {table} (kind, lock_key, token, broken_id, expires_at, changed_at, version)
+             VALUES (9, {{1}}, {{2}}, {{3}}, {NOW} + {{4}}, {NOW}, {{5}})
              ON DUPLICATE KEY UPDATE
-                 token = IF(expires_at <= {NOW}, VALUES(token), GREATEST(token, VALUES(token))),
-                 {}, version = version + 0 * LAST_INSERT_ID(IF(token = VALUES(token), 2, {REFUSED}))",
+                 version = IF(expires_at <= {NOW} OR token < VALUES(token)
+                     OR (token = VALUES(token) AND version <= VALUES(version)), VALUES(version), version),
+                 token = IF(version = VALUES(version) AND (expires_at <= {NOW} OR token <= VALUES(token)),
+                     VALUES(token), token),
+                 {}, session = session + 0 * LAST_INSERT_ID(IF({is_written}, 2, {REFUSED}))",
             set.join(", ")
         )),
-        purge: Sql::new(format!(
-            "DELETE r FROM ({}) near STRAIGHT_JOIN {table} r
-                 ON r.kind = 9 AND r.lock_key = near.lock_key AND r.slot = 0
-             WHERE r.expires_at <= {NOW}",
-            near(table)
-        )),
+        scan: Sql::new(scan(table, &format!("CAST(expires_at <= {NOW} AS SIGNED)"))),
+        delete: Many::Rows {
+            before: "DELETE r FROM ".to_owned(),
+            columns: vec!["k"],
+            after: format!(
+                " STRAIGHT_JOIN {table} r ON r.kind = 9 AND r.lock_key = d.k AND r.slot = 0
+                 WHERE r.expires_at <= {NOW}"
+            ),
+        },
     }
 }
 
@@ -53,34 +66,35 @@ pub(crate) fn postgres(table: &str) -> RecordTexts {
     RecordTexts {
         read: read(table, NOW),
         write: Sql::new(format!(
-            "INSERT INTO {table} AS r (kind, lock_key, token, broken_id, expires_at, changed_at)
-             SELECT 9, {{1}}, {{2}}, {{3}}, m.now + {{4}}, m.now FROM (SELECT {NOW} AS now) m
+            "INSERT INTO {table} AS r (kind, lock_key, token, broken_id, expires_at, changed_at, version)
+             SELECT 9, {{1}}, {{2}}, {{3}}, m.now + {{4}}, m.now, {{5}} FROM (SELECT {NOW} AS now) m
              ON CONFLICT (kind, lock_key, slot) DO UPDATE SET token = excluded.token,
                  broken_id = excluded.broken_id, expires_at = excluded.expires_at,
-                 changed_at = excluded.changed_at
-             WHERE r.token <= excluded.token OR r.expires_at <= excluded.changed_at"
+                 changed_at = excluded.changed_at, version = excluded.version
+             WHERE (r.token, r.version) <= (excluded.token, excluded.version)
+                 OR r.expires_at <= excluded.changed_at"
         )),
-        purge: Sql::new(format!(
-            "DELETE FROM {table} r USING ({}) near
-             WHERE r.kind = 9 AND r.lock_key = near.lock_key AND r.slot = 0 AND r.expires_at <= {NOW}",
-            near(table)
+        scan: Sql::new(scan(
+            table,
+            &format!("(expires_at <= {NOW})::int::bigint"),
         )),
+        delete: Many::Arrays(Sql::new(format!(
+            "DELETE FROM {table} r USING unnest(convert_from({{1}}, 'UTF8')::bytea[]) AS d(k)
+             WHERE r.kind = 9 AND r.lock_key = d.k AND r.slot = 0 AND r.expires_at <= {NOW}"
+        ))),
     }
 }
 
 fn read(table: &str, now: &str) -> Arc<Sql> {
     Sql::new(format!(
-        "SELECT token, broken_id FROM {table}
+        "SELECT token, broken_id, version FROM {table}
          WHERE kind = 9 AND lock_key = {{1}} AND slot = 0 AND expires_at > {now}"
     ))
 }
 
-fn near(table: &str) -> String {
+fn scan(table: &str, has_ended: &str) -> String {
     format!(
-        "SELECT lock_key FROM {table} WHERE kind = 9 AND lock_key <= {{1}}
-         ORDER BY lock_key DESC LIMIT {PURGE_ROWS}"
+        "SELECT lock_key, {has_ended} FROM {table} WHERE kind = 9 AND lock_key > {{1}} AND slot = 0
+         ORDER BY lock_key LIMIT {PURGE_ROWS}"
     )
 }
-
-/// How many records are looked at in a purge.
-const PURGE_ROWS: usize = 64;

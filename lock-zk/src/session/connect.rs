@@ -206,7 +206,7 @@ fn sasl(_: Connector, _: &str, _: &str) -> Result<Connector, Failure> {
 }
 
 /// Recreates the directory of all locks, if it was deleted under a client.
-async fn make_root(rooted: &Client, config: &ZooKeeperConfig) -> Result<(), Failure> {
+pub(crate) async fn make_root(rooted: &Client, config: &ZooKeeperConfig) -> Result<(), Failure> {
     let whole = rooted.clone().chroot("/");
     let whole = whole.map_err(|_| Failure::protocol("a client without a root"))?;
     let directory = CreateMode::Persistent.with_acls(acls(config.access()));

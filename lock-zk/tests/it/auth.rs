@@ -80,6 +80,24 @@ async fn readers_see_locks_and_take_none() {
 }
 
 #[tokio::test]
+async fn identities_that_share_a_root_have_records_of_their_own() {
+    let config = || shared("records");
+    let _everybody = open(config().with_access(Access::Everybody)).await;
+    let record = Record::new(FencingToken::new(7), "done");
+    let mut clients = Vec::new();
+    for name in ["me", "you"] {
+        let own = config().with_digest_login(name, "pw").expect("a user");
+        let client = open(own.with_access(Access::Creator)).await;
+        let written = admin(&client).write_record(&key(name), &record, SOON).await;
+        assert!(written.expect("it is stored"), "{name}");
+        clients.push(client);
+    }
+    let error = admin(&clients[1]).write_record(&key("me"), &record, SOON);
+    let error = error.await.expect_err("denied");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+}
+
+#[tokio::test]
 async fn nodes_without_an_owner_are_refused_at_once() {
     let config = shared("none").with_access(Access::Creator);
     let error = ZooKeeper::connect(config).await.expect_err("no identity");

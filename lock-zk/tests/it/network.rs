@@ -115,7 +115,7 @@ async fn a_record_whose_write_is_lost_is_stored_by_its_end() {
         let name = format!("{fate:?}").replace(|c: char| !c.is_alphanumeric(), "");
         for (token, write) in [(1, "CREATE"), (2, "SETDATA")] {
             let is_write =
-                move |command: &Command| command.is(write) && command.arg(1).contains("/=records/");
+                move |command: &Command| command.is(write) && command.arg(1).contains("/=");
             let planned = place.proxy().plan(is_write, fate);
             let record = Record::new(FencingToken::new(token), write);
             let written = admin(locks).write_record(&key(&name), &record, SOON).await;

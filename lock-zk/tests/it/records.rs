@@ -40,7 +40,7 @@ async fn a_record_whose_root_was_deleted_is_gone_and_written_anew() {
     let site = Site::shared().await;
     let locks = site.client().await;
     write(&locks, 2).await;
-    for path in ["/=records/a", "/=records", ""] {
+    for path in ["/=a", ""] {
         let path = format!("{}{path}", site.root());
         let deleted = site.tree().client().delete(&path, None).await;
         deleted.expect("it is there");
@@ -56,10 +56,7 @@ async fn a_node_of_another_program_is_no_record_and_stays() {
     let locks = site.client().await;
     let directory = CreateMode::Persistent.with_acls(Acls::anyone_all());
     let client = site.tree().client();
-    let (records, path) = ("=records", "=records/a");
-    let [records, path] = [records, path].map(|name| site.tree().directory(name));
-    let made = client.mkdir(&records, &directory).await;
-    made.expect("it is made");
+    let path = site.tree().directory("=a");
     for data in ["", "theirs", "1.5\n"] {
         let created = client.create(&path, data.as_bytes(), &directory).await;
         created.expect("it is created");

@@ -5,6 +5,7 @@ use polylock_core::admin::Record;
 use polylock_core::engine::{Engine, OnRuntime, OsEntropy, VirtualClock};
 use polylock_core::{ErrorKind, FencingToken, LockUrl, Mode};
 
+use super::locked::begin;
 use super::{Client, TTL, databases, id, key};
 use crate::config::SqlConfig;
 use crate::error::Cause;
@@ -135,6 +136,7 @@ async fn a_purge_leaves_rows_that_somebody_shares() {
     }
 }
 
+/// Also where many are kept between them and the one that is written, and others have rows locked.
 #[tokio::test]
 async fn records_that_have_ended_are_deleted_and_no_others() {
     for url in databases() {
@@ -144,17 +146,59 @@ async fn records_that_have_ended_are_deleted_and_no_others() {
             let written = client.store.write_record(&key(name), &record, keep).await;
             assert!(written.expect("an answer"));
         };
-        write("ended", Duration::from_millis(1)).await;
-        write("kept", TTL).await;
-        let rows = "SELECT count(*) FROM polylock_locks WHERE kind = 9 AND lock_key = 'ended'";
-        let mut n = 0;
-        while client.number(rows).await == 1 {
-            write("later", TTL).await;
-            n += 1;
-            assert!(n < 500, "never deleted");
+        client.take("lock", 2, ALONE).await.unwrap();
+        for n in 0..70 {
+            write(&format!("kept {n}"), TTL).await;
         }
-        let kept = client.store.record(&key("kept")).await.unwrap();
-        assert_eq!(kept, Some(Record::new(FencingToken::new(7), "kept")));
+        for name in ["ended", "later ended"] {
+            write(name, Duration::from_millis(1)).await;
+        }
+        let others = "SELECT version FROM polylock_locks WHERE (kind = 1 AND lock_key = 'lock') \
+                      OR (kind = 9 AND lock_key = 'kept 7') FOR UPDATE";
+        let _other = begin(&url, others).await;
+        let rows = "SELECT count(*) FROM polylock_locks WHERE kind = 9";
+        let mut n = 0;
+        while client.number(rows).await != 71 {
+            write("last", TTL).await;
+            n += 1;
+            assert!(n < 1000, "never deleted");
+        }
+        for name in ["kept 0", "kept 69", "last"] {
+            let kept = client.store.record(&key(name)).await.unwrap();
+            assert_eq!(kept, Some(Record::new(FencingToken::new(7), name)));
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_earlier_record_that_comes_late_replaces_no_later_one() {
+    for url in databases() {
+        let client = Client::open(&url, "").await;
+        let (k, records) = (key("k"), &client.store.records);
+        let put = async |token, bytes: &str, version, keep| {
+            let record = Record::new(FencingToken::new(token), bytes);
+            let put = records.write_version(&k, &record, version, keep).await;
+            put.expect("an answer")
+        };
+        let last = async |token, bytes: &str| {
+            let record = Record::new(FencingToken::new(token), bytes);
+            let found = client.store.record(&k).await.unwrap();
+            assert_eq!(found, Some(record));
+        };
+        let later = Record::new(FencingToken::new(7), "later");
+        assert!(records.write(&k, &later, TTL).await.unwrap());
+        assert!(!put(7, "earlier", 1, TTL).await);
+        last(7, "later").await;
+        // Of a client whose clock is ahead.
+        assert!(put(7, "ahead", 9_000_000_000_000_000, TTL).await);
+        assert!(!put(6, "smaller", 9_000_000_000_000_000, TTL).await);
+        last(7, "ahead").await;
+        assert!(records.write(&k, &later, TTL).await.unwrap());
+        last(7, "later").await;
+        assert!(put(8, "larger", 1, Duration::from_millis(1)).await);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        assert!(put(6, "after its end", 0, TTL).await);
+        last(6, "after its end").await;
     }
 }
 
