@@ -46,31 +46,36 @@ pub trait CoordinationObserver: fmt::Debug + Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CoordinationEvent<'a> {
     /// This process may lead, from when the observer is set; its metrics can start at zero.
+    #[non_exhaustive]
     Candidate {
         /// The name of the election.
         election: &'a str,
     },
     /// This process leads; one `Ended` follows.
+    #[non_exhaustive]
     Elected {
         /// The name of the election.
         election: &'a str,
     },
     /// This process leads no more: it has resigned, or the lock is lost.
+    #[non_exhaustive]
     Ended {
         /// The name of the election.
         election: &'a str,
     },
     /// This process may run a job, from when the observer is set; its metrics can start at zero.
+    #[non_exhaustive]
     Job {
         /// The name of the job, without its key.
         job: &'a str,
     },
     /// An attempt to run a job has ended.
+    #[non_exhaustive]
     Once {
         /// The name of the job, without its key.
         job: &'a str,
-        /// `busy`, `failed`, `ran` or `skipped` as [`OnceOutcome`](crate::OnceOutcome) has them, `lost`
-        /// if the lock was lost while the job ran, or `error` if the lock service failed.
+        /// `busy`, `failed`, `ran`, `skipped` or `unrecorded` as [`OnceOutcome`](crate::OnceOutcome) has
+        /// them, `lost` if the lock was lost while the job ran, or `error` if it could not begin.
         outcome: &'static str,
     },
 }

@@ -257,6 +257,8 @@ static COMPILED_IN: LazyLock<Registry> = LazyLock::new(|| {
 mod documents {
     #[doc = include_str!("../../docs/configuration.md")]
     mod configuration {}
+    #[doc = include_str!("../../docs/coordination.md")]
+    mod coordination {}
     #[doc = include_str!("../../docs/errors.md")]
     mod errors {}
     #[doc = include_str!("../../README.md")]

@@ -32,7 +32,7 @@ impl Leader {
         let own = record.and_then(|record| own_address(record, &holder));
         let told = record.filter(|_| own.is_some()).map(|record| record.token);
         Self {
-            label: holder.label,
+            label: without_term(holder.label),
             since: holder.since,
             token: holder.token.or(told),
             address: own.map(<[u8]>::to_vec),
@@ -64,6 +64,27 @@ pub(super) async fn look(admin: &dyn LockAdmin, key: &LockKey) -> Result<Option<
     Ok(Some(Leader::new(holder, record.as_ref())))
 }
 
+/// The label of a term: an id, so that the server tells it from other terms of the same candidate, and the
+/// note of the candidate.
+pub(super) fn with_term(label: &Label, id: u64) -> Label {
+    let note = format!("{TERM}{id:016x} {}", label.note());
+    label.clone().with_note(note)
+}
+
+/// The label as the candidate has it.
+fn without_term(label: Label) -> Label {
+    let note = label.note().strip_prefix(TERM);
+    match note.and_then(|note| note.split_once(' ')) {
+        Some((_, note)) => {
+            let note = note.to_owned();
+            label.with_note(note)
+        }
+        None => label,
+    }
+}
+
+const TERM: &str = "term-";
+
 /// An address with who proclaims it, as it is stored: `host=..&pid=..&address=` and the bytes.
 pub(super) fn encode(label: &Label, address: &[u8]) -> Vec<u8> {
     [label.encode().as_bytes(), ADDRESS, address].concat()
@@ -72,7 +93,7 @@ pub(super) fn encode(label: &Label, address: &[u8]) -> Vec<u8> {
 /// The address in a record, if the record is that of the holder and not of an earlier one.
 ///
 /// A server that does not know the token of the holder, such as ZooKeeper of one that has waited, knows
-/// its label.
+/// its label, which is that of its term alone.
 fn own_address<'a>(record: &'a Record, holder: &HolderInfo) -> Option<&'a [u8]> {
     let bytes = &record.bytes;
     let at = bytes
@@ -113,7 +134,7 @@ impl Stream for Observation {
 }
 
 /// Waits until the leader is another one than was seen, if anything was.
-async fn change(election: Election, seen: Option<Option<Leader>>) -> Option<Leader> {
+async fn change(election: Election, mut seen: Option<Option<Leader>>) -> Option<Leader> {
     let mut fails = false;
     if seen.is_some() {
         sleep(INTERVAL).await;
@@ -123,7 +144,13 @@ async fn change(election: Election, seen: Option<Option<Leader>>) -> Option<Lead
             Ok(leader) if !seen.as_ref().is_some_and(|seen| is_same(seen, &leader)) => {
                 return leader;
             }
-            Ok(_) => fails = false,
+            Ok(leader) => {
+                fails = false;
+                // The next term of the same candidate differs by its token.
+                if leader.as_ref().is_some_and(|leader| leader.token.is_some()) {
+                    seen = Some(leader);
+                }
+            }
             Err(error) => {
                 if !fails {
                     tracing::warn!(election = election.name(), %error, "cannot see who leads");
@@ -175,6 +202,15 @@ mod tests {
         }
         let told = Leader::new(holder("a&address=b", None), Some(&record));
         assert_eq!(told.token, Some(FencingToken::new(7)));
+
+        // Another term of the same candidate, whose token the server does not know yet.
+        let terms = [1, 2].map(|id| with_term(&Label::of_this_process().with_note("a"), id));
+        let record = Record::new(FencingToken::new(7), encode(&terms[0], b"x"));
+        for (term, address) in terms.into_iter().zip([Some(b"x".to_vec()), None]) {
+            let leader = Leader::new(HolderInfo::new(term), Some(&record));
+            assert_eq!(leader.token.is_some(), address.is_some());
+            assert_eq!((leader.label.note(), leader.address), ("a", address));
+        }
         for foreign in [&b"done up to page 7"[..], b"\xff&address=x"] {
             let record = Record::new(FencingToken::new(7), foreign);
             let leader = Leader::new(holder("", None), Some(&record));

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use polylock_core::admin::Record;
 use polylock_core::{
-    Error, ErrorKind, FencingToken, LockGuard, LostReason, LostSignal, Released, Result,
+    Error, ErrorKind, FencingToken, Label, LockGuard, LostReason, LostSignal, Released, Result,
 };
 
 use super::seat::Seat;
@@ -23,13 +23,17 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    pub(super) fn begin(election: &Election, guard: LockGuard) -> Result<Self> {
+    /// `label` is what the server shows of this term alone.
+    pub(super) fn begin(election: &Election, label: Label, guard: LockGuard) -> Result<Self> {
+        let token = token(&*election.locks, &guard)?;
+        let seat = Seat::take(election, guard.lost());
         let term = Term {
-            token: token(&*election.locks, &guard)?,
             election: election.clone(),
+            number: seat.term(),
+            label,
+            token,
             lost: guard.lost(),
         };
-        let seat = Seat::take(election, guard.lost());
         Ok(Self { seat, term, guard })
     }
 
@@ -84,6 +88,8 @@ impl Deref for Leadership {
 #[derive(Clone, Debug)]
 pub struct Term {
     election: Election,
+    number: u64,
+    label: Label,
     token: FencingToken,
     lost: LostSignal,
 }
@@ -96,22 +102,60 @@ impl Term {
     }
 
     /// The signal that the lock is lost, which fires before another instance can be elected; see
-    /// [`LostSignal`]. It does not fire after a resignation.
+    /// [`LostSignal`]. It does not fire after a resignation: a task that was spawned for the term waits for
+    /// [`ended`](Self::ended).
     #[must_use]
     pub fn lost(&self) -> LostSignal {
         self.lost.clone()
     }
 
+    /// Waits until the term has ended, by a loss or by a resignation, also one by a drop; for tasks that
+    /// the leader has spawned.
+    ///
+    /// It is ready before the lock is released, and at a loss when [`lost`](Self::lost) fires.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost; the end is final, and the next call returns at once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    ///
+    /// use polylock_coordination::{Election, Term};
+    /// use polylock_core::memory::Memory;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let election = Election::new(Arc::new(Memory::new()), "scheduler")?;
+    /// let leadership = election.campaign().await?;
+    /// let term = Term::clone(&leadership);
+    /// let task = tokio::spawn(async move {
+    ///     tokio::select! {
+    ///         () = term.ended() => "ended",
+    ///         () = tokio::time::sleep(Duration::from_secs(60)) => "done", // the work
+    ///     }
+    /// });
+    /// leadership.resign().await?;
+    /// assert_eq!(task.await?, "ended");
+    /// # Ok(()) }
+    /// ```
+    pub async fn ended(&self) {
+        self.election.role.ended(self.number).await;
+    }
+
     /// Tells followers where the leader can be reached: any bytes, such as `"10.0.0.7:9000"`.
     ///
     /// One request. A later address replaces the one before. Followers see it as long as this instance
-    /// leads, and 10 years at most.
+    /// leads. The server keeps the last record of each election for 10 years, so that a leader that leads
+    /// for long keeps its address: elections should not have names that are used for one term alone.
     ///
     /// # Errors
     ///
     /// - [`InvalidRequest`](ErrorKind::InvalidRequest) if it is longer than
     ///   [`Election::MAX_ADDRESS_LEN`].
-    /// - [`Lost`](ErrorKind::Lost) if this instance leads no more.
+    /// - [`Lost`](ErrorKind::Lost) if the term has ended, also if it ended while the address was written.
     /// - [`Unavailable`](ErrorKind::Unavailable) if the server did not answer, with an unknown outcome if
     ///   followers may see it.
     /// - Others of [`LockAdmin::write_record`](polylock_core::admin::LockAdmin::write_record).
@@ -120,26 +164,34 @@ impl Term {
     ///
     /// Followers may or may not see it.
     pub async fn proclaim(&self, address: impl AsRef<[u8]> + Send) -> Result<()> {
-        let Self { election, lost, .. } = self;
+        let election = &self.election;
         let (key, address) = (election.request.key(), address.as_ref());
         if address.len() > Election::MAX_ADDRESS_LEN {
             let (len, max) = (address.len(), Election::MAX_ADDRESS_LEN);
             let message = format!("an address of {len} bytes; {max} at most");
             return Err(Error::new(ErrorKind::InvalidRequest, message).with_key(key));
         }
-        let leads = |reason: Option<LostReason>| match reason {
-            Some(reason) => Err(Error::lost(reason).with_key(key)),
-            None => Ok(()),
-        };
-        leads(lost.reason())?;
-        let label = election.request.label();
-        let record = Record::new(self.token, leader::encode(label, address));
+        self.ensure_leads()?;
+        let record = Record::new(self.token, leader::encode(&self.label, address));
         let is_latest = admin(&*election.locks)?
             .write_record(key, &record, KEPT)
             .await?;
-        leads(lost.reason())?;
-        // A later leader has proclaimed its address.
-        leads((!is_latest).then_some(LostReason::Stolen))
+        self.ensure_leads()?;
+        match is_latest {
+            true => Ok(()),
+            // A later leader has proclaimed its address.
+            false => Err(Error::lost(LostReason::Stolen).with_key(key)),
+        }
+    }
+
+    fn ensure_leads(&self) -> Result<()> {
+        let Self { election, lost, .. } = self;
+        let error = match lost.reason() {
+            Some(reason) => Error::lost(reason),
+            None if election.role.is_current(self.number) => return Ok(()),
+            None => Error::new(ErrorKind::Lost, "the leader has resigned"),
+        };
+        Err(error.with_key(election.request.key()))
     }
 }
 

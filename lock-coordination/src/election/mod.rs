@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_core::Stream;
+use polylock_core::engine::{Entropy as _, OsEntropy};
 use polylock_core::{AcquireRequest, DistributedLock, Error, Label, LockKey, Result, Wait};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -30,10 +31,15 @@ pub use self::leadership::{Leadership, Term};
 /// # Guarantees
 ///
 /// Those of an exclusive lock on the name, renewed without end. The former leader's
-/// [`lost`](Term::lost) fires, its work is dropped and [`is_leader`](Self::is_leader) turns false before
+/// [`lost`](Term::lost) and [`ended`](Term::ended) fire, its work is dropped and [`is_leader`](Self::is_leader) turns false before
 /// the server can elect another one, except where the lock is taken from it: `docs/guarantees.md` says
 /// when. Where waiters queue ([`Capabilities::fair`](polylock_core::Capabilities)), the instance that has
-/// waited longest is next.
+/// waited longest is next. Of the candidates of one process that share a connection, one at a time may
+/// stand in that queue, where the locks queue in the process.
+///
+/// A process that exits should drop its leaders and await
+/// [`shutdown`](polylock_core::DistributedLock::shutdown) of the locks, or else the next one leads when the
+/// lease has ended.
 ///
 /// # Cost
 ///
@@ -80,6 +86,9 @@ impl Election {
     /// Makes a candidate of the election `name`, which is the key of its lock and the class of its
     /// metrics. Nothing is sent.
     ///
+    /// Nothing else should lock that key: a job of the same name waits while somebody leads, and each replaces
+    /// the record of the other.
+    ///
     /// # Errors
     ///
     /// - [`Unsupported`](polylock_core::ErrorKind::Unsupported) if the backend has no fencing tokens or no
@@ -114,7 +123,8 @@ impl Election {
     }
 
     /// Sets what others see of this candidate. Default: host, process id, user and program. Candidates of
-    /// one process should differ in their note.
+    /// one process should differ in their note. The server has 22 bytes before the note, an id of the term,
+    /// which `lockctl` shows, and cuts off what exceeds [`Label::MAX_NOTE_LEN`] with them.
     #[must_use]
     pub fn label(mut self, label: Label) -> Self {
         self.request = self.request.with_label(label);
@@ -151,8 +161,12 @@ impl Election {
     /// A dropped future gives up its place in the queue and whatever it was granted; at worst the lock is
     /// free after one ttl.
     pub async fn campaign(&self) -> Result<Leadership> {
-        let guard = self.locks.acquire(&self.request).await?;
-        Leadership::begin(self, guard)
+        let mut id = [0; 8];
+        OsEntropy::default().fill(&mut id);
+        let label = leader::with_term(self.request.label(), u64::from_le_bytes(id));
+        let request = self.request.clone().with_label(label.clone());
+        let guard = self.locks.acquire(&request).await?;
+        Leadership::begin(self, label, guard)
     }
 
     /// Stands for election again and again, and does `work` whenever this instance leads.
@@ -167,7 +181,7 @@ impl Election {
     /// It ends only with an error that no repetition mends
     /// ([`is_retryable`](Error::is_retryable) is false), such as
     /// [`Denied`](polylock_core::ErrorKind::Denied) or
-    /// [`InvalidRequest`](polylock_core::ErrorKind::InvalidRequest), and returns that.
+    /// [`InvalidRequest`](polylock_core::ErrorKind::InvalidRequest), logs it at error, and returns it.
     ///
     /// # Panics
     ///
@@ -202,6 +216,7 @@ impl Election {
     /// assert!(leads.wait_for(|leads| !*leads).await.is_ok());
     /// # Ok(()) }
     /// ```
+    #[must_use = "this instance stands for election no more"]
     pub async fn lead<W, F, T, E>(&self, mut work: W) -> Error
     where
         W: FnMut(Term) -> F + Send,
@@ -213,7 +228,10 @@ impl Election {
         loop {
             match self.serve(&mut work).await {
                 Ok(lasted) => backoff.note(lasted),
-                Err(error) if !error.is_retryable() => return error,
+                Err(error) if !error.is_retryable() => {
+                    tracing::error!(election = self.name(), %error, "campaigns no more");
+                    return error;
+                }
                 Err(error) => tracing::warn!(election = self.name(), %error, "campaign failed"),
             }
             sleep(backoff.pause()).await;
@@ -243,12 +261,20 @@ impl Election {
         Ok(lasted)
     }
 
+    /// Whether this instance leads, by the clock of this moment; for a check before each step of the work.
+    ///
+    /// False at once after a suspension of the machine beyond the end of the lease.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        self.role.leads()
+    }
+
     /// Tells whether this instance leads; for a health endpoint, `*receiver.borrow()`.
     ///
     /// It turns false when the leader resigns or loses the lock, on the thread that notices, and no later
     /// than the lease ends, also while a renewal hangs or the runtime of the program is blocked. After a
-    /// suspension of the machine it may be true for a second still, when
-    /// [`LostSignal::reason`](polylock_core::LostSignal::reason) has the answer already.
+    /// suspension of the machine it may be true for a second still, when [`leads`](Self::leads) has the
+    /// answer already.
     #[must_use]
     pub fn is_leader(&self) -> watch::Receiver<bool> {
         self.role.subscribe()

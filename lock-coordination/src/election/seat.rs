@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Wake, Waker};
 
 use polylock_core::{LostReason, LostSignal};
@@ -15,14 +15,22 @@ use crate::observer::CoordinationEvent;
 #[derive(Default)]
 pub(super) struct Role {
     leads: watch::Sender<bool>,
-    terms: Mutex<Terms>,
+    terms: watch::Sender<Terms>,
 }
 
 /// Terms by their numbers.
 #[derive(Default)]
 struct Terms {
     last: u64,
-    current: Option<u64>,
+    current: Option<(u64, LostSignal)>,
+}
+
+impl Terms {
+    fn is_current(&self, term: u64) -> bool {
+        self.current
+            .as_ref()
+            .is_some_and(|(current, _)| *current == term)
+    }
 }
 
 impl Role {
@@ -30,8 +38,22 @@ impl Role {
         self.leads.subscribe()
     }
 
-    fn terms(&self) -> MutexGuard<'_, Terms> {
-        self.terms.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether there is a term, whose lock is held by the clock of this moment.
+    pub(super) fn leads(&self) -> bool {
+        let current = self.terms.borrow().current.clone();
+        // A loss that is noticed here ends the term, which must not be borrowed then.
+        current.is_some_and(|(_, lost)| lost.reason().is_none())
+    }
+
+    pub(super) fn is_current(&self, term: u64) -> bool {
+        self.terms.borrow().is_current(term)
+    }
+
+    /// Waits until the term has ended.
+    pub(super) async fn ended(&self, term: u64) {
+        let mut terms = self.terms.subscribe();
+        // The sender lives as long as `self`.
+        drop(terms.wait_for(|terms| !terms.is_current(term)).await);
     }
 }
 
@@ -49,12 +71,13 @@ struct SeatInner {
 
 impl Seat {
     pub(super) fn take(election: &Election, lost: LostSignal) -> Self {
-        let mut terms = election.role.terms();
-        terms.last += 1;
-        let term = terms.last;
-        let former = terms.current.replace(term);
-        election.role.leads.send_replace(true);
-        drop(terms);
+        let (mut term, mut former) = (0, None);
+        election.role.terms.send_modify(|terms| {
+            terms.last += 1;
+            term = terms.last;
+            former = terms.current.replace((term, lost.clone()));
+            election.role.leads.send_replace(true);
+        });
         let name = election.name();
         if former.is_some() {
             election.emit(&CoordinationEvent::Ended { election: name });
@@ -76,20 +99,29 @@ impl Seat {
         let _loss: Mutex<Pin<Box<dyn Future<Output = LostReason> + Send>>> = Mutex::new(loss);
         Self { seat, _loss }
     }
+
+    pub(super) fn term(&self) -> u64 {
+        self.seat.term
+    }
 }
 
 impl SeatInner {
     fn leave(&self) {
         let role = &self.election.role;
-        let mut terms = role.terms();
-        if terms.current != Some(self.term) {
-            return;
+        let mut signal = None;
+        let has_ended = role.terms.send_if_modified(|terms| {
+            let is_current = terms.is_current(self.term);
+            if is_current {
+                signal = terms.current.take();
+                role.leads.send_replace(false);
+            }
+            is_current
+        });
+        drop(signal);
+        if has_ended {
+            let election = self.election.name();
+            self.election.emit(&CoordinationEvent::Ended { election });
         }
-        terms.current = None;
-        role.leads.send_replace(false);
-        drop(terms);
-        let election = self.election.name();
-        self.election.emit(&CoordinationEvent::Ended { election });
     }
 }
 

@@ -28,6 +28,8 @@ pub enum RunOutcome {
     Failed,
     /// With its result.
     Ran,
+    /// In a way that this version does not know; the job is not due.
+    Unknown,
 }
 
 impl RunOutcome {
@@ -37,6 +39,7 @@ impl RunOutcome {
         match self {
             Self::Failed => "failed",
             Self::Ran => "ran",
+            Self::Unknown => "unknown",
         }
     }
 }
@@ -60,10 +63,14 @@ impl LastRun {
     ///
     /// It is one line of `name=value` pairs joined by `&`, such as
     /// `started=1764028800000&finished=1764028812345&outcome=ran&host=etl-7c9&pid=4121`, with times in
-    /// milliseconds since 1970. Unknown names are skipped.
+    /// milliseconds since 1970. It begins with `started`, which no record of a leader does. Unknown names are
+    /// skipped.
     #[must_use]
     pub fn decode(record: &[u8]) -> Option<Self> {
         let text = str::from_utf8(record).ok()?;
+        if !text.starts_with("started=") {
+            return None;
+        }
         let value = |name: &str| {
             let mut pairs = text.split('&').filter_map(|pair| pair.split_once('='));
             pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
@@ -75,7 +82,7 @@ impl LastRun {
         let outcome = match value("outcome")? {
             "failed" => RunOutcome::Failed,
             "ran" => RunOutcome::Ran,
-            _ => return None,
+            _ => RunOutcome::Unknown,
         };
         Some(Self::new(
             time("started")?,
@@ -138,7 +145,7 @@ mod tests {
 
     #[test]
     fn survives_its_text_form() {
-        for outcome in [RunOutcome::Failed, RunOutcome::Ran] {
+        for outcome in [RunOutcome::Failed, RunOutcome::Ran, RunOutcome::Unknown] {
             let run = run(at(0.25), outcome);
             assert_eq!(LastRun::decode(run.encode().as_bytes()), Some(run.clone()));
             assert!(!run.encode().contains(['\n', ' ']));
@@ -148,8 +155,8 @@ mod tests {
             "done up to page 7",
             "started=1&finished=2",
             "started=1&finished=x&outcome=ran",
-            "started=1&finished=2&outcome=lost",
             "host=h&pid=1&address=10.0.0.7",
+            "host=h&pid=1&address=&started=1&finished=2&outcome=ran",
         ];
         for text in foreign {
             assert_eq!(LastRun::decode(text.as_bytes()), None, "{text}");
@@ -179,6 +186,9 @@ mod tests {
                 "{period:?}, {now} s later"
             );
             assert!(!Rule::Key.is_due(&last, at(now)));
+            let unknown = run(at(0.0), RunOutcome::Unknown);
+            assert_eq!(Rule::Every(period).is_due(&unknown, at(now)), is_due);
+            assert!(!Rule::Key.is_due(&unknown, at(now)));
             let failed = run(at(0.0), RunOutcome::Failed);
             assert!(
                 Rule::Every(period).is_due(&failed, at(now)) && Rule::Key.is_due(&failed, at(now))

@@ -11,7 +11,8 @@ use polylock_core::{
     AcquireRequest, DistributedLock, Error, ErrorKind, FencingToken, Label, LockGuard, LockKey,
     LostReason, LostSignal, Result, Wait,
 };
-use tokio::time::{Instant, sleep};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::observer::{CoordinationEvent, CoordinationObserver, emit};
 use crate::requirements::{admin, check, token};
@@ -35,7 +36,8 @@ pub use self::last_run::{LastRun, RunOutcome};
 ///
 /// Times are those of the clocks of the instances. Two instances whose clocks differ by `d` run the job
 /// at least `period - min(period / 10, 1 min) - d` apart, so that one tick of all of them is one run as
-/// long as `d` is below that. A run that began later than a period from now, by the clock of the one that
+/// long as `d` is below that. A clock that is fast by `h`, up to a period, delays the next run of the
+/// others by `h`. A run that began later than a period from now, by the clock of the one that
 /// looks, was recorded by a clock that is wrong, and does not count: otherwise nobody would run the job
 /// until then. An instance whose clock is late by more than a period runs the job each time.
 ///
@@ -86,8 +88,8 @@ impl Once {
     /// How long a run is remembered, unless set.
     pub const DEFAULT_KEEP: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-    /// Makes a job that runs once in each period, which is at least 1 s. The lock has the name for its key.
-    /// Nothing is sent.
+    /// Makes a job that runs once in each period, which is at least 1 s. The lock has the name for its key:
+    /// an election or another job of that name would replace its record. Nothing is sent.
     ///
     /// It is due when the last run that succeeded began a period ago, less a tenth of the period and at most
     /// a minute: a timer that fires a little early does not skip a whole period.
@@ -97,12 +99,16 @@ impl Once {
     /// - [`Unsupported`](ErrorKind::Unsupported) if the backend has no fencing tokens or no administration.
     /// - [`InvalidKey`](ErrorKind::InvalidKey) if the name is not a key.
     /// - [`InvalidRequest`](ErrorKind::InvalidRequest) if the period is shorter than 1 s.
-    pub fn every(locks: Arc<dyn DistributedLock>, name: &str, period: Duration) -> Result<Self> {
+    pub fn every<K>(locks: Arc<dyn DistributedLock>, name: K, period: Duration) -> Result<Self>
+    where
+        K: TryInto<LockKey, Error: Into<Error>>,
+    {
         if period < MIN_PERIOD {
             let message = format!("the period must be 1s or more, not {period:?}");
             return Err(Error::new(ErrorKind::InvalidRequest, message));
         }
-        let mut once = Self::new(locks, name, LockKey::new(name)?, Rule::Every(period))?;
+        let name = name.try_into().map_err(Into::into)?;
+        let mut once = Self::new(locks, &name, name.clone(), Rule::Every(period))?;
         once.keep = once.keep.max(period.saturating_mul(2));
         Ok(once)
     }
@@ -116,18 +122,29 @@ impl Once {
     /// # Errors
     ///
     /// - [`Unsupported`](ErrorKind::Unsupported) if the backend has no fencing tokens or no administration.
-    /// - [`InvalidKey`](ErrorKind::InvalidKey) if `NAME/KEY` is not a key.
-    pub fn for_key(locks: Arc<dyn DistributedLock>, name: &str, key: &str) -> Result<Self> {
-        Self::new(
-            locks,
-            name,
-            LockKey::new(format!("{name}/{key}"))?,
-            Rule::Key,
-        )
+    /// - [`InvalidKey`](ErrorKind::InvalidKey) if `NAME` or `NAME/KEY` is not a key, or `KEY` is empty or
+    ///   contains `/`.
+    pub fn for_key<K>(locks: Arc<dyn DistributedLock>, name: K, key: &str) -> Result<Self>
+    where
+        K: TryInto<LockKey, Error: Into<Error>>,
+    {
+        if key.is_empty() || key.contains('/') {
+            let message = "the key of a job must not be empty or contain `/`";
+            return Err(Error::new(ErrorKind::InvalidKey, message));
+        }
+        let name = name.try_into().map_err(Into::into)?;
+        let full = LockKey::new(format!("{name}/{key}"))?;
+        Self::new(locks, &name, full, Rule::Key)
     }
 
-    fn new(locks: Arc<dyn DistributedLock>, name: &str, key: LockKey, rule: Rule) -> Result<Self> {
+    fn new(
+        locks: Arc<dyn DistributedLock>,
+        name: &LockKey,
+        key: LockKey,
+        rule: Rule,
+    ) -> Result<Self> {
         check(&*locks)?;
+        let name = name.as_str();
         let request = AcquireRequest::new(key)
             .with_class(name)
             .with_wait(Wait::Never);
@@ -189,18 +206,16 @@ impl Once {
 
     /// Runs `work` if it is due and no other instance is at it.
     ///
-    /// `work` is dropped if the lock is lost meanwhile.
+    /// `work` is dropped if the lock is lost meanwhile. Work that has ended is an `Ok`, also if it failed or
+    /// could not be recorded.
     ///
     /// # Errors
     ///
-    /// - [`Lost`](ErrorKind::Lost) if the lock was lost before the run was recorded: the work may have had
-    ///   effects, and another instance may run it.
+    /// - [`Lost`](ErrorKind::Lost), with an [unknown outcome](Error::is_outcome_unknown), if the lock was lost
+    ///   while `work` ran: it may have had effects, and another instance may run it.
     /// - Those of [`DistributedLock::acquire`] and of
-    ///   [`LockAdmin::record`](polylock_core::admin::LockAdmin::record) if the lock service fails. With
-    ///   [`is_outcome_unknown`](Error::is_outcome_unknown) after the work was done: the record could not be
-    ///   written for one ttl.
-    ///
-    /// An error of `work` is none of these, but [`OnceOutcome::Failed`].
+    ///   [`LockAdmin::record`](polylock_core::admin::LockAdmin::record) if the lock service fails: `work` did
+    ///   not run.
     ///
     /// # Panics
     ///
@@ -209,7 +224,7 @@ impl Once {
     /// # Cancel safety
     ///
     /// A dropped future drops `work` and then releases the lock in the background, at worst after one ttl.
-    /// No run is recorded, so that the job is due.
+    /// No run is recorded, so that the job is due, unless it was dropped while the run was recorded.
     pub async fn run<W, F, T, E>(&self, work: W) -> Result<OnceOutcome<T, E>>
     where
         W: FnOnce(OnceRun) -> F + Send,
@@ -252,7 +267,17 @@ impl Once {
         let started = (self.clock)();
         let token = token(&*self.locks, &guard)?;
         let lost = guard.lost();
-        let done = guard.run(work(OnceRun { token, lost, last })).await?;
+        // Dropped before the guard, whatever ends the run.
+        let (at_work, end) = watch::channel(());
+        let run = OnceRun {
+            token,
+            lost,
+            end,
+            last,
+        };
+        let done = guard.run(work(run)).await;
+        drop(at_work);
+        let done = done.map_err(Error::with_unknown_outcome)?;
         let outcome = match &done {
             Ok(_) => RunOutcome::Ran,
             Err(_) => RunOutcome::Failed,
@@ -260,7 +285,8 @@ impl Once {
         let recorded = self.record(&guard, token, started, outcome).await;
         release(guard).await;
         match (done, recorded) {
-            (Ok(value), recorded) => recorded.map(|()| OnceOutcome::Ran(value)),
+            (Ok(value), Ok(())) => Ok(OnceOutcome::Ran(value)),
+            (Ok(value), Err(error)) => Ok(OnceOutcome::Unrecorded { value, error }),
             (Err(error), recorded) => {
                 if let Err(unrecorded) = recorded {
                     // The last run is older or failed as well, so that the job is due all the same.
@@ -309,7 +335,11 @@ impl Once {
         let deadline = Instant::now() + self.request.ttl();
         let error = loop {
             let written = guard.run(admin.write_record(key, &record, self.keep));
-            match written.await {
+            let Ok(written) = timeout_at(deadline, written).await else {
+                let message = format!("timed out after {:?}", self.request.ttl());
+                break Error::new(ErrorKind::Unavailable, message).with_key(key);
+            };
+            match written {
                 Ok(Ok(true)) => return Ok(()),
                 // A later holder has recorded a run.
                 Ok(Ok(false)) => break Error::lost(LostReason::Stolen).with_key(key),
@@ -344,6 +374,8 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 pub struct OnceRun {
     token: FencingToken,
     lost: LostSignal,
+    /// Closed when the work has ended.
+    end: watch::Receiver<()>,
     last: Option<LastRun>,
 }
 
@@ -354,10 +386,28 @@ impl OnceRun {
         self.token
     }
 
-    /// The signal that the lock is lost, when the job is dropped; for tasks that it has spawned.
+    /// The signal that the lock is lost, when the work is dropped. It does not fire after the work has ended:
+    /// a task that the work has spawned waits for [`ended`](Self::ended).
     #[must_use]
     pub fn lost(&self) -> LostSignal {
         self.lost.clone()
+    }
+
+    /// Waits until the work has ended: it has returned, panicked or was dropped, or the lock is lost; for
+    /// tasks that it has spawned.
+    ///
+    /// It is ready before the lock is released.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost; the end is final, and the next call returns at once.
+    pub async fn ended(&self) {
+        let mut end = self.end.clone();
+        tokio::select! {
+            _ = self.lost() => {}
+            // Nothing is sent.
+            _ = end.changed() => {}
+        }
     }
 
     /// The last run that was recorded, for jobs that continue where it began.
@@ -371,7 +421,7 @@ impl OnceRun {
 ///
 /// The example of [`Once`] matches it.
 #[non_exhaustive]
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Debug)]
 pub enum OnceOutcome<T, E> {
     /// Another instance is running it.
     Busy,
@@ -381,6 +431,14 @@ pub enum OnceOutcome<T, E> {
     Ran(T),
     /// It is not due: this was the last run.
     Skipped(LastRun),
+    /// It ran with this result, which could not be recorded: the lock was lost after the work was done, or the
+    /// record could not be written for one ttl. Others may find it due and run it again.
+    Unrecorded {
+        /// The result of the work.
+        value: T,
+        /// Why it is not known to be recorded; its outcome is [unknown](Error::is_outcome_unknown).
+        error: Error,
+    },
 }
 
 impl<T, E> OnceOutcome<T, E> {
@@ -392,6 +450,7 @@ impl<T, E> OnceOutcome<T, E> {
             Self::Failed(_) => RunOutcome::Failed.as_str(),
             Self::Ran(_) => RunOutcome::Ran.as_str(),
             Self::Skipped(_) => "skipped",
+            Self::Unrecorded { .. } => "unrecorded",
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
-use polylock_coordination::{Election, Leader, Once};
+use polylock_coordination::{Election, Leader, Once, Term};
 use polylock_core::admin::LockAdmin;
 use polylock_core::layers::{LocalQueue, Migrate};
 use polylock_core::memory::{Fault, Memory, Reachable, Request};
@@ -117,6 +117,11 @@ async fn an_address_that_cannot_be_proclaimed_is_an_error() {
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(first.guard().is_held() && *here.is_leader().borrow());
     store.faults().set_reachable(Reachable::Connected);
+    store.faults().plan(Request::Record, Fault::LostReply);
+    let error = first.proclaim("w").await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Unavailable && error.is_outcome_unknown());
+    let leader = there.leader().await.unwrap();
+    assert_eq!(address(leader.as_ref()), Some(&b"w"[..]), "it was written");
     first.proclaim("x").await.unwrap();
 
     // The server ended the lease, which the leader has not noticed yet.
@@ -134,6 +139,60 @@ async fn an_address_that_cannot_be_proclaimed_is_an_error() {
     let error = first.proclaim("x").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost);
     assert_eq!(store.faults().requests(), before, "nothing is sent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_has_resigned_proclaims_nothing() {
+    let store = memory();
+    let here = candidate(&store, "a");
+    let first = here.campaign().await.unwrap();
+    let term = Term::clone(&first);
+    let slow = Fault::LateReply(secs(1));
+    store.faults().plan(Request::Record, slow);
+    let proclaiming = tokio::spawn({
+        let term = term.clone();
+        async move { term.proclaim("x").await }
+    });
+    sleep(millis(1)).await;
+    first.resign().await.unwrap();
+    let error = proclaiming.await.unwrap().unwrap_err();
+    assert_eq!((error.kind(), error.lost_reason()), (ErrorKind::Lost, None));
+
+    // Nor does it in the next term of the same candidate.
+    let second = here.campaign().await.unwrap();
+    let before = store.faults().requests();
+    let error = term.proclaim("x").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert_eq!(store.faults().requests(), before, "nothing is sent");
+    assert_eq!(here.leader().await.unwrap().unwrap().address, None);
+    second.proclaim("y").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_of_the_leader_learns_of_the_end_of_its_term() {
+    let store = memory();
+    let here = candidate(&store, "a");
+    for end in ["dropped", "lost", "resigned"] {
+        let leadership = here.campaign().await.unwrap();
+        let term = Term::clone(&leadership);
+        let task = tokio::spawn(async move { term.ended().await });
+        sleep(secs(1)).await;
+        assert!(!task.is_finished() && here.leads());
+        match end {
+            "dropped" => drop(leadership),
+            "lost" => {
+                store.expire(&key());
+                leadership.lost().await;
+                assert!(!here.leads());
+                timeout(millis(1), leadership.ended()).await.expect("lost");
+            }
+            _ => drop(leadership.resign().await),
+        }
+        let ended = timeout(millis(1), task).await;
+        assert!(ended.is_ok_and(|ended| ended.is_ok()), "{end}");
+        assert!(!here.leads(), "{end}");
+        sleep(millis(1)).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -211,14 +270,14 @@ fn is_leader_turns_false_while_the_runtime_is_blocked() {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().build().unwrap();
     runtime.block_on(async {
-        let (store, ttl) = (Memory::new(), millis(500));
+        let (store, ttl) = (Memory::new(), secs(2));
         let election = election(store.client(), "a").ttl(ttl);
         let leadership = election.campaign().await.unwrap();
         let leads = election.is_leader();
         store.faults().set_reachable(Reachable::Cut);
-        assert!(*leads.borrow());
-        std::thread::sleep(ttl * 2);
-        assert!(!*leads.borrow());
+        assert!(*leads.borrow() && election.leads());
+        std::thread::sleep(ttl + secs(1));
+        assert!(!*leads.borrow() && !election.leads());
         drop(leadership);
     });
 }

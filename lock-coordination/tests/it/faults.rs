@@ -21,7 +21,7 @@ fn leads(machine: &Machine, election: &Election, diary: &Diary) -> JoinHandle<()
                 Ok::<_, String>(())
             }
         };
-        election.lead(work).await;
+        drop(election.lead(work).await);
     })
 }
 

@@ -73,7 +73,7 @@ impl LockAdmin for Memory {
 
     async fn write_record(&self, key: &LockKey, record: &Record, keep: Duration) -> Result<bool> {
         record.check()?;
-        self.store.faults.arrives()?;
-        Ok(self.store.write_record(key, record, keep))
+        let write = || self.store.write_record(key, record, keep);
+        self.store.faults.send(Request::Record, write).await
     }
 }

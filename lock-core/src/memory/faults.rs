@@ -49,6 +49,8 @@ pub enum Request {
     Acquire,
     /// Gives a held lease another id.
     Adopt,
+    /// Writes the record of a key.
+    Record,
     /// Gives a lock back or leaves its queue.
     Release,
     /// Extends a lease.

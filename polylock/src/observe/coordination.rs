@@ -11,23 +11,31 @@ pub(super) fn measure<'a>(event: &CoordinationEvent<'a>, mut note: impl FnMut(Me
         note(Measurement::new(metric, value, class, [outcome, "", ""]));
     };
     match *event {
-        CoordinationEvent::Candidate { election } => {
+        CoordinationEvent::Candidate { election, .. } => {
             note(Metric::Elections, Value::Count(0), election, "");
             note(Metric::Leader, Value::Change(0), election, "");
         }
-        CoordinationEvent::Elected { election } => {
+        CoordinationEvent::Elected { election, .. } => {
             note(Metric::Elections, Value::Count(1), election, "");
             note(Metric::Leader, Value::Change(1), election, "");
         }
-        CoordinationEvent::Ended { election } => {
+        CoordinationEvent::Ended { election, .. } => {
             note(Metric::Leader, Value::Change(-1), election, "");
         }
-        CoordinationEvent::Job { job } => {
-            for outcome in ["busy", "error", "failed", "lost", "ran", "skipped"] {
+        CoordinationEvent::Job { job, .. } => {
+            for outcome in [
+                "busy",
+                "error",
+                "failed",
+                "lost",
+                "ran",
+                "skipped",
+                "unrecorded",
+            ] {
                 note(Metric::Once, Value::Count(0), job, outcome);
             }
         }
-        CoordinationEvent::Once { job, outcome } => {
+        CoordinationEvent::Once { job, outcome, .. } => {
             note(Metric::Once, Value::Count(1), job, outcome);
         }
         _ => {}
