@@ -316,7 +316,12 @@ async fn what_another_program_has_written_is_no_record() {
         assert_eq!(place.command(&["DUMP", at]), before);
         place.command(&["DEL", at]);
     }
-    let named = key("{a}:record");
+    // One of ours is not listed with the locks, and no lock has its name.
+    let written = admin.write_record(&key("a"), &record, SOON).await;
+    assert!(written.expect("it is stored"));
+    assert_eq!(place.number(&["EXISTS", at]), 1);
+    assert_eq!(admin.list("").await.expect("it is listed"), []);
+    let named = key(at);
     for error in [
         admin.record(&named).await.map(drop),
         admin.write_record(&named, &record, SOON).await.map(drop),
