@@ -233,4 +233,8 @@ impl Renewer for Client {
         });
         answers.collect()
     }
+
+    fn adopts(&self) -> bool {
+        true
+    }
 }

@@ -34,11 +34,9 @@ impl LockGuard {
     /// The error has the guard, which is as it was; dropped, it releases the lock.
     ///
     /// - [`Lost`](ErrorKind::Lost) if the lock is lost, with the reason.
-    /// - [`Unsupported`](ErrorKind::Unsupported) if the lock lives with a session or a connection, is
-    ///   shared, a permit or held on two backends, or has another guard of the same owner.
-    ///
-    /// Whether the ticket can be adopted is a matter of the backend:
-    /// [`Capabilities::tickets`](crate::Capabilities).
+    /// - [`Unsupported`](ErrorKind::Unsupported) where
+    ///   [`Capabilities::tickets`](crate::Capabilities) is false, and if the lock is shared, a permit or
+    ///   held on two backends, or has another guard of the same owner.
     ///
     /// # Examples
     ///
@@ -69,9 +67,12 @@ impl LockGuard {
     fn leave_as_ticket(&mut self) -> Result<Ticket> {
         let hold = self.hold();
         let unsupported = |message| Err(Error::new(ErrorKind::Unsupported, message));
-        let Liveness::Renewed { id: lease, .. } = *hold.liveness() else {
+        let Liveness::Renewed { id, renewer } = hold.liveness() else {
             return unsupported("a lock that lives with a session or a connection stays with it");
         };
+        if !renewer.adopts() {
+            return unsupported("another process cannot adopt a lock of this backend");
+        }
         if hold.is_on_two_backends() {
             return unsupported("a lock on two backends cannot become a ticket");
         }
@@ -89,7 +90,7 @@ impl LockGuard {
         let ticket = Ticket {
             backend: hold.engine().backend().into(),
             key: hold.named().clone(),
-            lease,
+            lease: *id,
             ttl: hold.timing().ttl(),
             token: hold.token(),
             min_hold: hold.min_hold_left(),

@@ -126,6 +126,12 @@ pub trait Renewer: fmt::Debug + Send + Sync + 'static {
     fn max_ttl(&self) -> Duration {
         AcquireRequest::MAX_TTL
     }
+
+    /// Whether another process can adopt a lease: where it cannot, no guard becomes a
+    /// [`Ticket`](crate::Ticket). Default: false.
+    fn adopts(&self) -> bool {
+        false
+    }
 }
 
 /// What a renewal makes of a lease, by the clock of the server that executes it.

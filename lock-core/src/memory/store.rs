@@ -243,6 +243,10 @@ impl Renewer for Store {
         }
         answers
     }
+
+    fn adopts(&self) -> bool {
+        true
+    }
 }
 
 impl Store {

@@ -91,6 +91,7 @@ async fn a_ticket_of_a_lock_that_was_broken_is_worth_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_guard_becomes_a_ticket_without_a_request() {
     let server = Fake::new();
+    server.state().adopts = true;
     let guard = server.lock("k").await.unwrap();
     // A renewal is due before the lease ends.
     let ticket = guard.into_ticket().unwrap();
@@ -153,6 +154,7 @@ async fn a_guard_that_cannot_become_a_ticket_stays_one() {
     downgraded.downgrade().await.unwrap();
     let table = [
         ("lives with a session", session.lock("k").await),
+        ("another process cannot adopt", Fake::new().lock("k").await),
         (
             "only an exclusive",
             store.request("s").shared().acquire().await,

@@ -155,6 +155,10 @@ impl Renewer for DatabaseStore {
         let states = self.renew_all(due).await.into_iter();
         states.map(|state| state.map_err(Failure::into)).collect()
     }
+
+    fn adopts(&self) -> bool {
+        true
+    }
 }
 
 #[async_trait]

@@ -138,6 +138,10 @@ impl Renewer for SqliteStore {
         }
         answers
     }
+
+    fn adopts(&self) -> bool {
+        true
+    }
 }
 
 #[async_trait]

@@ -41,6 +41,8 @@ pub(crate) enum Call {
 pub(crate) struct State {
     /// Whether leases live with a session instead of running out.
     pub(crate) session: bool,
+    /// Whether its leases can be left to another process.
+    pub(crate) adopts: bool,
     /// How long each call takes before it arrives.
     pub(crate) delay: Duration,
     /// How long a lease lasts until its first renewal, if that is not its ttl.
@@ -76,6 +78,7 @@ impl Fake {
     pub(crate) fn with_engine(engine: Engine) -> Self {
         let state = State {
             session: false,
+            adopts: false,
             delay: Duration::ZERO,
             first: None,
             panics_in: None,
@@ -303,5 +306,9 @@ impl Renewer for Server {
         let renew = |request| Ok(state.renew(request, now));
         let answers = due.iter().map(renew).collect();
         if state.laconic { Vec::new() } else { answers }
+    }
+
+    fn adopts(&self) -> bool {
+        self.state().adopts
     }
 }
