@@ -189,7 +189,7 @@ impl Term {
         let error = match lost.reason() {
             Some(reason) => Error::lost(reason),
             None if election.role.is_current(self.number) => return Ok(()),
-            None => Error::new(ErrorKind::Lost, "the leader has resigned"),
+            None => Error::new(ErrorKind::Lost, "the term has ended"),
         };
         Err(error.with_key(election.request.key()))
     }
