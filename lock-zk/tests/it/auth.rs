@@ -92,8 +92,9 @@ async fn identities_that_share_a_root_have_records_of_their_own() {
         assert!(written.expect("it is stored"), "{name}");
         clients.push(client);
     }
-    let error = admin(&clients[1]).write_record(&key("me"), &record, SOON);
-    let error = error.await.expect_err("denied");
+    let (yours, of_me) = (admin(&clients[1]), key("me"));
+    let error = yours.write_record(&of_me, &record, SOON).await;
+    let error = error.expect_err("denied");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
 }
 
