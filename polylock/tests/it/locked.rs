@@ -169,7 +169,7 @@ impl Shop {
         let left = guard.valid_until().map(|until| until - Instant::now());
         assert_eq!(left, Some(Duration::from_secs(9)));
         let line = &mut note;
-        println!("{line}");
+        assert_eq!(line.to_string(), "for a friend");
         let what = what.as_ref().to_owned();
         self.sold.extend(std::iter::repeat_n(what, count));
         Ok(&self.sold[0])
@@ -217,7 +217,7 @@ async fn the_parameter_may_be_part_of_a_pattern() {
 #[cfg(feature = "config")]
 #[locked(key = "k")]
 async fn in_a_class(locks: &polylock::config::ConfiguredLocks) -> polylock::Result<()> {
-    let again = locks.lock("k").await.unwrap_err();
+    let again = locks.lock("k").await.expect_err("it is held");
     assert_eq!(again.kind(), ErrorKind::Contended);
     Ok(())
 }

@@ -262,9 +262,7 @@ impl KeyQueue {
         self.head()?;
         let Waiter { request, wakeup } = self.pop()?;
         let state = match left {
-            Vacancy::Attempt(state)
-                if state.ttl == request.ttl() && request.takes_hand_overs() =>
-            {
+            Vacancy::Attempt(state) if state.ttl == request.ttl() && request.takes_hand_overs() => {
                 Arc::clone(state)
             }
             Vacancy::Attempt(state) => Arc::new(state.anew(request.ttl())),
