@@ -1,21 +1,17 @@
 //! Candidates, leaders and followers.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use polylock_coordination::{Election, Leader, Once, Term};
-use polylock_core::admin::LockAdmin;
 use polylock_core::layers::{LocalQueue, Migrate};
 use polylock_core::memory::{Fault, Memory, Reachable, Request};
-use polylock_core::{
-    AcquireRequest, Capabilities, DistributedLock, ErrorKind, Fencing, LockGuard, LostReason,
-    Result,
-};
+use polylock_core::{DistributedLock, ErrorKind, LostReason};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::{NAME, TTL, candidate, election, key, label, memory, millis, polled, secs};
+use crate::support::{
+    NAME, Other, TTL, candidate, election, key, label, memory, millis, polled, secs,
+};
 
 fn address(leader: Option<&Leader>) -> Option<&[u8]> {
     leader?.address.as_deref()
@@ -337,8 +333,10 @@ async fn candidates_of_one_process_are_elected_by_the_server() {
 async fn locks_without_tokens_or_administration_are_refused_before_anything_is_sent() {
     let (old, new) = (Memory::new(), Memory::new());
     let both = Migrate::new(Arc::new(old.client()), Arc::new(new.client()));
-    let weak: [Arc<dyn DistributedLock>; 2] =
-        [Arc::new(both), Arc::new(WithoutTokens(old.client()))];
+    let weak: [Arc<dyn DistributedLock>; 2] = [
+        Arc::new(both),
+        Arc::new(Other::without_tokens(old.client())),
+    ];
     for (locks, lacking) in weak.into_iter().zip(["administration", "tokens"]) {
         let refused = [
             Election::new(Arc::clone(&locks), NAME).map(drop),
@@ -354,28 +352,4 @@ async fn locks_without_tokens_or_administration_are_refused_before_anything_is_s
     assert_eq!(old.faults().requests() + new.faults().requests(), 0);
     let error = Election::new(Arc::new(old.client()), "").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidKey);
-}
-
-#[derive(Debug)]
-struct WithoutTokens(Memory);
-
-#[async_trait]
-impl DistributedLock for WithoutTokens {
-    fn capabilities(&self) -> Capabilities {
-        let mut capabilities = self.0.capabilities();
-        capabilities.fencing = Fencing::Unavailable;
-        capabilities
-    }
-
-    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
-        self.0.acquire(request).await
-    }
-
-    fn admin(&self) -> Option<&dyn LockAdmin> {
-        self.0.admin()
-    }
-
-    async fn shutdown(&self, within: Duration) -> bool {
-        self.0.shutdown(within).await
-    }
 }

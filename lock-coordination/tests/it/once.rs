@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::{Machine, TTL, label, memory, millis, polled, secs};
+use crate::support::{Machine, Other, TTL, label, memory, millis, polled, secs};
 
 const JOB: &str = "report";
 
@@ -72,6 +72,22 @@ async fn of_many_instances_that_start_at_once_one_runs_the_job() {
     let first = |outcome| ended.iter().filter(|(first, _)| *first == outcome).count();
     assert_eq!((first("ran"), first("busy")), (1, 49));
     assert!(ended.iter().all(|(_, second)| *second == "skipped"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_looked_before_another_ran_the_job_skips_it() {
+    let store = memory();
+    let slow = Other::slow(store.client(), secs(1));
+    let slow = Once::every(Arc::new(slow), JOB, secs(3_600)).unwrap();
+    let there = instance(&store, "b");
+    let fast = async {
+        sleep(millis(500)).await;
+        outcome(&there).await
+    };
+    // It has seen no run before it asks for the lock.
+    let (slow, fast) = tokio::join!(outcome(&slow), fast);
+    assert_eq!((slow, fast), ("skipped", "ran"));
+    assert_eq!(store.live_keys(), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,10 +4,14 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use polylock_coordination::{Election, Term};
+use polylock_core::admin::LockAdmin;
 use polylock_core::engine::{Clock, Engine, Moment, OsEntropy, Spawn, Task, VirtualClock};
 use polylock_core::memory::Memory;
-use polylock_core::{Label, LockKey};
+use polylock_core::{
+    AcquireRequest, Capabilities, DistributedLock, Fencing, Label, LockGuard, LockKey, Result,
+};
 use polylock_history::{Checker, Event, Summary, What};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -58,6 +62,57 @@ pub(crate) async fn polled<F: Future>(times: usize, future: F) -> Option<F::Outp
         tokio::task::yield_now().await;
     }
     None
+}
+
+/// Memory locks that differ in one thing.
+#[derive(Debug)]
+pub(crate) struct Other {
+    inner: Memory,
+    fencing: Fencing,
+    delay: Duration,
+}
+
+impl Other {
+    pub(crate) fn without_tokens(inner: Memory) -> Self {
+        let (fencing, delay) = (Fencing::Unavailable, Duration::ZERO);
+        Self {
+            inner,
+            fencing,
+            delay,
+        }
+    }
+
+    /// Sends each acquisition so much later.
+    pub(crate) fn slow(inner: Memory, delay: Duration) -> Self {
+        let fencing = Fencing::Strong;
+        Self {
+            inner,
+            fencing,
+            delay,
+        }
+    }
+}
+
+#[async_trait]
+impl DistributedLock for Other {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.inner.capabilities();
+        capabilities.fencing = self.fencing;
+        capabilities
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        sleep(self.delay).await;
+        self.inner.acquire(request).await
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        self.inner.admin()
+    }
+
+    async fn shutdown(&self, within: Duration) -> bool {
+        self.inner.shutdown(within).await
+    }
 }
 
 /// A process whose tasks and whose clock can stand still.
