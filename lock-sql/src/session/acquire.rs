@@ -151,7 +151,7 @@ impl Actor {
         let sent = context.engine.now();
         let late = until + SLACK;
         let (answer, is_cancelled) = {
-            let mut message = std::pin::pin!(connection.message(sql, args.values()));
+            let mut message = std::pin::pin!(connection.run(sql, args.values()));
             let mut claim = Instant::now() + CLAIM_AFTER;
             let cancelled = loop {
                 tokio::select! {

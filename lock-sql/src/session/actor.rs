@@ -252,8 +252,7 @@ impl Actor {
             return Err(silent);
         };
         let sent = self.context.engine.now();
-        let Ok(answer) = timeout_at(self.limit(), connection.message(sql, args.values())).await
-        else {
+        let Ok(answer) = timeout_at(self.limit(), connection.run(sql, args.values())).await else {
             return Err(silent);
         };
         self.answered(connection, sent, answer)

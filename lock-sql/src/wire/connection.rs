@@ -135,6 +135,14 @@ impl Connection {
         }
     }
 
+    /// Runs a text in one round trip, as one prepared statement if it is that.
+    pub(crate) async fn run(&mut self, sql: &Sql, values: &[Value]) -> Result<Answer, DbError> {
+        match sql.is_prepared() {
+            true => self.statement(sql, values).await,
+            false => self.message(sql, values).await,
+        }
+    }
+
     /// Runs one statement in one round trip, after another one to prepare it when it is new.
     ///
     /// Behind a pooler it is not prepared: the next statement may meet another connection of the

@@ -48,8 +48,8 @@ pub(super) async fn statement(
     values: &[Value],
 ) -> Result<Answer, DbError> {
     let mut query = sqlx::query(AssertSqlSafe(Arc::clone(sql.numbered())));
-    for value in values {
-        query = match value {
+    for at in sql.used() {
+        query = match values.get(*at).unwrap_or(&Value::Null) {
             Value::Null => query.bind(None::<&[u8]>),
             Value::Int(number) => query.bind(*number),
             Value::Bytes(bytes) => query.bind(bytes.as_slice()),

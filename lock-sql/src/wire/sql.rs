@@ -11,8 +11,11 @@ use super::value::Value;
 #[derive(Debug, Default)]
 pub(crate) struct Sql {
     parts: Vec<Part>,
+    /// The arguments that it uses, in the order of their first places.
+    used: Vec<usize>,
     numbered: Arc<str>,
     marked: Arc<str>,
+    is_prepared: bool,
 }
 
 #[derive(Debug)]
@@ -38,21 +41,49 @@ impl Sql {
     ///
     /// If braces do not match or hold no number: templates are written here, not by users.
     pub(crate) fn new(text: impl AsRef<str>) -> Arc<Self> {
-        let parts = parse(text.as_ref());
-        let numbered = render(&parts, |out, n| {
-            write!(out, "${}", n + 1).unwrap_or_default();
-        });
-        let marked = render(&parts, |out, _| out.push('?'));
+        Arc::new(Self::read(text.as_ref()))
+    }
+
+    /// Reads the template of one statement, which [`Connection::run`](super::Connection::run) prepares.
+    pub(crate) fn prepared(text: impl AsRef<str>) -> Arc<Self> {
         Arc::new(Self {
-            parts,
-            numbered: numbered.into(),
-            marked: marked.into(),
+            is_prepared: true,
+            ..Self::read(text.as_ref())
         })
     }
 
-    /// With `$1`, as PostgreSQL has it.
+    fn read(text: &str) -> Self {
+        let parts = parse(text);
+        let mut used = Vec::new();
+        let numbered = render(&parts, |out, n| {
+            let at = used.iter().position(|used| *used == n).unwrap_or_else(|| {
+                used.push(n);
+                used.len() - 1
+            });
+            write!(out, "${}", at + 1).unwrap_or_default();
+        });
+        let marked = render(&parts, |out, _| out.push('?'));
+        Self {
+            parts,
+            used,
+            numbered: numbered.into(),
+            marked: marked.into(),
+            is_prepared: false,
+        }
+    }
+
+    pub(super) fn is_prepared(&self) -> bool {
+        self.is_prepared
+    }
+
+    /// With `$1`, as PostgreSQL has it; see [`used`](Self::used).
     pub(super) fn numbered(&self) -> &Arc<str> {
         &self.numbered
+    }
+
+    /// Which argument each number stands for.
+    pub(super) fn used(&self) -> &[usize] {
+        &self.used
     }
 
     /// With `?`, as MySQL has it; see [`order`](Self::order).
@@ -147,7 +178,8 @@ mod tests {
     #[test]
     fn arguments_are_numbered_marked_or_written() {
         let sql = Sql::new("SELECT '{{}}', {2} + {1}, {2}");
-        assert_eq!(&**sql.numbered(), "SELECT '{}', $2 + $1, $2");
+        assert_eq!(&**sql.numbered(), "SELECT '{}', $1 + $2, $1");
+        assert_eq!(sql.used(), [1, 0]);
         assert_eq!(&**sql.marked(), "SELECT '{}', ? + ?, ?");
         assert_eq!(sql.order().collect::<Vec<_>>(), [1, 0, 1]);
         let values = [Value::from(-7_i64), Value::from("a'b")];

@@ -1,7 +1,7 @@
 //! The statements of `mode=row` and `mode=advisory` for MySQL and MariaDB.
 //!
-//! They are sent as text, several in one message: each is a transaction of its own unless one is
-//! open, and sees what was committed when it begins.
+//! What is one statement is prepared. Others are sent as text, several in one message: each is a
+//! transaction of its own unless one is open, and sees what was committed when it begins.
 
 use std::sync::Arc;
 
@@ -76,15 +76,15 @@ pub(crate) fn row(table: &str, flavor: Flavor) -> SessionStatements {
 
 /// Named locks of the server: a hash is locked, and the row of kind 4 names the holder.
 pub(crate) fn advisory(table: &str, flavor: Flavor) -> SessionStatements {
-    // Two statements: while one waits for the lock, it would keep the counter open for a write, and
+    // A wait is two statements: while it lasts, one would keep the counter open for a write, and
     // `FLUSH TABLES WITH READ LOCK` waiting.
+    let (not, elsewhere, interrupted) = (got::NOT, got::ELSEWHERE, got::INTERRUPTED);
+    let (draw, token) = tokens::draw(table, flavor);
+    let draw = match flavor {
+        Flavor::MariaDb => draw,
+        Flavor::MySql => format!("START TRANSACTION; {draw} ROLLBACK;"),
+    };
     let take = |wait: &str, set: &str, elapsed: &str| {
-        let (not, elsewhere, interrupted) = (got::NOT, got::ELSEWHERE, got::INTERRUPTED);
-        let (draw, token) = tokens::draw(table, flavor);
-        let draw = match flavor {
-            Flavor::MariaDb => draw,
-            Flavor::MySql => format!("START TRANSACTION; {draw} ROLLBACK;"),
-        };
         Sql::new(format!(
             "{set}SET @polylock_got = IF(CONNECTION_ID() = {{6}}, CASE GET_LOCK({NAME}, {wait})
                  WHEN 1 THEN 1 WHEN 0 THEN {not} ELSE {interrupted} END, {elsewhere}); {draw}
@@ -97,10 +97,17 @@ pub(crate) fn advisory(table: &str, flavor: Flavor) -> SessionStatements {
         // Rounds to whole seconds, and so to none.
         Flavor::MySql => "CEIL({4} / 1000)",
     };
-    let try_take = || take("0", "", "0");
+    let try_take = || match flavor {
+        Flavor::MariaDb => Sql::prepared(format!(
+            "SELECT CAST(IF(CONNECTION_ID() = {{6}}, CASE GET_LOCK({NAME}, 0) WHEN 1 THEN {token}
+                 WHEN 0 THEN {not} ELSE {interrupted} END, {elsewhere}) AS SIGNED), 0,
+                 CAST(CONNECTION_ID() AS SIGNED), 0"
+        )),
+        Flavor::MySql => take("0", "", "0"),
+    };
     let wait_take = || take(wait, &format!("{BEGIN_CLOCK}; "), ELAPSED);
     let unlock = format!("SELECT CAST(COALESCE(RELEASE_LOCK({NAME}), 0) AS SIGNED)");
-    let plain = || Sql::new(&unlock);
+    let plain = || Sql::prepared(&unlock);
     let recorded = Sql::new(format!("{unlock}; {}", forget_holder(table, 4)));
     let draw = tokens::draw_block(table, TOKENS_AT_ONCE, flavor);
     let draw = match flavor {

@@ -1,14 +1,14 @@
 //! The statements of `mode=row` and `mode=advisory` for PostgreSQL.
 //!
-//! They are sent as text, several in one message: outside of `BEGIN` and `COMMIT` a message is one
-//! transaction, and each of its statements sees what was committed when it begins. What is usual is
-//! prepared when the session begins, because to plan it costs the server more than to run it.
+//! An advisory lock is one prepared statement. Row locks are sent as text, several statements in one
+//! message: outside of `BEGIN` and `COMMIT` a message is one transaction, and each of its statements
+//! sees what was committed when it begins. What is usual is prepared when the session begins, because
+//! to plan it costs the server more than to run it.
 
 use std::sync::Arc;
 
 use super::{NOW, server_age, tokens};
 use crate::dialect::sequence;
-use crate::session::args::Args;
 use crate::session::statements::{SessionStatements, forget_holder, got, of_records};
 use crate::table::TOKENS_AT_ONCE;
 use crate::wire::Sql;
@@ -16,14 +16,6 @@ use crate::wire::Sql;
 const ELAPSED: &str =
     "(date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint";
 const BEGAN: &str = "(date_part('epoch', now()) * 1000000)::bigint";
-
-/// The types of the arguments, by their numbers.
-const TYPES: &[(usize, &str)] = &[
-    (Args::ROW_KEY, "bytea"),
-    (Args::SESSION_ID, "bytea"),
-    (Args::LOCK, "bigint"),
-    (Args::SESSION, "bigint"),
-];
 
 /// Statements that a session has prepared.
 #[derive(Default)]
@@ -33,26 +25,18 @@ struct Prepared {
 }
 
 impl Prepared {
-    /// Prepares a statement, with the arguments of [`TYPES`] only; how it is run. Behind a pooler it is written out.
+    /// Prepares a statement that has the key of the rows as its argument, or none; how it is run. Behind
+    /// a pooler it is written out.
     fn add(&mut self, name: &str, statement: &str) -> String {
         if self.is_pooled {
             return statement.to_owned();
         }
-        let (mut body, mut types, mut values) = (statement.to_owned(), vec![], vec![]);
-        for (number, kind) in TYPES {
-            let argument = format!("{{{number}}}");
-            if statement.contains(&argument) {
-                types.push((*kind).to_owned());
-                body = body.replace(&argument, &format!("${}", types.len()));
-                values.push(argument);
-            }
-        }
+        let body = statement.replace("{1}", "$1");
         // Empty parentheses are a mistake.
-        let list = |items: &[String]| match items {
-            [] => String::new(),
-            items => format!(" ({})", items.join(", ")),
+        let (types, values) = match body == statement {
+            true => ("", ""),
+            false => (" (bytea)", " ({1})"),
         };
-        let (types, values) = (list(&types), list(&values));
         self.setup = format!("{}PREPARE polylock_{name}{types} AS {body}; ", self.setup);
         format!("EXECUTE polylock_{name}{values}")
     }
@@ -135,12 +119,12 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
     let wait = "SELECT set_config('lock_timeout', ({4}::bigint)::text, true)";
     // A row that a crash forgets is made again.
     let seed = format!(
-        "{LAZILY}; {SHORTLY}; INSERT INTO {table} (kind, lock_key, changed_at)
+        "SELECT {LAZY}; {SHORTLY}; INSERT INTO {table} (kind, lock_key, changed_at)
          VALUES (2, {{1}}, {NOW}) ON CONFLICT (kind, lock_key, slot) DO NOTHING"
     );
     // The end of the transaction frees the row.
     let rollback = || Sql::new("ROLLBACK");
-    let forget = |text: String| Sql::new(format!("ROLLBACK; {LAZILY}; {text}"));
+    let forget = |text: String| Sql::new(format!("ROLLBACK; SELECT {LAZY}; {text}"));
     let message =
         |wait: &str, lock: &str, grant: &str| Sql::new(format!("{begin}; {wait}{lock}; {grant}"));
     let wait = format!("{wait}; ");
@@ -151,13 +135,13 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
         // A shared row admits every shared request, whatever exclusive waiters there are. One claim
         // stands for all waiters.
         claim: Some(Sql::new(format!(
-            "{LAZILY}; INSERT INTO {table} (kind, lock_key, claimed_until, changed_at)
+            "SELECT {LAZY}; INSERT INTO {table} (kind, lock_key, claimed_until, changed_at)
              SELECT 3, {{1}}, {NOW} + 2000000, {NOW} WHERE NOT EXISTS (SELECT 1 FROM {table} r
                  WHERE r.kind = 3 AND r.lock_key = {{1}} AND r.claimed_until > {NOW} + 1000000)
              ON CONFLICT (kind, lock_key, slot) DO UPDATE SET claimed_until = excluded.claimed_until"
         ))),
         unclaim: Some(Sql::new(format!(
-            "{LAZILY}; UPDATE {table} SET claimed_until = 0 WHERE kind = 3 AND lock_key = {{1}}"
+            "SELECT {LAZY}; UPDATE {table} SET claimed_until = 0 WHERE kind = 3 AND lock_key = {{1}}"
         ))),
         release: [rollback(), rollback()],
         release_recorded: [
@@ -186,39 +170,37 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
 /// Behind a pooler the session may be another one, which would keep what it is given: the number of
 /// the session is part of every question.
 pub(crate) fn advisory(table: &str) -> SessionStatements {
-    let mut prepared = Prepared::default();
+    // What is lost in a crash is below what the next session raises the sequence to: no draw waits for
+    // the disk. See `tokens`.
     let token = tokens::draw(table);
-    let mut lock = |name: &str, attempt: &str| {
-        let body = format!(
+    let lock = |attempt: &str, elapsed: &str| {
+        Sql::prepared(format!(
             "SELECT CASE WHEN pg_backend_pid() <> {{6}} THEN {}::bigint
-                 WHEN {attempt} THEN {}::bigint ELSE {token} END,
-                 {ELAPSED}, pg_backend_pid()::bigint, 0::bigint",
+                 WHEN {attempt} THEN {}::bigint
+                 WHEN {LAZY} IS NULL THEN 0 ELSE {token} END,
+                 {elapsed}, pg_backend_pid()::bigint, 0::bigint",
             got::ELSEWHERE,
             got::NOT
-        );
-        prepared.add(name, &body)
+        ))
     };
     let tries = ["", "_shared"].map(|suffix| {
         let attempt = format!("NOT pg_try_advisory_lock{suffix}({{3}})");
-        Sql::new(lock(&format!("try{suffix}"), &attempt))
+        lock(&attempt, "0::bigint")
     });
     let waits = ["", "_shared"].map(|suffix| {
-        let attempt = format!("pg_advisory_lock{suffix}({{3}}) IS NULL");
-        let lock = lock(&format!("wait{suffix}"), &attempt);
-        Sql::new(format!(
-            "SELECT set_config('lock_timeout', ({{4}}::bigint)::text, true); {lock}"
-        ))
+        let limit = "set_config('lock_timeout', ({4}::bigint)::text, true) IS NULL";
+        let attempt = format!("{limit} OR pg_advisory_lock{suffix}({{3}}) IS NULL");
+        lock(&attempt, ELAPSED)
     });
-    let unlocks = ["", "_shared"].map(|suffix| {
-        let body = format!("SELECT (pg_advisory_unlock{suffix}({{3}}))::int::bigint");
-        prepared.add(&format!("unlock{suffix}"), &body)
-    });
-    let plain = |at: usize| Sql::new(&unlocks[at]);
-    let forget = |at: usize, text: String| Sql::new(format!("{}; {LAZILY}; {text}", unlocks[at]));
+    let unlocks = ["", "_shared"]
+        .map(|suffix| format!("SELECT (pg_advisory_unlock{suffix}({{3}}))::int::bigint"));
+    let plain = |at: usize| Sql::prepared(&unlocks[at]);
+    let forget =
+        |at: usize, text: String| Sql::new(format!("{}; SELECT {LAZY}; {text}", unlocks[at]));
     SessionStatements {
         try_take: tries,
         wait_take: waits,
-        setup: prepared.into_setup(table),
+        setup: Prepared::default().into_setup(table),
         release: [plain(0), plain(1)],
         release_recorded: [
             forget(0, forget_holder(table, 4)),
@@ -229,7 +211,10 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
             "SELECT pg_advisory_lock_shared({3});
              SELECT (pg_advisory_unlock({3}))::int::bigint",
         )),
-        draw: Sql::new(tokens::draw_block(table, TOKENS_AT_ONCE)),
+        draw: Sql::new(format!(
+            "SELECT {LAZY}; {}",
+            tokens::draw_block(table, TOKENS_AT_ONCE)
+        )),
         alive: Sql::new(format!("SELECT {}", advisory_alive("{6}", "{3}"))),
         terminate: terminate(&advisory_alive("{6}", "{3}")),
         ..common(
@@ -249,7 +234,7 @@ const TEXT: &str = "convert_from({14}, 'UTF8')";
 const SHORTLY: &str = "SELECT set_config('lock_timeout', '100', true)";
 
 /// What is written for people need not survive a crash, which ends all sessions.
-const LAZILY: &str = "SELECT set_config('synchronous_commit', 'off', true)";
+const LAZY: &str = "set_config('synchronous_commit', 'off', true)";
 
 fn common(table: &str, kind: u8, name: &str, alive: &str, is_pooled: bool) -> SessionStatements {
     let entry = format!("jsonb_build_object({TEXT}, convert_from({{8}}, 'UTF8')::jsonb)");
@@ -258,7 +243,7 @@ fn common(table: &str, kind: u8, name: &str, alive: &str, is_pooled: bool) -> Se
         probe: Sql::new("SELECT pg_backend_pid()::bigint"),
         cancel: Sql::new("SELECT pg_cancel_backend({6}::int)::int::bigint"),
         record: Sql::new(format!(
-            "{LAZILY}; INSERT INTO {table} AS r (kind, lock_key, name, id, token, label, acquired_at,
+            "SELECT {LAZY}; INSERT INTO {table} AS r (kind, lock_key, name, id, token, label, acquired_at,
                  session, session_began, drawn_by, changed_at)
              VALUES ({kind}, {{1}}, {{10}}, {{7}}, {{13}}, convert_from({{8}}, 'UTF8'), {NOW},
                  {{6}}, {{12}}, {{2}}, {NOW})
@@ -269,7 +254,7 @@ fn common(table: &str, kind: u8, name: &str, alive: &str, is_pooled: bool) -> Se
              WHERE r.token < excluded.token"
         )),
         record_shared: Sql::new(format!(
-            "{LAZILY}; INSERT INTO {table} AS r (kind, lock_key, name, shared, changed_at)
+            "SELECT {LAZY}; INSERT INTO {table} AS r (kind, lock_key, name, shared, changed_at)
              VALUES ({kind}, {{1}}, {{10}}, {entry}::text, {NOW})
              ON CONFLICT (kind, lock_key, slot) DO UPDATE SET id = NULL,
                  shared = (coalesce(r.shared, '{{{{}}}}')::jsonb || excluded.shared::jsonb)::text,

@@ -73,5 +73,5 @@ fn key(table: &str) -> String {
     format!("'{}'::regclass::oid::int, 7205759", sequence(table))
 }
 
-/// More than the server draws between two writes to its disk.
+/// What a crash may lose although the clock was set back with it.
 const RESERVE: u32 = 10_000;

@@ -24,20 +24,31 @@ pub(crate) fn of(command: &Command, mode: Mode) -> Option<Request> {
                 None
             }
         }
-        // A session prepares everything at its beginning.
-        Mode::Advisory | Mode::Row if has(&["PREPARE polylock_"]) => None,
+        // A session prepares what it needs at its beginning.
+        Mode::Row if has(&["PREPARE polylock_"]) => None,
         Mode::Row if text.starts_with("ROLLBACK") || text.ends_with("COMMIT") => {
             Some(Request::Release)
         }
-        Mode::Row if has(&["START TRANSACTION"]) || has(&POSTGRES_TAKES) => Some(Request::Acquire),
-        Mode::Advisory if has(&["EXECUTE polylock_unlock", "RELEASE_LOCK("]) => {
+        Mode::Row
+            if has(&[
+                "START TRANSACTION",
+                "EXECUTE polylock_try",
+                "EXECUTE polylock_wait",
+            ]) =>
+        {
+            Some(Request::Acquire)
+        }
+        Mode::Advisory
+            if has(&["RELEASE_LOCK("]) || text.starts_with("SELECT (pg_advisory_unlock") =>
+        {
             Some(Request::Release)
         }
-        Mode::Advisory if has(&["CASE GET_LOCK("]) || has(&POSTGRES_TAKES) => {
+        Mode::Advisory
+            if has(&["CASE GET_LOCK("])
+                || text.starts_with("SELECT CASE WHEN pg_backend_pid()") =>
+        {
             Some(Request::Acquire)
         }
         Mode::Advisory | Mode::Row => None,
     }
 }
-
-const POSTGRES_TAKES: [&str; 2] = ["EXECUTE polylock_try", "EXECUTE polylock_wait"];
