@@ -115,8 +115,14 @@ pub(super) async fn open(
 
 impl Actor {
     async fn serve(mut self) {
+        // It is set anew only where it would be late: a timer that becomes the first one of the runtime
+        // costs a system call.
+        let mut alarm = std::pin::pin!(sleep_until(self.due()));
         while self.connection.is_some() && !self.is_over {
             let due = self.due();
+            if due < alarm.deadline() {
+                alarm.as_mut().reset(due);
+            }
             let command = tokio::select! {
                 biased;
                 command = self.commands.recv() => command,
@@ -133,11 +139,12 @@ impl Actor {
                     self.watch();
                     continue;
                 }
-                () = sleep_until(due) => {
-                    if self.tend().await {
-                        continue;
+                () = alarm.as_mut() => {
+                    if due <= Instant::now() && !self.tend().await {
+                        break;
                     }
-                    break;
+                    alarm.as_mut().reset(self.due());
+                    continue;
                 }
             };
             let Some(command) = command else { break };

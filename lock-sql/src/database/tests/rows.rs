@@ -136,6 +136,9 @@ async fn a_purge_leaves_rows_that_somebody_shares() {
     }
 }
 
+/// How long a record is kept that no test outlasts.
+const LONG: Duration = Duration::from_secs(3600);
+
 /// Also where many are kept between them and the one that is written, and others have rows locked.
 #[tokio::test]
 async fn records_that_have_ended_are_deleted_and_no_others() {
@@ -148,7 +151,7 @@ async fn records_that_have_ended_are_deleted_and_no_others() {
         };
         client.take("lock", 2, ALONE).await.unwrap();
         for n in 0..70 {
-            write(&format!("kept {n}"), TTL).await;
+            write(&format!("kept {n}"), LONG).await;
         }
         for name in ["ended", "later ended"] {
             write(name, Duration::from_millis(1)).await;
@@ -159,7 +162,7 @@ async fn records_that_have_ended_are_deleted_and_no_others() {
         let rows = "SELECT count(*) FROM polylock_locks WHERE kind = 9";
         let mut n = 0;
         while client.number(rows).await != 71 {
-            write("last", TTL).await;
+            write("last", LONG).await;
             n += 1;
             assert!(n < 1000, "never deleted");
         }
