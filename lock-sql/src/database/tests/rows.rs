@@ -160,6 +160,7 @@ async fn records_that_have_ended_are_deleted_and_no_others() {
                       OR (kind = 9 AND lock_key = 'kept 7') FOR UPDATE";
         let _other = begin(&url, others).await;
         let rows = "SELECT count(*) FROM polylock_locks WHERE kind = 9";
+        write("last", LONG).await;
         let mut n = 0;
         while client.number(rows).await != 71 {
             write("last", LONG).await;
