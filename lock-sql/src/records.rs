@@ -172,7 +172,7 @@ impl Purge {
             return Ok(());
         }
         let (sql, values) = self.texts.delete.with(&ended);
-        match self.texts.delete.is_prepared() {
+        match self.texts.delete.has_fixed_text() {
             true => self.pool.statement(&sql, values).await?,
             false => self.pool.message(&sql, values).await?,
         };

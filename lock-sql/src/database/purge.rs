@@ -142,7 +142,7 @@ impl Purge {
         };
         let rows: Vec<_> = doomed.keys.into_iter().map(row).collect();
         let (sql, values) = self.statements.delete.with(&rows);
-        let deleted = match self.statements.delete.is_prepared() {
+        let deleted = match self.statements.delete.has_fixed_text() {
             true => self.pool.statement(&sql, values).await?,
             false => self.pool.message(&sql, values).await?,
         };

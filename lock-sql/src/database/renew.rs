@@ -173,7 +173,7 @@ impl DatabaseStore {
     async fn many(&self, many: &Many, rows: Vec<Vec<Value>>) -> Result<Answer, Failure> {
         let mut again = Backoff::urgent(self.timeout);
         let (sql, values) = many.with(&rows);
-        if many.is_prepared() {
+        if many.has_fixed_text() {
             return self.renewals.statement(&sql, values).await;
         }
         loop {

@@ -106,7 +106,7 @@ pub(crate) enum Many {
 
 impl Many {
     /// Whether its text is the same for any number of rows.
-    pub(crate) fn is_prepared(&self) -> bool {
+    pub(crate) fn has_fixed_text(&self) -> bool {
         match self {
             #[cfg(feature = "postgres")]
             Self::Arrays(_) => true,

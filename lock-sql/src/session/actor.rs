@@ -115,8 +115,8 @@ pub(super) async fn open(
 
 impl Actor {
     async fn serve(mut self) {
-        // It is set anew only where it would be late: a timer that becomes the first one of the runtime
-        // costs a system call.
+        // It is reset only to an earlier time, or when it fires: a reset for each command would cost a
+        // system call.
         let mut alarm = std::pin::pin!(sleep_until(self.due()));
         while self.connection.is_some() && !self.is_over {
             let due = self.due();

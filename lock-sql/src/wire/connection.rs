@@ -135,9 +135,9 @@ impl Connection {
         }
     }
 
-    /// Runs a text in one round trip, as one prepared statement if it is that.
+    /// Runs a statement, prepared if its template says so, or several as text.
     pub(crate) async fn run(&mut self, sql: &Sql, values: &[Value]) -> Result<Answer, DbError> {
-        match sql.is_prepared() {
+        match sql.is_single() {
             true => self.statement(sql, values).await,
             false => self.message(sql, values).await,
         }

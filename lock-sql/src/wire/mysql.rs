@@ -129,8 +129,9 @@ fn class(number: u16) -> Class {
     match number {
         // ER_QUERY_INTERRUPTED, ER_QUERY_TIMEOUT, ER_STATEMENT_TIMEOUT
         1317 | 3024 | 1969 => Class::Cancelled,
-        // ER_LOCK_DEADLOCK, ER_CHECKREAD, ER_USER_LOCK_DEADLOCK, ER_TRANSACTION_ROLLBACK_DURING_COMMIT
-        1213 | 1020 | 3058 | 3101 => Class::Conflict,
+        // ER_LOCK_DEADLOCK, ER_CHECKREAD, ER_USER_LOCK_DEADLOCK, ER_TRANSACTION_ROLLBACK_DURING_COMMIT,
+        // and ER_NEED_REPREPARE of a table that is closed again and again
+        1213 | 1020 | 3058 | 3101 | 1615 => Class::Conflict,
         // ER_SECURE_TRANSPORT_REQUIRED
         3159 => Class::Insecure,
         // ER_CONNECTION_KILLED, ER_SESSION_WAS_KILLED, ER_CLIENT_INTERACTION_TIMEOUT

@@ -49,6 +49,7 @@ pub(super) async fn statement(
 ) -> Result<Answer, DbError> {
     let mut query = sqlx::query(AssertSqlSafe(Arc::clone(sql.numbered())));
     for at in sql.used() {
+        debug_assert!(*at < values.len(), "argument {at} is missing");
         query = match values.get(*at).unwrap_or(&Value::Null) {
             Value::Null => query.bind(None::<&[u8]>),
             Value::Int(number) => query.bind(*number),

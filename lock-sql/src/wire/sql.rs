@@ -15,7 +15,7 @@ pub(crate) struct Sql {
     used: Vec<usize>,
     numbered: Arc<str>,
     marked: Arc<str>,
-    is_prepared: bool,
+    is_single: bool,
 }
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Sql {
     /// Reads the template of one statement, which [`Connection::run`](super::Connection::run) prepares.
     pub(crate) fn prepared(text: impl AsRef<str>) -> Arc<Self> {
         Arc::new(Self {
-            is_prepared: true,
+            is_single: true,
             ..Self::read(text.as_ref())
         })
     }
@@ -68,12 +68,13 @@ impl Sql {
             used,
             numbered: numbered.into(),
             marked: marked.into(),
-            is_prepared: false,
+            is_single: false,
         }
     }
 
-    pub(super) fn is_prepared(&self) -> bool {
-        self.is_prepared
+    /// Whether it is one statement, to be prepared.
+    pub(super) fn is_single(&self) -> bool {
+        self.is_single
     }
 
     /// With `$1`, as PostgreSQL has it; see [`used`](Self::used).

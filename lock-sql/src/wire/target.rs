@@ -352,6 +352,9 @@ fn postgres(config: &SqlConfig) -> PgConnectOptions {
     settled_postgres(options, config)
 }
 
+/// How many prepared statements a connection keeps, also where the options of an application say less.
+const STATEMENTS: usize = 100;
+
 /// What is the same on all connections.
 #[cfg(feature = "postgres")]
 fn settled_postgres(options: PgConnectOptions, config: &SqlConfig) -> PgConnectOptions {
@@ -359,7 +362,9 @@ fn settled_postgres(options: PgConnectOptions, config: &SqlConfig) -> PgConnectO
         .database(&config.database)
         .application_name(&config.application_name)
         // PgBouncer refuses it.
-        .extra_float_digits(None);
+        .extra_float_digits(None)
+        // Without it each call would leave a statement at the server.
+        .statement_cache_capacity(STATEMENTS);
     sqlx::ConnectOptions::disable_statement_logging(options)
 }
 
@@ -391,6 +396,7 @@ fn settled_mysql(options: MySqlConnectOptions, config: &SqlConfig) -> MySqlConne
         .database(&config.database)
         .charset("utf8mb4")
         .timezone(Some("+00:00".to_owned()))
-        .pipes_as_concat(false);
+        .pipes_as_concat(false)
+        .statement_cache_capacity(STATEMENTS);
     sqlx::ConnectOptions::disable_statement_logging(options)
 }

@@ -1,7 +1,8 @@
 //! The statements of `mode=row` and `mode=advisory` for MySQL and MariaDB.
 //!
-//! What is one statement is prepared. Others are sent as text, several in one message: each is a
-//! transaction of its own unless one is open, and sees what was committed when it begins.
+//! An attempt for an advisory lock of MariaDB and a release without a record are prepared. The rest is
+//! sent as text, several statements in one message: each is a transaction of its own unless one is open,
+//! and sees what was committed when it begins.
 
 use std::sync::Arc;
 
@@ -76,8 +77,8 @@ pub(crate) fn row(table: &str, flavor: Flavor) -> SessionStatements {
 
 /// Named locks of the server: a hash is locked, and the row of kind 4 names the holder.
 pub(crate) fn advisory(table: &str, flavor: Flavor) -> SessionStatements {
-    // A wait is two statements: while it lasts, one would keep the counter open for a write, and
-    // `FLUSH TABLES WITH READ LOCK` waiting.
+    // In one statement a wait would keep the counter open for a write, and `FLUSH TABLES WITH READ LOCK`
+    // waiting. An attempt does not wait.
     let (not, elsewhere, interrupted) = (got::NOT, got::ELSEWHERE, got::INTERRUPTED);
     let (draw, token) = tokens::draw(table, flavor);
     let draw = match flavor {

@@ -1,9 +1,10 @@
 //! The statements of `mode=row` and `mode=advisory` for PostgreSQL.
 //!
-//! An advisory lock is one prepared statement. Row locks are sent as text, several statements in one
-//! message: outside of `BEGIN` and `COMMIT` a message is one transaction, and each of its statements
-//! sees what was committed when it begins. What is usual is prepared when the session begins, because
-//! to plan it costs the server more than to run it.
+//! An attempt for an advisory lock is one prepared statement, and so is a release without a record. The
+//! rest is sent as text, several statements in one message: outside of `BEGIN` and `COMMIT` a message is
+//! one transaction, and each of its statements sees what was committed when it begins. What is usual for
+//! row locks is prepared when the session begins, because to plan it costs the server more than to run
+//! it.
 
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ impl Prepared {
             return statement.to_owned();
         }
         let body = statement.replace("{1}", "$1");
+        debug_assert!(!body.contains('{'), "another argument: {body}");
         // Empty parentheses are a mistake.
         let (types, values) = match body == statement {
             true => ("", ""),
@@ -170,27 +172,28 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
 /// Behind a pooler the session may be another one, which would keep what it is given: the number of
 /// the session is part of every question.
 pub(crate) fn advisory(table: &str) -> SessionStatements {
-    // What is lost in a crash is below what the next session raises the sequence to: no draw waits for
-    // the disk. See `tokens`.
+    // The next session raises the sequence above the draws that a crash loses: none of them waits for the
+    // disk. See `tokens`.
     let token = tokens::draw(table);
     let lock = |attempt: &str, elapsed: &str| {
-        Sql::prepared(format!(
+        format!(
             "SELECT CASE WHEN pg_backend_pid() <> {{6}} THEN {}::bigint
                  WHEN {attempt} THEN {}::bigint
                  WHEN {LAZY} IS NULL THEN 0 ELSE {token} END,
                  {elapsed}, pg_backend_pid()::bigint, 0::bigint",
             got::ELSEWHERE,
             got::NOT
-        ))
+        )
     };
     let tries = ["", "_shared"].map(|suffix| {
         let attempt = format!("NOT pg_try_advisory_lock{suffix}({{3}})");
-        lock(&attempt, "0::bigint")
+        Sql::prepared(lock(&attempt, "0::bigint"))
     });
+    // As text it leaves in one write: a cancellation between two would miss the second one.
     let waits = ["", "_shared"].map(|suffix| {
         let limit = "set_config('lock_timeout', ({4}::bigint)::text, true) IS NULL";
         let attempt = format!("{limit} OR pg_advisory_lock{suffix}({{3}}) IS NULL");
-        lock(&attempt, ELAPSED)
+        Sql::new(lock(&attempt, ELAPSED))
     });
     let unlocks = ["", "_shared"]
         .map(|suffix| format!("SELECT (pg_advisory_unlock{suffix}({{3}}))::int::bigint"));
@@ -211,10 +214,7 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
             "SELECT pg_advisory_lock_shared({3});
              SELECT (pg_advisory_unlock({3}))::int::bigint",
         )),
-        draw: Sql::new(format!(
-            "SELECT {LAZY}; {}",
-            tokens::draw_block(table, TOKENS_AT_ONCE)
-        )),
+        draw: Sql::new(tokens::draw_block(table, TOKENS_AT_ONCE)),
         alive: Sql::new(format!("SELECT {}", advisory_alive("{6}", "{3}"))),
         terminate: terminate(&advisory_alive("{6}", "{3}")),
         ..common(

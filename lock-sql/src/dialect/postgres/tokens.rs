@@ -73,5 +73,5 @@ fn key(table: &str) -> String {
     format!("'{}'::regclass::oid::int, 7205759", sequence(table))
 }
 
-/// What a crash may lose although the clock was set back with it.
+/// Covers a clock that was set back, or is behind on a standby, if fewer draws than this are lost.
 const RESERVE: u32 = 10_000;

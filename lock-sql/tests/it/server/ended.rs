@@ -267,8 +267,11 @@ async fn tokens_grow_across_a_crash_behind_a_pooler() {
 async fn a_session_that_waits_for_a_standby_stops_no_other() {
     let server = Arc::new(PostgresServer::start(PostgresOptions::new()));
     let site = Site::postgres(&server, Mode::Row);
+    let advisory = Site::postgres(&server, Mode::Advisory).open().await;
     let locks = site.open().await;
-    take_and_release(&locks, "job").await;
+    for locks in [&locks, &advisory] {
+        take_and_release(locks, "job").await;
+    }
     server.sql("ALTER SYSTEM SET synchronous_standby_names = 'gone'; SELECT pg_reload_conf()");
     let opening = tokio::spawn({
         let site = site.clone();
@@ -279,8 +282,11 @@ async fn a_session_that_waits_for_a_standby_stops_no_other() {
         server.sql(waits)[0][0] != "0"
     })
     .await;
+    // More than one record of the sequence is worth.
     for _ in 0..40 {
-        take_and_release(&locks, "job").await;
+        for locks in [&locks, &advisory] {
+            take_and_release(locks, "job").await;
+        }
     }
     assert!(!opening.is_finished(), "it has not waited");
     server.sql("ALTER SYSTEM RESET synchronous_standby_names; SELECT pg_reload_conf()");
