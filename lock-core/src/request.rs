@@ -105,9 +105,10 @@ impl AcquireRequest {
     /// [`DistributedLockExt::adopt`](crate::DistributedLockExt::adopt) sends it as it is; for other
     /// options pass it to [`DistributedLock::acquire`](crate::DistributedLock::acquire). The
     /// [wait](Self::with_wait) bounds how long a server that does not answer is asked again. The
-    /// [least hold](Self::with_min_hold) is what the ticket has left of it, and counts from the adoption,
-    /// as the [longest hold](Self::with_max_hold) does, which is not shorter. The mode is exclusive, and the label stays that of
-    /// the process that made the ticket where the backend keeps it with the lock.
+    /// [`min_hold`](Self::with_min_hold) is what the ticket has left, and the
+    /// [`max_hold`](Self::with_max_hold) the default, or the `min_hold` if that is longer; both count from
+    /// the adoption. The mode is exclusive, and the label stays that of the process that made the ticket
+    /// where the backend keeps it with the lock.
     ///
     /// # Examples
     ///

@@ -58,8 +58,10 @@ pub struct Ticket {
     pub(crate) ttl: Duration,
     pub(crate) token: Option<FencingToken>,
     pub(crate) min_hold: Duration,
-    /// By the clock of the wall.
+    /// By the wall clock.
     pub(crate) valid_until: SystemTime,
+    /// When the lease ends on the server at the latest, by the wall clock.
+    pub(crate) ends: SystemTime,
 }
 
 impl Ticket {
@@ -69,7 +71,8 @@ impl Ticket {
         Self {
             ttl: whole_millis(self.ttl),
             min_hold: whole_millis(min_hold),
-            valid_until: SystemTime::UNIX_EPOCH + whole_millis(since_epoch(self.valid_until)),
+            valid_until: in_millis(self.valid_until),
+            ends: in_millis(self.ends),
             ..self
         }
     }
@@ -104,7 +107,7 @@ impl Ticket {
         self.ttl
     }
 
-    /// What was left of the [least hold](AcquireRequest::with_min_hold) when the ticket was made.
+    /// What was left of the [`min_hold`](AcquireRequest::with_min_hold) when the ticket was made.
     #[must_use]
     pub fn min_hold(&self) -> Duration {
         self.min_hold
@@ -113,7 +116,7 @@ impl Ticket {
     /// Until when the ticket can be relied on, by the wall clock of the machine that made it.
     ///
     /// That of the guard's [`valid_until`](crate::LockGuard::valid_until): a tenth of the lease before its
-    /// end on the server. For people and logs, since clocks differ; the server decides what is adopted.
+    /// end on the server. For people and logs, since clocks differ: the server decides what is adopted.
     #[must_use]
     pub fn valid_until(&self) -> SystemTime {
         self.valid_until
@@ -121,10 +124,9 @@ impl Ticket {
 
     /// How long the lease may last at most, by the wall clock of this machine.
     pub(crate) fn longest_left(&self) -> Duration {
-        let left = self.valid_until.duration_since(SystemTime::now());
+        let left = self.ends.duration_since(SystemTime::now());
         let left = left.unwrap_or_default().min(AcquireRequest::MAX_TTL);
-        // With the tenth that is not relied on.
-        (left + left / 9).max(self.ttl)
+        left.max(self.ttl)
     }
 
     /// Refuses what cannot be adopted by `request` on `backend`.
@@ -150,9 +152,9 @@ fn whole_millis(duration: Duration) -> Duration {
     duration - Duration::from_nanos(u64::from(duration.subsec_nanos() % 1_000_000))
 }
 
-fn since_epoch(time: SystemTime) -> Duration {
+fn in_millis(time: SystemTime) -> SystemTime {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
-    since.unwrap_or_default().min(LAST_MOMENT)
+    SystemTime::UNIX_EPOCH + whole_millis(since.unwrap_or_default().min(LAST_MOMENT))
 }
 
 /// The end of the year 9999, of which later ones have no text form.
@@ -163,10 +165,10 @@ impl fmt::Display for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (backend, key) = (escape(&self.backend), escape(self.key.as_str()));
         let (lease, ttl) = (self.lease.to_hex(), self.ttl.as_millis());
-        let until = humantime::format_rfc3339_millis(self.valid_until);
+        let [until, ends] = [self.valid_until, self.ends].map(humantime::format_rfc3339_millis);
         write!(
             f,
-            "ticket={FORM}&backend={backend}&key={key}&lease={lease}&ttl={ttl}ms&until={until}"
+            "ticket={FORM}&backend={backend}&key={key}&lease={lease}&ttl={ttl}ms&until={until}&ends={ends}"
         )?;
         if let Some(token) = self.token {
             write!(f, "&token={token}")?;
@@ -191,7 +193,6 @@ impl FromStr for Ticket {
             return Err(malformed("it is of another version"));
         }
         let key = LockKey::new(fields.decoded("key")?);
-        let until = humantime::parse_rfc3339(fields.text("until")?);
         let ttl = fields.millis("ttl")?;
         let token = fields.find("token").map(str::parse).transpose();
         Ok(Self {
@@ -204,7 +205,8 @@ impl FromStr for Ticket {
                 .map_err(|_| malformed("its token is no number"))?
                 .map(FencingToken::new),
             min_hold: fields.millis("min-hold")?.unwrap_or_default(),
-            valid_until: until.map_err(|_| malformed("its end is no time"))?,
+            valid_until: fields.time("until")?,
+            ends: fields.time("ends")?,
         })
     }
 }
@@ -230,6 +232,11 @@ impl<'a> Fields<'a> {
         let decoded = percent_decode_str(self.text(name)?).decode_utf8();
         let decoded = decoded.map_err(|_| malformed(format!("its {name} is not UTF-8")))?;
         Ok(decoded.into_owned())
+    }
+
+    fn time(self, name: &str) -> Result<SystemTime> {
+        let time = humantime::parse_rfc3339(self.text(name)?);
+        time.map_err(|_| malformed(format!("its {name} is no time")))
     }
 
     /// A length of time that a lease may have.
@@ -283,8 +290,8 @@ mod tests {
 
     use super::*;
 
-    fn ticket(backend: &str, key: &str, millis: [u64; 3], token: Option<u64>) -> Ticket {
-        let [ttl, min_hold, until] = millis.map(Duration::from_millis);
+    fn ticket(backend: &str, key: &str, millis: [u64; 4], token: Option<u64>) -> Ticket {
+        let [ttl, min_hold, until, ends] = millis.map(Duration::from_millis);
         Ticket {
             backend: backend.into(),
             key: LockKey::new(key).expect("is a key"),
@@ -293,18 +300,19 @@ mod tests {
             token: token.map(FencingToken::new),
             min_hold,
             valid_until: SystemTime::UNIX_EPOCH + until,
+            ends: SystemTime::UNIX_EPOCH + ends,
         }
     }
 
     const TEXT: &str = "ticket=1&backend=redis&key=orders/42%20%26&lease=07070707070707070707070707070707\
-        &ttl=30000ms&until=2026-11-25T10:00:00.123Z&token=17&min-hold=1ms";
+        &ttl=30000ms&until=2026-11-25T10:00:00.123Z&ends=2026-11-25T10:00:03.123Z&token=17&min-hold=1ms";
 
     #[test]
     fn is_one_line_of_text() {
         let ticket = ticket(
             "redis",
             "orders/42 &",
-            [30_000, 1, 1_795_600_800_123],
+            [30_000, 1, 1_795_600_800_123, 1_795_600_803_123],
             Some(17),
         );
         assert_eq!(ticket.to_string(), TEXT);
@@ -324,7 +332,7 @@ mod tests {
             ttl: Duration::from_micros(1_999),
             min_hold: Duration::from_micros(1_001),
             valid_until: SystemTime::UNIX_EPOCH + Duration::from_micros(5_999),
-            ..ticket("memory", "k", [0; 3], None)
+            ..ticket("memory", "k", [0; 4], None)
         };
         let ticket = ticket.rounded();
         assert_eq!(ticket.ttl(), Duration::from_millis(1));
@@ -352,7 +360,12 @@ mod tests {
                 "its ttl is no length of a lease",
             ),
             ("&ttl=30000ms", "", "it has no ttl"),
-            ("2026-11-25", "2026-13-25", "its end is no time"),
+            (
+                "until=2026-11-25",
+                "until=2026-13-25",
+                "its until is no time",
+            ),
+            ("ends=2026-11-25", "ends=2026-13-25", "its ends is no time"),
             ("token=17", "token=-1", "its token is no number"),
             (
                 "min-hold=1ms",
@@ -382,7 +395,12 @@ mod tests {
         fn every_ticket_survives_its_text(
             backend in "\\PC{1,20}",
             key in "\\PC{1,60}",
-            millis in [0..=86_400_000_u64, 0..=86_400_000_u64, 0..=253_402_300_799_999_u64],
+            millis in [
+                0..=86_400_000_u64,
+                0..=86_400_000_u64,
+                0..=253_402_300_799_999_u64,
+                0..=253_402_300_799_999_u64,
+            ],
             token in proptest::option::of(any::<u64>()),
         ) {
             let ticket = ticket(&backend, &key, millis, token);

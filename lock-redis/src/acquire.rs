@@ -53,7 +53,7 @@ impl Client {
             let token = lease.reckoned(adopting).await?;
             Ok(token.map(|token| lease.granted(token)))
         };
-        let guard = pending.adopt(request, ask).await?;
+        let guard = pending.adopt(request, ticket, ask).await?;
         self.server.listen(&self.engine);
         Ok(guard)
     }

@@ -77,7 +77,7 @@ impl Leases {
         let lease = Arc::new(TableLease::new(&self.store, key, id));
         let pending = self.engine.pending(key, lease, ttl);
         let ask = || self.adopt_lease(key, ticket.lease_id(), id, ttl);
-        pending.adopt(request, ask).await
+        pending.adopt(request, ticket, ask).await
     }
 
     /// Acquires the lock, and polls until it can; `answered` reports another holder.

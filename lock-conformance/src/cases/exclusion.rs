@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use polylock_core::{DistributedLock, DistributedLockExt, LockKey, Wait};
+use polylock_core::{AcquireRequest, DistributedLock, DistributedLockExt, LockKey, Wait};
 
 use super::Case;
 use super::case::SOON;
@@ -19,7 +19,7 @@ pub async fn one_holder_at_a_time_among_many_tasks_and_clients(case: Case) {
         let (recorder, register) = (recorder.clone(), Arc::clone(&register));
         async move {
             for _ in 0..5 {
-                let request = case.request(&key).with_wait(Wait::Forever);
+                let request = relaxed(&case, &key);
                 let held = noted(&recorder, &client, &request).await;
                 write(&held, &register);
                 tokio::task::yield_now().await;
@@ -87,6 +87,13 @@ fn write(held: &Recorded, register: &FencedRegister) {
     }
 }
 
+/// A request that waits for ever, with a lease and a release that a busy machine does not cut short.
+fn relaxed(case: &Case, key: &LockKey) -> AcquireRequest {
+    case.request(key)
+        .with_ttl(3 * case.ttl())
+        .with_wait(Wait::Forever)
+}
+
 /// A counter that is read and written in two steps loses nothing.
 pub async fn no_increment_is_lost(case: Case) {
     let (key, counter) = (case.key(), Arc::new(Counter::default()));
@@ -94,7 +101,7 @@ pub async fn no_increment_is_lost(case: Case) {
         let (case, key, counter) = (case.clone(), key.clone(), Arc::clone(&counter));
         async move {
             for _ in 0..5 {
-                let request = case.request(&key).with_wait(Wait::Forever);
+                let request = relaxed(&case, &key);
                 let guard = client.acquire(&request).await.expect("it is granted");
                 counter.increment(Duration::ZERO).await;
                 guard.release().await.expect("a held lock is released");

@@ -25,9 +25,9 @@ impl LockGuard {
     /// [`renew_for`](Self::renew_for) before for a ticket that lasts longer. Tasks of this process that
     /// wait for the key are not handed the lease; one of them goes to the server and waits there.
     ///
-    /// What is left of the [least hold](AcquireRequest::with_min_hold) goes with the ticket and is kept by
-    /// the process that adopts it; the [longest hold](AcquireRequest::with_max_hold) begins anew there. Of
-    /// a ticket that nobody adopts, the lock is free when the lease ends.
+    /// What is left of the [`min_hold`](AcquireRequest::with_min_hold) goes with the ticket and is kept by
+    /// the process that adopts it; the [`max_hold`](AcquireRequest::with_max_hold) begins anew there. If
+    /// nobody adopts the ticket, the lock is free when the lease ends.
     ///
     /// # Errors
     ///
@@ -87,6 +87,7 @@ impl LockGuard {
         let wall = SystemTime::now();
         let given_up = hold.give_up().map_err(Error::lost)?;
         let left = given_up.until.since(hold.engine().now());
+        let after = |left| wall.checked_add(left).unwrap_or(wall);
         let ticket = Ticket {
             backend: hold.engine().backend().into(),
             key: hold.named().clone(),
@@ -94,7 +95,8 @@ impl LockGuard {
             ttl: hold.timing().ttl(),
             token: hold.token(),
             min_hold: hold.min_hold_left(),
-            valid_until: wall.checked_add(left).unwrap_or(wall),
+            valid_until: after(left),
+            ends: after(hold.longest_left()),
         };
         let hold = self.take();
         hold.leave();
@@ -150,7 +152,8 @@ impl From<IntoTicketError> for Error {
 }
 
 impl PendingRelease {
-    /// Asks for the lease of the [ticket](AcquireRequest::ticket) of a request, and makes the guard.
+    /// Asks for the lease of a ticket, the [ticket](AcquireRequest::ticket) of the request, and makes the
+    /// guard.
     ///
     /// `ask` is [`LockAdmin::adopt_lease`](crate::admin::LockAdmin::adopt_lease) with the id of the armed
     /// lease as the new one. It is repeated while the outcome is unknown or the server is out of reach,
@@ -178,35 +181,33 @@ impl PendingRelease {
     ///     let lease = Arc::new((self.new_lease)(id));
     ///     let pending = self.engine.pending(key, lease, ttl);
     ///     let ask = || self.admin.adopt_lease(key, ticket.lease_id(), id, ttl);
-    ///     pending.adopt(request, ask).await
+    ///     pending.adopt(request, ticket, ask).await
     /// }
     /// # }
     /// ```
     pub async fn adopt<A>(
         self,
         request: &AcquireRequest,
+        ticket: &Ticket,
         ask: impl Fn() -> A + Send,
     ) -> Result<LockGuard>
     where
         A: Future<Output = Result<Option<FencingToken>>> + Send,
     {
         let (backend, key) = (self.engine().backend(), request.key());
-        let adopted = self.adopt_in_time(request, ask).await;
+        let adopted = self.adopt_in_time(request, ticket, ask).await;
         adopted.map_err(|error| error.with_backend(backend).with_key(key))
     }
 
     async fn adopt_in_time<A>(
         mut self,
         request: &AcquireRequest,
+        ticket: &Ticket,
         ask: impl Fn() -> A + Send,
     ) -> Result<LockGuard>
     where
         A: Future<Output = Result<Option<FencingToken>>> + Send,
     {
-        let Some(ticket) = request.ticket() else {
-            self.disarm();
-            return Err(Error::new(ErrorKind::InvalidRequest, "there is no ticket"));
-        };
         if let Err(error) = ticket.check(request, self.engine().backend()) {
             self.disarm();
             return Err(error);
@@ -218,8 +219,8 @@ impl PendingRelease {
         loop {
             // A repeated request extends the lease again, so that each counts from its own time.
             let sent = self.engine().now();
-            let answer = tokio::time::timeout(repeats.attempt_timeout(), ask()).await;
-            let error = match answer.unwrap_or_else(|_| Err(silent())) {
+            let answer = self.engine().within(repeats.attempt_timeout(), ask()).await;
+            let error = match answer.unwrap_or_else(|| Err(silent())) {
                 Ok(Some(token)) => {
                     let guard = self.granted(request, Grant::new(sent, Some(token)));
                     // A grant that comes too late is released: the ticket is worth nothing any more.
@@ -228,7 +229,10 @@ impl PendingRelease {
                     return Ok(guard);
                 }
                 Ok(None) => {
-                    self.disarm();
+                    // An earlier request may still come late, and is undone then.
+                    if !is_unknown {
+                        self.disarm();
+                    }
                     return Err(over());
                 }
                 Err(error) => error,

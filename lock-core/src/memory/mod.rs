@@ -127,7 +127,7 @@ impl Memory {
         let lease = MemoryLease::new(Arc::clone(&self.store), key.clone(), id);
         let pending = self.engine.pending(key, Arc::new(lease), request.ttl());
         let ask = || self.adopt_lease(key, ticket.lease_id(), id, request.ttl());
-        pending.adopt(request, ask).await
+        pending.adopt(request, ticket, ask).await
     }
 
     /// Waits for a grant, and ends leases that run out meanwhile.

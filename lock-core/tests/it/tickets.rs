@@ -393,6 +393,30 @@ async fn an_extended_lease_is_a_ticket_for_as_long_and_is_released_for_as_long()
     }
 }
 
+/// The margin of an extended lease is longer than its last minute, and an extension without an answer may
+/// have been done.
+#[tokio::test(start_paused = true)]
+async fn a_ticket_knows_how_long_its_lease_may_last() {
+    let store = memory();
+    let guard = store.lock("k").await.unwrap();
+    for _ in 0..100 {
+        store.faults().plan(Request::Renew, Fault::LostReply);
+    }
+    guard.renew_for(secs(3_000)).await.unwrap_err();
+    store.faults().clear();
+    let ticket = guard.into_ticket().unwrap();
+    let left = ticket.valid_until().duration_since(SystemTime::now());
+    assert!(left.unwrap() <= secs(30), "{ticket:?}");
+    // The lease on the server is released for as long as it may last.
+    tokio::time::sleep(secs(2_000)).await;
+    drop(store.adopt(&ticket).await.unwrap());
+    store.faults().set_reachable(Reachable::Cut);
+    tokio::time::sleep(secs(600)).await;
+    store.faults().set_reachable(Reachable::Connected);
+    tokio::time::sleep(secs(2)).await;
+    assert!(is_free(&store).await);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_ticket_of_another_backend_is_refused_before_anything_is_sent() {
     let (store, ticket) = ticket().await;
