@@ -77,12 +77,13 @@ pub(super) fn with_term(label: &Label, id: u64) -> Label {
 /// The label as the candidate has it.
 fn without_term(label: Label) -> Label {
     let note = label.note().strip_prefix(TERM);
+    let is_id = |id: &str| id.len() == 16 && id.bytes().all(|digit| digit.is_ascii_hexdigit());
     match note.and_then(|note| note.split_once(' ')) {
-        Some((_, note)) => {
+        Some((id, note)) if is_id(id) => {
             let note = note.to_owned();
             label.with_note(note)
         }
-        None => label,
+        _ => label,
     }
 }
 
@@ -227,6 +228,13 @@ mod tests {
         let address = [b'a'; Election::MAX_ADDRESS_LEN];
         let record = Record::new(FencingToken::new(1), encode(&label, &address));
         record.check().unwrap();
+    }
+
+    #[test]
+    fn a_note_that_begins_like_a_term_stays_whole() {
+        for note in ["term-limits of users", "term-", "term-0123456789abcdef"] {
+            assert_eq!(Leader::of(holder(note, None), None).label.note(), note);
+        }
     }
 
     #[test]

@@ -10,7 +10,8 @@ use super::{LastRun, Once, OnceRun, RunOutcome};
 use crate::observer::CoordinationEvent;
 use crate::requirements::{admin, token};
 
-/// A run of a job that this instance has begun; dropped, it releases the lock, and the job is due.
+/// A run of a job that this instance has begun; dropped, it releases the lock, the job is due, and no observer
+/// hears of it.
 ///
 /// What it can do besides is in [`OnceRun`], to which it dereferences. The example of [`Once::start`] uses
 /// it.
