@@ -233,6 +233,6 @@ mod tests {
             panic!("not run")
         };
         assert_eq!(run.keys, ["a", "b"]);
-        assert_eq!(run.command, ["ls", "-l", "--", "x"]);
+        assert_eq!(run.command.words(), ["ls", "-l", "--", "x"]);
     }
 }

@@ -161,7 +161,7 @@ fn a_signal_stops_the_command_resigns_and_is_a_success() {
 fn a_hangup_is_for_the_command_and_ends_no_host() {
     let place = Place::new();
     let script = "trap 'touch loaded' HUP; touch ready; while :; do sleep 0.01; done";
-    let mut leader = place.host("a", "", script);
+    let mut leader = place.host("a", "--ttl 2s", script);
     place.until_there("ready");
     let mut waiting = place.waiting("b", "");
     for host in [&mut leader, &mut waiting] {
@@ -226,7 +226,7 @@ fn followers_see_who_leads_and_its_address() {
     let page = place.expect(0, "leader service");
     page.prints(&["leader   ", "  note   ", "blue\n", "10.0.0.7:9000\n"]);
     let page = place.expect(0, "inspect service");
-    page.prints(&["address  10.0.0.7:9000\n"]);
+    page.prints(&["address    10.0.0.7:9000\n"]);
     let inspected = place.json("inspect service");
     assert_eq!(inspected["address"], "10.0.0.7:9000", "{inspected}");
 

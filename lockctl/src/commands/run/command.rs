@@ -64,6 +64,14 @@ pub(crate) enum Pgid {
 }
 
 impl CommandArgs {
+    /// The words of the command.
+    pub(crate) fn words(&self) -> Vec<OsString> {
+        match &self.shell {
+            Some(line) => shell(line.clone()),
+            None => self.command.clone(),
+        }
+    }
+
     /// Who this process is, to others.
     pub(crate) fn label(&self) -> Label {
         Label::of_this_process().with_note(self.note.as_deref().unwrap_or_default())
@@ -92,12 +100,8 @@ impl CommandArgs {
         backend: BackendUrl,
         console: &Console,
     ) -> Result<Runner, Failure> {
-        let command = match &self.shell {
-            Some(line) => shell(line.clone()),
-            None => self.command.clone(),
-        };
         Ok(Runner {
-            command,
+            command: self.words(),
             rules,
             ttl: request.ttl(),
             label: request.label().clone(),
