@@ -18,8 +18,8 @@ use crate::commands::BenchArgs;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 use crate::commands::SchemaArgs;
 use crate::commands::{
-    AcquireArgs, BreakArgs, CompletionsArgs, ConfigArgs, DoctorArgs, LeadArgs, ReleaseArgs,
-    RenewArgs, RunArgs, TopArgs,
+    AcquireArgs, BreakArgs, CompletionsArgs, ConfigArgs, DoctorArgs, LeadArgs, LeaderArgs,
+    ReleaseArgs, RenewArgs, RunArgs, TopArgs,
 };
 
 /// Runs commands under a lock that others respect, and shows and breaks locks.
@@ -132,7 +132,6 @@ pub(crate) enum Color {
 pub(crate) enum Command {
     Run(RunArgs),
     Lead(LeadArgs),
-    /// Show who leads an election, and its address
     Leader(LeaderArgs),
     /// Tell whether a lock is free: exit 0 if it is, 75 if somebody holds it
     Try(KeyArgs),
@@ -163,13 +162,6 @@ pub(crate) enum Command {
 pub(crate) struct KeyArgs {
     /// Name of the lock
     pub(crate) key: String,
-}
-
-/// Argument of `leader`.
-#[derive(Args, Debug)]
-pub(crate) struct LeaderArgs {
-    /// Name of the election
-    pub(crate) name: String,
 }
 
 /// Options of `list` and `watch`.

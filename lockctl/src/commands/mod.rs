@@ -7,6 +7,7 @@ mod completions;
 mod config;
 mod doctor;
 mod lead;
+mod leader;
 mod lease;
 mod man;
 mod queries;
@@ -29,6 +30,7 @@ pub(crate) use self::completions::CompletionsArgs;
 pub(crate) use self::config::ConfigArgs;
 pub(crate) use self::doctor::DoctorArgs;
 pub(crate) use self::lead::LeadArgs;
+pub(crate) use self::leader::LeaderArgs;
 pub(crate) use self::lease::{AcquireArgs, ReleaseArgs, RenewArgs};
 pub(crate) use self::run::{OnLost, Pgid, RunArgs};
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
@@ -74,7 +76,7 @@ impl App {
         match command {
             Command::Run(args) => Box::pin(run::run(self, args)).await,
             Command::Lead(args) => Box::pin(lead::lead(self, args)).await,
-            Command::Leader(args) => queries::leader(self, &args).await,
+            Command::Leader(args) => leader::leader(self, &args).await,
             Command::Try(args) => queries::try_lock(self, &args).await,
             Command::List(args) => queries::list(self, &args).await,
             Command::Inspect(args) => queries::inspect(self, &args).await,

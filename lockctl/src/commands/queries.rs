@@ -1,17 +1,16 @@
-//! `try`, `inspect`, `list` and `leader`: what the backend knows of locks.
+//! `try`, `inspect` and `list`: what the backend knows of locks.
 
 use polylock::admin::{LockAdmin, LockInfo, Record};
-use polylock::coordination::{Election, LastRun, Leader};
+use polylock::coordination::{LastRun, Leader};
 use polylock::{ErrorKind, LockKey};
 use serde_json::json;
 
 use super::{App, admin, key};
-use crate::args::{KeyArgs, LeaderArgs, PatternArgs};
+use crate::args::{KeyArgs, PatternArgs};
 use crate::exit::Exit;
 use crate::output::{
     Escaped, Failure, Rows, address_text, escaped, holder_refusing, holders_json, last_run_json,
-    last_run_text, leader_json, leader_rows, lock_json, lock_rows, locks_table, print, print_json,
-    rows_page,
+    last_run_text, lock_json, lock_rows, locks_table, print, print_json, rows_page,
 };
 use crate::pattern::Pattern;
 
@@ -109,24 +108,6 @@ impl Recorded {
             .filter_map(|(name, value)| Some((name, value?)))
             .collect()
     }
-}
-
-/// Prints who leads.
-pub(super) async fn leader(app: &App, args: &LeaderArgs) -> Result<Exit, Failure> {
-    let name = key(&args.name)?;
-    let leader = Election::new(app.connect().await?, name.clone())?
-        .leader()
-        .await?;
-    if app.wants_json() {
-        let leader = leader.as_ref().map(leader_json);
-        print_json(&json!({ "election": name.as_str(), "leader": leader }))?;
-    } else {
-        match &leader {
-            Some(leader) => print(&rows_page(leader_rows(leader)))?,
-            None => print(&format!("nobody leads {}\n", Escaped(name.as_str())))?,
-        }
-    }
-    Ok(Exit::Success)
 }
 
 /// Prints the locks whose keys match.

@@ -240,6 +240,26 @@ fn followers_see_who_leads_and_its_address() {
 }
 
 #[test]
+fn changes_of_the_leader_are_watched() {
+    let place = Place::new();
+    let mut watch = place.start("--format json leader --watch service");
+    let until_last = |watch: &mut Process, address: Value| {
+        watch.until("the change is printed", |watch| {
+            let text = watch.stdout.text();
+            let last = text.lines().next_back().unwrap_or_default();
+            let last: Value = serde_json::from_str(last).unwrap_or_default();
+            last["time"].is_string() && last["leader"]["address"] == address
+        });
+    };
+    until_last(&mut watch, Value::Null);
+    let mut leader = place.leader("--address 10.0.0.7:9000");
+    until_last(&mut watch, json!("10.0.0.7:9000"));
+    leader.signal(Signal::TERM);
+    leader.expect(0);
+    until_last(&mut watch, Value::Null);
+}
+
+#[test]
 fn what_a_candidate_waits_for_is_told_without_the_id_of_a_term() {
     let place = Place::new();
     let mut leader = place.leader("");

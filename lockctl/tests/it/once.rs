@@ -140,6 +140,27 @@ fn a_run_that_lost_its_lock_or_its_process_is_due() {
 }
 
 #[test]
+fn a_run_that_cannot_be_recorded_is_a_warning() {
+    let place = Place::new();
+    place.write("other", "no database");
+    let script = "cd polylock; rm locks.db-wal locks.db-shm; mv locks.db old; mv ../other locks.db";
+    let line = [
+        "run",
+        "--once-per",
+        "1h",
+        "--ttl",
+        "1s",
+        "k",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    let ended = place.expect(0, &line);
+    ended.says(&["k: the run is not recorded, and others may repeat it: "]);
+}
+
+#[test]
 fn what_makes_no_sense_for_a_job_is_64() {
     let place = Place::new();
     for options in [

@@ -130,11 +130,11 @@ impl Run {
         };
         let held = Locks::new([run.guard()]);
         self.runner.tell_acquired(&held, began.elapsed());
-        let running = self.runner.run_under(&held, locks.capabilities(), signals);
-        let ended = running.await;
+        let capabilities = locks.capabilities();
+        let ended = self.runner.run_under(&held, capabilities, signals).await;
         let outcome = outcome(&ended);
         let recorded = run.finish(outcome).await;
-        self.tell_recorded(outcome, recorded);
+        self.tell_recorded(outcome, &recorded);
         self.verdict(ended)
     }
 
@@ -161,9 +161,9 @@ impl Run {
         self.runner.events.tell("skipped", fields);
     }
 
-    fn tell_recorded(&self, outcome: RunOutcome, recorded: polylock::Result<()>) {
+    fn tell_recorded(&self, outcome: RunOutcome, recorded: &polylock::Result<()>) {
         let key = self.plan.request.key().as_str();
-        let word = match (&recorded, outcome) {
+        let word = match (recorded, outcome) {
             (Ok(()), outcome) => outcome.as_str(),
             (Err(error), RunOutcome::Ran) => {
                 let (key, error) = (Escaped(key), escaped(&error.to_string()));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lock_testkit::servers::{PostgresServer, RedisOptions, RedisServer, ZooKeeperServer};
+use rustix::process::Signal;
 
 use crate::fixture::{Place, side_by_side};
 use crate::lead::assert_command_moves_when_its_host_dies;
@@ -20,8 +21,31 @@ fn the_command_moves_when_its_host_dies_on_every_kind_of_server() {
         format!("{}?mode=row", PostgresServer::shared().database()),
     ];
     side_by_side(&urls, |url| {
-        assert_command_moves_when_its_host_dies(url, TTL)
+        assert_command_moves_when_its_host_dies(url, TTL);
     });
+}
+
+#[test]
+fn a_host_that_leads_and_one_that_waits_survive_an_outage_of_their_server() {
+    let (server, place) = (RedisServer::start(RedisOptions::new()), Place::new());
+    let options = format!("--backend {} --ttl 2s", server.url());
+    let script = "trap 'echo >> stopped; exit 0' TERM; touch begun; while :; do sleep 0.01; done";
+    let mut hosts = [
+        place.host("a", &options, script),
+        place.host("b", &options, script),
+    ];
+    place.until_there("begun");
+    server.kill();
+    place.until_there("stopped");
+    place.remove(&["begun"]);
+    server.restart();
+    place.until_there("begun");
+    for host in &mut hosts {
+        host.signal(Signal::TERM);
+    }
+    for host in hosts {
+        host.expect(0);
+    }
 }
 
 #[test]
@@ -48,7 +72,7 @@ fn a_user_who_cannot_read_records_sees_the_rest() {
     let url = url.replace("redis://", "redis://ops:secret@");
     let ended = place.expect(0, &format!("--backend {url} inspect k"));
     ended
-        .prints(&["holder ", " token "])
+        .prints(&["holder ", "lease "])
         .says(&["lockctl: its record cannot be read: "])
         .says_nothing_of(&["address"]);
 }
