@@ -25,8 +25,9 @@ pub(crate) struct Rules {
     pub(crate) max_run: Option<Duration>,
     pub(crate) on_lost: OnLost,
     pub(crate) signal_on_lost: Signal,
-    /// Whether a signal that ends `lockctl` stops the command by force; else that is left to the command.
-    pub(crate) stops_on_signal: bool,
+    /// Whether the command is a service: nothing of it outlives it, and a signal that ends `lockctl` stops it
+    /// by force. Else both are left to the command.
+    pub(crate) is_service: bool,
     /// Whether the command leads a process group of its own.
     pub(crate) own_group: bool,
     /// Whether the terminal sends INT and QUIT to the command itself.
@@ -51,7 +52,7 @@ pub(crate) struct Ending {
     pub(crate) status: ExitStatus,
     /// Why it was stopped, if it was, or that the lock was not held to its end.
     pub(crate) stop: Option<Stop>,
-    /// Whether a signal asked for the end, where [`Rules::stops_on_signal`].
+    /// Whether a signal asked for the end, of a [service](Rules::is_service).
     pub(crate) is_asked: bool,
 }
 
@@ -92,7 +93,7 @@ impl Watch<'_> {
                 signal = signals.next() => {
                     interrupts += usize::from(signal == Signal::INT);
                     self.pass_on(signal, interrupts);
-                    if self.rules.stops_on_signal && signals.is_ending(signal) {
+                    if self.rules.is_service && signals.is_ending(signal) {
                         is_asked = true;
                         stopping = stopping.or_else(|| Some(self.stop_asked()));
                     }
@@ -129,7 +130,7 @@ impl Watch<'_> {
         if let (OnLost::Term, Some(reason)) = (self.rules.on_lost, reason) {
             stop = Some(Stop::Lost(reason));
         }
-        if stop.is_some() {
+        if stop.is_some() || self.rules.is_service {
             // What the command started must not go on without the lock either.
             self.kill_the_rest();
         }

@@ -53,7 +53,7 @@ pub(super) async fn lead(app: &App, args: LeadArgs) -> Result<Exit, Failure> {
     }
     request.validate()?;
     let rules = Rules {
-        stops_on_signal: true,
+        is_service: true,
         ..args.command.rules(request.ttl())?
     };
     let mut signals = Signals::catch().map_err(Failure::internal("cannot catch signals"))?;

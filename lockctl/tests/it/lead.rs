@@ -119,6 +119,21 @@ fn a_command_that_ends_is_started_again_with_a_larger_token() {
 }
 
 #[test]
+fn nothing_of_a_command_that_ended_runs_beside_the_next_one() {
+    let place = Place::new();
+    let script = "sleep 60 >/dev/null 2>&1 & echo $! >> workers; exit 0";
+    let mut host = place.host("a", "", script);
+    host.until("the command begins again", |_| {
+        place.read("workers").lines().count() == 2
+    });
+    let workers = place.read("workers");
+    let first = workers.lines().next().expect("there are two");
+    assert_dead(pid_of(first));
+    host.signal(Signal::TERM);
+    host.expect(0);
+}
+
+#[test]
 fn a_command_that_fails_lets_another_host_lead() {
     let place = Place::new();
     let mut failing = place.host("a", "", "until test -e go; do sleep 0.01; done; exit 3");

@@ -86,7 +86,7 @@ impl CommandArgs {
             max_run: None,
             on_lost: OnLost::Term,
             signal_on_lost: self.signal_on_lost,
-            stops_on_signal: false,
+            is_service: false,
             own_group,
             terminal_signals: !own_group && is_terminal,
         })
