@@ -66,7 +66,7 @@ pub(crate) fn assert_command_moves_when_its_host_dies(url: &str, ttl: Duration) 
 }
 
 /// What a busy machine may add.
-const SLACK: Duration = Duration::from_secs(5);
+const SLACK: Duration = Duration::from_secs(10);
 
 #[test]
 fn the_command_moves_when_its_host_dies() {
@@ -76,7 +76,7 @@ fn the_command_moves_when_its_host_dies() {
 #[test]
 fn the_command_of_a_frozen_leader_is_killed_when_that_goes_on_and_it_stands_again() {
     let place = Place::new();
-    let mut frozen = place.leader("--ttl 2s");
+    let mut frozen = place.leader("--ttl 3s");
     let command = pid_of(&place.read("a"));
     frozen.signal(Signal::STOP);
     let mut next = place.host("b", "", SERVE);
@@ -176,7 +176,7 @@ fn a_signal_stops_the_command_resigns_and_is_a_success() {
 fn a_hangup_is_for_the_command_and_ends_no_host() {
     let place = Place::new();
     let script = "trap 'touch loaded' HUP; touch ready; while :; do sleep 0.01; done";
-    let mut leader = place.host("a", "--ttl 2s", script);
+    let mut leader = place.host("a", "--ttl 3s", script);
     place.until_there("ready");
     let mut waiting = place.waiting("b", "");
     for host in [&mut leader, &mut waiting] {
@@ -193,7 +193,7 @@ fn a_lead_that_is_broken_stops_the_command_and_the_host_stands_again() {
     let script =
         "trap 'echo TERM >> got; exit 0' TERM; echo >> begun; while :; do sleep 0.01; done";
     let mut host = Process::start({
-        let mut command = place.lockctl("lead --ttl 2s --events events service -- sh -c");
+        let mut command = place.lockctl("lead --ttl 3s --events events service -- sh -c");
         command.arg(script);
         command
     });
@@ -208,7 +208,7 @@ fn a_lead_that_is_broken_stops_the_command_and_the_host_stands_again() {
         .says(&["the lead is lost: an administrator broke it"]);
     let events = place.events();
     let names = events.iter().filter_map(|event| event["event"].as_str());
-    let names: Vec<_> = names.filter(|name| *name != "renewed").collect();
+    let names: Vec<_> = names.filter(|name| !name.starts_with("renew")).collect();
     let term = ["acquired", "child_exit", "released"];
     let lost = ["acquired", "lost", "child_exit", "released"];
     assert_eq!(names, [&lost[..], &term].concat(), "{events:?}");

@@ -69,8 +69,7 @@ fn a_command_that_fails_is_recorded_and_due_at_once() {
     stopped.signal(Signal::TERM);
     stopped.expect(143);
     assert_eq!(last_run(&place, "k")["outcome"], "failed");
-    let slow = place.hold("--once-per 1h --max-run 200ms k", "exec sleep 60");
-    slow.expect(143);
+    place.expect(143, &format!("{HOURLY} --max-run 200ms k -- sleep 60"));
     place.expect(0, &format!("{HOURLY} k -- touch ran"));
     place.until_there("ran");
 }
@@ -126,12 +125,12 @@ fn of_many_processes_that_start_at_once_one_runs_the_command() {
 #[test]
 fn a_run_that_lost_its_lock_or_its_process_is_due() {
     let place = Place::new();
-    let lost = place.hold("--once-per 1h --ttl 2s k", "exec sleep 60");
+    let lost = place.hold("--once-per 1h --ttl 3s k", "exec sleep 60");
     place.expect(0, "break --yes k");
     lost.expect(79).says(&["lost the lock on k"]);
     assert_eq!(last_run(&place, "k"), Value::Null, "it is not recorded");
 
-    let mut died = place.hold("--once-per 1h --ttl 1s k", "exec sleep 60");
+    let mut died = place.hold("--once-per 1h --ttl 3s k", "exec sleep 60");
     died.signal(Signal::KILL);
     died.expect(137);
     place.until_free("k");
@@ -149,7 +148,7 @@ fn a_run_that_cannot_be_recorded_is_a_warning() {
         "--once-per",
         "1h",
         "--ttl",
-        "1s",
+        "4s",
         "k",
         "--",
         "sh",

@@ -28,7 +28,7 @@ fn the_command_moves_when_its_host_dies_on_every_kind_of_server() {
 #[test]
 fn a_host_that_leads_and_one_that_waits_survive_an_outage_of_their_server() {
     let (server, place) = (RedisServer::start(RedisOptions::new()), Place::new());
-    let options = format!("--backend {} --ttl 2s", server.url());
+    let options = format!("--backend {} --ttl 3s", server.url());
     let script = "trap 'echo >> stopped; exit 0' TERM; touch begun; while :; do sleep 0.01; done";
     let mut hosts = [
         place.host("a", &options, script),
