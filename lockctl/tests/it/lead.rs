@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::fixture::{LOCKCTL, Line, Place, Process, assert_dead, is_alive, pid_of, until};
 
-const SERVE: &str = "exec sleep 60";
+/// A command that runs until it is stopped.
+pub(crate) const SERVE: &str = "exec sleep 60";
 
 impl Place {
     /// A host whose command has written its process id to the file `NAME` before it runs the script.
@@ -19,9 +20,9 @@ impl Place {
         Process::start(command)
     }
 
-    /// A host that waits, with such a command.
+    /// A host that waits, with a command that runs until it is stopped.
     #[track_caller]
-    fn waiting(&self, name: &str, options: &str) -> Process {
+    pub(crate) fn waiting(&self, name: &str, options: &str) -> Process {
         let mut host = self.host(name, options, SERVE);
         host.until("it waits", |host| {
             host.stderr.text().contains("waiting for service")

@@ -5,8 +5,8 @@ use std::time::Duration;
 use lock_testkit::servers::{PostgresServer, RedisOptions, RedisServer, ZooKeeperServer};
 use rustix::process::Signal;
 
-use crate::fixture::{Place, side_by_side};
-use crate::lead::assert_command_moves_when_its_host_dies;
+use crate::fixture::{Place, is_alive, pid_of, side_by_side, until};
+use crate::lead::{SERVE, assert_command_moves_when_its_host_dies};
 use crate::once::assert_runs_once;
 
 const TTL: Duration = Duration::from_secs(4);
@@ -29,17 +29,17 @@ fn the_command_moves_when_its_host_dies_on_every_kind_of_server() {
 fn a_host_that_leads_and_one_that_waits_survive_an_outage_of_their_server() {
     let (server, place) = (RedisServer::start(RedisOptions::new()), Place::new());
     let options = format!("--backend {} --ttl 3s", server.url());
-    let script = "trap 'echo >> stopped; exit 0' TERM; touch begun; while :; do sleep 0.01; done";
-    let mut hosts = [
-        place.host("a", &options, script),
-        place.host("b", &options, script),
-    ];
-    place.until_there("begun");
+    let leader = place.host("a", &options, SERVE);
+    place.until_there("a");
+    let mut hosts = [leader, place.waiting("b", &options)];
+    let command = pid_of(&place.read("a"));
     server.kill();
-    place.until_there("stopped");
-    place.remove(&["begun"]);
+    until("the command is dead", || !is_alive(command));
+    place.remove(&["a"]);
     server.restart();
-    place.until_there("begun");
+    until("one of them leads", || {
+        place.file("a").exists() || place.file("b").exists()
+    });
     for host in &mut hosts {
         host.signal(Signal::TERM);
     }
