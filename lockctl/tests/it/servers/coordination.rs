@@ -9,7 +9,7 @@ use crate::fixture::{Place, is_alive, pid_of, side_by_side, until};
 use crate::lead::{SERVE, assert_command_moves_when_its_host_dies};
 use crate::once::assert_runs_once;
 
-const TTL: Duration = Duration::from_secs(4);
+const TTL: Duration = Duration::from_secs(8);
 
 #[test]
 fn the_command_moves_when_its_host_dies_on_every_kind_of_server() {
@@ -17,7 +17,7 @@ fn the_command_moves_when_its_host_dies_on_every_kind_of_server() {
     let zookeeper = ZooKeeperServer::shared().url();
     let urls = [
         redis.url(),
-        format!("{zookeeper}/lockctl-lead-{root}?session-timeout=4s"),
+        format!("{zookeeper}/lockctl-lead-{root}?session-timeout=8s"),
         format!("{}?mode=row", PostgresServer::shared().database()),
     ];
     side_by_side(&urls, |url| {
