@@ -43,6 +43,6 @@ mod observer;
 mod once;
 mod requirements;
 
-pub use crate::election::{Election, Leader, Leadership, Term};
+pub use crate::election::{Backoff, Election, Leader, Leadership, Term};
 pub use crate::observer::{CoordinationEvent, CoordinationObserver};
-pub use crate::once::{LastRun, Once, OnceOutcome, OnceRun, RunOutcome};
+pub use crate::once::{LastRun, Once, OnceGuard, OnceOutcome, OnceRun, OnceStart, RunOutcome};

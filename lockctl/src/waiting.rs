@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use polylock::admin::LockInfo;
+use polylock::coordination::Leader;
 use polylock::layers::{Event, EventKind};
 use polylock::{AcquireRequest, DistributedLock, ErrorKind, Label, LockKey, Wait};
 use rustix::process::Signal;
@@ -196,11 +197,8 @@ impl Waiting<'_> {
         };
         let message = format!("{name} is held{waited}");
         let failure = Failure::new(crate::exit::Exit::NotAcquired, message);
-        let holders = self
-            .look(key)
-            .await
-            .map(|info| info.holders)
-            .unwrap_or_default();
+        let info = look(self.locks, key).await;
+        let holders = info.map(|info| info.holders).unwrap_or_default();
         let failure = holders.iter().fold(failure, |failure, holder| {
             failure.with_detail("holder", holder_refusing(holder))
         });
@@ -213,7 +211,7 @@ impl Waiting<'_> {
     /// The first of the held locks.
     async fn blocker(&self) -> Option<LockInfo> {
         for key in self.left() {
-            let info = self.look(key).await;
+            let info = look(self.locks, key).await;
             // It may have been acquired while its holder was asked for.
             if info.is_some() && !self.acquired.has(key) {
                 return info;
@@ -234,14 +232,6 @@ impl Waiting<'_> {
         self.left().first().copied().unwrap_or(&self.keys[0])
     }
 
-    async fn look(&self, key: &LockKey) -> Option<LockInfo> {
-        let admin = self.locks.admin()?;
-        tokio::time::timeout(LOOK, admin.inspect(key))
-            .await
-            .ok()?
-            .ok()?
-    }
-
     fn names(&self) -> String {
         self.keys
             .iter()
@@ -249,6 +239,21 @@ impl Waiting<'_> {
             .collect::<Vec<_>>()
             .join(", ")
     }
+}
+
+/// Who holds a lock, if that can be learned in a moment.
+///
+/// # Cancel safety
+///
+/// Nothing is changed.
+pub(crate) async fn look(locks: &dyn DistributedLock, key: &LockKey) -> Option<LockInfo> {
+    let looking = locks.admin()?.inspect(key);
+    let mut info = tokio::time::timeout(LOOK, looking).await.ok()?.ok()??;
+    for holder in &mut info.holders {
+        // Nobody who waits has a use for the id of a term, which is in the note of a leader.
+        holder.label = Leader::of(holder.clone(), None).label;
+    }
+    Some(info)
 }
 
 struct Cleared(ProgressBar);

@@ -2,32 +2,56 @@ use std::time::Duration;
 
 use polylock_core::engine::Engine;
 
-/// Pauses between terms.
-pub(super) struct Backoff {
+/// The pauses between the terms of a candidate, as [`Election::lead`](crate::Election::lead) makes them; for
+/// loops around [`campaign`](crate::Election::campaign).
+///
+/// They grow from 0.5 s to 10 s, each less up to a half at random.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use polylock_coordination::Backoff;
+///
+/// let mut backoff = Backoff::new();
+/// assert!(backoff.pause_after(Duration::ZERO) <= Duration::from_millis(500));
+/// assert!(backoff.pause_after(Duration::ZERO) >= Duration::from_millis(500));
+/// ```
+#[derive(Debug)]
+pub struct Backoff {
     next: Duration,
     engine: Engine,
 }
 
 impl Backoff {
-    pub(super) fn new() -> Self {
+    /// Begins with the shortest pause.
+    #[must_use]
+    pub fn new() -> Self {
         Self {
             next: FIRST_PAUSE,
             engine: Engine::of_this_process("election"),
         }
     }
 
-    /// A term has lasted for so long: after one that was not short, the pauses begin anew.
-    pub(super) fn note(&mut self, lasted: Duration) {
+    /// The pause after a term that has lasted for so long, or after a campaign that failed, with zero.
+    ///
+    /// After a term of 10 s or more the pauses begin anew. Many candidates of a server that was out of reach
+    /// come back one after the other.
+    #[must_use]
+    pub fn pause_after(&mut self, lasted: Duration) -> Duration {
         if lasted >= MAX_PAUSE {
             self.next = FIRST_PAUSE;
         }
-    }
-
-    /// The next pause. Many candidates of a server that was out of reach come back one after the other.
-    pub(super) fn pause(&mut self) -> Duration {
         let pause = self.next;
         self.next = (pause * 2).min(MAX_PAUSE);
         self.engine.jitter(pause / 2, pause)
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -42,12 +66,13 @@ mod tests {
     fn pauses_grow_until_a_term_was_not_short() {
         let mut backoff = Backoff::new();
         for expected in [500, 1_000, 2_000, 4_000, 8_000, 10_000, 10_000] {
-            let (pause, longest) = (backoff.pause(), Duration::from_millis(expected));
+            let (pause, longest) = (
+                backoff.pause_after(Duration::ZERO),
+                Duration::from_millis(expected),
+            );
             assert!(pause >= longest / 2 && pause <= longest, "{pause:?}");
         }
-        backoff.note(Duration::from_secs(9));
-        assert!(backoff.pause() >= MAX_PAUSE / 2);
-        backoff.note(MAX_PAUSE);
-        assert!(backoff.pause() <= FIRST_PAUSE);
+        assert!(backoff.pause_after(Duration::from_secs(9)) >= MAX_PAUSE / 2);
+        assert!(backoff.pause_after(MAX_PAUSE) <= FIRST_PAUSE);
     }
 }

@@ -28,7 +28,10 @@ pub struct Leader {
 }
 
 impl Leader {
-    fn new(holder: HolderInfo, record: Option<&Record>) -> Self {
+    /// The leader whom the holder of the lock of an election is, by the record beside that lock, for tools
+    /// that show locks. It has no address if the record is not one of this term, or of no leader.
+    #[must_use]
+    pub fn of(holder: HolderInfo, record: Option<&Record>) -> Self {
         let own = record.and_then(|record| own_address(record, &holder));
         let told = record.filter(|_| own.is_some()).map(|record| record.token);
         Self {
@@ -61,7 +64,7 @@ pub(super) async fn look(admin: &dyn LockAdmin, key: &LockKey) -> Result<Option<
         Err(error) if error.kind() == ErrorKind::Unsupported => None,
         record => record?,
     };
-    Ok(Some(Leader::new(holder, record.as_ref())))
+    Ok(Some(Leader::of(holder, record.as_ref())))
 }
 
 /// The label of a term: an id, so that the server tells it from other terms of the same candidate, and the
@@ -74,12 +77,13 @@ pub(super) fn with_term(label: &Label, id: u64) -> Label {
 /// The label as the candidate has it.
 fn without_term(label: Label) -> Label {
     let note = label.note().strip_prefix(TERM);
+    let is_id = |id: &str| id.len() == 16 && id.bytes().all(|digit| digit.is_ascii_hexdigit());
     match note.and_then(|note| note.split_once(' ')) {
-        Some((_, note)) => {
+        Some((id, note)) if is_id(id) => {
             let note = note.to_owned();
             label.with_note(note)
         }
-        None => label,
+        _ => label,
     }
 }
 
@@ -196,24 +200,24 @@ mod tests {
             (None, "another", false),
         ];
         for (token, note, is_own) in table {
-            let leader = Leader::new(holder(note, token), Some(&record));
+            let leader = Leader::of(holder(note, token), Some(&record));
             let expected = is_own.then(|| b"\xffx&address=y".to_vec());
             assert_eq!(leader.address, expected, "{token:?} {note}");
         }
-        let told = Leader::new(holder("a&address=b", None), Some(&record));
+        let told = Leader::of(holder("a&address=b", None), Some(&record));
         assert_eq!(told.token, Some(FencingToken::new(7)));
 
         // Another term of the same candidate, whose token the server does not know yet.
         let terms = [1, 2].map(|id| with_term(&Label::of_this_process().with_note("a"), id));
         let record = Record::new(FencingToken::new(7), encode(&terms[0], b"x"));
         for (term, address) in terms.into_iter().zip([Some(b"x".to_vec()), None]) {
-            let leader = Leader::new(HolderInfo::new(term), Some(&record));
+            let leader = Leader::of(HolderInfo::new(term), Some(&record));
             assert_eq!(leader.token.is_some(), address.is_some());
             assert_eq!((leader.label.note(), leader.address), ("a", address));
         }
         for foreign in [&b"done up to page 7"[..], b"\xff&address=x"] {
             let record = Record::new(FencingToken::new(7), foreign);
-            let leader = Leader::new(holder("", None), Some(&record));
+            let leader = Leader::of(holder("", None), Some(&record));
             assert_eq!(leader.address, None);
         }
     }
@@ -227,11 +231,18 @@ mod tests {
     }
 
     #[test]
+    fn a_note_that_begins_like_a_term_stays_whole() {
+        for note in ["term-limits of users", "term-", "term-0123456789abcdef"] {
+            assert_eq!(Leader::of(holder(note, None), None).label.note(), note);
+        }
+    }
+
+    #[test]
     fn what_the_server_learns_later_is_no_change() {
-        let fresh = Leader::new(holder("a", None), None);
-        let known = Leader::new(holder("a", Some(7)), None);
+        let fresh = Leader::of(holder("a", None), None);
+        let known = Leader::of(holder("a", Some(7)), None);
         assert!(fresh.is_same(&known) && known.is_same(&fresh));
-        assert!(!known.is_same(&Leader::new(holder("a", Some(8)), None)));
-        assert!(!known.is_same(&Leader::new(holder("b", Some(7)), None)));
+        assert!(!known.is_same(&Leader::of(holder("a", Some(8)), None)));
+        assert!(!known.is_same(&Leader::of(holder("b", Some(7)), None)));
     }
 }

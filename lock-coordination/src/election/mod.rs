@@ -16,10 +16,10 @@ use tokio::time::{Instant, sleep};
 use crate::observer::{CoordinationEvent, CoordinationObserver, emit};
 use crate::requirements::{admin, check};
 
-use self::backoff::Backoff;
 use self::leader::Observation;
 use self::seat::Role;
 
+pub use self::backoff::Backoff;
 pub use self::leader::Leader;
 pub use self::leadership::{Leadership, Term};
 
@@ -226,15 +226,18 @@ impl Election {
     {
         let mut backoff = Backoff::new();
         loop {
-            match self.serve(&mut work).await {
-                Ok(lasted) => backoff.note(lasted),
+            let lasted = match self.serve(&mut work).await {
+                Ok(lasted) => lasted,
                 Err(error) if !error.is_retryable() => {
                     tracing::error!(election = self.name(), %error, "campaigns no more");
                     return error;
                 }
-                Err(error) => tracing::warn!(election = self.name(), %error, "campaign failed"),
-            }
-            sleep(backoff.pause()).await;
+                Err(error) => {
+                    tracing::warn!(election = self.name(), %error, "campaign failed");
+                    Duration::ZERO
+                }
+            };
+            sleep(backoff.pause_after(lasted)).await;
         }
     }
 

@@ -1,3 +1,4 @@
+mod guard;
 mod last_run;
 #[cfg(test)]
 mod tests;
@@ -6,19 +7,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use polylock_core::admin::Record;
 use polylock_core::{
-    AcquireRequest, DistributedLock, Error, ErrorKind, FencingToken, Label, LockGuard, LockKey,
-    LostReason, LostSignal, Result, Wait,
+    AcquireRequest, DistributedLock, Error, ErrorKind, FencingToken, Label, LockKey, LostSignal,
+    Result, Wait,
 };
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::observer::{CoordinationEvent, CoordinationObserver, emit};
-use crate::requirements::{admin, check, token};
+use crate::requirements::{admin, check};
 
+use self::guard::release;
 use self::last_run::Rule;
 
+pub use self::guard::OnceGuard;
 pub use self::last_run::{LastRun, RunOutcome};
 
 /// A job that many instances start, and one of them runs: once in its period, or once for a key.
@@ -250,51 +251,93 @@ impl Once {
         T: Send,
         E: Send,
     {
-        let last = self.last_run().await?;
-        if let Some(last) = self.skips(last.as_ref()) {
-            return Ok(OnceOutcome::Skipped(last));
-        }
-        let guard = match self.locks.acquire(&self.request).await {
-            Err(error) if error.kind() == ErrorKind::Contended => return Ok(OnceOutcome::Busy),
-            guard => guard?,
+        let started = match self.begin().await? {
+            OnceStart::Busy => return Ok(OnceOutcome::Busy),
+            OnceStart::Skipped(last) => return Ok(OnceOutcome::Skipped(last)),
+            OnceStart::Started(started) => started,
         };
-        // Another instance may have run it since, as it may until the lock is held.
-        let last = self.last_run().await?;
-        if let Some(last) = self.skips(last.as_ref()) {
-            release(guard).await;
-            return Ok(OnceOutcome::Skipped(last));
-        }
-        let started = (self.clock)();
-        let token = token(&*self.locks, &guard)?;
-        let lost = guard.lost();
-        // Dropped before the guard, whatever ends the run.
-        let (at_work, end) = watch::channel(());
-        let run = OnceRun {
-            token,
-            lost,
-            end,
-            last,
-        };
-        let done = guard.run(work(run)).await;
-        drop(at_work);
-        let done = done.map_err(Error::with_unknown_outcome)?;
-        let outcome = match &done {
-            Ok(_) => RunOutcome::Ran,
-            Err(_) => RunOutcome::Failed,
-        };
-        let recorded = self.record(&guard, token, started, outcome).await;
-        release(guard).await;
-        match (done, recorded) {
-            (Ok(value), Ok(())) => Ok(OnceOutcome::Ran(value)),
-            (Ok(value), Err(error)) => Ok(OnceOutcome::Unrecorded { value, error }),
-            (Err(error), recorded) => {
-                if let Err(unrecorded) = recorded {
+        let run = OnceRun::clone(&started);
+        let done = started.guard().run(work(run)).await;
+        match done.map_err(Error::with_unknown_outcome)? {
+            Ok(value) => Ok(match started.end(RunOutcome::Ran).await {
+                Ok(()) => OnceOutcome::Ran(value),
+                Err(error) => OnceOutcome::Unrecorded { value, error },
+            }),
+            Err(error) => {
+                if let Err(unrecorded) = started.end(RunOutcome::Failed).await {
                     // The last run is older or failed as well, so that the job is due all the same.
                     tracing::warn!(job = &*self.name, error = %unrecorded, "a failed run is not recorded");
                 }
                 Ok(OnceOutcome::Failed(error))
             }
         }
+    }
+
+    /// Begins a run if the job is due and no other instance is at it: a run as a guard, for work that
+    /// [`run`](Self::run) cannot drop when the lock is lost, such as a process that has to be stopped
+    /// first.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`DistributedLock::acquire`] and of
+    /// [`LockAdmin::record`](polylock_core::admin::LockAdmin::record) if the lock service fails.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future gives up whatever it was granted; at worst the lock is free after one ttl. Nothing
+    /// is recorded.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    ///
+    /// use polylock_coordination::{Once, OnceStart, RunOutcome};
+    /// use polylock_core::memory::Memory;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> polylock_core::Result<()> {
+    /// let locks = Arc::new(Memory::new());
+    /// let report = Once::every(locks, "report", Duration::from_secs(3600))?;
+    /// let OnceStart::Started(run) = report.start().await? else {
+    ///     panic!("nobody has run it yet");
+    /// };
+    /// tokio::select! {
+    ///     reason = run.lost() => eprintln!("stops the work: {reason}"),
+    ///     () = std::future::ready(()) => run.finish(RunOutcome::Ran).await?, // the work
+    /// }
+    /// assert!(matches!(report.start().await?, OnceStart::Skipped(_)));
+    /// # Ok(()) }
+    /// ```
+    pub async fn start(&self) -> Result<OnceStart> {
+        let begun = self.begin().await;
+        let outcome = match &begun {
+            Ok(OnceStart::Busy) => "busy",
+            Ok(OnceStart::Skipped(_)) => "skipped",
+            Ok(OnceStart::Started(_)) => return begun,
+            Err(_) => "error",
+        };
+        let job = &self.name;
+        self.emit(&CoordinationEvent::Once { job, outcome });
+        begun
+    }
+
+    async fn begin(&self) -> Result<OnceStart> {
+        let last = self.last_run().await?;
+        if let Some(last) = self.skips(last.as_ref()) {
+            return Ok(OnceStart::Skipped(last));
+        }
+        let guard = match self.locks.acquire(&self.request).await {
+            Err(error) if error.kind() == ErrorKind::Contended => return Ok(OnceStart::Busy),
+            guard => guard?,
+        };
+        // Another instance may have run it since, as it may until the lock is held.
+        let last = self.last_run().await?;
+        if let Some(last) = self.skips(last.as_ref()) {
+            release(guard).await;
+            return Ok(OnceStart::Skipped(last));
+        }
+        Ok(OnceStart::Started(OnceGuard::begin(self, last, guard)?))
     }
 
     /// The last run that was recorded, also if it is long ago; `None` if there is none.
@@ -319,53 +362,12 @@ impl Once {
         (!self.rule.is_due(last, (self.clock)())).then(|| last.clone())
     }
 
-    /// Records a run while the lock is held, and repeats that for one ttl: a server that is away for a
-    /// moment should not cost another run.
-    async fn record(
-        &self,
-        guard: &LockGuard,
-        token: FencingToken,
-        started: SystemTime,
-        outcome: RunOutcome,
-    ) -> Result<()> {
-        let finished = (self.clock)();
-        let run = LastRun::new(started, finished, self.request.label().clone(), outcome);
-        let record = Record::new(token, run.encode());
-        let (admin, key) = (admin(&*self.locks)?, self.request.key());
-        let deadline = Instant::now() + self.request.ttl();
-        let error = loop {
-            let written = guard.run(admin.write_record(key, &record, self.keep));
-            let Ok(written) = timeout_at(deadline, written).await else {
-                let message = format!("timed out after {:?}", self.request.ttl());
-                break Error::new(ErrorKind::Unavailable, message).with_key(key);
-            };
-            match written {
-                Ok(Ok(true)) => return Ok(()),
-                // A later holder has recorded a run.
-                Ok(Ok(false)) => break Error::lost(LostReason::Stolen).with_key(key),
-                Ok(Err(error)) if error.is_retryable() && Instant::now() < deadline => {
-                    sleep(RETRY_INTERVAL).await;
-                }
-                Ok(Err(error)) | Err(error) => break error,
-            }
-        };
-        Err(error.with_unknown_outcome())
-    }
-
     fn emit(&self, event: &CoordinationEvent<'_>) {
         emit(self.observer.as_ref(), event);
     }
 }
 
-/// What is not confirmed is repeated in the background, and the run is recorded.
-async fn release(guard: LockGuard) {
-    if let Err(error) = guard.release().await {
-        tracing::debug!(%error, "the release is not confirmed");
-    }
-}
-
 const MIN_PERIOD: Duration = Duration::from_secs(1);
-const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What a run works with.
 ///
@@ -415,6 +417,21 @@ impl OnceRun {
     pub fn last_run(&self) -> Option<&LastRun> {
         self.last.as_ref()
     }
+}
+
+/// What became of an attempt to begin a run.
+///
+/// The example of [`Once::start`] matches it.
+#[non_exhaustive]
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one for each run")]
+pub enum OnceStart {
+    /// Another instance is running the job.
+    Busy,
+    /// It is not due: this was the last run.
+    Skipped(LastRun),
+    /// This instance runs it.
+    Started(OnceGuard),
 }
 
 /// What became of an attempt to run a job.

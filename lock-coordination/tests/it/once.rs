@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use polylock_coordination::{Once, OnceOutcome, OnceRun, RunOutcome};
+use polylock_coordination::{Once, OnceGuard, OnceOutcome, OnceRun, OnceStart, RunOutcome};
 use polylock_core::admin::LockAdmin as _;
 use polylock_core::engine::Engine;
 use polylock_core::memory::{Fault, Memory, Reachable, Request};
@@ -381,6 +381,74 @@ async fn a_task_of_a_run_learns_of_the_end_however_the_run_ends() {
         assert!(ended.is_ok_and(|ended| ended.is_ok()), "it {end}");
         drop(running.await);
     }
+}
+
+async fn started(once: &Once) -> OnceGuard {
+    match once.start().await.expect("the store answers") {
+        OnceStart::Started(run) => run,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_begun_keeps_others_out_until_it_is_finished() {
+    let store = memory();
+    let (here, there) = (instance(&store, "here"), instance(&store, "there"));
+    let run = started(&here).await;
+    let token = run.fencing_token();
+    let task = tokio::spawn({
+        let run = OnceRun::clone(&run);
+        async move { run.ended().await }
+    });
+    assert!(matches!(there.start().await, Ok(OnceStart::Busy)));
+    run.finish(RunOutcome::Failed).await.expect("it is held");
+    task.await.expect("the run has ended");
+
+    let run = started(&there).await;
+    assert!(run.fencing_token() > token);
+    let last = run.last_run().expect("a failed run is recorded");
+    assert_eq!(last.outcome, RunOutcome::Failed);
+    drop(run);
+
+    let run = started(&here).await;
+    run.finish(RunOutcome::Ran).await.expect("it is held");
+    let Ok(OnceStart::Skipped(last)) = there.start().await else {
+        panic!("a finished run is due");
+    };
+    assert_eq!(last.label.note(), "here");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_lost_its_lock_is_not_recorded_and_keeps_others_out_until_it_is_finished() {
+    let store = memory();
+    let (here, there) = (instance(&store, "here"), instance(&store, "there"));
+    // The lock is lost by this instance alone, which might still be at work.
+    let here = here.max_hold(TTL / 2);
+    let run = started(&here).await;
+    run.lost().await;
+    assert!(matches!(there.start().await, Ok(OnceStart::Busy)));
+    let error = run.finish(RunOutcome::Ran).await.expect_err("it is lost");
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert!(error.is_outcome_unknown());
+    sleep(millis(10)).await;
+    let run = started(&there).await;
+    assert_eq!(run.last_run(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_or_a_finish_that_is_dropped_at_any_point_leaves_no_lock() {
+    let (store, mut is_finished) = (memory(), false);
+    for polls in 1..=12 {
+        let once = instance(&store, "dropped");
+        drop(polled(polls, once.start()).await);
+        sleep(millis(1)).await;
+        assert_eq!(store.live_keys(), 0, "a start dropped after {polls} polls");
+        let finish = started(&once).await.finish(RunOutcome::Failed);
+        is_finished = polled(polls, finish).await.is_some();
+        sleep(millis(1)).await;
+        assert_eq!(store.live_keys(), 0, "a finish dropped after {polls} polls");
+    }
+    assert!(is_finished, "more polls are needed");
 }
 
 #[tokio::test]

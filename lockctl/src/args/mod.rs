@@ -10,14 +10,16 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
-pub(crate) use self::value::{EventsTarget, LeaseText, duration, note, permits, signal};
+pub(crate) use self::value::{
+    EventsTarget, LeaseText, address, duration, note, once_key, period, permits, signal,
+};
 #[cfg(feature = "bench")]
 use crate::commands::BenchArgs;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 use crate::commands::SchemaArgs;
 use crate::commands::{
-    AcquireArgs, BreakArgs, CompletionsArgs, ConfigArgs, DoctorArgs, ReleaseArgs, RenewArgs,
-    RunArgs, TopArgs,
+    AcquireArgs, BreakArgs, CompletionsArgs, ConfigArgs, DoctorArgs, LeadArgs, LeaderArgs,
+    ReleaseArgs, RenewArgs, RunArgs, TopArgs,
 };
 
 /// Runs commands under a lock that others respect, and shows and breaks locks.
@@ -129,6 +131,8 @@ pub(crate) enum Color {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(RunArgs),
+    Lead(LeadArgs),
+    Leader(LeaderArgs),
     /// Tell whether a lock is free: exit 0 if it is, 75 if somebody holds it
     Try(KeyArgs),
     /// List the locks that are held
@@ -171,11 +175,25 @@ pub(crate) struct PatternArgs {
 /// Says how a command is told from keys to those who are used to flock(1).
 pub(crate) fn with_tip(
     mut error: clap::Error,
-    mut line: impl Iterator<Item = OsString>,
+    line: impl Iterator<Item = OsString>,
 ) -> clap::Error {
-    let is_missing = error.kind() == ErrorKind::MissingRequiredArgument;
-    if is_missing && error.get(ContextKind::Suggested).is_none() && line.any(|word| word == "run") {
-        let tip = "the command stands behind --, as in `lockctl run KEY -- CMD ARGS`".into();
+    let line: Vec<_> = line.collect();
+    let is_missing = match error.kind() {
+        ErrorKind::MissingRequiredArgument => true,
+        // Its second word is one too many.
+        ErrorKind::UnknownArgument => !line.iter().any(|word| word == "--"),
+        _ => false,
+    };
+    if !is_missing || error.get(ContextKind::Suggested).is_some() {
+        return error;
+    }
+    let example = line.iter().find_map(|word| match word.to_str() {
+        Some("run") => Some("lockctl run KEY -- CMD ARGS"),
+        Some("lead") => Some("lockctl lead NAME -- CMD ARGS"),
+        _ => None,
+    });
+    if let Some(example) = example {
+        let tip = format!("the command stands behind --, as in `{example}`").into();
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
     }
     error
@@ -207,6 +225,6 @@ mod tests {
             panic!("not run")
         };
         assert_eq!(run.keys, ["a", "b"]);
-        assert_eq!(run.command, ["ls", "-l", "--", "x"]);
+        assert_eq!(run.command.words(), ["ls", "-l", "--", "x"]);
     }
 }

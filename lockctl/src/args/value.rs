@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use polylock::Label;
+use polylock::coordination::Election;
 use rustix::process::Signal;
 
 /// Reads `500ms`, `2s`, `1.5m`, or as flock(1) does a bare number of seconds.
@@ -47,13 +48,34 @@ const SIGNALS: [(&str, Signal); 7] = [
 
 /// Reads a note, which is stored as a whole or not at all.
 pub(crate) fn note(text: &str) -> Result<String, String> {
-    match text.len() > Label::MAX_NOTE_LEN {
-        true => Err(format!(
-            "has {} bytes, max {}",
-            text.len(),
-            Label::MAX_NOTE_LEN
-        )),
+    at_most(Label::MAX_NOTE_LEN, text)
+}
+
+/// Reads the period of a job.
+pub(crate) fn period(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        period if period < Duration::from_secs(1) => Err("must be 1s or more".to_owned()),
+        period => Ok(period),
+    }
+}
+
+/// Reads the key of one run of a job.
+pub(crate) fn once_key(text: &str) -> Result<String, &'static str> {
+    match text.is_empty() || text.contains('/') {
+        true => Err("must not be empty or contain /"),
         false => Ok(text.to_owned()),
+    }
+}
+
+/// Reads the address of a leader.
+pub(crate) fn address(text: &str) -> Result<String, String> {
+    at_most(Election::MAX_ADDRESS_LEN, text)
+}
+
+fn at_most(max: usize, text: &str) -> Result<String, String> {
+    match text.len() {
+        len if len > max => Err(format!("has {len} bytes, max {max}")),
+        _ => Ok(text.to_owned()),
     }
 }
 
@@ -137,6 +159,19 @@ mod tests {
         let longest = "x".repeat(Label::MAX_NOTE_LEN);
         assert_eq!(note(&longest), Ok(longest.clone()));
         assert!(note(&format!("{longest}y")).is_err());
+    }
+
+    #[test]
+    fn a_period_is_a_second_or_more() {
+        assert_eq!(period("24h"), Ok(Duration::from_secs(86_400)));
+        assert_eq!(period("1"), Ok(Duration::from_secs(1)));
+        assert!(period("999ms").is_err());
+    }
+
+    #[test]
+    fn the_key_of_a_run_is_one_part_of_the_key_of_its_lock() {
+        assert_eq!(once_key("2026-11-25"), Ok("2026-11-25".to_owned()));
+        assert!(once_key("").is_err() && once_key("a/b").is_err());
     }
 
     #[test]

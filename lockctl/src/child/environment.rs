@@ -2,8 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use polylock::{FencingToken, Label, MultiGuard};
+use polylock::{FencingToken, Label};
 
+use super::Locks;
 use crate::backend::BackendUrl;
 use crate::held::{self, HeldKeys};
 use crate::output::unix_ms;
@@ -28,19 +29,18 @@ pub(crate) struct Facts<'a> {
 impl<'a> Facts<'a> {
     /// The facts about what is held.
     pub(crate) fn of(
-        guard: &'a MultiGuard,
+        locks: &Locks<'a>,
         ttl: Duration,
         backend: &'a BackendUrl,
         kind: &'static str,
         label: Label,
     ) -> Self {
-        let guards = guard.guards().iter();
-        let locks = guards
-            .map(|guard| (guard.key().as_str(), guard.fencing_token()))
-            .collect();
+        let held = locks.guards();
         Self {
-            locks,
-            valid_for: super::valid_for(guard),
+            locks: held
+                .map(|guard| (guard.key().as_str(), guard.fencing_token()))
+                .collect(),
+            valid_for: locks.valid_for(),
             ttl,
             backend,
             kind,

@@ -11,6 +11,7 @@ use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 #[derive(Debug)]
 pub(crate) struct Signals {
     streams: Vec<(Signal, Stream)>,
+    ending: &'static [Signal],
     _children: Stream,
 }
 
@@ -23,6 +24,9 @@ const HANDLED: [Signal; 7] = [
     Signal::USR2,
     Signal::WINCH,
 ];
+
+/// Signals that ask the process to end, HUP as the last of them.
+const ENDING: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::QUIT, Signal::HUP];
 
 impl Signals {
     /// Catches the signals from here on, except those that the caller wants to be ignored, as
@@ -38,9 +42,21 @@ impl Signals {
         });
         Ok(Self {
             streams: caught.collect::<io::Result<_>>()?,
+            ending: &ENDING,
             // An ignored CHLD is inherited, and the kernel would reap the command unseen.
             _children: signal(SignalKind::child())?,
         })
+    }
+
+    /// Takes HUP for no end, as a service does that reads its configuration again.
+    pub(crate) fn without_hangup(self) -> Self {
+        let ending = &ENDING[..3];
+        Self { ending, ..self }
+    }
+
+    /// Whether the signal asks the process to end.
+    pub(super) fn is_ending(&self, signal: Signal) -> bool {
+        self.ending.contains(&signal)
     }
 
     /// The next signal.
@@ -68,7 +84,7 @@ impl Signals {
     pub(crate) async fn next_that_ends(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
-            if [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT].contains(&signal) {
+            if self.is_ending(signal) {
                 return signal;
             }
         }

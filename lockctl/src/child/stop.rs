@@ -10,13 +10,14 @@ use tokio::time::Instant;
 use super::family::{kill_descendants, signal_descendants};
 use super::signals::name;
 use super::supervise::Watch;
-use super::valid_for;
 use crate::commands::OnLost;
 use crate::output::{Escaped, human};
 
 /// Why a command is stopped.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Stop {
+    /// `lockctl` was asked to end.
+    Asked,
     /// The lease was not renewed and is about to end.
     Expiring,
     /// The lock is lost.
@@ -35,15 +36,15 @@ pub(super) struct Stopping {
 
 impl Watch<'_> {
     pub(super) fn stop_expiring(&self) -> Stopping {
-        let left = valid_for(self.guard).unwrap_or(self.rules.kill_after);
+        let left = self.locks.valid_for().unwrap_or(self.rules.kill_after);
         self.console.warn(format_args!(
             "the lease of {} was not renewed and ends in {}",
-            self.keys(),
+            self.locks.names(),
             human(left)
         ));
         self.events.tell(
             "lost",
-            json!({ "keys": self.keys_of_guard(), "reason": "expiring" }),
+            json!({ "keys": self.locks.keys(), "reason": "expiring" }),
         );
         self.stop(Stop::Expiring, self.rules.signal_on_lost, left)
     }
@@ -63,6 +64,16 @@ impl Watch<'_> {
                 }
             }
             None => self.stop(Stop::Lost(reason), self.rules.signal_on_lost, patience),
+        }
+    }
+
+    /// The command has got the signal that asked for it.
+    pub(super) fn stop_asked(&self) -> Stopping {
+        // A command that is stopped by job control would not see the signal.
+        self.send(Signal::CONT);
+        Stopping {
+            why: Stop::Asked,
+            kill_at: Some(Instant::now() + self.rules.kill_after),
         }
     }
 
@@ -87,12 +98,7 @@ impl Watch<'_> {
     }
 
     pub(super) fn tell_loss(&self, reason: LostReason) {
-        let lost = self
-            .guard
-            .guards()
-            .iter()
-            .find(|guard| guard.lost().reason().is_some());
-        let key = lost.map_or("", |guard| guard.key().as_str());
+        let key = self.locks.lost_one().map_or("", |(key, _)| key);
         self.console
             .warn(format_args!("{} is lost: {reason}", Escaped(key)));
         self.events
@@ -123,7 +129,7 @@ impl Watch<'_> {
         kill_process(getpid(), Signal::STOP).ok();
         // Without the lock it does not go on, unless a loss is no more than a warning: the loss is
         // about to be noticed.
-        if self.guard.is_held() || self.rules.on_lost == OnLost::Warn {
+        if self.locks.is_held() || self.rules.on_lost == OnLost::Warn {
             self.send(Signal::CONT);
         }
     }
@@ -133,21 +139,5 @@ impl Watch<'_> {
             true => self.running.signal(Signal::KILL),
             false => kill_descendants(),
         }
-    }
-
-    fn keys_of_guard(&self) -> Vec<&str> {
-        self.guard
-            .guards()
-            .iter()
-            .map(|guard| guard.key().as_str())
-            .collect()
-    }
-
-    fn keys(&self) -> String {
-        let keys = self.keys_of_guard();
-        keys.into_iter()
-            .map(|key| Escaped(key).to_string())
-            .collect::<Vec<_>>()
-            .join(", ")
     }
 }

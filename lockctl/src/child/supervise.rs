@@ -6,15 +6,14 @@ use std::pin::pin;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use polylock::{LostReason, MultiGuard};
 use rustix::process::Signal;
 use serde_json::json;
 use tokio::time::Instant;
 
+use super::Locks;
 use super::signals::{Signals, Suspensions};
 use super::spawn::Running;
 use super::stop::{Stop, Stopping};
-use super::valid_for;
 use crate::commands::OnLost;
 use crate::exit::Exit;
 use crate::output::{Console, Events};
@@ -26,6 +25,11 @@ pub(crate) struct Rules {
     pub(crate) max_run: Option<Duration>,
     pub(crate) on_lost: OnLost,
     pub(crate) signal_on_lost: Signal,
+    /// Whether the command is a service: nothing of it outlives it, and a signal that ends `lockctl` stops it
+    /// by force. Else both are left to the command.
+    pub(crate) is_service: bool,
+    /// Whether the command leads a process group of its own.
+    pub(crate) own_group: bool,
     /// Whether the terminal sends INT and QUIT to the command itself.
     pub(crate) terminal_signals: bool,
 }
@@ -36,7 +40,7 @@ pub(crate) struct Watch<'a> {
     pub(crate) running: Running,
     /// Caught since before the command began, so that it is never the only one to go on.
     pub(crate) suspensions: Suspensions,
-    pub(crate) guard: &'a MultiGuard,
+    pub(crate) locks: &'a Locks<'a>,
     pub(crate) rules: Rules,
     pub(crate) console: &'a Console,
     pub(crate) events: &'a Events,
@@ -48,16 +52,19 @@ pub(crate) struct Ending {
     pub(crate) status: ExitStatus,
     /// Why it was stopped, if it was, or that the lock was not held to its end.
     pub(crate) stop: Option<Stop>,
+    /// Whether a signal asked for the end, of a [service](Rules::is_service).
+    pub(crate) is_asked: bool,
 }
 
 impl Watch<'_> {
     /// Waits for the command to end, passes signals on, and stops it when a lock is lost.
     pub(crate) async fn until_the_end(mut self, signals: &mut Signals) -> io::Result<Ending> {
-        let mut lost = pin!(self.guard.lost());
-        let mut expiring = pin!(self.guard.expiring(self.time_to_stop()));
+        let mut lost = pin!(self.locks.lost());
+        let mut expiring = pin!(self.locks.expiring(self.time_to_stop()));
         let mut max_run = pin!(after(self.rules.max_run));
         let stops = self.rules.on_lost == OnLost::Term;
         let (mut stopping, mut is_lost, mut interrupts) = (None::<Stopping>, false, 0);
+        let mut is_asked = false;
         let status = loop {
             let kill_at = stopping.and_then(|stopping| stopping.kill_at);
             tokio::select! {
@@ -86,39 +93,48 @@ impl Watch<'_> {
                 signal = signals.next() => {
                     interrupts += usize::from(signal == Signal::INT);
                     self.pass_on(signal, interrupts);
+                    if self.rules.is_service && signals.is_ending(signal) {
+                        is_asked = true;
+                        stopping = stopping.or_else(|| Some(self.stop_asked()));
+                    }
                 }
             }
         };
-        Ok(self.end(status, stopping, is_lost))
+        let stop = self.end(status, stopping, is_lost);
+        Ok(Ending {
+            status,
+            stop,
+            is_asked,
+        })
     }
 
     /// How long before the end of the lock the command gets its signal. A lock that lives with a
     /// session may never be valid for as long as its ttl.
     fn time_to_stop(&self) -> Duration {
-        let most = valid_for(self.guard).map(|left| left * 2 / 5);
+        let most = self.locks.valid_for().map(|left| left * 2 / 5);
         most.map_or(self.rules.kill_after, |most| {
             self.rules.kill_after.min(most)
         })
     }
 
-    fn end(&self, status: ExitStatus, stopping: Option<Stopping>, is_lost: bool) -> Ending {
+    fn end(&self, status: ExitStatus, stopping: Option<Stopping>, is_lost: bool) -> Option<Stop> {
         use std::os::unix::process::ExitStatusExt;
         let fields = json!({ "code": status.code(), "signal": status.signal() });
         self.events.tell("child_exit", fields);
         let mut stop = stopping.map(|stopping| stopping.why);
         // lockctl or the machine may have slept through the end of the lease.
-        let reason = lost_reason(self.guard);
+        let reason = self.locks.lost_one().map(|(_, reason)| reason);
         if let Some(reason) = reason.filter(|_| !is_lost) {
             self.tell_loss(reason);
         }
         if let (OnLost::Term, Some(reason)) = (self.rules.on_lost, reason) {
             stop = Some(Stop::Lost(reason));
         }
-        if stop.is_some() {
+        if stop.is_some() || self.rules.is_service {
             // What the command started must not go on without the lock either.
             self.kill_the_rest();
         }
-        Ending { status, stop }
+        stop
     }
 }
 
@@ -127,13 +143,6 @@ impl Ending {
     pub(crate) fn exit(&self) -> Exit {
         Exit::of_child(self.status)
     }
-}
-
-fn lost_reason(guard: &MultiGuard) -> Option<LostReason> {
-    guard
-        .guards()
-        .iter()
-        .find_map(|guard| guard.lost().reason())
 }
 
 async fn after(time: Option<Duration>) {

@@ -50,8 +50,9 @@ fn sections() -> String {
 }
 
 const EXIT_STATUS: &str = "\
-code of the command | The command ran to its end.
-128+n | The command died from signal n, or signal n ended the wait.
+code of the command | The command of run ran to its end.
+0 | The answer of a query; a job or a held lock was skipped; a signal ended lead.
+128+n | The command of run died from signal n, or signal n ended the wait.
 1 | The question of break was declined, or doctor found a problem.
 64 | The command line is wrong.
 65 | Something else than a lock is stored where the lock would be.
@@ -73,7 +74,7 @@ LOCK_TTL, LOCK_WAIT, LOCK_MAX_HOLD, LOCK_MIN_HOLD | \
 LOCK_LEASE | Id of the lease for renew and release.
 NO_COLOR | Turns colors off.
 LOCK_KEY, LOCK_KEYS, LOCK_FENCING_TOKEN, LOCK_DEADLINE_UNIX_MS | \
-    Set for the command of run: its locks, the fencing token and the deadline of the lease.";
+    Set for the command of run and lead: its locks, the fencing token and the deadline of the lease.";
 
 const FILES: &str = "\
 $XDG_STATE_HOME/polylock/locks.db, ~/.local/state/polylock/locks.db | \
@@ -83,6 +84,9 @@ const EXAMPLES: &str = "\
 lockctl run deploy -- ./deploy.sh | Waits for the lock and runs the script.
 lockctl run sync --skip-if-held --min-hold 1m -- /opt/bin/sync | \
     Runs a cron job on one of several hosts.
+lockctl run report --once-per 24h -- /opt/bin/report | \
+    Runs a cron job once a day, whichever host starts it.
+lockctl lead scheduler -- /opt/bin/scheduler | Keeps a service running on one of several hosts.
 lockctl run encode --permits 4 -- ffmpeg ... | Runs at most four at a time.
 lockctl inspect deploy | Shows holder, fencing token and waiters.
 lockctl doctor redis://cache | Checks a server for what silently loses locks.";

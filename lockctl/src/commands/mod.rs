@@ -6,6 +6,8 @@ mod break_lock;
 mod completions;
 mod config;
 mod doctor;
+mod lead;
+mod leader;
 mod lease;
 mod man;
 mod queries;
@@ -27,6 +29,8 @@ pub(crate) use self::break_lock::BreakArgs;
 pub(crate) use self::completions::CompletionsArgs;
 pub(crate) use self::config::ConfigArgs;
 pub(crate) use self::doctor::DoctorArgs;
+pub(crate) use self::lead::LeadArgs;
+pub(crate) use self::leader::LeaderArgs;
 pub(crate) use self::lease::{AcquireArgs, ReleaseArgs, RenewArgs};
 pub(crate) use self::run::{OnLost, Pgid, RunArgs};
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
@@ -71,6 +75,8 @@ impl App {
     async fn serve(&self, command: Command) -> Result<Exit, Failure> {
         match command {
             Command::Run(args) => Box::pin(run::run(self, args)).await,
+            Command::Lead(args) => Box::pin(lead::lead(self, args)).await,
+            Command::Leader(args) => leader::leader(self, &args).await,
             Command::Try(args) => queries::try_lock(self, &args).await,
             Command::List(args) => queries::list(self, &args).await,
             Command::Inspect(args) => queries::inspect(self, &args).await,

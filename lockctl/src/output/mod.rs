@@ -11,6 +11,7 @@ use std::time::SystemTime;
 
 use comfy_table::{CellAlignment, ContentArrangement, Row, Table, presets};
 use polylock::admin::{HolderInfo, LockInfo};
+use polylock::coordination::{LastRun, Leader};
 use polylock::{Label, Mode};
 use serde_json::{Value, json};
 
@@ -18,9 +19,10 @@ use crate::exit::Exit;
 
 pub(crate) use self::console::{Console, Failure};
 pub(crate) use self::events::{Events, Renewals};
+use self::text::took;
 pub(crate) use self::text::{
-    Escaped, age, clock, escaped, holder_refusing, holder_waited_for, human, millis, quoted,
-    timestamp, unix_ms, who,
+    Escaped, address_text, age, clock, escaped, holder_refusing, holder_waited_for, human,
+    last_run_text, millis, quoted, timestamp, unix_ms, who,
 };
 pub(crate) use self::writer::Writer;
 
@@ -82,6 +84,25 @@ fn holder_json(holder: &HolderInfo) -> Value {
     value["since"] = holder.since.map(timestamp).into();
     value["held_ms"] = holder.since.map(|since| millis(age(since))).into();
     value["lease_left_ms"] = holder.time_left.map(millis).into();
+    value
+}
+
+/// The leader of an election as JSON.
+pub(crate) fn leader_json(leader: &Leader) -> Value {
+    let mut value = label_json(&leader.label);
+    value["token"] = leader.token.map(|token| token.value()).into();
+    value["since"] = leader.since.map(timestamp).into();
+    value["address"] = leader.address.as_deref().map(address_text).into();
+    value
+}
+
+/// The last run of a job as JSON.
+pub(crate) fn last_run_json(run: &LastRun) -> Value {
+    let mut value = label_json(&run.label);
+    value["outcome"] = run.outcome.as_str().into();
+    value["started"] = timestamp(run.started).into();
+    value["finished"] = timestamp(run.finished).into();
+    value["took_ms"] = millis(took(run)).into();
     value
 }
 
@@ -174,32 +195,24 @@ fn table_of(locks: &[LockInfo]) -> Table {
     table
 }
 
+/// Names and values, one for each line of a page.
+pub(crate) type Rows = Vec<(&'static str, String)>;
+
 /// One lock in full.
-pub(crate) fn lock_page(info: &LockInfo) -> String {
-    let mut table = plain_table();
-    table.add_row(["key".to_owned(), escaped(info.key.as_str())]);
-    table.add_row(["mode".to_owned(), mode_text(info)]);
+pub(crate) fn lock_rows(info: &LockInfo) -> Rows {
+    let mut rows = vec![
+        ("key", escaped(info.key.as_str())),
+        ("mode", mode_text(info)),
+    ];
     for holder in &info.holders {
-        table.add_row(["holder".to_owned(), who(&holder.label)]);
-        let since = holder
-            .since
-            .map(|since| format!("{} ({})", clock(since), human(age(since))));
-        let lines = [
-            ("  user", Some(escaped(holder.label.user()))),
-            ("  program", Some(escaped(holder.label.program()))),
-            ("  note", Some(escaped(holder.label.note()))),
-            ("  since", since),
-            ("  token", holder.token.map(|token| token.to_string())),
-            ("  lease", Some(lease(holder))),
-        ];
-        for (name, value) in lines {
-            if let Some(value) = value.filter(|value| !value.is_empty()) {
-                table.add_row([name.to_owned(), value]);
-            }
-        }
+        rows.push(("holder", who(&holder.label)));
+        rows.extend(label_rows(&holder.label));
+        rows.extend(holder.since.map(since_row));
+        rows.extend(holder.token.map(|token| ("  token", token.to_string())));
+        rows.push(("  lease", lease(holder)));
     }
     match &info.waiters {
-        Some(waiters) if waiters.is_empty() => drop(table.add_row(["waiters", "none"])),
+        Some(waiters) if waiters.is_empty() => rows.push(("waiters", "none".to_owned())),
         Some(waiters) => {
             for (at, waiter) in waiters.iter().enumerate() {
                 let name = if at == 0 { "waiters" } else { "" };
@@ -207,11 +220,51 @@ pub(crate) fn lock_page(info: &LockInfo) -> String {
                     "" => String::new(),
                     note => format!(", note \"{}\"", Escaped(note)),
                 };
-                let waiter = format!("{}. {}{note}", at + 1, who(waiter));
-                table.add_row([name.to_owned(), waiter]);
+                rows.push((name, format!("{}. {}{note}", at + 1, who(waiter))));
             }
         }
-        None => drop(table.add_row(["waiters", "unknown to this backend"])),
+        None => rows.push(("waiters", "unknown to this backend".to_owned())),
+    }
+    rows
+}
+
+/// The leader of an election in full.
+pub(crate) fn leader_rows(leader: &Leader) -> Rows {
+    let mut rows = vec![("leader", who(&leader.label))];
+    rows.extend(label_rows(&leader.label));
+    rows.extend(leader.since.map(since_row));
+    rows.extend(leader.token.map(|token| ("  token", token.to_string())));
+    let address = leader.address.as_deref().map(address_text);
+    rows.extend(address.map(|address| ("address", escaped(&address))));
+    rows
+}
+
+fn label_rows(label: &Label) -> impl Iterator<Item = (&'static str, String)> {
+    let rows = [
+        ("  user", label.user()),
+        ("  program", label.program()),
+        ("  note", label.note()),
+    ];
+    rows.map(|(name, value)| (name, escaped(value)))
+        .into_iter()
+        .filter(|(_, value)| !value.is_empty())
+}
+
+fn since_row(since: SystemTime) -> (&'static str, String) {
+    (
+        "  since",
+        format!("{} ({})", clock(since), human(age(since))),
+    )
+}
+
+/// Rows in two columns.
+pub(crate) fn rows_page(rows: Rows) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut table = plain_table();
+    for (name, value) in rows {
+        table.add_row([name.to_owned(), value]);
     }
     flush_left(&mut table)
 }

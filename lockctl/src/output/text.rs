@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use polylock::Label;
 use polylock::admin::HolderInfo;
+use polylock::coordination::LastRun;
 
 /// Shows text of others with the characters escaped that steer a terminal or turn the reading
 /// direction.
@@ -134,6 +135,27 @@ pub(crate) fn holder_refusing(holder: &HolderInfo) -> String {
     out
 }
 
+/// A run in a sentence after its job: `ran at 03:00:00Z (3h12m ago) for 42s on etl-7c9 pid 4121`.
+pub(crate) fn last_run_text(run: &LastRun) -> String {
+    let (outcome, started) = (run.outcome.as_str(), clock(run.started));
+    let (ago, took, who) = (human(age(run.started)), human(took(run)), who(&run.label));
+    let mut out = format!("{outcome} at {started} ({ago} ago) for {took} on {who}");
+    if !run.label.note().is_empty() {
+        out += &format!(", note \"{}\"", Escaped(run.label.note()));
+    }
+    out
+}
+
+/// How long a run lasted, zero if its clock was set back.
+pub(super) fn took(run: &LastRun) -> Duration {
+    run.finished.duration_since(run.started).unwrap_or_default()
+}
+
+/// An address as text, whatever bytes another program has proclaimed.
+pub(crate) fn address_text(address: &[u8]) -> String {
+    String::from_utf8_lossy(address).into_owned()
+}
+
 /// The time of day in UTC, with the date if that is not the day of the last 12 hours.
 pub(crate) fn clock(time: SystemTime) -> String {
     let stamp = timestamp(time);
@@ -215,6 +237,19 @@ mod tests {
         );
         assert!(holder_refusing(&holder).starts_with("etl-7c9 pid 4121 since "));
         assert!(holder_refusing(&holder).contains("Z (3m12s), note "));
+    }
+
+    #[test]
+    fn a_run_is_told_in_one_line() {
+        let ended = unix_ms(SystemTime::now() - Duration::from_millis(11_520_100));
+        let record = format!(
+            "started={}&finished={ended}&outcome=failed&host=etl-7c9&pid=4121&note=a%1bb",
+            ended - 42_000
+        );
+        let text = last_run_text(&LastRun::decode(record.as_bytes()).unwrap());
+        assert!(text.starts_with("failed at "), "{text}");
+        let rest = "Z (3h12m ago) for 42s on etl-7c9 pid 4121, note \"a\\u{1b}b\"";
+        assert!(text.ends_with(rest), "{text}");
     }
 
     #[test]

@@ -83,8 +83,11 @@ fn an_empty_value_in_a_file_is_a_mistake() {
 }
 
 /// Each command that locks or shows locks.
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 12] = [
     RUN,
+    "run --once-per 1h k -- touch ran",
+    "lead k -- touch ran",
+    "leader k",
     "acquire k",
     "renew k --lease 0123456789abcdef0123456789abcdef",
     "release k --lease 0123456789abcdef0123456789abcdef",

@@ -166,7 +166,7 @@ pub(crate) struct Process {
     pub(crate) child: Child,
     line: String,
     pub(crate) stdout: Pipe,
-    stderr: Pipe,
+    pub(crate) stderr: Pipe,
     /// How long anything about it is waited for.
     pub(crate) time: Duration,
 }

@@ -10,9 +10,11 @@ mod doctor;
 mod environment;
 mod exit_codes;
 mod fixture;
+mod lead;
 mod lease;
 mod loss;
 mod modes;
+mod once;
 mod queries;
 mod secrets;
 mod top;
@@ -27,6 +29,7 @@ mod waiting;
     feature = "zk"
 ))]
 mod servers {
+    mod coordination;
     mod foreign;
     mod keys;
     mod schema;

@@ -1,14 +1,13 @@
 //! Options of `run`.
 
-use std::ffi::OsString;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use polylock::{Mode, Wait};
-use rustix::process::Signal;
 
-use crate::args::{EventsTarget, duration, note, permits, signal};
+use super::{CommandArgs, OnceArgs};
+use crate::args::{duration, permits};
 
 /// Run a command while holding one or several locks
 ///
@@ -23,57 +22,32 @@ pub(crate) struct RunArgs {
     /// Names of the locks
     #[arg(required = true, value_name = "KEY")]
     pub(crate) keys: Vec<String>,
-    /// Command to run, after --
-    #[arg(
-        last = true,
-        required_unless_present = "shell",
-        conflicts_with = "shell"
-    )]
-    pub(crate) command: Vec<OsString>,
+    #[command(flatten)]
+    pub(crate) command: CommandArgs,
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
     #[command(flatten)]
     pub(crate) mode: ModeArgs,
+    #[command(flatten)]
+    pub(crate) once: OnceArgs,
     /// Exit code when the lock is held by another client
     #[arg(short = 'E', long, value_name = "N", default_value_t = 75)]
     pub(crate) conflict_exit_code: u8,
     /// Held by another client is success: exit 0. Does not wait unless -w is given
     #[arg(long, conflicts_with = "conflict_exit_code")]
     pub(crate) skip_if_held: bool,
-    /// Length of the lease; it is renewed every third of it [default: that of the configuration, or
-    /// 30s]
-    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
-    pub(crate) ttl: Option<Duration>,
-    /// Time between asking the command to stop and killing it [default: ttl/6, 5s at most]
-    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
-    pub(crate) kill_after: Option<Duration>,
     /// What a lost lock means for the command
     #[arg(long, value_enum, value_name = "ACTION", default_value_t)]
     pub(crate) on_lost: OnLost,
     /// Exit code when the lock was lost
     #[arg(long, value_name = "N", default_value_t = 79)]
     pub(crate) lost_exit_code: u8,
-    /// Signal that asks the command to stop when the lock is lost
-    #[arg(long, value_name = "SIGNAL", default_value = "TERM", value_parser = signal)]
-    pub(crate) signal_on_lost: Signal,
     /// Min time that the lock stays held, even if the command is faster
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) min_hold: Option<Duration>,
     /// Stop the command after this time
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) max_run: Option<Duration>,
-    /// Run STRING by $SHELL -c
-    #[arg(short = 'c', long, value_name = "STRING")]
-    pub(crate) shell: Option<OsString>,
-    /// Process group of the command
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) pgid: Pgid,
-    /// Free text that list and inspect show
-    #[arg(long, value_name = "TEXT", value_parser = note)]
-    pub(crate) note: Option<String>,
-    /// Write what happens as JSON lines to a file or an open descriptor
-    #[arg(long, value_name = "FILE|fd:N")]
-    pub(crate) events: Option<EventsTarget>,
 }
 
 /// How long to wait.
@@ -132,16 +106,4 @@ pub(crate) enum OnLost {
     Term,
     /// Say so and let it go on
     Warn,
-}
-
-/// The process group that the command runs in.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
-pub(crate) enum Pgid {
-    /// Its own, unless standard input is a terminal
-    #[default]
-    Auto,
-    /// That of lockctl
-    Inherit,
-    /// Its own
-    Own,
 }

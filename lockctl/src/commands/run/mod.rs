@@ -1,28 +1,29 @@
 //! `run`: a command under one or several locks.
 
 mod args;
+mod command;
+mod once;
 mod plan;
 
 use std::collections::BTreeSet;
 use std::env;
-use std::sync::Arc;
 use std::time::Duration;
 
 use polylock::layers::acquire_all;
-use polylock::{Capabilities, DistributedLock, LockKey, LockLifetime, MultiGuard, Released};
-use serde_json::json;
+use polylock::{DistributedLock, LockKey, LockLifetime, MultiGuard};
 
 use super::{App, SHUTDOWN};
-use crate::backend::BackendUrl;
-use crate::child::{self, Ending, Facts, Linger, Signals, Stop, Suspensions, Watch};
+use crate::child::{Ending, Locks, Runner, Signals, Stop};
 use crate::exit::Exit;
 use crate::held::{self, HeldKeys};
-use crate::output::{Console, Events, Failure, Renewals, escaped, human, millis, unix_ms};
+use crate::output::{Failure, escaped, human};
 use crate::waiting::{Acquired, Outcome, Waiting};
 
 use self::plan::Plan;
 
-pub(crate) use self::args::{ModeArgs, OnLost, Pgid, RunArgs, WaitArgs};
+pub(crate) use self::args::{ModeArgs, OnLost, RunArgs, WaitArgs};
+pub(crate) use self::command::{CommandArgs, Pgid};
+pub(crate) use self::once::OnceArgs;
 
 /// Runs a command while holding locks.
 pub(super) async fn run(app: &App, args: RunArgs) -> Result<Exit, Failure> {
@@ -32,15 +33,11 @@ pub(super) async fn run(app: &App, args: RunArgs) -> Result<Exit, Failure> {
     let mut signals = Signals::catch().map_err(Failure::internal("cannot catch signals"))?;
     let outer = HeldKeys::read(env::var_os(held::VARIABLE).as_deref());
     outer.refuse(&backend, plan.keys.iter().map(LockKey::as_str))?;
-    let run = Run {
-        events: Events::open(plan.args.events.as_ref())?,
-        console: app.console.in_background(),
-        backend,
-        plan,
-    };
+    let command = &plan.args.command;
+    let runner = command.runner(plan.rules, &plan.request, backend, &app.console)?;
+    let run = Run { plan, runner };
     let exit = run.under_locks(&mut signals).await;
-    run.events.flush();
-    run.console.flush();
+    run.runner.flush();
     exit
 }
 
@@ -48,31 +45,40 @@ pub(super) async fn run(app: &App, args: RunArgs) -> Result<Exit, Failure> {
 #[derive(Debug)]
 struct Run {
     plan: Plan,
-    backend: BackendUrl,
-    console: Console,
-    events: Events,
+    runner: Runner,
 }
 
 impl Run {
     async fn under_locks(&self, signals: &mut Signals) -> Result<Exit, Failure> {
         let acquired = Acquired::new();
-        let renewals = Renewals {
-            acquired: acquired.clone(),
-            events: self.events.clone(),
-            console: self.console.clone(),
-        };
+        let runner = &self.runner;
         let locks = tokio::select! {
             signal = signals.next_that_ends() => return Ok(Exit::Signaled(signal.as_raw())),
-            locks = self.backend.connect(Some(Arc::new(renewals))) => locks?,
+            locks = runner.connect(&acquired) => locks?,
         };
+        let exit = match self.plan.args.once.job(&locks, &self.plan.args.keys[0])? {
+            Some(job) => Box::pin(self.once(&*locks, job, signals)).await,
+            None => self.waiting_for(&*locks, &acquired, signals).await,
+        };
+        locks.shutdown(self.time_to_shut_down(&*locks)).await;
+        exit
+    }
+
+    async fn waiting_for(
+        &self,
+        locks: &dyn DistributedLock,
+        acquired: &Acquired,
+        signals: &mut Signals,
+    ) -> Result<Exit, Failure> {
+        let runner = &self.runner;
         let waiting = Waiting {
-            locks: &*locks,
+            locks,
             keys: &self.plan.keys,
             request: &self.plan.request,
-            console: &self.console,
-            events: &self.events,
-            program: &self.backend.program(),
-            acquired: &acquired,
+            console: &runner.console,
+            events: &runner.events,
+            program: &runner.backend.program(),
+            acquired,
         };
         let began = tokio::time::Instant::now();
         let request = &self.plan.request;
@@ -82,139 +88,49 @@ impl Run {
             .into_iter()
             .map(|key| request.clone().with_key(key))
             .collect();
-        let acquiring = async { acquire_all(&*locks, &requests).await.map(MultiGuard::new) };
+        let acquiring = async { acquire_all(locks, &requests).await.map(MultiGuard::new) };
         let acquired = waiting.wait_for(acquiring, signals).await;
-        let exit = match acquired {
+        match acquired {
             Ok(Outcome::Acquired(guard)) => {
-                self.tell_acquired(&guard, began.elapsed());
-                self.holding(&locks, guard, signals).await
+                let held = Locks::new(guard.guards());
+                runner.tell_acquired(&held, began.elapsed());
+                let ended = runner.run_under(&held, locks.capabilities(), signals).await;
+                let keys: Vec<_> = held.keys().into_iter().map(str::to_owned).collect();
+                runner.release(&keys, guard.release()).await;
+                self.verdict(ended)
             }
             Ok(Outcome::Held(failure)) => self.not_acquired(failure),
             Ok(Outcome::Interrupted(signal)) => Ok(Exit::Signaled(signal.as_raw())),
             Err(failure) => Err(failure),
-        };
-        locks.shutdown(self.time_to_shut_down(&*locks)).await;
-        exit
-    }
-
-    fn tell_acquired(&self, guard: &MultiGuard, waited: Duration) {
-        let locks: Vec<_> = guard
-            .guards()
-            .iter()
-            .map(|guard| {
-                let token = guard.fencing_token().map(|token| token.value());
-                json!({ "key": guard.key().as_str(), "token": token })
-            })
-            .collect();
-        let deadline =
-            child::valid_for(guard).map(|left| unix_ms(std::time::SystemTime::now() + left));
-        self.events.tell(
-            "acquired",
-            json!({ "locks": locks, "waited_ms": millis(waited), "deadline_unix_ms": deadline }),
-        );
+        }
     }
 
     fn not_acquired(&self, failure: Failure) -> Result<Exit, Failure> {
         if self.plan.args.skip_if_held {
-            self.console
+            self.runner
+                .console
                 .note(format_args!("skipped: {}", failure.message()));
             return Ok(Exit::Success);
         }
         Err(failure.with_exit(Exit::Of(self.plan.args.conflict_exit_code)))
     }
 
-    async fn holding(
-        &self,
-        locks: &Arc<dyn DistributedLock>,
-        guard: MultiGuard,
-        signals: &mut Signals,
-    ) -> Result<Exit, Failure> {
-        let ended = self
-            .command_under(&guard, locks.capabilities(), signals)
-            .await;
-        self.release(guard).await;
-        let ending = ended?;
-        self.verdict(&ending)
-    }
-
-    async fn command_under(
-        &self,
-        guard: &MultiGuard,
-        capabilities: Capabilities,
-        signals: &mut Signals,
-    ) -> Result<Ending, Failure> {
-        guard
-            .ensure_held()
-            .map_err(|error| Failure::from(error).with_exit(self.lost()))?;
-        let label = self.plan.request.label().clone();
-        let kind = capabilities.backend;
-        let facts = Facts::of(guard, self.plan.request.ttl(), &self.backend, kind, label);
-        let variables = facts.variables(|name| env::var_os(name));
-        if !self.plan.own_group {
-            child::adopt_orphans();
-        }
-        let cannot_catch = Failure::internal("cannot catch signals");
-        let suspensions = Suspensions::catch(self.plan.own_group).map_err(cannot_catch)?;
-        // A lease outlives lockctl by itself, and so does a session of ZooKeeper. Without this the lock
-        // is held as well, so that it is no failure if it cannot be had.
-        let mut linger = match capabilities.bound {
-            LockLifetime::Connection => Linger::start().ok(),
-            _ => None,
-        };
-        let running = child::spawn(&self.plan.command, variables, self.plan.own_group)?;
-        if let Some(linger) = &mut linger {
-            linger.outlive(running.pid).ok();
-        }
-        let watch = Watch {
-            running,
-            suspensions,
-            guard,
-            rules: self.plan.rules,
-            console: &self.console,
-            events: &self.events,
-        };
-        let cannot_wait = Failure::internal("cannot wait for the command");
-        watch.until_the_end(signals).await.map_err(cannot_wait)
-    }
-
-    async fn release(&self, guard: MultiGuard) {
-        let keys: Vec<_> = guard
-            .guards()
-            .iter()
-            .map(|guard| guard.key().to_string())
-            .collect();
-        let released = tokio::time::timeout(RELEASE, guard.release()).await;
-        let outcome = match released {
-            Ok(Ok(Released::Clean)) => "clean",
-            Ok(Ok(_)) => "already_lost",
-            Ok(Err(error)) => {
-                let error = escaped(&error.to_string());
-                self.console.warn(format_args!(
-                    "not released, the lease will run out: {error}"
-                ));
-                "failed"
-            }
-            Err(_) => {
-                self.console
-                    .warn("the release is not confirmed, the lease may have to run out");
-                "unknown"
-            }
-        };
-        self.events
-            .tell("released", json!({ "keys": keys, "outcome": outcome }));
-    }
-
-    fn verdict(&self, ending: &Ending) -> Result<Exit, Failure> {
+    fn verdict(&self, ended: Result<Ending, Failure>) -> Result<Exit, Failure> {
+        let ending = ended.map_err(|failure| match failure.exit() {
+            Exit::Lost => failure.with_exit(self.lost()),
+            _ => failure,
+        })?;
         let reason = match ending.stop {
             Some(Stop::Lost(reason)) => reason.to_string(),
             Some(Stop::Expiring) => "its lease could not be renewed in time".to_owned(),
             Some(Stop::MaxRun) => {
                 let limit = self.plan.rules.max_run.unwrap_or_default();
-                self.console
+                self.runner
+                    .console
                     .warn(format_args!("stopped after --max-run {}", human(limit)));
                 return Ok(ending.exit());
             }
-            None => return Ok(ending.exit()),
+            Some(Stop::Asked) | None => return Ok(ending.exit()),
         };
         let keys: Vec<_> = self
             .plan
@@ -241,6 +157,3 @@ impl Run {
         }
     }
 }
-
-/// Longest wait for the answer to a release, which goes on in the background after that.
-const RELEASE: Duration = Duration::from_secs(5);

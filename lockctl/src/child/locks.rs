@@ -1,0 +1,79 @@
+//! The locks that a command runs under.
+
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use polylock::{LockGuard, LostReason};
+use tokio::time::Instant;
+
+use crate::output::escaped;
+
+/// The locks that a command runs under, whoever owns the guards; it ends with the first that is lost.
+#[derive(Debug)]
+pub(crate) struct Locks<'a>(Vec<&'a LockGuard>);
+
+impl<'a> Locks<'a> {
+    pub(crate) fn new(guards: impl IntoIterator<Item = &'a LockGuard>) -> Self {
+        Self(guards.into_iter().collect())
+    }
+
+    pub(crate) fn guards(&self) -> impl Iterator<Item = &'a LockGuard> {
+        self.0.iter().copied()
+    }
+
+    pub(crate) fn keys(&self) -> Vec<&'a str> {
+        self.guards().map(|guard| guard.key().as_str()).collect()
+    }
+
+    /// The keys for people.
+    pub(super) fn names(&self) -> String {
+        let names: Vec<_> = self.keys().into_iter().map(escaped).collect();
+        names.join(", ")
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.guards().all(LockGuard::is_held)
+    }
+
+    /// The first that is lost, and why.
+    pub(super) fn lost_one(&self) -> Option<(&'a str, LostReason)> {
+        self.guards()
+            .find_map(|guard| Some((guard.key().as_str(), guard.lost().reason()?)))
+    }
+
+    /// Resolves when the first of them is lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost; a loss is final.
+    pub(super) async fn lost(&self) -> LostReason {
+        first(self.guards().map(|guard| guard.lost().into_future())).await
+    }
+
+    /// Ready once one of them is held for at most `ahead` more, or not at all.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost.
+    pub(super) async fn expiring(&self, ahead: Duration) {
+        first(self.guards().map(|guard| guard.expiring(ahead))).await;
+    }
+
+    /// Time until the first of them ends unless it is renewed; `None` without limit.
+    pub(crate) fn valid_for(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let ends = self.guards().filter_map(LockGuard::valid_until);
+        ends.min().map(|end| end.saturating_duration_since(now))
+    }
+}
+
+/// The output of the first future that is ready.
+async fn first<F: Future + Unpin>(futures: impl Iterator<Item = F>) -> F::Output {
+    let mut futures: Vec<_> = futures.collect();
+    std::future::poll_fn(|cx| {
+        let mut polled = futures.iter_mut().map(|future| Pin::new(future).poll(cx));
+        polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
+    })
+    .await
+}

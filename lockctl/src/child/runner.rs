@@ -1,0 +1,142 @@
+//! A command from its start to its end, under locks that are held.
+
+use std::env;
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use polylock::{Capabilities, DistributedLock, Label, LockGuard, LockLifetime, Released};
+use serde_json::json;
+
+use super::{
+    Ending, Facts, Linger, Locks, Rules, Signals, Suspensions, Watch, adopt_orphans, spawn,
+};
+use crate::backend::BackendUrl;
+use crate::output::{Console, Events, Failure, Renewals, escaped, millis, unix_ms};
+use crate::waiting::Acquired;
+
+/// What runs under the locks, and who hears of it.
+#[derive(Debug)]
+pub(crate) struct Runner {
+    pub(crate) command: Vec<OsString>,
+    pub(crate) rules: Rules,
+    pub(crate) ttl: Duration,
+    pub(crate) label: Label,
+    pub(crate) backend: BackendUrl,
+    pub(crate) console: Console,
+    pub(crate) events: Events,
+}
+
+impl Runner {
+    /// Connects, and hears of the locks from then on.
+    ///
+    /// # Cancel safety
+    ///
+    /// No lock is held yet.
+    pub(crate) async fn connect(
+        &self,
+        acquired: &Acquired,
+    ) -> Result<Arc<dyn DistributedLock>, Failure> {
+        let renewals = Renewals {
+            acquired: acquired.clone(),
+            events: self.events.clone(),
+            console: self.console.clone(),
+        };
+        self.backend.connect(Some(Arc::new(renewals))).await
+    }
+
+    /// Starts the command, and waits for its end. It is stopped before the locks are gone.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future kills the command, and not what that has started.
+    pub(crate) async fn run_under(
+        &self,
+        locks: &Locks<'_>,
+        capabilities: Capabilities,
+        signals: &mut Signals,
+    ) -> Result<Ending, Failure> {
+        locks.guards().try_for_each(LockGuard::ensure_held)?;
+        let (kind, label) = (capabilities.backend, self.label.clone());
+        let facts = Facts::of(locks, self.ttl, &self.backend, kind, label);
+        let variables = facts.variables(|name| env::var_os(name));
+        if !self.rules.own_group {
+            adopt_orphans();
+        }
+        let cannot_catch = Failure::internal("cannot catch signals");
+        let suspensions = Suspensions::catch(self.rules.own_group).map_err(cannot_catch)?;
+        // A lease outlives lockctl by itself, and so does a session of ZooKeeper. Without this the lock
+        // is held as well, so that it is no failure if it cannot be had.
+        let mut linger = match capabilities.bound {
+            LockLifetime::Connection => Linger::start().ok(),
+            _ => None,
+        };
+        let running = spawn(&self.command, variables, self.rules.own_group)?;
+        if let Some(linger) = &mut linger {
+            linger.outlive(running.pid).ok();
+        }
+        let watch = Watch {
+            running,
+            suspensions,
+            locks,
+            rules: self.rules,
+            console: &self.console,
+            events: &self.events,
+        };
+        let cannot_wait = Failure::internal("cannot wait for the command");
+        watch.until_the_end(signals).await.map_err(cannot_wait)
+    }
+
+    pub(crate) fn tell_acquired(&self, locks: &Locks<'_>, waited: Duration) {
+        let held = locks.guards().map(|guard| {
+            let token = guard.fencing_token().map(|token| token.value());
+            json!({ "key": guard.key().as_str(), "token": token })
+        });
+        let held: Vec<_> = held.collect();
+        let deadline = locks.valid_for();
+        let deadline = deadline.map(|left| unix_ms(SystemTime::now() + left));
+        self.events.tell(
+            "acquired",
+            json!({ "locks": held, "waited_ms": millis(waited), "deadline_unix_ms": deadline }),
+        );
+    }
+
+    /// Waits a moment for the answer to a release, and reports it.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for `releasing`.
+    pub(crate) async fn release(
+        &self,
+        keys: &[String],
+        releasing: impl Future<Output = polylock::Result<Released>>,
+    ) {
+        let outcome = match tokio::time::timeout(RELEASE_TIMEOUT, releasing).await {
+            Ok(Ok(Released::Clean)) => "clean",
+            Ok(Ok(_)) => "already_lost",
+            Ok(Err(error)) => {
+                let error = escaped(&error.to_string());
+                self.console.warn(format_args!(
+                    "not released, the lease will run out: {error}"
+                ));
+                "failed"
+            }
+            Err(_) => {
+                self.console
+                    .warn("the release is not confirmed, the lease may have to run out");
+                "unknown"
+            }
+        };
+        self.events
+            .tell("released", json!({ "keys": keys, "outcome": outcome }));
+    }
+
+    /// Waits a moment until all is said.
+    pub(crate) fn flush(&self) {
+        self.events.flush();
+        self.console.flush();
+    }
+}
+
+/// The release goes on in the background after that.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);

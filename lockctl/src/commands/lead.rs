@@ -1,0 +1,227 @@
+//! `lead`: a command that runs on one of several hosts.
+
+use std::convert::Infallible;
+use std::env;
+use std::io::{IsTerminal, stdin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use polylock::coordination::{Backoff, Election, Leadership};
+use polylock::{AcquireRequest, Capabilities, Wait};
+use tokio::time::{Instant, sleep};
+
+use super::run::CommandArgs;
+use super::{App, SHUTDOWN, key};
+use crate::args::address;
+use crate::child::{Ending, Locks, Rules, Runner, Signals, Stop};
+use crate::exit::Exit;
+use crate::held::{self, HeldKeys};
+use crate::output::{Escaped, Failure, escaped, human};
+use crate::waiting::{Acquired, Outcome, Waiting};
+
+/// Keep a command running on one of several hosts
+///
+/// Waits until this host leads, and runs the command as `run` does. When the command ends, in
+/// whatever way, the host resigns, so that another one leads, and stands again after a pause: 0.5s
+/// at first, twice as long after each term of less than 10s, and 10s at most. INT, TERM or QUIT
+/// stops the command, resigns and exits with 0.
+#[derive(Args, Debug)]
+#[command(
+    override_usage = "lockctl lead [OPTIONS] <NAME> -- <COMMAND>...\n       \
+                            lockctl lead [OPTIONS] <NAME> --shell <STRING>"
+)]
+pub(crate) struct LeadArgs {
+    /// Name of the election, which is the key of its lock
+    name: String,
+    /// Where this host is reached while it leads, for `lockctl leader` and other followers
+    #[arg(long, value_name = "TEXT", value_parser = address)]
+    address: Option<String>,
+    #[command(flatten)]
+    command: CommandArgs,
+}
+
+/// Runs a command whenever this host leads, until a signal ends it.
+pub(super) async fn lead(app: &App, args: LeadArgs) -> Result<Exit, Failure> {
+    let (name, backend) = (key(&args.name)?, app.backend()?);
+    let mut request = AcquireRequest::new(name.clone())
+        .with_wait(Wait::Forever)
+        .with_max_hold(None)
+        .with_label(args.command.label());
+    if let Some(ttl) = args.command.ttl.or_else(|| backend.lock_settings().ttl) {
+        request = request.with_ttl(ttl);
+    }
+    request.validate()?;
+    let rules = Rules {
+        is_service: true,
+        ..args.command.rules(request.ttl())?
+    };
+    let mut signals = Signals::catch().map_err(Failure::internal("cannot catch signals"))?;
+    if !stdin().is_terminal() {
+        signals = signals.without_hangup();
+    }
+    let outer = HeldKeys::read(env::var_os(held::VARIABLE).as_deref());
+    outer.refuse(&backend, [name.as_str()])?;
+    let runner = args
+        .command
+        .runner(rules, &request, backend, &app.console)?;
+    let exit = stand(&runner, &request, args.address, &mut signals).await;
+    runner.flush();
+    exit
+}
+
+async fn stand(
+    runner: &Runner,
+    request: &AcquireRequest,
+    address: Option<String>,
+    signals: &mut Signals,
+) -> Result<Exit, Failure> {
+    let acquired = Acquired::new();
+    let locks = tokio::select! {
+        _ = signals.next_that_ends() => return Ok(Exit::Success),
+        locks = runner.connect(&acquired) => locks?,
+    };
+    let election = Election::new(Arc::clone(&locks), request.key().clone())?;
+    let candidate = Candidate {
+        runner,
+        election: election.ttl(request.ttl()).label(request.label().clone()),
+        capabilities: locks.capabilities(),
+        address,
+    };
+    let waiting = Waiting {
+        locks: &*locks,
+        keys: std::slice::from_ref(request.key()),
+        request,
+        console: &runner.console,
+        events: &runner.events,
+        program: &runner.backend.program(),
+        acquired: &acquired,
+    };
+    let ended = candidate.stand(&waiting, signals).await;
+    locks.shutdown(SHUTDOWN).await;
+    ended.map(|()| Exit::Success)
+}
+
+/// This host in the election.
+#[derive(Debug)]
+struct Candidate<'a> {
+    runner: &'a Runner,
+    election: Election,
+    capabilities: Capabilities,
+    address: Option<String>,
+}
+
+impl Candidate<'_> {
+    /// Campaigns and runs the command again and again, until a signal ends it.
+    async fn stand(&self, waiting: &Waiting<'_>, signals: &mut Signals) -> Result<(), Failure> {
+        let mut backoff = Backoff::new();
+        loop {
+            let began = Instant::now();
+            let campaign = async { Ok(self.election.campaign().await) };
+            let lasted = match waiting.wait_for(campaign, signals).await? {
+                Outcome::Interrupted(_) => return Ok(()),
+                Outcome::Held(failure) => return Err(failure),
+                Outcome::Acquired(Err(error)) if !error.is_retryable() => return Err(error.into()),
+                Outcome::Acquired(Err(error)) => {
+                    let error = escaped(&error.to_string());
+                    self.warn(format_args!("the campaign failed: {error}"));
+                    Duration::ZERO
+                }
+                Outcome::Acquired(Ok(leadership)) => {
+                    let (waited, elected) = (began.elapsed(), Instant::now());
+                    if self.serve(leadership, waited, signals).await {
+                        return Ok(());
+                    }
+                    elected.elapsed()
+                }
+            };
+            let pause = backoff.pause_after(lasted);
+            self.note(format_args!("stands again in {}", human(pause)));
+            tokio::select! {
+                biased;
+                _ = signals.next_that_ends() => return Ok(()),
+                () = sleep(pause) => {}
+            }
+        }
+    }
+
+    /// One term; true if a signal ended it.
+    async fn serve(&self, leadership: Leadership, waited: Duration, signals: &mut Signals) -> bool {
+        let held = Locks::new([leadership.guard()]);
+        self.runner.tell_acquired(&held, waited);
+        let token = leadership.fencing_token();
+        self.note(format_args!("leads with token {token}"));
+        let running = self.runner.run_under(&held, self.capabilities, signals);
+        let ended = tokio::select! {
+            // The command begins first.
+            biased;
+            ended = Box::pin(running) => ended,
+            never = self.proclaim(&leadership) => match never {},
+        };
+        let is_asked = self.report(&ended);
+        let name = self.election.name().to_owned();
+        self.runner.release(&[name], leadership.resign()).await;
+        is_asked
+    }
+
+    /// Says how a term ended; true if a signal ended it.
+    fn report(&self, ended: &Result<Ending, Failure>) -> bool {
+        match ended {
+            Ok(Ending {
+                status,
+                stop,
+                is_asked,
+            }) => {
+                match stop {
+                    Some(Stop::Lost(reason)) => self.warn(format_args!(
+                        "the lead is lost: {reason}; the command ended with {status}"
+                    )),
+                    Some(Stop::Expiring) => self.warn(format_args!(
+                        "the lease could not be renewed in time; the command ended with {status}"
+                    )),
+                    _ => self.note(format_args!("resigns, the command ended with {status}")),
+                }
+                *is_asked
+            }
+            Err(failure) => {
+                self.runner.console.fail(failure);
+                false
+            }
+        }
+    }
+
+    /// Tells followers where this host is reached, if that is known.
+    async fn proclaim(&self, leadership: &Leadership) -> Infallible {
+        let mut is_failing = false;
+        while let Some(address) = &self.address {
+            match leadership.proclaim(address).await {
+                Ok(()) => break,
+                Err(error) => {
+                    if !is_failing {
+                        let error = escaped(&error.to_string());
+                        self.warn(format_args!("followers do not see the address: {error}"));
+                    }
+                    is_failing = true;
+                    if !error.is_retryable() {
+                        break;
+                    }
+                }
+            }
+            sleep(PROCLAIM_INTERVAL).await;
+        }
+        std::future::pending().await
+    }
+
+    fn note(&self, message: std::fmt::Arguments<'_>) {
+        let name = Escaped(self.election.name());
+        self.runner.console.note(format_args!("{name}: {message}"));
+    }
+
+    fn warn(&self, message: std::fmt::Arguments<'_>) {
+        let name = Escaped(self.election.name());
+        self.runner.console.warn(format_args!("{name}: {message}"));
+    }
+}
+
+/// Time between two attempts to proclaim an address.
+const PROCLAIM_INTERVAL: Duration = Duration::from_secs(1);

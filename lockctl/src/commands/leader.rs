@@ -1,0 +1,83 @@
+//! `leader`: who leads an election.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::time::SystemTime;
+
+use clap::Args;
+use futures_core::Stream;
+use polylock::coordination::{Election, Leader};
+use serde_json::{Value, json};
+
+use super::{App, key};
+use crate::exit::Exit;
+use crate::output::{
+    Escaped, Failure, address_text, clock, deliver, leader_json, leader_rows, print, print_json,
+    rows_page, timestamp, unix_ms, who,
+};
+
+/// Show who leads an election, and its address; exit 0 also if nobody does
+#[derive(Args, Debug)]
+pub(crate) struct LeaderArgs {
+    /// Name of the election
+    name: String,
+    /// Print who leads, and each change from then on, until interrupted
+    #[arg(long)]
+    watch: bool,
+}
+
+/// Prints who leads.
+pub(super) async fn leader(app: &App, args: &LeaderArgs) -> Result<Exit, Failure> {
+    let election = Election::new(app.connect().await?, key(&args.name)?)?;
+    let leader = election.leader().await?;
+    if args.watch {
+        return watch(app, &election).await;
+    }
+    if app.wants_json() {
+        print_json(&answer(&election, leader.as_ref()))?;
+    } else {
+        match &leader {
+            Some(leader) => print(&rows_page(leader_rows(leader)))?,
+            None => print(&format!("nobody leads {}\n", Escaped(election.name())))?,
+        }
+    }
+    Ok(Exit::Success)
+}
+
+/// Prints changes until the process is interrupted. That the backend cannot be asked is none.
+async fn watch(app: &App, election: &Election) -> Result<Exit, Failure> {
+    let mut leaders = election.observe();
+    while let Some(leader) = poll_fn(|cx| Pin::new(&mut leaders).poll_next(cx)).await {
+        let now = SystemTime::now();
+        let line = if app.wants_json() {
+            let mut event = answer(election, leader.as_ref());
+            event["time"] = timestamp(now).into();
+            event["unix_ms"] = unix_ms(now).into();
+            format!("{event}\n")
+        } else {
+            format!("{} {}\n", clock(now), sentence(leader.as_ref()))
+        };
+        if !deliver(&line)? {
+            break;
+        }
+    }
+    Ok(Exit::Success)
+}
+
+fn answer(election: &Election, leader: Option<&Leader>) -> Value {
+    json!({ "election": election.name(), "leader": leader.map(leader_json) })
+}
+
+fn sentence(leader: Option<&Leader>) -> String {
+    let Some(leader) = leader else {
+        return "nobody leads".to_owned();
+    };
+    let mut out = format!("{} leads", who(&leader.label));
+    if let Some(token) = leader.token {
+        out += &format!(", token {token}");
+    }
+    if let Some(address) = &leader.address {
+        out += &format!(", at {}", Escaped(&address_text(address)));
+    }
+    out
+}

@@ -1,0 +1,161 @@
+//! The command that runs under locks, and the options about it.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{IsTerminal, stdin};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use polylock::engine::renewal_interval;
+use polylock::{AcquireRequest, Label};
+use rustix::process::Signal;
+
+use super::OnLost;
+use crate::args::{EventsTarget, duration, note, signal};
+use crate::backend::BackendUrl;
+use crate::child::{Rules, Runner, wants_own_group};
+use crate::exit::Exit;
+use crate::output::{Console, Events, Failure, human};
+
+/// What `run` and `lead` know of their command.
+#[derive(Args, Debug)]
+pub(crate) struct CommandArgs {
+    /// Command to run, after --
+    #[arg(
+        last = true,
+        required_unless_present = "shell",
+        conflicts_with = "shell"
+    )]
+    command: Vec<OsString>,
+    /// Run STRING by $SHELL -c
+    #[arg(short = 'c', long, value_name = "STRING")]
+    shell: Option<OsString>,
+    /// Length of the lease; it is renewed every third of it [default: that of the configuration, or
+    /// 30s]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    pub(crate) ttl: Option<Duration>,
+    /// Time between asking the command to stop and killing it [default: ttl/6, 5s at most]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    kill_after: Option<Duration>,
+    /// Signal that asks the command to stop when the lock is lost
+    #[arg(long, value_name = "SIGNAL", default_value = "TERM", value_parser = signal)]
+    signal_on_lost: Signal,
+    /// Process group of the command
+    #[arg(long, value_enum, default_value_t)]
+    pgid: Pgid,
+    /// Free text that list and inspect show
+    #[arg(long, value_name = "TEXT", value_parser = note)]
+    note: Option<String>,
+    /// Write what happens as JSON lines to a file or an open descriptor
+    #[arg(long, value_name = "FILE|fd:N")]
+    events: Option<EventsTarget>,
+}
+
+/// The process group that the command runs in.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Pgid {
+    /// Its own, unless standard input is a terminal
+    #[default]
+    Auto,
+    /// That of lockctl
+    Inherit,
+    /// Its own
+    Own,
+}
+
+impl CommandArgs {
+    /// The words of the command.
+    pub(crate) fn words(&self) -> Vec<OsString> {
+        match &self.shell {
+            Some(line) => shell(line.clone()),
+            None => self.command.clone(),
+        }
+    }
+
+    /// Who this process is, to others.
+    pub(crate) fn label(&self) -> Label {
+        Label::of_this_process().with_note(self.note.as_deref().unwrap_or_default())
+    }
+
+    /// What the command may do under a lease of that length.
+    pub(crate) fn rules(&self, ttl: Duration) -> Result<Rules, Failure> {
+        let is_terminal = stdin().is_terminal();
+        let own_group = wants_own_group(self.pgid, is_terminal);
+        Ok(Rules {
+            kill_after: kill_after(ttl, self.kill_after)?,
+            max_run: None,
+            on_lost: OnLost::Term,
+            signal_on_lost: self.signal_on_lost,
+            is_service: false,
+            own_group,
+            terminal_signals: !own_group && is_terminal,
+        })
+    }
+
+    /// What runs the command under locks of that request.
+    pub(crate) fn runner(
+        &self,
+        rules: Rules,
+        request: &AcquireRequest,
+        backend: BackendUrl,
+        console: &Console,
+    ) -> Result<Runner, Failure> {
+        Ok(Runner {
+            command: self.words(),
+            rules,
+            ttl: request.ttl(),
+            label: request.label().clone(),
+            events: Events::open(self.events.as_ref())?,
+            console: console.in_background(),
+            backend,
+        })
+    }
+}
+
+/// Time that the command gets to stop, which the lease has to have room for.
+fn kill_after(ttl: Duration, wanted: Option<Duration>) -> Result<Duration, Failure> {
+    let period = renewal_interval(ttl);
+    let Some(wanted) = wanted else {
+        return Ok((ttl / 6).min(Duration::from_secs(5)));
+    };
+    if ttl
+        .checked_sub(2 * period)
+        .is_some_and(|room| wanted <= room)
+    {
+        return Ok(wanted);
+    }
+    let message = format!(
+        "--kill-after {} does not fit into --ttl {}: a lease lasts for two renewals, each after a \
+         third of it, and --kill-after on top",
+        human(wanted),
+        human(ttl)
+    );
+    Err(Failure::new(Exit::Usage, message).with_hint(format!(
+        "use --kill-after {} or less, or --ttl {} or more",
+        human(period),
+        human(wanted.saturating_mul(3))
+    )))
+}
+
+fn shell(line: OsString) -> Vec<OsString> {
+    let shell = env::var_os("SHELL").filter(|shell| !shell.is_empty());
+    vec![shell.unwrap_or_else(|| "/bin/sh".into()), "-c".into(), line]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lease_has_room_for_the_end_of_the_command() {
+        let secs = Duration::from_secs;
+        assert_eq!(kill_after(secs(30), None).unwrap(), secs(5));
+        assert_eq!(kill_after(secs(6), None).unwrap(), secs(1));
+        assert_eq!(kill_after(secs(30), Some(secs(10))).unwrap(), secs(10));
+        assert_eq!(
+            kill_after(secs(30), Some(secs(11))).unwrap_err().exit(),
+            Exit::Usage
+        );
+        assert!(kill_after(Duration::MAX, Some(Duration::MAX)).is_err());
+    }
+}

@@ -1,0 +1,190 @@
+//! `run --once-per` and `--once-key`: a command that runs once, whichever host starts it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use polylock::coordination::{Once, OnceStart, RunOutcome};
+use polylock::{DistributedLock, LockKey};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::{OnLost, Run, RunArgs};
+use crate::args::{once_key, period};
+use crate::child::{Ending, Locks, Signals};
+use crate::exit::Exit;
+use crate::output::{
+    Escaped, Failure, escaped, holder_refusing, holders_json, last_run_json, last_run_text,
+};
+use crate::waiting::look;
+
+/// How often the command runs.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct OnceArgs {
+    /// Run the command if it has not run for this time on any host; else exit 0. One that failed is
+    /// due at once
+    #[arg(
+        long,
+        value_name = "DURATION",
+        value_parser = period,
+        allow_hyphen_values = true,
+        conflicts_with_all = SENSELESS
+    )]
+    once_per: Option<Duration>,
+    /// Run the command if it has not run for KEY, such as a date, within 7 days; else exit 0
+    #[arg(
+        long,
+        value_name = "KEY",
+        value_parser = once_key,
+        conflicts_with = "once_per",
+        conflicts_with_all = SENSELESS
+    )]
+    once_key: Option<String>,
+}
+
+/// Nobody waits for a job that another host runs, and its record lasts longer than any hold.
+const SENSELESS: [&str; 6] = [
+    "conflict_exit_code",
+    "min_hold",
+    "no_wait",
+    "permits",
+    "shared",
+    "wait",
+];
+
+impl OnceArgs {
+    /// Refuses what cannot be one job.
+    pub(super) fn check(&self, args: &RunArgs) -> Result<(), Failure> {
+        let option = match self {
+            Self {
+                once_per: Some(_), ..
+            } => "--once-per",
+            Self {
+                once_key: Some(_), ..
+            } => "--once-key",
+            _ => return Ok(()),
+        };
+        let problem = if args.keys.len() > 1 {
+            "is for one key, whose last run it looks up"
+        } else if args.on_lost == OnLost::Warn {
+            "does not go with --on-lost warn: a run without its lock is not recorded"
+        } else {
+            return Ok(());
+        };
+        Err(Failure::new(Exit::Usage, format!("{option} {problem}")))
+    }
+
+    /// The key of the lock of the job.
+    pub(super) fn lock_key(&self, name: &str) -> Result<LockKey, Failure> {
+        match &self.once_key {
+            Some(key) => super::super::key(&format!("{name}/{key}")),
+            None => super::super::key(name),
+        }
+    }
+
+    /// The job, if there is one.
+    pub(super) fn job(
+        &self,
+        locks: &Arc<dyn DistributedLock>,
+        name: &str,
+    ) -> Result<Option<Once>, Failure> {
+        let locks = Arc::clone(locks);
+        Ok(match (self.once_per, &self.once_key) {
+            (Some(period), _) => Some(Once::every(locks, name, period)?),
+            (None, Some(key)) => Some(Once::for_key(locks, name, key)?),
+            (None, None) => None,
+        })
+    }
+}
+
+impl Run {
+    /// Runs the command if it is due and no other host is at it.
+    pub(super) async fn once(
+        &self,
+        locks: &dyn DistributedLock,
+        job: Once,
+        signals: &mut Signals,
+    ) -> Result<Exit, Failure> {
+        let request = &self.plan.request;
+        let job = job
+            .ttl(request.ttl())
+            .max_hold(request.max_hold())
+            .label(request.label().clone());
+        let began = Instant::now();
+        let start = tokio::select! {
+            biased;
+            signal = signals.next_that_ends() => return Ok(Exit::Signaled(signal.as_raw())),
+            start = job.start() => start?,
+        };
+        let run = match start {
+            OnceStart::Started(run) => run,
+            OnceStart::Skipped(last) => {
+                let fields = json!({ "last_run": last_run_json(&last) });
+                self.skip(format_args!("{}", last_run_text(&last)), fields);
+                return Ok(Exit::Success);
+            }
+            _ => {
+                self.skip_busy(locks).await;
+                return Ok(Exit::Success);
+            }
+        };
+        let held = Locks::new([run.guard()]);
+        self.runner.tell_acquired(&held, began.elapsed());
+        let capabilities = locks.capabilities();
+        let ended = self.runner.run_under(&held, capabilities, signals).await;
+        let outcome = outcome(&ended);
+        let recorded = run.finish(outcome).await;
+        self.tell_recorded(outcome, &recorded);
+        self.verdict(ended)
+    }
+
+    async fn skip_busy(&self, locks: &dyn DistributedLock) {
+        let info = look(locks, self.plan.request.key()).await;
+        let fields = json!({ "holders": info.as_ref().map(holders_json) });
+        match info.as_ref().and_then(|info| info.holders.first()) {
+            Some(holder) => {
+                self.skip(
+                    format_args!("is run by {}", holder_refusing(holder)),
+                    fields,
+                );
+            }
+            None => self.skip(format_args!("is run by another host"), fields),
+        }
+    }
+
+    fn skip(&self, why: std::fmt::Arguments<'_>, mut fields: serde_json::Value) {
+        let key = self.plan.request.key().as_str();
+        self.runner
+            .console
+            .note(format_args!("skipped: {} {why}", Escaped(key)));
+        fields["key"] = key.into();
+        self.runner.events.tell("skipped", fields);
+    }
+
+    fn tell_recorded(&self, outcome: RunOutcome, recorded: &polylock::Result<()>) {
+        let key = self.plan.request.key().as_str();
+        let word = match (recorded, outcome) {
+            (Ok(()), outcome) => outcome.as_str(),
+            (Err(error), RunOutcome::Ran) => {
+                let (key, error) = (Escaped(key), escaped(&error.to_string()));
+                self.runner.console.warn(format_args!(
+                    "{key}: the run is not recorded, and others may repeat it: {error}"
+                ));
+                "unrecorded"
+            }
+            // It is due all the same.
+            (Err(_), _) => "unrecorded",
+        };
+        self.runner
+            .events
+            .tell("recorded", json!({ "key": key, "outcome": word }));
+    }
+}
+
+/// A command that was stopped, or ended without its lock, has not succeeded, whatever it says.
+fn outcome(ended: &Result<Ending, Failure>) -> RunOutcome {
+    match ended {
+        Ok(ending) if ending.stop.is_none() && ending.status.success() => RunOutcome::Ran,
+        _ => RunOutcome::Failed,
+    }
+}

@@ -1,0 +1,78 @@
+//! Elections and jobs on servers.
+
+use std::time::Duration;
+
+use lock_testkit::servers::{PostgresServer, RedisOptions, RedisServer, ZooKeeperServer};
+use rustix::process::Signal;
+
+use crate::fixture::{Place, is_alive, pid_of, side_by_side, until};
+use crate::lead::{SERVE, assert_command_moves_when_its_host_dies};
+use crate::once::assert_runs_once;
+
+const TTL: Duration = Duration::from_secs(8);
+
+#[test]
+fn the_command_moves_when_its_host_dies_on_every_kind_of_server() {
+    let (redis, root) = (RedisServer::start(RedisOptions::new()), std::process::id());
+    let zookeeper = ZooKeeperServer::shared().url();
+    let urls = [
+        redis.url(),
+        format!("{zookeeper}/lockctl-lead-{root}?session-timeout=8s"),
+        format!("{}?mode=row", PostgresServer::shared().database()),
+    ];
+    side_by_side(&urls, |url| {
+        assert_command_moves_when_its_host_dies(url, TTL);
+    });
+}
+
+#[test]
+fn a_host_that_leads_and_one_that_waits_survive_an_outage_of_their_server() {
+    let (server, place) = (RedisServer::start(RedisOptions::new()), Place::new());
+    let options = format!("--backend {} --ttl 3s", server.url());
+    let leader = place.host("a", &options, SERVE);
+    place.until_there("a");
+    let mut hosts = [leader, place.waiting("b", &options)];
+    let command = pid_of(&place.read("a"));
+    server.kill();
+    until("the command is dead", || !is_alive(command));
+    place.remove(&["a"]);
+    server.restart();
+    until("one of them leads", || {
+        place.file("a").exists() || place.file("b").exists()
+    });
+    for host in &mut hosts {
+        host.signal(Signal::TERM);
+    }
+    for host in hosts {
+        host.expect(0);
+    }
+}
+
+#[test]
+fn a_command_runs_once_on_every_kind_of_server() {
+    let (redis, root) = (RedisServer::start(RedisOptions::new()), std::process::id());
+    let zookeeper = ZooKeeperServer::shared().url();
+    let urls = [
+        redis.url(),
+        format!("{zookeeper}/lockctl-once-{root}"),
+        format!("{}?mode=lease", PostgresServer::shared().database()),
+    ];
+    side_by_side(&urls, |url| assert_runs_once(url));
+}
+
+#[test]
+fn a_user_who_cannot_read_records_sees_the_rest() {
+    let rules = "on >secret ~lock:k ~{lock:k}:waiters ~{lock:k}:notes ~{lock}:tokens &* +@all";
+    let server = RedisServer::start(RedisOptions::new().with_user("ops", rules));
+    let (place, url) = (Place::new(), server.url());
+    let line =
+        format!("--backend {url} lead --address here k -- sh -c 'touch begun; exec sleep 60'");
+    let _leader = place.start(&line);
+    place.until_there("begun");
+    let url = url.replace("redis://", "redis://ops:secret@");
+    let ended = place.expect(0, &format!("--backend {url} inspect k"));
+    ended
+        .prints(&["holder ", "lease "])
+        .says(&["lockctl: its record cannot be read: "])
+        .says_nothing_of(&["address"]);
+}
