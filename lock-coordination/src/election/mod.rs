@@ -123,8 +123,8 @@ impl Election {
     }
 
     /// Sets what others see of this candidate. Default: host, process id, user and program. Candidates of
-    /// one process should differ in their note. The server has 22 bytes before the note, an id of the term,
-    /// which `lockctl` shows, and cuts off what exceeds [`Label::MAX_NOTE_LEN`] with them.
+    /// one process should differ in their note. The server has an id of the term before the note, 22 bytes
+    /// that `lockctl list` shows; both together are cut to [`Label::MAX_NOTE_LEN`].
     #[must_use]
     pub fn label(mut self, label: Label) -> Self {
         self.request = self.request.with_label(label);

@@ -186,7 +186,7 @@ impl Once {
 
     /// Sets how long a run is remembered at least. Default: 7 days, or two periods if that is longer.
     ///
-    /// A job with a key that comes again after that time runs again.
+    /// A job with a key that comes again after that time runs again. ZooKeeper keeps each record for good.
     #[must_use]
     pub fn keep(mut self, keep: Duration) -> Self {
         self.keep = match self.rule {

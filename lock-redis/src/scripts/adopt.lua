@@ -1,7 +1,7 @@
 
 -- Gives the lease of the one holder another id, with a token and a ttl of its own. Idempotent by that id.
 --
--- The lock is held from before to behind the script: no waiter is served, and the token, which is drawn
+-- The lock stays held throughout the script: no waiter is served, and the token, which is drawn
 -- while it is held, is larger than that of every holder before, and smaller than that of every later one.
 --
 -- ARGV: id, the id that replaces it, ttl (ms).

@@ -22,7 +22,7 @@ pub(crate) struct RecordTexts {
     pub(crate) delete: Many,
 }
 
-/// What a database without a count of the rows that it has written says of none.
+/// `LAST_INSERT_ID` of a write that MySQL or MariaDB did not store.
 pub(crate) const REFUSED: u64 = 1;
 
 /// Assignments are made from left to right: after the first two, version and token are those that are to be
