@@ -2,6 +2,7 @@
 //! history.
 
 mod backend;
+mod candidate;
 mod client;
 mod clients;
 mod exceptions;
