@@ -1,7 +1,7 @@
 mod backoff;
 mod leader;
 mod leadership;
-mod seat;
+mod role;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::requirements::{admin, check};
 
 use self::backoff::Backoff;
 use self::leader::Observation;
-use self::seat::Role;
+use self::role::Role;
 
 pub use self::leader::Leader;
 pub use self::leadership::{Leadership, Term};
