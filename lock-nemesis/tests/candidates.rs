@@ -5,6 +5,7 @@
 //! ```console
 //! $ cargo nextest run -p lock-nemesis --run-ignored only --no-capture candidates
 //! ```
+#![expect(clippy::print_stdout, reason = "the figures are the output")]
 
 use std::collections::HashSet;
 use std::fs;
@@ -40,15 +41,9 @@ async fn candidates_on_redis() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "prints figures, which need a machine without other work"]
-async fn candidates_on_postgres() {
-    let options = PostgresOptions::new().with_config("max_connections", "2500");
-    let server = PostgresServer::start(options);
-    let transactions = || {
-        let text = "SELECT xact_commit FROM pg_stat_database WHERE datname = 'test'";
-        server.sql(text)[0][0].parse().expect("a number")
-    };
-    let url = format!("{}?mode=lease", server.url());
-    measure("postgres", &url, &server, transactions).await;
+async fn two_candidates_on_postgres() {
+    let server = PostgresServer::start(PostgresOptions::new());
+    compare_with_lock("postgres", &format!("{}?mode=lease", server.url())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
