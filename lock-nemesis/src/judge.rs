@@ -8,6 +8,7 @@ use lock_testkit::history::{Checker, Event, Summary, Violation, What};
 use polylock_core::LockKey;
 
 use crate::backend::Backend;
+use crate::candidate::ELECTION;
 use crate::exceptions::{self, Exception};
 
 /// A fault that was injected. Times are those of the events.
@@ -47,6 +48,10 @@ pub(crate) struct Judgment {
     pub(crate) violations: Vec<Found>,
     /// The longest time from the end of a fault to the next sign of a holder.
     pub(crate) recovery: Duration,
+    /// Terms of leaders.
+    pub(crate) terms: usize,
+    /// The longest time without a leader and without a fault.
+    pub(crate) leaderless: Duration,
 }
 
 /// A violation and the events that show it.
@@ -59,6 +64,17 @@ pub(crate) struct Found {
     pub(crate) parties: Vec<u64>,
 }
 
+impl Found {
+    fn starved(key: &str, waiter: u64) -> Self {
+        Self {
+            key: key.to_owned(),
+            what: Violation::Starved { waiter },
+            overlap: None,
+            parties: vec![waiter],
+        }
+    }
+}
+
 pub(crate) fn judge(
     backend: Backend,
     keys: &[LockKey],
@@ -69,11 +85,18 @@ pub(crate) fn judge(
     let checker = Checker::new().with_max_idle(NEVER);
     let verdict = checker.check(events);
     let attempts = Attempts::of(events);
+    let terms = attempts.terms();
+    let (leaderless, waiter) = leaderless(&terms, faults);
     let mut judgment = Judgment {
         summary: verdict.summary,
         recovery: recovery(events, faults),
+        terms: terms.len(),
+        leaderless,
         ..Judgment::default()
     };
+    if leaderless > backend.max_leaderless() {
+        judgment.violations.push(Found::starved(ELECTION, waiter));
+    }
     for (key, what) in verdict.violations {
         let parties = attempts.parties(&key, &what);
         let overlap = attempts.overlap(&what);
@@ -162,6 +185,24 @@ fn recovery(events: &[Event], faults: &[Struck]) -> Duration {
     Duration::from_nanos(longest)
 }
 
+/// The longest time between two terms, less the time in which a fault lasted, and the acquisition that ended
+/// it.
+fn leaderless(terms: &[(u64, u64, u64)], faults: &[Struck]) -> (Duration, u64) {
+    let mut longest = (0, 0);
+    let mut free_from = terms.first().map_or(0, |(from, ..)| *from);
+    for &(from, until, attempt) in terms {
+        let (mut quiet, mut quiet_from) = (0, free_from);
+        for fault in faults {
+            quiet += fault.injected.min(from).saturating_sub(quiet_from);
+            quiet_from = quiet_from.max(fault.healed.unwrap_or(u64::MAX));
+        }
+        quiet += from.saturating_sub(quiet_from);
+        longest = longest.max((quiet, attempt));
+        free_from = free_from.max(until);
+    }
+    (Duration::from_nanos(longest.0), longest.1)
+}
+
 /// A lock that nobody has held since the last fault.
 fn unrecovered(key: &LockKey, events: &[Event], faults: &[Struck]) -> Option<Found> {
     let healed = faults.iter().filter_map(|fault| fault.healed).max();
@@ -172,12 +213,7 @@ fn unrecovered(key: &LockKey, events: &[Event], faults: &[Struck]) -> Option<Fou
         return None;
     }
     let waiter = since.map(|event| event.attempt).max().unwrap_or_default();
-    Some(Found {
-        key: key.as_str().to_owned(),
-        what: Violation::Starved { waiter },
-        overlap: None,
-        parties: vec![waiter],
-    })
+    Some(Found::starved(key.as_str(), waiter))
 }
 
 /// Whether it shows that the lock has a holder.
@@ -265,6 +301,17 @@ impl<'a> Attempts<'a> {
         Some(Duration::from_nanos(
             end.saturating_sub(self.granted(*second)?),
         ))
+    }
+
+    /// From when until when there were leaders, and their acquisitions, in the order of their elections.
+    fn terms(&self) -> Vec<(u64, u64, u64)> {
+        let is_election =
+            |events: &[&Event]| events.first().is_some_and(|event| event.key == ELECTION);
+        let attempts = self.0.iter().filter(|(_, events)| is_election(events));
+        let term = |(id, _): (&u64, _)| Some((self.granted(*id)?, self.end(*id)?, *id));
+        let mut terms: Vec<_> = attempts.filter_map(term).collect();
+        terms.sort_unstable();
+        terms
     }
 
     pub(crate) fn granted(&self, attempt: u64) -> Option<u64> {
@@ -361,6 +408,28 @@ mod tests {
         let judgment = judged(Backend::Redis, 12, &[]);
         assert!(judgment.violations.is_empty());
         assert_eq!(judgment.summary.grants, 2);
+    }
+
+    #[test]
+    fn an_election_without_a_leader_for_long_is_a_violation_unless_faults_last() {
+        let term = |attempt, at| {
+            acquired(attempt, at, attempt).map(|mut event| {
+                event.key = ELECTION.to_owned();
+                event
+            })
+        };
+        // The first term ends after 2 s.
+        let events = [term(1, 10), term(2, 32)].concat();
+        let judged = |faults: &[Struck]| {
+            let judgment = judge(Backend::Redis, &[], &events, faults);
+            assert_eq!(judgment.terms, 2);
+            (judgment.leaderless.as_secs(), judgment.violations.len())
+        };
+        assert_eq!(judged(&[]), (20, 1));
+        let faults = [("reset", 5, 13), ("split", 15, 21), ("partition", 17, 28)];
+        let faults = faults.map(|(name, from, until)| struck(name, from, until));
+        assert_eq!(judged(&faults[..2]), (13, 1));
+        assert_eq!(judged(&faults), (6, 0));
     }
 
     #[test]

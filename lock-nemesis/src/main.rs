@@ -2,6 +2,7 @@
 //! history.
 
 mod backend;
+mod candidate;
 mod client;
 mod clients;
 mod exceptions;
@@ -27,7 +28,7 @@ use self::backend::Backend;
 use self::client::ClientOptions;
 use self::run::Run;
 
-/// Injects faults into real servers while six client processes compete for three locks, and judges
+/// Injects faults into real servers while six client processes compete for three locks and one lead, and judges
 /// what happened. Ends with 1 if two clients held a lock at once where docs/guarantees.md says that
 /// they do not, if a token did not grow, or if the locks did not recover.
 #[derive(Debug, Parser)]

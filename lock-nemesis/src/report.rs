@@ -45,6 +45,12 @@ pub(crate) fn render(
     );
     let recovery = judgment.recovery.as_secs_f64();
     row("longest recovery", &format_args!("{recovery:.1} s"));
+    row("terms of leaders", &judgment.terms);
+    let leaderless = judgment.leaderless.as_secs_f64();
+    row(
+        "longest without leader or fault",
+        &format_args!("{leaderless:.1} s"),
+    );
     for (why, count) in &judgment.explained {
         row("two holders, documented", &format_args!("{count}: {why}"));
     }

@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use polylock_coordination::Once;
+use polylock_core::DistributedLock;
+
 use crate::support::{Place, SOON, TTL, granted, release, request, take, waiting, within};
 
 /// The commands that the server has run since the last reset, inside of scripts as well.
@@ -17,6 +20,10 @@ fn commands(place: &Place) -> BTreeMap<String, u64> {
     });
     let rows = rows.filter(|(name, _)| !of_test.contains(&name.as_str()));
     rows.collect()
+}
+
+fn counts<const N: usize>(commands: [(&str, u64); N]) -> BTreeMap<String, u64> {
+    BTreeMap::from(commands.map(|(name, calls)| (name.to_owned(), calls)))
 }
 
 #[tokio::test]
@@ -49,11 +56,37 @@ async fn a_contended_acquisition_and_its_release_cost_eight_commands() {
         ("xdel", 1),
         ("xrange", 1),
     ];
-    let expected = expected.map(|(name, calls)| (name.to_owned(), calls));
-    assert_eq!(least, Some(BTreeMap::from(expected)));
+    assert_eq!(least, Some(counts(expected)));
     place
         .assert_nothing_left(&[&clients[0], &clients[1]], "a")
         .await;
+}
+
+#[tokio::test]
+async fn a_run_of_a_job_costs_one_lock_two_reads_and_one_write_and_a_skipped_one_a_read() {
+    let place = Place::new().await;
+    let locks = place.elsewhere().await;
+    let run = async |key: &str| {
+        place.command(&["CONFIG", "RESETSTAT"]);
+        let once = Once::for_key(Arc::clone(&locks) as Arc<dyn DistributedLock>, "job", key);
+        let once = once.expect("it is a name");
+        let outcome = once.run(async |_| Ok::<_, String>(())).await;
+        (outcome.expect("it ran").as_str(), commands(&place))
+    };
+    // The server learns the scripts.
+    run("first").await;
+    // One EVALSHA writes the record by GET and SET; one releases the lock by GET, XRANGE and DEL.
+    let ran = counts([
+        ("del", 1),
+        ("evalsha", 2),
+        ("get", 4),
+        ("getrange", 1),
+        ("set", 2),
+        ("xadd", 1),
+        ("xrange", 1),
+    ]);
+    assert_eq!(run("second").await, ("ran", ran));
+    assert_eq!(run("second").await, ("skipped", counts([("get", 1)])));
 }
 
 /// How often the server has read from its clients.
