@@ -71,9 +71,10 @@ impl Record {
         Ok(())
     }
 
-    /// A version for the next write of a record, for backends that order the records of one token: larger than
-    /// `stored`, which is there, than all before it in this process, and not behind the clock, so that a copy
-    /// of an earlier write that arrives late replaces no later one.
+    /// A version for the next write of a record, for backends that order the records of one token.
+    ///
+    /// It is larger than `stored` and than every earlier result in this process, and not below the wall clock
+    /// in microseconds, so that a copy of an earlier write that arrives late replaces no later one.
     #[must_use]
     pub fn version_above(stored: u64) -> u64 {
         static LAST: AtomicU64 = AtomicU64::new(0);

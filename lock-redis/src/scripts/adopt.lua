@@ -30,11 +30,11 @@ if holder ~= new or not token then
   end
   hold(new, 'x', label, call('PTTL', LOCK), token)
 end
--- Places that a repeated request has taken for the former holder: a release would grant them the lock, while
--- they are alive. They have no heartbeat, so that none came longer ago than that. Of more waiters than this, a
--- place that is left costs a grant that nobody uses. Companions of another type have none.
+-- Places that a repeated request has taken for the former holder: a release would grant them the lock, and who
+-- has that id would hold it again. Such a place has no heartbeat, so that it is dead some time after its arrival.
+-- Companions of another type have none.
 local since = string.format('%.0f', now() - tonumber(ARGV[4]))
-for _, entry in ipairs(redis.pcall('XREVRANGE', QUEUE, '+', since, 'COUNT', 256)) do
+for _, entry in ipairs(redis.pcall('XREVRANGE', QUEUE, '+', since)) do
   if string.sub(entry[2][2], 1, 33) == id .. '|' then
     call('XDEL', QUEUE, entry[1])
     redis.pcall('HDEL', NOTES, 'w:' .. id)
