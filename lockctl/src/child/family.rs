@@ -198,4 +198,24 @@ mod tests {
         kill_process(found[0], Signal::KILL).unwrap();
         shell.wait().unwrap();
     }
+    #[test]
+    fn a_group_of_zombies_is_not_alive() {
+        use std::os::unix::process::CommandExt;
+        let mut shell = Command::new("sleep")
+            .arg("60")
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_raw(i32::try_from(shell.id()).unwrap()).unwrap();
+        let family = Family::Group(pid);
+        assert!(family.is_alive());
+        family.kill_the_rest();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while family.is_alive() && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        // Nobody has waited for it.
+        assert!(test_kill_process_group(pid).is_ok() && !family.is_alive());
+        shell.wait().unwrap();
+    }
 }

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::fixture::{Place, UNTIL_GO};
+use crate::fixture::{Place, Process, UNTIL_GO};
 
 const HOURLY: &str = "run --once-per 1h";
 
@@ -65,9 +65,11 @@ fn a_command_that_fails_is_recorded_and_due_at_once() {
         place.expect(code, &format!("{HOURLY} k -- sh -c 'exit {code}'"));
         assert_eq!(last_run(&place, "k")["outcome"], "failed");
     }
-    let mut stopped = place.hold("--once-per 1h k", "exec sleep 60");
-    stopped.signal(Signal::TERM);
-    stopped.expect(143);
+    let script = "trap 'exit 0' TERM; touch ready; while :; do sleep 0.01; done";
+    let mut asked = place.hold("--once-per 1h k", script);
+    place.until_there("ready");
+    asked.signal(Signal::TERM);
+    asked.expect(0);
     assert_eq!(last_run(&place, "k")["outcome"], "failed");
     place.expect(143, &format!("{HOURLY} --max-run 200ms k -- sleep 60"));
     place.expect(0, &format!("{HOURLY} k -- touch ran"));
@@ -82,7 +84,7 @@ fn a_command_that_another_process_runs_is_skipped() {
     for line in ["--once-per 1h k", "--once-per 1h --skip-if-held k"] {
         let skipped = place.expect(0, &format!("run {line} -- touch ran"));
         skipped.says(&[
-            "lockctl: skipped: k is run by ",
+            "lockctl: skipped: k is held by ",
             &format!(" pid {pid} since "),
         ]);
     }
@@ -138,25 +140,30 @@ fn a_run_that_lost_its_lock_or_its_process_is_due() {
     place.until_there("ran");
 }
 
+/// A job whose command takes the database away.
+fn unrecordable(place: &Place, ttl: &str) -> Process {
+    place.write("other", "no database");
+    let script = "cd polylock; rm locks.db-wal locks.db-shm; mv locks.db old; mv ../other locks.db";
+    let line = format!("{HOURLY} --events events --ttl {ttl} k -- sh -c '{script}'");
+    place.start(&line)
+}
+
 #[test]
 fn a_run_that_cannot_be_recorded_is_a_warning() {
     let place = Place::new();
-    place.write("other", "no database");
-    let script = "cd polylock; rm locks.db-wal locks.db-shm; mv locks.db old; mv ../other locks.db";
-    let line = [
-        "run",
-        "--once-per",
-        "1h",
-        "--ttl",
-        "4s",
-        "k",
-        "--",
-        "sh",
-        "-c",
-        script,
-    ];
-    let ended = place.expect(0, &line);
-    ended.says(&["k: the run is not recorded, and others may repeat it: "]);
+    let ended = unrecordable(&place, "4s").expect(0);
+    ended.says(&["k: the run may not be recorded, and others may repeat it: "]);
+}
+
+#[test]
+fn a_signal_ends_the_recording_of_a_run() {
+    let place = Place::new();
+    let mut process = unrecordable(&place, "60s");
+    place.event("child_exit");
+    process.signal(Signal::TERM);
+    let ended = process.expect(0);
+    ended.says(&["k: the run may not be recorded, and others may repeat it: ended by TERM\n"]);
+    assert_eq!(place.event("recorded")["outcome"], "unrecorded");
 }
 
 #[test]
