@@ -198,6 +198,7 @@ mod tests {
         kill_process(found[0], Signal::KILL).unwrap();
         shell.wait().unwrap();
     }
+
     #[test]
     fn a_group_of_zombies_is_not_alive() {
         use std::os::unix::process::CommandExt;

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::fixture::{Place, Process, UNTIL_GO};
+use crate::fixture::{Place, UNTIL_GO};
 
 const HOURLY: &str = "run --once-per 1h";
 
@@ -140,30 +140,25 @@ fn a_run_that_lost_its_lock_or_its_process_is_due() {
     place.until_there("ran");
 }
 
-/// A job whose command takes the database away.
-fn unrecordable(place: &Place, ttl: &str) -> Process {
-    place.write("other", "no database");
-    let script = "cd polylock; rm locks.db-wal locks.db-shm; mv locks.db old; mv ../other locks.db";
-    let line = format!("{HOURLY} --events events --ttl {ttl} k -- sh -c '{script}'");
-    place.start(&line)
-}
-
 #[test]
 fn a_run_that_cannot_be_recorded_is_a_warning() {
     let place = Place::new();
-    let ended = unrecordable(&place, "4s").expect(0);
+    place.write("other", "no database");
+    let script = "cd polylock; rm locks.db-wal locks.db-shm; mv locks.db old; mv ../other locks.db";
+    let line = [
+        "run",
+        "--once-per",
+        "1h",
+        "--ttl",
+        "4s",
+        "k",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    let ended = place.expect(0, &line);
     ended.says(&["k: the run may not be recorded, and others may repeat it: "]);
-}
-
-#[test]
-fn a_signal_ends_the_recording_of_a_run() {
-    let place = Place::new();
-    let mut process = unrecordable(&place, "60s");
-    place.event("child_exit");
-    process.signal(Signal::TERM);
-    let ended = process.expect(0);
-    ended.says(&["k: the run may not be recorded, and others may repeat it: ended by TERM\n"]);
-    assert_eq!(place.event("recorded")["outcome"], "unrecorded");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_testkit::servers::{PostgresServer, RedisOptions, RedisServer, ZooKeeperServer};
 use rustix::process::Signal;
 
-use crate::fixture::{Place, is_alive, pid_of, side_by_side, until};
+use crate::fixture::{Place, UNTIL_GO, is_alive, pid_of, side_by_side, until};
 use crate::lead::assert_command_moves_when_its_host_dies;
 use crate::loss::{moment, relied_on_until};
 use crate::once::assert_runs_once;
@@ -67,6 +67,23 @@ fn a_command_runs_once_on_every_kind_of_server() {
         format!("{}?mode=lease", PostgresServer::shared().database()),
     ];
     side_by_side(&urls, |url| assert_runs_once(url));
+}
+
+#[test]
+fn a_signal_ends_the_recording_of_a_run() {
+    let (server, place) = (RedisServer::start(RedisOptions::new()), Place::new());
+    let options = format!(
+        "--backend {} --once-per 1h --ttl 60s --events events k",
+        server.url()
+    );
+    let mut process = place.hold(&options, UNTIL_GO);
+    server.kill();
+    place.go();
+    place.event("child_exit");
+    process.signal(Signal::TERM);
+    let ended = process.expect(0);
+    ended.says(&["k: the run may not be recorded, and others may repeat it: ended by TERM\n"]);
+    assert_eq!(place.event("recorded")["outcome"], "unrecorded");
 }
 
 #[test]
