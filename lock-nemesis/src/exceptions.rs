@@ -118,7 +118,7 @@ const LEADERS: [&str; 5] = [
 ];
 
 /// The row that allows two holders from this moment on, for so long, of whom the first was granted
-/// the lock at `first` and relied on it for one lease at a time.
+/// the lock at `first`. None allows them for longer than the longest `lease` of the key.
 pub(crate) fn find(
     backend: Backend,
     faults: &[Struck],

@@ -109,12 +109,13 @@ pub(crate) fn judge(
         summary: verdict.summary,
         recovery: recovery(events, faults),
         terms: terms.len(),
-        leaderless: Duration::from_nanos(gap.quiet),
+        leaderless: Duration::from_nanos(gap.as_ref().map_or(0, |gap| gap.quiet)),
         ..Judgment::default()
     };
     let is_led = judgment.leaderless <= backend.max_leaderless() && terms.len() > 1;
     if !is_led && keys.iter().any(|key| key.as_str() == ELECTION) {
-        judgment.violations.push(Found::leaderless(&gap));
+        let found = gap.as_ref().map(Found::leaderless);
+        judgment.violations.extend(found);
     }
     for (key, what) in verdict.violations {
         let parties = attempts.parties(&key, &what);
@@ -213,7 +214,7 @@ fn recovery(events: &[Event], faults: &[Struck]) -> Duration {
 }
 
 /// A time without a leader.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Gap {
     /// The longest part of it in which no fault lasted.
     quiet: u64,
@@ -226,32 +227,31 @@ struct Gap {
 }
 
 /// The gap with the longest time without a fault, from the first campaign to the end of the run.
-fn longest_gap(attempts: &Attempts<'_>, terms: &[(u64, u64, u64)], faults: &[Struck]) -> Gap {
-    let mut longest = Gap::default();
-    let Some((mut free_from, waiter)) = attempts.campaigns() else {
-        return longest;
-    };
+fn longest_gap(
+    attempts: &Attempts<'_>,
+    terms: &[(u64, u64, u64)],
+    faults: &[Struck],
+) -> Option<Gap> {
+    let (mut free_from, waiter) = attempts.campaigns()?;
     let mut before = None;
     let end = (attempts.newest(), u64::MAX, waiter);
-    for &(from, until, waiter) in terms.iter().chain([&end]) {
-        let quiet = longest_quiet(free_from, from, faults);
-        if quiet >= longest.quiet {
-            longest = Gap {
-                quiet,
-                from: free_from,
-                until: from,
-                before,
-                waiter,
-            };
-        }
+    let gaps = terms.iter().chain([&end]).map(|&(from, until, waiter)| {
+        let gap = Gap {
+            quiet: longest_quiet(free_from, from, faults),
+            from: free_from,
+            until: from.max(free_from),
+            before,
+            waiter,
+        };
         if until > free_from {
             (free_from, before) = (until, Some(waiter));
         }
-    }
-    longest
+        gap
+    });
+    gaps.max_by_key(|gap| gap.quiet)
 }
 
-/// The longest time in between in which no fault lasted.
+/// The longest time between two moments in which no fault lasted.
 fn longest_quiet(from: u64, until: u64, faults: &[Struck]) -> u64 {
     let (mut longest, mut quiet_from) = (0, from);
     for fault in faults {
