@@ -60,9 +60,12 @@ impl Candidate {
         }
         // Stamped before the look: a pause in between must not make the term longer.
         let at = self.recorder.now();
-        let held = self.election.leads();
-        self.recorder
-            .record_at(at, key, id, What::Releasing { held });
+        if !self.election.leads() {
+            self.note_loss(key, id, &leadership).await;
+            return Ok(());
+        }
+        let releasing = What::Releasing { held: true };
+        self.recorder.record_at(at, key, id, releasing);
         if self.rng.chance(500) {
             return Ok(());
         }
