@@ -44,9 +44,14 @@ impl Backend {
             _ if self.has_sessions() => 6,
             _ => 3,
         });
+        self.election_lease() + after_faults
+    }
+
+    /// For how long a leader that cannot renew its lease may rely on it.
+    pub(crate) fn election_lease(self) -> Duration {
         match self.has_sessions() || self == Self::ZooKeeper {
-            true => SESSION + after_faults,
-            false => ELECTION_TTL + after_faults,
+            true => SESSION,
+            false => ELECTION_TTL,
         }
     }
 

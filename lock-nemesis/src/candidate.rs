@@ -1,11 +1,12 @@
 //! A candidate of an election: campaigns, leads for a while and resigns.
 
 use std::io;
+use std::time::Duration;
 
 use lock_testkit::history::{Recorder, What};
 use lock_testkit::sim::Rng;
 use polylock::coordination::{Election, Leadership};
-use polylock_core::{AcquireRequest, LockKey, Released};
+use polylock_core::{AcquireRequest, LockKey, LostReason, Released};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::{PACE, RELEASE_TIMEOUT};
@@ -40,28 +41,31 @@ impl Candidate {
         }
     }
 
-    /// One term, from the campaign to its end or to the resignation.
+    /// One term, from the campaign to its loss or to the resignation.
     async fn lead(&mut self, key: &LockKey, id: u64, leadership: Leadership) -> io::Result<()> {
         let until = Instant::now() + self.rng.millis(0, MAX_TERM);
         while Instant::now() < until {
             self.registers.write(key, leadership.fencing_token())?;
             // The deadline is read before the look, so that a renewal in between does not extend it.
             let valid_until = self.recorder.until(leadership.lost().valid_until());
-            if self.election.leads() {
+            let leads = self.election.leads();
+            if leads {
                 let until = valid_until;
                 self.recorder.record(key, id, What::Held { until });
             }
-            if timeout(PACE, leadership.ended()).await.is_ok() {
-                let reason = leadership.lost().await.as_str().to_owned();
-                self.recorder.record(key, id, What::Lost { reason });
+            if !leads || timeout(PACE, leadership.ended()).await.is_ok() {
+                self.note_loss(key, id, &leadership).await;
                 return Ok(());
             }
         }
         // Stamped before the look: a pause in between must not make the term longer.
         let at = self.recorder.now();
-        let held = self.election.leads();
-        self.recorder
-            .record_at(at, key, id, What::Releasing { held });
+        if !self.election.leads() {
+            self.note_loss(key, id, &leadership).await;
+            return Ok(());
+        }
+        let releasing = What::Releasing { held: true };
+        self.recorder.record_at(at, key, id, releasing);
         if self.rng.chance(500) {
             return Ok(());
         }
@@ -71,6 +75,16 @@ impl Candidate {
         }
         Ok(())
     }
+
+    /// A term whose end the tasks of the leader do not learn in time is held after its loss.
+    async fn note_loss(&self, key: &LockKey, id: u64, leadership: &Leadership) {
+        let reason = leadership.lost().reason();
+        let reason = reason.map_or("unknown", LostReason::as_str).to_owned();
+        self.recorder.record(key, id, What::Lost { reason });
+        if timeout(SIGNAL_DELAY, leadership.ended()).await.is_err() {
+            self.recorder.record(key, id, What::Held { until: None });
+        }
+    }
 }
 
 /// The election that all client processes stand for.
@@ -78,3 +92,6 @@ pub(crate) const ELECTION: &str = "election";
 
 /// The longest term, in milliseconds: most of them last for longer than a lease.
 const MAX_TERM: u64 = 8_000;
+
+/// How much later than its loss a term may end: what the history checker allows for a lock.
+const SIGNAL_DELAY: Duration = Duration::from_millis(500);

@@ -30,7 +30,8 @@ use self::run::Run;
 
 /// Injects faults into real servers while six client processes compete for three locks and one lead, and judges
 /// what happened. Ends with 1 if two clients held a lock at once where docs/guarantees.md says that
-/// they do not, if a token did not grow, or if the locks did not recover.
+/// they do not, if a token did not grow, if a lock did not recover, or if the election had no leader for
+/// too long.
 #[derive(Debug, Parser)]
 #[command(name = "nemesis", args_conflicts_with_subcommands = true)]
 struct Options {

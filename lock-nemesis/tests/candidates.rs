@@ -67,14 +67,17 @@ async fn measure(name: &str, url: &str, server: &ServerProcess, requests: impl F
     let asks = connect(url).await;
     let admin = asks.admin().expect("it has one");
     let key = LockKey::new("election").expect("a key");
+    let mut waiters = 0;
     for _ in 0..60 {
         let seen = admin.inspect(&key).await.expect("the server answers");
-        let waiters = seen.and_then(|info| info.waiters);
-        if waiters.is_some_and(|waiters| waiters.len() == CANDIDATES - 1) {
+        let seen = seen.and_then(|info| info.waiters);
+        waiters = seen.map_or(0, |waiters| waiters.len());
+        if waiters == CANDIDATES - 1 {
             break;
         }
         sleep(Duration::from_secs(1)).await;
     }
+    assert_eq!(waiters, CANDIDATES - 1, "all others wait on the server");
     sleep(Duration::from_secs(10)).await;
 
     let (sent, used) = (requests(), processor_time(server));
