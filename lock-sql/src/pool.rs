@@ -108,7 +108,7 @@ impl Pool {
         };
         let pool = Arc::clone(self);
         self.engine
-            .spawn_service(async move { pool.serve(job, ended).await });
+            .spawn_inline(async move { pool.serve(job, ended).await });
         // Without a reply when the runtime of the engine has ended.
         answer.await.unwrap_or_else(|_| Err(self.silent(true)))
     }

@@ -5,6 +5,7 @@ mod before;
 mod catch_panic;
 mod clock;
 mod entropy;
+mod inline;
 mod mutant;
 mod runtime_timer;
 mod spawn;
@@ -142,6 +143,41 @@ impl Engine {
         self.scheduler.spawn.spawn(Box::pin(task));
     }
 
+    /// Runs a task as [`spawn_service`](Engine::spawn_service) does, with its first poll made here: what it
+    /// sends first leaves without a change of threads.
+    ///
+    /// So do the polls of a task that is woken by [`poll_woken`](Engine::poll_woken).
+    pub fn spawn_inline(&self, task: impl Future<Output = ()> + Send + 'static) {
+        inline::spawn(&self.scheduler.spawn, task);
+    }
+
+    /// Calls `wake`, which sends something to a task made by [`spawn_inline`](Engine::spawn_inline), and polls
+    /// that task here, once it is idle. Neither blocks nor panics, unless `wake` does.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use polylock_core::engine::Engine;
+    /// use tokio::sync::mpsc;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let engine = Engine::of_this_process("example");
+    /// let (requests, mut received) = mpsc::unbounded_channel();
+    /// let (answers, mut answered) = mpsc::unbounded_channel();
+    /// engine.spawn_inline(async move {
+    ///     while let Some(request) = received.recv().await {
+    ///         let _gone = answers.send(2 * request);
+    ///     }
+    /// });
+    /// engine.poll_woken(|| requests.send(21)).expect("the task runs");
+    /// assert_eq!(answered.try_recv(), Ok(42)); // without any await
+    /// # }
+    /// ```
+    pub fn poll_woken<T>(&self, wake: impl FnOnce() -> T) -> T {
+        inline::poll_woken(wake)
+    }
+
     /// Runs an acquisition that may wait.
     ///
     /// Its timers and its connections stay with the engine, wherever the caller goes.
@@ -160,7 +196,7 @@ impl Engine {
         let (mut caller, answer) = oneshot::channel();
         let (end, ended) = oneshot::channel::<()>();
         let work = work.in_current_span();
-        self.spawn_service(async move {
+        self.spawn_inline(async move {
             let _end = end;
             let answer = tokio::select! {
                 biased;
@@ -208,7 +244,7 @@ impl Engine {
             if late.has_moved() {
                 return Poll::Ready(None);
             }
-            match work.as_mut().poll(cx) {
+            match inline::poll_woken(|| work.as_mut().poll(cx)) {
                 Poll::Ready(done) => Poll::Ready(done),
                 Poll::Pending => late.poll(self, cx).map(|()| None),
             }

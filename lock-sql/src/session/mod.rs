@@ -203,7 +203,11 @@ impl Sessions {
             reply,
             _end: end,
         };
-        let sent = session.commands.send(Command::Take(Box::new(take)));
+        let take = Command::Take(Box::new(take));
+        let sent = self
+            .context
+            .engine
+            .poll_woken(|| session.commands.send(take));
         sent.map_err(|_| self::ended())?;
         let undoing = UndoOnDrop::new(&self.context.engine, ended);
         let taken = taken.await.unwrap_or_else(|_| Err(self::ended()));

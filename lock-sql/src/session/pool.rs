@@ -210,7 +210,7 @@ impl SessionPool {
                     attempts: 0,
                     alone: false,
                 });
-                self.context.engine.spawn_service(actor);
+                self.context.engine.spawn_inline(actor);
                 Ok(())
             }
             Err(failure) => {

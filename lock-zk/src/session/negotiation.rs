@@ -106,7 +106,10 @@ pub(crate) async fn listen<T>(
         negotiated: Arc::clone(&negotiated),
         program: dispatcher::get_default(Clone::clone),
     });
-    let spawner = Spawner(dispatch.clone());
+    let spawner = Spawner {
+        engine: engine.clone(),
+        dispatch: dispatch.clone(),
+    };
     let mut opening = pin!(opening.with_subscriber(dispatch));
     let opened = std::future::poll_fn(|context| {
         // The client spawns the task of its session when it is open.
@@ -116,14 +119,18 @@ pub(crate) async fn listen<T>(
     (opened.await, negotiated)
 }
 
-/// Spawns the task of a session on the runtime of its caller.
-struct Spawner(Dispatch);
+/// Spawns the task of a session where its requests are written by those who make them.
+struct Spawner {
+    engine: Engine,
+    dispatch: Dispatch,
+}
 
 impl Spawn for Spawner {
     fn spawn(&self, task: Task) {
         let serving = Box::into_pin(task.future);
         // It ends with the session.
-        drop(tokio::spawn(serving.with_subscriber(self.0.clone())));
+        self.engine
+            .spawn_inline(serving.with_subscriber(self.dispatch.clone()));
     }
 }
 
