@@ -31,11 +31,13 @@ pub use self::database::{DatabaseServer, SharedDatabase};
 pub use self::mariadb::{MariaDbOptions, MariaDbServer};
 pub use self::nodes::RedisNodes;
 pub use self::pgbouncer::{PgBouncer, PoolMode};
+pub use self::port::free_port;
 pub use self::postgres::{PostgresOptions, PostgresServer, PostgresStandby};
 pub use self::redis::{Fsync, RedisOptions, RedisServer};
 pub use self::reply::Reply;
 pub use self::sentinel::RedisSentinels;
-pub use self::server_process::ServerProcess;
+pub use self::server_process::{ServerProcess, Service, Setup, Site, started};
+pub use self::shared::{Place, share};
 pub use self::tls::{ClientCertificate, ServerCertificate, TlsFiles};
 pub use self::zookeeper::{SharedZooKeeper, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
 
