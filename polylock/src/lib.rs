@@ -242,8 +242,26 @@ static COMPILED_IN: LazyLock<Registry> = LazyLock::new(|| {
     let backends = backends.and_then(|registry| registry.with(sql::SqliteBackend::default()));
     #[cfg(feature = "zk")]
     let backends = backends.and_then(|registry| registry.with(zk::ZooKeeperBackend::default()));
-    backends.expect("BUG: two backends serve one scheme")
+    let backends = backends.expect("BUG: two backends serve one scheme");
+    backends.with_features(FEATURES)
 });
+
+/// The features of `polylock` that add schemes.
+const FEATURES: &[(&str, &str)] = &[
+    ("mariadb", "mysql"),
+    ("mysql", "mysql"),
+    ("postgres", "postgres"),
+    ("postgresql", "postgres"),
+    ("redis", "redis"),
+    ("redis+unix", "redis"),
+    ("redis-cluster", "redis"),
+    ("redis-sentinel", "redis"),
+    ("rediss", "redis"),
+    ("redlock", "redis"),
+    ("sqlite", "sqlite"),
+    ("zk", "zk"),
+    ("zookeeper", "zk"),
+];
 
 /// The programs in the documents compile and run.
 #[cfg(all(
