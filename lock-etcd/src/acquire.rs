@@ -1,0 +1,252 @@
+//! One acquisition, from its first request to its grant.
+
+use std::sync::Arc;
+
+use etcd_client::{WatchFilterType, WatchOptions};
+use polylock_core::engine::before;
+use polylock_core::{AcquireRequest, Error, Grant, LeaseState, Mode, Result};
+use tokio::time::{Instant, sleep};
+
+use crate::budget::Budget;
+use crate::error::{Failure, RETRY_BACKOFF};
+use crate::lease::EtcdLease;
+use crate::queue::{Blocker, QueuePosition, queue_position};
+use crate::store::{Listing, Store, list};
+
+/// How an attempt ends.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Granted(Grant),
+    /// The key has ended: the next attempt goes to the end of the line.
+    Gone,
+    /// The lock is held.
+    Refused(Error),
+}
+
+pub(crate) struct Attempt<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) request: &'a AcquireRequest,
+    pub(crate) budget: &'a Budget,
+    pub(crate) lease: &'a Arc<EtcdLease>,
+}
+
+/// Why an attempt does not go on.
+enum AttemptError {
+    Failed(Failure),
+    /// The key is gone, or the lease of etcd that it was to be attached to.
+    Gone,
+    /// No answer in time.
+    Late,
+}
+
+impl Attempt<'_> {
+    /// Queues and waits until no predecessor excludes it.
+    pub(crate) async fn run(&self) -> Result<Outcome> {
+        match self.queue().await {
+            Ok(outcome) => Ok(outcome),
+            Err(AttemptError::Gone) => Ok(Outcome::Gone),
+            Err(AttemptError::Failed(failure)) => Err(failure.into()),
+            Err(AttemptError::Late) => Err(self.budget.timed_out()),
+        }
+    }
+
+    async fn queue(&self) -> Result<Outcome, AttemptError> {
+        let name = self.lease.name();
+        let mut listing = self.enter().await?;
+        let mut has_waited = false;
+        loop {
+            let blocker = match queue_position(&listing.line, &name) {
+                QueuePosition::Gone => return Err(AttemptError::Gone),
+                QueuePosition::Holds => {
+                    self.budget.note_held(false);
+                    if self.is_old() {
+                        listing = self.list().await?;
+                        continue;
+                    }
+                    return self.grant(has_waited).await;
+                }
+                QueuePosition::Behind(blocker) => blocker,
+            };
+            self.budget.note_held(true);
+            if !self.budget.waits() {
+                return Ok(Outcome::Refused(self.budget.contended()));
+            }
+            self.request.mark_contended();
+            let has_ended = self.wait(&blocker, &listing).await;
+            has_waited = true;
+            listing = match listing.without(&blocker, &name) {
+                Some(listing) if has_ended => listing,
+                _ => self.list().await?,
+            };
+        }
+    }
+
+    /// Creates the key, and lists the directory in the same transaction.
+    async fn enter(&self) -> Result<Listing, AttemptError> {
+        let until = self.budget.step();
+        loop {
+            let created = before(until, self.lease.create()).await;
+            match created.ok_or(AttemptError::Late)? {
+                Ok(Ok(listing)) => return Ok(listing),
+                Ok(Err(failure)) => self.pause(until, failure).await?,
+                // The task of the request has panicked.
+                Err(_) => return Err(AttemptError::Late),
+            }
+        }
+    }
+
+    async fn grant(&self, has_waited: bool) -> Result<Outcome, AttemptError> {
+        let Some(lease) = self.lease.server_lease() else {
+            return Err(AttemptError::Gone);
+        };
+        if has_waited && matches!(self.request.mode(), Mode::Permit { .. }) {
+            self.tell_next_permit(&lease).await?;
+        }
+        let token = self.lease.token().map_err(AttemptError::Failed)?;
+        Ok(Outcome::Granted(Grant::new(lease.proven(), Some(token))))
+    }
+
+    /// The next permit waiter watches the key of this one.
+    async fn tell_next_permit(
+        &self,
+        lease: &Arc<crate::server_lease::ServerLease>,
+    ) -> Result<(), AttemptError> {
+        let until = self.budget.step();
+        loop {
+            match self.until(until, self.lease.write(lease, None)).await? {
+                Ok(LeaseState::Held) => return Ok(()),
+                Ok(_) => return Err(AttemptError::Gone),
+                Err(failure) => self.pause(until, failure).await?,
+            }
+        }
+    }
+
+    /// Whether too little of the lease of etcd is left for a holder to renew it in time.
+    fn is_old(&self) -> bool {
+        let lease = self.lease.server_lease();
+        lease.is_none_or(|lease| lease.is_retired() || lease.age() >= lease.ttl / 2)
+    }
+
+    /// Whether the lease of etcd is renewed when the line is listed.
+    fn is_renewal_due(&self) -> bool {
+        let lease = self.lease.server_lease();
+        lease.is_none_or(|lease| lease.is_retired() || lease.age() >= lease.ttl / 3)
+    }
+
+    /// Lists the directory, and renews the lease of etcd if that is due.
+    async fn list(&self) -> Result<Listing, AttemptError> {
+        let until = self.budget.step();
+        let directory = self.lease.directory.as_str();
+        loop {
+            let listed = self.until(until, async {
+                match self.lease.server_lease() {
+                    Some(lease) if !self.is_renewal_due() => {
+                        drop(lease);
+                        self.store.list(directory, until).await
+                    }
+                    Some(lease) if !lease.is_retired() => {
+                        let read = self.store.renewed(&lease, |client| list(client, directory));
+                        read.await
+                    }
+                    _ => self.list_elsewhere(until).await,
+                }
+            });
+            match listed.await? {
+                Ok(listing) => return Ok(listing),
+                // Without its lease there is no key.
+                Err(Failure::LeaseGone) => return Err(AttemptError::Gone),
+                Err(failure) => {
+                    self.request.mark_unresponsive();
+                    self.pause(until, failure).await?;
+                }
+            }
+        }
+    }
+
+    /// Moves the key to another lease of etcd before it lists: its own is to run out.
+    async fn list_elsewhere(&self, until: Instant) -> Result<Listing, Failure> {
+        let lease = self.store.lease_for(self.request, until).await?;
+        match self.lease.write(&lease, None).await? {
+            LeaseState::Held => self.store.list(&self.lease.directory, until).await,
+            _ => Err(Failure::LeaseGone),
+        }
+    }
+
+    /// Waits until it is worth to list again: something has changed, or a renewal is due. True if the
+    /// contender that was waited for has ended.
+    async fn wait(&self, blocker: &Blocker, listing: &Listing) -> bool {
+        let lease = self.lease.server_lease();
+        let left = lease.map(|lease| (lease.ttl / 3).saturating_sub(lease.age()));
+        let renewal = Instant::now() + left.unwrap_or_default();
+        let until = self
+            .budget
+            .deadline()
+            .map_or(renewal, |end| end.min(renewal));
+        // At the end of the wait the line is listed once more, so that what has come by then counts.
+        let changed = before(until, Box::pin(self.changed(blocker, listing.revision)));
+        changed.await.unwrap_or_default()
+    }
+
+    /// Watches what is waited for, from the revision on that is known. True if it has ended.
+    async fn changed(&self, blocker: &Blocker, revision: i64) -> bool {
+        let directory = &self.lease.directory;
+        let options = WatchOptions::new().with_start_revision(revision + 1);
+        let ends = options.clone().with_filters([WatchFilterType::NoPut]);
+        let (key, options) = match blocker {
+            Blocker::Directory => (directory.clone(), options.with_prefix()),
+            Blocker::End(name) => (format!("{directory}{name}"), ends.clone()),
+            Blocker::EndOrPermit(name) => (format!("{directory}{name}"), options),
+        };
+        let own = format!("{directory}{}", self.lease.name());
+        let watched = self.store.connection.send(|mut client| {
+            let (key, own) = (key.clone(), own.clone());
+            async move {
+                let mut watch = client.watch(key, Some(options)).await?;
+                // Whose own key is gone is not granted the lock by the end of another.
+                watch.watch(own, Some(ends)).await?;
+                Ok(watch)
+            }
+        });
+        if let Ok(mut watch) = watched.await {
+            loop {
+                match watch.message().await {
+                    Ok(Some(said)) if said.canceled() => break,
+                    Ok(Some(said)) if said.events().is_empty() => {}
+                    Ok(Some(said)) => {
+                        let mut keys = said.events().iter().filter_map(|event| event.kv());
+                        return matches!(blocker, Blocker::End(_))
+                            && keys.all(|stored| stored.key() == key.as_bytes());
+                    }
+                    // Without a leader, or the connection has ended.
+                    _ => break,
+                }
+            }
+        }
+        sleep(self.store.engine.jitter(RETRY_BACKOFF, RETRY_BACKOFF * 5)).await;
+        false
+    }
+
+    /// Bounds one step.
+    async fn until<T>(
+        &self,
+        until: Instant,
+        work: impl Future<Output = T>,
+    ) -> Result<T, AttemptError> {
+        before(until, work).await.ok_or(AttemptError::Late)
+    }
+
+    /// Pauses before a request is sent again; returns failures that a repetition does not change.
+    async fn pause(&self, until: Instant, failure: Failure) -> Result<(), AttemptError> {
+        if matches!(failure, Failure::LeaseGone) {
+            return Err(AttemptError::Gone);
+        }
+        if !failure.is_retryable() && !failure.is_of_connection() {
+            return Err(AttemptError::Failed(failure));
+        }
+        let paused = self.store.connection.pause(until, failure).await;
+        paused.map_err(|failure| match failure.is_retryable() {
+            true => AttemptError::Late,
+            false => AttemptError::Failed(failure),
+        })
+    }
+}

@@ -1,0 +1,442 @@
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+use polylock_core::engine::LeaseId;
+use polylock_core::{
+    AcquireRequest, Error, FencingToken, Lease, LeaseControl, LeaseState, Liveness, LostReason,
+    Mode, Released, Renewal, Renewer, Result,
+};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::sleep;
+
+use crate::error::{Failure, RETRY_BACKOFF};
+use crate::queue::{Contender, Entry, token, values_of};
+use crate::server_lease::ServerLease;
+use crate::store::{Listing, Store, gets, in_line};
+
+/// One contender: a key in the directory of its lock, attached to a lease of etcd.
+pub(crate) struct EtcdLease {
+    pub(crate) store: Arc<Store>,
+    pub(crate) directory: String,
+    pub(crate) id: LeaseId,
+    /// That of its request.
+    pub(crate) ttl: Duration,
+    /// Whether the engine renews it, so that it may share its lease of etcd.
+    pub(crate) is_shared: bool,
+    /// Whether another process has created the key.
+    is_adopter: bool,
+    state: Mutex<State>,
+    created: Notify,
+    /// Held by whoever writes what is stored at the key.
+    writing: tokio::sync::Mutex<()>,
+}
+
+struct State {
+    key: KnownKey,
+    entry: Entry,
+    /// The leases of etcd that the key may be attached to: more than one after a write without an answer.
+    leases: Vec<Arc<ServerLease>>,
+    hand_overs: u8,
+    /// A request to delete the key had no answer.
+    is_deleted_perhaps: bool,
+}
+
+/// What is known of the key of a contender.
+#[derive(Clone, Debug)]
+pub(crate) enum KnownKey {
+    /// Nothing was sent that could have created it.
+    Never,
+    /// A request to create it is under way.
+    Creating,
+    /// It may be there.
+    Unknown,
+    /// It was there, with these revisions.
+    At(KeyRevisions),
+    /// It was deleted, or another process has it.
+    Gone,
+}
+
+/// The key of a contender and when it was written.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyRevisions {
+    pub(crate) name: String,
+    pub(crate) create_revision: i64,
+    pub(crate) mod_revision: i64,
+}
+
+impl EtcdLease {
+    /// An acquisition of which nothing is sent yet.
+    pub(crate) fn new(
+        store: &Arc<Store>,
+        request: &AcquireRequest,
+        id: LeaseId,
+        lease: Option<Arc<ServerLease>>,
+    ) -> Arc<Self> {
+        let entry = Entry {
+            id,
+            mode: request.mode(),
+            adoptions: 0,
+            label: request.label().encode(),
+        };
+        let state = State {
+            key: KnownKey::Never,
+            entry,
+            leases: lease.into_iter().collect(),
+            hand_overs: 0,
+            is_deleted_perhaps: false,
+        };
+        let lease = Arc::new(Self {
+            store: Arc::clone(store),
+            directory: store.directory(request.key()),
+            id,
+            ttl: request.ttl(),
+            is_shared: request.renewal() == Renewal::Automatic,
+            is_adopter: request.ticket().is_some(),
+            state: Mutex::new(state),
+            created: Notify::new(),
+            writing: tokio::sync::Mutex::default(),
+        });
+        store.add(&lease);
+        lease
+    }
+
+    /// The name of the key that an acquisition creates.
+    pub(crate) fn name(&self) -> String {
+        self.id.to_hex()
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}{name}", self.directory)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn key(&self) -> KnownKey {
+        self.state().key.clone()
+    }
+
+    /// The key, if it was seen; the path to it.
+    pub(crate) fn known_path(&self) -> Option<String> {
+        match &self.state().key {
+            KnownKey::At(revisions) => Some(self.path(&revisions.name)),
+            _ => None,
+        }
+    }
+
+    /// The lease of etcd that the key is attached to, if that is certain.
+    pub(crate) fn server_lease(&self) -> Option<Arc<ServerLease>> {
+        match &self.state().leases[..] {
+            [lease] => Some(Arc::clone(lease)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn token(&self) -> Result<FencingToken, Failure> {
+        let state = self.state();
+        let KnownKey::At(revisions) = &state.key else {
+            return Err(Failure::Protocol("a holder without a key"));
+        };
+        let token = token(
+            revisions.create_revision,
+            state.entry.adoptions,
+            state.hand_overs,
+        );
+        token.ok_or(Failure::Protocol("a revision beyond 2^47"))
+    }
+
+    /// Sends the request that creates the key, on the engine: what becomes of it is known also if the
+    /// caller is dropped.
+    pub(crate) fn create(self: &Arc<Self>) -> oneshot::Receiver<Result<Listing, Failure>> {
+        let was_unknown = {
+            let mut state = self.state();
+            let former = std::mem::replace(&mut state.key, KnownKey::Creating);
+            matches!(former, KnownKey::Unknown)
+        };
+        let (done, answer) = oneshot::channel();
+        let lease = Arc::clone(self);
+        self.store.engine.spawn(async move {
+            let created = lease.try_create().await;
+            let key = match &created {
+                Ok(listing) => lease.position(listing),
+                Err(failure) if was_unknown || failure.is_ambiguous() => KnownKey::Unknown,
+                Err(_) => KnownKey::Never,
+            };
+            lease.state().key = key;
+            lease.created.notify_waiters();
+            drop(done.send(created));
+        });
+        answer
+    }
+
+    async fn try_create(&self) -> Result<Listing, Failure> {
+        let lease = self.server_lease().ok_or(Failure::LeaseGone)?;
+        let (key, value) = (self.path(&self.name()), self.state().entry.encode());
+        let options = PutOptions::new().with_lease(lease.id);
+        let all = || TxnOp::get(self.directory.as_str(), Some(in_line()));
+        // A repeated request finds what the first one has created.
+        let txn = Txn::new()
+            .when([Compare::create_revision(key.as_str(), CompareOp::Equal, 0)])
+            .and_then([TxnOp::put(key, value, Some(options)), all()])
+            .or_else([all()]);
+        let created = self.store.connection.txn(txn).await?;
+        let listed = gets(&created).pop();
+        let listed = listed.ok_or(Failure::Protocol("a transaction without its results"))?;
+        let mut listing = Listing::of(&listed, &self.directory);
+        // The range of a transaction has the revision before its own write.
+        listing.revision = crate::store::revision(created.header());
+        Ok(listing)
+    }
+
+    fn position(&self, listing: &Listing) -> KnownKey {
+        let name = self.name();
+        let own = listing.line.iter().find(|own| own.name == name);
+        own.map_or(KnownKey::Unknown, |own| KnownKey::At(own.into()))
+    }
+
+    /// Has the key with this contender from now on: another process had it.
+    pub(crate) fn adopted(&self, contender: &Contender, lease: Arc<ServerLease>) {
+        let mut state = self.state();
+        state.key = KnownKey::At(contender.into());
+        if let Some(entry) = &contender.entry {
+            state.entry = entry.clone();
+        }
+        state.leases.push(lease);
+    }
+
+    /// An adoption is about to be sent, or was refused.
+    pub(crate) fn set_key(&self, key: KnownKey) {
+        self.state().key = key;
+    }
+
+    /// Notes that the key may be attached to another lease of etcd.
+    pub(crate) fn may_be_attached(&self, lease: &Arc<ServerLease>) {
+        let mut state = self.state();
+        if !state.leases.iter().any(|known| known.id == lease.id) {
+            state.leases.push(Arc::clone(lease));
+        }
+    }
+
+    /// Attaches the key to a lease of etcd, and makes it one of another mode if there is one.
+    ///
+    /// The write is refused if another has come before it, so that one that is late undoes none.
+    pub(crate) async fn write(
+        &self,
+        lease: &Arc<ServerLease>,
+        mode: Option<Mode>,
+    ) -> Result<LeaseState, Failure> {
+        let _one_writes = self.writing.lock().await;
+        self.may_be_attached(lease);
+        loop {
+            let (key, value) = {
+                let mut state = self.state();
+                if let Some(mode) = mode {
+                    state.entry.mode = mode;
+                }
+                (state.key.clone(), state.entry.encode())
+            };
+            let KnownKey::At(mut revisions) = key else {
+                return Ok(LeaseState::Lost(LostReason::Broken));
+            };
+            let path = self.path(&revisions.name);
+            let replaced = self
+                .store
+                .replace(&path, revisions.mod_revision, &value, lease.id);
+            match replaced.await? {
+                Ok(revision) => {
+                    revisions.mod_revision = revision;
+                    let former = {
+                        let mut state = self.state();
+                        state.key = KnownKey::At(revisions);
+                        std::mem::replace(&mut state.leases, vec![Arc::clone(lease)])
+                    };
+                    drop(former);
+                    return Ok(LeaseState::Held);
+                }
+                Err(None) => return Ok(self.lost(LostReason::Broken)),
+                Err(Some(stored)) => {
+                    let found = Contender::read(&revisions.name, &stored);
+                    if found.id() != Some(self.id) {
+                        return Ok(self.lost(LostReason::Stolen));
+                    }
+                    self.state().key = KnownKey::At((&found).into());
+                }
+            }
+        }
+    }
+
+    /// The key was seen to be gone, or to be another's.
+    pub(crate) fn lost(&self, reason: LostReason) -> LeaseState {
+        self.state().key = KnownKey::Gone;
+        LeaseState::Lost(reason)
+    }
+
+    /// Deletes the key if it is still this contender's, again and again until it is gone for certain.
+    async fn delete(&self) -> Result<Released, Failure> {
+        loop {
+            let path = match self.key() {
+                KnownKey::Never | KnownKey::Gone => return Ok(Released::AlreadyLost),
+                KnownKey::At(revisions) => self.path(&revisions.name),
+                KnownKey::Unknown if self.is_adopter => match self.look_for_adopted().await? {
+                    Some(path) => path,
+                    None => return Ok(Released::AlreadyLost),
+                },
+                KnownKey::Unknown => self.path(&self.name()),
+                KnownKey::Creating => {
+                    self.settled().await;
+                    continue;
+                }
+            };
+            match self.store.delete(&path, self.id).await {
+                Ok(is_deleted) => return Ok(self.deleted(is_deleted)),
+                Err(failure) if failure.is_retryable() || failure.is_of_connection() => {
+                    if failure.is_ambiguous() {
+                        self.state().is_deleted_perhaps = true;
+                    }
+                    sleep(RETRY_BACKOFF).await;
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    fn deleted(&self, is_deleted: bool) -> Released {
+        let mut state = self.state();
+        let was_there = is_deleted || state.is_deleted_perhaps;
+        // A request to create it may still be on its way: then the lease of etcd has to run out.
+        if is_deleted || matches!(state.key, KnownKey::At(_)) {
+            state.key = KnownKey::Gone;
+        }
+        match was_there {
+            true => Released::Clean,
+            false => Released::AlreadyLost,
+        }
+    }
+
+    /// Waits until it is known what became of the request that creates the key.
+    async fn settled(&self) {
+        let created = self.created.notified();
+        tokio::pin!(created);
+        // Listen before looking, or the answer could come in between.
+        created.as_mut().enable();
+        if matches!(self.key(), KnownKey::Creating) {
+            created.await;
+        }
+    }
+
+    /// The key of an adoption without an answer.
+    async fn look_for_adopted(&self) -> Result<Option<String>, Failure> {
+        let until = self.store.step();
+        let found = self.store.find(&self.directory, self.id, until).await?;
+        Ok(found.map(|found| self.path(&found.name)))
+    }
+}
+
+impl Store {
+    /// Deletes a key if the contender with this id is there; whether it was.
+    pub(crate) async fn delete(&self, path: &str, id: LeaseId) -> Result<bool, Failure> {
+        let (above, below) = values_of(id);
+        let txn = Txn::new()
+            .when([
+                Compare::value(path, CompareOp::Greater, above),
+                Compare::value(path, CompareOp::Less, below),
+            ])
+            .and_then([TxnOp::delete(path, None)]);
+        Ok(self.connection.txn(txn).await?.succeeded())
+    }
+}
+
+impl From<&Contender> for KeyRevisions {
+    fn from(contender: &Contender) -> Self {
+        Self {
+            name: contender.name.clone(),
+            create_revision: contender.create_revision,
+            mod_revision: contender.mod_revision,
+        }
+    }
+}
+
+#[async_trait]
+impl Lease for EtcdLease {
+    fn liveness(&self) -> Liveness {
+        Liveness::Renewed {
+            id: self.id,
+            renewer: Arc::clone(&self.store) as Arc<dyn Renewer>,
+        }
+    }
+
+    /// Nothing is pushed: a renewal finds out.
+    fn attach(&self, _: LeaseControl) {}
+
+    /// The key of the first holder has room for 255 more tokens.
+    async fn hand_over(&self) -> Result<Option<FencingToken>> {
+        let next = {
+            let mut state = self.state();
+            let next = state.hand_overs.checked_add(1);
+            state.hand_overs = next.unwrap_or(u8::MAX);
+            next
+        };
+        Ok(match next {
+            Some(_) => Some(self.token()?),
+            None => None,
+        })
+    }
+
+    async fn downgrade(&self) -> Result<()> {
+        let leases = self.state().leases.clone();
+        // Of several the last is the one that was written last.
+        let Some(lease) = leases.last() else {
+            return Err(Failure::Protocol("a holder without a lease").into());
+        };
+        let until = self.store.step();
+        let mut is_unknown = false;
+        let failure = loop {
+            match self.write(lease, Some(Mode::Shared)).await {
+                Ok(LeaseState::Lost(reason)) => return Err(Error::lost(reason)),
+                Ok(_) => return Ok(()),
+                Err(failure) => {
+                    is_unknown |= failure.is_ambiguous();
+                    if !failure.is_retryable() && !failure.is_of_connection() {
+                        break failure;
+                    }
+                    if let Err(failure) = self.store.connection.pause(until, failure).await {
+                        break failure;
+                    }
+                }
+            }
+        };
+        let error = Error::from(failure);
+        Err(match is_unknown {
+            true => error.with_unknown_outcome(),
+            false => error,
+        })
+    }
+
+    async fn release(&self) -> Result<Released> {
+        Ok(self.delete().await?)
+    }
+}
+
+impl Drop for EtcdLease {
+    /// A key that was not seen to be gone ends with its lease of etcd.
+    fn drop(&mut self) {
+        self.store.remove(self.id);
+        let state = self.state();
+        if !matches!(state.key, KnownKey::Never | KnownKey::Gone) {
+            state.leases.iter().for_each(|lease| lease.retire());
+        }
+    }
+}
+
+impl fmt::Debug for EtcdLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdLease")
+            .field("directory", &self.directory)
+            .field("key", &self.key())
+            .finish_non_exhaustive()
+    }
+}
