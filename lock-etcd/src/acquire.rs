@@ -11,6 +11,7 @@ use crate::budget::Budget;
 use crate::error::{Failure, RETRY_BACKOFF};
 use crate::lease::EtcdLease;
 use crate::queue::{Blocker, QueuePosition, queue_position};
+use crate::server_lease::ServerLease;
 use crate::store::{Listing, Store, list};
 
 /// How an attempt ends.
@@ -107,10 +108,7 @@ impl Attempt<'_> {
     }
 
     /// The next permit waiter watches the key of this one.
-    async fn tell_next_permit(
-        &self,
-        lease: &Arc<crate::server_lease::ServerLease>,
-    ) -> Result<(), AttemptError> {
+    async fn tell_next_permit(&self, lease: &Arc<ServerLease>) -> Result<(), AttemptError> {
         let until = self.budget.step();
         loop {
             match self.until(until, self.lease.write(lease, None)).await? {
@@ -139,16 +137,14 @@ impl Attempt<'_> {
         let directory = self.lease.directory.as_str();
         loop {
             let listed = self.until(until, async {
-                match self.lease.server_lease() {
-                    Some(lease) if !self.is_renewal_due() => {
-                        drop(lease);
-                        self.store.list(directory, until).await
-                    }
-                    Some(lease) if !lease.is_retired() => {
+                let lease = self.lease.server_lease();
+                match lease.filter(|lease| !lease.is_retired()) {
+                    Some(_) if !self.is_renewal_due() => self.store.list(directory, until).await,
+                    Some(lease) => {
                         let read = self.store.renewed(&lease, |client| list(client, directory));
                         read.await
                     }
-                    _ => self.list_elsewhere(until).await,
+                    None => self.list_elsewhere(until).await,
                 }
             });
             match listed.await? {

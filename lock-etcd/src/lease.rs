@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use crate::error::{Failure, RETRY_BACKOFF};
 use crate::queue::{Contender, Entry, token, values_of};
 use crate::server_lease::ServerLease;
-use crate::store::{Listing, Store, gets, in_line};
+use crate::store::{Listing, Store, gets, in_line, revision};
 
 /// One contender: a key in the directory of its lock, attached to a lease of etcd.
 pub(crate) struct EtcdLease {
@@ -187,8 +187,8 @@ impl EtcdLease {
         let listed = gets(&created).pop();
         let listed = listed.ok_or(Failure::Protocol("a transaction without its results"))?;
         let mut listing = Listing::of(&listed, &self.directory);
-        // The range of a transaction has the revision before its own write.
-        listing.revision = crate::store::revision(created.header());
+        // That of the whole transaction, with its own write.
+        listing.revision = revision(created.header());
         Ok(listing)
     }
 
@@ -205,7 +205,10 @@ impl EtcdLease {
         if let Some(entry) = &contender.entry {
             state.entry = entry.clone();
         }
-        state.leases.push(lease);
+        // Whatever was sent before is refused if it comes later.
+        let former = std::mem::replace(&mut state.leases, vec![lease]);
+        drop(state);
+        drop(former);
     }
 
     /// An adoption is about to be sent, or was refused.
