@@ -133,6 +133,7 @@ impl Attempt<'_> {
 
     /// Lists the directory, and renews the lease of etcd if that is due.
     async fn list(&self) -> Result<Listing, AttemptError> {
+        self.store.retire_left();
         let until = self.budget.step();
         let directory = self.lease.directory.as_str();
         loop {

@@ -40,6 +40,9 @@ struct State {
     /// The leases of etcd that the key may be attached to: more than one after a write without an answer.
     leases: Vec<Arc<ServerLease>>,
     hand_overs: u8,
+    /// Of the present holder, once there is one.
+    control: Option<LeaseControl>,
+    is_released: bool,
     /// A request to delete the key had no answer.
     is_deleted_perhaps: bool,
 }
@@ -86,6 +89,8 @@ impl EtcdLease {
             entry,
             leases: lease.into_iter().collect(),
             hand_overs: 0,
+            control: None,
+            is_released: false,
             is_deleted_perhaps: false,
         };
         let lease = Arc::new(Self {
@@ -272,6 +277,22 @@ impl EtcdLease {
         }
     }
 
+    /// Whether its holder has lost the lock and keeps the guard: the key is to end with its lease of etcd.
+    pub(crate) fn is_left(&self) -> bool {
+        let control = {
+            let state = self.state();
+            let is_held = matches!(state.key, KnownKey::At(_)) && !state.is_released;
+            state.control.clone().filter(|_| is_held)
+        };
+        // Not in the mutex: it may drop the last reference to the holder.
+        control.is_some_and(|control| control.is_over())
+    }
+
+    /// Has its lease of etcd renewed no more.
+    pub(crate) fn retire(&self) {
+        self.state().leases.iter().for_each(|lease| lease.retire());
+    }
+
     /// The key was seen to be gone, or to be another's.
     pub(crate) fn lost(&self, reason: LostReason) -> LeaseState {
         self.state().key = KnownKey::Gone;
@@ -373,7 +394,9 @@ impl Lease for EtcdLease {
     }
 
     /// Nothing is pushed: a renewal finds out.
-    fn attach(&self, _: LeaseControl) {}
+    fn attach(&self, control: LeaseControl) {
+        self.state().control = Some(control);
+    }
 
     /// The key of the first holder has room for 255 more tokens.
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
@@ -420,6 +443,7 @@ impl Lease for EtcdLease {
     }
 
     async fn release(&self) -> Result<Released> {
+        self.state().is_released = true;
         Ok(self.delete().await?)
     }
 }
@@ -428,9 +452,8 @@ impl Drop for EtcdLease {
     /// A key that was not seen to be gone ends with its lease of etcd.
     fn drop(&mut self) {
         self.store.remove(self.id);
-        let state = self.state();
-        if !matches!(state.key, KnownKey::Never | KnownKey::Gone) {
-            state.leases.iter().for_each(|lease| lease.retire());
+        if !matches!(self.key(), KnownKey::Never | KnownKey::Gone) {
+            self.retire();
         }
     }
 }

@@ -42,6 +42,7 @@ const READS: usize = 100;
 #[async_trait]
 impl Renewer for Store {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
+        self.retire_left();
         let mut kept: HashMap<i64, (Arc<ServerLease>, Vec<Due<'_>>)> = HashMap::new();
         let (mut alone, mut answers) = (Vec::new(), Vec::new());
         for (at, request) in due.iter().enumerate() {

@@ -157,6 +157,14 @@ impl Store {
         self.leases().get(&id).and_then(Weak::upgrade)
     }
 
+    /// Retires the leases of etcd with a lock that its holder has lost and not released, such as one that is
+    /// held for too long: the others on it would keep it alive.
+    pub(crate) fn retire_left(&self) {
+        let leases: Vec<_> = self.leases().values().filter_map(Weak::upgrade).collect();
+        let left = leases.iter().filter(|lease| lease.is_left());
+        left.for_each(|lease| lease.retire());
+    }
+
     fn leases(&self) -> MutexGuard<'_, HashMap<LeaseId, Weak<EtcdLease>>> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -50,6 +50,21 @@ async fn an_abandoned_lock_ends_and_its_neighbors_stay() {
     release(kept).await;
 }
 
+/// A lock that is held for too long ends although its guard is kept, and its neighbors stay.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_held_for_too_long_ends_beside_one_that_is_renewed() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let kept = acquire(&locks, "kept").await;
+    let long = request("long").with_max_hold(Duration::from_millis(500));
+    let long = locks.acquire(&long).await.expect("it is free");
+    assert_eq!(loss(&long).await, LostReason::MaxHold);
+    let next = place.client().await.acquire(&request("long")).await;
+    release(next.expect("it has ended")).await;
+    drop(long);
+    release(kept).await;
+}
+
 /// A lock that its holder renews itself is not kept alive by others.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_not_renewed_ends_beside_one_that_is() {
