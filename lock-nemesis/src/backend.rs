@@ -33,6 +33,28 @@ impl Backend {
         )
     }
 
+    /// How long an election may have no leader while no fault lasts: one lease or session, and what clients and
+    /// servers need to go on after a fault.
+    pub(crate) fn max_leaderless(self) -> Duration {
+        let after_faults = Duration::from_secs(match self {
+            // A replica that was away has to be in step again before anything is granted.
+            Self::Sentinel => 26,
+            // The servers elect a leader of their own, and sessions begin to end when it leads.
+            Self::ZooKeeper => 10,
+            _ if self.has_sessions() => 6,
+            _ => 3,
+        });
+        self.election_lease() + after_faults
+    }
+
+    /// For how long a leader that cannot renew its lease may rely on it.
+    pub(crate) fn election_lease(self) -> Duration {
+        match self.has_sessions() || self == Self::ZooKeeper {
+            true => SESSION,
+            false => ELECTION_TTL,
+        }
+    }
+
     /// What the URL of each client adds to that of the servers.
     pub(crate) fn parameters(self) -> String {
         let session = |mode| format!("?mode={mode}&session-timeout={}s", SESSION.as_secs());
@@ -61,3 +83,6 @@ pub(crate) const SESSION: Duration = Duration::from_secs(4);
 
 /// Leases that are acquired now and then among short ones of 1 to 4 s.
 pub(crate) const LONG_TTL: Duration = Duration::from_secs(8);
+
+/// Lease of the leader of the election.
+pub(crate) const ELECTION_TTL: Duration = Duration::from_secs(3);

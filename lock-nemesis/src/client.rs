@@ -1,15 +1,19 @@
-//! A client process: acquires, holds and releases locks until it is killed.
+//! A client process: acquires, holds and releases locks, and is a candidate of an election, until it is
+//! killed.
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lock_testkit::history::{Recorded, Recorder};
 use lock_testkit::sim::Rng;
-use polylock_core::{AcquireRequest, LockKey, Wait};
+use polylock::coordination::Election;
+use polylock_core::{AcquireRequest, DistributedLock, LockKey, Wait};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::backend::LONG_TTL;
+use crate::backend::{ELECTION_TTL, LONG_TTL};
+use crate::candidate::{Candidate, ELECTION};
 use crate::register::Registers;
 
 /// What a client is told.
@@ -29,18 +33,16 @@ pub(crate) struct ClientOptions {
     keys: Vec<String>,
 }
 
-/// Competes for the locks, and tells its history as JSON lines on the standard output; ends with
+/// Competes for the locks and the lead, and tells its history as JSON lines on the standard output; ends with
 /// the nemesis.
 pub(crate) fn run(options: &ClientOptions) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(compete(options))
+    runtime.block_on(compete_and_campaign(options))
 }
 
-async fn compete(options: &ClientOptions) -> io::Result<()> {
-    let keys = options.keys.iter().map(|key| LockKey::new(key.as_str()));
-    let keys: Vec<_> = keys.collect::<Result<_, _>>().map_err(io::Error::other)?;
+async fn compete_and_campaign(options: &ClientOptions) -> io::Result<()> {
     let mut registers = Registers::connect(&options.registers)?;
     let mut rng = Rng::stream(options.seed, "client", 0);
     let recorder = Recorder::new().with_output(io::stdout());
@@ -52,13 +54,35 @@ async fn compete(options: &ClientOptions) -> io::Result<()> {
             Err(_) => sleep(rng.millis(50, 300)).await,
         }
     };
+    let mut candidate = Candidate {
+        election: Election::new(Arc::clone(&locks), ELECTION)
+            .map_err(io::Error::other)?
+            .ttl(ELECTION_TTL),
+        recorder: recorder.clone(),
+        registers: Registers::connect(&options.registers)?,
+        rng: Rng::stream(options.seed, "candidate", 0),
+    };
+    let competing = compete(options, &*locks, &recorder, &mut registers, &mut rng);
+    tokio::try_join!(competing, candidate.campaign())?;
+    Ok(())
+}
+
+async fn compete(
+    options: &ClientOptions,
+    locks: &dyn DistributedLock,
+    recorder: &Recorder,
+    registers: &mut Registers,
+    rng: &mut Rng,
+) -> io::Result<()> {
+    let keys = options.keys.iter().map(|key| LockKey::new(key.as_str()));
+    let keys: Vec<_> = keys.collect::<Result<_, _>>().map_err(io::Error::other)?;
     loop {
         registers.check()?;
-        let request = draw(&mut rng, &keys);
-        match recorder.acquire(&*locks, &request).await {
+        let request = draw(rng, &keys);
+        match recorder.acquire(locks, &request).await {
             Ok(held) => {
-                let time = draw_hold(&mut rng);
-                hold(&held, time, request.key(), &mut registers).await?;
+                let time = draw_hold(rng);
+                hold(&held, time, request.key(), registers).await?;
                 // The release goes on behind a future that is dropped.
                 drop(timeout(RELEASE_TIMEOUT, held.release()).await);
                 sleep(rng.millis(0, 20)).await;
@@ -117,5 +141,5 @@ fn draw_hold(rng: &mut Rng) -> Duration {
     }
 }
 
-const PACE: Duration = Duration::from_millis(15);
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const PACE: Duration = Duration::from_millis(15);
+pub(crate) const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -118,15 +118,17 @@ const LEADERS: [&str; 5] = [
 ];
 
 /// The row that allows two holders from this moment on, for so long, of whom the first was granted
-/// the lock at `first`.
+/// the lock at `first`. None allows them for longer than the longest `lease` of the key.
 pub(crate) fn find(
     backend: Backend,
     faults: &[Struck],
     first: u64,
     begins: u64,
     overlap: Duration,
+    lease: Duration,
 ) -> Option<&'static Exception> {
     EXCEPTIONS.iter().find(|exception| {
+        let longest = exception.longest.min(lease);
         let shows = |fault: &&Struck| {
             let is_own = |other: &&Struck| exception.faults.contains(&other.name);
             let was_away = || {
@@ -136,12 +138,12 @@ pub(crate) fn find(
                 })
             };
             let is_met = !exception.unreplicated || fault.began_about(first) || was_away();
-            is_met && fault.shows_at(begins, exception.longest)
+            is_met && fault.shows_at(begins, longest)
         };
         let names = || faults.iter().filter(shows).map(|fault| fault.name);
         let is_own = |name: &str| exception.faults.contains(&name);
         (exception.backends.is_empty() || exception.backends.contains(&backend))
-            && overlap <= exception.longest
+            && overlap <= longest
             && names().any(is_own)
             && (!exception.together || names().any(|name| !is_own(name)))
     })

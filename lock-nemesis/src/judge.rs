@@ -7,7 +7,8 @@ use std::time::Duration;
 use lock_testkit::history::{Checker, Event, Summary, Violation, What};
 use polylock_core::LockKey;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, LONG_TTL};
+use crate::candidate::ELECTION;
 use crate::exceptions::{self, Exception};
 
 /// A fault that was injected. Times are those of the events.
@@ -26,6 +27,12 @@ impl Struck {
     pub(crate) fn began_about(&self, moment: u64) -> bool {
         const SECOND: u64 = 1_000_000_000;
         (self.injected.saturating_sub(SECOND)..self.injected + 2 * SECOND).contains(&moment)
+    }
+
+    /// Whether it can have affected this key: an operator breaks one lock, and perhaps none.
+    fn affects(&self, key: &str) -> bool {
+        let broken = || self.met.strip_prefix(key);
+        self.name != "admin-break" || matches!(broken(), Some(" broken" | " perhaps broken"))
     }
 
     /// Whether it lasts at this moment, or ended so long before at most.
@@ -47,6 +54,10 @@ pub(crate) struct Judgment {
     pub(crate) violations: Vec<Found>,
     /// The longest time from the end of a fault to the next sign of a holder.
     pub(crate) recovery: Duration,
+    /// Terms of leaders.
+    pub(crate) terms: usize,
+    /// The longest time without a leader in which no fault lasted.
+    pub(crate) leaderless: Duration,
 }
 
 /// A violation and the events that show it.
@@ -56,9 +67,32 @@ pub(crate) struct Found {
     pub(crate) what: Violation,
     /// How long two held the lock.
     pub(crate) overlap: Option<Duration>,
+    /// From when until when nobody held it.
+    pub(crate) gap: Option<(u64, u64)>,
     pub(crate) parties: Vec<u64>,
 }
 
+impl Found {
+    fn starved(key: &str, waiter: u64) -> Self {
+        Self {
+            key: key.to_owned(),
+            what: Violation::Starved { waiter },
+            overlap: None,
+            gap: None,
+            parties: vec![waiter],
+        }
+    }
+
+    fn leaderless(gap: &Gap) -> Self {
+        Self {
+            gap: Some((gap.from, gap.until)),
+            parties: gap.before.into_iter().chain([gap.waiter]).collect(),
+            ..Self::starved(ELECTION, gap.waiter)
+        }
+    }
+}
+
+/// `keys` have to have holders, and the election leaders; none in the run of a mutant, which ends early.
 pub(crate) fn judge(
     backend: Backend,
     keys: &[LockKey],
@@ -69,31 +103,47 @@ pub(crate) fn judge(
     let checker = Checker::new().with_max_idle(NEVER);
     let verdict = checker.check(events);
     let attempts = Attempts::of(events);
+    let terms = attempts.terms();
+    let gap = longest_gap(&attempts, &terms, faults);
     let mut judgment = Judgment {
         summary: verdict.summary,
         recovery: recovery(events, faults),
+        terms: terms.len(),
+        leaderless: Duration::from_nanos(gap.as_ref().map_or(0, |gap| gap.quiet)),
         ..Judgment::default()
     };
+    let is_led = judgment.leaderless <= backend.max_leaderless() && terms.len() > 1;
+    if !is_led && keys.iter().any(|key| key.as_str() == ELECTION) {
+        let found = gap.as_ref().map(Found::leaderless);
+        judgment.violations.extend(found);
+    }
     for (key, what) in verdict.violations {
         let parties = attempts.parties(&key, &what);
         let overlap = attempts.overlap(&what);
-        match excuse(backend, faults, &attempts, &what, overlap) {
+        let affects = |fault: &&Struck| fault.affects(&key);
+        let faults: Vec<_> = faults.iter().filter(affects).cloned().collect();
+        let lease = match &*key {
+            ELECTION => backend.election_lease(),
+            _ => LONG_TTL,
+        };
+        match excuse(backend, &faults, &attempts, &what, overlap, lease) {
             Excuse::Row(exception) => *judgment.explained.entry(exception.row).or_default() += 1,
             Excuse::Fault => {}
             Excuse::None => judgment.violations.push(Found {
                 key,
                 what,
                 overlap,
+                gap: None,
                 parties,
             }),
         }
     }
     let unrecovered = keys
         .iter()
-        .filter_map(|key| unrecovered(key, events, faults));
+        .filter_map(|key| unrecovered(key, events, &attempts, faults));
     judgment.violations.extend(unrecovered);
     let length = |found: &Found| {
-        let window = attempts.window(&found.parties);
+        let window = found.gap.or_else(|| attempts.window(&found.parties));
         window.map_or(u64::MAX, |(from, until)| until - from)
     };
     judgment.violations.sort_by_key(length);
@@ -113,6 +163,7 @@ fn excuse(
     attempts: &Attempts<'_>,
     what: &Violation,
     overlap: Option<Duration>,
+    lease: Duration,
 ) -> Excuse {
     let granted = |attempt: &u64| attempts.granted(*attempt).unwrap_or_default();
     let (first, begins) = match what {
@@ -128,7 +179,7 @@ fn excuse(
         _ => return Excuse::None,
     };
     let overlap = overlap.unwrap_or_default();
-    let row = exceptions::find(backend, faults, first, begins, overlap);
+    let row = exceptions::find(backend, faults, first, begins, overlap, lease);
     row.map_or(Excuse::None, Excuse::Row)
 }
 
@@ -162,22 +213,67 @@ fn recovery(events: &[Event], faults: &[Struck]) -> Duration {
     Duration::from_nanos(longest)
 }
 
+/// A time without a leader.
+#[derive(Debug)]
+struct Gap {
+    /// The longest part of it in which no fault lasted.
+    quiet: u64,
+    from: u64,
+    until: u64,
+    /// The term before.
+    before: Option<u64>,
+    /// The acquisition that ended it, or that waits at the end of the run.
+    waiter: u64,
+}
+
+/// The gap with the longest time without a fault, from the first campaign to the end of the run.
+fn longest_gap(
+    attempts: &Attempts<'_>,
+    terms: &[(u64, u64, u64)],
+    faults: &[Struck],
+) -> Option<Gap> {
+    let (mut free_from, waiter) = attempts.campaigns()?;
+    let mut before = None;
+    let end = (attempts.newest(), u64::MAX, waiter);
+    let gaps = terms.iter().chain([&end]).map(|&(from, until, waiter)| {
+        let gap = Gap {
+            quiet: longest_quiet(free_from, from, faults),
+            from: free_from,
+            until: from.max(free_from),
+            before,
+            waiter,
+        };
+        if until > free_from {
+            (free_from, before) = (until, Some(waiter));
+        }
+        gap
+    });
+    gaps.max_by_key(|gap| gap.quiet)
+}
+
+/// The longest time between two moments in which no fault lasted.
+fn longest_quiet(from: u64, until: u64, faults: &[Struck]) -> u64 {
+    let (mut longest, mut quiet_from) = (0, from);
+    for fault in faults {
+        longest = longest.max(fault.injected.min(until).saturating_sub(quiet_from));
+        quiet_from = quiet_from.max(fault.healed.unwrap_or(u64::MAX));
+    }
+    longest.max(until.saturating_sub(quiet_from))
+}
+
 /// A lock that nobody has held since the last fault.
-fn unrecovered(key: &LockKey, events: &[Event], faults: &[Struck]) -> Option<Found> {
+fn unrecovered(
+    key: &LockKey,
+    events: &[Event],
+    attempts: &Attempts<'_>,
+    faults: &[Struck],
+) -> Option<Found> {
     let healed = faults.iter().filter_map(|fault| fault.healed).max();
-    let since = events
+    let mut since = events
         .iter()
         .filter(|event| event.key == key.as_str() && Some(event.at) > healed);
-    if since.clone().any(is_sign) {
-        return None;
-    }
-    let waiter = since.map(|event| event.attempt).max().unwrap_or_default();
-    Some(Found {
-        key: key.as_str().to_owned(),
-        what: Violation::Starved { waiter },
-        overlap: None,
-        parties: vec![waiter],
-    })
+    let waiter = || attempts.last_waiter(key.as_str()).unwrap_or_default();
+    (!since.any(is_sign)).then(|| Found::starved(key.as_str(), waiter()))
 }
 
 /// Whether it shows that the lock has a holder.
@@ -265,6 +361,39 @@ impl<'a> Attempts<'a> {
         Some(Duration::from_nanos(
             end.saturating_sub(self.granted(*second)?),
         ))
+    }
+
+    /// From when until when there were leaders, and their acquisitions, in the order of their elections.
+    fn terms(&self) -> Vec<(u64, u64, u64)> {
+        let term = |(id, _)| Some((self.granted(id)?, self.end(id)?, id));
+        let mut terms: Vec<_> = self.of_key(ELECTION).filter_map(term).collect();
+        terms.sort_unstable();
+        terms
+    }
+
+    /// When the first candidate campaigned, and the last one that waits.
+    fn campaigns(&self) -> Option<(u64, u64)> {
+        let first = self
+            .of_key(ELECTION)
+            .map(|(_, events)| events[0].at)
+            .min()?;
+        Some((first, self.last_waiter(ELECTION)?))
+    }
+
+    /// The last request for a key that got no answer, or the last one if all did.
+    fn last_waiter(&self, key: &str) -> Option<u64> {
+        let age = |(_, events): &(u64, &[&Event])| (events.len() == 1, events[0].at);
+        self.of_key(key).max_by_key(age).map(|(id, _)| id)
+    }
+
+    fn of_key(&self, key: &str) -> impl Iterator<Item = (u64, &[&'a Event])> {
+        let all = self.0.iter().map(|(id, events)| (*id, &**events));
+        all.filter(move |(_, events)| events[0].key == key)
+    }
+
+    fn newest(&self) -> u64 {
+        let events = self.0.values().flatten();
+        events.map(|event| event.at).max().unwrap_or_default()
     }
 
     pub(crate) fn granted(&self, attempt: u64) -> Option<u64> {
@@ -361,6 +490,68 @@ mod tests {
         let judgment = judged(Backend::Redis, 12, &[]);
         assert!(judgment.violations.is_empty());
         assert_eq!(judgment.summary.grants, 2);
+    }
+
+    #[test]
+    fn an_election_without_a_leader_for_long_is_a_violation_unless_faults_last() {
+        let term = |attempt, at| {
+            acquired(attempt, at, attempt).map(|mut event| {
+                event.key = ELECTION.to_owned();
+                event
+            })
+        };
+        // Each term ends after 2 s.
+        let terms = [term(1, 10), term(2, 32)].concat();
+        let [waits, _] = term(3, 42);
+        let judged = |events: &[Event], faults: &[Struck]| {
+            let keys = [LockKey::new(ELECTION).unwrap()];
+            let judgment = judge(Backend::Redis, &keys, events, faults);
+            let found = judgment.violations.into_iter().find_map(|found| {
+                let (from, until) = found.gap?;
+                Some((from / SECOND, until / SECOND, found.parties))
+            });
+            (judgment.leaderless.as_secs(), found)
+        };
+        assert_eq!(judged(&terms, &[]), (20, Some((12, 32, vec![1, 2]))));
+        let faults = [("reset", 5, 13), ("split", 15, 21), ("partition", 17, 28)];
+        let faults = faults.map(|(name, from, until)| struck(name, from, until));
+        assert_eq!(judged(&terms, &faults[..2]).0, 11);
+        assert_eq!(judged(&terms, &faults), (4, None));
+
+        // Before the first term, and after the last one.
+        let [early, _] = term(3, 1);
+        let both = [&[early], &*terms].concat();
+        assert_eq!(judged(&both, &faults[1..]), (9, Some((1, 10, vec![1]))));
+        let both = [&*terms, &[waits]].concat();
+        assert_eq!(judged(&both, &faults), (8, Some((34, 42, vec![2, 3]))));
+        assert_eq!(judged(&terms[..2], &[]).0, 0);
+        assert!(judged(&terms[..2], &[]).1.is_some(), "there was one term");
+    }
+
+    #[test]
+    fn a_broken_lock_explains_two_holders_of_its_own_key() {
+        let explained = |met: &str| {
+            let mut fault = struck("admin-break", 10, 11);
+            fault.met = met.to_owned();
+            judged(Backend::Redis, 11, &[fault]).violations.is_empty()
+        };
+        assert!(explained("key broken") && explained("key perhaps broken"));
+        assert!(!explained("key not broken") && !explained("key-1 broken"));
+    }
+
+    #[test]
+    fn two_leaders_are_explained_for_one_lease_of_the_election() {
+        let violations = |key: &str| {
+            let mut events = [acquired(1, 15, 1), acquired(2, 16, 2)].concat();
+            events
+                .iter_mut()
+                .for_each(|event| event.key = key.to_owned());
+            let faults = [struck("server-clock", 10, 12)];
+            judge(Backend::Redis, &[], &events, &faults)
+                .violations
+                .len()
+        };
+        assert_eq!([violations("key"), violations(ELECTION)], [0, 1]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! history.
 
 mod backend;
+mod candidate;
 mod client;
 mod clients;
 mod exceptions;
@@ -27,9 +28,10 @@ use self::backend::Backend;
 use self::client::ClientOptions;
 use self::run::Run;
 
-/// Injects faults into real servers while six client processes compete for three locks, and judges
+/// Injects faults into real servers while six client processes compete for three locks and one lead, and judges
 /// what happened. Ends with 1 if two clients held a lock at once where docs/guarantees.md says that
-/// they do not, if a token did not grow, or if the locks did not recover.
+/// they do not, if a token did not grow, if a lock did not recover, or if the election had no leader for
+/// too long.
 #[derive(Debug, Parser)]
 #[command(name = "nemesis", args_conflicts_with_subcommands = true)]
 struct Options {

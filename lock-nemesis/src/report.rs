@@ -45,6 +45,12 @@ pub(crate) fn render(
     );
     let recovery = judgment.recovery.as_secs_f64();
     row("longest recovery", &format_args!("{recovery:.1} s"));
+    row("terms of leaders", &judgment.terms);
+    let leaderless = judgment.leaderless.as_secs_f64();
+    row(
+        "longest without leader or fault",
+        &format_args!("{leaderless:.1} s"),
+    );
     for (why, count) in &judgment.explained {
         row("two holders, documented", &format_args!("{count}: {why}"));
     }
@@ -59,7 +65,7 @@ pub(crate) fn render(
 fn history(found: &Found, began: u64, events: &[Event], faults: &[Struck]) -> String {
     let attempts = Attempts::of(events);
     let mut lines = Vec::new();
-    let (mut from, mut until) = (u64::MAX, 0);
+    let (mut from, mut until) = found.gap.unwrap_or((u64::MAX, 0));
     for (party, name) in found.parties.iter().zip(["A", "B", "C"]) {
         let events = attempts.events(*party);
         for (place, event) in events.iter().enumerate() {
@@ -92,6 +98,10 @@ fn history(found: &Found, began: u64, events: &[Event], faults: &[Struck]) -> St
     let mut text = format!("\nkey {}: {}", found.key, found.what);
     if let Some(overlap) = found.overlap {
         text.push_str(&format!(" ({:.3} s)", overlap.as_secs_f64()));
+    }
+    if let Some((from, until)) = found.gap {
+        let (from, until) = (seconds(from, began), seconds(until, began));
+        text.push_str(&format!(" (no leader from {from:.3} s until {until:.3} s)"));
     }
     text.push('\n');
     for (at, line) in lines {

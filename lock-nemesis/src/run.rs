@@ -11,6 +11,7 @@ use lock_testkit::sim::Rng;
 use polylock_core::LockKey;
 
 use crate::backend::Backend;
+use crate::candidate::ELECTION;
 use crate::clients::{Clients, now};
 use crate::faults::{Heal, Injected};
 use crate::fleet::Fleet;
@@ -35,10 +36,9 @@ impl Run {
     /// Runs, and returns the report and the number of violations.
     pub(crate) fn run(self) -> io::Result<(String, usize)> {
         let dir = tempfile::Builder::new().prefix("polylock-").tempdir()?;
-        let keys: Vec<_> = (1..=KEYS)
-            .map(|n| LockKey::new(format!("key-{n}")))
-            .collect();
-        let keys = keys.into_iter().collect::<Result<Vec<_>, _>>();
+        let names = (1..=LOCKS).map(|n| format!("key-{n}"));
+        let names = names.chain([ELECTION.to_owned()]);
+        let keys = names.map(LockKey::new).collect::<Result<Vec<_>, _>>();
         let keys = keys.map_err(io::Error::other)?;
         let recorder = Recorder::new();
         let socket = dir.path().join("registers");
@@ -46,7 +46,8 @@ impl Run {
         let network = Network::new()?;
         let fleet = Fleet::start(self.backend, &network)?;
         let mutant = self.mutant.clone();
-        let mut clients = Clients::new(self.program.clone(), &socket, &keys, self.seed, mutant);
+        let locks = &keys[..LOCKS];
+        let mut clients = Clients::new(self.program.clone(), &socket, locks, self.seed, mutant);
         let (proxies, detour) = fleet.proxies(self.backend, &network.host("proxies"));
         for client in 0..CLIENTS {
             let servers = if client < BEHIND_PROXIES {
@@ -142,14 +143,14 @@ fn wait_for_recovery(world: &World, since: Option<u64>) {
             .filter(is_sign)
             .map(|event| &event.key)
             .collect();
-        if keys.len() == KEYS {
+        if keys.len() > LOCKS {
             break;
         }
         thread::sleep(Duration::from_millis(500));
     }
 }
 
-const KEYS: usize = 3;
+const LOCKS: usize = 3;
 const CLIENTS: usize = 6;
 const BEHIND_PROXIES: usize = 2;
 

@@ -414,7 +414,7 @@ const MAX_HEARTBEATS: usize = 16;
 const FIRST_HEARTBEAT: Duration = Duration::from_millis(150);
 
 /// How long a server takes a waiter for alive after a heartbeat.
-const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3);
+pub(crate) const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long a waiter keeps retrying an unresponsive server; longer than a typical failover.
 const UNRESPONSIVE_LIMIT: Duration = Duration::from_secs(10);

@@ -173,7 +173,7 @@ mod tests {
             (&RELEASE, &[ID, ""], "s", notes, true),
             (&BREAK, &["reason"], "s", notes, false),
             (&DOWNGRADE, &[ID, "7"], "s", notes, false),
-            (&ADOPT, &[ID, LAST, "30000"], "x", tokens, false),
+            (&ADOPT, &[ID, LAST, "30000", "3000"], "x", tokens, false),
         ] {
             let server = held_and_wanted(mode);
             server.command(&["SET", foreign, "something else"]);
@@ -206,22 +206,31 @@ mod tests {
     fn an_adoption_needs_no_memory() {
         let server = held_and_wanted("x");
         server.command(&["CONFIG", "SET", "maxmemory", "1"]);
-        let adopted = run(&server, &ADOPT, &[ID, LAST, "30000"]);
+        let adopted = run(&server, &ADOPT, &[ID, LAST, "30000", "3000"]);
         assert!(adopted.integer() > Some(0), "{adopted:?}");
         let holder = server.command(&["GET", "a"]).text();
         let holder = holder.unwrap_or_default();
         assert!(holder.starts_with(LAST), "held by {holder:?}");
     }
 
-    /// A repeated request leaves a second place in the queue. A companion of another type has none.
+    /// A repeated request leaves a second place in the queue, however many come after it; one that is dead already
+    /// may stay. A companion of another type has none.
     #[test]
     fn an_adoption_removes_the_places_of_the_former_holder() {
         for foreign in [None, Some("{a}:waiters"), Some("{a}:notes")] {
             let server = RedisServer::start(RedisOptions::new());
             server.command(&["SET", "a", &format!("{ID}|label"), "PX", "30000"]);
-            for id in [ID, NEXT, ID] {
+            let add =
+                "for i = 1, ARGV[3] do redis.call('XADD', KEYS[1], ARGV[1], 'w', ARGV[2]) end";
+            let places = [
+                (ID, "1-0", "1"),
+                (ID, "*", "1"),
+                (NEXT, "*", "1000"),
+                (ID, "*", "1"),
+            ];
+            for (id, ticket, times) in places {
                 let entry = format!("{id}|3000|3000|1|x|channel|label");
-                server.command(&["XADD", "{a}:waiters", "*", "w", &entry]);
+                server.command(&["EVAL", add, "1", "{a}:waiters", ticket, &entry, times]);
                 let (field, note) = (format!("w:{id}"), "1|2|channel");
                 server.command(&["HSET", "{a}:notes", &field, note]);
             }
@@ -229,7 +238,7 @@ mod tests {
                 server.command(&["SET", foreign, "something else"]);
             }
             for repetition in 0..2 {
-                let adopted = run(&server, &ADOPT, &[ID, LAST, "30000"]);
+                let adopted = run(&server, &ADOPT, &[ID, LAST, "30000", "3000"]);
                 assert!(adopted.integer() > Some(0), "{repetition}: {adopted:?}");
             }
             if foreign.is_none() {
@@ -238,7 +247,12 @@ mod tests {
             }
             if foreign != Some("{a}:waiters") {
                 let waiting = server.command(&["XLEN", "{a}:waiters"]).integer();
-                assert_eq!(waiting, Some(1));
+                assert_eq!(waiting, Some(1001));
+            }
+            if foreign.is_none() {
+                run(&server, &RELEASE, &[LAST, ""]);
+                let holder = server.command(&["GET", "a"]).text().expect("a holder");
+                assert!(holder.starts_with(NEXT), "held by {holder:?}");
             }
         }
     }
@@ -256,7 +270,7 @@ mod tests {
         ] {
             let server = RedisServer::start(RedisOptions::new());
             server.command(&["SET", "a", &format!("{holder}{label}"), "PX", "30000"]);
-            let adopt = || run(&server, &ADOPT, &[ID, LAST, "30000"]).integer();
+            let adopt = || run(&server, &ADOPT, &[ID, LAST, "30000", "3000"]).integer();
             let token = adopt().expect("a token");
             assert!(token.unsigned_abs() > last, "{token} after {last}");
             assert_eq!(adopt(), Some(token), "it is repeated");

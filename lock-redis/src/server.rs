@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::config::RedisConfig;
 use crate::error::{Cause, Failure};
 use crate::keys::{Counter, Keys};
+use crate::queue::HEARTBEAT_TIMEOUT;
 use crate::reply::{self, AcquireReply, Taken, Ticket};
 use crate::script::{
     ACQUIRE, ADOPT, BREAK, DOWNGRADE, INSPECT, LOSS_REASON, RELEASE, RENEW, RESERVE, Script,
@@ -380,7 +381,9 @@ impl Server {
         unanswered: Option<&Unanswered>,
     ) -> Result<Option<u64>, Failure> {
         let (keys, ids, ms) = (self.keys(key), [id.to_hex(), new.to_hex()], millis(ttl));
-        let (keys, args) = (keys.all(), [&*ids[0], &*ids[1], &*ms].map(str::as_bytes));
+        let alive = millis(HEARTBEAT_TIMEOUT);
+        let args = [&*ids[0], &*ids[1], &*ms, &*alive].map(str::as_bytes);
+        let keys = keys.all();
         let call = Call {
             wait: self.replicas,
             unanswered,

@@ -1,6 +1,5 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use polylock_core::admin::Record;
 use polylock_core::engine::Engine;
@@ -79,9 +78,9 @@ impl Records {
         keep: Duration,
     ) -> Result<bool, Failure> {
         let mut above = 0;
-        for _ in 0..MAX_WRITES {
+        for _ in 0..Record::MAX_WRITES {
             if self
-                .write_version(key, record, version_above(above), keep)
+                .write_version(key, record, Record::version_above(above), keep)
                 .await?
             {
                 self.purge_sometimes(key);
@@ -180,21 +179,5 @@ impl Purge {
     }
 }
 
-/// A version that is larger than this one, than all before it in this process, and not behind the clock: an
-/// earlier write that arrives late replaces no later one.
-fn version_above(stored: u64) -> u64 {
-    static LAST: AtomicU64 = AtomicU64::new(0);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.map_or(0, whole_micros);
-    let next = |last: u64| last.max(stored).saturating_add(1).max(now);
-    let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
-    let last = LAST.fetch_update(set, get, |last| Some(next(last)));
-    // The closure always has a value.
-    last.map_or(u64::MAX, next)
-}
-
 /// One write of so many begins a purge.
 const PURGE_EVERY: u8 = 8;
-
-/// Writers of one token may overtake each other this often.
-const MAX_WRITES: usize = 16;

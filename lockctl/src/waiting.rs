@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use polylock::admin::LockInfo;
-use polylock::coordination::Leader;
 use polylock::layers::{Event, EventKind};
 use polylock::{AcquireRequest, DistributedLock, ErrorKind, Label, LockKey, Wait};
 use rustix::process::Signal;
@@ -92,8 +91,29 @@ impl Waiting<'_> {
         signals: &mut Signals,
     ) -> Result<Outcome<G>, Failure> {
         let began = Instant::now();
+        match self.until_signal(acquiring, signals).await {
+            Err(signal) => Ok(Outcome::Interrupted(signal)),
+            Ok(Ok(guard)) => Ok(Outcome::Acquired(guard)),
+            Ok(Err(error)) if error.kind() == ErrorKind::Contended => {
+                let key = error.key().unwrap_or_else(|| self.next()).clone();
+                Ok(Outcome::Held(self.held(&key, began.elapsed()).await))
+            }
+            Ok(Err(error)) => Err(error.into()),
+        }
+    }
+
+    /// Waits for `acquiring`, or for a signal that comes first.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for `acquiring`.
+    pub(crate) async fn until_signal<T>(
+        &self,
+        acquiring: impl Future<Output = T>,
+        signals: &mut Signals,
+    ) -> Result<T, Signal> {
         // Whichever comes first drops the request, which leaves the queue.
-        let acquired = tokio::select! {
+        tokio::select! {
             biased;
             signal = signals.next_that_ends() => {
                 self.console.note(format_args!(
@@ -101,18 +121,10 @@ impl Waiting<'_> {
                     self.names(),
                     name(signal)
                 ));
-                return Ok(Outcome::Interrupted(signal));
+                Err(signal)
             }
-            acquired = acquiring => acquired,
-            never = self.tell(began) => match never {},
-        };
-        match acquired {
-            Ok(guard) => Ok(Outcome::Acquired(guard)),
-            Err(error) if error.kind() == ErrorKind::Contended => {
-                let key = error.key().unwrap_or_else(|| self.next()).clone();
-                Ok(Outcome::Held(self.held(&key, began.elapsed()).await))
-            }
-            Err(error) => Err(error.into()),
+            acquired = acquiring => Ok(acquired),
+            never = self.tell(Instant::now()) => match never {},
         }
     }
 
@@ -248,12 +260,7 @@ impl Waiting<'_> {
 /// Nothing is changed.
 pub(crate) async fn look(locks: &dyn DistributedLock, key: &LockKey) -> Option<LockInfo> {
     let looking = locks.admin()?.inspect(key);
-    let mut info = tokio::time::timeout(LOOK, looking).await.ok()?.ok()??;
-    for holder in &mut info.holders {
-        // Nobody who waits has a use for the id of a term, which is in the note of a leader.
-        holder.label = Leader::of(holder.clone(), None).label;
-    }
-    Some(info)
+    tokio::time::timeout(LOOK, looking).await.ok()?.ok()?
 }
 
 struct Cleared(ProgressBar);

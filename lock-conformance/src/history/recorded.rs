@@ -1,9 +1,10 @@
 use std::ops::Deref;
 
 use polylock_core::{
-    AcquireRequest, Error, LockGuard, LockKey, LostReason, Released, Renewal, Result,
+    AcquireRequest, Error, FencingToken, LockGuard, LockKey, LostReason, Released, Renewal, Result,
 };
 use polylock_history::What;
+use tokio::time::Instant;
 
 use super::access_of;
 use super::recorder::Recorder;
@@ -35,19 +36,26 @@ impl Attempt {
     }
 
     /// Notes the grant, and whatever the holder does from now on.
-    pub fn granted(mut self, guard: LockGuard) -> Recorded {
-        self.answered = true;
-        let token = guard.fencing_token().map(u64::from);
-        let until = self.recorder.until(&guard);
-        self.recorder
-            .record(&self.key, self.id, What::Granted { token, until });
-        let (recorder, id, key) = (self.recorder.clone(), self.id, self.key.clone());
+    pub fn granted(self, guard: LockGuard) -> Recorded {
+        let (recorder, key) = (self.recorder.clone(), self.key.clone());
+        let id = self.noted(guard.fencing_token(), guard.valid_until());
         Recorded {
             guard: Some(guard),
             recorder,
             id,
             key,
         }
+    }
+
+    /// Notes a grant whose guard is out of reach, such as that of a leader, and returns its id in the
+    /// history, with which the caller notes what the holder does.
+    pub fn noted(mut self, token: Option<FencingToken>, valid_until: Option<Instant>) -> u64 {
+        self.answered = true;
+        let token = token.map(u64::from);
+        let until = self.recorder.until(valid_until);
+        self.recorder
+            .record(&self.key, self.id, What::Granted { token, until });
+        self.id
     }
 
     /// Notes the refusal.
@@ -87,7 +95,7 @@ impl Recorded {
     /// Looks whether the lock is held, and notes it if so.
     pub fn look(&self) -> bool {
         // The deadline is read before the look, so that a renewal in between does not extend it.
-        let until = self.recorder.until(self);
+        let until = self.recorder.until(self.valid_until());
         let held = self.is_held();
         if held {
             self.recorder

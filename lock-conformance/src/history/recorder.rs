@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use polylock_core::engine::{BootClock, Clock, Moment};
-use polylock_core::{AcquireRequest, DistributedLock, LockGuard, LockKey, Result};
+use polylock_core::{AcquireRequest, DistributedLock, LockKey, Result};
 use polylock_history::{Event, What};
 use tokio::time::Instant;
 
@@ -128,7 +128,7 @@ impl Recorder {
     }
 
     /// Notes an event that happened at `at` or after it.
-    pub(super) fn record_at(&self, at: Moment, key: &LockKey, attempt: u64, what: What) {
+    pub fn record_at(&self, at: Moment, key: &LockKey, attempt: u64, what: What) {
         let mut pages = self.pages();
         let mut event = Event::new(at.as_nanos(), key.as_str(), attempt, what);
         event.seq = pages.events.len() as u64;
@@ -141,11 +141,12 @@ impl Recorder {
         pages.events.push(event);
     }
 
-    /// Until when a guard is valid, by the clock of the history, and never later than it really is.
-    pub(super) fn until(&self, guard: &LockGuard) -> Option<u64> {
+    /// Until when a lock is valid, by the clock of the history, and never later than it really is.
+    #[must_use]
+    pub fn until(&self, valid_until: Option<Instant>) -> Option<u64> {
+        let until = valid_until?;
         // This clock is read first: what passes between the two reads shortens the result.
         let now = self.now();
-        let until = guard.valid_until()?;
         Some((now + until.saturating_duration_since(Instant::now())).as_nanos())
     }
 

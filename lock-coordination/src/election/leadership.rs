@@ -6,7 +6,7 @@ use polylock_core::{
     Error, ErrorKind, FencingToken, Label, LockGuard, LostReason, LostSignal, Released, Result,
 };
 
-use super::seat::Seat;
+use super::role::ActiveTerm;
 use super::{Election, leader};
 use crate::requirements::{admin, token};
 
@@ -16,8 +16,8 @@ use crate::requirements::{admin, token};
 #[must_use = "dropping it resigns"]
 #[derive(Debug)]
 pub struct Leadership {
-    // Dropped in this order: the role ends before the lock is released.
-    seat: Seat,
+    // Dropped in this order: the term ends before the lock is released.
+    active: ActiveTerm,
     term: Term,
     guard: LockGuard,
 }
@@ -26,15 +26,19 @@ impl Leadership {
     /// `label` is what the server shows of this term alone.
     pub(super) fn begin(election: &Election, label: Label, guard: LockGuard) -> Result<Self> {
         let token = token(&*election.locks, &guard)?;
-        let seat = Seat::take(election, guard.lost());
+        let active = ActiveTerm::begin(election, guard.lost());
         let term = Term {
             election: election.clone(),
-            number: seat.term(),
+            number: active.number(),
             label,
             token,
             lost: guard.lost(),
         };
-        Ok(Self { seat, term, guard })
+        Ok(Self {
+            active,
+            term,
+            guard,
+        })
     }
 
     /// The lock that makes this instance the leader.
@@ -67,8 +71,8 @@ impl Leadership {
     ///
     /// The release goes on in the background; only the answer is lost.
     pub async fn resign(self) -> Result<Released> {
-        let Self { seat, guard, .. } = self;
-        drop(seat);
+        let Self { active, guard, .. } = self;
+        drop(active);
         guard.release().await
     }
 }

@@ -1,7 +1,7 @@
 mod backoff;
 mod leader;
 mod leadership;
-mod seat;
+mod role;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::observer::{CoordinationEvent, CoordinationObserver, emit};
 use crate::requirements::{admin, check};
 
 use self::leader::Observation;
-use self::seat::Role;
+use self::role::Role;
 
 pub use self::backoff::Backoff;
 pub use self::leader::Leader;
@@ -43,9 +43,10 @@ pub use self::leadership::{Leadership, Term};
 ///
 /// # Cost
 ///
-/// A candidate that waits is one waiter on the server, however long it waits; where waiters are
-/// notified, it sends nothing. A leader renews its lock each third of the ttl. A resignation costs one
-/// release, which elects the next one. A follower that observes sends two requests a second.
+/// A candidate that waits is one waiter on the server, however long it waits: on Redis a heartbeat each
+/// fifth of the ttl, a second apart at most, elsewhere what keeps its session or connection alive, or a poll
+/// where waiters are not notified. A leader renews its lock each third of the ttl. A resignation costs one
+/// release, which elects the next one where waiters are notified. A follower that observes sends two requests a second.
 ///
 /// # Examples
 ///

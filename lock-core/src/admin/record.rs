@@ -1,3 +1,6 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use crate::error::{Error, ErrorKind, Result};
 use crate::token::FencingToken;
 
@@ -41,6 +44,10 @@ impl Record {
     /// Most bytes of a record.
     pub const MAX_LEN: usize = 4096;
 
+    /// How often a backend writes a record at most, each time with a larger
+    /// [version](Self::version_above), until it gives up.
+    pub const MAX_WRITES: usize = 16;
+
     /// A record of the holder with `token`.
     #[must_use]
     pub fn new(token: FencingToken, bytes: impl Into<Vec<u8>>) -> Self {
@@ -62,5 +69,38 @@ impl Record {
             return Err(Error::new(ErrorKind::InvalidRequest, message));
         }
         Ok(())
+    }
+
+    /// A version for the next write of a record, for backends that order the records of one token.
+    ///
+    /// It is larger than `stored` and than every earlier result in this process, and not below the wall clock
+    /// in microseconds, so that a copy of an earlier write that arrives late replaces no later one.
+    #[must_use]
+    pub fn version_above(stored: u64) -> u64 {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_or(0, |now| u64::try_from(now.as_micros()).unwrap_or(u64::MAX));
+        let next = |last: u64| last.max(stored).saturating_add(1).max(now);
+        let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
+        let last = LAST.fetch_update(set, get, |last| Some(next(last)));
+        // The closure always has a value.
+        last.map_or(u64::MAX, next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_grow_whatever_the_clock_says() {
+        let mut last = Record::version_above(0);
+        let ahead = last + 3_600_000_000;
+        for stored in [0, ahead, 0, 7] {
+            let next = Record::version_above(stored);
+            assert!(next > last.max(stored), "{next} after {last}");
+            last = next;
+        }
+        assert!(last > ahead);
     }
 }

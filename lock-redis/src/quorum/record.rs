@@ -14,7 +14,7 @@ use super::node::Quorum;
 use super::votes::{Decision, Votes};
 use crate::error::{Cause, Failure};
 use crate::keys::Keys;
-use crate::record::{MAX_WRITES, StoredRecord, WriteReply, version_above};
+use crate::record::{StoredRecord, WriteReply};
 
 /// The newest record that the nodes know, of which a majority has to answer.
 pub(super) async fn newest(quorum: &Quorum, key: &LockKey) -> Result<Option<StoredRecord>> {
@@ -37,8 +37,8 @@ pub(super) async fn write(
     record.check()?;
     let at: Arc<[u8]> = Keys::record(key)?.into();
     let mut above = newest(quorum, key).await?.map_or(0, |last| last.version);
-    for _ in 0..MAX_WRITES {
-        let (record, version) = (record.clone(), version_above(above));
+    for _ in 0..Record::MAX_WRITES {
+        let (record, version) = (record.clone(), Record::version_above(above));
         let stored = Arc::new(StoredRecord { record, version });
         let mut answers = quorum.ask(|node| {
             let (at, stored) = (Arc::clone(&at), Arc::clone(&stored));
@@ -69,6 +69,7 @@ pub(super) async fn write(
             }
         }
     }
+    // Some nodes may have stored a version that a majority has not.
     Err(Cause::Overtaken.unknown().into())
 }
 

@@ -6,6 +6,7 @@
 //! Nodes that grant the number that the client proposes need no second round trip.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt;
 use polylock_core::{Error, ErrorKind, FencingToken, Result};
@@ -15,7 +16,6 @@ use super::lease::QuorumAcquisition;
 use super::node::QuorumNode;
 use super::votes::majority;
 use crate::error::Failure;
-use crate::record::micros;
 use crate::reply;
 use crate::script::RAISE;
 use crate::tokens::count_of;
@@ -24,7 +24,8 @@ use crate::tokens::count_of;
 ///
 /// Nodes grant it unless their clock is more than 100 ms off, or they have given a larger one.
 pub(super) fn proposal() -> u64 {
-    micros()
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(0))
 }
 
 /// The tokens that nodes have on record for one acquisition. Pure.

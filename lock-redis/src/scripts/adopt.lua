@@ -4,7 +4,7 @@
 -- The lock stays held throughout the script: no waiter is served, and the token, which is drawn
 -- while it is held, is larger than that of every holder before, and smaller than that of every later one.
 --
--- ARGV: id, the id that replaces it, ttl (ms).
+-- ARGV: id, the id that replaces it, ttl (ms), for how long a place without a heartbeat is alive (ms).
 -- Gives the token, or false if neither id holds the lock alone.
 local id, new, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local as, value = held()
@@ -30,9 +30,11 @@ if holder ~= new or not token then
   end
   hold(new, 'x', label, call('PTTL', LOCK), token)
 end
--- Places that a repeated request has taken for the former holder: a release would grant them the lock.
+-- Places that a repeated request has taken for the former holder: a release would grant them the lock, and who
+-- has that id would hold it again. Such a place has no heartbeat, so that it is dead some time after its arrival.
 -- Companions of another type have none.
-for _, entry in ipairs(redis.pcall('XRANGE', QUEUE, '-', '+')) do
+local since = string.format('%.0f', now() - tonumber(ARGV[4]))
+for _, entry in ipairs(redis.pcall('XREVRANGE', QUEUE, '+', since)) do
   if string.sub(entry[2][2], 1, 33) == id .. '|' then
     call('XDEL', QUEUE, entry[1])
     redis.pcall('HDEL', NOTES, 'w:' .. id)

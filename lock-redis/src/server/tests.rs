@@ -1,16 +1,22 @@
 use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
 
 use async_trait::async_trait;
+use polylock_core::FencingToken;
+use polylock_core::admin::Record;
 
 use super::*;
+use crate::script::RECORD;
 use crate::topology::Node;
 
-/// Renews every other lease after a while, never says why the others are lost, and never confirms
-/// that it is the master.
+/// Renews every other lease after a while, never says why the others are lost, never confirms that it is
+/// the master, and always has a later version of a record.
 #[derive(Debug)]
 struct Mute {
     /// How long each call takes.
     takes: Duration,
+    /// How many records were to be written.
+    records: AtomicUsize,
 }
 
 #[async_trait]
@@ -27,6 +33,14 @@ impl Topology for Mute {
             std::future::pending::<()>().await;
         }
         tokio::time::sleep(self.takes).await;
+        if script.name == RECORD.name {
+            self.records.fetch_add(1, Ordering::Relaxed);
+            return Ok(Done {
+                value: Value::BulkString(b"7".to_vec()),
+                acked: 0,
+                server: "a:1".into(),
+            });
+        }
         let held = (0..keys.len()).map(|n| Value::Int(i64::from(n % 2 == 0)));
         Ok(Done {
             value: Value::Array(held.collect()),
@@ -65,10 +79,15 @@ fn due(count: usize, ttl: Duration) -> Vec<RenewalRequest> {
 }
 
 fn mute(takes: Duration) -> Server {
+    let records = AtomicUsize::new(0);
+    with_topology(Arc::new(Mute { takes, records }))
+}
+
+fn with_topology(topology: Arc<Mute>) -> Server {
     Server {
         replicas: Some((0, Duration::from_secs(9))),
         timeout: Duration::from_secs(60),
-        ..Server::new(Arc::new(Mute { takes }), &RedisConfig::new("a", 1))
+        ..Server::new(topology, &RedisConfig::new("a", 1))
     }
 }
 
@@ -122,4 +141,18 @@ async fn a_loss_is_told_before_others_are_confirmed() {
             _ => assert_eq!(state.unwrap(), lost, "lease {n}"),
         }
     }
+}
+
+#[tokio::test]
+async fn a_record_that_others_replace_all_the_time_is_known_to_be_refused() {
+    let topology = Arc::new(Mute {
+        takes: Duration::ZERO,
+        records: AtomicUsize::new(0),
+    });
+    let server = with_topology(Arc::clone(&topology));
+    let record = Record::new(FencingToken::new(1), "done");
+    let written = server.write_record(b"key", &record, Duration::from_secs(60));
+    let failure = written.await.unwrap_err();
+    assert!(matches!(failure.cause, Cause::Overtaken) && !failure.outcome_unknown);
+    assert_eq!(topology.records.load(Ordering::Relaxed), Record::MAX_WRITES);
 }

@@ -1,35 +1,120 @@
-//! Descendants of the command that share the process group of `lockctl`.
+//! The processes that a command is made of.
 //!
 //! In the foreground group of a terminal there is no group to signal that would not hit `lockctl`
 //! and its neighbors in a pipeline as well, so the descendants are found one by one.
 
 use std::fs;
 
-use rustix::process::{Pid, Signal, getpid, kill_process};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, test_kill_process_group,
+    wait,
+};
 
 /// Makes orphans of the command children of this process, so that they can be found.
 #[cfg(target_os = "linux")]
-pub(crate) fn adopt_orphans() {
+fn adopt_orphans() {
     // Without it they are left alone.
     rustix::process::set_child_subreaper(Some(getpid())).ok();
 }
 
 /// Orphans go to init, out of reach.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn adopt_orphans() {}
+fn adopt_orphans() {}
 
-/// Sends a signal to all descendants of this process.
-pub(super) fn signal_descendants(signal: Signal) {
-    for pid in descendants(getpid()) {
-        kill_process(pid, signal).ok();
+/// Removes the zombies among the children of this process, which has no child then that it waits for
+/// elsewhere.
+pub(super) fn reap_orphans() {
+    while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+}
+
+/// The command and what it has started.
+#[derive(Debug)]
+pub(super) enum Family {
+    /// The process group that the command leads.
+    Group(Pid),
+    /// The descendants of this process, without the children that it had before the command.
+    Descendants { command: Pid, others: Vec<Pid> },
+}
+
+impl Family {
+    /// Says how the family of the next command is found.
+    pub(super) fn before(own_group: bool) -> impl FnOnce(Pid) -> Self {
+        let others = (!own_group).then(|| {
+            adopt_orphans();
+            children(getpid())
+        });
+        |command| match others {
+            None => Self::Group(command),
+            Some(others) => Self::Descendants { command, others },
+        }
+    }
+
+    /// Sends a signal to the group, or to the command alone.
+    pub(super) fn signal_command(&self, signal: Signal) {
+        let sent = match *self {
+            Self::Group(group) => kill_process_group(group, signal),
+            Self::Descendants { command, .. } => kill_process(command, signal),
+        };
+        // It ended in the meantime.
+        sent.ok();
+    }
+
+    /// Sends a signal to all of them.
+    pub(super) fn signal(&self, signal: Signal) {
+        self.signal_command(signal);
+        if let Self::Descendants { command, others } = self {
+            for pid in descendants(getpid(), others) {
+                if pid != *command {
+                    kill_process(pid, signal).ok();
+                }
+            }
+        }
+    }
+
+    /// Kills what is left when the command has ended, also what is born meanwhile.
+    pub(super) fn kill_the_rest(&self) {
+        match self {
+            Self::Group(_) => self.signal_command(Signal::KILL),
+            Self::Descendants { others, .. } => kill_descendants(others),
+        }
+    }
+
+    /// Whether anything of it can still act: zombies cannot.
+    pub(super) fn is_alive(&self) -> bool {
+        match self {
+            Self::Group(group) => is_group_alive(*group),
+            Self::Descendants { others, .. } => {
+                let mut all = descendants(getpid(), others).into_iter();
+                all.any(|pid| !is_dead(pid))
+            }
+        }
     }
 }
 
-/// Kills all descendants of this process, also those that are born meanwhile.
-pub(super) fn kill_descendants() {
+fn is_group_alive(group: Pid) -> bool {
+    if test_kill_process_group(group) == Err(Errno::SRCH) {
+        return false;
+    }
+    // There may be only zombies, if the system can tell.
+    fs::read_dir("/proc").map_or(true, |all| {
+        let names = all.flatten().map(|process| process.file_name());
+        let mut pids = names.filter_map(|name| Pid::from_raw(name.to_str()?.parse().ok()?));
+        pids.any(|pid| group_of(pid) == Some(group) && !is_dead(pid))
+    })
+}
+
+fn group_of(pid: Pid) -> Option<Pid> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    let group = after_name(&stat)?.split(' ').nth(2)?;
+    Pid::from_raw(group.parse().ok()?)
+}
+
+/// Kills all descendants of this process but `others`, also those that are born meanwhile.
+fn kill_descendants(others: &[Pid]) {
     // Each round can only be outrun by a process that forks faster than it is listed.
     for _ in 0..ROUNDS {
-        let alive: Vec<_> = descendants(getpid())
+        let alive: Vec<_> = descendants(getpid(), others)
             .into_iter()
             .filter(|pid| !is_dead(*pid))
             .collect();
@@ -44,8 +129,10 @@ pub(super) fn kill_descendants() {
 
 const ROUNDS: usize = 16;
 
-fn descendants(of: Pid) -> Vec<Pid> {
+/// Those of `of`, without the children `others` and theirs.
+fn descendants(of: Pid, others: &[Pid]) -> Vec<Pid> {
     let mut found = children(of);
+    found.retain(|child| !others.contains(child));
     let mut at = 0;
     while let Some(pid) = found.get(at) {
         let more = children(*pid);
@@ -70,15 +157,20 @@ fn children(of: Pid) -> Vec<Pid> {
     lists.collect::<Vec<Vec<_>>>().concat()
 }
 
-/// Whether it is a zombie, which no signal makes any deader.
+/// Whether it is a zombie with all of its threads, which no signal makes any deader.
 fn is_dead(pid: Pid) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-    // The name in parentheses may contain anything, also parentheses.
-    stat.is_err()
-        || stat.is_ok_and(|stat| {
-            stat.rsplit_once(") ")
-                .is_some_and(|(_, rest)| rest.starts_with('Z'))
-        })
+    let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero()));
+    let mut threads = threads.into_iter().flatten().flatten();
+    threads.all(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        after_name(&stat).is_none_or(|state| state.starts_with(['Z', 'X']))
+    })
+}
+
+/// The fields of a process or thread from its state on. The name in parentheses before may contain
+/// anything, also parentheses.
+fn after_name(stat: &str) -> Option<&str> {
+    Some(stat.rsplit_once(") ")?.1)
 }
 
 #[cfg(test)]
@@ -96,13 +188,35 @@ mod tests {
             .unwrap();
         let pid = Pid::from_raw(i32::try_from(shell.id()).unwrap()).unwrap();
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
-        while descendants(pid).is_empty() && std::time::Instant::now() < deadline {
+        while descendants(pid, &[]).is_empty() && std::time::Instant::now() < deadline {
             std::thread::yield_now();
         }
-        let found = descendants(pid);
+        let found = descendants(pid, &[]);
         assert_eq!(found.len(), 1);
-        assert!(descendants(getpid()).contains(&found[0]));
+        assert!(!descendants(getpid(), &[pid]).contains(&found[0]));
+        assert!(descendants(getpid(), &[]).contains(&found[0]));
         kill_process(found[0], Signal::KILL).unwrap();
+        shell.wait().unwrap();
+    }
+
+    #[test]
+    fn a_group_of_zombies_is_not_alive() {
+        use std::os::unix::process::CommandExt;
+        let mut shell = Command::new("sleep")
+            .arg("60")
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_raw(i32::try_from(shell.id()).unwrap()).unwrap();
+        let family = Family::Group(pid);
+        assert!(family.is_alive());
+        family.kill_the_rest();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while family.is_alive() && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        // Nobody has waited for it.
+        assert!(test_kill_process_group(pid).is_ok() && !family.is_alive());
         shell.wait().unwrap();
     }
 }

@@ -1,9 +1,8 @@
 //! The locks that a command runs under.
 
-use std::pin::Pin;
-use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::future::select_all;
 use polylock::{LockGuard, LostReason};
 use tokio::time::Instant;
 
@@ -48,7 +47,9 @@ impl<'a> Locks<'a> {
     ///
     /// Nothing is lost; a loss is final.
     pub(super) async fn lost(&self) -> LostReason {
-        first(self.guards().map(|guard| guard.lost().into_future())).await
+        select_all(self.guards().map(|guard| guard.lost().into_future()))
+            .await
+            .0
     }
 
     /// Ready once one of them is held for at most `ahead` more, or not at all.
@@ -57,7 +58,7 @@ impl<'a> Locks<'a> {
     ///
     /// Nothing is lost.
     pub(super) async fn expiring(&self, ahead: Duration) {
-        first(self.guards().map(|guard| guard.expiring(ahead))).await;
+        select_all(self.guards().map(|guard| guard.expiring(ahead))).await;
     }
 
     /// Time until the first of them ends unless it is renewed; `None` without limit.
@@ -66,14 +67,4 @@ impl<'a> Locks<'a> {
         let ends = self.guards().filter_map(LockGuard::valid_until);
         ends.min().map(|end| end.saturating_duration_since(now))
     }
-}
-
-/// The output of the first future that is ready.
-async fn first<F: Future + Unpin>(futures: impl Iterator<Item = F>) -> F::Output {
-    let mut futures: Vec<_> = futures.collect();
-    std::future::poll_fn(|cx| {
-        let mut polled = futures.iter_mut().map(|future| Pin::new(future).poll(cx));
-        polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
-    })
-    .await
 }

@@ -11,8 +11,7 @@ mod stop;
 mod supervise;
 
 use self::environment::Facts;
-use self::family::adopt_orphans;
-use self::signals::Suspensions;
+use self::family::reap_orphans;
 use self::spawn::spawn;
 use self::supervise::Watch;
 

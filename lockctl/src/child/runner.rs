@@ -8,14 +8,12 @@ use std::time::{Duration, SystemTime};
 use polylock::{Capabilities, DistributedLock, Label, LockGuard, LockLifetime, Released};
 use serde_json::json;
 
-use super::{
-    Ending, Facts, Linger, Locks, Rules, Signals, Suspensions, Watch, adopt_orphans, spawn,
-};
+use super::{Ending, Facts, Linger, Locks, Rules, Signals, Watch, reap_orphans, spawn};
 use crate::backend::BackendUrl;
 use crate::output::{Console, Events, Failure, Renewals, escaped, millis, unix_ms};
 use crate::waiting::Acquired;
 
-/// What runs under the locks, and who hears of it.
+/// What runs under the locks, and where it is reported.
 #[derive(Debug)]
 pub(crate) struct Runner {
     pub(crate) command: Vec<OsString>,
@@ -28,7 +26,7 @@ pub(crate) struct Runner {
 }
 
 impl Runner {
-    /// Connects, and hears of the locks from then on.
+    /// Connects, and reports events of the locks from then on.
     ///
     /// # Cancel safety
     ///
@@ -60,11 +58,11 @@ impl Runner {
         let (kind, label) = (capabilities.backend, self.label.clone());
         let facts = Facts::of(locks, self.ttl, &self.backend, kind, label);
         let variables = facts.variables(|name| env::var_os(name));
-        if !self.rules.own_group {
-            adopt_orphans();
+        if self.rules.own_group {
+            // Before the command begins, so that it is never the only one to go on.
+            let caught = signals.catch_suspensions();
+            caught.map_err(Failure::internal("cannot catch signals"))?;
         }
-        let cannot_catch = Failure::internal("cannot catch signals");
-        let suspensions = Suspensions::catch(self.rules.own_group).map_err(cannot_catch)?;
         // A lease outlives lockctl by itself, and so does a session of ZooKeeper. Without this the lock
         // is held as well, so that it is no failure if it cannot be had.
         let mut linger = match capabilities.bound {
@@ -77,14 +75,15 @@ impl Runner {
         }
         let watch = Watch {
             running,
-            suspensions,
             locks,
             rules: self.rules,
             console: &self.console,
             events: &self.events,
         };
-        let cannot_wait = Failure::internal("cannot wait for the command");
-        watch.until_the_end(signals).await.map_err(cannot_wait)
+        let ended = watch.until_the_end(signals).await;
+        drop(linger);
+        reap_orphans();
+        ended.map_err(Failure::internal("cannot wait for the command"))
     }
 
     pub(crate) fn tell_acquired(&self, locks: &Locks<'_>, waited: Duration) {

@@ -1,10 +1,11 @@
 //! Signals that `lockctl` gets.
 
 use std::fs;
+use std::future::ready;
 use std::io;
 use std::task::Poll;
 
-use rustix::process::Signal;
+use rustix::process::{Signal, getpid, kill_process};
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 /// The signals that are passed on to the command, and that end the waiting if they end processes.
@@ -54,6 +55,17 @@ impl Signals {
         Self { ending, ..self }
     }
 
+    /// Catches Ctrl-Z (TSTP) from here on, unless it is ignored: for a command that has a process group of
+    /// its own and would go on alone.
+    pub(super) fn catch_suspensions(&mut self) -> io::Result<()> {
+        let mut caught = self.streams.iter().map(|(signal, _)| *signal);
+        if !caught.any(|signal| signal == Signal::TSTP) && !is_in(ignored_signals(), Signal::TSTP) {
+            let stream = signal(SignalKind::from_raw(Signal::TSTP.as_raw()))?;
+            self.streams.push((Signal::TSTP, stream));
+        }
+        Ok(())
+    }
+
     /// Whether the signal asks the process to end.
     pub(super) fn is_ending(&self, signal: Signal) -> bool {
         self.ending.contains(&signal)
@@ -76,7 +88,8 @@ impl Signals {
         .await
     }
 
-    /// The next signal that asks the process to end.
+    /// The next signal that asks the process to end. While no command runs, a caught Ctrl-Z stops this
+    /// process alone.
     ///
     /// # Cancel safety
     ///
@@ -84,34 +97,21 @@ impl Signals {
     pub(crate) async fn next_that_ends(&mut self) -> Signal {
         loop {
             let signal = self.next().await;
+            if signal == Signal::TSTP {
+                kill_process(getpid(), Signal::STOP).ok();
+            }
             if self.is_ending(signal) {
                 return signal;
             }
         }
     }
-}
 
-/// Ctrl-Z, for a command that has a process group of its own and would go on alone.
-#[derive(Debug)]
-pub(crate) struct Suspensions(Option<Stream>);
-
-impl Suspensions {
-    /// Catches the signal from here on, if `wanted` and not ignored.
-    pub(crate) fn catch(wanted: bool) -> io::Result<Self> {
-        let wanted = wanted && !is_in(ignored_signals(), Signal::TSTP);
-        let stream = wanted.then(|| signal(SignalKind::from_raw(Signal::TSTP.as_raw())));
-        Ok(Self(stream.transpose()?))
-    }
-
-    /// Ready when the process is asked to stop for a while.
-    ///
-    /// # Cancel safety
-    ///
-    /// As for [`Signals::next`].
-    pub(super) async fn next(&mut self) {
-        match &mut self.0 {
-            Some(stream) => drop(stream.recv().await),
-            None => std::future::pending().await,
+    /// Whether a signal that asks the process to end has come already; it counts as seen.
+    pub(super) async fn has_ending(&mut self) -> bool {
+        tokio::select! {
+            biased;
+            _ = self.next_that_ends() => true,
+            () = ready(()) => false,
         }
     }
 }

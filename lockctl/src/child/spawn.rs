@@ -3,12 +3,15 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal};
 use tokio::process::{Child, Command};
+use tokio::time::sleep;
 
 use super::environment::Variable;
+use super::family::Family;
+use super::stop::POLL_INTERVAL;
 use crate::commands::Pgid;
 use crate::exit::Exit;
 use crate::output::Failure;
@@ -18,19 +21,21 @@ use crate::output::Failure;
 pub(crate) struct Running {
     pub(crate) child: Child,
     pub(crate) pid: Pid,
-    /// Whether it leads a process group of its own.
-    pub(crate) leads_group: bool,
+    pub(super) family: Family,
 }
 
 impl Running {
-    /// Sends a signal to the command, and to its descendants if they have a group of their own.
-    pub(crate) fn signal(&self, signal: Signal) {
-        let sent = match self.leads_group {
-            true => kill_process_group(self.pid, signal),
-            false => kill_process(self.pid, signal),
-        };
-        // It ended in the meantime.
-        sent.ok();
+    /// Waits for the end of the command, or of all that it is made of.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost: the status is kept.
+    pub(super) async fn ended(&mut self, with_family: bool) -> io::Result<ExitStatus> {
+        let status = self.child.wait().await?;
+        while with_family && self.family.is_alive() {
+            sleep(POLL_INTERVAL).await;
+        }
+        Ok(status)
     }
 }
 
@@ -52,6 +57,7 @@ pub(crate) fn spawn(
     if own_group {
         starter.process_group(0);
     }
+    let family = Family::before(own_group);
     let child = starter.stdin(Stdio::inherit()).kill_on_drop(true).spawn();
     let child = child.map_err(|e| cannot_execute(&command[0], &e))?;
     let pid = child
@@ -61,7 +67,7 @@ pub(crate) fn spawn(
     Ok(Running {
         child,
         pid,
-        leads_group: own_group,
+        family: family(pid),
     })
 }
 

@@ -5,9 +5,8 @@ use std::time::Duration;
 use polylock::LostReason;
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
 
-use super::family::{kill_descendants, signal_descendants};
 use super::signals::name;
 use super::supervise::Watch;
 use crate::commands::OnLost;
@@ -67,8 +66,12 @@ impl Watch<'_> {
         }
     }
 
-    /// The command has got the signal that asked for it.
-    pub(super) fn stop_asked(&self) -> Stopping {
+    /// The command has got the signal that asked for it, if that came from where it seems to.
+    pub(super) fn stop_asked(&self, signal: Signal) -> Stopping {
+        if self.is_of_terminal(signal) {
+            // One of kill(1) looks the same, and the command has not got it.
+            self.send(Signal::TERM);
+        }
         // A command that is stopped by job control would not see the signal.
         self.send(Signal::CONT);
         Stopping {
@@ -107,20 +110,21 @@ impl Watch<'_> {
 
     /// Sends to everything that the command is made of.
     pub(super) fn send(&self, signal: Signal) {
-        self.running.signal(signal);
-        if !self.running.leads_group {
-            signal_descendants(signal);
-        }
+        self.running.family.signal(signal);
     }
 
     /// Passes on what `lockctl` got.
     pub(super) fn pass_on(&self, signal: Signal, interrupts: usize) {
-        let from_terminal = [Signal::INT, Signal::QUIT, Signal::WINCH].contains(&signal);
         match signal {
-            _ if self.rules.terminal_signals && from_terminal => {}
+            _ if self.is_of_terminal(signal) => {}
             Signal::INT if interrupts > 1 => self.send(Signal::KILL),
-            _ => self.running.signal(signal),
+            _ => self.running.family.signal_command(signal),
         }
+    }
+
+    /// Whether a terminal sends the signal, to the command as well.
+    fn is_of_terminal(&self, signal: Signal) -> bool {
+        self.rules.terminal_signals && [Signal::INT, Signal::QUIT, Signal::WINCH].contains(&signal)
     }
 
     /// Stops the command and then this process, until this process is continued.
@@ -134,10 +138,29 @@ impl Watch<'_> {
         }
     }
 
-    pub(super) fn kill_the_rest(&self) {
-        match self.running.leads_group {
-            true => self.running.signal(Signal::KILL),
-            false => kill_descendants(),
+    /// Kills what is left of the command, and waits until it is dead.
+    pub(super) async fn kill_the_rest(&self) {
+        let family = &self.running.family;
+        let killing = async {
+            loop {
+                family.kill_the_rest();
+                if !family.is_alive() {
+                    break;
+                }
+                sleep(POLL_INTERVAL).await;
+            }
+        };
+        if timeout(KILL_TIMEOUT, killing).await.is_err() {
+            self.console.warn(format_args!(
+                "processes of the command are not dead {} after KILL",
+                human(KILL_TIMEOUT)
+            ));
         }
     }
 }
+
+/// A process that waits for a disk or a network file system outlasts KILL.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time between two looks at the processes of a command.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(10);

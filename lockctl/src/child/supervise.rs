@@ -2,6 +2,7 @@
 
 use std::future::pending;
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::pin::pin;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::Locks;
-use super::signals::{Signals, Suspensions};
+use super::signals::Signals;
 use super::spawn::Running;
 use super::stop::{Stop, Stopping};
 use crate::commands::OnLost;
@@ -25,8 +26,8 @@ pub(crate) struct Rules {
     pub(crate) max_run: Option<Duration>,
     pub(crate) on_lost: OnLost,
     pub(crate) signal_on_lost: Signal,
-    /// Whether the command is a service: nothing of it outlives it, and a signal that ends `lockctl` stops it
-    /// by force. Else both are left to the command.
+    /// Whether the command is a service: what is left of it when it ends is killed, and a signal that ends
+    /// `lockctl` stops it by force. Else both are left to the command.
     pub(crate) is_service: bool,
     /// Whether the command leads a process group of its own.
     pub(crate) own_group: bool,
@@ -38,8 +39,6 @@ pub(crate) struct Rules {
 #[derive(Debug)]
 pub(crate) struct Watch<'a> {
     pub(crate) running: Running,
-    /// Caught since before the command began, so that it is never the only one to go on.
-    pub(crate) suspensions: Suspensions,
     pub(crate) locks: &'a Locks<'a>,
     pub(crate) rules: Rules,
     pub(crate) console: &'a Console,
@@ -52,7 +51,7 @@ pub(crate) struct Ending {
     pub(crate) status: ExitStatus,
     /// Why it was stopped, if it was, or that the lock was not held to its end.
     pub(crate) stop: Option<Stop>,
-    /// Whether a signal asked for the end, of a [service](Rules::is_service).
+    /// Whether a signal asked for the end.
     pub(crate) is_asked: bool,
 }
 
@@ -67,11 +66,14 @@ impl Watch<'_> {
         let mut is_asked = false;
         let status = loop {
             let kill_at = stopping.and_then(|stopping| stopping.kill_at);
+            // A command that is asked to end may end before what it has started.
+            let has_time =
+                stopping.is_some_and(|stopping| stopping.why == Stop::Asked) && kill_at.is_some();
             tokio::select! {
                 // A command that has ended is not stopped, and a loss that is certain comes before
                 // the warning of one.
                 biased;
-                status = self.running.child.wait() => break status?,
+                status = self.running.ended(has_time) => break status,
                 reason = &mut lost, if !is_lost => {
                     is_lost = true;
                     self.tell_loss(reason);
@@ -89,22 +91,26 @@ impl Watch<'_> {
                     self.send(Signal::KILL);
                     stopping = stopping.map(|stopping| Stopping { kill_at: None, ..stopping });
                 }
-                () = self.suspensions.next() => self.sleep_together(),
                 signal = signals.next() => {
+                    if signal == Signal::TSTP {
+                        self.sleep_together();
+                        continue;
+                    }
                     interrupts += usize::from(signal == Signal::INT);
                     self.pass_on(signal, interrupts);
-                    if self.rules.is_service && signals.is_ending(signal) {
-                        is_asked = true;
-                        stopping = stopping.or_else(|| Some(self.stop_asked()));
+                    is_asked |= signals.is_ending(signal);
+                    if self.rules.is_service && is_asked {
+                        stopping = stopping.or_else(|| Some(self.stop_asked(signal)));
                     }
                 }
             }
         };
-        let stop = self.end(status, stopping, is_lost);
+        let stop = self.end(&status, stopping, is_lost).await;
         Ok(Ending {
-            status,
+            status: status?,
             stop,
-            is_asked,
+            // One that came to the command as well may be seen after its end.
+            is_asked: is_asked || signals.has_ending().await,
         })
     }
 
@@ -117,10 +123,16 @@ impl Watch<'_> {
         })
     }
 
-    fn end(&self, status: ExitStatus, stopping: Option<Stopping>, is_lost: bool) -> Option<Stop> {
-        use std::os::unix::process::ExitStatusExt;
-        let fields = json!({ "code": status.code(), "signal": status.signal() });
-        self.events.tell("child_exit", fields);
+    async fn end(
+        &self,
+        status: &io::Result<ExitStatus>,
+        stopping: Option<Stopping>,
+        is_lost: bool,
+    ) -> Option<Stop> {
+        if let Ok(status) = status {
+            let fields = json!({ "code": status.code(), "signal": status.signal() });
+            self.events.tell("child_exit", fields);
+        }
         let mut stop = stopping.map(|stopping| stopping.why);
         // lockctl or the machine may have slept through the end of the lease.
         let reason = self.locks.lost_one().map(|(_, reason)| reason);
@@ -130,9 +142,9 @@ impl Watch<'_> {
         if let (OnLost::Term, Some(reason)) = (self.rules.on_lost, reason) {
             stop = Some(Stop::Lost(reason));
         }
-        if stop.is_some() || self.rules.is_service {
+        if stop.is_some() || self.rules.is_service || status.is_err() {
             // What the command started must not go on without the lock either.
-            self.kill_the_rest();
+            self.kill_the_rest().await;
         }
         stop
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use polylock::coordination::{Backoff, Election, Leadership};
-use polylock::{AcquireRequest, Capabilities, Wait};
+use polylock::{AcquireRequest, Capabilities, DistributedLock, Wait};
 use tokio::time::{Instant, sleep};
 
 use super::run::CommandArgs;
@@ -18,7 +18,7 @@ use crate::child::{Ending, Locks, Rules, Runner, Signals, Stop};
 use crate::exit::Exit;
 use crate::held::{self, HeldKeys};
 use crate::output::{Escaped, Failure, escaped, human};
-use crate::waiting::{Acquired, Outcome, Waiting};
+use crate::waiting::{Acquired, Waiting};
 
 /// Keep a command running on one of several hosts
 ///
@@ -77,9 +77,8 @@ async fn stand(
     signals: &mut Signals,
 ) -> Result<Exit, Failure> {
     let acquired = Acquired::new();
-    let locks = tokio::select! {
-        _ = signals.next_that_ends() => return Ok(Exit::Success),
-        locks = runner.connect(&acquired) => locks?,
+    let Some(locks) = connect(runner, &acquired, signals).await? else {
+        return Ok(Exit::Success);
     };
     let election = Election::new(Arc::clone(&locks), request.key().clone())?;
     let candidate = Candidate {
@@ -102,6 +101,35 @@ async fn stand(
     ended.map(|()| Exit::Success)
 }
 
+/// Connects, again and again while the backend is away; `None` if a signal comes first.
+async fn connect(
+    runner: &Runner,
+    acquired: &Acquired,
+    signals: &mut Signals,
+) -> Result<Option<Arc<dyn DistributedLock>>, Failure> {
+    let (mut backoff, mut pause) = (Backoff::new(), Duration::ZERO);
+    loop {
+        let connecting = async {
+            sleep(pause).await;
+            runner.connect(acquired).await
+        };
+        let connected = tokio::select! {
+            biased;
+            _ = signals.next_that_ends() => return Ok(None),
+            connected = connecting => connected,
+        };
+        match connected {
+            Err(failure) if failure.exit() == Exit::Unavailable => {
+                runner.console.fail(&failure);
+                pause = backoff.pause_after(Duration::ZERO);
+                let again = format_args!("connects again in {}", human(pause));
+                runner.console.note(again);
+            }
+            connected => return connected.map(Some),
+        }
+    }
+}
+
 /// This host in the election.
 #[derive(Debug)]
 struct Candidate<'a> {
@@ -117,17 +145,16 @@ impl Candidate<'_> {
         let mut backoff = Backoff::new();
         loop {
             let began = Instant::now();
-            let campaign = async { Ok(self.election.campaign().await) };
-            let lasted = match waiting.wait_for(campaign, signals).await? {
-                Outcome::Interrupted(_) => return Ok(()),
-                Outcome::Held(failure) => return Err(failure),
-                Outcome::Acquired(Err(error)) if !error.is_retryable() => return Err(error.into()),
-                Outcome::Acquired(Err(error)) => {
+            let campaign = self.election.campaign();
+            let lasted = match waiting.until_signal(campaign, signals).await {
+                Err(_) => return Ok(()),
+                Ok(Err(error)) if !error.is_retryable() => return Err(error.into()),
+                Ok(Err(error)) => {
                     let error = escaped(&error.to_string());
                     self.warn(format_args!("the campaign failed: {error}"));
                     Duration::ZERO
                 }
-                Outcome::Acquired(Ok(leadership)) => {
+                Ok(Ok(leadership)) => {
                     let (waited, elected) = (began.elapsed(), Instant::now());
                     if self.serve(leadership, waited, signals).await {
                         return Ok(());

@@ -52,7 +52,7 @@ fn sections() -> String {
 const EXIT_STATUS: &str = "\
 code of the command | The command of run ran to its end.
 0 | The answer of a query; a job or a held lock was skipped; a signal ended lead.
-128+n | The command of run died from signal n, or signal n ended the wait.
+128+n | The command of run died from signal n, or signal n ended the wait of run.
 1 | The question of break was declined, or doctor found a problem.
 64 | The command line is wrong.
 65 | Something else than a lock is stored where the lock would be.

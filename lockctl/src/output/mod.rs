@@ -19,11 +19,11 @@ use crate::exit::Exit;
 
 pub(crate) use self::console::{Console, Failure};
 pub(crate) use self::events::{Events, Renewals};
-use self::text::took;
 pub(crate) use self::text::{
     Escaped, address_text, age, clock, escaped, holder_refusing, holder_waited_for, human,
     last_run_text, millis, quoted, timestamp, unix_ms, who,
 };
+use self::text::{note, note_after, took};
 pub(crate) use self::writer::Writer;
 
 /// Prints an answer on standard output.
@@ -114,7 +114,7 @@ fn label_json(label: &Label) -> Value {
         "pid": Some(label.pid()).filter(|pid| *pid != 0),
         "user": known(label.user()),
         "program": known(label.program()),
-        "note": known(label.note()),
+        "note": known(&note(label)),
     })
 }
 
@@ -183,7 +183,7 @@ fn table_of(locks: &[LockInfo]) -> Table {
                 or_dash(holder.time_left.map(human)),
                 or_dash(holder.token.map(|token| token.to_string())),
                 or_dash(waiters),
-                escaped(holder.label.note()),
+                escaped(&note(&holder.label)),
             ]);
         }
     }
@@ -216,10 +216,7 @@ pub(crate) fn lock_rows(info: &LockInfo) -> Rows {
         Some(waiters) => {
             for (at, waiter) in waiters.iter().enumerate() {
                 let name = if at == 0 { "waiters" } else { "" };
-                let note = match waiter.note() {
-                    "" => String::new(),
-                    note => format!(", note \"{}\"", Escaped(note)),
-                };
+                let note = note_after(waiter);
                 rows.push((name, format!("{}. {}{note}", at + 1, who(waiter))));
             }
         }
@@ -243,7 +240,7 @@ fn label_rows(label: &Label) -> impl Iterator<Item = (&'static str, String)> {
     let rows = [
         ("  user", label.user()),
         ("  program", label.program()),
-        ("  note", label.note()),
+        ("  note", &note(label)),
     ];
     rows.map(|(name, value)| (name, escaped(value)))
         .into_iter()

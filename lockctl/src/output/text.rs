@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use polylock::Label;
 use polylock::admin::HolderInfo;
-use polylock::coordination::LastRun;
+use polylock::coordination::{LastRun, Leader};
 
 /// Shows text of others with the characters escaped that steer a terminal or turn the reading
 /// direction.
@@ -89,6 +89,20 @@ pub(crate) fn who(label: &Label) -> String {
     }
 }
 
+/// The note of a label, without the id of a term that that of a leader begins with.
+pub(super) fn note(label: &Label) -> String {
+    let leader = Leader::of(HolderInfo::new(label.clone()), None);
+    leader.label.note().to_owned()
+}
+
+/// The note of a label at the end of a sentence, if there is one: `, note "reindex"`.
+pub(super) fn note_after(label: &Label) -> String {
+    match note(label).as_str() {
+        "" => String::new(),
+        note => format!(", note \"{}\"", Escaped(note)),
+    }
+}
+
 /// A holder while it is waited for: `etl-7c9 (pid 4121, user deploy) for 3m12s, note "reindex",
 /// lease ends in 27s`.
 pub(crate) fn holder_waited_for(holder: &HolderInfo) -> String {
@@ -111,9 +125,7 @@ pub(crate) fn holder_waited_for(holder: &HolderInfo) -> String {
     if let Some(since) = holder.since {
         out += &format!(" for {}", human(age(since)));
     }
-    if !label.note().is_empty() {
-        out += &format!(", note \"{}\"", Escaped(label.note()));
-    }
+    out += &note_after(label);
     if let Some(left) = holder.time_left {
         out += &format!(", lease ends in {}", human(left));
     }
@@ -129,9 +141,7 @@ pub(crate) fn holder_refusing(holder: &HolderInfo) -> String {
     if let Some(token) = holder.token {
         out += &format!(", token {token}");
     }
-    if !holder.label.note().is_empty() {
-        out += &format!(", note \"{}\"", Escaped(holder.label.note()));
-    }
+    out += &note_after(&holder.label);
     out
 }
 
@@ -140,9 +150,7 @@ pub(crate) fn last_run_text(run: &LastRun) -> String {
     let (outcome, started) = (run.outcome.as_str(), clock(run.started));
     let (ago, took, who) = (human(age(run.started)), human(took(run)), who(&run.label));
     let mut out = format!("{outcome} at {started} ({ago} ago) for {took} on {who}");
-    if !run.label.note().is_empty() {
-        out += &format!(", note \"{}\"", Escaped(run.label.note()));
-    }
+    out += &note_after(&run.label);
     out
 }
 

@@ -126,7 +126,7 @@ fn the_command_is_dead_before_the_lease_of_a_lost_database_ends() {
 
 /// The time in a file, in milliseconds since 1970.
 #[track_caller]
-fn moment(place: &Place, file: &str) -> u64 {
+pub(crate) fn moment(place: &Place, file: &str) -> u64 {
     let text = place.read(file);
     let moment = text.trim().parse();
     moment.unwrap_or_else(|e| panic!("no time in {file} ({e}): {text:?}"))
@@ -134,7 +134,7 @@ fn moment(place: &Place, file: &str) -> u64 {
 
 /// Until when the lock was relied on at the end; a tenth of the ttl before the lease ends.
 #[track_caller]
-fn relied_on_until(place: &Place) -> u64 {
+pub(crate) fn relied_on_until(place: &Place) -> u64 {
     let events = place.events();
     let validity = |event: &Value| match event["event"].as_str()? {
         "acquired" => event["deadline_unix_ms"].as_u64(),

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{OnLost, Run, RunArgs};
 use crate::args::{once_key, period};
-use crate::child::{Ending, Locks, Signals};
+use crate::child::{Ending, Locks, Signals, name};
 use crate::exit::Exit;
 use crate::output::{
     Escaped, Failure, escaped, holder_refusing, holders_json, last_run_json, last_run_text,
@@ -133,8 +133,12 @@ impl Run {
         let capabilities = locks.capabilities();
         let ended = self.runner.run_under(&held, capabilities, signals).await;
         let outcome = outcome(&ended);
-        let recorded = run.finish(outcome).await;
-        self.tell_recorded(outcome, &recorded);
+        let recorded = tokio::select! {
+            biased;
+            recorded = run.finish(outcome) => recorded.map_err(|error| escaped(&error.to_string())),
+            signal = signals.next_that_ends() => Err(format!("ended by {}", name(signal))),
+        };
+        self.tell_recorded(outcome, recorded);
         self.verdict(ended)
     }
 
@@ -144,11 +148,11 @@ impl Run {
         match info.as_ref().and_then(|info| info.holders.first()) {
             Some(holder) => {
                 self.skip(
-                    format_args!("is run by {}", holder_refusing(holder)),
+                    format_args!("is held by {}", holder_refusing(holder)),
                     fields,
                 );
             }
-            None => self.skip(format_args!("is run by another host"), fields),
+            None => self.skip(format_args!("is held by another host"), fields),
         }
     }
 
@@ -161,14 +165,14 @@ impl Run {
         self.runner.events.tell("skipped", fields);
     }
 
-    fn tell_recorded(&self, outcome: RunOutcome, recorded: &polylock::Result<()>) {
+    fn tell_recorded(&self, outcome: RunOutcome, recorded: Result<(), String>) {
         let key = self.plan.request.key().as_str();
         let word = match (recorded, outcome) {
             (Ok(()), outcome) => outcome.as_str(),
             (Err(error), RunOutcome::Ran) => {
-                let (key, error) = (Escaped(key), escaped(&error.to_string()));
                 self.runner.console.warn(format_args!(
-                    "{key}: the run is not recorded, and others may repeat it: {error}"
+                    "{}: the run may not be recorded, and others may repeat it: {error}",
+                    Escaped(key)
                 ));
                 "unrecorded"
             }
@@ -181,10 +185,12 @@ impl Run {
     }
 }
 
-/// A command that was stopped, or ended without its lock, has not succeeded, whatever it says.
+/// A command that was stopped or asked to end, or ended without its lock, has not succeeded, whatever it says.
 fn outcome(ended: &Result<Ending, Failure>) -> RunOutcome {
     match ended {
-        Ok(ending) if ending.stop.is_none() && ending.status.success() => RunOutcome::Ran,
+        Ok(ending) if ending.stop.is_none() && !ending.is_asked && ending.status.success() => {
+            RunOutcome::Ran
+        }
         _ => RunOutcome::Failed,
     }
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 use lock_testkit::servers::{PostgresServer, RedisOptions, RedisServer, ZooKeeperServer};
 use rustix::process::Signal;
 
-use crate::fixture::{Place, is_alive, pid_of, side_by_side, until};
-use crate::lead::{SERVE, assert_command_moves_when_its_host_dies};
+use crate::fixture::{Place, UNTIL_GO, is_alive, pid_of, side_by_side, until};
+use crate::lead::assert_command_moves_when_its_host_dies;
+use crate::loss::{moment, relied_on_until};
 use crate::once::assert_runs_once;
 
 const TTL: Duration = Duration::from_secs(8);
@@ -28,18 +29,26 @@ fn the_command_moves_when_its_host_dies_on_every_kind_of_server() {
 #[test]
 fn a_host_that_leads_and_one_that_waits_survive_an_outage_of_their_server() {
     let (server, place) = (RedisServer::start(RedisOptions::new()), Place::new());
-    let options = format!("--backend {} --ttl 3s", server.url());
-    let leader = place.host("a", &options, SERVE);
-    place.until_there("a");
+    let options = format!("--backend {} --ttl 10s", server.url());
+    let deaf = "trap '' TERM; while :; do date +%s%3N > beat.new; mv beat.new beat; done";
+    let leader = place.host("a", &format!("{options} --events events"), deaf);
+    place.until_there("beat");
     let mut hosts = [leader, place.waiting("b", &options)];
     let command = pid_of(&place.read("a"));
     server.kill();
     until("the command is dead", || !is_alive(command));
+    // The tenth of the ttl that nobody relies on, 1 s, is what a busy machine may delay the kill by.
+    let (lease, beat) = (relied_on_until(&place) + 1000, moment(&place, "beat"));
+    assert!(
+        beat < lease,
+        "it lived until {beat}, its lease until {lease}"
+    );
     place.remove(&["a"]);
     server.restart();
     until("one of them leads", || {
         place.file("a").exists() || place.file("b").exists()
     });
+    place.assert_never_met();
     for host in &mut hosts {
         host.signal(Signal::TERM);
     }
@@ -58,6 +67,23 @@ fn a_command_runs_once_on_every_kind_of_server() {
         format!("{}?mode=lease", PostgresServer::shared().database()),
     ];
     side_by_side(&urls, |url| assert_runs_once(url));
+}
+
+#[test]
+fn a_signal_ends_the_recording_of_a_run() {
+    let (server, place) = (RedisServer::start(RedisOptions::new()), Place::new());
+    let options = format!(
+        "--backend {} --once-per 1h --ttl 60s --events events k",
+        server.url()
+    );
+    let mut process = place.hold(&options, UNTIL_GO);
+    server.kill();
+    place.go();
+    place.event("child_exit");
+    process.signal(Signal::TERM);
+    let ended = process.expect(0);
+    ended.says(&["k: the run may not be recorded, and others may repeat it: ended by TERM\n"]);
+    assert_eq!(place.event("recorded")["outcome"], "unrecorded");
 }
 
 #[test]

@@ -58,24 +58,24 @@ impl Role {
 }
 
 /// One term of a candidate; dropped, it has ended.
-pub(super) struct Seat {
-    seat: Arc<SeatInner>,
-    /// Wakes [`SeatInner`] at the loss, and is kept for that.
+pub(super) struct ActiveTerm {
+    state: Arc<TermState>,
+    /// Wakes [`TermState`] at the loss, and is kept for that.
     _loss: Mutex<Pin<Box<dyn Future<Output = LostReason> + Send>>>,
 }
 
-struct SeatInner {
+struct TermState {
     election: Election,
-    term: u64,
+    number: u64,
 }
 
-impl Seat {
-    pub(super) fn take(election: &Election, lost: LostSignal) -> Self {
-        let (mut term, mut former) = (0, None);
+impl ActiveTerm {
+    pub(super) fn begin(election: &Election, lost: LostSignal) -> Self {
+        let (mut number, mut former) = (0, None);
         election.role.terms.send_modify(|terms| {
             terms.last += 1;
-            term = terms.last;
-            former = terms.current.replace((term, lost.clone()));
+            number = terms.last;
+            former = terms.current.replace((number, lost.clone()));
             election.role.leads.send_replace(true);
         });
         let name = election.name();
@@ -84,33 +84,33 @@ impl Seat {
         }
         election.emit(&CoordinationEvent::Elected { election: name });
         let election = election.clone();
-        let seat = Arc::new(SeatInner { election, term });
+        let state = Arc::new(TermState { election, number });
         // Whoever signals the loss calls `wake`, on the thread of the engine, so that no task of the
         // program has to run. The budget of the task that polls it here would wake it as well.
         let mut loss = Box::pin(tokio::task::unconstrained(lost.into_future()));
-        let waker = Waker::from(Arc::clone(&seat));
+        let waker = Waker::from(Arc::clone(&state));
         if loss
             .as_mut()
             .poll(&mut Context::from_waker(&waker))
             .is_ready()
         {
-            seat.leave();
+            state.end();
         }
         let _loss: Mutex<Pin<Box<dyn Future<Output = LostReason> + Send>>> = Mutex::new(loss);
-        Self { seat, _loss }
+        Self { state, _loss }
     }
 
-    pub(super) fn term(&self) -> u64 {
-        self.seat.term
+    pub(super) fn number(&self) -> u64 {
+        self.state.number
     }
 }
 
-impl SeatInner {
-    fn leave(&self) {
+impl TermState {
+    fn end(&self) {
         let role = &self.election.role;
         let mut signal = None;
         let has_ended = role.terms.send_if_modified(|terms| {
-            let is_current = terms.is_current(self.term);
+            let is_current = terms.is_current(self.number);
             if is_current {
                 signal = terms.current.take();
                 role.leads.send_replace(false);
@@ -125,20 +125,20 @@ impl SeatInner {
     }
 }
 
-impl Wake for SeatInner {
+impl Wake for TermState {
     fn wake(self: Arc<Self>) {
-        self.leave();
+        self.end();
     }
 }
 
-impl Drop for Seat {
+impl Drop for ActiveTerm {
     fn drop(&mut self) {
-        self.seat.leave();
+        self.state.end();
     }
 }
 
-impl fmt::Debug for Seat {
+impl fmt::Debug for ActiveTerm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Seat({})", self.seat.term)
+        write!(f, "ActiveTerm({})", self.state.number)
     }
 }
