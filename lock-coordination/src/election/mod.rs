@@ -46,7 +46,8 @@ pub use self::leadership::{Leadership, Term};
 /// A candidate that waits is one waiter on the server, however long it waits: on Redis a heartbeat each
 /// fifth of the ttl, a second apart at most, elsewhere what keeps its session or connection alive, or a poll
 /// where waiters are not notified. A leader renews its lock each third of the ttl. A resignation costs one
-/// release, which elects the next one where waiters are notified. A follower that observes sends two requests a second.
+/// release, which elects the next one where waiters are notified. A follower that observes sends two
+/// requests a second.
 ///
 /// # Examples
 ///

@@ -273,10 +273,9 @@ async fn a_session_that_waits_for_a_standby_stops_no_other() {
         take_and_release(locks, "job").await;
     }
     server.sql("ALTER SYSTEM SET synchronous_standby_names = 'gone'; SELECT pg_reload_conf()");
-    let opening = tokio::spawn({
-        let site = site.clone();
-        async move { drop(take(&site.open().await, "other").await) }
-    });
+    // It waits for as long as the others take, also on a busy machine.
+    let patient = site.clone().with("timeout=1m");
+    let opening = tokio::spawn(async move { drop(take(&patient.open().await, "other").await) });
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
     until("a session waits for the standby", async || {
         server.sql(waits)[0][0] != "0"
