@@ -2,23 +2,22 @@
 
 use std::sync::Arc;
 
-use etcd_client::{WatchFilterType, WatchOptions};
-use polylock_core::engine::before;
+use etcd_client::{Event, EventType, KeyValue, WatchFilterType, WatchOptions};
+use polylock_core::engine::{TimeBudget, before};
 use polylock_core::{AcquireRequest, Error, Grant, LeaseState, Mode, Result};
 use tokio::time::{Instant, sleep};
 
-use crate::budget::Budget;
 use crate::error::{Failure, RETRY_BACKOFF};
 use crate::lease::EtcdLease;
 use crate::queue::{Blocker, QueuePosition, queue_position};
 use crate::server_lease::ServerLease;
-use crate::store::{Listing, Store, list};
+use crate::store::{Listing, Store, list, revision as revision_of};
 
 /// How an attempt ends.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Granted(Grant),
-    /// The key has ended: the next attempt goes to the end of the line.
+    /// The key has ended: the next attempt goes to the end of the queue.
     Gone,
     /// The lock is held.
     Refused(Error),
@@ -27,7 +26,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Attempt<'a> {
     pub(crate) store: &'a Store,
     pub(crate) request: &'a AcquireRequest,
-    pub(crate) budget: &'a Budget,
+    pub(crate) budget: &'a TimeBudget,
     pub(crate) lease: &'a Arc<EtcdLease>,
 }
 
@@ -54,30 +53,33 @@ impl Attempt<'_> {
     async fn queue(&self) -> Result<Outcome, AttemptError> {
         let name = self.lease.name();
         let mut listing = self.enter().await?;
-        let mut has_waited = false;
+        let (mut has_waited, mut is_fresh) = (false, true);
         loop {
-            let blocker = match queue_position(&listing.line, &name) {
+            let blocker = match queue_position(&listing.contenders, &name) {
                 QueuePosition::Gone => return Err(AttemptError::Gone),
                 QueuePosition::Holds => {
-                    self.budget.note_held(false);
-                    if self.is_old() {
-                        listing = self.list().await?;
+                    self.budget.mark_free();
+                    // A holder renews it by hand within a whole ttl, or the engine within half of one.
+                    if !(is_fresh || self.lease.is_shared) || self.is_older_than(2) {
+                        listing = self.list(true).await?;
+                        is_fresh = true;
                         continue;
                     }
                     return self.grant(has_waited).await;
                 }
                 QueuePosition::Behind(blocker) => blocker,
             };
-            self.budget.note_held(true);
+            self.budget.mark_held();
             if !self.budget.waits() {
                 return Ok(Outcome::Refused(self.budget.contended()));
             }
             self.request.mark_contended();
+            let next = self.store.without(&listing, &blocker, &name);
             let has_ended = self.wait(&blocker, &listing).await;
-            has_waited = true;
-            listing = match listing.without(&blocker, &name) {
-                Some(listing) if has_ended => listing,
-                _ => self.list().await?,
+            (has_waited, is_fresh) = (true, false);
+            listing = match next.filter(|_| has_ended) {
+                Some(next) => next,
+                None => self.list(false).await?,
             };
         }
     }
@@ -119,28 +121,24 @@ impl Attempt<'_> {
         }
     }
 
-    /// Whether too little of the lease of etcd is left for a holder to renew it in time.
-    fn is_old(&self) -> bool {
+    /// Whether this part of the ttl of the lease of etcd is over, or it is not to be renewed.
+    fn is_older_than(&self, part: u32) -> bool {
         let lease = self.lease.server_lease();
-        lease.is_none_or(|lease| lease.is_retired() || lease.age() >= lease.ttl / 2)
+        lease.is_none_or(|lease| lease.is_retired() || lease.age() >= lease.ttl / part)
     }
 
-    /// Whether the lease of etcd is renewed when the line is listed.
-    fn is_renewal_due(&self) -> bool {
-        let lease = self.lease.server_lease();
-        lease.is_none_or(|lease| lease.is_retired() || lease.age() >= lease.ttl / 3)
-    }
-
-    /// Lists the directory, and renews the lease of etcd if that is due.
-    async fn list(&self) -> Result<Listing, AttemptError> {
-        self.store.retire_left();
+    /// Lists the directory, and renews the lease of etcd, if that is due at least.
+    async fn list(&self, renews: bool) -> Result<Listing, AttemptError> {
+        self.store.retire_ended();
         let until = self.budget.step();
         let directory = self.lease.directory.as_str();
         loop {
             let listed = self.until(until, async {
                 let lease = self.lease.server_lease();
                 match lease.filter(|lease| !lease.is_retired()) {
-                    Some(_) if !self.is_renewal_due() => self.store.list(directory, until).await,
+                    Some(_) if !renews && !self.is_older_than(3) => {
+                        self.store.list(directory, until).await
+                    }
                     Some(lease) => {
                         let read = self.store.renewed(&lease, |client| list(client, directory));
                         read.await
@@ -160,7 +158,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Moves the key to another lease of etcd before it lists: its own is to run out.
+    /// Moves the key to another lease of etcd before it lists: its own is about to end.
     async fn list_elsewhere(&self, until: Instant) -> Result<Listing, Failure> {
         let lease = self.store.lease_for(self.request, until).await?;
         match self.lease.write(&lease, None).await? {
@@ -169,7 +167,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Waits until it is worth to list again: something has changed, or a renewal is due. True if the
+    /// Waits until a list says more: something has changed, or a renewal is due. True if the
     /// contender that was waited for has ended.
     async fn wait(&self, blocker: &Blocker, listing: &Listing) -> bool {
         let lease = self.lease.server_lease();
@@ -179,18 +177,23 @@ impl Attempt<'_> {
             .budget
             .deadline()
             .map_or(renewal, |end| end.min(renewal));
-        // At the end of the wait the line is listed once more, so that what has come by then counts.
+        // At the end of the wait the directory is listed once more, so that what has changed by then counts.
         let changed = before(until, Box::pin(self.changed(blocker, listing.revision)));
         changed.await.unwrap_or_default()
     }
 
-    /// Watches what is waited for, from the revision on that is known. True if it has ended.
+    /// Watches what is waited for, from the revision on that is known. True if it has ended, and the own key is
+    /// there.
     async fn changed(&self, blocker: &Blocker, revision: i64) -> bool {
         let directory = &self.lease.directory;
         let options = WatchOptions::new().with_start_revision(revision + 1);
         let ends = options.clone().with_filters([WatchFilterType::NoPut]);
         let (key, options) = match blocker {
-            Blocker::Directory => (directory.clone(), options.with_prefix()),
+            Blocker::Directory => (directory.clone(), ends.clone().with_prefix()),
+            // A downgrade lets readers in.
+            Blocker::End(name) if self.request.mode() == Mode::Shared => {
+                (format!("{directory}{name}"), options)
+            }
             Blocker::End(name) => (format!("{directory}{name}"), ends.clone()),
             Blocker::EndOrPermit(name) => (format!("{directory}{name}"), options),
         };
@@ -198,21 +201,28 @@ impl Attempt<'_> {
         let watched = self.store.connection.send(|mut client| {
             let (key, own) = (key.clone(), own.clone());
             async move {
-                let mut watch = client.watch(key, Some(options)).await?;
-                // Whose own key is gone is not granted the lock by the end of another.
-                watch.watch(own, Some(ends)).await?;
+                let mut watch = client.watch(own, Some(ends)).await?;
+                watch.watch(key, Some(options)).await?;
                 Ok(watch)
             }
         });
         if let Ok(mut watch) = watched.await {
+            // etcd tells what happened before a watch began in any order, and what happens then in its own.
+            let mut is_ordered = None;
             loop {
                 match watch.message().await {
                     Ok(Some(said)) if said.canceled() => break,
-                    Ok(Some(said)) if said.events().is_empty() => {}
+                    Ok(Some(said)) if said.events().is_empty() => {
+                        let begun = revision_of(said.header());
+                        is_ordered.get_or_insert(begun == revision);
+                    }
                     Ok(Some(said)) => {
-                        let mut keys = said.events().iter().filter_map(|event| event.kv());
-                        return matches!(blocker, Blocker::End(_))
-                            && keys.all(|stored| stored.key() == key.as_bytes());
+                        let is_end = |event: &Event| {
+                            let stored = event.kv().map(KeyValue::key);
+                            event.event_type() == EventType::Delete
+                                && stored == Some(key.as_bytes())
+                        };
+                        return is_ordered == Some(true) && said.events().iter().all(is_end);
                     }
                     // Without a leader, or the connection has ended.
                     _ => break,

@@ -139,43 +139,32 @@ impl Admin {
     }
 
     async fn inspected(&self, key: &LockKey) -> Result<Option<LockInfo>, Failure> {
-        let line = self.line(key).await?;
-        let Some(mut info) = info(key.clone(), &line) else {
+        let contenders = self.contenders(key).await?;
+        let Some(mut info) = info(key.clone(), &contenders) else {
             return Ok(None);
         };
-        for (holder, contender) in info.holders.iter_mut().zip(&line) {
-            holder.time_left = self.time_left(contender.lease).await?;
+        for (holder, contender) in info.holders.iter_mut().zip(&contenders) {
+            holder.time_left = self.store.time_left(contender.lease).await?;
         }
         Ok(Some(info))
     }
 
-    /// What is left of a lease of etcd, to the second; `None` if it has ended.
-    async fn time_left(&self, lease: i64) -> Result<Option<Duration>, Failure> {
-        let asked = self
-            .store
-            .connection
-            .retried(self.store.step(), |mut client| async move {
-                client.lease_time_to_live(lease, None).await
-            });
-        match asked.await {
-            Ok(left) => Ok(u64::try_from(left.ttl()).ok().map(Duration::from_secs)),
-            Err(Failure::LeaseGone) => Ok(None),
-            Err(failure) => Err(failure),
-        }
-    }
-
-    async fn line(&self, key: &LockKey) -> Result<Vec<Contender>, Failure> {
+    async fn contenders(&self, key: &LockKey) -> Result<Vec<Contender>, Failure> {
         let directory = self.store.directory(key);
-        Ok(self.store.list(&directory, self.store.step()).await?.line)
+        Ok(self
+            .store
+            .list(&directory, self.store.step())
+            .await?
+            .contenders)
     }
 
     /// Deletes the keys of the present holders, and not of the next one.
     async fn delete_holders(&self, key: &LockKey) -> Result<Option<LockInfo>, Failure> {
-        let (line, directory) = (self.line(key).await?, self.store.directory(key));
-        let Some(info) = info(key.clone(), &line) else {
+        let (contenders, directory) = (self.contenders(key).await?, self.store.directory(key));
+        let Some(info) = info(key.clone(), &contenders) else {
             return Ok(None);
         };
-        for holder in &line[..info.holders.len()] {
+        for holder in &contenders[..info.holders.len()] {
             let path = format!("{directory}{}", holder.name);
             let is_there =
                 Compare::create_revision(path.as_str(), CompareOp::Equal, holder.create_revision);
@@ -214,7 +203,7 @@ impl Admin {
             else {
                 return Ok(LeaseState::Lost(LostReason::Stolen));
             };
-            if self.time_left(lease).await? > Some(ttl) {
+            if self.store.time_left(lease).await? > Some(ttl) {
                 return Ok(LeaseState::Held);
             }
             let lease = self.store.private_lease(ttl, self.store.step()).await?;
@@ -244,7 +233,7 @@ impl Admin {
         // An earlier request without an answer may still come.
         let was_unknown = matches!(lease.key(), KnownKey::Unknown);
         let begin = |attached: &Arc<ServerLease>| {
-            lease.may_be_attached(attached);
+            let _ = lease.may_be_attached(attached);
             lease.set_key(KnownKey::Unknown);
         };
         match self.adopt_as(&adoption, begin).await? {
@@ -270,8 +259,8 @@ impl Admin {
     ) -> Result<Option<(Contender, Arc<ServerLease>)>, Failure> {
         let directory = self.store.directory(adoption.key);
         loop {
-            let line = self.line(adoption.key).await?;
-            let Some(mut held) = line.into_iter().next() else {
+            let contenders = self.contenders(adoption.key).await?;
+            let Some(mut held) = contenders.into_iter().next() else {
                 return Ok(None);
             };
             // A repeated adoption finds the id that it has given.
@@ -336,18 +325,18 @@ async fn held(store: &Store, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
             _ => break,
         }
     }
-    // By key, and in line.
+    // By key, in the order of their creation.
     contenders.sort_by(|(key, own), (other, another)| {
         key.cmp(other)
             .then(own.create_revision.cmp(&another.create_revision))
     });
     let locks = contenders.chunk_by(|(key, _), (other, _)| key == other);
     let locks = locks.filter_map(|lock| {
-        let line: Vec<_> = lock
+        let queue: Vec<_> = lock
             .iter()
             .map(|(_, contender)| contender.clone())
             .collect();
-        info(lock[0].0.clone(), &line)
+        info(lock[0].0.clone(), &queue)
     });
     Ok(locks.collect())
 }
@@ -362,8 +351,8 @@ fn prefix_end(prefix: &[u8]) -> Vec<u8> {
 }
 
 /// A lock as its contenders show it; `None` if it is free.
-fn info(key: LockKey, line: &[Contender]) -> Option<LockInfo> {
-    let (holding, waiting) = line.split_at(holders(line));
+fn info(key: LockKey, contenders: &[Contender]) -> Option<LockInfo> {
+    let (holding, waiting) = contenders.split_at(holders(contenders));
     let first = holding.first()?;
     let holder = |contender: &Contender| {
         let mut holder = HolderInfo::new(contender.label());

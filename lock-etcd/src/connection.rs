@@ -1,11 +1,11 @@
 //! Requests to a cluster: at one server as long as it answers, then at the next.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Client, ConnectOptions, Error as ClientError, Txn, TxnResponse};
+use etcd_client::{Client, ConnectOptions, Error as ClientError, KvClient, Txn, TxnResponse};
 use polylock_core::engine::Engine;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -16,15 +16,16 @@ use crate::error::{Failure, RETRY_BACKOFF};
 pub(crate) struct Connection {
     config: Arc<EtcdConfig>,
     engine: Engine,
-    servers: Vec<Server>,
+    servers: Vec<Arc<Server>>,
     current: AtomicUsize,
-    /// The number of the next connection.
-    next: AtomicU64,
 }
 
 struct Server {
     url: String,
     client: Mutex<Option<Numbered>>,
+    /// How many connections were made. Held by whoever makes the next one, so that a thousand requests
+    /// make one.
+    connecting: tokio::sync::Mutex<u64>,
 }
 
 /// A connection to one server.
@@ -52,13 +53,13 @@ impl Connection {
                 false => format!("{scheme}://{host}:{port}"),
             },
             client: Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
         });
         Self {
             config: Arc::clone(config),
             engine: engine.clone(),
-            servers: servers.collect(),
+            servers: servers.map(Arc::new).collect(),
             current: AtomicUsize::new(0),
-            next: AtomicU64::new(0),
         }
     }
 
@@ -115,7 +116,7 @@ impl Connection {
 
     /// Sends a transaction once, to the server in use.
     pub(crate) async fn txn(&self, txn: Txn) -> Result<TxnResponse, Failure> {
-        self.send(|mut client| async move { client.txn(txn).await })
+        self.send(|client| async move { kv(&client).txn(txn).await })
             .await
     }
 
@@ -154,37 +155,17 @@ impl Connection {
         if let Some(client) = known {
             return Ok(client);
         }
-        let options = self.options().await?;
-        let url = server.url.clone();
-        let connected = self.engine.run(async move {
-            // A user is logged in here; else nothing is sent yet.
-            Ok(Client::connect([url], Some(options)).await)
-        });
-        let client = connected.await.map_err(Failure::Core)??;
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let numbered = Numbered { number, client };
-        *server.client() = Some(numbered.clone());
-        Ok(numbered)
-    }
-
-    async fn options(&self) -> Result<ConnectOptions, Failure> {
-        let mut options = ConnectOptions::new()
-            .with_connect_timeout(SERVER_TIMEOUT)
-            .with_keep_alive(PING_INTERVAL, SERVER_TIMEOUT)
-            .with_require_leader(true)
-            .with_auto_token_refresh(true);
-        if let Some(source) = &self.config.login {
-            let login = source.login().await.map_err(Failure::Core)?;
-            let (username, password) = (login.username(), login.password());
-            options = options.with_user(username.unwrap_or_default(), password.unwrap_or_default());
-        }
-        crate::tls::apply(self.config.tls.as_ref(), options).await
+        let (server, config) = (Arc::clone(server), Arc::clone(&self.config));
+        let connected = self
+            .engine
+            .run(async move { Ok(server.connect(&config).await) });
+        connected.await.map_err(Failure::Core)?
     }
 
     /// Goes on with the next server, and later with a fresh connection to this one.
     fn leave(&self, at: usize, number: Option<u64>) {
         let next = (at + 1) % self.servers.len();
-        // Somebody else may have left it before.
+        // Another request may have left it before.
         if self.current() == at {
             self.current.store(next, Ordering::Relaxed);
         }
@@ -199,13 +180,53 @@ impl Connection {
     }
 }
 
+/// A client that reads long queues.
+pub(crate) fn kv(client: &Client) -> KvClient {
+    let kv = client.kv_client();
+    kv.max_decoding_message_size(MAX_REPLY)
+}
+
+/// In bytes: of a hundred thousand contenders.
+const MAX_REPLY: usize = 64 << 20;
+
 /// Servers with default settings close connections that ping more often than every 5 s.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Server {
+    async fn connect(&self, config: &EtcdConfig) -> Result<Numbered, Failure> {
+        let mut connections = self.connecting.lock().await;
+        let known = self.client().clone();
+        if let Some(client) = known {
+            return Ok(client);
+        }
+        // A user is logged in here; else nothing is sent yet.
+        let client = Client::connect([&self.url], Some(options(config).await?)).await?;
+        *connections += 1;
+        let numbered = Numbered {
+            number: *connections,
+            client,
+        };
+        *self.client() = Some(numbered.clone());
+        Ok(numbered)
+    }
+
     fn client(&self) -> MutexGuard<'_, Option<Numbered>> {
         self.client.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+async fn options(config: &EtcdConfig) -> Result<ConnectOptions, Failure> {
+    let mut options = ConnectOptions::new()
+        .with_connect_timeout(SERVER_TIMEOUT)
+        .with_keep_alive(PING_INTERVAL, SERVER_TIMEOUT)
+        .with_require_leader(true)
+        .with_auto_token_refresh(true);
+    if let Some(source) = &config.login {
+        let login = source.login().await.map_err(Failure::Core)?;
+        let (username, password) = (login.username(), login.password());
+        options = options.with_user(username.unwrap_or_default(), password.unwrap_or_default());
+    }
+    crate::tls::apply(config.tls.as_ref(), options).await
 }
 
 /// A request under way. Dropped after a while, because its caller has no more time, it leaves the server.

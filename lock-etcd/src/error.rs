@@ -67,16 +67,21 @@ impl Failure {
 
     /// Whether the same request may succeed on another connection or a little later.
     pub(crate) fn is_retryable(&self) -> bool {
-        self.kind() == ErrorKind::Unavailable
+        !matches!(self, Self::LeaseGone) && self.kind() == ErrorKind::Unavailable
     }
 
     /// Whether another connection, with a login of its own, may do better.
     pub(crate) fn is_of_connection(&self) -> bool {
         match self {
-            Self::Client(error) => is_ambiguous(error),
+            Self::Client(error) => is_ambiguous(error) && self.is_retryable(),
             Self::Core(_) | Self::LoginEnded | Self::Silent(_) => true,
             _ => false,
         }
+    }
+
+    /// Whether etcd takes no writes: its database is full, or it has too many requests.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Self::Client(ClientError::GRpcStatus(status)) if status.code() == Code::ResourceExhausted)
     }
 
     fn kind(&self) -> ErrorKind {
@@ -107,7 +112,7 @@ fn is_ambiguous(error: &ClientError) -> bool {
 }
 
 /// Whether the code says that the server has not done what it was asked for. A server that is out of
-/// reach, or lost its leader, may have.
+/// reach, or lost its leader, may have, and so may one whose answer is too large for this client.
 fn is_refusal(code: Code) -> bool {
     matches!(
         code,
@@ -115,7 +120,6 @@ fn is_refusal(code: Code) -> bool {
             | Code::FailedPrecondition
             | Code::InvalidArgument
             | Code::NotFound
-            | Code::OutOfRange
             | Code::PermissionDenied
             | Code::ResourceExhausted
             | Code::Unauthenticated
@@ -139,6 +143,7 @@ fn kind(status: &Status) -> ErrorKind {
         Code::PermissionDenied | Code::Unauthenticated => ErrorKind::Denied,
         // The quota of the database, or too many requests at a time.
         Code::ResourceExhausted => ErrorKind::Unavailable,
+        Code::OutOfRange => ErrorKind::Protocol,
         code if is_refusal(code) => ErrorKind::Protocol,
         _ => ErrorKind::Unavailable,
     }
@@ -267,6 +272,12 @@ mod tests {
                 status(Code::InvalidArgument, "duplicate key"),
                 ErrorKind::Protocol,
                 false,
+                false,
+            ),
+            (
+                status(Code::OutOfRange, "decoded message length too large"),
+                ErrorKind::Protocol,
+                true,
                 false,
             ),
             (

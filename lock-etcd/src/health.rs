@@ -7,18 +7,14 @@ use futures_util::future::join_all;
 use polylock_core::{HealthCheck, HealthRule, Status};
 
 use crate::error::Failure;
+use crate::lock::MIN_TTL;
 use crate::server_lease::ServerLease;
 use crate::store::Store;
 
-/// Checks the first server that answers, and warns of faults; with strict checks, refuses.
+/// Checks the servers once one of them answers, and warns of faults; with strict checks, refuses.
 pub(crate) async fn check(store: &Store) -> Result<(), Failure> {
-    let status =
-        store.connection.retried(
-            store.step(),
-            |mut client| async move { client.status().await },
-        );
     let facts = HealthFacts {
-        servers: vec![Server::of(0, store, Ok(status.await?))],
+        servers: servers(store).await?,
         alarms: None,
         shortest_lease: None,
     };
@@ -29,19 +25,7 @@ pub(crate) async fn check(store: &Store) -> Result<(), Failure> {
 
 /// Checks every server that the configuration names, for a report.
 pub(crate) async fn check_health(store: &Store) -> Result<Vec<HealthCheck>, Failure> {
-    // If none answers, that is an error and not a check.
-    let answered =
-        store.connection.retried(
-            store.step(),
-            |mut client| async move { client.status().await },
-        );
-    answered.await?;
-    let servers = (0..store.connection.servers()).map(|at| async move {
-        let status = store
-            .connection
-            .send_to(at, |mut client| async move { client.status().await });
-        Server::of(at, store, status.await)
-    });
+    let servers = servers(store).await?;
     let alarms = store.connection.send(|mut client| async move {
         let alarms = client
             .alarm(AlarmAction::Get, AlarmType::None, None)
@@ -54,7 +38,7 @@ pub(crate) async fn check_health(store: &Store) -> Result<Vec<HealthCheck>, Fail
     });
     let lease = ServerLease::grant_shortest(&store.connection);
     let facts = HealthFacts {
-        servers: join_all(servers).await,
+        servers,
         alarms: alarms.await.ok(),
         shortest_lease: lease.await.ok(),
     };
@@ -66,11 +50,26 @@ pub(crate) async fn check_health(store: &Store) -> Result<Vec<HealthCheck>, Fail
     Ok(checks)
 }
 
+/// The servers that the configuration names. If none answers, that is an error and not a check.
+async fn servers(store: &Store) -> Result<Vec<Server>, Failure> {
+    let connection = &store.connection;
+    let answered = connection.retried(
+        store.step(),
+        |mut client| async move { client.status().await },
+    );
+    answered.await?;
+    let servers = (0..connection.servers()).map(|at| async move {
+        let status = connection.send_to(at, |mut client| async move { client.status().await });
+        Server::of(at, store, status.await)
+    });
+    Ok(join_all(servers).await)
+}
+
 /// What is known of a cluster.
 #[derive(Debug)]
 struct HealthFacts {
     servers: Vec<Server>,
-    /// `None` if they were not asked for.
+    /// `None` if they are unknown.
     alarms: Option<Vec<AlarmType>>,
     shortest_lease: Option<Duration>,
 }
@@ -133,16 +132,17 @@ const RULES: &[HealthRule<HealthFacts>] = &[
         fix: "start the server, or correct its name in the URL",
     },
     HealthRule {
-        id: VERSION,
+        id: "version",
         rule: |facts| {
             let versions: Vec<_> = facts.versions().collect();
-            match versions.iter().find(|version| is_corrupting(version)) {
-                Some(version) => Status::Warning.because(format!("etcd is {version}")),
+            match versions.iter().find(|version| !is_safe(version)) {
+                Some(version) => Status::Error.because(format!("etcd is {version}")),
                 None => Status::Ok.because(format!("etcd is {}", versions.join(", "))),
             }
         },
-        impact: "servers of this version can have different data after a crash, and so different holders",
-        fix: "upgrade to 3.5.6 or later",
+        impact: "a leader that hangs until others have replaced it, and then goes on, can revoke the leases of \
+                 held locks, so that two clients hold one",
+        fix: "upgrade to 3.4.31, 3.5.13 or later; until then let the resource check the fencing tokens",
     },
     HealthRule {
         id: ALARMS,
@@ -176,10 +176,10 @@ const RULES: &[HealthRule<HealthFacts>] = &[
     HealthRule {
         id: "lease",
         rule: |facts| match facts.shortest_lease? {
-            shortest if shortest > SHORTEST_LEASE => {
+            shortest if shortest > MIN_TTL => {
                 Status::Warning.because(format!("etcd grants no lease below {shortest:?}"))
             }
-            _ => Status::Ok.because(format!("etcd grants leases of {SHORTEST_LEASE:?}")),
+            _ => Status::Ok.because(format!("etcd grants leases of {MIN_TTL:?}")),
         },
         impact: "a lock with a shorter ttl stays taken for that long after its holder has died",
         fix: "lower --election-timeout, of which a lease is one and a half at least, or ask for a ttl that \
@@ -188,17 +188,19 @@ const RULES: &[HealthRule<HealthFacts>] = &[
 ];
 
 const ALARMS: &str = "alarms";
-const VERSION: &str = "version";
 
-/// The shortest lease that is asked for.
-pub(crate) const SHORTEST_LEASE: Duration = Duration::from_secs(2);
-
-/// Whether servers of this version can have inconsistent data after a crash: 3.5.0 to 3.5.5.
-fn is_corrupting(version: &str) -> bool {
-    let patch = version
-        .strip_prefix("3.5.")
-        .and_then(|patch| patch.parse::<u32>().ok());
-    patch.is_some_and(|patch| patch < 6)
+/// Whether a leader of this version revokes no leases after others have replaced it (etcd #15247), which is so
+/// from 3.4.31 and 3.5.13 on; 3.5.0 to 3.5.5 can lose data in a crash as well.
+fn is_safe(version: &str) -> bool {
+    // The patch may have a suffix, such as that of a release candidate.
+    let numbers = version.split(['.', '-', '+']).map(str::parse);
+    let numbers: Vec<u32> = numbers.map_while(Result::ok).collect();
+    match numbers[..] {
+        [3, 4, patch, ..] => patch >= 31,
+        [3, 5, patch, ..] => patch >= 13,
+        [major, minor, ..] => (major, minor) > (3, 5),
+        _ => false,
+    }
 }
 
 #[cfg(test)]
@@ -213,9 +215,9 @@ mod tests {
                 version: Ok(version.to_owned()),
             }],
             alarms: Some(Vec::new()),
-            shortest_lease: Some(SHORTEST_LEASE),
+            shortest_lease: Some(MIN_TTL),
         };
-        let good = || facts("3.4.23");
+        let good = || facts("3.4.31");
         let alarmed = |alarm| HealthFacts {
             alarms: Some(vec![alarm]),
             ..good()
@@ -227,10 +229,14 @@ mod tests {
         });
         for (facts, expected) in [
             (good(), None),
-            (facts("3.5.6"), None),
-            (facts("3.6.1"), None),
+            (facts("3.5.13"), None),
+            (facts("3.6.0-rc.1"), None),
+            (facts("3.10.0"), None),
             (half, Some(("servers", "b:1: refused"))),
-            (facts("3.5.2"), Some(("version", "etcd is 3.5.2"))),
+            (facts("3.4.23"), Some(("version", "etcd is 3.4.23"))),
+            (facts("3.4.30+git"), Some(("version", "etcd is 3.4.30+git"))),
+            (facts("3.5.12"), Some(("version", "etcd is 3.5.12"))),
+            (facts("3.3.27"), Some(("version", "etcd is 3.3.27"))),
             (alarmed(AlarmType::Nospace), Some(("alarms", "quota"))),
             (alarmed(AlarmType::Corrupt), Some(("alarms", "CORRUPT"))),
             (

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use crate::error::{Failure, RETRY_BACKOFF};
 use crate::queue::{Contender, Entry, token, values_of};
 use crate::server_lease::ServerLease;
-use crate::store::{Listing, Store, gets, in_line, revision};
+use crate::store::{Listing, Store, by_creation, gets, revision};
 
 /// One contender: a key in the directory of its lock, attached to a lease of etcd.
 pub(crate) struct EtcdLease {
@@ -31,7 +31,7 @@ pub(crate) struct EtcdLease {
     state: Mutex<State>,
     created: Notify,
     /// Held by whoever writes what is stored at the key.
-    writing: tokio::sync::Mutex<()>,
+    pub(crate) writing: tokio::sync::Mutex<()>,
 }
 
 struct State {
@@ -39,6 +39,8 @@ struct State {
     entry: Entry,
     /// The leases of etcd that the key may be attached to: more than one after a write without an answer.
     leases: Vec<Arc<ServerLease>>,
+    /// That of a request to create the key which had no answer, and may still come.
+    late_create: Option<Arc<ServerLease>>,
     hand_overs: u8,
     /// Of the present holder, once there is one.
     control: Option<LeaseControl>,
@@ -88,6 +90,7 @@ impl EtcdLease {
             key: KnownKey::Never,
             entry,
             leases: lease.into_iter().collect(),
+            late_create: None,
             hand_overs: 0,
             control: None,
             is_released: false,
@@ -171,7 +174,12 @@ impl EtcdLease {
                 Err(failure) if was_unknown || failure.is_ambiguous() => KnownKey::Unknown,
                 Err(_) => KnownKey::Never,
             };
-            lease.state().key = key;
+            let mut state = lease.state();
+            state.key = key;
+            if created.as_ref().is_err_and(Failure::is_ambiguous) {
+                state.late_create = state.leases.first().cloned();
+            }
+            drop(state);
             lease.created.notify_waiters();
             drop(done.send(created));
         });
@@ -182,7 +190,7 @@ impl EtcdLease {
         let lease = self.server_lease().ok_or(Failure::LeaseGone)?;
         let (key, value) = (self.path(&self.name()), self.state().entry.encode());
         let options = PutOptions::new().with_lease(lease.id);
-        let all = || TxnOp::get(self.directory.as_str(), Some(in_line()));
+        let all = || TxnOp::get(self.directory.as_str(), Some(by_creation()));
         // A repeated request finds what the first one has created.
         let txn = Txn::new()
             .when([Compare::create_revision(key.as_str(), CompareOp::Equal, 0)])
@@ -199,7 +207,7 @@ impl EtcdLease {
 
     fn position(&self, listing: &Listing) -> KnownKey {
         let name = self.name();
-        let own = listing.line.iter().find(|own| own.name == name);
+        let own = listing.contenders.iter().find(|own| own.name == name);
         own.map_or(KnownKey::Unknown, |own| KnownKey::At(own.into()))
     }
 
@@ -221,24 +229,34 @@ impl EtcdLease {
         self.state().key = key;
     }
 
-    /// Notes that the key may be attached to another lease of etcd.
-    pub(crate) fn may_be_attached(&self, lease: &Arc<ServerLease>) {
+    /// Notes that the key may be attached to another lease of etcd; false if that is known.
+    pub(crate) fn may_be_attached(&self, lease: &Arc<ServerLease>) -> bool {
         let mut state = self.state();
-        if !state.leases.iter().any(|known| known.id == lease.id) {
+        let is_known = state.leases.iter().any(|known| known.id == lease.id);
+        if !is_known {
             state.leases.push(Arc::clone(lease));
         }
+        !is_known
     }
 
     /// Attaches the key to a lease of etcd, and makes it one of another mode if there is one.
-    ///
-    /// The write is refused if another has come before it, so that one that is late undoes none.
     pub(crate) async fn write(
         &self,
         lease: &Arc<ServerLease>,
         mode: Option<Mode>,
     ) -> Result<LeaseState, Failure> {
         let _one_writes = self.writing.lock().await;
-        self.may_be_attached(lease);
+        self.put(lease, mode).await
+    }
+
+    /// The same for the one that writes. The write is refused if another has come before it, so that one that
+    /// is late undoes none.
+    pub(crate) async fn put(
+        &self,
+        lease: &Arc<ServerLease>,
+        mode: Option<Mode>,
+    ) -> Result<LeaseState, Failure> {
+        let is_other = self.may_be_attached(lease);
         loop {
             let (key, value) = {
                 let mut state = self.state();
@@ -254,7 +272,15 @@ impl EtcdLease {
             let replaced = self
                 .store
                 .replace(&path, revisions.mod_revision, &value, lease.id);
-            match replaced.await? {
+            let replaced = replaced.await.inspect_err(|failure| {
+                if matches!(failure, Failure::LeaseGone) {
+                    lease.retire();
+                }
+                if is_other && !failure.is_ambiguous() {
+                    self.state().leases.retain(|known| known.id != lease.id);
+                }
+            });
+            match replaced? {
                 Ok(revision) => {
                     revisions.mod_revision = revision;
                     let former = {
@@ -265,20 +291,20 @@ impl EtcdLease {
                     drop(former);
                     return Ok(LeaseState::Held);
                 }
-                Err(None) => return Ok(self.lost(LostReason::Broken)),
-                Err(Some(stored)) => {
-                    let found = Contender::read(&revisions.name, &stored);
-                    if found.id() != Some(self.id) {
-                        return Ok(self.lost(LostReason::Stolen));
+                Err(stored) => {
+                    let found = stored.map(|stored| Contender::read(&revisions.name, &stored));
+                    if let Some(lost) = self.loss(found.as_ref()).await {
+                        return Ok(lost);
                     }
-                    self.state().key = KnownKey::At((&found).into());
+                    revisions.mod_revision = found.map_or(0, |found| found.mod_revision);
+                    self.state().key = KnownKey::At(revisions);
                 }
             }
         }
     }
 
-    /// Whether its holder has lost the lock and keeps the guard: the key is to end with its lease of etcd.
-    pub(crate) fn is_left(&self) -> bool {
+    /// Whether its holder has lost the lock and keeps the guard, so that the key has to end with its lease of etcd.
+    pub(crate) fn has_lost_holder(&self) -> bool {
         let control = {
             let state = self.state();
             let is_held = matches!(state.key, KnownKey::At(_)) && !state.is_released;
@@ -290,13 +316,41 @@ impl EtcdLease {
 
     /// Has its lease of etcd renewed no more.
     pub(crate) fn retire(&self) {
-        self.state().leases.iter().for_each(|lease| lease.retire());
+        let state = self.state();
+        let leases = state.leases.iter().chain(&state.late_create);
+        leases.for_each(|lease| lease.retire());
     }
 
-    /// The key was seen to be gone, or to be another's.
-    pub(crate) fn lost(&self, reason: LostReason) -> LeaseState {
-        self.state().key = KnownKey::Gone;
-        LeaseState::Lost(reason)
+    /// Says that it is lost, unless this is what is at its key. With its id, but created again by a request that
+    /// was late, it is not: it has another token.
+    pub(crate) async fn loss(&self, found: Option<&Contender>) -> Option<LeaseState> {
+        let (key, attached) = {
+            let state = self.state();
+            (state.key.clone(), state.leases.first().cloned())
+        };
+        let reason = match (found, key, attached) {
+            (Some(found), ..) if found.id() != Some(self.id) => LostReason::Stolen,
+            (Some(found), KnownKey::At(own), _) if own.create_revision == found.create_revision => {
+                return None;
+            }
+            (_, _, Some(attached)) if self.store.has_ended(&attached).await => LostReason::Stolen,
+            // Somebody has deleted the key of a lease of etcd that lives.
+            _ => LostReason::Broken,
+        };
+        self.set_gone();
+        Some(LeaseState::Lost(reason))
+    }
+
+    /// A request that is late may create it once more, for as long as the lease of etcd lasts.
+    fn set_gone(&self) {
+        let late = {
+            let mut state = self.state();
+            state.key = KnownKey::Gone;
+            state.late_create.take()
+        };
+        if let Some(lease) = late {
+            lease.retire();
+        }
     }
 
     /// Deletes the key if it is still this contender's, again and again until it is gone for certain.
@@ -329,13 +383,11 @@ impl EtcdLease {
     }
 
     fn deleted(&self, is_deleted: bool) -> Released {
-        let mut state = self.state();
-        let was_there = is_deleted || state.is_deleted_perhaps;
-        // A request to create it may still be on its way: then the lease of etcd has to run out.
-        if is_deleted || matches!(state.key, KnownKey::At(_)) {
-            state.key = KnownKey::Gone;
+        // One that was not seen is not gone: a request to create it may still be on its way.
+        if is_deleted || matches!(self.key(), KnownKey::At(_)) {
+            self.set_gone();
         }
-        match was_there {
+        match is_deleted || self.state().is_deleted_perhaps {
             true => Released::Clean,
             false => Released::AlreadyLost,
         }

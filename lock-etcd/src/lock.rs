@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use polylock_core::admin::LockAdmin;
-use polylock_core::engine::{Engine, before};
+use polylock_core::engine::{Engine, TimeBudget, before};
 use polylock_core::{
     AcquireRequest, Capabilities, DistributedLock, Error, Fencing, HealthCheck, Lease, LockGuard,
     LockLifetime, Result, Ticket, Waiting,
@@ -12,7 +12,6 @@ use tokio::time::Instant;
 
 use crate::acquire::{Attempt, Outcome};
 use crate::admin::Admin;
-use crate::budget::Budget;
 use crate::config::EtcdConfig;
 use crate::error::Failure;
 use crate::health;
@@ -48,7 +47,7 @@ pub struct Etcd {
 pub(crate) const NAME: &str = "etcd";
 
 /// Servers with default settings grant no shorter lease.
-const MIN_TTL: Duration = Duration::from_secs(2);
+pub(crate) const MIN_TTL: Duration = Duration::from_secs(2);
 
 impl Etcd {
     /// Asks the cluster for its state, so that a wrong configuration fails here.
@@ -64,7 +63,7 @@ impl Etcd {
     ///
     /// Nothing is left.
     pub async fn connect(config: EtcdConfig) -> Result<Self> {
-        let store = Arc::new(open(config));
+        let store = open(config);
         let timeout = store.config.connect_timeout;
         let checked = before(Instant::now() + timeout, health::check(&store)).await;
         let checked = checked.unwrap_or(Err(Failure::Silent(timeout)));
@@ -91,7 +90,7 @@ impl Etcd {
     }
 }
 
-fn open(config: EtcdConfig) -> Store {
+fn open(config: EtcdConfig) -> Arc<Store> {
     let engine = config.engine.clone();
     let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
     Store::new(config, engine)
@@ -149,8 +148,11 @@ impl DistributedLock for Etcd {
     }
 }
 
+const SILENT: &str =
+    "etcd did not answer in time: too few of its servers are up, or none is within reach";
+
 async fn acquire(store: &Arc<Store>, request: &AcquireRequest) -> Result<LockGuard> {
-    let budget = Budget::of(request, store.config.timeout);
+    let budget = TimeBudget::new(request, store.config.timeout, SILENT);
     loop {
         if let Some(guard) = attempt(store, request, &budget).await? {
             return Ok(guard);
@@ -165,7 +167,7 @@ async fn acquire(store: &Arc<Store>, request: &AcquireRequest) -> Result<LockGua
 async fn attempt(
     store: &Arc<Store>,
     request: &AcquireRequest,
-    budget: &Budget,
+    budget: &TimeBudget,
 ) -> Result<Option<LockGuard>> {
     let until = budget.step();
     let granted = before(until, store.lease_for(request, until)).await;

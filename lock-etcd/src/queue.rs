@@ -1,8 +1,8 @@
 //! The contenders of a key: how they are stored, which of them hold the lock, and what the others wait
 //! for. Pure.
 //!
-//! A contender is a key `PREFIX/KEY/ID`, attached to a lease of etcd; contenders are in line by the
-//! revisions of their creation, as those of `etcdctl lock` and of Go's `concurrency.Mutex`.
+//! A contender is a key `PREFIX/KEY/ID`, attached to a lease of etcd; contenders queue in the
+//! order of their creation, as those of `etcdctl lock` and of Go's `concurrency.Mutex`.
 
 use std::num::NonZeroU32;
 
@@ -160,7 +160,7 @@ pub(crate) fn token(create_revision: i64, adoptions: u8, hand_overs: u8) -> Opti
     i64::try_from(token).ok().map(|_| FencingToken::new(token))
 }
 
-/// Where a contender stands.
+/// The position of a contender.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum QueuePosition {
     /// Its key is not there.
@@ -182,15 +182,15 @@ pub(crate) enum Blocker {
     EndOrPermit(String),
 }
 
-/// Where the contender of this name stands in a line that is ordered by creation.
-pub(crate) fn queue_position(line: &[Contender], name: &str) -> QueuePosition {
-    let Some(at) = line.iter().position(|contender| contender.name == name) else {
+/// The position of the contender of this name in a queue that is ordered by creation.
+pub(crate) fn queue_position(queue: &[Contender], name: &str) -> QueuePosition {
+    let Some(at) = queue.iter().position(|contender| contender.name == name) else {
         return QueuePosition::Gone;
     };
-    let (before, own) = (&line[..at], &line[at]);
+    let (before, own) = (&queue[..at], &queue[at]);
     let end = |blocker: &Contender| QueuePosition::Behind(Blocker::End(blocker.name.clone()));
     match own.mode() {
-        Mode::Permit { .. } => permit_position(line, at),
+        Mode::Permit { .. } => permit_position(queue, at),
         Mode::Shared => {
             let is_in_the_way = |other: &&Contender| other.mode() != Mode::Shared;
             let blocker = before.iter().rfind(is_in_the_way);
@@ -200,10 +200,10 @@ pub(crate) fn queue_position(line: &[Contender], name: &str) -> QueuePosition {
     }
 }
 
-fn permit_position(line: &[Contender], at: usize) -> QueuePosition {
-    let before = &line[..at];
+fn permit_position(queue: &[Contender], at: usize) -> QueuePosition {
+    let before = &queue[..at];
     let blocker = before.iter().rposition(|other| limit(other).is_none());
-    let permits = &line[blocker.map_or(0, |blocker| blocker + 1)..=at];
+    let permits = &queue[blocker.map_or(0, |blocker| blocker + 1)..=at];
     // Nobody overtakes: behind one that has to wait, all others have to.
     let waits = |(ahead, own)| limit(own).is_some_and(|limit| ahead >= limit);
     let first = permits.iter().enumerate().position(waits);
@@ -219,10 +219,10 @@ fn permit_position(line: &[Contender], at: usize) -> QueuePosition {
 }
 
 /// The number of holders; they come first.
-pub(crate) fn holders(line: &[Contender]) -> usize {
+pub(crate) fn holders(queue: &[Contender]) -> usize {
     let holds =
-        |contender: &&Contender| queue_position(line, &contender.name) == QueuePosition::Holds;
-    line.iter().take_while(holds).count()
+        |contender: &&Contender| queue_position(queue, &contender.name) == QueuePosition::Holds;
+    queue.iter().take_while(holds).count()
 }
 
 /// The limit of a permit.
@@ -248,7 +248,7 @@ mod tests {
 
     /// Contenders `0`, `1` and so on: `x` for exclusive, `s` for shared, a digit for the limit of a permit,
     /// `f` for one of another client.
-    fn line(modes: &str) -> Vec<Contender> {
+    fn queue(modes: &str) -> Vec<Contender> {
         let contender = |(at, mode): (usize, char)| {
             let mode = match mode {
                 's' => Some(Mode::Shared),
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn each_waits_for_as_little_as_can_be() {
-        // The line, and what each of it waits for: nothing (-), an end, an end or permit (?), anything (*).
+        // The queue, and what each of it waits for: nothing (-), an end, an end or permit (?), anything (*).
         for (modes, expected) in [
             ("x", "-"),
             ("xxx", "- 0 1"),
@@ -290,10 +290,10 @@ mod tests {
             ("22x2", "- - 1 2"),
             ("s2", "- 0"),
         ] {
-            let line = line(modes);
-            let shown = line
+            let queue = queue(modes);
+            let shown = queue
                 .iter()
-                .map(|own| match queue_position(&line, &own.name) {
+                .map(|own| match queue_position(&queue, &own.name) {
                     QueuePosition::Gone => "gone".to_owned(),
                     QueuePosition::Holds => "-".to_owned(),
                     QueuePosition::Behind(Blocker::Directory) => "*".to_owned(),
@@ -303,9 +303,9 @@ mod tests {
             let shown: Vec<_> = shown.collect();
             assert_eq!(shown.join(" "), expected, "{modes}");
             let holding = shown.iter().filter(|position| *position == "-").count();
-            assert_eq!(holders(&line), holding, "{modes}");
+            assert_eq!(holders(&queue), holding, "{modes}");
         }
-        assert_eq!(queue_position(&line("x"), "7"), QueuePosition::Gone);
+        assert_eq!(queue_position(&queue("x"), "7"), QueuePosition::Gone);
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub(crate) struct ServerLease {
     pub(crate) id: i64,
     /// In whole seconds.
     pub(crate) ttl: Duration,
-    /// When the request left by which it is known to last for its ttl, in nanoseconds.
+    /// When the request left that has last renewed it, in nanoseconds.
     proven: AtomicU64,
     is_retired: AtomicBool,
     stream: Mutex<Option<Stream>>,
@@ -67,7 +67,7 @@ impl ServerLease {
         })
     }
 
-    /// The time that a lease lasts of which the shortest time is asked for; it is revoked again.
+    /// The ttl of the shortest lease that etcd grants; it is revoked again.
     pub(crate) async fn grant_shortest(connection: &Connection) -> Result<Duration, Failure> {
         let granted = connection.send(|mut client| async move {
             let lease = client.lease_grant(1, None).await?;

@@ -9,18 +9,19 @@ use etcd_client::{
     Client, Compare, CompareOp, Error as ClientError, GetOptions, GetResponse, KeyValue,
     PutOptions, ResponseHeader, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
-use polylock_core::engine::{Engine, LeaseId};
+use polylock_core::engine::{Engine, LeaseId, Moment};
 use polylock_core::{AcquireRequest, LockKey, Renewal};
 use tokio::time::Instant;
 
 use crate::config::EtcdConfig;
-use crate::connection::Connection;
+use crate::connection::{Connection, kv};
 use crate::error::Failure;
 use crate::lease::EtcdLease;
 use crate::queue::{Blocker, Contender, QueuePosition, directory, queue_position};
-use crate::server_lease::{ServerLease, whole_seconds};
+use crate::server_lease::{KeepAlive, ServerLease, whole_seconds};
 
 pub(crate) struct Store {
+    pub(crate) this: Weak<Self>,
     pub(crate) engine: Engine,
     pub(crate) config: EtcdConfig,
     pub(crate) connection: Arc<Connection>,
@@ -30,24 +31,25 @@ pub(crate) struct Store {
     leases: Mutex<HashMap<LeaseId, Weak<EtcdLease>>>,
 }
 
-/// The contenders of a key, as they were at one moment after the request for them left.
+/// The contenders of a key, as they were at one moment after the request.
 #[derive(Debug)]
 pub(crate) struct Listing {
     /// In the order of their creation.
-    pub(crate) line: Vec<Contender>,
+    pub(crate) contenders: Vec<Contender>,
     pub(crate) revision: i64,
 }
 
 impl Store {
-    pub(crate) fn new(config: EtcdConfig, engine: Engine) -> Self {
-        Self {
+    pub(crate) fn new(config: EtcdConfig, engine: Engine) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
             connection: Arc::new(Connection::new(&Arc::new(config.clone()), &engine)),
             config,
             engine,
             shared: Mutex::default(),
             granting: tokio::sync::Mutex::default(),
             leases: Mutex::default(),
-        }
+        })
     }
 
     pub(crate) fn directory(&self, key: &LockKey) -> String {
@@ -110,7 +112,7 @@ impl Store {
         }
     }
 
-    /// The shared lease of a ttl, if enough of it is left for its next renewal to come in time.
+    /// The shared lease of a ttl, if it lasts until its next renewal.
     fn fresh(&self, ttl: Duration) -> Option<Arc<ServerLease>> {
         let lease = self.shared().get(&whole_seconds(ttl)).cloned()?;
         (!lease.is_retired() && lease.age() < lease.ttl / 2).then_some(lease)
@@ -133,15 +135,19 @@ impl Store {
     where
         F: Future<Output = Result<(T, u64), ClientError>>,
     {
-        for _ in 0..RENEWALS {
-            let keep_alive = lease.keep_alive().await?;
-            let (found, term) = self.connection.send(&read).await?;
-            if term == keep_alive.term {
-                lease.prove(keep_alive.sent);
-                return Ok(found);
+        let renewed = confirmed(|| lease.keep_alive(), || self.connection.send(&read)).await;
+        match renewed {
+            Ok((sent, found)) => {
+                lease.prove(sent);
+                Ok(found)
+            }
+            Err(failure) => {
+                if matches!(failure, Failure::LeaseGone) {
+                    lease.retire();
+                }
+                Err(failure)
             }
         }
-        Err(Failure::LeaderChanged)
     }
 
     pub(crate) fn add(&self, lease: &Arc<EtcdLease>) {
@@ -157,12 +163,12 @@ impl Store {
         self.leases().get(&id).and_then(Weak::upgrade)
     }
 
-    /// Retires the leases of etcd with a lock that its holder has lost and not released, such as one that is
-    /// held for too long: the others on it would keep it alive.
-    pub(crate) fn retire_left(&self) {
+    /// Retires the leases of etcd of locks that are lost and not released, such as one that was held for longer
+    /// than `max_hold`: the other locks of the lease would keep it alive.
+    pub(crate) fn retire_ended(&self) {
         let leases: Vec<_> = self.leases().values().filter_map(Weak::upgrade).collect();
-        let left = leases.iter().filter(|lease| lease.is_left());
-        left.for_each(|lease| lease.retire());
+        let ended = leases.iter().filter(|lease| lease.has_lost_holder());
+        ended.for_each(|lease| lease.retire());
     }
 
     fn leases(&self) -> MutexGuard<'_, HashMap<LeaseId, Weak<EtcdLease>>> {
@@ -178,15 +184,54 @@ impl Store {
         listed.await
     }
 
-    /// A contender by its id, wherever it stands.
+    /// What is left of a lease of etcd, to the second; `None` if it has ended.
+    pub(crate) async fn time_left(&self, lease: i64) -> Result<Option<Duration>, Failure> {
+        let asked = self
+            .connection
+            .retried(self.step(), |mut client| async move {
+                client.lease_time_to_live(lease, None).await
+            });
+        // Of one that has ended it is negative.
+        let seconds = u64::try_from(asked.await?.ttl());
+        Ok(seconds.ok().map(Duration::from_secs))
+    }
+
+    pub(crate) async fn has_ended(&self, lease: &ServerLease) -> bool {
+        matches!(self.time_left(lease.id).await, Ok(None))
+    }
+
+    /// The same after the end of a blocker, if the contender of this name holds the lock then. `None` also of
+    /// one of this client: the keys of both may end with one lease of etcd.
+    pub(crate) fn without(
+        &self,
+        listing: &Listing,
+        blocker: &Blocker,
+        name: &str,
+    ) -> Option<Listing> {
+        let Blocker::End(ended) = blocker else {
+            return None;
+        };
+        let (ended, contenders): (Vec<_>, _) =
+            (listing.contenders.iter().cloned()).partition(|other| other.name == *ended);
+        let is_own = ended
+            .iter()
+            .filter_map(Contender::id)
+            .any(|id| self.lease(id).is_some());
+        (!is_own && queue_position(&contenders, name) == QueuePosition::Holds).then_some(Listing {
+            contenders,
+            revision: listing.revision,
+        })
+    }
+
+    /// A contender by its id.
     pub(crate) async fn find(
         &self,
         directory: &str,
         id: LeaseId,
         until: Instant,
     ) -> Result<Option<Contender>, Failure> {
-        let line = self.list(directory, until).await?.line;
-        Ok(line
+        let contenders = self.list(directory, until).await?.contenders;
+        Ok(contenders
             .into_iter()
             .find(|contender| contender.id() == Some(id)))
     }
@@ -217,41 +262,43 @@ impl Store {
     }
 }
 
+/// What is read in the term in which a keep-alive was answered, and when that was sent.
+async fn confirmed<T, K, R>(
+    keep_alive: impl Fn() -> K,
+    read: impl Fn() -> R,
+) -> Result<(Moment, T), Failure>
+where
+    K: Future<Output = Result<KeepAlive, Failure>>,
+    R: Future<Output = Result<(T, u64), Failure>>,
+{
+    for _ in 0..RENEWALS {
+        let KeepAlive { sent, term } = keep_alive().await?;
+        let (found, term_of_read) = read().await?;
+        if term_of_read == term {
+            return Ok((sent, found));
+        }
+    }
+    Err(Failure::LeaderChanged)
+}
+
 /// How often a lease is renewed at once while leaders change.
 const RENEWALS: usize = 3;
 
 /// The contenders of a key, and the term of the server that answers.
-pub(crate) async fn list(
-    mut client: Client,
-    directory: &str,
-) -> Result<(Listing, u64), ClientError> {
-    let found = client.get(directory, Some(in_line())).await?;
+pub(crate) async fn list(client: Client, directory: &str) -> Result<(Listing, u64), ClientError> {
+    let found = kv(&client).get(directory, Some(by_creation())).await?;
     let term = term(found.header());
     Ok((Listing::of(&found, directory), term))
 }
 
 /// All keys of a directory in the order of their creation.
-pub(crate) fn in_line() -> GetOptions {
+pub(crate) fn by_creation() -> GetOptions {
     GetOptions::new()
         .with_prefix()
         .with_sort(SortTarget::Create, SortOrder::Ascend)
 }
 
 impl Listing {
-    /// The same after the end of a blocker, if the contender of this name holds the lock then: nobody comes
-    /// before it any more.
-    pub(crate) fn without(&self, blocker: &Blocker, name: &str) -> Option<Self> {
-        let Blocker::End(ended) = blocker else {
-            return None;
-        };
-        let line = self.line.iter().filter(|other| other.name != *ended);
-        let line: Vec<_> = line.cloned().collect();
-        (queue_position(&line, name) == QueuePosition::Holds).then_some(Self {
-            line,
-            revision: self.revision,
-        })
-    }
-
     pub(crate) fn of(found: &GetResponse, directory: &str) -> Self {
         let contender = |stored: &KeyValue| {
             let key = String::from_utf8_lossy(stored.key());
@@ -259,7 +306,7 @@ impl Listing {
             Contender::read(name, stored)
         };
         Self {
-            line: found.kvs().iter().map(contender).collect(),
+            contenders: found.kvs().iter().map(contender).collect(),
             revision: revision(found.header()),
         }
     }
@@ -288,5 +335,35 @@ impl fmt::Debug for Store {
         f.debug_struct("Store")
             .field("connection", &self.connection)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// The terms of keep-alives and of the reads after them, and which keep-alive counts.
+    #[tokio::test]
+    async fn a_keep_alive_counts_together_with_a_read_of_its_term() {
+        for (terms, expected) in [
+            (&[(4, 4)][..], Some(0)),
+            (&[(4, 5), (5, 5)], Some(1)),
+            (&[(5, 4), (5, 6), (6, 6)], Some(2)),
+            (&[(4, 5), (5, 6), (6, 7), (7, 7)], None),
+        ] {
+            let (sent, read) = (RefCell::new(0..), RefCell::new(terms.iter()));
+            let keep_alive = || {
+                let at = sent.borrow_mut().next().unwrap();
+                let term = terms[usize::try_from(at).unwrap()].0;
+                let sent = Moment::from_nanos(at);
+                std::future::ready(Ok(KeepAlive { sent, term }))
+            };
+            let read = || std::future::ready(Ok(((), read.borrow_mut().next().unwrap().1)));
+            let counted = confirmed(keep_alive, read).await.ok();
+            let counted = counted.map(|(sent, ())| sent.as_nanos());
+            assert_eq!(counted, expected, "{terms:?}");
+        }
     }
 }

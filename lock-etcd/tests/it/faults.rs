@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use lock_testkit::network::Network;
 use lock_testkit::proxy::Direction;
-use polylock_core::{DistributedLock, ErrorKind, Mode, Wait};
+use polylock_core::memory::Request;
+use polylock_core::{DistributedLock, ErrorKind, LostReason, Mode, Wait};
+use polylock_etcd::EtcdConfig;
 
 use crate::support::{
-    EtcdOptions, EtcdServer, Place, SOON, acquire, granted, key, ms, open, release, request, token,
-    until, waiting,
+    EtcdOptions, EtcdServer, Place, SOON, acquire, granted, key, loss, ms, open, release, request,
+    token, until, waiting,
 };
 
 /// A server that restarts keeps the locks that last for long enough, and tokens grow over it.
@@ -30,31 +33,29 @@ async fn a_restart_of_the_server_costs_no_lock() {
     release(next).await;
 }
 
-/// A waiter whose revision was compacted meanwhile still hears of the end of the holder.
+/// A waiter whose revision was compacted before its watch began still hears of the end of the holder.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_survives_a_compaction() {
     let place = Place::new().await;
-    let locks = place.behind_proxy().await;
+    let locks = place.counted().await;
     let guard = acquire(&*place.client().await, "a").await;
-    let waiter = waiting(&locks, request("a"));
-    place.contenders("a", 2).await;
+    place.counter().hold(|path, _| path.ends_with("/Watch"));
+    // It lists again of itself after a third of its ttl, which is later than the test waits.
+    let waiter = waiting(&locks, request("a").with_ttl(SOON * 6));
+    place.held().await;
     let mut client = place.tree().client();
-    let put = client
-        .put(format!("{}/other", place.prefix()), "", None)
-        .await;
-    let revision = put
-        .expect("it is written")
-        .header()
-        .expect("a header")
-        .revision();
-    client
-        .compact(revision, None)
-        .await
-        .expect("it is compacted");
-    // Its watch is made again, from a revision that is gone.
-    place.proxy().cut();
+    let mut revision = 0;
+    for _ in 0..3 {
+        let put = client.put(format!("{}/other", place.prefix()), "", None);
+        let put = put.await.expect("it is written");
+        revision = put.header().expect("a header").revision();
+    }
+    let compacted = client.compact(revision, None).await;
+    compacted.expect("it is compacted");
+    place.counter().pass();
     release(guard).await;
-    release(granted(waiter).await).await;
+    let next = tokio::time::timeout(SOON, granted(waiter)).await;
+    release(next.expect("it hears of the end")).await;
 }
 
 /// A network that loses everything for a while costs neither the lock nor the place in line.
@@ -150,23 +151,109 @@ async fn a_waiter_whose_key_is_deleted_goes_to_the_end_of_the_line() {
     release(first).await;
 }
 
-/// A server without a leader refuses, and the client goes to one that has one.
+/// A server that hangs with a request is left for another; the request that it comes to later is undone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_hangs_is_left_for_another() {
     let servers = EtcdServer::cluster(&EtcdOptions::default());
     let place = Place::of_all(&servers).await;
     let locks = place.client().await;
-    release(acquire(&locks, "warm").await).await;
+    // Its lease is granted: what hangs is the request that creates a key.
+    let kept = acquire(&locks, "kept").await;
     // The client begins with the first one.
     servers[0].stop();
     let begun = tokio::time::Instant::now();
-    release(acquire(&locks, "a").await).await;
+    let guard = acquire(&locks, "a").await;
     assert!(
         begun.elapsed() < Duration::from_secs(8),
         "{:?}",
         begun.elapsed()
     );
+    release(guard).await;
     servers[0].resume();
+    let other = place.client().await;
+    release(acquire(&other, "a").await).await;
+    place.assert_nothing_left(&[&locks], "a").await;
+    drop(kept);
+}
+
+/// A server that is cut off from the others refuses, and the client goes to one that has a leader.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_a_leader_is_left_for_another() {
+    let network = Network::new().expect("the tests run as root");
+    let hosts = ["a", "b", "c"].map(|name| network.host(name));
+    let servers = EtcdServer::cluster_on(&hosts.clone().map(Some), &EtcdOptions::default());
+    let address = |at: usize| (hosts[at].address().to_string(), servers[at].port());
+    let locks = open(EtcdConfig::new((0..3).map(address))).await;
+    let long = |name| request(name).with_ttl(Duration::from_secs(15));
+    let guard = locks.acquire(&long("kept")).await.expect("it is free");
+    network.partition(&[&hosts[0]], &[&hosts[1], &hosts[2]]);
+    release(locks.acquire(&long("a")).await.expect("it is free")).await;
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    release(guard).await;
+}
+
+/// A key that is created after the release of its lock ends with its lease of etcd, also beside locks that
+/// are renewed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_created_after_the_release_ends() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    let kept = acquire(&locks, "kept").await;
+    place.counter().hold(is_creation);
+    // What is held is repeated after 2 s.
+    let guard = acquire(&locks, "a").await;
+    release(guard).await;
+    place.counter().pass();
+    place.contenders("a", 1).await;
+    place.contenders("a", 0).await;
+    release(kept).await;
+}
+
+/// The key of a holder that somebody deletes, and that a late request creates again, is not the lock: it has
+/// another token.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_created_again_is_not_the_lock() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    release(acquire(&locks, "warm").await).await;
+    place.counter().hold(is_creation);
+    let guard = acquire(&locks, "a").await;
+    let path = place.tree().paths(&key("a")).await.remove(0);
+    let deleted = place.tree().client().delete(path, None).await;
+    assert_eq!(deleted.expect("it answers").deleted(), 1);
+    place.counter().pass();
+    place.contenders("a", 1).await;
+    let reason = loss(&guard).await;
+    assert!(
+        matches!(reason, LostReason::Broken | LostReason::Stolen),
+        "{reason:?}"
+    );
+    place.contenders("a", 0).await;
+}
+
+fn is_creation(_: &str, kind: Option<Request>) -> bool {
+    kind == Some(Request::Acquire)
+}
+
+/// Requests that lose their connection at a time make one connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_lose_their_connection_make_one() {
+    let place = Place::new().await;
+    let locks = place.behind_proxy().await;
+    release(acquire(&locks, "warm").await).await;
+    place.proxy().hold(Direction::Replies);
+    let waiters: Vec<_> = (0..40)
+        .map(|n| waiting(&locks, request(&format!("a{n}"))))
+        .collect();
+    place.contenders("a39", 1).await;
+    let before = place.proxy().connections();
+    place.proxy().cut();
+    place.proxy().resume(Direction::Replies);
+    for waiter in waiters {
+        release(granted(waiter).await).await;
+    }
+    let connections = place.proxy().connections() - before;
+    assert!((1..=4).contains(&connections), "{connections} connections");
 }
 
 /// Where nobody listens, connecting fails in time and says so.

@@ -5,7 +5,9 @@ use std::time::Duration;
 use polylock_core::memory::Request;
 use polylock_core::{DistributedLock, LostReason, Renewal};
 
-use crate::support::{Place, TTL, acquire, admin, key, loss, release, request};
+use crate::support::{
+    Place, TTL, acquire, admin, granted, key, loss, ms, release, request, waiting,
+};
 
 /// All locks of one ttl are attached to one lease of etcd, and cost one read and one keep-alive at a time.
 #[tokio::test(flavor = "multi_thread")]
@@ -121,4 +123,85 @@ async fn a_lock_that_is_renewed_from_outside_is_kept() {
     );
     tokio::time::sleep(long + TTL).await;
     release(guard).await;
+}
+
+/// A renewal that is under way while the lease is extended does not cut the extension, whichever of the two
+/// arrives first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_that_crosses_an_extension_does_not_cut_it() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    let extension = Duration::from_secs(300);
+    // Slow renewals have a second.
+    let long = request("a").with_ttl(Duration::from_secs(30));
+    let guard = locks.acquire(&long).await.expect("it is free");
+    let is_read = |_: &str, kind| kind == Some(Request::Renew);
+    place.counter().hold(is_read);
+    let extend = async {
+        place.held().await;
+        let extended = guard.renew_for(extension).await;
+        place.counter().pass();
+        extended
+    };
+    let (renewed, extended) = tokio::join!(guard.renew(), extend);
+    renewed.expect("it is renewed");
+    extended.expect("it is extended");
+    assert!(place.tree().time_left(&key("a")).await > 200);
+    release(guard).await;
+
+    let guard = locks.acquire(&long).await.expect("it is free");
+    let is_write = |path: &str, kind: Option<_>| path.ends_with("/Txn") && kind.is_none();
+    place.counter().hold(is_write);
+    let renew = async {
+        place.held().await;
+        let pass = async {
+            tokio::time::sleep(ms(200)).await;
+            place.counter().pass();
+        };
+        tokio::join!(guard.renew(), pass).0
+    };
+    let (extended, renewed) = tokio::join!(guard.renew_for(extension), renew);
+    renewed.expect("it is renewed");
+    extended.expect("it is extended");
+    assert!(place.tree().time_left(&key("a")).await > 200);
+    release(guard).await;
+}
+
+/// A lease of etcd that ends with a holder and its waiter grants the waiter nothing: it has no key then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_whose_key_ends_with_that_of_the_holder_is_not_granted_the_lock_by_it() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    // In which order etcd tells the ends is a matter of chance.
+    for round in 0..8 {
+        let name = format!("a{round}");
+        let _guard = acquire(&locks, &name).await;
+        let waiter = waiting(&locks, request(&name));
+        place.contenders(&name, 2).await;
+        place.tree().end(&key(&name)).await;
+        let next = granted(waiter).await;
+        let paths = place.tree().paths(&key(&name)).await;
+        let id = next.lease_id().expect("it has an id").to_hex();
+        assert!(paths[0].ends_with(id.as_bytes()), "{id} holds no key");
+        release(next).await;
+    }
+}
+
+/// A renewal that is begun on a runtime that blocks then does not keep the others waiting.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_that_is_not_polled_stops_no_other() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let (stuck, kept) = (
+        acquire(&locks, "stuck").await,
+        acquire(&locks, "kept").await,
+    );
+    let mut renewal = Box::pin(stuck.renew());
+    let begun = tokio::time::timeout(Duration::ZERO, renewal.as_mut()).await;
+    begun.expect_err("it is polled once");
+    tokio::time::sleep(TTL * 2).await;
+    assert!(kept.is_held(), "lost: {:?}", kept.lost().reason());
+    drop(renewal);
+    release(stuck).await;
+    release(kept).await;
 }

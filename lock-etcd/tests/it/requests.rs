@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use polylock_core::layers::LocalQueue;
 use polylock_core::memory::Request;
-use polylock_core::{DistributedLock, Mode};
+use polylock_core::{DistributedLock, LockGuard, Mode, Renewal};
+use tokio::time::{Instant, timeout};
 
-use crate::support::{Place, acquire, granted, release, request, token, waiting};
+use crate::support::{Place, SOON, acquire, granted, release, request, token, waiting};
 
 /// A free lock is two transactions: one creates the key and lists the line, one deletes it.
 #[tokio::test(flavor = "multi_thread")]
@@ -38,7 +39,7 @@ async fn a_hand_over_sends_nothing() {
         let (next, last) = (Arc::clone(&queue), token(&guard));
         let mut next = tokio::spawn(async move { next.acquire(&request("a")).await });
         tokio::task::yield_now().await;
-        drop(tokio::time::timeout(crate::support::ms(5), &mut next).await);
+        drop(timeout(crate::support::ms(5), &mut next).await);
         release(guard).await;
         guard = granted(next).await;
         assert_eq!(token(&guard), last + 1);
@@ -51,7 +52,7 @@ async fn a_hand_over_sends_nothing() {
     let last = token(&guard);
     let next = Arc::clone(&queue);
     let mut next = tokio::spawn(async move { next.acquire(&request("a")).await });
-    drop(tokio::time::timeout(crate::support::ms(50), &mut next).await);
+    drop(timeout(crate::support::ms(50), &mut next).await);
     release(guard).await;
     let guard = granted(next).await;
     assert!(token(&guard) > last + 1);
@@ -79,6 +80,65 @@ async fn a_release_wakes_one_waiter() {
         release(next).await;
         next = granted(waiter).await;
     }
+    release(next).await;
+}
+
+/// A downgrade wakes the readers behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_downgrade_wakes_readers() {
+    let place = Place::new().await;
+    let mut guard = acquire(&*place.client().await, "a").await;
+    // It lists again of itself after a third of its ttl, which is later than the test waits.
+    let reader = request("a").with_mode(Mode::Shared).with_ttl(SOON * 6);
+    let reader = waiting(&place.client().await, reader);
+    place.contenders("a", 2).await;
+    guard.downgrade().await.expect("it is downgraded");
+    let next = timeout(SOON, granted(reader)).await;
+    release(next.expect("it hears of the downgrade")).await;
+    release(guard).await;
+}
+
+/// Contenders that come do not wake the first permit waiter.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_permit_waiter_is_not_woken_by_those_behind_it() {
+    let place = Place::new().await;
+    let limit = std::num::NonZeroU32::MIN;
+    let permit = request("a").with_mode(Mode::Permit { limit });
+    let (locks, counted) = (place.client().await, place.counted().await);
+    let guard = locks.acquire(&permit).await.expect("it is free");
+    let first = waiting(&counted, permit.clone().with_ttl(SOON * 6));
+    place.contenders("a", 2).await;
+    let lists = place.lists();
+    let mut others = Vec::new();
+    for n in 3..=6 {
+        others.push(waiting(&locks, permit.clone()));
+        place.contenders("a", n).await;
+    }
+    release(guard).await;
+    let mut next = granted(first).await;
+    assert_eq!(place.lists() - lists, 1);
+    for other in others {
+        release(next).await;
+        next = granted(other).await;
+    }
+    release(next).await;
+}
+
+/// A lock that its holder renews has its whole ttl, however long it was waited for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_was_waited_for_has_its_whole_ttl() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let guard = acquire(&locks, "a").await;
+    let manual = request("a").with_ttl(SOON).with_renewal(Renewal::Manual);
+    let waiter = waiting(&locks, manual);
+    place.contenders("a", 2).await;
+    // Not so old that it is renewed while it waits.
+    tokio::time::sleep(SOON / 5).await;
+    release(guard).await;
+    let next = granted(waiter).await;
+    let left = |guard: &LockGuard| guard.valid_until().map(|until| until - Instant::now());
+    assert!(left(&next) > Some(SOON * 4 / 5), "{:?}", left(&next));
     release(next).await;
 }
 

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 
 type Body = BoxBody<Bytes, hyper::Error>;
 type Answer = hyper::Response<Body>;
+type Upstream = hyper::client::conn::http2::Connection<TokioIo<TcpStream>, Body, TokioExecutor>;
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// A proxy of one server, on a thread of its own.
@@ -38,7 +39,14 @@ struct Shared {
     /// How many ranges have been asked for.
     lists: AtomicUsize,
     is_reachable: watch::Sender<bool>,
+    /// What is to be held.
+    next: Mutex<Option<Matches>>,
+    /// What is held listens to it.
+    pass: watch::Sender<()>,
 }
+
+/// Whether a call is held, by its path and the kind of its transaction.
+pub(crate) type Matches = fn(&str, Option<Request>) -> bool;
 
 /// What is planned; the proxies of a cluster share it.
 pub(crate) type Plans = Arc<Mutex<VecDeque<(Request, Fault)>>>;
@@ -50,6 +58,8 @@ impl GrpcProxy {
             seen: Mutex::default(),
             lists: AtomicUsize::new(0),
             is_reachable: watch::channel(true).0,
+            next: Mutex::default(),
+            pass: watch::channel(()).0,
         });
         let (end, ended) = tokio::sync::oneshot::channel();
         let (started, port) = std::sync::mpsc::channel();
@@ -89,6 +99,20 @@ impl GrpcProxy {
         self.shared.lists.load(Ordering::Relaxed)
     }
 
+    /// Holds the next call that matches, until [`pass`](Self::pass): then it reaches the server, also if its
+    /// client has given up.
+    pub(crate) fn hold(&self, matches: Matches) {
+        *self.shared.next.lock().expect("no panic") = Some(matches);
+    }
+
+    pub(crate) fn is_holding(&self) -> bool {
+        self.shared.pass.receiver_count() > 0
+    }
+
+    pub(crate) fn pass(&self) {
+        self.shared.pass.send_replace(());
+    }
+
     pub(crate) fn set_reachable(&self, reachable: Reachable) {
         let is_reachable = reachable == Reachable::Connected;
         self.shared.is_reachable.send_replace(is_reachable);
@@ -116,14 +140,9 @@ async fn accept(listener: TcpListener, target: u16, shared: Arc<Shared>) {
 
 async fn serve(stream: TcpStream, target: u16, shared: Arc<Shared>) -> Result<(), Failure> {
     stream.set_nodelay(true)?;
-    let address = SocketAddr::from(([127, 0, 0, 1], target));
-    let upstream = TcpStream::connect(address).await?;
-    upstream.set_nodelay(true)?;
-    let client = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .handshake(TokioIo::new(upstream));
-    let (sender, connection) = client.await?;
-    let service = service_fn(move |request| pass(request, sender.clone(), Arc::clone(&shared)));
+    let (sender, connection) = connect(target).await?;
+    let service =
+        service_fn(move |request| pass(request, sender.clone(), target, Arc::clone(&shared)));
     let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .serve_connection(TokioIo::new(stream), service);
@@ -133,15 +152,30 @@ async fn serve(stream: TcpStream, target: u16, shared: Arc<Shared>) -> Result<()
     }
 }
 
+async fn connect(target: u16) -> Result<(SendRequest<Body>, Upstream), Failure> {
+    let address = SocketAddr::from(([127, 0, 0, 1], target));
+    let upstream = TcpStream::connect(address).await?;
+    upstream.set_nodelay(true)?;
+    let client = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .handshake(TokioIo::new(upstream));
+    Ok(client.await?)
+}
+
 async fn pass(
     request: hyper::Request<Incoming>,
     mut sender: SendRequest<Body>,
+    target: u16,
     shared: Arc<Shared>,
 ) -> Result<Answer, Failure> {
-    if request.uri().path() == "/etcdserverpb.KV/Range" {
+    let path = request.uri().path().to_owned();
+    if path == "/etcdserverpb.KV/Range" {
         shared.lists.fetch_add(1, Ordering::Relaxed);
     }
-    if request.uri().path() != "/etcdserverpb.KV/Txn" {
+    if path != "/etcdserverpb.KV/Txn" {
+        if let Some(mut pass) = shared.held(&path, None) {
+            drop(pass.changed().await);
+        }
         return send(&mut sender, request.map(BodyExt::boxed)).await;
     }
     let (head, body) = request.into_parts();
@@ -153,8 +187,18 @@ async fn pass(
         hyper::Request::from_parts(head.clone(), body)
     };
     // Behind the flag and the length of a message.
-    let txn = TxnRequest::decode(bytes.slice(5..))?;
-    match shared.fault(txn.kind()) {
+    let kind = TxnRequest::decode(bytes.slice(5..))?.kind();
+    if let Some(mut pass) = shared.held(&path, kind) {
+        let late = again();
+        return tokio::spawn(async move {
+            drop(pass.changed().await);
+            let (mut sender, connection) = connect(target).await?;
+            tokio::spawn(connection);
+            send(&mut sender, late).await
+        })
+        .await?;
+    }
+    match shared.fault(kind) {
         None => send(&mut sender, again()).await,
         Some(Fault::Duplicated) => {
             send(&mut sender, again())
@@ -190,6 +234,13 @@ async fn send(
 }
 
 impl Shared {
+    /// What says when a call goes on, if it is to be held.
+    fn held(&self, path: &str, kind: Option<Request>) -> Option<watch::Receiver<()>> {
+        let mut next = self.next.lock().expect("no panic");
+        let held = next.take_if(|matches| matches(path, kind));
+        held.map(|_| self.pass.subscribe())
+    }
+
     /// What is planned for a request.
     fn fault(&self, request: Option<Request>) -> Option<Fault> {
         let request = request?;

@@ -89,6 +89,16 @@ impl Place {
         self.counter.lists()
     }
 
+    /// The proxy that counts.
+    pub(crate) fn counter(&self) -> &GrpcProxy {
+        &self.counter
+    }
+
+    /// Waits until the proxy that counts holds a call.
+    pub(crate) async fn held(&self) {
+        until("a call is held", async || self.counter.is_holding()).await;
+    }
+
     /// How many transactions of a kind have come from counted clients.
     pub(crate) fn count(&self, request: Request) -> usize {
         self.counter.seen(request)

@@ -50,6 +50,13 @@ impl Tree {
             .collect()
     }
 
+    /// How many seconds the lease of the first contender has left.
+    pub(crate) async fn time_left(&self, key: &LockKey) -> i64 {
+        let lease = self.leases(key).await[0];
+        let left = self.client().lease_time_to_live(lease, None).await;
+        left.expect("it answers").ttl()
+    }
+
     /// The keys of the contenders of a lock, in line.
     pub(crate) async fn paths(&self, key: &LockKey) -> Vec<Vec<u8>> {
         let found = self.found(key).await;
