@@ -73,7 +73,7 @@ async fn a_role_for_the_prefix_is_enough() {
 /// The token of a login ends, and is got anew; a password that has changed is read again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_login_is_renewed_with_the_password_that_the_file_has_by_then() {
-    let server = secured(EtcdOptions::default().with_flag("auth-token-ttl", "1")).await;
+    let server = secured(EtcdOptions::default().with_config("auth-token-ttl", "1")).await;
     let dir = server.dir().join("password");
     fs::write(&dir, "s3cret\n").expect("it is written");
     let url = format!(
@@ -112,10 +112,10 @@ async fn tls_verifies_both_sides() {
     let files = TlsFiles::new(ServerCertificate::Valid);
     let path = |path: std::path::PathBuf| path.display().to_string();
     let options = EtcdOptions::default()
-        .with_flag("cert-file", &path(files.server_certificate()))
-        .with_flag("key-file", &path(files.server_key()))
-        .with_flag("trusted-ca-file", &path(files.ca()))
-        .with_flag("client-cert-auth", "true")
+        .with_config("cert-file", &path(files.server_certificate()))
+        .with_config("key-file", &path(files.server_key()))
+        .with_config("trusted-ca-file", &path(files.ca()))
+        .with_config("client-cert-auth", "true")
         .with_tls();
     let server = EtcdServer::start(options);
     let plain = config(&[server.port()], "locks").with_connect_timeout(ms(3_000));
@@ -138,7 +138,7 @@ async fn doctor_finds_a_full_database() {
     use polylock_core::{HealthCheck, Registry, Status};
 
     let server =
-        EtcdServer::start(EtcdOptions::default().with_flag("quota-backend-bytes", "262144"));
+        EtcdServer::start(EtcdOptions::default().with_config("quota-backend-bytes", "262144"));
     let place = Place::of(&server).await;
     let url = format!("etcd://127.0.0.1:{}/{}", server.port(), place.prefix());
     let registry = Registry::new().with(polylock_etcd::EtcdBackend::default());

@@ -2,13 +2,13 @@
 
 mod grpc_proxy;
 mod place;
-mod server;
 mod store;
 mod tree;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use lock_testkit::servers::{EtcdOptions, EtcdServer};
 use polylock_core::admin::LockAdmin;
 use polylock_core::{
     AcquireRequest, DistributedLock, LockGuard, LockKey, LostReason, Released, Result, Wait,
@@ -18,7 +18,6 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 pub(crate) use self::place::Place;
-pub(crate) use self::server::{EtcdOptions, EtcdServer};
 pub(crate) use self::store::{Store, config};
 
 /// Within this time happens what needs no more than a few requests, on a busy machine.

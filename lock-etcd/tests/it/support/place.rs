@@ -22,7 +22,7 @@ pub(crate) struct Place {
 impl Place {
     /// At the server that the test run shares.
     pub(crate) async fn new() -> Self {
-        Self::at(super::server::shared_server()).await
+        Self::at(EtcdServer::shared()).await
     }
 
     /// At a server of the test.

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lock_testkit::harness::{Faults, Harness, Look};
+use lock_testkit::servers::EtcdServer;
 use lock_testkit::taker::Taker;
 use polylock_core::memory::{Fault, Reachable, Request};
 use polylock_core::{DistributedLock, LockKey};
 use polylock_etcd::{Etcd, EtcdConfig};
 
 use super::grpc_proxy::{GrpcProxy, Plans};
-use super::server::{shared_cluster, shared_server};
 use super::tree::Tree;
 
 /// A prefix of its own at servers that the whole test run shares, behind proxies.
@@ -27,12 +27,12 @@ pub(crate) struct Store {
 impl Store {
     /// At one server.
     pub(crate) async fn single() -> Self {
-        Self::at(&shared_server()).await
+        Self::at(&EtcdServer::shared()).await
     }
 
     /// At a cluster of three.
     pub(crate) async fn cluster() -> Self {
-        Self::at(&shared_cluster()).await
+        Self::at(&EtcdServer::shared_cluster()).await
     }
 
     async fn at(ports: &[u16]) -> Self {

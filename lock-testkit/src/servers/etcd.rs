@@ -1,24 +1,21 @@
-//! Private servers of etcd.
-
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use lock_testkit::network::Host;
-use lock_testkit::servers::{
-    Place, ServerProcess, Service, Setup, Site, free_port, share, started,
-};
+use super::server_process::{ServerProcess, Service, Setup, Site, setup_options, started};
+use super::{Place, free_port, share};
+use crate::network::Host;
 
 /// One `etcd`, killed when the value is dropped.
 #[derive(Debug)]
-pub(crate) struct EtcdServer(ServerProcess);
+pub struct EtcdServer(ServerProcess);
 
-/// How an [`EtcdServer`] is set up.
+/// How an [`EtcdServer`] is set up; the names of its configuration are flags without their dashes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct EtcdOptions {
+pub struct EtcdOptions {
     setup: Setup,
     /// Where the servers of a cluster find each other; none of a server that is alone.
     peers: Vec<(Ipv4Addr, u16)>,
@@ -27,22 +24,20 @@ pub(crate) struct EtcdOptions {
     is_on_disk: bool,
 }
 
-impl EtcdOptions {
-    /// Adds a flag to its command line, without the dashes.
-    pub(crate) fn with_flag(mut self, name: &str, value: &str) -> Self {
-        self.setup.config.push((name.to_owned(), value.to_owned()));
-        self
-    }
+setup_options!(EtcdOptions);
 
+impl EtcdOptions {
     /// Keeps its data over a restart. By default they are in memory, so that no busy disk delays a request
     /// for longer than a lease lasts.
-    pub(crate) fn on_disk(mut self) -> Self {
+    #[must_use]
+    pub fn on_disk(mut self) -> Self {
         self.is_on_disk = true;
         self
     }
 
     /// Takes TLS only, which its flags set up.
-    pub(crate) fn with_tls(mut self) -> Self {
+    #[must_use]
+    pub fn with_tls(mut self) -> Self {
         self.is_tls = true;
         self
     }
@@ -50,7 +45,8 @@ impl EtcdOptions {
 
 impl EtcdServer {
     /// Starts one and waits until it serves.
-    pub(crate) fn start(options: EtcdOptions) -> Self {
+    #[must_use]
+    pub fn start(options: EtcdOptions) -> Self {
         started("etcd", move || {
             let options = EtcdOptions {
                 peer: free_port()?,
@@ -60,13 +56,32 @@ impl EtcdServer {
         })
     }
 
+    /// The port of a server that the tests of a run have in common.
+    #[must_use]
+    pub fn shared() -> Vec<u16> {
+        let start = || vec![Self::start(quick()).0];
+        ports(share("etcd", start, serves))
+    }
+
+    /// The ports of a cluster of three that the tests of a run have in common.
+    #[must_use]
+    pub fn shared_cluster() -> Vec<u16> {
+        let start = || {
+            let servers = Self::cluster(&quick()).into_iter();
+            servers.map(|server| server.0).collect()
+        };
+        ports(share("etcd-cluster", start, serves))
+    }
+
     /// Starts a cluster of three.
-    pub(crate) fn cluster(options: &EtcdOptions) -> Vec<Self> {
+    #[must_use]
+    pub fn cluster(options: &EtcdOptions) -> Vec<Self> {
         Self::cluster_on(&[None, None, None], options)
     }
 
     /// Starts a cluster on hosts.
-    pub(crate) fn cluster_on(hosts: &[Option<Host>; 3], options: &EtcdOptions) -> Vec<Self> {
+    #[must_use]
+    pub fn cluster_on(hosts: &[Option<Host>; 3], options: &EtcdOptions) -> Vec<Self> {
         started("etcd", || {
             let address =
                 |host: &Option<Host>| host.as_ref().map_or(Ipv4Addr::LOCALHOST, Host::address);
@@ -79,42 +94,24 @@ impl EtcdServer {
                     ..options.clone()
                 };
                 options.setup.host = host.clone();
-                // None serves before another one runs.
-                std::thread::spawn(move || ServerProcess::start_at(free_port()?, options).map(Self))
+                ServerProcess::start_at(free_port()?, options).map(Self)
             });
-            let starts: Vec<_> = starts.collect();
-            let joined = starts
-                .into_iter()
-                .map(|start| start.join().expect("no panic"));
-            joined.collect()
+            let servers = starts.collect::<io::Result<Vec<_>>>()?;
+            let deadline = Instant::now() + START_TIMEOUT;
+            for server in &servers {
+                let address = server.address().parse().expect("it is an address");
+                while !is_healthy(address) {
+                    assert!(Instant::now() < deadline, "the cluster has no leader");
+                    std::thread::sleep(PAUSE);
+                }
+            }
+            Ok(servers)
         })
     }
 }
 
-impl Deref for EtcdServer {
-    type Target = ServerProcess;
-
-    fn deref(&self) -> &ServerProcess {
-        &self.0
-    }
-}
-
-/// The ports of a server that the tests of a run have in common.
-pub(crate) fn shared_server() -> Vec<u16> {
-    let start = || vec![EtcdServer::start(quick()).0];
-    ports(share("etcd", start, serves))
-}
-
-/// The ports of a cluster of three that the tests of a run have in common.
-pub(crate) fn shared_cluster() -> Vec<u16> {
-    let start = || {
-        EtcdServer::cluster(&quick())
-            .into_iter()
-            .map(|server| server.0)
-            .collect()
-    };
-    ports(share("etcd-cluster", start, serves))
-}
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(20);
 
 fn ports(places: Vec<Place>) -> Vec<u16> {
     places.into_iter().map(|place| place.port).collect()
@@ -124,11 +121,19 @@ fn serves(place: &Place) -> bool {
     is_healthy(SocketAddr::from(([127, 0, 0, 1], place.port)))
 }
 
-/// An election after 500 ms, so that the shortest lease is one of 1 s, and room for many locks.
+/// An election after 500 ms, so that the shortest lease is one of 1 s.
 fn quick() -> EtcdOptions {
-    EtcdOptions::default()
-        .with_flag("heartbeat-interval", "50")
-        .with_flag("election-timeout", "500")
+    EtcdOptions::new()
+        .with_config("heartbeat-interval", "50")
+        .with_config("election-timeout", "500")
+}
+
+impl Deref for EtcdServer {
+    type Target = ServerProcess;
+
+    fn deref(&self) -> &ServerProcess {
+        &self.0
+    }
 }
 
 impl EtcdOptions {
@@ -195,11 +200,13 @@ impl Service for EtcdOptions {
         }
     }
 
-    /// With TLS it says nothing to strangers; its log does.
+    /// With TLS it says nothing to strangers, and without the others of its cluster nothing to anybody; its log
+    /// does.
     fn is_ready(&self, site: &Site<'_>, _: rustix::process::Pid) -> bool {
-        match self.is_tls {
-            true => site.log().contains("serving client traffic securely"),
-            false => is_healthy((self.setup.address(), site.port).into()),
+        match (self.is_tls, &self.peers[..]) {
+            (true, _) => site.log().contains("serving client traffic securely"),
+            (false, []) => is_healthy((self.setup.address(), site.port).into()),
+            (false, _) => site.log().contains("serving peer traffic"),
         }
     }
 }
