@@ -13,6 +13,7 @@ pub(crate) enum Backend {
     Quorum,
     #[value(name = "zookeeper")]
     ZooKeeper,
+    Etcd,
     PostgresRow,
     PostgresLease,
     PostgresAdvisory,
@@ -41,6 +42,8 @@ impl Backend {
             Self::Sentinel => 26,
             // The servers elect a leader of their own, and sessions begin to end when it leads.
             Self::ZooKeeper => 10,
+            // The next leader of the servers gives every lease its whole ttl from then on.
+            Self::Etcd => 8,
             _ if self.has_sessions() => 6,
             _ => 3,
         });
@@ -55,11 +58,17 @@ impl Backend {
         }
     }
 
+    /// Whether its servers have a wall clock that can be set: those of etcd read that of the machine past the C
+    /// library, and no lock depends on it.
+    pub(crate) fn has_clocks(self) -> bool {
+        !matches!(self, Self::Etcd | Self::Sqlite)
+    }
+
     /// What the URL of each client adds to that of the servers.
     pub(crate) fn parameters(self) -> String {
         let session = |mode| format!("?mode={mode}&session-timeout={}s", SESSION.as_secs());
         match self {
-            Self::Cluster | Self::Redis | Self::Sqlite => String::new(),
+            Self::Cluster | Self::Etcd | Self::Redis | Self::Sqlite => String::new(),
             // Without it, a master that dies takes the last renewals with it.
             Self::Sentinel => "?min-replica-acks=1".to_owned(),
             Self::Quorum => format!("?rejoin-delay={}s", LONG_TTL.as_secs()),

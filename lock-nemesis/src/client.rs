@@ -78,7 +78,7 @@ async fn compete(
     let keys: Vec<_> = keys.collect::<Result<_, _>>().map_err(io::Error::other)?;
     loop {
         registers.check()?;
-        let request = draw(rng, &keys);
+        let request = draw(rng, &keys, locks.capabilities().min_ttl);
         match recorder.acquire(locks, &request).await {
             Ok(held) => {
                 let time = draw_hold(rng);
@@ -120,11 +120,11 @@ async fn hold(
     }
 }
 
-fn draw(rng: &mut Rng, keys: &[LockKey]) -> AcquireRequest {
+fn draw(rng: &mut Rng, keys: &[LockKey], min_ttl: Duration) -> AcquireRequest {
     let ttl = if rng.chance(100) {
         LONG_TTL
     } else {
-        rng.millis(1_000, 4_000)
+        rng.millis(1_000, 4_000).max(min_ttl)
     };
     AcquireRequest::new(rng.pick(keys).clone())
         .with_ttl(ttl)

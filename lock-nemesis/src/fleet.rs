@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use lock_testkit::network::{Host, Network};
 use lock_testkit::proxy::{Proxy, Wire};
 use lock_testkit::servers::{
-    Fsync, MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, RedisCluster,
-    RedisOptions, RedisSentinels, RedisServer, ServerProcess, ZooKeeperEnsemble, ZooKeeperOptions,
-    ZooKeeperServer,
+    EtcdOptions, EtcdServer, Fsync, MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer,
+    RedisCluster, RedisOptions, RedisSentinels, RedisServer, ServerProcess, ZooKeeperEnsemble,
+    ZooKeeperOptions, ZooKeeperServer,
 };
 use tempfile::TempDir;
 
@@ -30,6 +30,7 @@ pub(crate) struct Fleet {
 #[derive(Debug)]
 pub(crate) enum Servers {
     Cluster(RedisCluster),
+    Etcd(Vec<EtcdServer>),
     MariaDb(MariaDbServer),
     Postgres(PostgresServer),
     Quorum(Vec<RedisServer>),
@@ -47,7 +48,7 @@ impl Fleet {
         };
         let hosts = hosts(match backend {
             Backend::Cluster => 6,
-            Backend::Quorum | Backend::Sentinel | Backend::ZooKeeper => 3,
+            Backend::Etcd | Backend::Quorum | Backend::Sentinel | Backend::ZooKeeper => 3,
             Backend::Sqlite => 0,
             _ => 1,
         });
@@ -58,6 +59,11 @@ impl Fleet {
         let servers = match backend {
             Backend::Cluster => {
                 Servers::Cluster(RedisCluster::start_on(&each[..3], &each[3..], &persistent))
+            }
+            Backend::Etcd => {
+                let hosts = [0, 1, 2].map(|at| Some(hosts[at].clone()));
+                let options = EtcdOptions::new().on_disk();
+                Servers::Etcd(EtcdServer::cluster_on(&hosts, &options))
             }
             Backend::MariaDbAdvisory | Backend::MariaDbLease | Backend::MariaDbRow => {
                 let options = MariaDbOptions::new().with_clock().with_host(each[0]);
@@ -94,15 +100,21 @@ impl Fleet {
             Servers::Cluster(cluster) => cluster.url(),
             Servers::MariaDb(server) => server.url(),
             Servers::Postgres(server) => server.url(),
-            Servers::Quorum(nodes) => {
-                let nodes: Vec<_> = nodes.iter().map(|node| node.address()).collect();
-                format!("redlock://{}", nodes.join(","))
-            }
+            Servers::Etcd(_) => format!("etcd://{}", self.addresses()),
+            Servers::Quorum(_) => format!("redlock://{}", self.addresses()),
             Servers::Redis(server) => server.url(),
             Servers::Sentinel(sentinels) => sentinels.url(),
             Servers::Sqlite(dir) => format!("sqlite:{}", dir.path().join("locks").display()),
             Servers::ZooKeeper(ensemble) => ensemble.url(),
         }
+    }
+
+    fn addresses(&self) -> String {
+        let servers = self.servers().into_iter();
+        servers
+            .map(ServerProcess::address)
+            .collect::<Vec<_>>()
+            .join(",")
     }
 
     pub(crate) fn hosts(&self) -> &[Host] {
@@ -115,6 +127,7 @@ impl Fleet {
         }
         match &self.servers {
             Servers::Cluster(cluster) => all(cluster),
+            Servers::Etcd(servers) => all(servers),
             Servers::MariaDb(server) => vec![server],
             Servers::Postgres(server) => vec![server],
             Servers::Quorum(nodes) => all(nodes),

@@ -31,6 +31,7 @@ macro_rules! backends {
 
 backends! {
     fn cluster_survives_a_minute_of_faults("cluster");
+    fn etcd_survives_a_minute_of_faults("etcd");
     fn mariadb_advisory_survives_a_minute_of_faults("mariadb-advisory");
     fn mariadb_lease_survives_a_minute_of_faults("mariadb-lease");
     fn mariadb_row_survives_a_minute_of_faults("mariadb-row");

@@ -37,6 +37,10 @@ impl Backend for RedisBackend {
         "lock"
     }
 
+    fn check_url(&self, url: &LockUrl) -> Result<()> {
+        RedisConfig::from_url(url).map(drop)
+    }
+
     async fn connect(&self, url: &LockUrl) -> Result<Arc<dyn DistributedLock>> {
         let config = RedisConfig::from_url(url)?;
         match config.servers {

@@ -30,6 +30,10 @@ macro_rules! backend {
                 ""
             }
 
+            fn check_url(&self, url: &LockUrl) -> Result<()> {
+                $config::from_url(url).map(drop)
+            }
+
             async fn connect(&self, url: &LockUrl) -> Result<Arc<dyn DistributedLock>> {
                 let config = $config::from_url(url)?;
                 Ok(Arc::new($lock::connect(config).await?))

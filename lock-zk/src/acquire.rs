@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::join;
-use polylock_core::engine::{Moment, before};
+use polylock_core::engine::{Moment, TimeBudget, before};
 use polylock_core::{AcquireRequest, Error, FencingToken, Grant, Mode, Result};
 use tokio::time::{Instant, sleep};
 use zookeeper_client::{CreateMode, Error as ClientError, OneshotWatcher, Stat};
@@ -15,7 +15,6 @@ use crate::recipe::names::Contender;
 use crate::recipe::queue_position::{Blocker, QueuePosition, contenders_in_order, queue_position};
 use crate::recipe::sequence::{created, order_by_creation};
 use crate::session::connect::{acls, make_directory};
-use crate::time_budget::TimeBudget;
 
 /// How an attempt ends.
 #[derive(Debug)]
@@ -90,7 +89,7 @@ impl Attempt<'_> {
             let blocker = match self.queue_position(&mut listing, &node).await? {
                 QueuePosition::Gone => return Err(AttemptError::Gone),
                 QueuePosition::Holds => {
-                    self.budget.note_free();
+                    self.budget.mark_free();
                     if self.lease.session.broke_since(entered) {
                         entered = self.client.engine.now();
                         self.look_at_own(&node).await?;
@@ -110,8 +109,8 @@ impl Attempt<'_> {
                 }
                 QueuePosition::Behind(blocker) => blocker,
             };
-            self.budget.mark_contended();
-            if !self.budget.waits() || self.budget.is_over() {
+            self.budget.mark_held();
+            if !self.budget.waits() {
                 return Ok(Outcome::Refused(self.budget.contended()));
             }
             self.request.mark_contended();

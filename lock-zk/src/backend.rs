@@ -38,6 +38,10 @@ impl Backend for ZooKeeperBackend {
         ""
     }
 
+    fn check_url(&self, url: &LockUrl) -> Result<()> {
+        ZooKeeperConfig::from_url(url).map(drop)
+    }
+
     async fn connect(&self, url: &LockUrl) -> Result<Arc<dyn DistributedLock>> {
         let config = ZooKeeperConfig::from_url(url)?;
         Ok(Arc::new(ZooKeeper::connect(config).await?))

@@ -15,7 +15,6 @@ mod lock;
 mod recipe;
 mod record;
 mod session;
-mod time_budget;
 mod tls;
 
 pub use crate::backend::ZooKeeperBackend;

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use polylock_core::admin::LockAdmin;
-use polylock_core::engine::{Engine, before};
+use polylock_core::engine::{Engine, TimeBudget, before};
 use polylock_core::{
     AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, HealthCheck, Lease,
     LockGuard, LockKey, LockLifetime, Result, Waiting,
@@ -18,7 +18,6 @@ use crate::lease::ZooKeeperLease;
 use crate::recipe::directory::Directory;
 use crate::session::Sessions;
 use crate::session::connect::visit;
-use crate::time_budget::TimeBudget;
 
 /// Locks in a ZooKeeper ensemble.
 ///
@@ -129,15 +128,20 @@ impl DistributedLock for ZooKeeper {
     }
 }
 
+const SILENT: &str =
+    "ZooKeeper did not answer in time: too few of its servers are up, or none is within reach";
+const UNSERVED: &str = "the session with ZooKeeper ended, or the node of this contender was deleted, before it \
+                        was seen who holds the lock";
+
 impl Client {
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
-        let budget = TimeBudget::of(request, self.sessions.config.timeout);
+        let budget = TimeBudget::new(request, self.sessions.config.timeout, SILENT);
         loop {
             if let Some(guard) = self.attempt(request, &budget).await? {
                 return Ok(guard);
             }
             if budget.is_spent() {
-                return Err(budget.unserved());
+                return Err(budget.unserved(UNSERVED));
             }
         }
     }

@@ -26,6 +26,7 @@
 //! | `postgres:`, `postgresql:` | `postgres` (and `tls`) | processes that reach the server |
 //! | `mysql:`, `mariadb:` | `mysql` (and `tls`) | processes that reach the server |
 //! | `redis:`, `rediss:`, `redis+unix:`, `redis-sentinel:`, `redis-cluster:`, `redlock:` | `redis` (and `tls`) | processes that reach the servers |
+//! | `etcd:`, `etcds:` | `etcd` (and `tls`) | processes that reach the cluster |
 //! | `zk:`, `zookeeper:` | `zk` (and `tls`) | processes that reach the ensemble |
 //!
 //! The syntax is in [`LockUrl`], the parameters of the layers in [`Registry`], those of a backend in
@@ -84,6 +85,8 @@ pub use polylock_core::{
     RequestBuilder, Result, Status, Ticket, Wait, Waiting, admin, engine, fencing, layers, memory,
     prelude,
 };
+#[cfg(feature = "etcd")]
+pub use polylock_etcd as etcd;
 /// Runs an async function under a lock.
 ///
 /// The lock is acquired when the function is called, and its body runs as by [`LockGuard::run`]: it is
@@ -232,6 +235,8 @@ pub fn compiled_in() -> Registry {
 
 static COMPILED_IN: LazyLock<Registry> = LazyLock::new(|| {
     let backends = Registry::new().with(memory::MemoryBackend::default());
+    #[cfg(feature = "etcd")]
+    let backends = backends.and_then(|registry| registry.with(etcd::EtcdBackend::default()));
     #[cfg(feature = "mysql")]
     let backends = backends.and_then(|registry| registry.with(sql::MySqlBackend::default()));
     #[cfg(feature = "postgres")]
@@ -242,8 +247,28 @@ static COMPILED_IN: LazyLock<Registry> = LazyLock::new(|| {
     let backends = backends.and_then(|registry| registry.with(sql::SqliteBackend::default()));
     #[cfg(feature = "zk")]
     let backends = backends.and_then(|registry| registry.with(zk::ZooKeeperBackend::default()));
-    backends.expect("BUG: two backends serve one scheme")
+    let backends = backends.expect("BUG: two backends serve one scheme");
+    backends.with_features(FEATURES)
 });
+
+/// The features of `polylock` that add schemes.
+const FEATURES: &[(&str, &str)] = &[
+    ("etcd", "etcd"),
+    ("etcds", "etcd"),
+    ("mariadb", "mysql"),
+    ("mysql", "mysql"),
+    ("postgres", "postgres"),
+    ("postgresql", "postgres"),
+    ("redis", "redis"),
+    ("redis+unix", "redis"),
+    ("redis-cluster", "redis"),
+    ("redis-sentinel", "redis"),
+    ("rediss", "redis"),
+    ("redlock", "redis"),
+    ("sqlite", "sqlite"),
+    ("zk", "zk"),
+    ("zookeeper", "zk"),
+];
 
 /// The programs in the documents compile and run.
 #[cfg(all(

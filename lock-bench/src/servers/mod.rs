@@ -9,6 +9,8 @@
     )
 )]
 
+#[cfg(feature = "etcd")]
+mod etcd;
 mod mutex;
 #[cfg(feature = "redis")]
 mod redis;
@@ -43,6 +45,8 @@ pub(crate) async fn probe(url: &LockUrl) -> Result<Option<Arc<dyn Probe>>, Failu
         return Ok(Some(Arc::new(Unsupported(why))));
     }
     match url.scheme() {
+        #[cfg(feature = "etcd")]
+        "etcd" => etcd::probe(url).await.map(Some),
         #[cfg(any(feature = "mysql", feature = "postgres"))]
         "mysql" | "mariadb" | "postgres" | "postgresql" => sql::probe(url).await.map(Some),
         #[cfg(feature = "redis")]
@@ -65,6 +69,8 @@ pub(crate) async fn bare(url: &LockUrl, run: u64, of: &str) -> Result<Option<Ope
     }
     match url.scheme() {
         "memory" => Ok(Some(mutex::bare(of))),
+        #[cfg(feature = "etcd")]
+        "etcd" => etcd::bare(url, of).await.map(Some),
         #[cfg(any(feature = "mysql", feature = "postgres"))]
         "mysql" | "mariadb" | "postgres" | "postgresql" => sql::bare(url, run, of).await,
         #[cfg(feature = "redis")]
@@ -87,7 +93,7 @@ pub(crate) async fn clear(url: &LockUrl, run: u64) -> Result<(), Failure> {
 /// Why a server cannot be asked.
 fn unsupported(url: &LockUrl) -> Result<Option<&'static str>, Failure> {
     let (scheme, mut params) = (url.scheme(), url.params());
-    if scheme == "rediss" || params.bool("tls")? == Some(true) {
+    if matches!(scheme, "etcds" | "rediss") || params.bool("tls")? == Some(true) {
         return Ok(Some("is not asked: the benchmark speaks no TLS with it"));
     }
     Ok(match scheme {
@@ -128,6 +134,7 @@ fn facts(facts: impl IntoIterator<Item = (&'static str, String)>) -> Facts {
 /// What no other acquisition of any process has: 32 hex digits.
 #[cfg_attr(
     not(any(
+        feature = "etcd",
         feature = "mysql",
         feature = "postgres",
         feature = "redis",

@@ -9,6 +9,7 @@ mod inline;
 mod mutant;
 mod runtime_timer;
 mod spawn;
+mod time_budget;
 
 use std::fmt;
 use std::future::poll_fn;
@@ -35,6 +36,7 @@ pub use self::entropy::{Entropy, LeaseId, OsEntropy, SeededEntropy};
 #[doc(hidden)]
 pub use self::mutant::is_mutant;
 pub use self::spawn::{OnRuntime, Spawn, Task};
+pub use self::time_budget::TimeBudget;
 pub use crate::lease::{renewal_interval, renewal_timeout};
 
 /// Time, randomness, the renewal scheduler and background work, for one backend. For implementors.

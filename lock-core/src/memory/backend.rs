@@ -61,13 +61,17 @@ impl Backend for MemoryBackend {
         ""
     }
 
-    async fn connect(&self, url: &LockUrl) -> Result<Arc<dyn DistributedLock>> {
+    fn check_url(&self, url: &LockUrl) -> Result<()> {
         if !url.hosts().is_empty() {
             return Err(Error::config(
                 "a memory store has no host, write memory:NAME",
             ));
         }
-        url.params().finish()?;
+        url.params().finish()
+    }
+
+    async fn connect(&self, url: &LockUrl) -> Result<Arc<dyn DistributedLock>> {
+        self.check_url(url)?;
         Ok(match url.path() {
             "" => Arc::new(Memory::new()),
             name => Arc::new(self.named(name)),

@@ -19,6 +19,19 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// A server that is shared with other data has one, so that locks do not meet it.
     fn default_namespace(&self) -> &'static str;
 
+    /// Reads a URL as [`connect`](Backend::connect) does, without a connection. Users call
+    /// [`Registry::check_url`](crate::Registry::check_url).
+    ///
+    /// Without an implementation nothing is checked.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) if the URL is wrong.
+    fn check_url(&self, url: &LockUrl) -> Result<()> {
+        let _not_checked = url;
+        Ok(())
+    }
+
     /// Connects to the service. Users call [`Registry::connect`](crate::Registry::connect).
     ///
     /// # Errors

@@ -60,6 +60,8 @@ pub use self::backend::Backend;
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     backends: BTreeMap<&'static str, Arc<dyn Backend>>,
+    /// Schemes that are not registered, and the features of `polylock` that add them.
+    features: &'static [(&'static str, &'static str)],
     observer: Option<Arc<dyn Observer>>,
 }
 
@@ -105,6 +107,14 @@ impl Registry {
             self.backends.insert(scheme, Arc::clone(&backend));
         }
         Ok(self)
+    }
+
+    /// Names features of `polylock` by the schemes that they add, for the error of a scheme that is not
+    /// registered.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_features(self, features: &'static [(&'static str, &'static str)]) -> Self {
+        Self { features, ..self }
     }
 
     /// Tells `observer` what happens to the locks of connections that are made from then on.
@@ -209,6 +219,17 @@ impl Registry {
         found.map_err(|error| error.with_backend(scheme))
     }
 
+    /// Reads a URL as its backend will, without a connection, see [`Backend::check_url`].
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) if the URL is wrong, if nothing is
+    /// registered for its scheme, or if a parameter of the layers is wrong.
+    pub fn check_url(&self, url: &str) -> Result<()> {
+        let url = self.backend_url(url)?;
+        self.find(url.scheme())?.1.check_url(&url)
+    }
+
     /// The URL as its backend gets it: without the parameters of the layers.
     ///
     /// For tools that talk to the service of a URL in another way than by locks.
@@ -228,7 +249,10 @@ impl Registry {
     fn find(&self, scheme: &str) -> Result<(&'static str, &dyn Backend)> {
         match self.backends.get_key_value(scheme) {
             Some((scheme, backend)) => Ok((scheme, &**backend)),
-            None => Err(scheme::unknown(scheme, &self.schemes().collect::<Vec<_>>())),
+            None => {
+                let registered: Vec<_> = self.schemes().collect();
+                Err(scheme::unknown(scheme, &registered, self.features))
+            }
         }
     }
 }

@@ -1,14 +1,14 @@
 use crate::error::Error;
 use crate::suggest::{did_you_mean, list, nearest};
 
-/// Says what is registered in place of a scheme that is not, and what would add it.
-pub(super) fn unknown(scheme: &str, registered: &[&str]) -> Error {
-    let known = FEATURES.iter().map(|(known, _)| *known);
+/// Says what is registered in place of a scheme that is not, and which of the features would add it.
+pub(super) fn unknown(scheme: &str, registered: &[&str], features: &[(&str, &str)]) -> Error {
+    let known = features.iter().map(|(known, _)| *known);
     let near = nearest(scheme, registered.iter().copied().chain(known));
     let hint = did_you_mean(near.filter(|near| *near != scheme));
     let known = near
         .filter(|near| !registered.contains(near))
-        .and_then(feature_of);
+        .and_then(|near| features.iter().find(|(known, _)| *known == near));
     let feature = match known {
         Some((known, feature)) => format!("; {known} needs the feature {feature:?} of polylock"),
         None => String::new(),
@@ -19,33 +19,17 @@ pub(super) fn unknown(scheme: &str, registered: &[&str]) -> Error {
     ))
 }
 
-fn feature_of(scheme: &str) -> Option<(&'static str, &'static str)> {
-    FEATURES.iter().copied().find(|(known, _)| *known == scheme)
-}
-
-/// The features of `polylock` that add schemes.
-const FEATURES: &[(&str, &str)] = &[
-    ("mariadb", "mysql"),
-    ("mysql", "mysql"),
-    ("postgres", "postgres"),
-    ("postgresql", "postgres"),
-    ("redis", "redis"),
-    ("redis+unix", "redis"),
-    ("redis-cluster", "redis"),
-    ("redis-sentinel", "redis"),
-    ("rediss", "redis"),
-    ("redlock", "redis"),
-    ("sqlite", "sqlite"),
-    ("zk", "zk"),
-    ("zookeeper", "zk"),
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn names_what_is_registered_what_was_meant_and_what_would_add_it() {
+        let features = [
+            ("postgres", "postgres"),
+            ("redis", "redis"),
+            ("rediss", "redis"),
+        ];
         let cases: &[(&str, &[&str], &str)] = &[
             (
                 "memroy",
@@ -65,7 +49,7 @@ mod tests {
             ("gopher", &[], r#""gopher" (registered: none)"#),
         ];
         for (scheme, registered, expected) in cases {
-            let error = unknown(scheme, registered);
+            let error = unknown(scheme, registered, &features);
             assert_eq!(error.message(), format!("unknown scheme {expected}"));
         }
     }

@@ -70,13 +70,23 @@ pub(crate) static ALL: &[Kind] = &[
     kind("failover", servers::fail_over, has_replicas, (500, 3_000)),
     kind("half-open", network::half_open, has_servers, (1_000, 6_000)),
     kind("partition", network::partition, has_servers, (1_000, 6_000)),
-    kind("peers-reset", network::peers, zookeeper, (6_000, 11_000)).often(8),
+    kind("peers-reset", network::peers, elects, (6_000, 11_000)).often(8),
     kind("power-loss", network::power_loss, has_servers, (200, 3_000)).often(3),
     kind("replies-late", replies::late, has_proxies, (1_000, 5_000)),
     kind("replies-lost", replies::lost, has_proxies, (500, 4_000)),
     kind("reset", network::reset, has_servers, (200, 3_000)),
-    kind("server-clock", clocks::servers, has_servers, (500, 3_000)),
-    kind("server-drift", clocks::drift, has_servers, (3_000, 8_000)),
+    kind(
+        "server-clock",
+        clocks::servers,
+        Backend::has_clocks,
+        (500, 3_000),
+    ),
+    kind(
+        "server-drift",
+        clocks::drift,
+        Backend::has_clocks,
+        (3_000, 8_000),
+    ),
     kind("server-forget", servers::forget, redis, (500, 2_000)),
     kind("server-freeze", servers::freeze, has_servers, (500, 6_000)),
     kind("server-kill", servers::kill, has_servers, (100, 5_000)),
@@ -151,6 +161,11 @@ fn zookeeper(backend: Backend) -> bool {
     backend == Backend::ZooKeeper
 }
 
+/// Whether its servers elect a leader among them.
+fn elects(backend: Backend) -> bool {
+    matches!(backend, Backend::Etcd | Backend::ZooKeeper)
+}
+
 fn has_replicas(backend: Backend) -> bool {
     matches!(backend, Backend::Cluster | Backend::Sentinel)
 }
@@ -162,6 +177,6 @@ fn has_servers(backend: Backend) -> bool {
 fn has_peers(backend: Backend) -> bool {
     matches!(
         backend,
-        Backend::Cluster | Backend::Quorum | Backend::Sentinel | Backend::ZooKeeper
+        Backend::Cluster | Backend::Etcd | Backend::Quorum | Backend::Sentinel | Backend::ZooKeeper
     )
 }

@@ -11,7 +11,11 @@ use std::time::SystemTime;
 /// No other test gets it for as long as this process runs: a server that a test has stopped would else
 /// be found again, as one of another test's. Other programs may take it before the server does; whoever
 /// starts the server tries again.
-pub(super) fn free_port() -> io::Result<u16> {
+///
+/// # Errors
+///
+/// If none is free, or the temporary directory takes no files.
+pub fn free_port() -> io::Result<u16> {
     static RESERVED: Mutex<Vec<File>> = Mutex::new(Vec::new());
     for _ in 0..PORTS {
         let port = next();

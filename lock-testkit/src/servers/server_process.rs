@@ -32,7 +32,7 @@ pub struct ServerProcess {
 }
 
 /// What one kind of server needs to run, and how it shows that it serves.
-pub(super) trait Service: Debug + Send + Sync {
+pub trait Service: Debug + Send + Sync {
     /// What its options have in common with those of others.
     fn setup(&self) -> &Setup;
 
@@ -43,9 +43,17 @@ pub(super) trait Service: Debug + Send + Sync {
     }
 
     /// Writes what it needs into its directory, before it starts for the first time.
+    ///
+    /// # Errors
+    ///
+    /// If the directory takes no files.
     fn configure(&self, site: &Site<'_>) -> io::Result<()>;
 
     /// The program and its arguments, before each start.
+    ///
+    /// # Errors
+    ///
+    /// If the directory takes no files.
     fn command(&self, site: &Site<'_>) -> io::Result<Vec<OsString>>;
 
     /// Whether it serves.
@@ -59,15 +67,17 @@ pub(super) trait Service: Debug + Send + Sync {
 
 /// Where a server is.
 #[derive(Debug)]
-pub(super) struct Site<'a> {
-    pub(super) dir: &'a Path,
-    pub(super) port: u16,
+pub struct Site<'a> {
+    /// Its directory.
+    pub dir: &'a Path,
+    /// Its port.
+    pub port: u16,
     pub(super) account: &'a Account,
 }
 
 impl Site<'_> {
     /// What it has logged since its start.
-    pub(super) fn log(&self) -> String {
+    pub fn log(&self) -> String {
         fs::read_to_string(self.dir.join(LOG)).unwrap_or_default()
     }
 
@@ -86,18 +96,22 @@ impl Site<'_> {
 
 /// What the options of all kinds of servers have in common.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Setup {
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "options of a server are written out"
+)]
+pub struct Setup {
     /// Where it runs, if that is a host of its own.
-    pub(super) host: Option<Host>,
+    pub host: Option<Host>,
     /// Whether it has a wall clock of its own.
-    pub(super) has_clock: bool,
+    pub has_clock: bool,
     /// Names and values of its configuration, of which the last of a name counts.
-    pub(super) config: Vec<(String, String)>,
+    pub config: Vec<(String, String)>,
 }
 
 impl Setup {
     /// The address that its servers listen on.
-    pub(super) fn address(&self) -> Ipv4Addr {
+    pub fn address(&self) -> Ipv4Addr {
         address(self.host.as_ref())
     }
 }
@@ -141,7 +155,7 @@ pub(super) use setup_options;
 
 /// Starts something, again and again as long as one of its ports is found to be taken by another
 /// program.
-pub(super) fn started<T>(name: &str, mut start: impl FnMut() -> io::Result<T>) -> T {
+pub fn started<T>(name: &str, mut start: impl FnMut() -> io::Result<T>) -> T {
     loop {
         match start() {
             Ok(started) => return started,
@@ -154,9 +168,11 @@ pub(super) fn started<T>(name: &str, mut start: impl FnMut() -> io::Result<T>) -
 impl ServerProcess {
     /// Starts a server at this port and waits until it serves.
     ///
+    /// # Errors
+    ///
     /// The error is [`AddrInUse`](io::ErrorKind::AddrInUse) if another program has taken the port,
     /// and has the log of the server.
-    pub(super) fn start_at(port: u16, service: impl Service + 'static) -> io::Result<Self> {
+    pub fn start_at(port: u16, service: impl Service + 'static) -> io::Result<Self> {
         let account = Account::of(service.accounts())?;
         let dir = tempfile::Builder::new().prefix("polylock-").tempdir()?;
         account.give(dir.path())?;

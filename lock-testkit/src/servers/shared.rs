@@ -10,6 +10,7 @@ use std::time::SystemTime;
 use tempfile::TempDir;
 
 use super::process::Process;
+use super::server_process::ServerProcess;
 
 /// A server that the process which starts it hands over to the test run.
 #[derive(Debug)]
@@ -20,10 +21,13 @@ pub(super) struct Member {
 }
 
 /// Where one of the servers that a test run has in common is.
+#[non_exhaustive]
 #[derive(Clone, Debug)]
-pub(super) struct Place {
-    pub(super) port: u16,
-    pub(super) dir: PathBuf,
+pub struct Place {
+    /// Its port.
+    pub port: u16,
+    /// Its directory.
+    pub dir: PathBuf,
 }
 
 /// Finds the servers of this name that the tests of a run have in common, though each runs in a
@@ -37,6 +41,21 @@ pub(super) fn join(
 ) -> Vec<Place> {
     let joined = Run::current().join(name, start, serves);
     joined.expect("the temporary directory takes files")
+}
+
+/// The same for servers of a kind that the testkit does not know.
+pub fn share(
+    name: &str,
+    start: impl Fn() -> Vec<ServerProcess>,
+    serves: impl Fn(&Place) -> bool,
+) -> Vec<Place> {
+    let members = || {
+        start()
+            .into_iter()
+            .map(ServerProcess::into_member)
+            .collect()
+    };
+    join(name, members, serves)
 }
 
 /// A name that no other call gives, in whichever process: letters, digits and underscores.

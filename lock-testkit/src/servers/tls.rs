@@ -92,11 +92,13 @@ impl TlsFiles {
         self.file("unknown-client.key")
     }
 
-    pub(super) fn server_certificate(&self) -> PathBuf {
+    /// The certificate of the server.
+    pub fn server_certificate(&self) -> PathBuf {
         self.file("server.pem")
     }
 
-    pub(super) fn server_key(&self) -> PathBuf {
+    /// The key of the server.
+    pub fn server_key(&self) -> PathBuf {
         self.file("server.key")
     }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use polylock_core::{Backend, LockUrl, Registry, Result};
+use polylock_core::LockUrl;
 use toml::Spanned;
 
 use super::error::{Origin, Span};
@@ -58,7 +58,7 @@ impl Urls<'_, '_, '_> {
         // is checked again.
         loop {
             let url = self.complete(&text, &origin, &options);
-            let Err(error) = validate(&self.cx.loader.registry, &url) else {
+            let Err(error) = self.cx.loader.registry.check_url(&url) else {
                 return Some(Spanned::new(text.span(), SecretUrl::parse(url).ok()?));
             };
             let message = error.message();
@@ -205,47 +205,6 @@ fn blamed(message: &str, options: &[&UrlOption]) -> Option<usize> {
     let places = options.iter().map(named).enumerate();
     let places = places.filter_map(|(at, place)| Some((place?, at)));
     places.min().map(|(_, at)| at)
-}
-
-/// Reads a URL as its backend will, without a connection.
-///
-/// The parameters of a backend that polylock does not have itself are read when it is connected to.
-fn validate(registry: &Registry, url: &str) -> Result<()> {
-    let url = &registry.backend_url(url)?;
-    macro_rules! check {
-        ($feature:literal, $backend:ty, $config:ty) => {
-            #[cfg(feature = $feature)]
-            if <$backend>::default().schemes().contains(&url.scheme()) {
-                return <$config>::from_url(url).map(drop);
-            }
-        };
-    }
-    check!(
-        "redis",
-        crate::redis::RedisBackend,
-        crate::redis::RedisConfig
-    );
-    check!(
-        "zk",
-        crate::zk::ZooKeeperBackend,
-        crate::zk::ZooKeeperConfig
-    );
-    check!(
-        "sqlite",
-        crate::sql::SqliteBackend,
-        crate::sql::SqliteConfig
-    );
-    check!(
-        "postgres",
-        crate::sql::PostgresBackend,
-        crate::sql::SqlConfig
-    );
-    check!("mysql", crate::sql::MySqlBackend, crate::sql::SqlConfig);
-    let memory = crate::memory::MemoryBackend::default();
-    match memory.schemes().contains(&url.scheme()) {
-        true => url.params().finish(),
-        false => Ok(()),
-    }
 }
 
 /// Whether a URL may have a secret in it.

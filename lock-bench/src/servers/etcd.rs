@@ -1,0 +1,210 @@
+//! etcd: the least requests that exclude, and what the servers say of themselves.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use etcd_client::{
+    Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, PutOptions, SortOrder,
+    SortTarget, Txn, TxnOp, TxnOpResponse, WatchOptions,
+};
+use polylock::{Host, LockUrl};
+use tokio::time::{Instant, timeout_at};
+
+use super::unique;
+use crate::subject::{Failure, Subject};
+use crate::target::{Facts, Opened, Probe};
+
+pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
+    let client = connect(url).await?;
+    Ok(Arc::new(ServerProbe { client }))
+}
+
+pub(super) async fn bare(url: &LockUrl, of: &str) -> Result<Opened, Failure> {
+    let commands = "a transaction that creates a key and lists, a watch of the predecessor, delete";
+    let mut client = connect(url).await?;
+    let granted = client.lease_grant(LEASE, None).await.map_err(failure)?;
+    let path = url.path().trim_matches('/');
+    let root = if path.is_empty() { "locks" } else { path };
+    let lock = BareLock {
+        client,
+        root: format!("{root}-bare").into(),
+        lease: granted.id(),
+    };
+    Ok(Opened::bare(of, commands, lock))
+}
+
+/// Longer than a run takes, in seconds: the lease of bare locks is not renewed.
+const LEASE: i64 = 3600;
+
+async fn connect(url: &LockUrl) -> Result<Client, Failure> {
+    let address = |host: &Host| match (host.name.contains(':'), host.port_or(2379)) {
+        (true, port) => format!("http://[{}]:{port}", host.name),
+        (false, port) => format!("http://{}:{port}", host.name),
+    };
+    let hosts: Vec<_> = url.expect_hosts()?.iter().map(address).collect();
+    let mut options = ConnectOptions::new();
+    if let (Some(username), Some(password)) = (url.username(), url.password()) {
+        options = options.with_user(username, password);
+    }
+    let connected = Client::connect(hosts, Some(options)).await;
+    connected.map_err(failure)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn failure(error: Error) -> Failure {
+    Failure::of("unavailable", &error)
+}
+
+/// What a lock in etcd takes at least: a key behind those of others, and a watch of the one before it. A
+/// future that is dropped leaves its key until the lease ends.
+#[derive(Clone)]
+struct BareLock {
+    client: Client,
+    root: Arc<str>,
+    lease: i64,
+}
+
+struct Held {
+    path: String,
+    token: u64,
+}
+
+impl BareLock {
+    /// The key before one in the order of creation, and the revision of the list that shows it.
+    async fn before(&self, directory: &str, own: i64) -> Result<Option<(Vec<u8>, i64)>, Error> {
+        let options = last().with_max_create_revision(own - 1);
+        let found = self.client.clone().get(directory, Some(options)).await?;
+        let revision = found.header().map_or(0, |header| header.revision());
+        Ok(found
+            .kvs()
+            .first()
+            .map(|stored| (stored.key().to_vec(), revision)))
+    }
+
+    async fn wait(&self, directory: &str, own: i64) -> Result<(), Error> {
+        while let Some((key, revision)) = self.before(directory, own).await? {
+            let options = WatchOptions::new().with_start_revision(revision + 1);
+            let mut watch = self.client.clone().watch(key, Some(options)).await?;
+            while let Some(said) = watch.message().await? {
+                if said.canceled() || !said.events().is_empty() {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The key that was created last.
+fn last() -> GetOptions {
+    GetOptions::new()
+        .with_prefix()
+        .with_sort(SortTarget::Create, SortOrder::Descend)
+        .with_limit(1)
+}
+
+impl Subject for BareLock {
+    type Key = Arc<str>;
+    type Held = Held;
+
+    fn key(&self, name: &str, _: Duration) -> Result<Arc<str>, Failure> {
+        let name = name.replace('%', "%25").replace('/', "%2F");
+        Ok(format!("{}/{name}/", self.root).into())
+    }
+
+    async fn acquire(&self, directory: &Arc<str>, wait: Duration) -> Result<Option<Held>, Failure> {
+        let deadline = Instant::now() + wait;
+        let path = format!("{directory}{}", unique());
+        let put = PutOptions::new().with_lease(self.lease);
+        let absent = Compare::create_revision(path.as_str(), CompareOp::Equal, 0);
+        let first = GetOptions::new()
+            .with_prefix()
+            .with_sort(SortTarget::Create, SortOrder::Ascend)
+            .with_limit(1);
+        let txn = Txn::new().when([absent]).and_then([
+            TxnOp::put(path.as_str(), "", Some(put)),
+            TxnOp::get(&**directory, Some(first)),
+        ]);
+        let created = self.client.clone().txn(txn).await.map_err(failure)?;
+        let own = created.header().map_or(0, |header| header.revision());
+        let is_first = created
+            .op_responses()
+            .iter()
+            .any(|response| match response {
+                TxnOpResponse::Get(found) => found
+                    .kvs()
+                    .iter()
+                    .all(|stored| stored.key() == path.as_bytes()),
+                _ => false,
+            });
+        let token = u64::try_from(own).unwrap_or_default();
+        let held = Held { path, token };
+        if !is_first {
+            let Ok(waited) = timeout_at(deadline, self.wait(directory, own)).await else {
+                self.release(held).await?;
+                return Ok(None);
+            };
+            waited.map_err(failure)?;
+        }
+        Ok(Some(held))
+    }
+
+    fn token(held: &Held) -> Option<u64> {
+        Some(held.token)
+    }
+
+    async fn release(&self, held: Held) -> Result<(), Failure> {
+        let deleted = self.client.clone().delete(held.path, None).await;
+        deleted.map(drop).map_err(failure)
+    }
+}
+
+impl fmt::Debug for BareLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BareLock")
+            .field("root", &self.root)
+            .finish_non_exhaustive()
+    }
+}
+
+struct ServerProbe {
+    client: Client,
+}
+
+#[async_trait]
+impl Probe for ServerProbe {
+    async fn ping(&self) -> Result<(), Failure> {
+        let answer = self.client.clone().get("/", None).await;
+        answer.map(drop).map_err(failure)
+    }
+
+    /// Servers tell it on their page of metrics alone.
+    async fn commands(&self) -> Result<Option<u64>, Failure> {
+        Ok(None)
+    }
+
+    async fn facts(&self) -> Result<Facts, Failure> {
+        let status = self.client.clone().status().await.map_err(failure)?;
+        let mut facts = vec![
+            ("version", format!("etcd {}", status.version())),
+            (
+                "durability",
+                "the log is synced, unless --unsafe-no-fsync, which clients are not told"
+                    .to_owned(),
+            ),
+            ("commands", "not counted".to_owned()),
+        ];
+        if let Ok(members) = self.client.clone().member_list().await {
+            facts.push(("servers", members.members().len().to_string()));
+        }
+        Ok(super::facts(facts))
+    }
+}
+
+impl fmt::Debug for ServerProbe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerProbe").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,259 @@
+//! One acquisition, from its first request to its grant.
+
+use std::sync::Arc;
+
+use etcd_client::{Event, EventType, KeyValue, WatchFilterType, WatchOptions};
+use polylock_core::engine::{TimeBudget, before};
+use polylock_core::{AcquireRequest, Error, Grant, LeaseState, Mode, Result};
+use tokio::time::{Instant, sleep};
+
+use crate::error::{Failure, RETRY_BACKOFF};
+use crate::lease::EtcdLease;
+use crate::queue::{Blocker, QueuePosition, queue_position};
+use crate::server_lease::ServerLease;
+use crate::store::{Listing, Store, list, revision as revision_of};
+
+/// How an attempt ends.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Granted(Grant),
+    /// The key has ended: the next attempt goes to the end of the queue.
+    Gone,
+    /// The lock is held.
+    Refused(Error),
+}
+
+pub(crate) struct Attempt<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) request: &'a AcquireRequest,
+    pub(crate) budget: &'a TimeBudget,
+    pub(crate) lease: &'a Arc<EtcdLease>,
+}
+
+/// Why an attempt does not go on.
+enum AttemptError {
+    Failed(Failure),
+    /// The key is gone, or the lease of etcd that it was to be attached to.
+    Gone,
+    /// No answer in time.
+    Late,
+}
+
+impl Attempt<'_> {
+    /// Queues and waits until no predecessor excludes it.
+    pub(crate) async fn run(&self) -> Result<Outcome> {
+        match self.queue().await {
+            Ok(outcome) => Ok(outcome),
+            Err(AttemptError::Gone) => Ok(Outcome::Gone),
+            Err(AttemptError::Failed(failure)) => Err(failure.into()),
+            Err(AttemptError::Late) => Err(self.budget.timed_out()),
+        }
+    }
+
+    async fn queue(&self) -> Result<Outcome, AttemptError> {
+        let name = self.lease.name();
+        let mut listing = self.enter().await?;
+        let (mut has_waited, mut is_fresh) = (false, true);
+        loop {
+            let blocker = match queue_position(&listing.contenders, &name) {
+                QueuePosition::Gone => return Err(AttemptError::Gone),
+                QueuePosition::Holds => {
+                    self.budget.mark_free();
+                    // A holder renews it by hand within a whole ttl, or the engine within half of one.
+                    if !(is_fresh || self.lease.is_shared) || self.is_older_than(2) {
+                        listing = self.list(true).await?;
+                        is_fresh = true;
+                        continue;
+                    }
+                    return self.grant(has_waited).await;
+                }
+                QueuePosition::Behind(blocker) => blocker,
+            };
+            self.budget.mark_held();
+            if !self.budget.waits() {
+                return Ok(Outcome::Refused(self.budget.contended()));
+            }
+            self.request.mark_contended();
+            let next = self.store.without(&listing, &blocker, &name);
+            let has_ended = self.wait(&blocker, &listing).await;
+            (has_waited, is_fresh) = (true, false);
+            listing = match next.filter(|_| has_ended) {
+                Some(next) => next,
+                None => self.list(false).await?,
+            };
+        }
+    }
+
+    /// Creates the key, and lists the directory in the same transaction.
+    async fn enter(&self) -> Result<Listing, AttemptError> {
+        let until = self.budget.step();
+        loop {
+            let created = before(until, self.lease.create()).await;
+            match created.ok_or(AttemptError::Late)? {
+                Ok(Ok(listing)) => return Ok(listing),
+                Ok(Err(failure)) => self.pause(until, failure).await?,
+                // The task of the request has panicked.
+                Err(_) => return Err(AttemptError::Late),
+            }
+        }
+    }
+
+    async fn grant(&self, has_waited: bool) -> Result<Outcome, AttemptError> {
+        let Some(lease) = self.lease.server_lease() else {
+            return Err(AttemptError::Gone);
+        };
+        if has_waited && matches!(self.request.mode(), Mode::Permit { .. }) {
+            self.tell_next_permit(&lease).await?;
+        }
+        let token = self.lease.token().map_err(AttemptError::Failed)?;
+        Ok(Outcome::Granted(Grant::new(lease.proven(), Some(token))))
+    }
+
+    /// The next permit waiter watches the key of this one.
+    async fn tell_next_permit(&self, lease: &Arc<ServerLease>) -> Result<(), AttemptError> {
+        let until = self.budget.step();
+        loop {
+            match self.until(until, self.lease.write(lease, None)).await? {
+                Ok(LeaseState::Held) => return Ok(()),
+                Ok(_) => return Err(AttemptError::Gone),
+                Err(failure) => self.pause(until, failure).await?,
+            }
+        }
+    }
+
+    /// Whether this part of the ttl of the lease of etcd is over, or it is not to be renewed.
+    fn is_older_than(&self, part: u32) -> bool {
+        let lease = self.lease.server_lease();
+        lease.is_none_or(|lease| lease.is_retired() || lease.age() >= lease.ttl / part)
+    }
+
+    /// Lists the directory, and renews the lease of etcd, if that is due at least.
+    async fn list(&self, renews: bool) -> Result<Listing, AttemptError> {
+        self.store.retire_ended();
+        let until = self.budget.step();
+        let directory = self.lease.directory.as_str();
+        loop {
+            let listed = self.until(until, async {
+                let lease = self.lease.server_lease();
+                match lease.filter(|lease| !lease.is_retired()) {
+                    Some(_) if !renews && !self.is_older_than(3) => {
+                        self.store.list(directory, until).await
+                    }
+                    Some(lease) => {
+                        let read = self.store.renewed(&lease, |client| list(client, directory));
+                        read.await
+                    }
+                    None => self.list_elsewhere(until).await,
+                }
+            });
+            match listed.await? {
+                Ok(listing) => return Ok(listing),
+                // Without its lease there is no key.
+                Err(Failure::LeaseGone) => return Err(AttemptError::Gone),
+                Err(failure) => {
+                    self.request.mark_unresponsive();
+                    self.pause(until, failure).await?;
+                }
+            }
+        }
+    }
+
+    /// Moves the key to another lease of etcd before it lists: its own is about to end.
+    async fn list_elsewhere(&self, until: Instant) -> Result<Listing, Failure> {
+        let lease = self.store.lease_for(self.request, until).await?;
+        match self.lease.write(&lease, None).await? {
+            LeaseState::Held => self.store.list(&self.lease.directory, until).await,
+            _ => Err(Failure::LeaseGone),
+        }
+    }
+
+    /// Waits until a list says more: something has changed, or a renewal is due. True if the
+    /// contender that was waited for has ended.
+    async fn wait(&self, blocker: &Blocker, listing: &Listing) -> bool {
+        let lease = self.lease.server_lease();
+        let left = lease.map(|lease| (lease.ttl / 3).saturating_sub(lease.age()));
+        let renewal = Instant::now() + left.unwrap_or_default();
+        let until = self
+            .budget
+            .deadline()
+            .map_or(renewal, |end| end.min(renewal));
+        // At the end of the wait the directory is listed once more, so that what has changed by then counts.
+        let changed = before(until, Box::pin(self.changed(blocker, listing.revision)));
+        changed.await.unwrap_or_default()
+    }
+
+    /// Watches what is waited for, from the revision on that is known. True if it has ended, and the own key is
+    /// there.
+    async fn changed(&self, blocker: &Blocker, revision: i64) -> bool {
+        let directory = &self.lease.directory;
+        let options = WatchOptions::new().with_start_revision(revision + 1);
+        let ends = options.clone().with_filters([WatchFilterType::NoPut]);
+        let (key, options) = match blocker {
+            Blocker::Directory => (directory.clone(), ends.clone().with_prefix()),
+            // A downgrade lets readers in.
+            Blocker::End(name) if self.request.mode() == Mode::Shared => {
+                (format!("{directory}{name}"), options)
+            }
+            Blocker::End(name) => (format!("{directory}{name}"), ends.clone()),
+            Blocker::EndOrPermit(name) => (format!("{directory}{name}"), options),
+        };
+        let own = format!("{directory}{}", self.lease.name());
+        let watched = self.store.connection.send(|mut client| {
+            let (key, own) = (key.clone(), own.clone());
+            async move {
+                let mut watch = client.watch(own, Some(ends)).await?;
+                watch.watch(key, Some(options)).await?;
+                Ok(watch)
+            }
+        });
+        if let Ok(mut watch) = watched.await {
+            // etcd tells what happened before a watch began in any order, and what happens then in its own.
+            let mut is_ordered = None;
+            loop {
+                match watch.message().await {
+                    Ok(Some(said)) if said.canceled() => break,
+                    Ok(Some(said)) if said.events().is_empty() => {
+                        let begun = revision_of(said.header());
+                        is_ordered.get_or_insert(begun == revision);
+                    }
+                    Ok(Some(said)) => {
+                        let is_end = |event: &Event| {
+                            let stored = event.kv().map(KeyValue::key);
+                            event.event_type() == EventType::Delete
+                                && stored == Some(key.as_bytes())
+                        };
+                        return is_ordered == Some(true) && said.events().iter().all(is_end);
+                    }
+                    // Without a leader, or the connection has ended.
+                    _ => break,
+                }
+            }
+        }
+        sleep(self.store.engine.jitter(RETRY_BACKOFF, RETRY_BACKOFF * 5)).await;
+        false
+    }
+
+    /// Bounds one step.
+    async fn until<T>(
+        &self,
+        until: Instant,
+        work: impl Future<Output = T>,
+    ) -> Result<T, AttemptError> {
+        before(until, work).await.ok_or(AttemptError::Late)
+    }
+
+    /// Pauses before a request is sent again; returns failures that a repetition does not change.
+    async fn pause(&self, until: Instant, failure: Failure) -> Result<(), AttemptError> {
+        if matches!(failure, Failure::LeaseGone) {
+            return Err(AttemptError::Gone);
+        }
+        if !failure.is_retryable() && !failure.is_of_connection() {
+            return Err(AttemptError::Failed(failure));
+        }
+        let paused = self.store.connection.pause(until, failure).await;
+        paused.map_err(|failure| match failure.is_retryable() {
+            true => AttemptError::Late,
+            false => AttemptError::Failed(failure),
+        })
+    }
+}

@@ -1,0 +1,186 @@
+#[cfg(test)]
+mod tests;
+mod url;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use polylock_core::engine::Engine;
+use polylock_core::{Credentials, Error, ErrorKind, Login, LoginSource, Result, TlsFiles};
+
+pub(crate) use self::url::SCHEMES;
+
+/// Which etcd cluster has the locks, and how it is used.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use polylock_etcd::EtcdConfig;
+///
+/// # fn main() -> polylock_core::Result<()> {
+/// let config = EtcdConfig::new([("etcd1", 2379), ("etcd2", 2379), ("etcd3", 2379)])
+///     .with_prefix("apps/orders/locks")?
+///     .with_login("orders", "s3cret")
+///     .with_timeout(Duration::from_secs(5))?;
+/// assert!(!format!("{config:?}").contains("s3cret"));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct EtcdConfig {
+    pub(crate) hosts: Vec<(String, u16)>,
+    pub(crate) prefix: String,
+    pub(crate) connect_timeout: Duration,
+    /// How long one request may take, on all servers together.
+    pub(crate) timeout: Duration,
+    pub(crate) login: Option<LoginSource>,
+    pub(crate) tls: Option<TlsFiles>,
+    pub(crate) strict: bool,
+    pub(crate) engine: Option<Engine>,
+}
+
+impl EtcdConfig {
+    /// What the keys of locks begin with, unless set.
+    pub const DEFAULT_PREFIX: &'static str = "locks";
+
+    /// How long the first answer may take, unless set.
+    pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+    /// How long one request may take, unless set.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+
+    /// Names servers of one cluster, by host and port; one is enough, and all of them are better.
+    #[must_use]
+    pub fn new<H: Into<String>>(hosts: impl IntoIterator<Item = (H, u16)>) -> Self {
+        let hosts = hosts.into_iter();
+        Self {
+            hosts: hosts.map(|(host, port)| (host.into(), port)).collect(),
+            prefix: Self::DEFAULT_PREFIX.to_owned(),
+            connect_timeout: Self::DEFAULT_CONNECT_TIMEOUT,
+            timeout: Self::DEFAULT_TIMEOUT,
+            login: None,
+            tls: None,
+            strict: false,
+            engine: None,
+        }
+    }
+
+    /// Sets what the keys of locks begin with. Default: `locks`.
+    ///
+    /// The lock `NAME` is what `etcdctl lock PREFIX/NAME` calls it. A slash follows the prefix.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is empty or ends with a slash.
+    pub fn with_prefix(mut self, prefix: impl Into<String>) -> Result<Self> {
+        self.prefix = prefix.into();
+        if self.prefix.is_empty() || self.prefix.ends_with('/') {
+            let message = format!("{:?} is no prefix: it is empty or ends with /", self.prefix);
+            return Err(wrong(message));
+        }
+        Ok(self)
+    }
+
+    /// Sets how long the first answer of the cluster may take, with TLS, login and all servers tried,
+    /// 100 ms to 1 min. Default: 10 s.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is out of range.
+    pub fn with_connect_timeout(mut self, timeout: Duration) -> Result<Self> {
+        self.connect_timeout = in_range("connect-timeout", timeout)?;
+        Ok(self)
+    }
+
+    /// Sets how long one request may take, 100 ms to 1 min, before it is
+    /// [`Unavailable`](ErrorKind::Unavailable). Default: 10 s.
+    ///
+    /// A server that does not answer is given up after 2 s, and the next one is asked. An election
+    /// of a leader takes one to two seconds unless the cluster is configured otherwise: a shorter
+    /// time turns it into errors.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is out of range.
+    pub fn with_timeout(mut self, timeout: Duration) -> Result<Self> {
+        self.timeout = in_range("timeout", timeout)?;
+        Ok(self)
+    }
+
+    /// Logs in as a user of etcd. Default: no login.
+    ///
+    /// The user needs a role that may read and write the keys that begin with the prefix and a slash.
+    #[must_use]
+    pub fn with_login(self, username: impl Into<String>, password: impl Into<String>) -> Self {
+        let login = Login::new().with_username(username).with_password(password);
+        self.with_login_source(login.into())
+    }
+
+    /// Asks for the user and the password for each connection, for passwords that change. Default:
+    /// none.
+    ///
+    /// The parameter `password-file` of URLs is this with a
+    /// [`PasswordFile`](polylock_core::PasswordFile).
+    #[must_use]
+    pub fn with_credentials(self, credentials: impl Credentials) -> Self {
+        self.with_login_source(LoginSource::credentials(credentials))
+    }
+
+    fn with_login_source(mut self, source: LoginSource) -> Self {
+        self.login = Some(source);
+        self
+    }
+
+    /// Speaks TLS. Default: plain TCP.
+    ///
+    /// Names are verified against the hosts, by the authorities that the system trusts unless
+    /// [`with_tls_ca`](Self::with_tls_ca) names others. Needs the feature `tls`.
+    #[must_use]
+    pub fn with_tls(mut self) -> Self {
+        self.tls.get_or_insert_default();
+        self
+    }
+
+    /// Speaks TLS, and trusts the authorities of a PEM file. Default: those of the system.
+    #[must_use]
+    pub fn with_tls_ca(mut self, file: impl Into<PathBuf>) -> Self {
+        self.tls.get_or_insert_default().ca = Some(file.into());
+        self
+    }
+
+    /// Speaks TLS, and shows servers a certificate, by the PEM files of its chain and of its key.
+    /// Default: none, which servers with `--client-cert-auth` refuse.
+    #[must_use]
+    pub fn with_tls_identity(mut self, cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        self.tls.get_or_insert_default().identity = Some((cert.into(), key.into()));
+        self
+    }
+
+    /// Refuses clusters that the start-up checks find fault with. Default: a warning.
+    #[must_use]
+    pub fn with_strict_checks(mut self) -> Self {
+        self.strict = true;
+        self
+    }
+
+    /// Replaces the engine of this process, for tests that bend time.
+    #[must_use]
+    pub fn with_engine(mut self, engine: Engine) -> Self {
+        self.engine = Some(engine);
+        self
+    }
+}
+
+fn in_range(name: &str, timeout: Duration) -> Result<Duration> {
+    let (least, most) = (Duration::from_millis(100), Duration::from_secs(60));
+    if timeout < least || timeout > most {
+        let message = format!("{name} must be between {least:?} and {most:?}, not {timeout:?}");
+        return Err(wrong(message));
+    }
+    Ok(timeout)
+}
+
+fn wrong(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidConfig, message)
+}

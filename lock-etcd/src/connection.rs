@@ -1,0 +1,256 @@
+//! Requests to a cluster: at one server as long as it answers, then at the next.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use etcd_client::{Client, ConnectOptions, Error as ClientError, KvClient, Txn, TxnResponse};
+use polylock_core::engine::Engine;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::config::EtcdConfig;
+use crate::error::{Failure, RETRY_BACKOFF};
+
+/// The servers of a cluster, of which one is in use.
+pub(crate) struct Connection {
+    config: Arc<EtcdConfig>,
+    engine: Engine,
+    servers: Vec<Arc<Server>>,
+    current: AtomicUsize,
+}
+
+struct Server {
+    url: String,
+    client: Mutex<Option<Numbered>>,
+    /// How many connections were made. Held by whoever makes the next one, so that a thousand requests
+    /// make one.
+    connecting: tokio::sync::Mutex<u64>,
+}
+
+/// A connection to one server.
+#[derive(Clone)]
+struct Numbered {
+    number: u64,
+    client: Client,
+}
+
+/// How long one server is waited for.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A request that is dropped sooner says nothing about its server.
+const SHORT: Duration = Duration::from_millis(200);
+
+impl Connection {
+    pub(crate) fn new(config: &Arc<EtcdConfig>, engine: &Engine) -> Self {
+        let scheme = match config.tls {
+            Some(_) => "https",
+            None => "http",
+        };
+        let servers = config.hosts.iter().map(|(host, port)| Server {
+            url: match host.contains(':') {
+                true => format!("{scheme}://[{host}]:{port}"),
+                false => format!("{scheme}://{host}:{port}"),
+            },
+            client: Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
+        });
+        Self {
+            config: Arc::clone(config),
+            engine: engine.clone(),
+            servers: servers.map(Arc::new).collect(),
+            current: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn servers(&self) -> usize {
+        self.servers.len()
+    }
+
+    /// The place of the server in use.
+    pub(crate) fn current(&self) -> usize {
+        self.current.load(Ordering::Relaxed)
+    }
+
+    /// Sends a request once, to the server in use.
+    pub(crate) async fn send<T, F>(&self, request: impl FnOnce(Client) -> F) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        self.send_to(self.current(), request).await
+    }
+
+    /// Sends a request once, to the server at a place in the list.
+    pub(crate) async fn send_to<T, F>(
+        &self,
+        at: usize,
+        request: impl FnOnce(Client) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        let mut attempt = Attempt {
+            connection: self,
+            at,
+            number: None,
+            begun: Instant::now(),
+            is_answered: false,
+        };
+        let limit = SERVER_TIMEOUT.min(self.config.timeout);
+        // Boxed: a client is large, and so is every future that has one.
+        let answer = timeout(
+            limit,
+            Box::pin(async {
+                let Numbered { number, client } = self.client(at).await?;
+                attempt.number = Some(number);
+                request(client).await.map_err(Failure::of_request)
+            }),
+        );
+        let answer = answer.await.unwrap_or(Err(Failure::Silent(limit)));
+        attempt.is_answered = true;
+        if answer.as_ref().is_err_and(Failure::is_of_connection) {
+            self.leave(at, attempt.number);
+        }
+        answer
+    }
+
+    /// Sends a transaction once, to the server in use.
+    pub(crate) async fn txn(&self, txn: Txn) -> Result<TxnResponse, Failure> {
+        self.send(|client| async move { kv(&client).txn(txn).await })
+            .await
+    }
+
+    /// Sends a request until it is answered, by whichever server, or refused.
+    pub(crate) async fn retried<T, F>(
+        &self,
+        until: Instant,
+        request: impl Fn(Client) -> F + Send + Sync,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        loop {
+            let failure = match self.send(&request).await {
+                Err(failure) if failure.is_retryable() || failure.is_of_connection() => failure,
+                answer => return answer,
+            };
+            self.pause(until, failure).await?;
+        }
+    }
+
+    /// Pauses before a request is sent again; the failure if there is no time for it.
+    pub(crate) async fn pause(&self, until: Instant, failure: Failure) -> Result<(), Failure> {
+        let pause = self.engine.jitter(RETRY_BACKOFF / 2, RETRY_BACKOFF);
+        if Instant::now() + pause >= until {
+            return Err(failure);
+        }
+        sleep(pause).await;
+        Ok(())
+    }
+
+    /// The client of a server, which lives on the engine whoever asks for it first.
+    async fn client(&self, at: usize) -> Result<Numbered, Failure> {
+        let server = &self.servers[at % self.servers.len()];
+        let known = server.client().clone();
+        if let Some(client) = known {
+            return Ok(client);
+        }
+        let (server, config) = (Arc::clone(server), Arc::clone(&self.config));
+        let connected = self
+            .engine
+            .run(async move { Ok(server.connect(&config).await) });
+        connected.await.map_err(Failure::Core)?
+    }
+
+    /// Goes on with the next server, and later with a fresh connection to this one.
+    fn leave(&self, at: usize, number: Option<u64>) {
+        let next = (at + 1) % self.servers.len();
+        // Another request may have left it before.
+        if self.current() == at {
+            self.current.store(next, Ordering::Relaxed);
+        }
+        let mut client = self.servers[at % self.servers.len()].client();
+        // Another request may have connected anew.
+        if client
+            .as_ref()
+            .is_some_and(|client| Some(client.number) == number)
+        {
+            *client = None;
+        }
+    }
+}
+
+/// A client that reads long queues.
+pub(crate) fn kv(client: &Client) -> KvClient {
+    let kv = client.kv_client();
+    kv.max_decoding_message_size(MAX_REPLY)
+}
+
+/// In bytes: of a hundred thousand contenders.
+const MAX_REPLY: usize = 64 << 20;
+
+/// Servers with default settings close connections that ping more often than every 5 s.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+
+impl Server {
+    async fn connect(&self, config: &EtcdConfig) -> Result<Numbered, Failure> {
+        let mut connections = self.connecting.lock().await;
+        let known = self.client().clone();
+        if let Some(client) = known {
+            return Ok(client);
+        }
+        // A user is logged in here; else nothing is sent yet.
+        let client = Client::connect([&self.url], Some(options(config).await?)).await?;
+        *connections += 1;
+        let numbered = Numbered {
+            number: *connections,
+            client,
+        };
+        *self.client() = Some(numbered.clone());
+        Ok(numbered)
+    }
+
+    fn client(&self) -> MutexGuard<'_, Option<Numbered>> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn options(config: &EtcdConfig) -> Result<ConnectOptions, Failure> {
+    let mut options = ConnectOptions::new()
+        .with_connect_timeout(SERVER_TIMEOUT)
+        .with_keep_alive(PING_INTERVAL, SERVER_TIMEOUT)
+        .with_require_leader(true)
+        .with_auto_token_refresh(true);
+    if let Some(source) = &config.login {
+        let login = source.login().await.map_err(Failure::Core)?;
+        let (username, password) = (login.username(), login.password());
+        options = options.with_user(username.unwrap_or_default(), password.unwrap_or_default());
+    }
+    crate::tls::apply(config.tls.as_ref(), options).await
+}
+
+/// A request under way. Dropped after a while, because its caller has no more time, it leaves the server.
+struct Attempt<'a> {
+    connection: &'a Connection,
+    at: usize,
+    /// The connection that it is sent on, once there is one.
+    number: Option<u64>,
+    begun: Instant,
+    is_answered: bool,
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered && self.begun.elapsed() >= SHORT {
+            self.connection.leave(self.at, self.number);
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("hosts", &self.config.hosts)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,302 @@
+use std::fmt;
+use std::time::Duration;
+
+use etcd_client::Error as ClientError;
+use polylock_core::{Error, ErrorKind};
+use tonic::{Code, Status};
+
+use crate::server_lease::NOT_FOUND;
+
+/// Why a request has no result.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error("the lock was adopted 255 times, and has no more tokens until it is released")]
+    AdoptedTooOften,
+
+    /// The cluster refuses a request, or the connection to it broke.
+    #[error("{}", Advice(.0))]
+    Client(ClientError),
+
+    #[error("{0}")]
+    Config(String),
+
+    /// The source of the login has none, or the engine has failed; each says so itself.
+    #[error("{0}")]
+    Core(Error),
+
+    /// Something else in place of a record.
+    #[error("the key {0:?} was not written by polylock and is left as it is")]
+    Foreign(String),
+
+    /// Leaders changed at each renewal of a lease.
+    #[error("etcd elects a leader, and the lease could not be renewed by one that lasts")]
+    LeaderChanged,
+
+    /// The lease of etcd that a request names is not there.
+    #[error("the lease is unknown to etcd")]
+    LeaseGone,
+
+    /// The token of a login has ended, or the users have changed since it was given.
+    #[error("the login at etcd has ended")]
+    LoginEnded,
+
+    #[error("etcd answered something that is not understood: {0}")]
+    Protocol(&'static str),
+
+    #[error("etcd did not answer within {0:?}")]
+    Silent(Duration),
+}
+
+/// Between a failed request and the next one.
+pub(crate) const RETRY_BACKOFF: Duration = Duration::from_millis(20);
+
+impl Failure {
+    /// Whether etcd may have done what it was asked for, or may do it yet.
+    pub(crate) fn is_ambiguous(&self) -> bool {
+        match self {
+            Self::Client(error) => is_ambiguous(error),
+            Self::LeaderChanged | Self::Protocol(_) | Self::Silent(_) => true,
+            Self::AdoptedTooOften
+            | Self::Config(_)
+            | Self::Foreign(_)
+            | Self::LeaseGone
+            | Self::LoginEnded
+            | Self::Core(_) => false,
+        }
+    }
+
+    /// Whether the same request may succeed on another connection or a little later.
+    pub(crate) fn is_retryable(&self) -> bool {
+        !matches!(self, Self::LeaseGone) && self.kind() == ErrorKind::Unavailable
+    }
+
+    /// Whether another connection, with a login of its own, may do better.
+    pub(crate) fn is_of_connection(&self) -> bool {
+        match self {
+            Self::Client(error) => is_ambiguous(error) && self.is_retryable(),
+            Self::Core(_) | Self::LoginEnded | Self::Silent(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether etcd takes no writes: its database is full, or it has too many requests.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Self::Client(ClientError::GRpcStatus(status)) if status.code() == Code::ResourceExhausted)
+    }
+
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Client(ClientError::GRpcStatus(status)) => kind(status),
+            Self::Client(ClientError::InvalidArgs(_) | ClientError::InvalidUri(_)) => {
+                ErrorKind::InvalidConfig
+            }
+            Self::Client(_) | Self::LeaderChanged | Self::LeaseGone | Self::Silent(_) => {
+                ErrorKind::Unavailable
+            }
+            Self::AdoptedTooOften => ErrorKind::Unsupported,
+            Self::Config(_) => ErrorKind::InvalidConfig,
+            Self::Foreign(_) => ErrorKind::Foreign,
+            Self::LoginEnded => ErrorKind::Denied,
+            Self::Core(error) => error.kind(),
+            Self::Protocol(_) => ErrorKind::Protocol,
+        }
+    }
+}
+
+fn is_ambiguous(error: &ClientError) -> bool {
+    match error {
+        ClientError::GRpcStatus(status) => !is_refusal(status.code()),
+        ClientError::InvalidArgs(_) | ClientError::InvalidUri(_) => false,
+        _ => true,
+    }
+}
+
+/// Whether the code says that the server has not done what it was asked for. A server that is out of
+/// reach, or lost its leader, may have, and so may one whose answer is too large for this client.
+fn is_refusal(code: Code) -> bool {
+    matches!(
+        code,
+        Code::AlreadyExists
+            | Code::FailedPrecondition
+            | Code::InvalidArgument
+            | Code::NotFound
+            | Code::PermissionDenied
+            | Code::ResourceExhausted
+            | Code::Unauthenticated
+            | Code::Unimplemented
+    )
+}
+
+/// Whether the token of a login has ended, or the users have changed since it was given: then the client
+/// tries the password that it has once more.
+fn is_of_login(status: &Status) -> bool {
+    let ended = ["auth store is old", "authentication failed"];
+    let message = status.message();
+    status.code() == Code::Unauthenticated || ended.iter().any(|ended| message.contains(ended))
+}
+
+fn kind(status: &Status) -> ErrorKind {
+    match status.code() {
+        // A wrong password and a missing login have this code.
+        Code::InvalidArgument if is_about_login(status) => ErrorKind::Denied,
+        Code::FailedPrecondition if is_about_login(status) => ErrorKind::Denied,
+        Code::PermissionDenied | Code::Unauthenticated => ErrorKind::Denied,
+        // The quota of the database, or too many requests at a time.
+        Code::ResourceExhausted => ErrorKind::Unavailable,
+        Code::OutOfRange => ErrorKind::Protocol,
+        code if is_refusal(code) => ErrorKind::Protocol,
+        _ => ErrorKind::Unavailable,
+    }
+}
+
+fn is_about_login(status: &Status) -> bool {
+    let message = status.message();
+    message.contains("user") || message.contains("auth")
+}
+
+/// An error of the client, and what to do about it.
+struct Advice<'a>(&'a ClientError);
+
+impl fmt::Display for Advice<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ClientError::GRpcStatus(status) = self.0 else {
+            return write!(f, "the connection to etcd failed: {}", self.0);
+        };
+        let message = status.message();
+        match kind(status) {
+            ErrorKind::Denied => write!(
+                f,
+                "etcd refuses this user or password, the user lacks the right to the prefix, or there \
+                 is no login and etcd asks for one: {message}"
+            ),
+            ErrorKind::Unavailable if status.code() == Code::ResourceExhausted => {
+                write!(f, "etcd takes no writes: {message}")
+            }
+            ErrorKind::Unavailable => write!(f, "etcd is out of reach: {message}"),
+            _ => write!(f, "etcd refuses a request: {message}"),
+        }
+    }
+}
+
+impl Failure {
+    /// What a request comes to that was sent with a login of before.
+    pub(crate) fn of_request(error: ClientError) -> Self {
+        match &error {
+            ClientError::GRpcStatus(status) if is_of_login(status) => Self::LoginEnded,
+            _ => error.into(),
+        }
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::GRpcStatus(status) if status.code() == Code::NotFound => Self::LeaseGone,
+            // What the client says where a keep-alive is answered without a time to live.
+            ClientError::LeaseKeepAliveError(message) if message == NOT_FOUND => Self::LeaseGone,
+            error => Self::Client(error),
+        }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        let error = Self::new(failure.kind(), failure.to_string());
+        let error = match failure.is_ambiguous() {
+            true => error.with_unknown_outcome(),
+            false => error,
+        };
+        match failure {
+            Failure::Client(source) => error.with_source(source),
+            _ => error,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_error_says_what_became_of_the_request() {
+        let status =
+            |code, message: &str| Failure::from(ClientError::from(Status::new(code, message)));
+        let ended = |code, message: &str| {
+            Failure::of_request(ClientError::from(Status::new(code, message)))
+        };
+        // What it is, whether it may have been done, and whether another connection may help.
+        let cases = [
+            (
+                status(Code::Unavailable, "no leader"),
+                ErrorKind::Unavailable,
+                true,
+                true,
+            ),
+            (
+                status(Code::Unknown, "broken pipe"),
+                ErrorKind::Unavailable,
+                true,
+                true,
+            ),
+            (
+                status(Code::ResourceExhausted, "space"),
+                ErrorKind::Unavailable,
+                false,
+                false,
+            ),
+            (
+                status(Code::PermissionDenied, "denied"),
+                ErrorKind::Denied,
+                false,
+                false,
+            ),
+            (
+                status(Code::InvalidArgument, "authentication failed"),
+                ErrorKind::Denied,
+                false,
+                false,
+            ),
+            (
+                ended(Code::Unauthenticated, "token"),
+                ErrorKind::Denied,
+                false,
+                true,
+            ),
+            (
+                ended(Code::InvalidArgument, "auth store is old"),
+                ErrorKind::Denied,
+                false,
+                true,
+            ),
+            (
+                status(Code::InvalidArgument, "duplicate key"),
+                ErrorKind::Protocol,
+                false,
+                false,
+            ),
+            (
+                status(Code::OutOfRange, "decoded message length too large"),
+                ErrorKind::Protocol,
+                true,
+                false,
+            ),
+            (
+                status(Code::NotFound, "lease"),
+                ErrorKind::Unavailable,
+                false,
+                false,
+            ),
+            (
+                Failure::Silent(Duration::ZERO),
+                ErrorKind::Unavailable,
+                true,
+                true,
+            ),
+        ];
+        for (failure, kind, is_ambiguous, is_of_connection) in cases {
+            let found = (failure.is_ambiguous(), failure.is_of_connection());
+            assert_eq!(failure.kind(), kind, "{failure:?}");
+            assert_eq!(found, (is_ambiguous, is_of_connection), "{failure:?}");
+        }
+    }
+}

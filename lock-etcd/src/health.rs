@@ -1,0 +1,260 @@
+//! Health checks of a cluster: what keeps it from granting locks, and what delays them.
+
+use std::time::Duration;
+
+use etcd_client::{AlarmAction, AlarmType, StatusResponse};
+use futures_util::future::join_all;
+use polylock_core::{HealthCheck, HealthRule, Status};
+
+use crate::error::Failure;
+use crate::lock::MIN_TTL;
+use crate::server_lease::ServerLease;
+use crate::store::Store;
+
+/// Checks the servers once one of them answers, and warns of faults; with strict checks, refuses.
+pub(crate) async fn check(store: &Store) -> Result<(), Failure> {
+    let facts = HealthFacts {
+        servers: servers(store).await?,
+        alarms: None,
+        shortest_lease: None,
+    };
+    let checks = HealthRule::check_all(RULES, &facts);
+    let outcome = HealthCheck::report(&checks, store.config.strict);
+    outcome.map_err(Failure::Config)
+}
+
+/// Checks every server that the configuration names, for a report.
+pub(crate) async fn check_health(store: &Store) -> Result<Vec<HealthCheck>, Failure> {
+    let servers = servers(store).await?;
+    let alarms = store.connection.send(|mut client| async move {
+        let alarms = client
+            .alarm(AlarmAction::Get, AlarmType::None, None)
+            .await?;
+        Ok(alarms
+            .alarms()
+            .iter()
+            .map(|member| member.alarm())
+            .collect())
+    });
+    let lease = ServerLease::grant_shortest(&store.connection);
+    let facts = HealthFacts {
+        servers,
+        alarms: alarms.await.ok(),
+        shortest_lease: lease.await.ok(),
+    };
+    let mut checks = HealthRule::check_all(RULES, &facts);
+    if facts.alarms.is_none() {
+        let summary = "etcd does not tell this user its alarms";
+        checks.push(HealthCheck::not_checked(ALARMS, summary));
+    }
+    Ok(checks)
+}
+
+/// The servers that the configuration names. If none answers, that is an error and not a check.
+async fn servers(store: &Store) -> Result<Vec<Server>, Failure> {
+    let connection = &store.connection;
+    let answered = connection.retried(
+        store.step(),
+        |mut client| async move { client.status().await },
+    );
+    answered.await?;
+    let servers = (0..connection.servers()).map(|at| async move {
+        let status = connection.send_to(at, |mut client| async move { client.status().await });
+        Server::of(at, store, status.await)
+    });
+    Ok(join_all(servers).await)
+}
+
+/// What is known of a cluster.
+#[derive(Debug)]
+struct HealthFacts {
+    servers: Vec<Server>,
+    /// `None` if they are unknown.
+    alarms: Option<Vec<AlarmType>>,
+    shortest_lease: Option<Duration>,
+}
+
+/// One server.
+#[derive(Debug)]
+struct Server {
+    name: String,
+    /// Its version, or why it does not answer.
+    version: Result<String, String>,
+}
+
+impl Server {
+    fn of(at: usize, store: &Store, status: Result<StatusResponse, Failure>) -> Self {
+        let host = store.config.hosts.get(at);
+        Self {
+            name: host.map_or_else(String::new, |(host, port)| format!("{host}:{port}")),
+            version: match status {
+                Ok(status) => Ok(status.version().to_owned()),
+                Err(failure) => Err(failure.to_string()),
+            },
+        }
+    }
+}
+
+impl HealthFacts {
+    fn versions(&self) -> impl Iterator<Item = &str> {
+        let versions = self
+            .servers
+            .iter()
+            .filter_map(|server| server.version.as_ref().ok());
+        versions.map(String::as_str)
+    }
+
+    fn silent(&self) -> Vec<String> {
+        let silent = self.servers.iter().filter_map(|server| {
+            let why = server.version.as_ref().err()?;
+            Some(format!("{}: {why}", server.name))
+        });
+        silent.collect()
+    }
+
+    fn has(&self, alarm: AlarmType) -> bool {
+        self.alarms
+            .as_ref()
+            .is_some_and(|alarms| alarms.contains(&alarm))
+    }
+}
+
+const RULES: &[HealthRule<HealthFacts>] = &[
+    HealthRule {
+        id: "servers",
+        rule: |facts| match &facts.silent()[..] {
+            [] => Status::Ok.because(format!("{} of the servers answer", facts.servers.len())),
+            silent => {
+                Status::Warning.because(format!("servers do not answer: {}", silent.join("; ")))
+            }
+        },
+        impact: "with a majority out of reach there are no locks",
+        fix: "start the server, or correct its name in the URL",
+    },
+    HealthRule {
+        id: "version",
+        rule: |facts| {
+            let versions: Vec<_> = facts.versions().collect();
+            match versions.iter().find(|version| !is_safe(version)) {
+                Some(version) => Status::Error.because(format!("etcd is {version}")),
+                None => Status::Ok.because(format!("etcd is {}", versions.join(", "))),
+            }
+        },
+        impact: "a leader that hangs until others have replaced it, and then goes on, can revoke the leases of \
+                 held locks, so that two clients hold one",
+        fix: "upgrade to 3.4.31, 3.5.13 or later; until then let the resource check the fencing tokens",
+    },
+    HealthRule {
+        id: ALARMS,
+        rule: |facts| match facts.has(AlarmType::Nospace) {
+            true => {
+                Status::Error.because("the alarm NOSPACE is on: the database has reached its quota")
+            }
+            false => None,
+        },
+        impact: "no lock is granted, and held ones are not released but expire",
+        fix: "compact and defragment, or raise --quota-backend-bytes; then etcdctl alarm disarm",
+    },
+    HealthRule {
+        id: ALARMS,
+        rule: |facts| match facts.has(AlarmType::Corrupt) {
+            true => Status::Error.because("the alarm CORRUPT is on: servers have different data"),
+            false => None,
+        },
+        impact: "two servers can name different holders",
+        fix: "replace the server that differs; see the documentation of etcd on data corruption",
+    },
+    HealthRule {
+        id: ALARMS,
+        rule: |facts| match facts.alarms.as_ref()?.is_empty() {
+            true => Status::Ok.because("no alarm is on"),
+            false => None,
+        },
+        impact: "",
+        fix: "",
+    },
+    HealthRule {
+        id: "lease",
+        rule: |facts| match facts.shortest_lease? {
+            shortest if shortest > MIN_TTL => {
+                Status::Warning.because(format!("etcd grants no lease below {shortest:?}"))
+            }
+            _ => Status::Ok.because(format!("etcd grants leases of {MIN_TTL:?}")),
+        },
+        impact: "a lock with a shorter ttl stays taken for that long after its holder has died",
+        fix: "lower --election-timeout, of which a lease is one and a half at least, or ask for a ttl that \
+              is not shorter",
+    },
+];
+
+const ALARMS: &str = "alarms";
+
+/// Whether a leader of this version revokes no leases after others have replaced it (etcd #15247), which is so
+/// from 3.4.31 and 3.5.13 on; 3.5.0 to 3.5.5 can lose data in a crash as well.
+fn is_safe(version: &str) -> bool {
+    // The patch may have a suffix, such as that of a release candidate.
+    let numbers = version.split(['.', '-', '+']).map(str::parse);
+    let numbers: Vec<u32> = numbers.map_while(Result::ok).collect();
+    match numbers[..] {
+        [3, 4, patch, ..] => patch >= 31,
+        [3, 5, patch, ..] => patch >= 13,
+        [major, minor, ..] => (major, minor) > (3, 5),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fault_is_found_by_itself() {
+        let facts = |version: &str| HealthFacts {
+            servers: vec![Server {
+                name: "a:1".to_owned(),
+                version: Ok(version.to_owned()),
+            }],
+            alarms: Some(Vec::new()),
+            shortest_lease: Some(MIN_TTL),
+        };
+        let good = || facts("3.4.31");
+        let alarmed = |alarm| HealthFacts {
+            alarms: Some(vec![alarm]),
+            ..good()
+        };
+        let mut half = good();
+        half.servers.push(Server {
+            name: "b:1".to_owned(),
+            version: Err("refused".to_owned()),
+        });
+        for (facts, expected) in [
+            (good(), None),
+            (facts("3.5.13"), None),
+            (facts("3.6.0-rc.1"), None),
+            (facts("3.10.0"), None),
+            (half, Some(("servers", "b:1: refused"))),
+            (facts("3.4.23"), Some(("version", "etcd is 3.4.23"))),
+            (facts("3.4.30+git"), Some(("version", "etcd is 3.4.30+git"))),
+            (facts("3.5.12"), Some(("version", "etcd is 3.5.12"))),
+            (facts("3.3.27"), Some(("version", "etcd is 3.3.27"))),
+            (alarmed(AlarmType::Nospace), Some(("alarms", "quota"))),
+            (alarmed(AlarmType::Corrupt), Some(("alarms", "CORRUPT"))),
+            (
+                HealthFacts {
+                    shortest_lease: Some(Duration::from_secs(8)),
+                    ..good()
+                },
+                Some(("lease", "below 8s")),
+            ),
+        ] {
+            let found = HealthRule::check_all(RULES, &facts);
+            assert_eq!(found.len(), 4, "{found:?}");
+            let faults: Vec<_> = found.iter().filter(|check| check.is_fault()).collect();
+            assert_eq!(faults.len(), usize::from(expected.is_some()), "{faults:?}");
+            if let Some((id, says)) = expected {
+                assert_eq!(faults[0].id, id);
+                assert!(faults[0].to_string().contains(says), "{}", faults[0]);
+            }
+        }
+    }
+}

@@ -1,0 +1,520 @@
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+use polylock_core::engine::LeaseId;
+use polylock_core::{
+    AcquireRequest, Error, FencingToken, Lease, LeaseControl, LeaseState, Liveness, LostReason,
+    Mode, Released, Renewal, Renewer, Result,
+};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::sleep;
+
+use crate::error::{Failure, RETRY_BACKOFF};
+use crate::queue::{Contender, Entry, token, values_of};
+use crate::server_lease::ServerLease;
+use crate::store::{Listing, Store, by_creation, gets, revision};
+
+/// One contender: a key in the directory of its lock, attached to a lease of etcd.
+pub(crate) struct EtcdLease {
+    pub(crate) store: Arc<Store>,
+    pub(crate) directory: String,
+    pub(crate) id: LeaseId,
+    /// That of its request.
+    pub(crate) ttl: Duration,
+    /// Whether the engine renews it, so that it may share its lease of etcd.
+    pub(crate) is_shared: bool,
+    /// Whether another process has created the key.
+    is_adopter: bool,
+    state: Mutex<State>,
+    created: Notify,
+    /// Held by whoever writes what is stored at the key.
+    pub(crate) writing: tokio::sync::Mutex<()>,
+}
+
+struct State {
+    key: KnownKey,
+    entry: Entry,
+    /// The leases of etcd that the key may be attached to: more than one after a write without an answer.
+    leases: Vec<Arc<ServerLease>>,
+    /// That of a request to create the key which had no answer, and may still come.
+    late_create: Option<Arc<ServerLease>>,
+    hand_overs: u8,
+    /// Of the present holder, once there is one.
+    control: Option<LeaseControl>,
+    is_released: bool,
+    /// A request to delete the key had no answer.
+    is_deleted_perhaps: bool,
+}
+
+/// What is known of the key of a contender.
+#[derive(Clone, Debug)]
+pub(crate) enum KnownKey {
+    /// Nothing was sent that could have created it.
+    Never,
+    /// A request to create it is under way.
+    Creating,
+    /// It may be there.
+    Unknown,
+    /// It was there, with these revisions.
+    At(KeyRevisions),
+    /// It was deleted, or another process has it.
+    Gone,
+}
+
+/// The key of a contender and when it was written.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyRevisions {
+    pub(crate) name: String,
+    pub(crate) create_revision: i64,
+    pub(crate) mod_revision: i64,
+}
+
+impl EtcdLease {
+    /// An acquisition of which nothing is sent yet.
+    pub(crate) fn new(
+        store: &Arc<Store>,
+        request: &AcquireRequest,
+        id: LeaseId,
+        lease: Option<Arc<ServerLease>>,
+    ) -> Arc<Self> {
+        let entry = Entry {
+            id,
+            mode: request.mode(),
+            adoptions: 0,
+            label: request.label().encode(),
+        };
+        let state = State {
+            key: KnownKey::Never,
+            entry,
+            leases: lease.into_iter().collect(),
+            late_create: None,
+            hand_overs: 0,
+            control: None,
+            is_released: false,
+            is_deleted_perhaps: false,
+        };
+        let lease = Arc::new(Self {
+            store: Arc::clone(store),
+            directory: store.directory(request.key()),
+            id,
+            ttl: request.ttl(),
+            is_shared: request.renewal() == Renewal::Automatic,
+            is_adopter: request.ticket().is_some(),
+            state: Mutex::new(state),
+            created: Notify::new(),
+            writing: tokio::sync::Mutex::default(),
+        });
+        store.add(&lease);
+        lease
+    }
+
+    /// The name of the key that an acquisition creates.
+    pub(crate) fn name(&self) -> String {
+        self.id.to_hex()
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("{}{name}", self.directory)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn key(&self) -> KnownKey {
+        self.state().key.clone()
+    }
+
+    /// The key, if it was seen; the path to it.
+    pub(crate) fn known_path(&self) -> Option<String> {
+        match &self.state().key {
+            KnownKey::At(revisions) => Some(self.path(&revisions.name)),
+            _ => None,
+        }
+    }
+
+    /// The lease of etcd that the key is attached to, if that is certain.
+    pub(crate) fn server_lease(&self) -> Option<Arc<ServerLease>> {
+        match &self.state().leases[..] {
+            [lease] => Some(Arc::clone(lease)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn token(&self) -> Result<FencingToken, Failure> {
+        let state = self.state();
+        let KnownKey::At(revisions) = &state.key else {
+            return Err(Failure::Protocol("a holder without a key"));
+        };
+        let token = token(
+            revisions.create_revision,
+            state.entry.adoptions,
+            state.hand_overs,
+        );
+        token.ok_or(Failure::Protocol("a revision beyond 2^47"))
+    }
+
+    /// Sends the request that creates the key, on the engine: what becomes of it is known also if the
+    /// caller is dropped.
+    pub(crate) fn create(self: &Arc<Self>) -> oneshot::Receiver<Result<Listing, Failure>> {
+        let was_unknown = {
+            let mut state = self.state();
+            let former = std::mem::replace(&mut state.key, KnownKey::Creating);
+            matches!(former, KnownKey::Unknown)
+        };
+        let (done, answer) = oneshot::channel();
+        let lease = Arc::clone(self);
+        self.store.engine.spawn(async move {
+            let created = lease.try_create().await;
+            let key = match &created {
+                Ok(listing) => lease.position(listing),
+                Err(failure) if was_unknown || failure.is_ambiguous() => KnownKey::Unknown,
+                Err(_) => KnownKey::Never,
+            };
+            let mut state = lease.state();
+            state.key = key;
+            if created.as_ref().is_err_and(Failure::is_ambiguous) {
+                state.late_create = state.leases.first().cloned();
+            }
+            drop(state);
+            lease.created.notify_waiters();
+            drop(done.send(created));
+        });
+        answer
+    }
+
+    async fn try_create(&self) -> Result<Listing, Failure> {
+        let lease = self.server_lease().ok_or(Failure::LeaseGone)?;
+        let (key, value) = (self.path(&self.name()), self.state().entry.encode());
+        let options = PutOptions::new().with_lease(lease.id);
+        let all = || TxnOp::get(self.directory.as_str(), Some(by_creation()));
+        // A repeated request finds what the first one has created.
+        let txn = Txn::new()
+            .when([Compare::create_revision(key.as_str(), CompareOp::Equal, 0)])
+            .and_then([TxnOp::put(key, value, Some(options)), all()])
+            .or_else([all()]);
+        let created = self.store.connection.txn(txn).await?;
+        let listed = gets(&created).pop();
+        let listed = listed.ok_or(Failure::Protocol("a transaction without its results"))?;
+        let mut listing = Listing::of(&listed, &self.directory);
+        // That of the whole transaction, with its own write.
+        listing.revision = revision(created.header());
+        Ok(listing)
+    }
+
+    fn position(&self, listing: &Listing) -> KnownKey {
+        let name = self.name();
+        let own = listing.contenders.iter().find(|own| own.name == name);
+        own.map_or(KnownKey::Unknown, |own| KnownKey::At(own.into()))
+    }
+
+    /// Has the key with this contender from now on: another process had it.
+    pub(crate) fn adopted(&self, contender: &Contender, lease: Arc<ServerLease>) {
+        let mut state = self.state();
+        state.key = KnownKey::At(contender.into());
+        if let Some(entry) = &contender.entry {
+            state.entry = entry.clone();
+        }
+        // Whatever was sent before is refused if it comes later.
+        let former = std::mem::replace(&mut state.leases, vec![lease]);
+        drop(state);
+        drop(former);
+    }
+
+    /// An adoption is about to be sent, or was refused.
+    pub(crate) fn set_key(&self, key: KnownKey) {
+        self.state().key = key;
+    }
+
+    /// Notes that the key may be attached to another lease of etcd; false if that is known.
+    pub(crate) fn may_be_attached(&self, lease: &Arc<ServerLease>) -> bool {
+        let mut state = self.state();
+        let is_known = state.leases.iter().any(|known| known.id == lease.id);
+        if !is_known {
+            state.leases.push(Arc::clone(lease));
+        }
+        !is_known
+    }
+
+    /// Attaches the key to a lease of etcd, and makes it one of another mode if there is one.
+    pub(crate) async fn write(
+        &self,
+        lease: &Arc<ServerLease>,
+        mode: Option<Mode>,
+    ) -> Result<LeaseState, Failure> {
+        let _one_writes = self.writing.lock().await;
+        self.put(lease, mode).await
+    }
+
+    /// The same for the one that writes. The write is refused if another has come before it, so that one that
+    /// is late undoes none.
+    pub(crate) async fn put(
+        &self,
+        lease: &Arc<ServerLease>,
+        mode: Option<Mode>,
+    ) -> Result<LeaseState, Failure> {
+        let is_other = self.may_be_attached(lease);
+        loop {
+            let (key, value) = {
+                let mut state = self.state();
+                if let Some(mode) = mode {
+                    state.entry.mode = mode;
+                }
+                (state.key.clone(), state.entry.encode())
+            };
+            let KnownKey::At(mut revisions) = key else {
+                return Ok(LeaseState::Lost(LostReason::Broken));
+            };
+            let path = self.path(&revisions.name);
+            let replaced = self
+                .store
+                .replace(&path, revisions.mod_revision, &value, lease.id);
+            let replaced = replaced.await.inspect_err(|failure| {
+                if matches!(failure, Failure::LeaseGone) {
+                    lease.retire();
+                }
+                if is_other && !failure.is_ambiguous() {
+                    self.state().leases.retain(|known| known.id != lease.id);
+                }
+            });
+            match replaced? {
+                Ok(revision) => {
+                    revisions.mod_revision = revision;
+                    let former = {
+                        let mut state = self.state();
+                        state.key = KnownKey::At(revisions);
+                        std::mem::replace(&mut state.leases, vec![Arc::clone(lease)])
+                    };
+                    drop(former);
+                    return Ok(LeaseState::Held);
+                }
+                Err(stored) => {
+                    let found = stored.map(|stored| Contender::read(&revisions.name, &stored));
+                    if let Some(lost) = self.loss(found.as_ref()).await {
+                        return Ok(lost);
+                    }
+                    revisions.mod_revision = found.map_or(0, |found| found.mod_revision);
+                    self.state().key = KnownKey::At(revisions);
+                }
+            }
+        }
+    }
+
+    /// Whether its holder has lost the lock and keeps the guard, so that the key has to end with its lease of etcd.
+    pub(crate) fn has_lost_holder(&self) -> bool {
+        let control = {
+            let state = self.state();
+            let is_held = matches!(state.key, KnownKey::At(_)) && !state.is_released;
+            state.control.clone().filter(|_| is_held)
+        };
+        // Not in the mutex: it may drop the last reference to the holder.
+        control.is_some_and(|control| control.is_over())
+    }
+
+    /// Has its lease of etcd renewed no more.
+    pub(crate) fn retire(&self) {
+        let state = self.state();
+        let leases = state.leases.iter().chain(&state.late_create);
+        leases.for_each(|lease| lease.retire());
+    }
+
+    /// Says that it is lost, unless this is what is at its key. With its id, but created again by a request that
+    /// was late, it is not: it has another token.
+    pub(crate) async fn loss(&self, found: Option<&Contender>) -> Option<LeaseState> {
+        let (key, attached) = {
+            let state = self.state();
+            (state.key.clone(), state.leases.first().cloned())
+        };
+        let reason = match (found, key, attached) {
+            (Some(found), ..) if found.id() != Some(self.id) => LostReason::Stolen,
+            (Some(found), KnownKey::At(own), _) if own.create_revision == found.create_revision => {
+                return None;
+            }
+            (_, _, Some(attached)) if self.store.has_ended(&attached).await => LostReason::Stolen,
+            // Somebody has deleted the key of a lease of etcd that lives.
+            _ => LostReason::Broken,
+        };
+        self.set_gone();
+        Some(LeaseState::Lost(reason))
+    }
+
+    /// A request that is late may create it once more, for as long as the lease of etcd lasts.
+    fn set_gone(&self) {
+        let late = {
+            let mut state = self.state();
+            state.key = KnownKey::Gone;
+            state.late_create.take()
+        };
+        if let Some(lease) = late {
+            lease.retire();
+        }
+    }
+
+    /// Deletes the key if it is still this contender's, again and again until it is gone for certain.
+    async fn delete(&self) -> Result<Released, Failure> {
+        loop {
+            let path = match self.key() {
+                KnownKey::Never | KnownKey::Gone => return Ok(Released::AlreadyLost),
+                KnownKey::At(revisions) => self.path(&revisions.name),
+                KnownKey::Unknown if self.is_adopter => match self.look_for_adopted().await? {
+                    Some(path) => path,
+                    None => return Ok(Released::AlreadyLost),
+                },
+                KnownKey::Unknown => self.path(&self.name()),
+                KnownKey::Creating => {
+                    self.settled().await;
+                    continue;
+                }
+            };
+            match self.store.delete(&path, self.id).await {
+                Ok(is_deleted) => return Ok(self.deleted(is_deleted)),
+                Err(failure) if failure.is_retryable() || failure.is_of_connection() => {
+                    if failure.is_ambiguous() {
+                        self.state().is_deleted_perhaps = true;
+                    }
+                    sleep(RETRY_BACKOFF).await;
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    fn deleted(&self, is_deleted: bool) -> Released {
+        // One that was not seen is not gone: a request to create it may still be on its way.
+        if is_deleted || matches!(self.key(), KnownKey::At(_)) {
+            self.set_gone();
+        }
+        match is_deleted || self.state().is_deleted_perhaps {
+            true => Released::Clean,
+            false => Released::AlreadyLost,
+        }
+    }
+
+    /// Waits until it is known what became of the request that creates the key.
+    async fn settled(&self) {
+        let created = self.created.notified();
+        tokio::pin!(created);
+        // Listen before looking, or the answer could come in between.
+        created.as_mut().enable();
+        if matches!(self.key(), KnownKey::Creating) {
+            created.await;
+        }
+    }
+
+    /// The key of an adoption without an answer.
+    async fn look_for_adopted(&self) -> Result<Option<String>, Failure> {
+        let until = self.store.step();
+        let found = self.store.find(&self.directory, self.id, until).await?;
+        Ok(found.map(|found| self.path(&found.name)))
+    }
+}
+
+impl Store {
+    /// Deletes a key if the contender with this id is there; whether it was.
+    pub(crate) async fn delete(&self, path: &str, id: LeaseId) -> Result<bool, Failure> {
+        let (above, below) = values_of(id);
+        let txn = Txn::new()
+            .when([
+                Compare::value(path, CompareOp::Greater, above),
+                Compare::value(path, CompareOp::Less, below),
+            ])
+            .and_then([TxnOp::delete(path, None)]);
+        Ok(self.connection.txn(txn).await?.succeeded())
+    }
+}
+
+impl From<&Contender> for KeyRevisions {
+    fn from(contender: &Contender) -> Self {
+        Self {
+            name: contender.name.clone(),
+            create_revision: contender.create_revision,
+            mod_revision: contender.mod_revision,
+        }
+    }
+}
+
+#[async_trait]
+impl Lease for EtcdLease {
+    fn liveness(&self) -> Liveness {
+        Liveness::Renewed {
+            id: self.id,
+            renewer: Arc::clone(&self.store) as Arc<dyn Renewer>,
+        }
+    }
+
+    /// Nothing is pushed: a renewal finds out.
+    fn attach(&self, control: LeaseControl) {
+        self.state().control = Some(control);
+    }
+
+    /// The key of the first holder has room for 255 more tokens.
+    async fn hand_over(&self) -> Result<Option<FencingToken>> {
+        let next = {
+            let mut state = self.state();
+            let next = state.hand_overs.checked_add(1);
+            state.hand_overs = next.unwrap_or(u8::MAX);
+            next
+        };
+        Ok(match next {
+            Some(_) => Some(self.token()?),
+            None => None,
+        })
+    }
+
+    async fn downgrade(&self) -> Result<()> {
+        let leases = self.state().leases.clone();
+        // Of several the last is the one that was written last.
+        let Some(lease) = leases.last() else {
+            return Err(Failure::Protocol("a holder without a lease").into());
+        };
+        let until = self.store.step();
+        let mut is_unknown = false;
+        let failure = loop {
+            match self.write(lease, Some(Mode::Shared)).await {
+                Ok(LeaseState::Lost(reason)) => return Err(Error::lost(reason)),
+                Ok(_) => return Ok(()),
+                Err(failure) => {
+                    is_unknown |= failure.is_ambiguous();
+                    if !failure.is_retryable() && !failure.is_of_connection() {
+                        break failure;
+                    }
+                    if let Err(failure) = self.store.connection.pause(until, failure).await {
+                        break failure;
+                    }
+                }
+            }
+        };
+        let error = Error::from(failure);
+        Err(match is_unknown {
+            true => error.with_unknown_outcome(),
+            false => error,
+        })
+    }
+
+    async fn release(&self) -> Result<Released> {
+        self.state().is_released = true;
+        Ok(self.delete().await?)
+    }
+}
+
+impl Drop for EtcdLease {
+    /// A key that was not seen to be gone ends with its lease of etcd.
+    fn drop(&mut self) {
+        self.store.remove(self.id);
+        if !matches!(self.key(), KnownKey::Never | KnownKey::Gone) {
+            self.retire();
+        }
+    }
+}
+
+impl fmt::Debug for EtcdLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdLease")
+            .field("directory", &self.directory)
+            .field("key", &self.key())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,206 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use polylock_core::admin::LockAdmin;
+use polylock_core::engine::{Engine, TimeBudget, before};
+use polylock_core::{
+    AcquireRequest, Capabilities, DistributedLock, Error, Fencing, HealthCheck, Lease, LockGuard,
+    LockLifetime, Result, Ticket, Waiting,
+};
+use tokio::time::Instant;
+
+use crate::acquire::{Attempt, Outcome};
+use crate::admin::Admin;
+use crate::config::EtcdConfig;
+use crate::error::Failure;
+use crate::health;
+use crate::lease::{EtcdLease, KnownKey};
+use crate::store::Store;
+
+/// Locks in an etcd cluster.
+///
+/// A lock is the keys below `PREFIX/NAME/`, one of each contender, attached to a lease of etcd. The one
+/// that was created first holds the lock, and each of the others watches the one before it. Make one value
+/// per process, and share it: its locks of one ttl are renewed together.
+///
+/// # Examples
+///
+/// ```no_run
+/// use polylock_core::prelude::*;
+/// use polylock_etcd::{Etcd, EtcdConfig};
+///
+/// # async fn example() -> polylock_core::Result<()> {
+/// let config = EtcdConfig::new([("etcd1", 2379), ("etcd2", 2379), ("etcd3", 2379)]);
+/// let locks = Etcd::connect(config).await?;
+/// let guard = locks.lock("orders/42").await?;
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Etcd {
+    store: Arc<Store>,
+    admin: Admin,
+}
+
+/// Name of the backend.
+pub(crate) const NAME: &str = "etcd";
+
+/// Servers with default settings grant no shorter lease.
+pub(crate) const MIN_TTL: Duration = Duration::from_secs(2);
+
+impl Etcd {
+    /// Asks the cluster for its state, so that a wrong configuration fails here.
+    ///
+    /// # Errors
+    ///
+    /// - [`Unavailable`](polylock_core::ErrorKind::Unavailable) if no server answers.
+    /// - [`Denied`](polylock_core::ErrorKind::Denied) if the credentials are refused.
+    /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if a TLS file cannot be read, or the
+    ///   cluster is not fit for locks and the configuration is strict.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is left.
+    pub async fn connect(config: EtcdConfig) -> Result<Self> {
+        let store = open(config);
+        let timeout = store.config.connect_timeout;
+        let checked = before(Instant::now() + timeout, health::check(&store)).await;
+        let checked = checked.unwrap_or(Err(Failure::Silent(timeout)));
+        checked.map_err(|failure| Error::from(failure).with_backend(NAME))?;
+        Ok(Self {
+            admin: Admin::new(&store),
+            store,
+        })
+    }
+
+    async fn adopt(&self, request: &AcquireRequest, ticket: &Ticket) -> Result<LockGuard> {
+        let (engine, id) = (&self.store.engine, self.store.engine.lease_id());
+        let lease = EtcdLease::new(&self.store, request, id, None);
+        let armed: Arc<dyn Lease> = Arc::<EtcdLease>::clone(&lease);
+        let pending = engine.pending(request.key(), armed, request.ttl());
+        let ask = || async {
+            let adopted = self
+                .admin
+                .adopt(request.key(), ticket.lease_id(), &lease)
+                .await;
+            adopted.map_err(Error::from)
+        };
+        pending.adopt(request, ticket, ask).await
+    }
+}
+
+fn open(config: EtcdConfig) -> Arc<Store> {
+    let engine = config.engine.clone();
+    let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
+    Store::new(config, engine)
+}
+
+/// Checks the cluster of a configuration.
+pub(crate) async fn check_health(config: EtcdConfig) -> Result<Vec<HealthCheck>> {
+    let store = open(config);
+    let timeout = store.config.connect_timeout;
+    let checked = before(Instant::now() + timeout, health::check_health(&store)).await;
+    let checked = checked.unwrap_or(Err(Failure::Silent(timeout)));
+    checked.map_err(|failure| Error::from(failure).with_backend(NAME))
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl DistributedLock for Etcd {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = Capabilities::least(NAME);
+        capabilities.admin = true;
+        capabilities.bound = LockLifetime::Lease;
+        capabilities.downgrade = true;
+        capabilities.fair = true;
+        capabilities.fencing = Fencing::Strong;
+        capabilities.min_ttl = MIN_TTL;
+        capabilities.permits = true;
+        capabilities.shared = true;
+        capabilities.tickets = true;
+        capabilities.waiting = Waiting::Push;
+        capabilities
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        self.capabilities().check(request)?;
+        if let Some(ticket) = request.ticket() {
+            return self.adopt(request, ticket).await;
+        }
+        let (store, request) = (Arc::clone(&self.store), request.clone());
+        let key = request.key().clone();
+        let acquired = self
+            .store
+            .engine
+            .run(async move { acquire(&store, &request).await });
+        acquired
+            .await
+            .map_err(|e| e.with_backend(NAME).with_key(&key))
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        Some(&self.admin)
+    }
+
+    async fn shutdown(&self, within: Duration) -> bool {
+        self.store.engine.drain(within).await
+    }
+}
+
+const SILENT: &str =
+    "etcd did not answer in time: too few of its servers are up, or none is within reach";
+
+async fn acquire(store: &Arc<Store>, request: &AcquireRequest) -> Result<LockGuard> {
+    let budget = TimeBudget::new(request, store.config.timeout, SILENT);
+    loop {
+        if let Some(guard) = attempt(store, request, &budget).await? {
+            return Ok(guard);
+        }
+        if budget.is_spent() {
+            return Err(budget.timed_out());
+        }
+    }
+}
+
+/// One attempt with an id of its own; `None` if its key ended meanwhile.
+async fn attempt(
+    store: &Arc<Store>,
+    request: &AcquireRequest,
+    budget: &TimeBudget,
+) -> Result<Option<LockGuard>> {
+    let until = budget.step();
+    let granted = before(until, store.lease_for(request, until)).await;
+    let Some(server_lease) = granted else {
+        return Err(budget.timed_out());
+    };
+    let lease = EtcdLease::new(store, request, store.engine.lease_id(), Some(server_lease?));
+    let armed: Arc<dyn Lease> = Arc::<EtcdLease>::clone(&lease);
+    let pending = store.engine.pending(request.key(), armed, request.ttl());
+    let attempt = Attempt {
+        store,
+        request,
+        budget,
+        lease: &lease,
+    };
+    match attempt.run().await {
+        Ok(Outcome::Granted(grant)) => pending.granted(request, grant).map(Some),
+        Ok(Outcome::Gone) => {
+            // The lease of etcd has ended, or somebody deletes keys.
+            if let Some(lease) = lease.server_lease() {
+                lease.retire();
+            }
+            if matches!(lease.key(), KnownKey::Never) {
+                pending.disarm();
+            }
+            Ok(None)
+        }
+        Ok(Outcome::Refused(error)) => {
+            // A key that is left until the background comes to it is in others' way.
+            before(budget.undo(), pending.undo()).await;
+            Err(error)
+        }
+        // What may be there is undone in the background.
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,373 @@
+//! The contenders of a key: how they are stored, which of them hold the lock, and what the others wait
+//! for. Pure.
+//!
+//! A contender is a key `PREFIX/KEY/ID`, attached to a lease of etcd; contenders queue in the
+//! order of their creation, as those of `etcdctl lock` and of Go's `concurrency.Mutex`.
+
+use std::num::NonZeroU32;
+
+use etcd_client::KeyValue;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use polylock_core::engine::LeaseId;
+use polylock_core::{FencingToken, Label, LockKey, Mode};
+
+/// The keys of the contenders of one lock: what they begin with.
+pub(crate) fn directory(prefix: &str, key: &LockKey) -> String {
+    format!("{prefix}/{}/", encode(key.as_str()))
+}
+
+/// The lock and the contender that a key names; `None` if it is not one of a lock.
+pub(crate) fn split<'k>(prefix: &str, key: &'k str) -> Option<(LockKey, &'k str)> {
+    let name = key.strip_prefix(prefix)?.strip_prefix('/')?;
+    let (directory, contender) = name.split_once('/')?;
+    let key = percent_decode_str(directory).decode_utf8().ok()?;
+    // Another spelling of the same key is another program's.
+    let key = (encode(&key) == directory).then(|| LockKey::new(&*key).ok())??;
+    Some((key, contender))
+}
+
+/// One spelling for each name, without slashes: the contenders of `a/b` are not among those of `a`. The
+/// spelling of a prefix is the prefix of the spelling.
+pub(crate) fn encode(name: &str) -> String {
+    utf8_percent_encode(name, ESCAPED).to_string()
+}
+
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b':')
+    .remove(b'_')
+    .remove(b'~');
+
+/// What a contender of this library stores at its key.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Entry {
+    pub(crate) id: LeaseId,
+    pub(crate) mode: Mode,
+    /// How often another process has adopted it.
+    pub(crate) adoptions: u8,
+    /// The label of the contender, in its text form.
+    pub(crate) label: String,
+}
+
+impl Entry {
+    /// `ID&mode=MODE&adoptions=N&LABEL`.
+    pub(crate) fn encode(&self) -> String {
+        let mode = match self.mode {
+            Mode::Shared => "shared".to_owned(),
+            Mode::Permit { limit } => limit.to_string(),
+            _ => "exclusive".to_owned(),
+        };
+        let Self {
+            id,
+            adoptions,
+            label,
+            ..
+        } = self;
+        format!("{}&mode={mode}&adoptions={adoptions}&{label}", id.to_hex())
+    }
+
+    fn decode(value: &str) -> Option<Self> {
+        let (id, rest) = value.split_once("&mode=")?;
+        let (mode, rest) = rest.split_once("&adoptions=")?;
+        let (adoptions, label) = rest.split_once('&')?;
+        let mode = match mode {
+            "exclusive" => Mode::Exclusive,
+            "shared" => Mode::Shared,
+            limit => {
+                let limit: NonZeroU32 = limit.parse().ok()?;
+                Mode::Permit { limit }
+            }
+        };
+        Some(Self {
+            id: LeaseId::from_hex(id)?,
+            mode,
+            adoptions: adoptions.parse().ok()?,
+            label: label.to_owned(),
+        })
+    }
+}
+
+/// The values of all entries with an id are above the first text and below the second.
+pub(crate) fn values_of(id: LeaseId) -> (String, String) {
+    let id = id.to_hex();
+    (format!("{id}&"), format!("{id}'"))
+}
+
+/// A contender as etcd has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Contender {
+    /// The key, without the directory.
+    pub(crate) name: String,
+    /// `None` of another client.
+    pub(crate) entry: Option<Entry>,
+    /// What another client stores, or the label.
+    text: String,
+    pub(crate) create_revision: i64,
+    pub(crate) mod_revision: i64,
+    pub(crate) lease: i64,
+}
+
+impl Contender {
+    /// Reads what is stored at a key of this name.
+    pub(crate) fn read(name: &str, stored: &KeyValue) -> Self {
+        let value = String::from_utf8_lossy(stored.value());
+        let entry = Entry::decode(&value);
+        let text = entry.as_ref().map(|entry| entry.label.clone());
+        Self {
+            name: name.to_owned(),
+            entry,
+            text: text.unwrap_or_else(|| value.into_owned()),
+            create_revision: stored.create_revision(),
+            mod_revision: stored.mod_revision(),
+            lease: stored.lease(),
+        }
+    }
+
+    pub(crate) fn id(&self) -> Option<LeaseId> {
+        self.entry.as_ref().map(|entry| entry.id)
+    }
+
+    /// Other clients have exclusive locks alone.
+    pub(crate) fn mode(&self) -> Mode {
+        self.entry
+            .as_ref()
+            .map_or(Mode::Exclusive, |entry| entry.mode)
+    }
+
+    pub(crate) fn label(&self) -> Label {
+        if self.entry.is_some() {
+            return Label::decode(&self.text);
+        }
+        Label::decode(&format!("note={}", encode(&self.text)))
+    }
+
+    /// The token that it has, or had before it was handed over inside its process.
+    pub(crate) fn token(&self) -> Option<FencingToken> {
+        let adoptions = self.entry.as_ref().map_or(0, |entry| entry.adoptions);
+        token(self.create_revision, adoptions, 0)
+    }
+}
+
+/// The token of a holder. Holders that exclude each other have the lock in the order in which they came,
+/// so that a later one has a larger revision than all tokens of an earlier one. In the low bits is how
+/// often the lock was adopted, and handed over since. `None` after 2^47 writes.
+pub(crate) fn token(create_revision: i64, adoptions: u8, hand_overs: u8) -> Option<FencingToken> {
+    let revision = u64::try_from(create_revision).ok()?;
+    let token =
+        revision.checked_mul(1 << 16)? + (u64::from(adoptions) << 8) + u64::from(hand_overs);
+    // It fits a signed column of a database.
+    i64::try_from(token).ok().map(|_| FencingToken::new(token))
+}
+
+/// The position of a contender.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum QueuePosition {
+    /// Its key is not there.
+    Gone,
+    /// It holds the lock.
+    Holds,
+    /// It waits.
+    Behind(Blocker),
+}
+
+/// What a contender waits for; each wakes as few as can be.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) enum Blocker {
+    /// Any change of the directory: for the first permit waiter.
+    Directory,
+    /// The end of the contender of this name.
+    End(String),
+    /// Its end, or its getting a permit, of which it says so by a write.
+    EndOrPermit(String),
+}
+
+/// The position of the contender of this name in a queue that is ordered by creation.
+pub(crate) fn queue_position(queue: &[Contender], name: &str) -> QueuePosition {
+    let Some(at) = queue.iter().position(|contender| contender.name == name) else {
+        return QueuePosition::Gone;
+    };
+    let (before, own) = (&queue[..at], &queue[at]);
+    let end = |blocker: &Contender| QueuePosition::Behind(Blocker::End(blocker.name.clone()));
+    match own.mode() {
+        Mode::Permit { .. } => permit_position(queue, at),
+        Mode::Shared => {
+            let is_in_the_way = |other: &&Contender| other.mode() != Mode::Shared;
+            let blocker = before.iter().rfind(is_in_the_way);
+            blocker.map_or(QueuePosition::Holds, end)
+        }
+        _ => before.last().map_or(QueuePosition::Holds, end),
+    }
+}
+
+fn permit_position(queue: &[Contender], at: usize) -> QueuePosition {
+    let before = &queue[..at];
+    let blocker = before.iter().rposition(|other| limit(other).is_none());
+    let permits = &queue[blocker.map_or(0, |blocker| blocker + 1)..=at];
+    // Nobody overtakes: behind one that has to wait, all others have to.
+    let waits = |(ahead, own)| limit(own).is_some_and(|limit| ahead >= limit);
+    let first = permits.iter().enumerate().position(waits);
+    QueuePosition::Behind(match (first, blocker, before.last()) {
+        (None, None, _) => return QueuePosition::Holds,
+        (None, Some(blocker), _) => Blocker::End(before[blocker].name.clone()),
+        // The contender that the blocker's end wakes gets a permit, and others after it.
+        (Some(first), _, Some(last)) if blocker.is_some() || first + 1 < permits.len() => {
+            Blocker::EndOrPermit(last.name.clone())
+        }
+        (Some(_), _, _) => Blocker::Directory,
+    })
+}
+
+/// The number of holders; they come first.
+pub(crate) fn holders(queue: &[Contender]) -> usize {
+    let holds =
+        |contender: &&Contender| queue_position(queue, &contender.name) == QueuePosition::Holds;
+    queue.iter().take_while(holds).count()
+}
+
+/// The limit of a permit.
+fn limit(contender: &Contender) -> Option<usize> {
+    match contender.mode() {
+        Mode::Permit { limit } => usize::try_from(limit.get()).ok(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(mode: Mode) -> Entry {
+        Entry {
+            id: LeaseId::from_bytes([7; 16]),
+            mode,
+            adoptions: 3,
+            label: "host=a&pid=1".to_owned(),
+        }
+    }
+
+    /// Contenders `0`, `1` and so on: `x` for exclusive, `s` for shared, a digit for the limit of a permit,
+    /// `f` for one of another client.
+    fn queue(modes: &str) -> Vec<Contender> {
+        let contender = |(at, mode): (usize, char)| {
+            let mode = match mode {
+                's' => Some(Mode::Shared),
+                'x' => Some(Mode::Exclusive),
+                'f' => None,
+                limit => Some(Mode::Permit {
+                    limit: limit.to_string().parse().unwrap(),
+                }),
+            };
+            Contender {
+                name: at.to_string(),
+                entry: mode.map(entry),
+                text: String::new(),
+                create_revision: i64::try_from(at).unwrap(),
+                mod_revision: 0,
+                lease: 1,
+            }
+        };
+        modes.chars().enumerate().map(contender).collect()
+    }
+
+    #[test]
+    fn each_waits_for_as_little_as_can_be() {
+        // The queue, and what each of it waits for: nothing (-), an end, an end or permit (?), anything (*).
+        for (modes, expected) in [
+            ("x", "-"),
+            ("xxx", "- 0 1"),
+            ("fx", "- 0"),
+            ("ss", "- -"),
+            ("ssxss", "- - 1 2 2"),
+            ("xss", "- 0 0"),
+            ("22", "- -"),
+            ("222", "- - *"),
+            ("22222", "- - * 2? 3?"),
+            ("212", "- * 1?"),
+            ("213", "- * 1?"),
+            ("x22", "- 0 0"),
+            ("x222", "- 0 0 2?"),
+            ("22x2", "- - 1 2"),
+            ("s2", "- 0"),
+        ] {
+            let queue = queue(modes);
+            let shown = queue
+                .iter()
+                .map(|own| match queue_position(&queue, &own.name) {
+                    QueuePosition::Gone => "gone".to_owned(),
+                    QueuePosition::Holds => "-".to_owned(),
+                    QueuePosition::Behind(Blocker::Directory) => "*".to_owned(),
+                    QueuePosition::Behind(Blocker::End(name)) => name,
+                    QueuePosition::Behind(Blocker::EndOrPermit(name)) => format!("{name}?"),
+                });
+            let shown: Vec<_> = shown.collect();
+            assert_eq!(shown.join(" "), expected, "{modes}");
+            let holding = shown.iter().filter(|position| *position == "-").count();
+            assert_eq!(holders(&queue), holding, "{modes}");
+        }
+        assert_eq!(queue_position(&queue("x"), "7"), QueuePosition::Gone);
+    }
+
+    #[test]
+    fn what_is_stored_is_read_again() {
+        let limit = NonZeroU32::MIN.saturating_add(4);
+        for mode in [Mode::Exclusive, Mode::Shared, Mode::Permit { limit }] {
+            let entry = entry(mode);
+            let value = entry.encode();
+            assert_eq!(Entry::decode(&value), Some(entry.clone()));
+            let (above, below) = values_of(entry.id);
+            assert!(value > above && value < below, "{value}");
+        }
+        let id = "07".repeat(16);
+        for foreign in [
+            "",
+            "host1",
+            &id,
+            "x&mode=shared&adoptions=0&",
+            "&mode=&adoptions=&",
+        ] {
+            assert_eq!(Entry::decode(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn every_key_has_a_directory_and_every_directory_its_key() {
+        for name in [
+            "orders",
+            "orders/42",
+            "a.b:c_d~e-f",
+            ".",
+            "50%",
+            "%2F",
+            "é",
+            "a b",
+        ] {
+            let key = LockKey::new(name).unwrap();
+            let directory = directory("apps/locks", &key);
+            let contender = format!("{directory}694d7");
+            assert_eq!(split("apps/locks", &contender), Some((key, "694d7")));
+            assert_eq!(directory.matches('/').count(), 3, "{directory}");
+        }
+        for foreign in [
+            "locks/%2f/a",
+            "locks/a b/c",
+            "locks/=a",
+            "locks/%FF/a",
+            "lock/a/b",
+            "locks//a",
+        ] {
+            assert_eq!(split("locks", foreign), None, "{foreign}");
+        }
+        assert!(encode("orders/42").starts_with(&encode("orders/")));
+    }
+
+    #[test]
+    fn a_later_contender_has_larger_tokens_than_all_before_it() {
+        let last_of_first = token(7, u8::MAX, u8::MAX).unwrap();
+        assert!(last_of_first < token(8, 0, 0).unwrap());
+        assert!(token(7, 0, u8::MAX).unwrap() < token(7, 1, 0).unwrap());
+        assert!(token((1 << 47) - 1, u8::MAX, u8::MAX).is_some());
+        assert_eq!(token(1 << 47, 0, 0), None);
+        assert_eq!(token(-1, 0, 0), None);
+    }
+}

@@ -1,0 +1,80 @@
+//! What a holder stores beside its lock: a key of its own, with a lease of etcd of its own.
+
+use std::time::Duration;
+
+use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
+use polylock_core::admin::Record;
+use polylock_core::{FencingToken, LockKey};
+
+use crate::error::Failure;
+use crate::queue::encode;
+use crate::store::Store;
+
+impl Store {
+    pub(crate) async fn read_record(&self, key: &LockKey) -> Result<Option<Record>, Failure> {
+        let stored = self.stored_record(&self.record_path(key)).await?;
+        Ok(stored.map(|(_, record)| record))
+    }
+
+    /// Stores a record, unless that of a later holder is there.
+    pub(crate) async fn put_record(
+        &self,
+        key: &LockKey,
+        record: &Record,
+        keep: Duration,
+    ) -> Result<bool, Failure> {
+        let path = self.record_path(key);
+        let lease = self.private_lease(keep, self.step()).await?;
+        // The record ends with it, and not before.
+        lease.retire();
+        loop {
+            let mod_revision = match self.stored_record(&path).await? {
+                Some((_, found)) if found.token > record.token => return Ok(false),
+                Some((mod_revision, _)) => mod_revision,
+                None => 0,
+            };
+            let options = PutOptions::new().with_lease(lease.id);
+            let unchanged = Compare::mod_revision(path.as_str(), CompareOp::Equal, mod_revision);
+            let put = TxnOp::put(path.as_str(), data(record), Some(options));
+            let txn = Txn::new().when([unchanged]).and_then([put]);
+            let written = self.connection.txn(txn).await?;
+            if written.succeeded() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// A record and when it was written.
+    async fn stored_record(&self, path: &str) -> Result<Option<(i64, Record)>, Failure> {
+        let read = self
+            .connection
+            .retried(self.step(), |mut client| async move {
+                client.get(path, None).await
+            });
+        let found = read.await?;
+        let Some(stored) = found.kvs().first() else {
+            return Ok(None);
+        };
+        let record = parse(stored).ok_or_else(|| Failure::Foreign(path.to_owned()))?;
+        Ok(Some((stored.mod_revision(), record)))
+    }
+
+    /// No directory of a lock has such a name.
+    fn record_path(&self, key: &LockKey) -> String {
+        format!("{}/={}", self.config.prefix, encode(key.as_str()))
+    }
+}
+
+/// The token in decimal, a line feed, and what was stored.
+fn data(record: &Record) -> Vec<u8> {
+    let mut data = format!("{}\n", record.token).into_bytes();
+    data.extend(&record.bytes);
+    data
+}
+
+fn parse(stored: &KeyValue) -> Option<Record> {
+    let value = stored.value();
+    let end = value.iter().position(|byte| *byte == b'\n')?;
+    let token = std::str::from_utf8(&value[..end]).ok()?.parse().ok()?;
+    Some(Record::new(FencingToken::new(token), &value[end + 1..]))
+}

@@ -1,0 +1,239 @@
+//! Renewals: one keep-alive for all locks on a lease of etcd, and one read that shows that they are held.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use etcd_client::{Client, Error as ClientError, KeyValue, Txn, TxnOp};
+use futures_util::future::join_all;
+use polylock_core::engine::Moment;
+use polylock_core::{Error, LeaseState, LostReason, RenewalRequest, Renewer, Result, TtlRule};
+use tokio::join;
+use tokio::time::Instant;
+
+use crate::connection::kv;
+use crate::error::Failure;
+use crate::lease::EtcdLease;
+use crate::queue::Contender;
+use crate::server_lease::{ServerLease, whole_seconds};
+use crate::store::{Store, gets, term};
+
+/// A lock of this client that is due.
+struct Due<'a> {
+    at: usize,
+    request: &'a RenewalRequest,
+    lease: Arc<EtcdLease>,
+    path: String,
+    /// Until when the lease has to last.
+    end: Moment,
+}
+
+/// How a lock is renewed.
+enum Plan {
+    /// Its lease of etcd lasts for long enough: only the key is read.
+    Check,
+    /// Its lease of etcd is kept alive.
+    KeepAlive(Arc<ServerLease>),
+    /// It gets another lease of etcd.
+    Move,
+}
+
+/// Answers, by their place among the requests.
+type Answers = Vec<(usize, Result<LeaseState>)>;
+
+/// How many keys one transaction reads; servers allow 128 operations unless configured.
+const READS: usize = 100;
+
+#[async_trait]
+impl Renewer for Store {
+    /// On the engine: what a caller begins and does not poll keeps no other renewal waiting.
+    async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
+        let (store, requests) = (Weak::clone(&self.this), due.to_vec());
+        let renewed = self.engine.run(async move {
+            let store = store.upgrade().ok_or(Failure::LeaseGone)?;
+            Ok(store.renew_all(&requests).await)
+        });
+        let renewed = renewed.await;
+        renewed.unwrap_or_else(|error| due.iter().map(|_| Err(error.clone())).collect())
+    }
+
+    fn adopts(&self) -> bool {
+        true
+    }
+}
+
+impl Due<'_> {
+    /// Whether its lease of etcd, as it is known now, lasts for the ttl of the request.
+    fn lasts(&self) -> Option<Arc<ServerLease>> {
+        let attached = self.lease.server_lease()?;
+        let lasts = attached.lasts_until() >= self.end && self.request.rule == TtlRule::AtLeast;
+        lasts.then_some(attached)
+    }
+
+    fn plan(&self) -> Plan {
+        if self.lasts().is_some() {
+            return Plan::Check;
+        }
+        let seconds = whole_seconds(self.request.ttl);
+        match self.lease.server_lease() {
+            Some(attached)
+                if self.request.rule == TtlRule::AtLeast
+                    && attached.ttl.as_secs() == seconds
+                    && !attached.is_retired() =>
+            {
+                Plan::KeepAlive(attached)
+            }
+            _ => Plan::Move,
+        }
+    }
+}
+
+impl Store {
+    async fn renew_all(&self, requests: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
+        self.retire_ended();
+        let begun = self.engine.now();
+        let mut kept: HashMap<i64, (Arc<ServerLease>, Vec<Due<'_>>)> = HashMap::new();
+        let (mut alone, mut answers) = (Vec::new(), Vec::new());
+        for (at, request) in requests.iter().enumerate() {
+            let lease = self.lease(request.id);
+            let known = lease.and_then(|lease| Some((lease.known_path()?, lease)));
+            let Some((path, lease)) = known else {
+                answers.push((at, Ok(LeaseState::Lost(LostReason::Stolen))));
+                continue;
+            };
+            let end = begun + request.ttl;
+            let due = Due {
+                at,
+                request,
+                lease,
+                path,
+                end,
+            };
+            match due.plan() {
+                Plan::KeepAlive(lease) => {
+                    let batch = kept.entry(lease.id);
+                    batch.or_insert_with(|| (lease, Vec::new())).1.push(due);
+                }
+                plan => alone.push((plan, due)),
+            }
+        }
+        let kept = kept
+            .values()
+            .map(|(lease, due)| self.keep_alive(lease, due));
+        let alone = alone.iter().map(|(plan, due)| async move {
+            let state = match plan {
+                Plan::Check => self.check(due).await,
+                _ => self.relocate(due).await,
+            };
+            (due.at, state.map_err(Error::from))
+        });
+        let (kept, alone) = join!(join_all(kept), join_all(alone));
+        answers.extend(kept.into_iter().flatten().chain(alone));
+        answers.sort_by_key(|(at, _)| *at);
+        answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+
+    /// Renews a lease of etcd, and says which of its locks are held.
+    async fn keep_alive(&self, attached: &Arc<ServerLease>, due: &[Due<'_>]) -> Answers {
+        let paths: Vec<_> = due.iter().map(|due| due.path.as_str()).collect();
+        let renewed = self.renewed(attached, |client| read(client, &paths));
+        let found = match renewed.await {
+            // The keys say which of the locks have ended with it.
+            Err(Failure::LeaseGone) => self.read(&paths).await,
+            found => found,
+        };
+        let found = match found {
+            Ok(found) => found,
+            Err(failure) => {
+                let error = Error::from(failure);
+                return due.iter().map(|due| (due.at, Err(error.clone()))).collect();
+            }
+        };
+        let states = due.iter().zip(found).map(|(due, found)| async move {
+            let state = match judge(due, found).await {
+                Some(state) => Ok(state),
+                None => self.relocate(due).await,
+            };
+            (due.at, state.map_err(Error::from))
+        });
+        join_all(states).await
+    }
+
+    async fn check(&self, due: &Due<'_>) -> Result<LeaseState, Failure> {
+        let found = self.read(&[&due.path]).await?.pop().flatten();
+        match judge(due, found).await {
+            Some(state) => Ok(state),
+            None => self.relocate(due).await,
+        }
+    }
+
+    /// Attaches the key of a lock to a lease of etcd that lasts for the ttl of the request, unless it has got
+    /// one meanwhile.
+    async fn relocate(&self, due: &Due<'_>) -> Result<LeaseState, Failure> {
+        let lease = &due.lease;
+        let _one_writes = lease.writing.lock().await;
+        if due.lasts().is_some() {
+            let found = self.read(&[&due.path]).await?.pop().flatten();
+            if let Some(state) = judge(due, found).await {
+                return Ok(state);
+            }
+        }
+        let moved = async { lease.put(&self.target(due).await?, None).await };
+        match (moved.await, lease.server_lease()) {
+            // Its lease was to end for another lock, which nobody can be granted now.
+            (Err(failure), Some(attached)) if failure.is_full() => {
+                let path = [due.path.as_str()];
+                let renewed = self.renewed(&attached, |client| read(client, &path));
+                let found = renewed.await?.pop().flatten();
+                judge(due, found).await.ok_or(failure)
+            }
+            (moved, _) => moved,
+        }
+    }
+
+    /// The lease of etcd that a lock is moved to. What is extended, or is to end by itself, must not be kept
+    /// alive by others.
+    async fn target(&self, due: &Due<'_>) -> Result<Arc<ServerLease>, Failure> {
+        let Due { request, lease, .. } = due;
+        // The scheduler repeats what fails.
+        let once = Instant::now();
+        if request.rule == TtlRule::Exactly || request.ttl != lease.ttl || !lease.is_shared {
+            return self.private_lease(request.ttl, once).await;
+        }
+        let target = self.shared_lease(request.ttl, once).await?;
+        if target.lasts_until() < due.end {
+            let path = [due.path.as_str()];
+            self.renewed(&target, |client| read(client, &path)).await?;
+        }
+        Ok(target)
+    }
+
+    async fn read(&self, paths: &[&str]) -> Result<Vec<Option<KeyValue>>, Failure> {
+        let read = self.connection.send(|client| read(client, paths));
+        Ok(read.await?.0)
+    }
+}
+
+/// Judges a lock by what is at its key; `None` if it is held, and needs another lease of etcd to last for the ttl
+/// of the request.
+async fn judge(due: &Due<'_>, found: Option<KeyValue>) -> Option<LeaseState> {
+    let found = found.map(|found| Contender::read("", &found));
+    if let Some(lost) = due.lease.loss(found.as_ref()).await {
+        return Some(lost);
+    }
+    // It has another one where an administrator or an extension has given it that meanwhile.
+    let (attached, own) = (due.lasts()?, found?);
+    (attached.id == own.lease).then_some(LeaseState::Held)
+}
+
+/// Reads keys as the cluster has them now, and the term of the server that answers.
+async fn read(client: Client, paths: &[&str]) -> Result<(Vec<Option<KeyValue>>, u64), ClientError> {
+    let (mut found, mut seen) = (Vec::with_capacity(paths.len()), None);
+    for paths in paths.chunks(READS) {
+        let reads: Vec<_> = paths.iter().map(|path| TxnOp::get(*path, None)).collect();
+        let done = kv(&client).txn(Txn::new().and_then(reads)).await?;
+        seen.get_or_insert_with(|| term(done.header()));
+        found.extend(gets(&done).into_iter().map(|mut get| get.take_kvs().pop()));
+    }
+    Ok((found, seen.unwrap_or_default()))
+}

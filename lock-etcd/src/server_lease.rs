@@ -1,0 +1,190 @@
+//! Leases of etcd, and until when they last for certain.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use etcd_client::{Error as ClientError, LeaseKeepAliveStream, LeaseKeeper};
+use polylock_core::engine::{Engine, Moment};
+use tokio::sync::Mutex;
+
+use crate::connection::Connection;
+use crate::error::Failure;
+
+/// A lease of etcd, with the keys of any number of contenders of this client.
+pub(crate) struct ServerLease {
+    pub(crate) id: i64,
+    /// In whole seconds.
+    pub(crate) ttl: Duration,
+    /// When the request left that has last renewed it, in nanoseconds.
+    proven: AtomicU64,
+    is_retired: AtomicBool,
+    stream: Mutex<Option<Stream>>,
+    connection: Arc<Connection>,
+    engine: Engine,
+}
+
+/// Keep-alives and their answers, at one server.
+struct Stream {
+    at: usize,
+    keeper: LeaseKeeper,
+    answers: LeaseKeepAliveStream,
+}
+
+/// A keep-alive that a server has answered.
+///
+/// That proves nothing by itself: a leader answers without asking anybody, also one that another has
+/// replaced.
+pub(crate) struct KeepAlive {
+    pub(crate) sent: Moment,
+    /// The term of the server before it passed the keep-alive to its leader.
+    pub(crate) term: u64,
+}
+
+impl ServerLease {
+    /// Grants a lease. It counts from before the request: a grant is a write, and the leader that applies
+    /// it, or one that is elected later, gives it the whole ttl from then on.
+    pub(crate) async fn grant(
+        connection: &Arc<Connection>,
+        engine: &Engine,
+        ttl: Duration,
+    ) -> Result<Self, Failure> {
+        let seconds = whole_seconds(ttl);
+        let sent = engine.now();
+        let granted = connection.send(|mut client| async move {
+            let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
+            client.lease_grant(seconds, None).await
+        });
+        Ok(Self {
+            id: granted.await?.id(),
+            ttl: Duration::from_secs(seconds),
+            proven: AtomicU64::new(sent.as_nanos()),
+            is_retired: AtomicBool::new(false),
+            stream: Mutex::default(),
+            connection: Arc::clone(connection),
+            engine: engine.clone(),
+        })
+    }
+
+    /// The ttl of the shortest lease that etcd grants; it is revoked again.
+    pub(crate) async fn grant_shortest(connection: &Connection) -> Result<Duration, Failure> {
+        let granted = connection.send(|mut client| async move {
+            let lease = client.lease_grant(1, None).await?;
+            client.lease_revoke(lease.id()).await?;
+            Ok(lease.ttl())
+        });
+        let seconds = u64::try_from(granted.await?);
+        Ok(Duration::from_secs(seconds.unwrap_or_default()))
+    }
+
+    /// Since when it lasts for its ttl, for certain.
+    pub(crate) fn proven(&self) -> Moment {
+        Moment::from_nanos(self.proven.load(Ordering::Acquire))
+    }
+
+    /// Until when it lasts, for certain.
+    pub(crate) fn lasts_until(&self) -> Moment {
+        self.proven() + self.ttl
+    }
+
+    pub(crate) fn age(&self) -> Duration {
+        self.engine.now().since(self.proven())
+    }
+
+    /// Notes that the whole ttl counts from `sent`, at least.
+    pub(crate) fn prove(&self, sent: Moment) {
+        self.proven.fetch_max(sent.as_nanos(), Ordering::AcqRel);
+    }
+
+    /// Lets it run out: one of its keys is to end with it, at once or after its ttl.
+    pub(crate) fn retire(&self) {
+        self.is_retired.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_retired(&self) -> bool {
+        self.is_retired.load(Ordering::Acquire)
+    }
+
+    /// Asks for the whole ttl from now on.
+    pub(crate) async fn keep_alive(&self) -> Result<KeepAlive, Failure> {
+        let mut known = self.stream.lock().await;
+        let at = self.connection.current();
+        // A keep-alive that is dropped leaves its answer in the stream.
+        let mut stream = match known.take().filter(|stream| stream.at == at) {
+            Some(stream) => stream,
+            None => self.open(at).await?,
+        };
+        let sent = self.engine.now();
+        let term = self.connection.send_to(at, |_| async {
+            stream.keeper.keep_alive().await?;
+            let answer = stream.answers.message().await?;
+            let answer = answer.ok_or_else(|| broken("the stream has ended"))?;
+            if answer.ttl() <= 0 {
+                return Err(broken(NOT_FOUND));
+            }
+            let header = answer.header();
+            Ok(header.map(etcd_client::ResponseHeader::raft_term))
+        });
+        let term = term
+            .await?
+            .ok_or(Failure::Protocol("an answer without a header"))?;
+        *known = Some(stream);
+        Ok(KeepAlive { sent, term })
+    }
+
+    async fn open(&self, at: usize) -> Result<Stream, Failure> {
+        let opened = self.connection.send_to(at, |mut client| async move {
+            client.lease_keep_alive(self.id).await
+        });
+        let (keeper, answers) = opened.await?;
+        Ok(Stream {
+            at,
+            keeper,
+            answers,
+        })
+    }
+}
+
+fn broken(what: &str) -> ClientError {
+    ClientError::LeaseKeepAliveError(what.to_owned())
+}
+
+/// As the client says it of the first keep-alive of a stream.
+pub(crate) const NOT_FOUND: &str = "lease not found";
+
+/// The ttl of a lease for a ttl of ours: etcd counts whole seconds, and no more than so many.
+pub(crate) fn whole_seconds(ttl: Duration) -> u64 {
+    let begun = u64::from(ttl.subsec_nanos() > 0);
+    ttl.as_secs().saturating_add(begun).min(MAX_SECONDS)
+}
+
+const MAX_SECONDS: u64 = 9_000_000_000;
+
+impl Drop for ServerLease {
+    /// Revokes a lease that nobody needs.
+    fn drop(&mut self) {
+        if self.is_retired() || self.age() > self.ttl {
+            return;
+        }
+        let (connection, id) = (Arc::clone(&self.connection), self.id);
+        self.engine.spawn(async move {
+            let revoked =
+                connection.send(|mut client| async move { client.lease_revoke(id).await });
+            if let Err(failure) = revoked.await {
+                // It ends by itself.
+                tracing::debug!(%failure, "unused lease not revoked");
+            }
+        });
+    }
+}
+
+impl fmt::Debug for ServerLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerLease")
+            .field("ttl", &self.ttl)
+            .field("proven", &self.proven())
+            .field("is_retired", &self.is_retired())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,369 @@
+//! What the locks of one client have in common: the connection, the leases of etcd, and the requests.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use etcd_client::{
+    Client, Compare, CompareOp, Error as ClientError, GetOptions, GetResponse, KeyValue,
+    PutOptions, ResponseHeader, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,
+};
+use polylock_core::engine::{Engine, LeaseId, Moment};
+use polylock_core::{AcquireRequest, LockKey, Renewal};
+use tokio::time::Instant;
+
+use crate::config::EtcdConfig;
+use crate::connection::{Connection, kv};
+use crate::error::Failure;
+use crate::lease::EtcdLease;
+use crate::queue::{Blocker, Contender, QueuePosition, directory, queue_position};
+use crate::server_lease::{KeepAlive, ServerLease, whole_seconds};
+
+pub(crate) struct Store {
+    pub(crate) this: Weak<Self>,
+    pub(crate) engine: Engine,
+    pub(crate) config: EtcdConfig,
+    pub(crate) connection: Arc<Connection>,
+    /// By their ttl in seconds.
+    shared: Mutex<HashMap<u64, Arc<ServerLease>>>,
+    granting: tokio::sync::Mutex<()>,
+    leases: Mutex<HashMap<LeaseId, Weak<EtcdLease>>>,
+}
+
+/// The contenders of a key, as they were at one moment after the request.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    /// In the order of their creation.
+    pub(crate) contenders: Vec<Contender>,
+    pub(crate) revision: i64,
+}
+
+impl Store {
+    pub(crate) fn new(config: EtcdConfig, engine: Engine) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            this: Weak::clone(this),
+            connection: Arc::new(Connection::new(&Arc::new(config.clone()), &engine)),
+            config,
+            engine,
+            shared: Mutex::default(),
+            granting: tokio::sync::Mutex::default(),
+            leases: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn directory(&self, key: &LockKey) -> String {
+        directory(&self.config.prefix, key)
+    }
+
+    /// The time that one request has from now on.
+    pub(crate) fn step(&self) -> Instant {
+        Instant::now() + self.config.timeout
+    }
+
+    /// A lease of etcd for an acquisition. Those that are renewed automatically share one for each ttl;
+    /// one that is not would be kept alive by the others.
+    pub(crate) async fn lease_for(
+        &self,
+        request: &AcquireRequest,
+        until: Instant,
+    ) -> Result<Arc<ServerLease>, Failure> {
+        match request.renewal() {
+            Renewal::Automatic => self.shared_lease(request.ttl(), until).await,
+            _ => self.private_lease(request.ttl(), until).await,
+        }
+    }
+
+    pub(crate) async fn shared_lease(
+        &self,
+        ttl: Duration,
+        until: Instant,
+    ) -> Result<Arc<ServerLease>, Failure> {
+        if let Some(lease) = self.fresh(ttl) {
+            return Ok(lease);
+        }
+        let _one_grants = self.granting.lock().await;
+        if let Some(lease) = self.fresh(ttl) {
+            return Ok(lease);
+        }
+        let lease = self.private_lease(ttl, until).await?;
+        let mut shared = self.shared();
+        let former = shared.insert(whole_seconds(ttl), Arc::clone(&lease));
+        drop(shared);
+        // Not in the mutex: the last one to have it revokes it.
+        drop(former);
+        Ok(lease)
+    }
+
+    pub(crate) async fn private_lease(
+        &self,
+        ttl: Duration,
+        until: Instant,
+    ) -> Result<Arc<ServerLease>, Failure> {
+        loop {
+            let granted = ServerLease::grant(&self.connection, &self.engine, ttl).await;
+            match granted {
+                Ok(lease) => return Ok(Arc::new(lease)),
+                Err(failure) if failure.is_retryable() || failure.is_of_connection() => {
+                    self.connection.pause(until, failure).await?;
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    /// The shared lease of a ttl, if it lasts until its next renewal.
+    fn fresh(&self, ttl: Duration) -> Option<Arc<ServerLease>> {
+        let lease = self.shared().get(&whole_seconds(ttl)).cloned()?;
+        (!lease.is_retired() && lease.age() < lease.ttl / 2).then_some(lease)
+    }
+
+    fn shared(&self) -> MutexGuard<'_, HashMap<u64, Arc<ServerLease>>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Renews a lease, and reads: what is read was there after the renewal was answered.
+    ///
+    /// The answer counts if both are of one term. Then the leader that has answered the keep-alive was
+    /// that of the read, which a majority has confirmed since; a leader that is elected later gives every
+    /// lease its whole ttl from then on.
+    pub(crate) async fn renewed<T, F>(
+        &self,
+        lease: &ServerLease,
+        read: impl Fn(Client) -> F + Send + Sync,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<(T, u64), ClientError>>,
+    {
+        let renewed = confirmed(|| lease.keep_alive(), || self.connection.send(&read)).await;
+        match renewed {
+            Ok((sent, found)) => {
+                lease.prove(sent);
+                Ok(found)
+            }
+            Err(failure) => {
+                if matches!(failure, Failure::LeaseGone) {
+                    lease.retire();
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    pub(crate) fn add(&self, lease: &Arc<EtcdLease>) {
+        self.leases().insert(lease.id, Arc::downgrade(lease));
+    }
+
+    pub(crate) fn remove(&self, id: LeaseId) {
+        self.leases().remove(&id);
+    }
+
+    /// The acquisition with this id, if it is one of this client.
+    pub(crate) fn lease(&self, id: LeaseId) -> Option<Arc<EtcdLease>> {
+        self.leases().get(&id).and_then(Weak::upgrade)
+    }
+
+    /// Retires the leases of etcd of locks that are lost and not released, such as one that was held for longer
+    /// than `max_hold`: the other locks of the lease would keep it alive.
+    pub(crate) fn retire_ended(&self) {
+        let leases: Vec<_> = self.leases().values().filter_map(Weak::upgrade).collect();
+        let ended = leases.iter().filter(|lease| lease.has_lost_holder());
+        ended.for_each(|lease| lease.retire());
+    }
+
+    fn leases(&self) -> MutexGuard<'_, HashMap<LeaseId, Weak<EtcdLease>>> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The contenders of a key, as the cluster has them now.
+    pub(crate) async fn list(&self, directory: &str, until: Instant) -> Result<Listing, Failure> {
+        let listed = self.connection.retried(until, |client| async move {
+            let (listing, _) = list(client, directory).await?;
+            Ok(listing)
+        });
+        listed.await
+    }
+
+    /// What is left of a lease of etcd, to the second; `None` if it has ended.
+    pub(crate) async fn time_left(&self, lease: i64) -> Result<Option<Duration>, Failure> {
+        let asked = self
+            .connection
+            .retried(self.step(), |mut client| async move {
+                client.lease_time_to_live(lease, None).await
+            });
+        // Of one that has ended it is negative.
+        let seconds = u64::try_from(asked.await?.ttl());
+        Ok(seconds.ok().map(Duration::from_secs))
+    }
+
+    pub(crate) async fn has_ended(&self, lease: &ServerLease) -> bool {
+        matches!(self.time_left(lease.id).await, Ok(None))
+    }
+
+    /// The same after the end of a blocker, if the contender of this name holds the lock then. `None` also of
+    /// one of this client: the keys of both may end with one lease of etcd.
+    pub(crate) fn without(
+        &self,
+        listing: &Listing,
+        blocker: &Blocker,
+        name: &str,
+    ) -> Option<Listing> {
+        let Blocker::End(ended) = blocker else {
+            return None;
+        };
+        let (ended, contenders): (Vec<_>, _) =
+            (listing.contenders.iter().cloned()).partition(|other| other.name == *ended);
+        let is_own = ended
+            .iter()
+            .filter_map(Contender::id)
+            .any(|id| self.lease(id).is_some());
+        (!is_own && queue_position(&contenders, name) == QueuePosition::Holds).then_some(Listing {
+            contenders,
+            revision: listing.revision,
+        })
+    }
+
+    /// A contender by its id.
+    pub(crate) async fn find(
+        &self,
+        directory: &str,
+        id: LeaseId,
+        until: Instant,
+    ) -> Result<Option<Contender>, Failure> {
+        let contenders = self.list(directory, until).await?.contenders;
+        Ok(contenders
+            .into_iter()
+            .find(|contender| contender.id() == Some(id)))
+    }
+
+    /// Writes what a contender stores, with the lease that it is attached to, if nothing was written
+    /// there since a revision. The revision of the write, or what is there.
+    pub(crate) async fn replace(
+        &self,
+        key: &str,
+        mod_revision: i64,
+        value: &str,
+        lease: i64,
+    ) -> Result<Result<i64, Option<KeyValue>>, Failure> {
+        let txn = Txn::new()
+            .when([Compare::mod_revision(key, CompareOp::Equal, mod_revision)])
+            .and_then([TxnOp::put(
+                key,
+                value,
+                Some(PutOptions::new().with_lease(lease)),
+            )])
+            .or_else([TxnOp::get(key, None)]);
+        let done = self.connection.txn(txn).await?;
+        if done.succeeded() {
+            return Ok(Ok(revision(done.header())));
+        }
+        let found = gets(&done).pop();
+        Ok(Err(found.and_then(|mut found| found.take_kvs().pop())))
+    }
+}
+
+/// What is read in the term in which a keep-alive was answered, and when that was sent.
+async fn confirmed<T, K, R>(
+    keep_alive: impl Fn() -> K,
+    read: impl Fn() -> R,
+) -> Result<(Moment, T), Failure>
+where
+    K: Future<Output = Result<KeepAlive, Failure>>,
+    R: Future<Output = Result<(T, u64), Failure>>,
+{
+    for _ in 0..RENEWALS {
+        let KeepAlive { sent, term } = keep_alive().await?;
+        let (found, term_of_read) = read().await?;
+        if term_of_read == term {
+            return Ok((sent, found));
+        }
+    }
+    Err(Failure::LeaderChanged)
+}
+
+/// How often a lease is renewed at once while leaders change.
+const RENEWALS: usize = 3;
+
+/// The contenders of a key, and the term of the server that answers.
+pub(crate) async fn list(client: Client, directory: &str) -> Result<(Listing, u64), ClientError> {
+    let found = kv(&client).get(directory, Some(by_creation())).await?;
+    let term = term(found.header());
+    Ok((Listing::of(&found, directory), term))
+}
+
+/// All keys of a directory in the order of their creation.
+pub(crate) fn by_creation() -> GetOptions {
+    GetOptions::new()
+        .with_prefix()
+        .with_sort(SortTarget::Create, SortOrder::Ascend)
+}
+
+impl Listing {
+    pub(crate) fn of(found: &GetResponse, directory: &str) -> Self {
+        let contender = |stored: &KeyValue| {
+            let key = String::from_utf8_lossy(stored.key());
+            let name = key.strip_prefix(directory).unwrap_or(&key);
+            Contender::read(name, stored)
+        };
+        Self {
+            contenders: found.kvs().iter().map(contender).collect(),
+            revision: revision(found.header()),
+        }
+    }
+}
+
+pub(crate) fn revision(header: Option<&ResponseHeader>) -> i64 {
+    header.map_or(0, ResponseHeader::revision)
+}
+
+pub(crate) fn term(header: Option<&ResponseHeader>) -> u64 {
+    header.map_or(0, ResponseHeader::raft_term)
+}
+
+/// What the reads of a transaction have found.
+pub(crate) fn gets(done: &TxnResponse) -> Vec<GetResponse> {
+    let responses = done.op_responses().into_iter();
+    let get = |response| match response {
+        TxnOpResponse::Get(found) => Some(found),
+        _ => None,
+    };
+    responses.filter_map(get).collect()
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store")
+            .field("connection", &self.connection)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// The terms of keep-alives and of the reads after them, and which keep-alive counts.
+    #[tokio::test]
+    async fn a_keep_alive_counts_together_with_a_read_of_its_term() {
+        for (terms, expected) in [
+            (&[(4, 4)][..], Some(0)),
+            (&[(4, 5), (5, 5)], Some(1)),
+            (&[(5, 4), (5, 6), (6, 6)], Some(2)),
+            (&[(4, 5), (5, 6), (6, 7), (7, 7)], None),
+        ] {
+            let (sent, read) = (RefCell::new(0..), RefCell::new(terms.iter()));
+            let keep_alive = || {
+                let at = sent.borrow_mut().next().unwrap();
+                let term = terms[usize::try_from(at).unwrap()].0;
+                let sent = Moment::from_nanos(at);
+                std::future::ready(Ok(KeepAlive { sent, term }))
+            };
+            let read = || std::future::ready(Ok(((), read.borrow_mut().next().unwrap().1)));
+            let counted = confirmed(keep_alive, read).await.ok();
+            let counted = counted.map(|(sent, ())| sent.as_nanos());
+            assert_eq!(counted, expected, "{terms:?}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Logins, rights and certificates.
+
+use std::fs;
+
+use etcd_client::{Client, ConnectOptions, Permission};
+use polylock_core::{DistributedLock, ErrorKind};
+use polylock_etcd::Etcd;
+
+use crate::support::{
+    EtcdOptions, EtcdServer, Place, TTL, acquire, config, ms, open, release, request,
+};
+
+/// A server with a user who may use the locks of one prefix.
+async fn secured(options: EtcdOptions) -> EtcdServer {
+    let server = EtcdServer::start(options);
+    let url = format!("http://{}", server.address());
+    let mut root = Client::connect([url], None).await.expect("it connects");
+    root.role_add("locks").await.expect("it is added");
+    let permission = Permission::read_write("locks/").with_prefix();
+    root.role_grant_permission("locks", permission)
+        .await
+        .expect("it is granted");
+    for user in ["root", "orders"] {
+        root.user_add(user, "s3cret", None)
+            .await
+            .expect("it is added");
+    }
+    root.user_grant_role("root", "root")
+        .await
+        .expect("it is granted");
+    root.user_grant_role("orders", "locks")
+        .await
+        .expect("it is granted");
+    root.auth_enable().await.expect("it is enabled");
+    server
+}
+
+/// A user with a role for the prefix has everything; others are denied, and told so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_for_the_prefix_is_enough() {
+    let server = secured(EtcdOptions::default()).await;
+    let ours = config(&[server.port()], "locks");
+    let locks = open(ours.clone().with_login("orders", "s3cret")).await;
+    let guard = acquire(&locks, "a").await;
+    let info = crate::support::admin(&locks)
+        .list("")
+        .await
+        .expect("it may list");
+    assert_eq!(info.len(), 1);
+    release(guard).await;
+
+    for config in [ours.clone().with_login("orders", "guessed"), ours] {
+        let refused = Etcd::connect(config).await;
+        let error = match refused {
+            Err(error) => error,
+            Ok(locks) => locks
+                .acquire(&request("a"))
+                .await
+                .expect_err("it is denied"),
+        };
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(!format!("{error:?}").contains("guessed"), "{error:?}");
+    }
+    let elsewhere = config(&[server.port()], "other").with_login("orders", "s3cret");
+    let locks = open(elsewhere).await;
+    let error = locks
+        .acquire(&request("a"))
+        .await
+        .expect_err("it is denied");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+}
+
+/// The token of a login ends, and is got anew; a password that has changed is read again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_is_renewed_with_the_password_that_the_file_has_by_then() {
+    let server = secured(EtcdOptions::default().with_config("auth-token-ttl", "1")).await;
+    let dir = server.dir().join("password");
+    fs::write(&dir, "s3cret\n").expect("it is written");
+    let url = format!(
+        "etcd://orders@127.0.0.1:{}/locks?password-file={}",
+        server.port(),
+        dir.display()
+    );
+    let url = polylock_core::LockUrl::parse(&url).expect("it is a URL");
+    let config = polylock_etcd::EtcdConfig::from_url(&url).expect("it is a configuration");
+    let locks = open(config).await;
+    let guard = acquire(&locks, "a").await;
+    tokio::time::sleep(ms(4_000)).await;
+    assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
+
+    let options = ConnectOptions::new().with_user("root", "s3cret");
+    let url = format!("http://{}", server.address());
+    let mut root = Client::connect([url], Some(options))
+        .await
+        .expect("it connects");
+    root.user_change_password("orders", "n3wer")
+        .await
+        .expect("it is changed");
+    fs::write(&dir, "n3wer\n").expect("it is written");
+    tokio::time::sleep(ms(4_000)).await;
+    assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
+    release(guard).await;
+    release(acquire(&locks, "b").await).await;
+}
+
+/// TLS with a client certificate, on the servers and clients that have it alone.
+#[cfg(feature = "tls")]
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_verifies_both_sides() {
+    use lock_testkit::servers::{ServerCertificate, TlsFiles};
+
+    let files = TlsFiles::new(ServerCertificate::Valid);
+    let path = |path: std::path::PathBuf| path.display().to_string();
+    let options = EtcdOptions::default()
+        .with_config("cert-file", &path(files.server_certificate()))
+        .with_config("key-file", &path(files.server_key()))
+        .with_config("trusted-ca-file", &path(files.ca()))
+        .with_config("client-cert-auth", "true")
+        .with_tls();
+    let server = EtcdServer::start(options);
+    let plain = config(&[server.port()], "locks").with_connect_timeout(ms(3_000));
+    let plain = plain.expect("it is in range");
+    let trusting = plain.clone().with_tls_ca(files.ca());
+    let known = trusting
+        .clone()
+        .with_tls_identity(files.client_certificate(), files.client_key());
+    let locks = open(known).await;
+    release(acquire(&locks, "a").await).await;
+    for config in [plain.clone(), plain.with_tls(), trusting] {
+        let refused = Etcd::connect(config.clone()).await;
+        refused.expect_err(&format!("{config:?} is let in"));
+    }
+}
+
+/// Checks of a cluster that has run out of space, and of one that has not; held locks are renewed and released.
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_finds_a_full_database() {
+    use polylock_core::{HealthCheck, Registry, Status};
+
+    let server =
+        EtcdServer::start(EtcdOptions::default().with_config("quota-backend-bytes", "262144"));
+    let place = Place::of(&server).await;
+    let url = format!("etcd://127.0.0.1:{}/{}", server.port(), place.prefix());
+    let registry = Registry::new().with(polylock_etcd::EtcdBackend::default());
+    let registry = registry.expect("it is registered");
+    let good = registry.check_health(&url).await.expect("it answers");
+    assert_eq!(good.len(), 4, "{good:?}");
+    let faults = |checks: &[HealthCheck]| -> Vec<&'static str> {
+        let errors = checks.iter().filter(|check| check.status == Status::Error);
+        let ids = errors.map(|check| check.id);
+        // That of the server that is installed.
+        ids.filter(|id| *id != "version").collect()
+    };
+    assert_eq!(faults(&good), [""; 0], "{good:?}");
+    let locks = place.client().await;
+    let (left, kept) = (acquire(&locks, "left").await, acquire(&locks, "kept").await);
+
+    let mut client = place.tree().client();
+    while client.put("filler", vec![0; 32_768], None).await.is_ok() {}
+    let bad = registry.check_health(&url).await.expect("it answers");
+    assert_eq!(faults(&bad), ["alarms"], "{bad:?}");
+    // Its neighbor cannot move to another lease, and is kept by the one that it has.
+    left.abandon();
+    tokio::time::sleep(TTL * 2).await;
+    release(kept).await;
+    let error = locks
+        .acquire(&request("a"))
+        .await
+        .expect_err("nothing is written");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(!error.is_outcome_unknown(), "{error}");
+}

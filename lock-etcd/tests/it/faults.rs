@@ -1,0 +1,283 @@
+//! Connections, servers and watches that break.
+
+use std::time::Duration;
+
+use lock_testkit::network::Network;
+use lock_testkit::proxy::Direction;
+use polylock_core::memory::Request;
+use polylock_core::{DistributedLock, ErrorKind, LostReason, Mode, Wait};
+use polylock_etcd::EtcdConfig;
+
+use crate::support::{
+    EtcdOptions, EtcdServer, Place, SOON, acquire, granted, key, loss, ms, open, release, request,
+    token, until, waiting,
+};
+
+/// A server that restarts keeps the locks that last for long enough, and tokens grow over it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_of_the_server_costs_no_lock() {
+    let server = EtcdServer::start(EtcdOptions::default().on_disk());
+    let place = Place::of(&server).await;
+    let locks = place.client().await;
+    let long = request("a").with_ttl(Duration::from_secs(15));
+    let guard = locks.acquire(&long).await.expect("it is free");
+    let waiter = waiting(&locks, long.clone());
+    place.contenders("a", 2).await;
+    server.restart();
+    tokio::time::sleep(ms(6_000)).await;
+    assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
+    let first = token(&guard);
+    release(guard).await;
+    let next = granted(waiter).await;
+    assert!(token(&next) > first);
+    release(next).await;
+}
+
+/// A waiter whose revision was compacted before its watch began still hears of the end of the holder.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_survives_a_compaction() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    let guard = acquire(&*place.client().await, "a").await;
+    place.counter().hold(|path, _| path.ends_with("/Watch"));
+    // It lists again of itself after a third of its ttl, which is later than the test waits.
+    let waiter = waiting(&locks, request("a").with_ttl(SOON * 6));
+    place.held().await;
+    let mut client = place.tree().client();
+    let mut revision = 0;
+    for _ in 0..3 {
+        let put = client.put(format!("{}/other", place.prefix()), "", None);
+        let put = put.await.expect("it is written");
+        revision = put.header().expect("a header").revision();
+    }
+    let compacted = client.compact(revision, None).await;
+    compacted.expect("it is compacted");
+    place.counter().pass();
+    release(guard).await;
+    let next = tokio::time::timeout(SOON, granted(waiter)).await;
+    release(next.expect("it hears of the end")).await;
+}
+
+/// A network that loses everything for a while costs neither the lock nor the place in line.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_network_is_survived_for_less_than_the_ttl() {
+    let place = Place::new().await;
+    let locks = place.behind_proxy().await;
+    let long = |name| request(name).with_ttl(Duration::from_secs(15));
+    let held = locks.acquire(&long("held")).await.expect("it is free");
+    let elsewhere = place.client().await;
+    let guard = acquire(&elsewhere, "waited").await;
+    let waiter = waiting(&locks, long("waited"));
+    place.contenders("waited", 2).await;
+    place.proxy().hold(Direction::Both);
+    release(guard).await;
+    tokio::time::sleep(ms(4_000)).await;
+    place.proxy().cut();
+    place.proxy().resume(Direction::Both);
+    release(granted(waiter).await).await;
+    release(held).await;
+}
+
+/// An acquisition that is dropped while its request is on its way leaves no key, whenever it arrives.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_acquisition_dropped_in_an_outage_leaves_no_key() {
+    let place = Place::new().await;
+    let locks = place.behind_proxy().await;
+    release(acquire(&locks, "warm").await).await;
+    for (direction, then) in [(Direction::Requests, "late"), (Direction::Replies, "done")] {
+        place.proxy().hold(direction);
+        let waiter = waiting(&locks, request("a"));
+        tokio::time::sleep(ms(100)).await;
+        waiter.abort();
+        tokio::time::sleep(ms(100)).await;
+        place.proxy().resume(direction);
+        until(&format!("no key is left: {then}"), async || {
+            locks.shutdown(SOON).await && place.tree().line(&key("a")).await.is_empty()
+        })
+        .await;
+        place.assert_nothing_left(&[&locks], "a").await;
+    }
+}
+
+/// A downgrade whose reply is lost happens once, and the lock is shared from then on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_downgrade_that_is_lost_happens_once() {
+    let place = Place::new().await;
+    let locks = place.behind_proxy().await;
+    let long = request("a").with_ttl(Duration::from_secs(15));
+    let mut guard = locks.acquire(&long).await.expect("it is free");
+    let first = token(&guard);
+    place.proxy().hold(Direction::Replies);
+    let downgraded = tokio::spawn(async move {
+        let done = guard.downgrade().await;
+        (guard, done)
+    });
+    until("the key is that of a reader", async || {
+        place.tree().line(&key("a")).await[0].contains("=shared&")
+    })
+    .await;
+    place.proxy().cut();
+    place.proxy().resume(Direction::Replies);
+    let (guard, done) = downgraded.await.expect("no panic");
+    done.expect("it is downgraded");
+    assert_eq!(token(&guard), first);
+    let reader = request("a").with_mode(Mode::Shared);
+    let reader = place.client().await.acquire(&reader).await;
+    release(reader.expect("it is shared")).await;
+    release(guard).await;
+}
+
+/// A waiter whose key somebody deletes is not granted the lock by it, and stands in line again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_whose_key_is_deleted_goes_to_the_end_of_the_line() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let guard = acquire(&locks, "a").await;
+    let first = waiting(&locks, request("a"));
+    place.contenders("a", 2).await;
+    let second = waiting(&locks, request("a"));
+    place.contenders("a", 3).await;
+    let path = place.tree().paths(&key("a")).await.remove(1);
+    let deleted = place.tree().client().delete(path, None).await;
+    assert_eq!(deleted.expect("it answers").deleted(), 1);
+    place.contenders("a", 3).await;
+    release(guard).await;
+    let second = granted(second).await;
+    assert!(!first.is_finished(), "two hold the lock");
+    let last = token(&second);
+    release(second).await;
+    let first = granted(first).await;
+    assert!(token(&first) > last);
+    release(first).await;
+}
+
+/// A server that hangs with a request is left for another; the request that it comes to later is undone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_is_left_for_another() {
+    let servers = EtcdServer::cluster(&EtcdOptions::default());
+    let place = Place::of_all(&servers).await;
+    let locks = place.client().await;
+    // Its lease is granted: what hangs is the request that creates a key.
+    let kept = acquire(&locks, "kept").await;
+    // The client begins with the first one.
+    servers[0].stop();
+    let begun = tokio::time::Instant::now();
+    let guard = acquire(&locks, "a").await;
+    assert!(
+        begun.elapsed() < Duration::from_secs(8),
+        "{:?}",
+        begun.elapsed()
+    );
+    release(guard).await;
+    servers[0].resume();
+    let other = place.client().await;
+    release(acquire(&other, "a").await).await;
+    place.assert_nothing_left(&[&locks], "a").await;
+    drop(kept);
+}
+
+/// A server that is cut off from the others refuses, and the client goes to one that has a leader.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_without_a_leader_is_left_for_another() {
+    let network = Network::new().expect("the tests run as root");
+    let hosts = ["a", "b", "c"].map(|name| network.host(name));
+    let servers = EtcdServer::cluster_on(&hosts.clone().map(Some), &EtcdOptions::default());
+    let address = |at: usize| (hosts[at].address().to_string(), servers[at].port());
+    let locks = open(EtcdConfig::new((0..3).map(address))).await;
+    let long = |name| request(name).with_ttl(Duration::from_secs(15));
+    let guard = locks.acquire(&long("kept")).await.expect("it is free");
+    network.partition(&[&hosts[0]], &[&hosts[1], &hosts[2]]);
+    release(locks.acquire(&long("a")).await.expect("it is free")).await;
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    release(guard).await;
+}
+
+/// A key that is created after the release of its lock ends with its lease of etcd, also beside locks that
+/// are renewed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_created_after_the_release_ends() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    let kept = acquire(&locks, "kept").await;
+    place.counter().hold(is_creation);
+    // What is held is repeated after 2 s.
+    let guard = acquire(&locks, "a").await;
+    release(guard).await;
+    place.counter().pass();
+    place.contenders("a", 1).await;
+    place.contenders("a", 0).await;
+    release(kept).await;
+}
+
+/// The key of a holder that somebody deletes, and that a late request creates again, is not the lock: it has
+/// another token.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_created_again_is_not_the_lock() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    release(acquire(&locks, "warm").await).await;
+    place.counter().hold(is_creation);
+    let guard = acquire(&locks, "a").await;
+    let path = place.tree().paths(&key("a")).await.remove(0);
+    let deleted = place.tree().client().delete(path, None).await;
+    assert_eq!(deleted.expect("it answers").deleted(), 1);
+    place.counter().pass();
+    place.contenders("a", 1).await;
+    let reason = loss(&guard).await;
+    assert!(
+        matches!(reason, LostReason::Broken | LostReason::Stolen),
+        "{reason:?}"
+    );
+    place.contenders("a", 0).await;
+}
+
+fn is_creation(_: &str, kind: Option<Request>) -> bool {
+    kind == Some(Request::Acquire)
+}
+
+/// Requests that lose their connection at a time make one connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_lose_their_connection_make_one() {
+    let place = Place::new().await;
+    let locks = place.behind_proxy().await;
+    release(acquire(&locks, "warm").await).await;
+    place.proxy().hold(Direction::Replies);
+    let waiters: Vec<_> = (0..40)
+        .map(|n| waiting(&locks, request(&format!("a{n}"))))
+        .collect();
+    place.contenders("a39", 1).await;
+    let before = place.proxy().connections();
+    place.proxy().cut();
+    place.proxy().resume(Direction::Replies);
+    for waiter in waiters {
+        release(granted(waiter).await).await;
+    }
+    let connections = place.proxy().connections() - before;
+    assert!((1..=4).contains(&connections), "{connections} connections");
+}
+
+/// Where nobody listens, connecting fails in time and says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_there_is_unavailable() {
+    let config = crate::support::config(&[1], "locks").with_connect_timeout(ms(500));
+    let refused = polylock_etcd::Etcd::connect(config.expect("it is in range")).await;
+    let error = refused.expect_err("nobody listens");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+/// A wait that ends while the server is silent is no contention.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_needs_an_answer() {
+    let place = Place::new().await;
+    let locks = place.behind_proxy().await;
+    place.proxy().hold(Direction::Both);
+    let refused = locks
+        .acquire(&request("a").with_wait(Wait::AtMost(ms(300))))
+        .await;
+    let error = refused.expect_err("nobody answers");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    place.proxy().cut();
+    place.proxy().resume(Direction::Both);
+    let fresh = open(place.config()).await;
+    release(acquire(&fresh, "a").await).await;
+}

@@ -1,0 +1,151 @@
+//! Leaders that are killed, cut off and replaced.
+
+use std::time::Duration;
+
+use etcd_client::Client;
+use lock_testkit::network::Network;
+use polylock_core::{DistributedLock, LostReason, Wait};
+use polylock_etcd::EtcdConfig;
+use tokio::time::timeout;
+
+use crate::support::{
+    EtcdOptions, EtcdServer, Place, SOON, acquire, granted, loss, ms, open, release, request,
+    token, until, waiting,
+};
+
+/// A leader that others have replaced acknowledges keep-alives until it notices; no lock lasts by that
+/// for longer than the next leader keeps it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_is_lost_before_the_next_leader_gives_it_away() {
+    let network = Network::new().expect("the tests run as root");
+    let hosts = ["a", "b", "c"].map(|name| network.host(name));
+    let servers = EtcdServer::cluster_on(&hosts.clone().map(Some), &EtcdOptions::default());
+    let (at, former) = leader(&servers).await;
+    let others: Vec<usize> = (0..3).filter(|other| *other != at).collect();
+    let config = |places: &[usize]| {
+        let address = |at: &usize| (hosts[*at].address().to_string(), servers[*at].port());
+        EtcdConfig::new(places.iter().map(address))
+    };
+    let (far, near) = (open(config(&[at])).await, open(config(&others)).await);
+    let one = request("a").with_ttl(Duration::from_secs(10));
+    let guard = far.acquire(&one).await.expect("it is free");
+    let next = waiting(&near, one.with_wait(Wait::AtMost(SOON * 2)));
+    // Another client of the leader, which believes what it says.
+    let mut trusting = client(&servers[at]).await;
+    let lease = trusting.lease_grant(10, None).await.expect("it is granted");
+    let kept = trusting.lease_keep_alive(lease.id()).await;
+    let (mut keeper, mut answers) = kept.expect("it is kept alive");
+
+    network.partition(&[&hosts[at]], &[&hosts[others[0]], &hosts[others[1]]]);
+    servers[at].stop();
+    until("another leader is elected", async || {
+        let status = status(&servers[others[0]]).await;
+        status.is_some_and(|(leader, _)| leader != 0 && leader != former)
+    })
+    .await;
+    // Longer than what the next leader adds to each lease, an election timeout, and the margin of the lock.
+    tokio::time::sleep(ms(5_500)).await;
+    // What is sent meanwhile waits in its socket.
+    keeper.keep_alive().await.expect("it is sent");
+    servers[at].resume();
+    let answer = answers.message().await.expect("it answers");
+    let ttl = answer.expect("it answers").ttl();
+    assert_eq!(ttl, 10, "the former leader renews no lease");
+
+    let next = async {
+        let next = granted(next).await;
+        (guard.is_held(), next)
+    };
+    let (reason, (was_held, next)) = tokio::join!(loss(&guard), next);
+    assert!(!was_held, "two hold the lock");
+    assert_eq!(reason, LostReason::Unreachable);
+    assert!(token(&next) > token(&guard));
+}
+
+/// A leader that is killed costs no lock, no place in line and no order of tokens.
+#[tokio::test(flavor = "multi_thread")]
+async fn waiters_keep_their_order_when_the_leader_is_killed() {
+    let servers = EtcdServer::cluster(&EtcdOptions::default());
+    let place = Place::of_all(&servers).await;
+    let locks = place.client().await;
+    let long = request("a").with_ttl(Duration::from_secs(10));
+    let guard = locks.acquire(&long).await.expect("it is free");
+    let mut waiters = Vec::new();
+    for n in 2..=6 {
+        let label = polylock_core::Label::of_this_process().with_note(format!("{n}"));
+        waiters.push(waiting(&locks, long.clone().with_label(label)));
+        place.contenders("a", n).await;
+    }
+    let (at, _) = leader(&servers).await;
+    servers[at].kill();
+    tokio::time::sleep(ms(6_000)).await;
+    assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
+    let mut last = token(&guard);
+    release(guard).await;
+    for waiter in waiters {
+        let next = timeout(SOON, granted(waiter)).await.expect("it is next");
+        assert!(token(&next) > last, "served out of order");
+        last = token(&next);
+        release(next).await;
+    }
+}
+
+/// Without a majority, no lock is granted and none is held for longer than its ttl; with one again, all
+/// goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_majority_nobody_holds_and_nobody_is_granted_a_lock() {
+    let servers = EtcdServer::cluster(&EtcdOptions::default().on_disk());
+    let place = Place::of_all(&servers).await;
+    let locks = place.client().await;
+    let guard = acquire(&locks, "a").await;
+    let (at, _) = leader(&servers).await;
+    for server in servers.iter().enumerate().filter(|(other, _)| *other != at) {
+        server.1.kill();
+    }
+    assert_eq!(loss(&guard).await, LostReason::Unreachable);
+    let refused = locks
+        .acquire(&request("b").with_wait(Wait::AtMost(ms(500))))
+        .await;
+    let error = refused.expect_err("nobody grants it");
+    assert_eq!(
+        error.kind(),
+        polylock_core::ErrorKind::Unavailable,
+        "{error}"
+    );
+    for server in servers.iter().enumerate().filter(|(other, _)| *other != at) {
+        server.1.restart();
+    }
+    release(acquire(&locks, "a").await).await;
+}
+
+/// The place of the leader, and its id.
+async fn leader(servers: &[EtcdServer]) -> (usize, u64) {
+    let mut found = None;
+    until("a leader is known", async || {
+        for (at, server) in servers.iter().enumerate() {
+            if let Some((leader, own)) = status(server).await
+                && leader == own
+            {
+                found = Some((at, own));
+            }
+        }
+        found.is_some()
+    })
+    .await;
+    found.expect("it was found")
+}
+
+/// The ids of the leader and of the server itself, if it answers.
+async fn status(server: &EtcdServer) -> Option<(u64, u64)> {
+    let asked = async {
+        let status = client(server).await.status().await.ok()?;
+        let own = status.header()?.member_id();
+        Some((status.leader(), own))
+    };
+    timeout(ms(1_000), asked).await.ok().flatten()
+}
+
+async fn client(server: &EtcdServer) -> Client {
+    let url = format!("http://{}", server.address());
+    Client::connect([url], None).await.expect("it is a URL")
+}

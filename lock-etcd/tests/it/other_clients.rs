@@ -1,0 +1,132 @@
+//! Clients of other languages on the same lock: `etcdctl lock`, and Go's `concurrency.Mutex` behind the
+//! lock service of etcd.
+
+use std::process::Stdio;
+
+use etcd_client::LockOptions;
+use polylock_core::{DistributedLock, ErrorKind, Wait};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use crate::support::{Place, SOON, acquire, admin, granted, key, release, request, waiting};
+
+/// `etcdctl lock` and this client exclude each other, and wait in one line.
+#[tokio::test(flavor = "multi_thread")]
+async fn etcdctl_and_this_client_stand_in_one_line() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let guard = acquire(&locks, "a").await;
+    let mut theirs = Etcdctl::start(&place, "a");
+    place.contenders("a", 2).await;
+    let ours = waiting(&locks, request("a"));
+    place.contenders("a", 3).await;
+    assert!(
+        !theirs.is_granted(crate::support::ms(300)).await,
+        "two hold the lock"
+    );
+    release(guard).await;
+    assert!(theirs.is_granted(SOON).await, "the line goes on");
+    let refused = locks.acquire(&request("a").with_wait(Wait::Never)).await;
+    assert_eq!(
+        refused.expect_err("it is held").kind(),
+        ErrorKind::Contended
+    );
+    let info = admin(&locks).inspect(&key("a")).await.expect("it answers");
+    assert_eq!(
+        info.expect("it is held")
+            .waiters
+            .map(|waiters| waiters.len()),
+        Some(1)
+    );
+    assert!(!ours.is_finished(), "two hold the lock");
+    theirs.end().await;
+    release(granted(ours).await).await;
+}
+
+/// The same for the lock service of etcd, whose locks an administrator can break here.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lock_service_and_this_client_exclude_each_other() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let mut client = place.tree().client();
+    let lease = client
+        .lease_grant(60, None)
+        .await
+        .expect("it is granted")
+        .id();
+    let (name, options) = (
+        format!("{}/a", place.prefix()),
+        LockOptions::new().with_lease(lease),
+    );
+    let theirs = client.lock(name.clone(), Some(options.clone())).await;
+    theirs.expect("it is free");
+    let ours = waiting(&locks, request("a"));
+    place.contenders("a", 2).await;
+    let again = {
+        let mut client = client.clone();
+        let other = client
+            .lease_grant(60, None)
+            .await
+            .expect("it is granted")
+            .id();
+        tokio::spawn(async move {
+            client
+                .lock(name, Some(LockOptions::new().with_lease(other)))
+                .await
+        })
+    };
+    place.contenders("a", 3).await;
+    let broken = admin(&locks).break_lock(&key("a"), "a test").await;
+    assert_eq!(
+        broken
+            .expect("it answers")
+            .expect("it was held")
+            .holders
+            .len(),
+        1
+    );
+    let guard = granted(ours).await;
+    assert!(!again.is_finished(), "two hold the lock");
+    release(guard).await;
+    let theirs = timeout(SOON, again).await.expect("the line goes on");
+    theirs.expect("no panic").expect("it is granted");
+}
+
+/// A process that holds a lock until it is ended.
+struct Etcdctl {
+    child: Child,
+    lines: tokio::io::Lines<BufReader<tokio::process::ChildStdout>>,
+}
+
+impl Etcdctl {
+    fn start(place: &Place, name: &str) -> Self {
+        let mut command = Command::new("etcdctl");
+        command
+            .env("ETCDCTL_API", "3")
+            .arg(format!("--endpoints=127.0.0.1:{}", place.port()))
+            .args(["lock", &format!("{}/{name}", place.prefix())])
+            .stdout(Stdio::piped())
+            .kill_on_drop(true);
+        let mut child = command.spawn().expect("etcdctl is installed");
+        let output = child.stdout.take().expect("it has one");
+        let lines = BufReader::new(output).lines();
+        Self { child, lines }
+    }
+
+    /// It prints its key once it has the lock.
+    async fn is_granted(&mut self, within: std::time::Duration) -> bool {
+        let line = timeout(within, self.lines.next_line()).await;
+        line.is_ok_and(|line| line.is_ok_and(|line| line.is_some()))
+    }
+
+    /// Ends it as Ctrl+C does, which releases the lock.
+    async fn end(mut self) {
+        let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok());
+        let pid = pid
+            .and_then(rustix::process::Pid::from_raw)
+            .expect("it runs");
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+        self.child.wait().await.expect("it ends");
+    }
+}

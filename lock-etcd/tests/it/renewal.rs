@@ -1,0 +1,207 @@
+//! What the locks of one client have in common, and what they do not.
+
+use std::time::Duration;
+
+use polylock_core::memory::Request;
+use polylock_core::{DistributedLock, LostReason, Renewal};
+
+use crate::support::{
+    Place, TTL, acquire, admin, granted, key, loss, ms, release, request, waiting,
+};
+
+/// All locks of one ttl are attached to one lease of etcd, and cost one read and one keep-alive at a time.
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_of_one_ttl_are_renewed_together() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    let mut guards = Vec::new();
+    for n in 0..40 {
+        guards.push(acquire(&locks, &format!("a{n}")).await);
+    }
+    let mut leases = std::collections::BTreeSet::new();
+    for n in 0..40 {
+        leases.extend(place.tree().leases(&key(&format!("a{n}"))).await);
+    }
+    let before = place.count(Request::Renew);
+    tokio::time::sleep(TTL).await;
+    let renewals = place.count(Request::Renew) - before;
+    assert!(guards.iter().all(polylock_core::LockGuard::is_held));
+    // Three periods of up to eight batches each, and more than one lease where acquiring has taken long.
+    assert!((3..=30).contains(&renewals), "{renewals} for 40 locks");
+    assert!(leases.len() <= 2, "{leases:?}");
+    for guard in guards {
+        release(guard).await;
+    }
+}
+
+/// A lock that is left ends after its ttl, and those that shared a lease of etcd with it live on.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_abandoned_lock_ends_and_its_neighbors_stay() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let (left, kept) = (acquire(&locks, "left").await, acquire(&locks, "kept").await);
+    assert_eq!(
+        place.tree().leases(&key("left")).await,
+        place.tree().leases(&key("kept")).await
+    );
+    left.abandon();
+    let other = place.client().await;
+    let next = other.acquire(&request("left")).await;
+    release(next.expect("it has ended")).await;
+    tokio::time::sleep(TTL * 2).await;
+    release(kept).await;
+}
+
+/// A lock that is held for too long ends although its guard is kept, and its neighbors stay.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_held_for_too_long_ends_beside_one_that_is_renewed() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let kept = acquire(&locks, "kept").await;
+    let long = request("long").with_max_hold(Duration::from_millis(500));
+    let long = locks.acquire(&long).await.expect("it is free");
+    assert_eq!(loss(&long).await, LostReason::MaxHold);
+    let next = place.client().await.acquire(&request("long")).await;
+    release(next.expect("it has ended")).await;
+    drop(long);
+    release(kept).await;
+}
+
+/// A lock that its holder renews itself is not kept alive by others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_not_renewed_ends_beside_one_that_is() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let kept = acquire(&locks, "kept").await;
+    let manual = request("manual").with_renewal(Renewal::Manual);
+    let manual = locks.acquire(&manual).await.expect("it is free");
+    assert_eq!(loss(&manual).await, LostReason::Expired);
+    let other = place.client().await;
+    release(
+        other
+            .acquire(&request("manual"))
+            .await
+            .expect("it has ended"),
+    )
+    .await;
+    release(kept).await;
+}
+
+/// A lock whose lease of etcd was revoked is lost at its next renewal, and so are those beside it; the
+/// client goes on with another lease.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_lease_costs_its_locks_and_no_more() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let (one, two) = (acquire(&locks, "one").await, acquire(&locks, "two").await);
+    place.tree().end(&key("one")).await;
+    // The lease is still known to the client when it is asked for another lock.
+    release(acquire(&locks, "three").await).await;
+    for guard in [one, two] {
+        // The request for the third lock may have found out first.
+        let reason = loss(&guard).await;
+        assert!(
+            matches!(reason, LostReason::Broken | LostReason::Stolen),
+            "{reason:?}"
+        );
+    }
+    release(acquire(&locks, "one").await).await;
+}
+
+/// A lock that somebody gives another lease of etcd, as `lockctl renew` does, gets one of its client's again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_renewed_from_outside_is_kept() {
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.client().await);
+    let guard = acquire(&locks, "a").await;
+    let id = guard.lease_id().expect("it has an id");
+    let long = TTL + Duration::from_secs(2);
+    let renewed = admin(&other).renew_lease(&key("a"), id, long).await;
+    assert_eq!(
+        renewed.expect("it answers"),
+        polylock_core::LeaseState::Held
+    );
+    tokio::time::sleep(long + TTL).await;
+    release(guard).await;
+}
+
+/// A renewal that is under way while the lease is extended does not cut the extension, whichever of the two
+/// arrives first.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_that_crosses_an_extension_does_not_cut_it() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    let extension = Duration::from_secs(300);
+    // Slow renewals have a second.
+    let long = request("a").with_ttl(Duration::from_secs(30));
+    let guard = locks.acquire(&long).await.expect("it is free");
+    let is_read = |_: &str, kind| kind == Some(Request::Renew);
+    place.counter().hold(is_read);
+    let extend = async {
+        place.held().await;
+        let extended = guard.renew_for(extension).await;
+        place.counter().pass();
+        extended
+    };
+    let (renewed, extended) = tokio::join!(guard.renew(), extend);
+    renewed.expect("it is renewed");
+    extended.expect("it is extended");
+    assert!(place.tree().time_left(&key("a")).await > 200);
+    release(guard).await;
+
+    let guard = locks.acquire(&long).await.expect("it is free");
+    let is_write = |path: &str, kind: Option<_>| path.ends_with("/Txn") && kind.is_none();
+    place.counter().hold(is_write);
+    let renew = async {
+        place.held().await;
+        let pass = async {
+            tokio::time::sleep(ms(200)).await;
+            place.counter().pass();
+        };
+        tokio::join!(guard.renew(), pass).0
+    };
+    let (extended, renewed) = tokio::join!(guard.renew_for(extension), renew);
+    renewed.expect("it is renewed");
+    extended.expect("it is extended");
+    assert!(place.tree().time_left(&key("a")).await > 200);
+    release(guard).await;
+}
+
+/// A lease of etcd that ends with a holder and its waiter grants the waiter nothing: it has no key then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_whose_key_ends_with_that_of_the_holder_is_not_granted_the_lock_by_it() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    // In which order etcd tells the ends is a matter of chance.
+    for round in 0..8 {
+        let name = format!("a{round}");
+        let _guard = acquire(&locks, &name).await;
+        let waiter = waiting(&locks, request(&name));
+        place.contenders(&name, 2).await;
+        place.tree().end(&key(&name)).await;
+        let next = granted(waiter).await;
+        let paths = place.tree().paths(&key(&name)).await;
+        let id = next.lease_id().expect("it has an id").to_hex();
+        assert!(paths[0].ends_with(id.as_bytes()), "{id} holds no key");
+        release(next).await;
+    }
+}
+
+/// A renewal that is begun on a runtime that blocks then does not keep the others waiting.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_that_is_not_polled_stops_no_other() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let (stuck, kept) = (
+        acquire(&locks, "stuck").await,
+        acquire(&locks, "kept").await,
+    );
+    let mut renewal = Box::pin(stuck.renew());
+    let begun = tokio::time::timeout(Duration::ZERO, renewal.as_mut()).await;
+    begun.expect_err("it is polled once");
+    tokio::time::sleep(TTL * 2).await;
+    assert!(kept.is_held(), "lost: {:?}", kept.lost().reason());
+    drop(renewal);
+    release(stuck).await;
+    release(kept).await;
+}

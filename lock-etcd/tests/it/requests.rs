@@ -1,0 +1,173 @@
+//! What locks cost in requests.
+
+use std::sync::Arc;
+
+use polylock_core::layers::LocalQueue;
+use polylock_core::memory::Request;
+use polylock_core::{DistributedLock, LockGuard, Mode, Renewal};
+use tokio::time::{Instant, timeout};
+
+use crate::support::{Place, SOON, acquire, granted, release, request, token, waiting};
+
+/// A free lock is two transactions: one creates the key and lists the line, one deletes it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_free_lock_is_acquired_and_released_in_two_requests() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    release(acquire(&locks, "warm").await).await;
+    let count =
+        || [Request::Acquire, Request::Release, Request::Renew].map(|kind| place.count(kind));
+    let before = count();
+    for _ in 0..5 {
+        release(acquire(&locks, "a").await).await;
+    }
+    let after = count();
+    assert_eq!([0, 1].map(|kind| after[kind] - before[kind]), [5, 5]);
+    assert!(after[2] - before[2] <= 1, "renewed while it was free");
+}
+
+/// A lock that passes from task to task inside a process sends nothing, and its tokens grow.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hand_over_sends_nothing() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    let queue = LocalQueue::new(locks as Arc<dyn DistributedLock>);
+    let queue = Arc::new(queue.with_max_handovers(300));
+    let before = place.count(Request::Acquire) + place.count(Request::Release);
+    let mut guard = queue.acquire(&request("a")).await.expect("it is free");
+    for _ in 0..255 {
+        let (next, last) = (Arc::clone(&queue), token(&guard));
+        let mut next = tokio::spawn(async move { next.acquire(&request("a")).await });
+        tokio::task::yield_now().await;
+        drop(timeout(crate::support::ms(5), &mut next).await);
+        release(guard).await;
+        guard = granted(next).await;
+        assert_eq!(token(&guard), last + 1);
+    }
+    assert_eq!(
+        place.count(Request::Acquire) + place.count(Request::Release),
+        before + 1
+    );
+    // The tokens of the key are used up: the next one creates a key of its own.
+    let last = token(&guard);
+    let next = Arc::clone(&queue);
+    let mut next = tokio::spawn(async move { next.acquire(&request("a")).await });
+    drop(timeout(crate::support::ms(50), &mut next).await);
+    release(guard).await;
+    let guard = granted(next).await;
+    assert!(token(&guard) > last + 1);
+    release(guard).await;
+}
+
+/// The end of a holder wakes the waiter behind it, and no other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_wakes_one_waiter() {
+    let place = Place::new().await;
+    let (holder, waiters) = (place.client().await, place.counted().await);
+    let guard = acquire(&holder, "a").await;
+    let mut waiting_for_it = Vec::new();
+    for n in 2..=5 {
+        waiting_for_it.push(waiting(&waiters, request("a")));
+        place.contenders("a", n).await;
+    }
+    let before = place.lists();
+    release(guard).await;
+    let mut next = granted(waiting_for_it.remove(0)).await;
+    // Its watch tells all that it needs to know; renewals list as well, once in a second.
+    let lists = place.lists() - before;
+    assert!(lists <= 2, "{lists} lists");
+    for waiter in waiting_for_it {
+        release(next).await;
+        next = granted(waiter).await;
+    }
+    release(next).await;
+}
+
+/// A downgrade wakes the readers behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_downgrade_wakes_readers() {
+    let place = Place::new().await;
+    let mut guard = acquire(&*place.client().await, "a").await;
+    // It lists again of itself after a third of its ttl, which is later than the test waits.
+    let reader = request("a").with_mode(Mode::Shared).with_ttl(SOON * 6);
+    let reader = waiting(&place.client().await, reader);
+    place.contenders("a", 2).await;
+    guard.downgrade().await.expect("it is downgraded");
+    let next = timeout(SOON, granted(reader)).await;
+    release(next.expect("it hears of the downgrade")).await;
+    release(guard).await;
+}
+
+/// Contenders that come do not wake the first permit waiter.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_permit_waiter_is_not_woken_by_those_behind_it() {
+    let place = Place::new().await;
+    let limit = std::num::NonZeroU32::MIN;
+    let permit = request("a").with_mode(Mode::Permit { limit });
+    let (locks, counted) = (place.client().await, place.counted().await);
+    let guard = locks.acquire(&permit).await.expect("it is free");
+    let first = waiting(&counted, permit.clone().with_ttl(SOON * 6));
+    place.contenders("a", 2).await;
+    let lists = place.lists();
+    let mut others = Vec::new();
+    for n in 3..=6 {
+        others.push(waiting(&locks, permit.clone()));
+        place.contenders("a", n).await;
+    }
+    release(guard).await;
+    let mut next = granted(first).await;
+    assert_eq!(place.lists() - lists, 1);
+    for other in others {
+        release(next).await;
+        next = granted(other).await;
+    }
+    release(next).await;
+}
+
+/// A lock that its holder renews has its whole ttl, however long it was waited for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_was_waited_for_has_its_whole_ttl() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let guard = acquire(&locks, "a").await;
+    let manual = request("a").with_ttl(SOON).with_renewal(Renewal::Manual);
+    let waiter = waiting(&locks, manual);
+    place.contenders("a", 2).await;
+    // Not so old that it is renewed while it waits.
+    tokio::time::sleep(SOON / 5).await;
+    release(guard).await;
+    let next = granted(waiter).await;
+    let left = |guard: &LockGuard| guard.valid_until().map(|until| until - Instant::now());
+    assert!(left(&next) > Some(SOON * 4 / 5), "{:?}", left(&next));
+    release(next).await;
+}
+
+/// A permit waiter says by a write that it is granted, so that the next one looks.
+#[tokio::test(flavor = "multi_thread")]
+async fn permits_are_granted_one_after_the_other() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let limit = std::num::NonZeroU32::MIN.saturating_add(1);
+    let permit = request("a").with_mode(Mode::Permit { limit });
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        held.push(locks.acquire(&permit).await.expect("it is free"));
+    }
+    let mut waiters = Vec::new();
+    for n in 3..=6 {
+        waiters.push(waiting(&locks, permit.clone()));
+        place.contenders("a", n).await;
+    }
+    for guard in held.drain(..) {
+        release(guard).await;
+    }
+    let (first, second) = (
+        granted(waiters.remove(0)).await,
+        granted(waiters.remove(0)).await,
+    );
+    assert!(token(&first) < token(&second));
+    release(first).await;
+    release(granted(waiters.remove(0)).await).await;
+    release(second).await;
+    release(granted(waiters.remove(0)).await).await;
+}

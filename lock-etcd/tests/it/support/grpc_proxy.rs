@@ -1,0 +1,319 @@
+//! A proxy before one server of etcd that knows its transactions, so that a fault meets a chosen one.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::SendRequest;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use polylock_core::memory::{Fault, Reachable, Request};
+use prost::Message;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+type Body = BoxBody<Bytes, hyper::Error>;
+type Answer = hyper::Response<Body>;
+type Upstream = hyper::client::conn::http2::Connection<TokioIo<TcpStream>, Body, TokioExecutor>;
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// A proxy of one server, on a thread of its own.
+#[derive(Debug)]
+pub(crate) struct GrpcProxy {
+    port: u16,
+    shared: Arc<Shared>,
+    /// Its thread ends with this.
+    _end: tokio::sync::oneshot::Sender<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    plans: Plans,
+    /// How many requests of each kind have come.
+    seen: Mutex<Vec<Request>>,
+    /// How many ranges have been asked for.
+    lists: AtomicUsize,
+    is_reachable: watch::Sender<bool>,
+    /// What is to be held.
+    next: Mutex<Option<Matches>>,
+    /// What is held listens to it.
+    pass: watch::Sender<()>,
+}
+
+/// Whether a call is held, by its path and the kind of its transaction.
+pub(crate) type Matches = fn(&str, Option<Request>) -> bool;
+
+/// What is planned; the proxies of a cluster share it.
+pub(crate) type Plans = Arc<Mutex<VecDeque<(Request, Fault)>>>;
+
+impl GrpcProxy {
+    pub(crate) fn start(target: u16, plans: &Plans) -> Self {
+        let shared = Arc::new(Shared {
+            plans: Arc::clone(plans),
+            seen: Mutex::default(),
+            lists: AtomicUsize::new(0),
+            is_reachable: watch::channel(true).0,
+            next: Mutex::default(),
+            pass: watch::channel(()).0,
+        });
+        let (end, ended) = tokio::sync::oneshot::channel();
+        let (started, port) = std::sync::mpsc::channel();
+        let inner = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            let mut builder = tokio::runtime::Builder::new_current_thread();
+            let runtime = builder.enable_all().build().expect("a runtime");
+            runtime.block_on(async move {
+                let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+                let port = listener.local_addr().expect("it listens").port();
+                started.send(port).expect("the test listens");
+                tokio::select! {
+                    () = accept(listener, target, inner) => {}
+                    _ = ended => {}
+                }
+            });
+        });
+        Self {
+            port: port.recv().expect("it starts"),
+            shared,
+            _end: end,
+        }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// How many requests of a kind have come so far.
+    pub(crate) fn seen(&self, request: Request) -> usize {
+        let seen = self.shared.seen.lock().expect("no panic");
+        seen.iter().filter(|seen| **seen == request).count()
+    }
+
+    /// How many ranges have been asked for outside of transactions.
+    pub(crate) fn lists(&self) -> usize {
+        self.shared.lists.load(Ordering::Relaxed)
+    }
+
+    /// Holds the next call that matches, until [`pass`](Self::pass): then it reaches the server, also if its
+    /// client has given up.
+    pub(crate) fn hold(&self, matches: Matches) {
+        *self.shared.next.lock().expect("no panic") = Some(matches);
+    }
+
+    pub(crate) fn is_holding(&self) -> bool {
+        self.shared.pass.receiver_count() > 0
+    }
+
+    pub(crate) fn pass(&self) {
+        self.shared.pass.send_replace(());
+    }
+
+    pub(crate) fn set_reachable(&self, reachable: Reachable) {
+        let is_reachable = reachable == Reachable::Connected;
+        self.shared.is_reachable.send_replace(is_reachable);
+    }
+}
+
+async fn accept(listener: TcpListener, target: u16, shared: Arc<Shared>) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            return;
+        };
+        let mut reachable = shared.is_reachable.subscribe();
+        if !*reachable.borrow_and_update() {
+            continue;
+        }
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            tokio::select! {
+                served = serve(stream, target, shared) => drop(served),
+                _ = reachable.changed() => {}
+            }
+        });
+    }
+}
+
+async fn serve(stream: TcpStream, target: u16, shared: Arc<Shared>) -> Result<(), Failure> {
+    stream.set_nodelay(true)?;
+    let (sender, connection) = connect(target).await?;
+    let service =
+        service_fn(move |request| pass(request, sender.clone(), target, Arc::clone(&shared)));
+    let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::select! {
+        ended = connection => Ok(ended?),
+        ended = server => Ok(ended?),
+    }
+}
+
+async fn connect(target: u16) -> Result<(SendRequest<Body>, Upstream), Failure> {
+    let address = SocketAddr::from(([127, 0, 0, 1], target));
+    let upstream = TcpStream::connect(address).await?;
+    upstream.set_nodelay(true)?;
+    let client = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .handshake(TokioIo::new(upstream));
+    Ok(client.await?)
+}
+
+async fn pass(
+    request: hyper::Request<Incoming>,
+    mut sender: SendRequest<Body>,
+    target: u16,
+    shared: Arc<Shared>,
+) -> Result<Answer, Failure> {
+    let path = request.uri().path().to_owned();
+    if path == "/etcdserverpb.KV/Range" {
+        shared.lists.fetch_add(1, Ordering::Relaxed);
+    }
+    if path != "/etcdserverpb.KV/Txn" {
+        if let Some(mut pass) = shared.held(&path, None) {
+            drop(pass.changed().await);
+        }
+        return send(&mut sender, request.map(BodyExt::boxed)).await;
+    }
+    let (head, body) = request.into_parts();
+    let bytes = body.collect().await?.to_bytes();
+    let again = || {
+        let body = Full::new(bytes.clone())
+            .map_err(|never| match never {})
+            .boxed();
+        hyper::Request::from_parts(head.clone(), body)
+    };
+    // Behind the flag and the length of a message.
+    let kind = TxnRequest::decode(bytes.slice(5..))?.kind();
+    if let Some(mut pass) = shared.held(&path, kind) {
+        let late = again();
+        return tokio::spawn(async move {
+            drop(pass.changed().await);
+            let (mut sender, connection) = connect(target).await?;
+            tokio::spawn(connection);
+            send(&mut sender, late).await
+        })
+        .await?;
+    }
+    match shared.fault(kind) {
+        None => send(&mut sender, again()).await,
+        Some(Fault::Duplicated) => {
+            send(&mut sender, again())
+                .await?
+                .into_body()
+                .collect()
+                .await?;
+            send(&mut sender, again()).await
+        }
+        Some(Fault::LateReply(delay)) => {
+            let answer = send(&mut sender, again()).await?;
+            tokio::time::sleep(delay).await;
+            Ok(answer)
+        }
+        Some(Fault::LostReply) => {
+            send(&mut sender, again())
+                .await?
+                .into_body()
+                .collect()
+                .await?;
+            Err("the reply is lost".into())
+        }
+        Some(Fault::LostRequest) => Err("the request is lost".into()),
+        Some(_) => std::future::pending().await,
+    }
+}
+
+async fn send(
+    sender: &mut SendRequest<Body>,
+    request: hyper::Request<Body>,
+) -> Result<Answer, Failure> {
+    Ok(sender.send_request(request).await?.map(BodyExt::boxed))
+}
+
+impl Shared {
+    /// What says when a call goes on, if it is to be held.
+    fn held(&self, path: &str, kind: Option<Request>) -> Option<watch::Receiver<()>> {
+        let mut next = self.next.lock().expect("no panic");
+        let held = next.take_if(|matches| matches(path, kind));
+        held.map(|_| self.pass.subscribe())
+    }
+
+    /// What is planned for a request.
+    fn fault(&self, request: Option<Request>) -> Option<Fault> {
+        let request = request?;
+        self.seen.lock().expect("no panic").push(request);
+        let mut plans = self.plans.lock().expect("no panic");
+        let at = plans.iter().position(|(planned, _)| *planned == request)?;
+        plans.remove(at).map(|(_, fault)| fault)
+    }
+}
+
+/// The part of a transaction that says which request it is.
+#[derive(Message)]
+struct TxnRequest {
+    #[prost(message, repeated, tag = "1")]
+    compare: Vec<Compare>,
+    #[prost(message, repeated, tag = "2")]
+    success: Vec<Operation>,
+}
+
+#[derive(Message)]
+struct Compare {
+    #[prost(int32, tag = "2")]
+    target: i32,
+}
+
+#[derive(Message)]
+struct Operation {
+    #[prost(message, optional, tag = "2")]
+    put: Option<Put>,
+    #[prost(message, optional, tag = "3")]
+    delete: Option<Delete>,
+}
+
+#[derive(Message)]
+struct Put {
+    #[prost(bytes = "vec", tag = "1")]
+    key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+}
+
+#[derive(Message)]
+struct Delete {}
+
+/// `CREATE` of the targets of a comparison.
+const CREATION: i32 = 1;
+
+impl TxnRequest {
+    fn kind(&self) -> Option<Request> {
+        if self.compare.is_empty() {
+            // The read after a keep-alive.
+            return Some(Request::Renew);
+        }
+        if self
+            .success
+            .iter()
+            .any(|operation| operation.delete.is_some())
+        {
+            return Some(Request::Release);
+        }
+        let put = self
+            .success
+            .iter()
+            .find_map(|operation| operation.put.as_ref())?;
+        let value = String::from_utf8_lossy(&put.value);
+        let key = String::from_utf8_lossy(&put.key);
+        if key.contains("/=") {
+            Some(Request::Record)
+        } else if self.compare[0].target == CREATION {
+            Some(Request::Acquire)
+        } else {
+            let is_adopted = !value.contains("&adoptions=0&");
+            is_adopted.then_some(Request::Adopt)
+        }
+    }
+}

@@ -1,0 +1,119 @@
+use etcd_client::{Client, GetOptions, SortOrder, SortTarget};
+use lock_testkit::harness::Look;
+use polylock_core::LockKey;
+
+/// The keys below a prefix, past the client under test.
+#[derive(Clone)]
+pub(crate) struct Tree {
+    client: Client,
+    prefix: String,
+}
+
+impl Tree {
+    pub(crate) async fn open(ports: &[u16], prefix: &str) -> Self {
+        let hosts: Vec<_> = ports
+            .iter()
+            .map(|port| format!("http://127.0.0.1:{port}"))
+            .collect();
+        Self {
+            client: Client::connect(hosts, None).await.expect("it connects"),
+            prefix: prefix.to_owned(),
+        }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// What the keys of the contenders of a lock begin with; the names of the tests need no escapes but
+    /// for slashes.
+    pub(crate) fn directory(&self, key: &LockKey) -> String {
+        format!("{}/{}/", self.prefix, key.as_str().replace('/', "%2F"))
+    }
+
+    /// The values of the contenders of a lock, in line.
+    pub(crate) async fn line(&self, key: &LockKey) -> Vec<String> {
+        let found = self.found(key).await;
+        let values = found.kvs().iter();
+        values
+            .map(|stored| String::from_utf8_lossy(stored.value()).into_owned())
+            .collect()
+    }
+
+    /// The leases of etcd of the contenders of a lock, in line.
+    pub(crate) async fn leases(&self, key: &LockKey) -> Vec<i64> {
+        let found = self.found(key).await;
+        found
+            .kvs()
+            .iter()
+            .map(etcd_client::KeyValue::lease)
+            .collect()
+    }
+
+    /// How many seconds the lease of the first contender has left.
+    pub(crate) async fn time_left(&self, key: &LockKey) -> i64 {
+        let lease = self.leases(key).await[0];
+        let left = self.client().lease_time_to_live(lease, None).await;
+        left.expect("it answers").ttl()
+    }
+
+    /// The keys of the contenders of a lock, in line.
+    pub(crate) async fn paths(&self, key: &LockKey) -> Vec<Vec<u8>> {
+        let found = self.found(key).await;
+        found
+            .kvs()
+            .iter()
+            .map(|stored| stored.key().to_vec())
+            .collect()
+    }
+
+    async fn found(&self, key: &LockKey) -> etcd_client::GetResponse {
+        let options = GetOptions::new()
+            .with_prefix()
+            .with_sort(SortTarget::Create, SortOrder::Ascend);
+        let found = self.client().get(self.directory(key), Some(options)).await;
+        found.expect("it answers")
+    }
+
+    /// The holders and the waiters of a lock.
+    pub(crate) async fn look(&self, key: &LockKey) -> Look {
+        let line = self.line(key).await;
+        let mode = |value: &String| {
+            let (_, mode) = value.split_once("&mode=")?;
+            Some(mode.split_once('&')?.0.to_owned())
+        };
+        let modes = line.iter().map(|value| mode(value).unwrap_or_default());
+        let kind = |mode: &String| match mode.parse::<usize>() {
+            Ok(_) => "permit",
+            Err(_) if mode == "shared" => "shared",
+            Err(_) => "exclusive",
+        };
+        let modes: Vec<_> = modes.collect();
+        let holds = |(at, mode): &(usize, &String)| {
+            let limit = match mode.as_str() {
+                "shared" => usize::MAX,
+                mode => mode.parse().unwrap_or(1),
+            };
+            *at < limit && kind(mode) == kind(&modes[0])
+        };
+        let holders = modes.iter().enumerate().take_while(holds).count();
+        Look::new(holders, line.len() - holders)
+    }
+
+    /// Takes a lock from its holders, as etcd does when their leases end.
+    pub(crate) async fn end(&self, key: &LockKey) {
+        let holders = self.look(key).await.holders;
+        for lease in &self.leases(key).await[..holders] {
+            let revoked = self.client().lease_revoke(*lease).await;
+            revoked.expect("it is revoked");
+        }
+    }
+}
+
+impl std::fmt::Debug for Tree {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tree")
+            .field("prefix", &self.prefix)
+            .finish_non_exhaustive()
+    }
+}
