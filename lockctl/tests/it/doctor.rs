@@ -259,6 +259,8 @@ mod servers {
     use std::thread;
 
     use lock_testkit::proxy::{Direction, Proxy};
+    #[cfg(feature = "etcd")]
+    use lock_testkit::servers::EtcdServer;
     use lock_testkit::servers::{
         Fsync, MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer,
         RedisOptions, RedisServer, ZooKeeperEnsemble,
@@ -302,6 +304,14 @@ mod servers {
         expect(&scenarios);
         let listed = Place::new().json(&["--backend", &redis.url(), "list"]);
         assert_eq!(listed["locks"], json!([]), "a lock stays");
+    }
+
+    #[cfg(feature = "etcd")]
+    #[test]
+    fn the_shortest_lease_of_etcd_expires() {
+        let (port, root) = (EtcdServer::shared()[0], std::process::id());
+        let bill = examine(&format!("etcd://127.0.0.1:{port}/doctor-{root}"));
+        assert_eq!(bill.check("expiry")["status"], "ok", "{}", bill.ended);
     }
 
     #[test]

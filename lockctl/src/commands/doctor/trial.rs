@@ -228,7 +228,8 @@ impl Seen {
 
 /// Leaves a lease without renewal: it is free after its time, and not before.
 async fn try_expiry(pair: Pair<'_>, key: String) -> Outcome<HealthCheck> {
-    match leave(pair, &key, Duration::from_secs(1)).await {
+    let ttl = Duration::from_secs(1).max(pair.first.capabilities().min_ttl);
+    match leave(pair, &key, ttl).await {
         // The reply to the first request, on a new connection, may take longer than such a lease.
         Err(error) if error.is_retryable() => leave(pair, &key, AcquireRequest::SHORT_TTL).await,
         outcome => outcome,

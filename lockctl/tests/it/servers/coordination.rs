@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use lock_testkit::servers::{PostgresServer, RedisOptions, RedisServer, ZooKeeperServer};
+use lock_testkit::servers::{
+    EtcdServer, PostgresServer, RedisOptions, RedisServer, ZooKeeperServer,
+};
 use rustix::process::Signal;
 
 use crate::fixture::{Place, UNTIL_GO, is_alive, pid_of, side_by_side, until};
@@ -61,11 +63,15 @@ fn a_host_that_leads_and_one_that_waits_survive_an_outage_of_their_server() {
 fn a_command_runs_once_on_every_kind_of_server() {
     let (redis, root) = (RedisServer::start(RedisOptions::new()), std::process::id());
     let zookeeper = ZooKeeperServer::shared().url();
-    let urls = [
+    let mut urls = vec![
         redis.url(),
         format!("{zookeeper}/lockctl-once-{root}"),
         format!("{}?mode=lease", PostgresServer::shared().database()),
     ];
+    if cfg!(feature = "etcd") {
+        let port = EtcdServer::shared()[0];
+        urls.push(format!("etcd://127.0.0.1:{port}/lockctl-once-{root}"));
+    }
     side_by_side(&urls, |url| assert_runs_once(url));
 }
 
