@@ -107,8 +107,14 @@ impl Pool {
             reply,
         };
         let pool = Arc::clone(self);
-        self.engine
-            .spawn_inline(async move { pool.serve(job, ended).await });
+        let serve = async move { pool.serve(job, ended).await };
+        let opens = self.state.lock().idle.is_empty();
+        if opens {
+            // It may ask the application for a login, whose code is not to run on the thread of a caller.
+            self.engine.spawn_service(serve);
+        } else {
+            self.engine.poll_woken(|| self.engine.spawn_inline(serve));
+        }
         // Without a reply when the runtime of the engine has ended.
         answer.await.unwrap_or_else(|_| Err(self.silent(true)))
     }

@@ -5,7 +5,7 @@ mod before;
 mod catch_panic;
 mod clock;
 mod entropy;
-mod inline;
+mod inline_task;
 mod mutant;
 mod runtime_timer;
 mod spawn;
@@ -145,16 +145,20 @@ impl Engine {
         self.scheduler.spawn.spawn(Box::pin(task));
     }
 
-    /// Runs a task as [`spawn_service`](Engine::spawn_service) does, with its first poll made here: what it
-    /// sends first leaves without a change of threads.
+    /// Runs a task as [`spawn_service`](Engine::spawn_service) does, which callers may poll by
+    /// [`poll_woken`](Engine::poll_woken), also for the first time.
     ///
-    /// So do the polls of a task that is woken by [`poll_woken`](Engine::poll_woken).
+    /// The task must not call `tokio::task::yield_now` before it has awaited something: the runtime of the caller
+    /// would have to poll it again.
     pub fn spawn_inline(&self, task: impl Future<Output = ()> + Send + 'static) {
-        inline::spawn(&self.scheduler.spawn, task);
+        inline_task::spawn(&self.scheduler.spawn, Box::pin(task));
     }
 
-    /// Calls `wake`, which sends something to a task made by [`spawn_inline`](Engine::spawn_inline), and polls
-    /// that task here, once it is idle. Neither blocks nor panics, unless `wake` does.
+    /// Calls `wake`, and polls on this thread the tasks made by [`spawn_inline`](Engine::spawn_inline), of any engine,
+    /// that it wakes: a request that `wake` sends to such a task is written on return. A task that is being polled
+    /// elsewhere is left to that.
+    ///
+    /// Wakers that those tasks wake are called on this thread. May be called in a destructor.
     ///
     /// # Examples
     ///
@@ -167,22 +171,23 @@ impl Engine {
     /// let engine = Engine::of_this_process("example");
     /// let (requests, mut received) = mpsc::unbounded_channel();
     /// let (answers, mut answered) = mpsc::unbounded_channel();
-    /// engine.spawn_inline(async move {
+    /// let task = async move {
     ///     while let Some(request) = received.recv().await {
     ///         let _gone = answers.send(2 * request);
     ///     }
-    /// });
+    /// };
+    /// engine.poll_woken(|| engine.spawn_inline(task));
     /// engine.poll_woken(|| requests.send(21)).expect("the task runs");
     /// assert_eq!(answered.try_recv(), Ok(42)); // without any await
     /// # }
     /// ```
     pub fn poll_woken<T>(&self, wake: impl FnOnce() -> T) -> T {
-        inline::poll_woken(wake)
+        inline_task::poll_woken(wake)
     }
 
     /// Runs an acquisition that may wait.
     ///
-    /// Its timers and its connections stay with the engine, wherever the caller goes.
+    /// Its timers and its connections stay with the engine, wherever the caller goes. The first poll is made here.
     ///
     /// # Errors
     ///
@@ -198,7 +203,7 @@ impl Engine {
         let (mut caller, answer) = oneshot::channel();
         let (end, ended) = oneshot::channel::<()>();
         let work = work.in_current_span();
-        self.spawn_inline(async move {
+        let work = async move {
             let _end = end;
             let answer = tokio::select! {
                 biased;
@@ -207,7 +212,8 @@ impl Engine {
             };
             // A caller that is gone by now has the answer dropped here.
             drop(caller.send(answer));
-        });
+        };
+        self.poll_woken(|| self.spawn_inline(work));
         let mut abandoned = Abandoned {
             engine: self,
             ended: Some(ended),
@@ -246,7 +252,7 @@ impl Engine {
             if late.has_moved() {
                 return Poll::Ready(None);
             }
-            match inline::poll_woken(|| work.as_mut().poll(cx)) {
+            match inline_task::poll_woken(|| work.as_mut().poll(cx)) {
                 Poll::Ready(done) => Poll::Ready(done),
                 Poll::Pending => late.poll(self, cx).map(|()| None),
             }

@@ -17,7 +17,7 @@ pub trait Spawn: fmt::Debug + Send + Sync + 'static {
     fn enter(&self, poll: &mut dyn FnMut());
 }
 
-/// A thread of this process that runs only the scheduler and background releases, so that user code
+/// A thread of this process that runs only the scheduler, sessions and background releases, so that user code
 /// that blocks its own runtime loses no locks.
 #[derive(Clone, Debug)]
 pub(super) struct OwnThread(Handle);

@@ -7,6 +7,7 @@ use polylock_core::LockKey;
 use polylock_core::engine::Engine;
 use tokio::sync::{Mutex as Turn, Notify, oneshot};
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use super::actor;
 use super::args::Args;
@@ -210,7 +211,9 @@ impl SessionPool {
                     attempts: 0,
                     alone: false,
                 });
-                self.context.engine.spawn_inline(actor);
+                // A span of its own: whichever caller polls it, its events are no caller's.
+                let span = tracing::error_span!(parent: None, "sql_session");
+                self.context.engine.spawn_inline(actor.instrument(span));
                 Ok(())
             }
             Err(failure) => {

@@ -17,7 +17,7 @@ use crate::tls::Certificates;
 /// Opens a session, logs in, and makes sure that the root is there.
 ///
 /// The root of the client is that of the configuration: the path of a lock begins with `/<directory>`.
-/// The session is served by a task of the runtime that polls this, and closes with its last client.
+/// The session is a task of the engine, and closes with its last client.
 pub(crate) async fn open_session(
     config: &ZooKeeperConfig,
     engine: &Engine,

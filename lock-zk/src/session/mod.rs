@@ -78,8 +78,8 @@ enum Phase {
 impl Session {
     /// Opens a session, which lasts as long as the value.
     ///
-    /// It is served by the thread of the engine: neither the end of the caller's runtime nor code that
-    /// blocks it ends the session.
+    /// It is a task of the engine, which callers poll when they send requests: neither the end of a caller's
+    /// runtime nor code that blocks it ends the session.
     async fn open(
         config: &Arc<ZooKeeperConfig>,
         engine: &Engine,

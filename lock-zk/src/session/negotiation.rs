@@ -119,7 +119,7 @@ pub(crate) async fn listen<T>(
     (opened.await, negotiated)
 }
 
-/// Spawns the task of a session where its requests are written by those who make them.
+/// Spawns the task of a session on the engine, for callers to poll.
 struct Spawner {
     engine: Engine,
     dispatch: Dispatch,

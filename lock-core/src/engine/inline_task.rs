@@ -1,21 +1,24 @@
 //! Tasks of the engine that the callers who wake them may poll.
 //!
-//! A caller that hands a request to a task on another thread pays for two changes of threads: one until
-//! the request is written, and one until it has the answer. Here it polls the task once itself, where it
-//! stands, and so writes the request. From then on the task is the engine's: nothing depends on whether
-//! the caller goes on, is dropped, or blocks its runtime.
+//! A caller that hands a request to a task on another thread pays for two thread switches: one until the
+//! request is written, and one until it has the answer. Here the caller polls the task itself, on its own
+//! thread, and so writes the request. Every later poll is the engine's: nothing depends on whether the caller
+//! goes on, is dropped, or blocks its runtime.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use async_task::Runnable;
+use tokio::task::unconstrained;
 
 use super::catch_panic::catch_panic;
-use super::spawn::Spawn;
+use super::spawn::{Spawn, Task};
 
 thread_local! {
-    /// What the call of [`poll_woken`] that this thread is in has woken.
+    /// Tasks that were woken on this thread during [`poll_woken`]; `None` outside of it.
     static WOKEN: RefCell<Option<VecDeque<Woken>>> = const { RefCell::new(None) };
 }
 
@@ -26,7 +29,7 @@ struct Woken {
 }
 
 impl Woken {
-    /// Leaves it to the call of [`poll_woken`] that this thread is in, or to the engine.
+    /// Leaves it to the [`poll_woken`] of this thread, or to the engine.
     fn schedule(self) {
         let mut woken = Some(self);
         // An error says that the thread is ending.
@@ -36,22 +39,29 @@ impl Woken {
             }
         });
         if let Some(woken) = woken {
-            woken.poll_there();
+            woken.poll_on_engine();
         }
     }
 
-    fn poll_here(self) {
+    fn poll_inline(self) {
         let Self { runnable, spawn } = self;
         let mut runnable = Some(runnable);
-        spawn.enter(&mut || {
-            if let Some(runnable) = runnable.take() {
-                // A task that panics is dropped by that.
-                let _panicked = catch_panic(|| runnable.run());
-            }
-        });
+        let enter = || {
+            spawn.enter(&mut || {
+                // With the budget of the caller's task, the task could end up in a queue of the caller's runtime.
+                let polled = unconstrained(async { runnable.take().map(Runnable::run) });
+                let _ready = pin!(polled).poll(&mut Context::from_waker(Waker::noop()));
+            });
+        };
+        // A task that panics is dropped by that.
+        let _panicked = catch_panic(enter);
+        // A thread that is ending has no context to enter.
+        if let Some(runnable) = runnable {
+            Self { runnable, spawn }.poll_on_engine();
+        }
     }
 
-    fn poll_there(self) {
+    fn poll_on_engine(self) {
         let Self { runnable, spawn } = self;
         spawn.spawn(Box::pin(async move {
             runnable.run();
@@ -59,21 +69,42 @@ impl Woken {
     }
 }
 
-/// Makes a task, and polls it here.
-pub(super) fn spawn(spawn: &Arc<dyn Spawn>, task: impl Future<Output = ()> + Send + 'static) {
+/// A future whose destructor may panic; outside of a poll, that would abort the process.
+struct CatchesDrop(Option<Task>);
+
+impl Future for CatchesDrop {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.0 {
+            Some(task) => task.as_mut().poll(cx),
+            None => Poll::Ready(()),
+        }
+    }
+}
+
+impl Drop for CatchesDrop {
+    fn drop(&mut self) {
+        let task = self.0.take();
+        let _panicked = catch_panic(|| drop(task));
+    }
+}
+
+/// Makes a task, which is polled first by the [`poll_woken`] of this thread, or else by the engine.
+pub(super) fn spawn(spawn: &Arc<dyn Spawn>, task: Task) {
     let spawn = Arc::clone(spawn);
     let schedule = move |runnable| {
         let spawn = Arc::clone(&spawn);
         Woken { runnable, spawn }.schedule();
     };
-    let (runnable, task) = async_task::spawn(task, schedule);
+    let (runnable, task) = async_task::spawn(CatchesDrop(Some(task)), schedule);
     task.detach();
-    poll_woken(|| runnable.schedule());
+    runnable.schedule();
 }
 
 /// Calls `wake`, and polls here what it wakes of the tasks made by [`spawn`].
 ///
-/// Called from destructors: neither blocks nor panics, whatever runtime or none is current.
+/// Called from destructors, whatever runtime or none is current.
 pub(super) fn poll_woken<T>(wake: impl FnOnce() -> T) -> T {
     let begins = WOKEN.try_with(|queue| {
         let mut queue = queue.borrow_mut();
@@ -85,39 +116,37 @@ pub(super) fn poll_woken<T>(wake: impl FnOnce() -> T) -> T {
     if !begins.unwrap_or(false) {
         return wake();
     }
-    let ends = End;
+    let leaves_rest = LeavesRest;
     let woke = wake();
-    for _ in 0..MOST_POLLS {
-        match pop() {
-            // A thread that is ending has no context to enter.
-            Some(woken) => drop(catch_panic(|| woken.poll_here())),
+    for _ in 0..MAX_INLINE_POLLS {
+        match next_woken() {
+            Some(woken) => woken.poll_inline(),
             None => break,
         }
     }
-    drop(ends);
+    drop(leaves_rest);
     woke
 }
 
-fn pop() -> Option<Woken> {
-    WOKEN
-        .try_with(|queue| queue.borrow_mut().as_mut()?.pop_front())
-        .ok()?
+fn next_woken() -> Option<Woken> {
+    let next = WOKEN.try_with(|queue| queue.borrow_mut().as_mut()?.pop_front());
+    next.ok().flatten()
 }
 
-/// Leaves the rest to the engine, also when `wake` panics.
-struct End;
+/// Leaves what was not polled to the engine, also when `wake` panics.
+struct LeavesRest;
 
-impl Drop for End {
+impl Drop for LeavesRest {
     fn drop(&mut self) {
         let rest = WOKEN.try_with(|queue| queue.borrow_mut().take());
         for woken in rest.ok().flatten().into_iter().flatten() {
-            woken.poll_there();
+            woken.poll_on_engine();
         }
     }
 }
 
-/// How many polls a caller makes for others at most: a task that wakes itself again and again is the engine's.
-const MOST_POLLS: usize = 8;
+/// How many polls a caller makes for others. A task that keeps waking itself is left to the engine.
+const MAX_INLINE_POLLS: usize = 8;
 
 #[cfg(test)]
 mod tests {
@@ -130,6 +159,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::super::Engine;
+    use super::{Arc, Spawn, Task};
 
     fn engine() -> Engine {
         Engine::of_this_process("test")
@@ -142,7 +172,7 @@ mod tests {
     ) {
         let (wake, mut woken) = tokio::sync::mpsc::unbounded_channel();
         let (say, polled) = mpsc::channel();
-        engine().spawn_inline(async move {
+        let task = async move {
             let mut is_first = true;
             poll_fn(move |cx| {
                 while woken.poll_recv(cx).is_ready() || std::mem::take(&mut is_first) {
@@ -151,7 +181,8 @@ mod tests {
                 Poll::<()>::Pending
             })
             .await;
-        });
+        };
+        engine().poll_woken(|| engine().spawn_inline(task));
         (wake, polled)
     }
 
@@ -182,7 +213,7 @@ mod tests {
     #[test]
     fn a_task_that_wakes_itself_again_and_again_is_the_engines() {
         let (say, polled) = mpsc::channel();
-        engine().spawn_inline(async move {
+        let task = async move {
             let mut left = 1_000;
             poll_fn(move |cx| {
                 say.send(thread::current().id()).expect("the test listens");
@@ -195,20 +226,22 @@ mod tests {
                 }
             })
             .await;
-        });
+        };
+        engine().poll_woken(|| engine().spawn_inline(task));
         let polls: Vec<_> = polled.iter().collect();
         let here = thread::current().id();
         let polls_here = polls.iter().filter(|&&at| at == here).count();
-        assert_eq!((polls_here, polls.len()), (super::MOST_POLLS, 1_000));
+        assert_eq!((polls_here, polls.len()), (super::MAX_INLINE_POLLS, 1_000));
     }
 
     #[test]
     fn a_task_that_panics_ends_alone() {
         let (reply, answer) = oneshot::channel::<()>();
-        engine().spawn_inline(async move {
+        let panics = async move {
             let _reply = reply;
             panic!("a bug of a backend");
-        });
+        };
+        engine().poll_woken(|| engine().spawn_inline(panics));
         assert!(answer.blocking_recv().is_err(), "the task is dropped");
         let (_wake, polled) = task();
         assert_eq!(polled.try_recv(), Ok(thread::current().id()));
@@ -231,21 +264,64 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_task_goes_with_its_runtime() {
+    fn a_task_that_sleeps_goes_with_its_runtime() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .unwrap();
         let (reply, mut answer) = oneshot::channel::<()>();
         runtime.block_on(async {
-            Engine::on_current_runtime("test").spawn_inline(async move {
+            let engine = Engine::on_current_runtime("test");
+            let task = async move {
                 tokio::time::sleep(Duration::from_secs(3_600)).await;
                 drop(reply);
-            });
+            };
+            engine.poll_woken(|| engine.spawn_inline(task));
         });
         assert_eq!(answer.try_recv(), Err(oneshot::error::TryRecvError::Empty));
         drop(runtime);
         assert_eq!(answer.try_recv(), Err(oneshot::error::TryRecvError::Closed));
+    }
+
+    /// A task of the caller's that has used up what tokio lets it do before it yields.
+    #[test]
+    fn the_budget_of_the_caller_is_not_that_of_the_task() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let (wake, polled) = task();
+        assert_eq!(polled.try_recv(), Ok(thread::current().id()));
+        runtime.block_on(async {
+            while tokio::task::coop::has_budget_remaining() {
+                tokio::task::coop::consume_budget().await;
+            }
+            engine().poll_woken(|| wake.send(())).unwrap();
+            // The runtime is blocked until the task was polled.
+            let at = polled.recv_timeout(Duration::from_secs(10));
+            assert_eq!(at, Ok(thread::current().id()));
+        });
+    }
+
+    #[test]
+    fn a_task_that_cannot_be_polled_here_is_polled_by_the_engine() {
+        #[derive(Debug)]
+        struct CannotEnter(tokio::runtime::Handle);
+        impl Spawn for CannotEnter {
+            fn spawn(&self, task: Task) {
+                drop(self.0.spawn(task));
+            }
+            fn enter(&self, _poll: &mut dyn FnMut()) {
+                panic!("as on a thread that is ending");
+            }
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let (reply, answer) = oneshot::channel();
+        let cannot_enter: Arc<dyn Spawn> = Arc::new(CannotEnter(runtime.handle().clone()));
+        let task = async move { reply.send(()).unwrap() };
+        super::poll_woken(|| super::spawn(&cannot_enter, Box::pin(task)));
+        assert_eq!(runtime.block_on(answer), Ok(()));
     }
 
     /// As a guard that is kept in a thread-local variable does.
