@@ -171,7 +171,7 @@ async fn exclude_each_other(place: &Place, foreign: &mut impl Foreign) {
 
 #[tokio::test]
 async fn locks_by_raw_commands_and_ours_exclude_each_other() {
-    let place = Place::new().await;
+    let place = Place::new();
     exclude_each_other(&place, &mut Raw(&place)).await;
 }
 
@@ -181,7 +181,7 @@ async fn locks_of_redis_py_and_ours_exclude_each_other() {
         eprintln!("there is no Python with redis-py, and no way to install it");
         return;
     };
-    let place = Place::new().await;
+    let place = Place::new();
     let mut python = Python::start(&interpreter, place.server.port());
     exclude_each_other(&place, &mut python).await;
 }

@@ -42,7 +42,7 @@ async fn is_kept(guard: &LockGuard, place: &Place, other: &Redis) -> bool {
 
 #[tokio::test]
 async fn a_lease_of_half_a_second_is_renewed_and_ends_by_itself() {
-    let place = Place::new().await;
+    let place = Place::new();
     let (locks, other) = (place.client().await, place.elsewhere().await);
     let short = within(request("a").with_ttl(SHORTEST), SOON);
     let mut rounds = 0..ROUNDS;
@@ -63,7 +63,7 @@ async fn a_lease_of_half_a_second_is_renewed_and_ends_by_itself() {
 
 #[tokio::test]
 async fn a_waiter_for_half_a_second_is_granted_a_lease_that_it_keeps() {
-    let place = Place::new().await;
+    let place = Place::new();
     let (locks, other) = (place.client().await, place.elsewhere().await);
     for mode in [Mode::Exclusive, Mode::Shared] {
         let mut rounds = 0..ROUNDS;
@@ -87,7 +87,7 @@ async fn a_waiter_for_half_a_second_is_granted_a_lease_that_it_keeps() {
 
 #[tokio::test]
 async fn renewals_do_not_cut_an_extended_lease() {
-    let place = Place::new().await;
+    let place = Place::new();
     let locks = place.client().await;
     for mode in [Mode::Exclusive, Mode::Shared] {
         let guard = acquire(&locks, &request("a").with_mode(mode)).await;
@@ -107,7 +107,7 @@ async fn renewals_do_not_cut_an_extended_lease() {
 
 #[tokio::test]
 async fn a_holder_that_is_done_within_its_least_hold_keeps_no_extension() {
-    let place = Place::new().await;
+    let place = Place::new();
     let locks = place.client().await;
     let short = Duration::from_secs(5);
     let guard = acquire(&locks, &request("a").with_min_hold(short)).await;
@@ -124,7 +124,7 @@ async fn a_holder_that_is_done_within_its_least_hold_keeps_no_extension() {
 
 #[tokio::test]
 async fn a_lease_that_lost_its_expiry_gets_that_of_the_extension() {
-    let place = Place::new().await;
+    let place = Place::new();
     let locks = place.client().await;
     let guard = acquire(&locks, &lease("a").with_renewal(Renewal::Manual)).await;
     place.command(&["PERSIST", "a"]);

@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 pub(crate) use self::place::{Place, look};
-pub(crate) use self::requests::Kinds;
+pub(crate) use self::requests::{is_kind, kind_of, load_scripts};
 pub(crate) use self::store::Store;
 
 /// Within this time happens what needs no more than a few requests, on a busy machine.

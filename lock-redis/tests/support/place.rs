@@ -8,7 +8,7 @@ use polylock_core::memory::{Fault, Request};
 use polylock_core::{DistributedLock, LockKey};
 use polylock_redis::{Redis, RedisConfig};
 
-use super::requests::Kinds;
+use super::requests::{kind_of, load_scripts};
 use super::{SOON, attempt, of, open, until};
 
 /// A server of its own with a proxy before it.
@@ -16,31 +16,22 @@ use super::{SOON, attempt, of, open, until};
 pub(crate) struct Place {
     pub(crate) server: RedisServer,
     faults: FaultPlan,
-    pub(crate) kinds: Arc<Kinds>,
 }
 
 /// Short enough for several attempts within the shortest lease.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(400);
 
 impl Place {
-    pub(crate) async fn new() -> Self {
-        Self::with(RedisOptions::new()).await
+    pub(crate) fn new() -> Self {
+        Self::with(RedisOptions::new())
     }
 
-    pub(crate) async fn with(options: RedisOptions) -> Self {
+    pub(crate) fn with(options: RedisOptions) -> Self {
         let server = RedisServer::start(options);
-        let proxy = Proxy::start(server.port());
-        let way = RedisConfig::new("127.0.0.1", proxy.port());
-        let proxies = vec![proxy];
-        let kinds = Arc::new(Kinds::learn(&proxies, open(way).await).await);
-        let classify = Arc::clone(&kinds);
-        let classify = move |command: &_| classify.of(command);
-        let faults = FaultPlan::new(proxies, Across::Any, classify);
-        Self {
-            server,
-            faults,
-            kinds,
-        }
+        load_scripts(&server);
+        let proxies = vec![Proxy::start(server.port())];
+        let faults = FaultPlan::new(proxies, Across::Any, kind_of);
+        Self { server, faults }
     }
 
     pub(crate) fn proxy(&self) -> &Proxy {

@@ -98,14 +98,6 @@ async fn identities_that_share_a_root_have_records_of_their_own() {
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
 }
 
-#[tokio::test]
-async fn nodes_without_an_owner_are_refused_at_once() {
-    let config = shared("none").with_access(Access::Creator);
-    let error = ZooKeeper::connect(config).await.expect_err("no identity");
-    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-    assert!(error.message().contains("access=everybody"), "{error}");
-}
-
 #[cfg(feature = "sasl")]
 #[tokio::test]
 async fn sasl_users_have_locks_of_their_own() {

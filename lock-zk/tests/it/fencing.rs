@@ -4,14 +4,13 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use lock_testkit::sim::Rng;
 use polylock_core::layers::LocalQueue;
 use polylock_core::{DistributedLock, FencingToken, Label, LockGuard, Mode};
 use polylock_zk::ZooKeeper;
 use tokio::task::JoinSet;
 
-use crate::support::{
-    Dice, SOON, Site, granted, handed_over, ms, release, request, seen, take, waiting,
-};
+use crate::support::{SOON, Site, granted, handed_over, ms, release, request, seen, take, waiting};
 
 fn token(guard: &LockGuard) -> FencingToken {
     guard.fencing_token().expect("it has a token")
@@ -45,16 +44,16 @@ async fn tokens_grow_over_hand_overs_here_and_grants_elsewhere() {
     for task in 0..7 {
         let (clients, drawn) = (clients.clone(), Arc::clone(&drawn));
         tasks.spawn(async move {
-            let mut random = Dice(seed + task);
+            let mut random = Rng::stream(seed, "tasks", task);
             while drawn.lock().expect("no panic").len() < 500 {
-                let place = [0, 0, 0, 1, 1, 2][random.below(6) as usize];
+                let place = *random.pick(&[0, 0, 0, 1, 1, 2]);
                 let one = request("a").with_wait(polylock_core::Wait::Forever);
                 let guard = clients[place].acquire(&one).await.expect("it is granted");
                 drawn.lock().expect("no panic").push((place, token(&guard)));
-                if random.below(4) == 0 {
-                    tokio::time::sleep(ms(random.below(4))).await;
+                if random.chance(250) {
+                    tokio::time::sleep(random.millis(0, 3)).await;
                 }
-                if random.below(8) == 0 {
+                if random.chance(125) {
                     drop(guard);
                 } else {
                     release(guard).await;
@@ -118,33 +117,6 @@ async fn holders_of_one_time_have_tokens_of_their_own() {
         assert!(token(&next) > tokens[8]);
         release(next).await;
     }
-}
-
-#[tokio::test]
-async fn permits_in_turns_have_tokens_of_their_own() {
-    let site = Site::shared().await;
-    let clients = [site.client().await, site.client().await];
-    let limit = NonZeroU32::new(3).expect("not zero");
-    let drawn = Arc::<Mutex<Vec<FencingToken>>>::default();
-    let mut tasks = JoinSet::new();
-    for task in 0..8 {
-        let (locks, drawn) = (Arc::clone(&clients[task % 2]), Arc::clone(&drawn));
-        tasks.spawn(async move {
-            for _ in 0..15 {
-                let one = request("a").with_mode(Mode::Permit { limit });
-                let guard = locks.acquire(&one).await.expect("it is granted");
-                drawn.lock().expect("no panic").push(token(&guard));
-                release(guard).await;
-            }
-        });
-    }
-    while let Some(done) = tasks.join_next().await {
-        done.expect("no panic");
-    }
-    let mut drawn = drawn.lock().expect("no panic").clone();
-    assert_eq!(drawn.len(), 120);
-    drawn.sort();
-    assert_grows(&drawn);
 }
 
 #[tokio::test]

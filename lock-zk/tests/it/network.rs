@@ -356,3 +356,38 @@ async fn a_refusal_does_not_wait_for_a_server_that_has_gone_silent() {
     release_clean(holder).await;
     place.assert_nothing_left(&[&locks, &other], "a").await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_clients_that_reconnect_at_once_are_served() {
+    let place = Place::new().await;
+    let mut clients = Vec::new();
+    for _ in 0..100 {
+        clients.push(place.patient().await);
+    }
+    let before = place.proxy().connections();
+    for _ in 0..3 {
+        place.proxy().refuse();
+        place.proxy().cut();
+        let began = Instant::now();
+        let mut tasks = Vec::new();
+        for (n, locks) in clients.iter().enumerate() {
+            let (locks, one) = (Arc::clone(locks), request(&format!("key-{}", n / 4)));
+            tasks.push(tokio::spawn(async move {
+                let guard = locks.acquire(&one.with_wait(Wait::AtMost(SOON * 4))).await;
+                let guard = guard.unwrap_or_else(|error| panic!("{n}: {error}"));
+                release_clean(guard).await;
+            }));
+        }
+        tokio::time::sleep(ms(200)).await;
+        place.proxy().accept();
+        for task in tasks {
+            task.await.expect("no panic");
+        }
+        assert!(began.elapsed() < SOON * 2, "{:?}", began.elapsed());
+    }
+    let made = place.proxy().connections() - before;
+    assert!(made <= 100 * 3 * 3, "{made} connections");
+    for n in 0..25 {
+        place.contenders(&format!("key-{n}"), 0).await;
+    }
+}

@@ -78,25 +78,6 @@ async fn a_server_that_hangs_is_given_up_in_time_and_found_again() {
 }
 
 #[tokio::test]
-async fn a_dead_server_is_noticed_at_once_and_found_again() {
-    let server = server();
-    let (topology, _) = open(&config(&server)).await;
-    count(&*topology, "a").await.unwrap();
-    server.kill();
-    sleep(Duration::from_millis(20)).await;
-    let begun = Instant::now();
-    for _ in 0..3 {
-        let failure = count(&*topology, "a").await.unwrap_err();
-        assert!(!failure.outcome_unknown, "{failure:?}");
-        assert_eq!(Error::from(failure).kind(), ErrorKind::Unavailable);
-    }
-    let took = begun.elapsed();
-    assert!(took < Duration::from_secs(3), "a call takes {took:?}");
-    server.restart();
-    assert_eq!(count(&*topology, "a").await.unwrap(), 1);
-}
-
-#[tokio::test]
 async fn callers_share_an_attempt_to_connect() {
     let server = server();
     let (topology, _) = open(&config(&server)).await;

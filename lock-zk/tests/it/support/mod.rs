@@ -141,15 +141,3 @@ pub(crate) async fn until(what: &str, mut is_true: impl AsyncFnMut() -> bool) {
         tokio::time::sleep(ms(5)).await;
     }
 }
-
-/// Splitmix: numbers that are the same in every run with one seed.
-pub(crate) struct Dice(pub(crate) u64);
-
-impl Dice {
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % end
-    }
-}
