@@ -1,65 +1,11 @@
 //! Tokens grow whatever is forgotten.
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use lock_testkit::proxy::Fate;
-use polylock_core::layers::LocalQueue;
-use polylock_core::{DistributedLock, ErrorKind, FencingToken, LockGuard};
-use tokio::task::JoinSet;
+use polylock_core::{DistributedLock, ErrorKind};
 
-use crate::support::{
-    Place, SOON, TTL, acquire, attempt, key, ms, request, take, until, waiting, within,
-};
-
-fn token(guard: &LockGuard) -> FencingToken {
-    guard.fencing_token().expect("it has a token")
-}
-
-#[tokio::test]
-async fn tokens_grow_over_any_number_of_hand_overs_and_a_counter_that_is_deleted() {
-    let place = Place::new();
-    let queue = Arc::new(LocalQueue::new(place.client().await).with_max_handovers(10_000));
-    let other = place.elsewhere().await;
-    let first = take(&other, "a").await;
-    let mut last = token(&first);
-    let tokens = Arc::<std::sync::Mutex<Vec<FencingToken>>>::default();
-    let mut tasks = JoinSet::new();
-    for n in 0..150 {
-        let (queue, tokens) = (Arc::clone(&queue), Arc::clone(&tokens));
-        tasks.spawn(async move {
-            let one = within(request("a").with_ttl(TTL * 10), SOON * 4);
-            let guard = acquire(&queue, &one).await;
-            tokens.lock().expect("no panic").push(token(&guard));
-            // Not so fast that a counter that is forgotten could fall behind.
-            tokio::time::sleep(ms(1)).await;
-            if n == 70 {
-                drop(guard);
-            } else {
-                guard.release().await.expect("it is released");
-            }
-        });
-    }
-    place.queued("a", 1).await;
-    first.release().await.expect("it is released");
-    while tokens.lock().expect("no panic").len() < 50 {
-        tokio::task::yield_now().await;
-    }
-    place.command(&["DEL", "{}:tokens"]);
-    while let Some(done) = tasks.join_next().await {
-        done.expect("no panic");
-    }
-    let tokens = tokens.lock().expect("no panic").clone();
-    assert_eq!(tokens.len(), 150);
-    for token in tokens {
-        assert!(token > last, "{token:?} after {last:?}");
-        last = token;
-    }
-    assert!(queue.shutdown(SOON).await);
-    let next = take(&other, "a").await;
-    assert!(token(&next) > last);
-    next.release().await.expect("it is released");
-}
+use crate::support::{Place, SOON, attempt, key, ms, take, until, waiting};
 
 #[tokio::test]
 async fn a_thousand_keys_leave_one_counter() {
@@ -81,8 +27,7 @@ async fn a_thousand_keys_leave_one_counter() {
 /// What a break and the next grant between the commands of an acquisition come to.
 #[tokio::test]
 async fn a_lock_that_is_broken_before_its_token_is_drawn_is_not_granted() {
-    let place = Place::new();
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     for round in 0..2 {
         let late = Fate::LateRequest(ms(250));
         let planned = place.proxy().plan(|command| command.is("XADD"), late);

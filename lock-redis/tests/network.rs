@@ -77,8 +77,7 @@ async fn a_waiter_cut_at_any_byte_is_served_once() {
     for fate in cuts(&sample(&place, Request::Acquire).await, 9) {
         let guard = take(&holder, "a").await;
         place.proxy().plan(is_kind(Request::Acquire), fate);
-        let next = waiting(&locks, within(request("a"), SOON * 2));
-        place.queued("a", 1).await;
+        let next = place.waiter(&locks, within(request("a"), SOON * 2)).await;
         guard.release().await.expect("it is released");
         let next = granted(next).await;
         assert_eq!(place.look(&key("a")).waiters, 0, "{fate:?}");
@@ -141,8 +140,7 @@ async fn black_hole(direction: Direction) {
         .await
         .expect("it is granted");
     let blocked = take(&other, "b").await;
-    let waits = waiting(&waiter, within(request("b"), SOON * 3));
-    place.queued("b", 1).await;
+    let waits = place.waiter(&waiter, within(request("b"), SOON * 3)).await;
     place.proxy().hold(direction);
     let began = Instant::now();
     let _error = assert_error(&locks, &attempt("c"), ErrorKind::Unavailable).await;
@@ -278,8 +276,7 @@ async fn many_locks_that_are_lost_at_once_cost_no_other_lock() {
 
 #[tokio::test]
 async fn a_waiter_whose_subscription_failed_once_is_notified_all_the_same() {
-    let place = Place::new();
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     let guard = take(&other, "a").await;
     let failed = place
         .proxy()

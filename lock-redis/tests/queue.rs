@@ -8,10 +8,10 @@ use crate::support::rights;
 use lock_testkit::history::{Checker, Recorder};
 use lock_testkit::proxy::{Answer, Command, Direction, Fate, Proxy, PushFate, Then, Watch};
 use lock_testkit::servers::{RedisCluster, RedisOptions, RedisSentinels, Reply};
-use lock_testkit::taker::Taker;
+use polylock_core::layers::LocalQueue;
 use polylock_core::memory::Reachable;
-use polylock_core::{DistributedLock, ErrorKind, LostReason, Registry, Wait};
-use polylock_redis::{Redis, RedisBackend};
+use polylock_core::{DistributedLock, ErrorKind, LostReason, Wait};
+use polylock_redis::Redis;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -21,41 +21,8 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn waiters_that_are_killed_delay_the_next_by_no_more_than_their_grace() {
-    let place = Place::new();
-    let url = format!("{}?namespace=", place.server.url());
-    let taker = Taker::example("redis-taker", url);
-    let locks = place.elsewhere().await;
-    let guard = take(&locks, "a").await;
-    let mut doomed = Vec::new();
-    for n in 0..3 {
-        doomed.push(
-            taker
-                .take(&key("a"))
-                .with_ttl(TTL * 5)
-                .spawn()
-                .expect("it starts"),
-        );
-        place.queued("a", n + 1).await;
-    }
-    let next = waiting(&locks, within(request("a"), SOON * 3));
-    place.queued("a", 4).await;
-    for process in &mut doomed {
-        process.kill().expect("it is killed");
-    }
-    let began = Instant::now();
-    guard.release().await.expect("it is released");
-    let next = granted(next).await;
-    // One grant to a dead waiter, and a heartbeat until somebody notices.
-    assert_took("passing over dead waiters", began, ..ALIVE + ms(1_500));
-    next.release().await.expect("it is released");
-    place.assert_nothing_left(&[&locks], "a").await;
-}
-
-#[tokio::test]
 async fn a_message_that_is_lost_late_or_doubled_costs_no_more_than_a_heartbeat() {
-    let place = Place::new();
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     let recorder = Recorder::new();
     let fates = [
         (PushFate::Lost, ms(1_000)),
@@ -94,8 +61,7 @@ async fn a_message_that_is_lost_late_or_doubled_costs_no_more_than_a_heartbeat()
 
 #[tokio::test]
 async fn a_grant_that_is_told_after_its_lease_makes_no_guard() {
-    let place = Place::new();
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     let recorder = Recorder::new();
     let guard = recorder
         .acquire(&other, &request("a"))
@@ -136,12 +102,10 @@ async fn a_grant_that_is_told_after_its_lease_makes_no_guard() {
 
 #[tokio::test]
 async fn a_waiter_that_is_cut_off_keeps_its_place_or_gets_another() {
-    let place = Place::new();
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     for outage in [ms(100), ALIVE + ms(1_000)] {
         let guard = take(&other, "a").await;
-        let next = waiting(&locks, within(request("a"), SOON * 4));
-        place.queued("a", 1).await;
+        let next = place.waiter(&locks, within(request("a"), SOON * 4)).await;
         place.faults().set_reachable(Reachable::Cut);
         tokio::time::sleep(outage).await;
         place.faults().set_reachable(Reachable::Connected);
@@ -174,8 +138,7 @@ async fn a_waiter_whose_runtime_is_blocked_keeps_its_place_and_gets_its_lock() {
         });
     });
     place.queued("a", 1).await;
-    let second = waiting(&other, within(request("a"), SOON * 4));
-    place.queued("a", 2).await;
+    let second = place.waiter(&other, within(request("a"), SOON * 4)).await;
     tokio::time::sleep(ALIVE + ms(500)).await;
     guard.release().await.expect("it is released");
     place.queued("a", 1).await;
@@ -199,12 +162,10 @@ async fn regulars(place: &Place) -> [Arc<Redis>; 3] {
     for client in &clients {
         let other = place.elsewhere().await;
         let guard = take(&other, "a").await;
-        let next = waiting(client, within(request("a"), SOON));
-        place.queued("a", 1).await;
+        let next = place.waiter(client, within(request("a"), SOON)).await;
         release(guard).await;
         // A release that nobody waits for deletes the queue, and its client knows that.
-        let last = waiting(&other, within(request("a"), SOON));
-        place.queued("a", 1).await;
+        let last = place.waiter(&other, within(request("a"), SOON)).await;
         release(granted(next).await).await;
         release(granted(last).await).await;
     }
@@ -245,14 +206,16 @@ async fn a_waiter_that_joins_by_a_plain_command_keeps_the_queue() {
     let place = Place::new();
     let (clients, other) = (regulars(&place).await, place.elsewhere().await);
     let guard = take(&other, "a").await;
-    let first = waiting(&clients[0], within(request("a"), SOON * 4));
-    place.queued("a", 1).await;
+    let first = place
+        .waiter(&clients[0], within(request("a"), SOON * 4))
+        .await;
     let joined = place.proxy().watch(joins);
-    let second = waiting(
-        &clients[1],
-        within(request("a").with_ttl(TTL * 30), SOON * 4),
-    );
-    place.queued("a", 2).await;
+    let second = place
+        .waiter(
+            &clients[1],
+            within(request("a").with_ttl(TTL * 30), SOON * 4),
+        )
+        .await;
     assert_eq!(joined.count(), 1);
     first.abort();
     place.queued("a", 1).await;
@@ -308,8 +271,9 @@ async fn a_plain_command_that_joins_may_be_lost_or_come_twice() {
     ] {
         let (clients, other) = (regulars(&place).await, place.elsewhere().await);
         let guard = take(&other, "a").await;
-        let first = waiting(&clients[0], within(request("a"), SOON * 4));
-        place.queued("a", 1).await;
+        let first = place
+            .waiter(&clients[0], within(request("a"), SOON * 4))
+            .await;
         let planned = place.proxy().plan(joins, fate);
         let second = waiting(&clients[1], within(request("a"), SOON * 4));
         place.queued("a", if fate == twice { 3 } else { 2 }).await;
@@ -421,62 +385,40 @@ async fn clients_that_are_not_notified_are_served_and_warned_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_waiting_tasks_are_two_connections_and_one_waiter_per_key() {
+async fn a_thousand_waiting_tasks_are_two_connections() {
     let place = Place::new();
     let holder = place.elsewhere().await;
-    let mut held = Vec::new();
-    for n in 0..10 {
-        held.push(take(&holder, &format!("lock:key/{n}")).await);
-    }
+    let guard = take(&holder, "a").await;
     let clients = || -> usize {
-        let list = place.command(&["CLIENT", "LIST", "TYPE", "normal"]);
-        let pubsub = place.command(&["CLIENT", "LIST", "TYPE", "pubsub"]);
-        let lines = |reply: Reply| reply.text().unwrap_or_default().lines().count();
+        let lines = |kind| {
+            let list = place.command(&["CLIENT", "LIST", "TYPE", kind]).text();
+            list.unwrap_or_default().lines().count()
+        };
         // One of them asks.
-        lines(list) + lines(pubsub) - 1
+        lines("normal") + lines("pubsub") - 1
     };
     // Renewals have a connection of their own.
     until("it is renewed", || clients() == 2).await;
-    let before = clients();
-    let registry = Registry::new()
-        .with(RedisBackend::default())
-        .expect("it fits");
-    let url = place.server.url();
-    let locks = registry.connect(&url).await.expect("it connects");
+    let locks = LocalQueue::new(place.elsewhere().await);
     // One that is renewed, and the tasks.
     let own = acquire(&locks, &request("own")).await;
     let mut tasks = JoinSet::new();
-    for n in 0..1_000 {
-        let locks = Arc::clone(&locks);
+    for _ in 0..1_000 {
+        let locks = locks.clone();
         tasks.spawn(async move {
-            let one = request(&format!("key/{}", n % 10)).with_wait(Wait::AtMost(SOON * 6));
-            let guard = acquire(&locks, &one).await;
-            guard.release().await.expect("it is released");
+            let guard = acquire(&locks, &within(request("a"), SOON * 6)).await;
+            release(guard).await;
         });
     }
-    for n in 0..10 {
-        place.queued(&format!("lock:key/{n}"), 1).await;
-    }
+    place.queued("a", 1).await;
     tokio::time::sleep(TTL).await;
-    for n in 0..10 {
-        assert_eq!(place.waiters(&format!("lock:key/{n}")), 1);
-    }
-    assert_eq!(clients() - before, 2);
-    assert!(own.is_held());
-    for guard in held {
-        guard.release().await.expect("it is released");
-    }
-    while let Some(done) = tasks.join_next().await {
-        done.expect("no panic");
-    }
-    assert!(clients() - before <= 2);
-    own.release().await.expect("it is released");
+    assert_eq!((clients(), place.waiters("a")), (4, 1));
+    release(guard).await;
+    tasks.join_all().await;
+    assert_eq!(clients(), 4);
+    release(own).await;
     assert!(locks.shutdown(SOON).await);
-    for n in 0..10 {
-        place
-            .assert_nothing_left(&[&holder], &format!("lock:key/{n}"))
-            .await;
-    }
+    place.assert_nothing_left(&[&holder], "a").await;
 }
 
 /// Waiters that died behind one that lives for long.
@@ -485,8 +427,9 @@ async fn dead_waiters_behind_a_live_one_go() {
     let place = Place::new();
     let locks = place.elsewhere().await;
     let guard = take(&locks, "a").await;
-    let first = waiting(&locks, request("a").with_wait(Wait::Forever));
-    place.queued("a", 1).await;
+    let first = place
+        .waiter(&locks, request("a").with_wait(Wait::Forever))
+        .await;
     for n in 0..12 {
         // Dead for the queue after 2 s, when all of them are there.
         let dead = format!("{n:032x}|200|1000|1|x||");
@@ -502,19 +445,16 @@ async fn dead_waiters_behind_a_live_one_go() {
 
 #[tokio::test]
 async fn what_is_known_of_a_broken_lock_goes_while_others_wait() {
-    let place = Place::new();
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     let (notes, broken) = ("{a}:notes", "a".repeat(32));
     let guard = take(&locks, "a").await;
-    let next = waiting(&locks, within(request("a"), SOON * 2));
-    place.queued("a", 1).await;
+    let next = place.waiter(&locks, within(request("a"), SOON * 2)).await;
     let admin = other.admin().expect("it has an administration");
     let was_held = admin.break_lock(&key("a"), "test").await;
     was_held.expect("it is broken").expect("it was held");
     assert_eq!(loss(&guard).await, LostReason::Broken);
     let next = granted(next).await;
-    let last = waiting(&other, within(request("a"), SOON * 2));
-    place.queued("a", 1).await;
+    let last = place.waiter(&other, within(request("a"), SOON * 2)).await;
     let kept = || {
         let fields = place.command(&["HKEYS", notes]);
         let fields = fields.items().iter().filter_map(Reply::text);

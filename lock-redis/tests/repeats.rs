@@ -15,8 +15,7 @@ use crate::support::{
 
 #[tokio::test]
 async fn a_request_that_comes_again_much_later_hurts_nobody() {
-    let place = Place::new();
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     let kinds = [Request::Acquire, Request::Renew, Request::Release];
     let all = kinds.map(|kind| place.proxy().watch(is_kind(kind)));
     let guard = take(&locks, "a").await;
@@ -51,8 +50,7 @@ async fn a_request_that_comes_again_much_later_hurts_nobody() {
 
 #[tokio::test]
 async fn an_adoption_that_comes_again_much_later_hurts_nobody() {
-    let place = Place::new();
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     let watch = place.proxy().watch(is_kind(Request::Adopt));
     let guard = acquire(&other, &lease("a").with_ttl(SOON)).await;
     let (id, new) = (guard.lease_id().expect("a lease"), any_id());
@@ -110,16 +108,14 @@ const RECORD_OF_A: &str = "{a}:record";
 /// Its second place is granted nothing: that would shorten the lease that it has.
 #[tokio::test]
 async fn a_place_that_comes_again_shortens_no_lease() {
-    let place = Place::new();
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     let all = place.proxy().watch(is_kind(Request::Acquire));
     let holder = take(&other, "a").await;
     let shared = request("a").with_mode(Mode::Shared).with_ttl(TTL * 30);
     let reader = waiting(&locks, shared);
     place.queued("a", 1).await;
     let acquire = all.seen().pop().expect("it was sent");
-    let writer = waiting(&other, request("a"));
-    place.queued("a", 2).await;
+    let writer = place.waiter(&other, request("a")).await;
     place.proxy().replay(&acquire).expect("it is answered");
     place.queued("a", 3).await;
     holder.release().await.expect("it is released");
@@ -137,13 +133,11 @@ async fn a_place_that_comes_again_shortens_no_lease() {
 /// A heartbeat that is late finds the lease of its holder, which has extended it meanwhile.
 #[tokio::test]
 async fn a_heartbeat_that_comes_again_cuts_no_extension() {
-    let place = Place::new();
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     for mode in [Mode::Exclusive, Mode::Shared] {
         let all = place.proxy().watch(is_kind(Request::Acquire));
         let holder = take(&other, "a").await;
-        let next = waiting(&locks, request("a").with_mode(mode));
-        place.queued("a", 1).await;
+        let next = place.waiter(&locks, request("a").with_mode(mode)).await;
         until("its heartbeat is sent", || all.seen().len() > 2).await;
         let heartbeat = all.seen().pop().expect("it was sent");
         release(holder).await;
@@ -164,13 +158,11 @@ async fn a_heartbeat_that_comes_again_cuts_no_extension() {
 /// A request to join the queue arrives behind its undo, which is sent on another connection.
 #[tokio::test]
 async fn a_waiter_that_was_dropped_before_its_request_arrived_leaves_no_place() {
-    let place = Place::new();
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     for mode in [Mode::Exclusive, Mode::Shared] {
         let guard = take(&other, "a").await;
         // The client knows that there is a queue, and joins by a plain command if it is exclusive.
-        let first = waiting(&locks, request("a"));
-        place.queued("a", 1).await;
+        let first = place.waiter(&locks, request("a")).await;
         let late = Fate::LateRequest(ms(200));
         let planned = place.proxy().plan(is_kind(Request::Acquire), late);
         let dropped = request("a").with_mode(mode);
@@ -188,8 +180,7 @@ async fn a_waiter_that_was_dropped_before_its_request_arrived_leaves_no_place() 
 
 #[tokio::test]
 async fn an_acquisition_that_its_undo_overtakes_takes_nothing() {
-    let place = Place::new();
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     for round in 0..4 {
         let late = Fate::LateRequest(ms(900));
         let planned = place.proxy().plan(is_kind(Request::Acquire), late);
@@ -213,8 +204,7 @@ async fn an_acquisition_that_its_undo_overtakes_takes_nothing() {
 
 #[tokio::test]
 async fn no_reply_is_taken_for_that_of_another_request() {
-    let place = Place::new();
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     let held = take(&other, "held").await;
     for round in 0..6 {
         place.proxy().plan(
@@ -268,14 +258,12 @@ fn last_token(place: &Place) -> u64 {
 /// and no client believes that it holds it.
 #[tokio::test]
 async fn a_late_copy_of_an_acquisition_costs_a_lease_at_most() {
-    let place = Place::new();
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     let all = place.proxy().watch(is_kind(Request::Acquire));
     // By plain commands, as a waiter, and after a lost reply.
     pass(&locks, "a").await;
     let guard = take(&other, "a").await;
-    let next = waiting(&locks, request("a"));
-    place.queued("a", 1).await;
+    let next = place.waiter(&locks, request("a")).await;
     guard.release().await.expect("it is released");
     release(granted(next).await).await;
     place.plan(Request::Acquire, Fault::LostReply);
@@ -304,8 +292,7 @@ async fn a_late_copy_of_an_acquisition_costs_a_lease_at_most() {
 /// After the clock of the server was ahead and is right again, tokens are ahead of it.
 #[tokio::test]
 async fn tokens_grow_although_they_are_ahead_of_the_clock() {
-    let place = Place::new();
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     let guard = take(&other, "a").await;
     let ahead = guard.fencing_token().expect("it has one").value() + 3_600_000_000;
     guard.release().await.expect("it is released");

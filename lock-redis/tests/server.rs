@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::support::{
     Place, SOON, TTL, acquire, assert_error, assert_replaced, attempt, granted, key, lease, ms,
-    release, request, take, until, waiting, within,
+    noted_waiters, release, request, take, until, within,
 };
 
 const KEYS: usize = 5;
@@ -34,25 +34,8 @@ async fn with_fifty_waiters(place: &Place, trouble: impl AsyncFnOnce()) {
         let one = recorder.acquire(client, &request(&name(n))).await;
         held.push(one.expect("a free lock is granted"));
     }
-    let mut tasks = JoinSet::new();
-    for n in 0..WAITERS {
-        let (client, recorder) = (Arc::clone(&clients[n / 10]), recorder.clone());
-        tasks.spawn(async move {
-            let one = within(request(&name(n)), Duration::from_secs(40));
-            // A grant that came too late for a guard may be asked for again.
-            let guard = loop {
-                match recorder.acquire(&client, &one).await {
-                    Ok(guard) => break guard,
-                    Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
-                }
-            };
-            for _ in 0..3 {
-                tokio::time::sleep(ms(2)).await;
-                guard.look();
-            }
-            drop(guard.release().await);
-        });
-    }
+    let requests = (0..WAITERS).map(|n| within(request(&name(n)), Duration::from_secs(40)));
+    let tasks = noted_waiters(&clients, &recorder, requests);
     for n in 0..KEYS {
         place.queued(&name(n), WAITERS / KEYS).await;
     }
@@ -61,9 +44,7 @@ async fn with_fifty_waiters(place: &Place, trouble: impl AsyncFnOnce()) {
         guard.look();
         drop(guard.release().await);
     }
-    while let Some(done) = tasks.join_next().await {
-        done.expect("every waiter is served");
-    }
+    tasks.join_all().await;
     for client in &clients {
         assert!(
             client.shutdown(SOON * 2).await,
@@ -147,9 +128,7 @@ async fn a_server_that_forgets_its_scripts_loses_no_increment() {
         }
     };
     let working = async {
-        while let Some(done) = tasks.join_next().await {
-            done.expect("no panic");
-        }
+        tasks.join_all().await;
         over.store(true, Ordering::SeqCst);
     };
     tokio::join!(flushing, working);
@@ -224,8 +203,7 @@ async fn a_lock_that_lost_its_expiry_gets_it_back_by_the_next_renewal() {
     tokio::time::sleep(TTL.mul_f64(1.1)).await;
     let other = place.elsewhere().await;
     assert_error(&other, &attempt("a"), ErrorKind::Contended).await;
-    let next = waiting(&other, within(request("a"), SOON));
-    place.queued("a", 1).await;
+    let next = place.waiter(&other, within(request("a"), SOON)).await;
     let admin = locks.admin().expect("it has an administration");
     admin
         .break_lock(&key("a"), "stuck")

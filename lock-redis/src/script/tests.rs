@@ -85,8 +85,12 @@ fn a_waiter_keeps_its_place_where_a_companion_is_foreign() {
 }
 
 #[test]
-fn a_release_needs_no_memory_to_grant_the_lock() {
-    for (script, args) in [(&RELEASE, &[ID, ""][..]), (&BREAK, &["reason"])] {
+fn a_release_and_an_adoption_need_no_memory_to_grant_the_lock() {
+    for (script, args, next) in [
+        (&RELEASE, &[ID, ""][..], NEXT),
+        (&BREAK, &["reason"], NEXT),
+        (&ADOPT, &[ID, LAST, "30000", "3000"], LAST),
+    ] {
         let server = held_and_wanted("x");
         server.command(&["CONFIG", "SET", "maxmemory", "1"]);
         let name = script.name;
@@ -95,19 +99,8 @@ fn a_release_needs_no_memory_to_grant_the_lock() {
         assert!(!released.is_error(), "{name}: {released:?}");
         let holder = server.command(&["GET", "a"]).text();
         let holder = holder.unwrap_or_default();
-        assert!(holder.starts_with(NEXT), "{name}: held by {holder:?}");
+        assert!(holder.starts_with(next), "{name}: held by {holder:?}");
     }
-}
-
-#[test]
-fn an_adoption_needs_no_memory() {
-    let server = held_and_wanted("x");
-    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
-    let adopted = run(&server, &ADOPT, &[ID, LAST, "30000", "3000"]);
-    assert!(adopted.integer() > Some(0), "{adopted:?}");
-    let holder = server.command(&["GET", "a"]).text();
-    let holder = holder.unwrap_or_default();
-    assert!(holder.starts_with(LAST), "held by {holder:?}");
 }
 
 /// A repeated request leaves a second place in the queue, however many come after it; one that is dead already

@@ -5,11 +5,12 @@ use lock_testkit::harness::Look;
 use lock_testkit::proxy::{Across, FaultPlan, Proxy};
 use lock_testkit::servers::{RedisOptions, RedisServer, Reply};
 use polylock_core::memory::{Fault, Request};
-use polylock_core::{DistributedLock, LockKey};
+use polylock_core::{AcquireRequest, DistributedLock, LockGuard, LockKey, Result};
 use polylock_redis::{Redis, RedisConfig};
+use tokio::task::JoinHandle;
 
 use super::requests::{kind_of, load_scripts};
-use super::{SOON, attempt, of, open, until};
+use super::{SOON, attempt, of, open, until, waiting};
 
 /// A server of its own with a proxy before it.
 #[derive(Debug)]
@@ -32,6 +33,13 @@ impl Place {
         let proxies = vec![Proxy::start(server.port())];
         let faults = FaultPlan::new(proxies, Across::Any, kind_of);
         Self { server, faults }
+    }
+
+    /// A server with a client behind the proxy, and one that the proxy does not disturb.
+    pub(crate) async fn with_clients() -> (Self, Arc<Redis>, Arc<Redis>) {
+        let place = Self::new();
+        let (client, elsewhere) = (place.client().await, place.elsewhere().await);
+        (place, client, elsewhere)
     }
 
     pub(crate) fn proxy(&self) -> &Proxy {
@@ -84,6 +92,19 @@ impl Place {
 
     pub(crate) fn waiters(&self, name: &str) -> usize {
         look(&self.server, name).waiters
+    }
+
+    /// Lets a task wait for a lock, and gives it once it is in the queue.
+    pub(crate) async fn waiter(
+        &self,
+        locks: &Arc<Redis>,
+        request: AcquireRequest,
+    ) -> JoinHandle<Result<LockGuard>> {
+        let key = request.key().clone();
+        let before = self.waiters(key.as_str());
+        let waiter = waiting(locks, request);
+        self.queued(key.as_str(), before + 1).await;
+        waiter
     }
 
     pub(crate) async fn queued(&self, name: &str, count: usize) {

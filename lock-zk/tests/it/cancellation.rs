@@ -37,8 +37,7 @@ async fn an_acquisition_dropped_in_an_outage_leaves_no_node() {
     let locks = place.patient().await;
     drop(take(&locks, "a").await);
     for polls in 1..=6 {
-        place.proxy().refuse();
-        place.proxy().cut();
+        place.disconnect();
         let patience = ms(20 * polls);
         let one = request("a");
         let late = tokio::time::timeout(patience, locks.acquire(&one)).await;

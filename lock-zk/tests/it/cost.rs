@@ -119,9 +119,7 @@ async fn a_lock_that_others_want_costs_five_requests() {
             }
         });
     }
-    while let Some(done) = tasks.join_next().await {
-        done.expect("no panic");
-    }
+    tasks.join_all().await;
     let count = place.count() - before;
     let hand_offs = hand_offs.load(Ordering::SeqCst);
     println!("120 acquisitions of two clients, {hand_offs} hand-offs: {count:?}");

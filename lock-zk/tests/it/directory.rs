@@ -57,10 +57,7 @@ async fn a_directory_that_is_deleted_under_all_begins_anew() {
         let before = token(&holder);
         delete(&place, &paths(&place, "a").await).await;
         assert_eq!(loss(&holder).await, LostReason::Broken);
-        let mut tokens = Vec::new();
-        while let Some(done) = waiters.join_next().await {
-            tokens.push(done.expect("no panic"));
-        }
+        let mut tokens = waiters.join_all().await;
         tokens.sort_unstable();
         tokens.dedup();
         assert!(tokens.len() == 10 && tokens[0] > before, "{tokens:?}");
@@ -77,8 +74,7 @@ async fn the_root_that_is_deleted_is_made_again() {
     let place = Place::new().await;
     let locks = place.patient().await;
     let holder = take(&locks, "a").await;
-    let waiter = waiting(&locks, request("a"));
-    place.contenders("a", 2).await;
+    let waiter = place.waiter(&locks, request("a")).await;
     let mut all = paths(&place, "a").await;
     all.push(place.root().to_owned());
     delete(&place, &all).await;
@@ -153,8 +149,7 @@ async fn junk_that_comes_and_goes_wakes_nobody() {
     let place = Place::new().await;
     let (locks, other) = (place.patient().await, place.elsewhere().await);
     let holder = take(&other, "a").await;
-    let waiter = waiting(&locks, request("a"));
-    place.contenders("a", 2).await;
+    let waiter = place.waiter(&locks, request("a")).await;
     sleep(ms(100)).await;
     let requests = place.proxy().watch(|command| command.is("GETCHILDREN"));
     let events = place.proxy().watch_pushes(|_| true);
@@ -235,8 +230,9 @@ async fn a_waiter_behind_five_thousand_contenders_wakes_once() {
     let locks = place.patient().await;
     release_clean(take(&locks, "a").await).await;
     let before = crowd(&place, "a", 5_000).await;
-    let waiter = waiting(&locks, request("a").with_wait(Wait::AtMost(SOON * 6)));
-    place.contenders("a", 5_001).await;
+    let waiter = place
+        .waiter(&locks, request("a").with_wait(Wait::AtMost(SOON * 6)))
+        .await;
     let began = Instant::now();
     let never = request("a").with_wait(Wait::Never);
     let error = locks

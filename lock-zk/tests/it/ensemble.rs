@@ -70,10 +70,7 @@ async fn fifty_waiters_keep_their_order_when_the_leader_is_killed() {
     assert!(waiters.try_join_next().is_none(), "two hold the lock");
     let mut last = token(&holder);
     release_clean(holder).await;
-    let mut order = Vec::new();
-    while let Some(done) = waiters.join_next().await {
-        order.push(done.expect("no panic"));
-    }
+    let mut order = waiters.join_all().await;
     order.sort_by_key(|(_, token)| *token);
     for (place, (n, token)) in order.iter().enumerate() {
         assert_eq!(place, *n, "{order:?}");
@@ -125,8 +122,7 @@ async fn without_a_quorum_nobody_holds_and_nobody_is_granted_a_lock() {
     let lasting = site.config().with_session_timeout(SESSION * 5);
     let other = open(lasting.expect("it is in range")).await;
     let guard = take(&locks, "a").await;
-    let waiter = waiting(&other, long("a"));
-    site.contenders("a", 2).await;
+    let waiter = site.waiter(&other, long("a")).await;
     let servers = ensemble.servers();
     let began = Instant::now();
     servers[0].kill();
@@ -165,8 +161,7 @@ async fn a_lock_that_is_held_over_a_restart_of_all_servers_is_held_or_lost_and_n
     let site = Site::of_all(&ensemble).await;
     let (locks, other) = (patient(&site).await, patient(&site).await);
     let guard = take(&locks, "a").await;
-    let waiter = waiting(&other, long("a"));
-    site.contenders("a", 2).await;
+    let waiter = site.waiter(&other, long("a")).await;
     for server in ensemble.servers() {
         server.kill();
     }

@@ -61,9 +61,7 @@ async fn tokens_grow_over_hand_overs_here_and_grants_elsewhere() {
             }
         });
     }
-    while let Some(done) = tasks.join_next().await {
-        done.expect("no panic");
-    }
+    tasks.join_all().await;
     let drawn = drawn.lock().expect("no panic").clone();
     assert_grows(&drawn.iter().map(|(_, token)| *token).collect::<Vec<_>>());
     let changes = drawn.windows(2).filter(|pair| pair[0].0 != pair[1].0);
@@ -134,8 +132,7 @@ async fn a_reader_that_was_a_writer_keeps_its_token_and_a_writer_after_it_has_a_
     assert_eq!(token_seen(&locks, "a").await, Some(writer_token));
     let late = locks.acquire(&shared()).await.expect("readers share it");
     assert_grows(&[writer_token, token(&reader), token(&late)]);
-    let next = waiting(&other, request("a"));
-    site.contenders("a", 4).await;
+    let next = site.waiter(&other, request("a")).await;
     let last = token(&late);
     for guard in [first, reader, late] {
         release(guard).await;
@@ -165,8 +162,7 @@ async fn the_token_of_a_holder_is_seen_where_the_ensemble_knows_it() {
     assert!(since >= began && since <= SystemTime::now() + ms(100));
     // The list that made a holder of one that waited is known to itself alone, and so is that of one
     // before whom another came.
-    let next = waiting(&locks, request("a"));
-    site.contenders("a", 2).await;
+    let next = site.waiter(&locks, request("a")).await;
     assert_eq!(token_seen(&locks, "a").await, None);
     release(guard).await;
     let next = granted(next).await;

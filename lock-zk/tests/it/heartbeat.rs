@@ -83,8 +83,7 @@ async fn come_and_go(locks: &ZooKeeper, n: usize, is_over: &AtomicBool) -> usize
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_with_many_locks_of_long_names_survives_a_broken_connection() {
     let place = Place::new().await;
-    let config = place.config().with_session_timeout(SOON * 6);
-    let locks = open(config.expect("it is in range")).await;
+    let locks = place.with_session(SOON * 6).await;
     let names: Vec<_> = (0..700).map(|n| format!("{n:0>240}")).collect();
     let requests: Vec<_> = names.iter().map(|name| request(name)).collect();
     let guards =
@@ -194,12 +193,12 @@ async fn a_session_that_is_shorter_than_asked_for_ends_after_its_locks_are_lost(
     let options = options.with_config("maxSessionTimeout", &GRANTED.as_millis().to_string());
     let server = ZooKeeperServer::start(options);
     let place = Place::at(server.port()).await;
-    let config = place.config().with_session_timeout(GRANTED * 5);
-    let locks = open(config.expect("it is in range")).await;
+    let locks = place.with_session(GRANTED * 5).await;
     let other = place.elsewhere().await;
     let guard = take(&locks, "a").await;
-    let next = waiting(&other, request("a").with_wait(Wait::AtMost(SOON * 24)));
-    place.contenders("a", 2).await;
+    let next = place
+        .waiter(&other, request("a").with_wait(Wait::AtMost(SOON * 24)))
+        .await;
     place.proxy().refuse();
     place.proxy().hold(Direction::Both);
     assert_lost_before_granted(&guard, next).await;
@@ -233,12 +232,12 @@ async fn a_server_that_comes_back_with_shorter_sessions_ends_none_before_its_loc
     let options = ZooKeeperOptions::new().with_config("maxSessionTimeout", "40000");
     let server = ZooKeeperServer::start(options);
     let place = Place::at(server.port()).await;
-    let config = place.config().with_session_timeout(SOON * 6);
-    let locks = open(config.expect("it is in range")).await;
+    let locks = place.with_session(SOON * 6).await;
     let other = place.elsewhere().await;
     let guard = take(&locks, "a").await;
-    let next = waiting(&other, request("a").with_wait(Wait::AtMost(SOON * 24)));
-    place.contenders("a", 2).await;
+    let next = place
+        .waiter(&other, request("a").with_wait(Wait::AtMost(SOON * 24)))
+        .await;
     let config = OpenOptions::new()
         .append(true)
         .open(server.dir().join("zoo.cfg"));

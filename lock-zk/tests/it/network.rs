@@ -205,10 +205,8 @@ async fn a_waiter_hears_of_a_release_in_an_outage() {
     let (locks, other) = (place.patient().await, place.elsewhere().await);
     for _ in 0..3 {
         let holder = take(&other, "a").await;
-        let next = waiting(&locks, request("a"));
-        place.contenders("a", 2).await;
-        place.proxy().refuse();
-        place.proxy().cut();
+        let next = place.waiter(&locks, request("a")).await;
+        place.disconnect();
         release_clean(holder).await;
         tokio::time::sleep(ms(300)).await;
         assert!(!next.is_finished());
@@ -253,8 +251,9 @@ async fn a_token_whose_write_is_lost_is_drawn_again() {
         let other = place.elsewhere().await;
         let writer = take(&other, "a").await;
         let before = token(&writer);
-        let reader = waiting(locks, request("a").with_mode(Mode::Shared));
-        place.contenders("a", 2).await;
+        let reader = place
+            .waiter(locks, request("a").with_mode(Mode::Shared))
+            .await;
         let planned = place.proxy().plan(is_write, fate);
         release_clean(writer).await;
         let reader = granted(reader).await;
@@ -366,8 +365,7 @@ async fn a_hundred_clients_that_reconnect_at_once_are_served() {
     }
     let before = place.proxy().connections();
     for _ in 0..3 {
-        place.proxy().refuse();
-        place.proxy().cut();
+        place.disconnect();
         let began = Instant::now();
         let mut tasks = Vec::new();
         for (n, locks) in clients.iter().enumerate() {

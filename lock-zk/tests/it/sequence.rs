@@ -112,8 +112,7 @@ async fn a_downgrade_beyond_the_last_number_is_refused() {
     let reader = request("a").with_mode(Mode::Shared).with_wait(Wait::Never);
     let refused = locks.acquire(&reader).await.expect_err("a writer holds it");
     assert_eq!(refused.kind(), ErrorKind::Contended);
-    let next = waiting(&locks, request("a"));
-    site.contenders("a", 2).await;
+    let next = site.waiter(&locks, request("a")).await;
     release(guard).await;
     release(granted(next).await).await;
     // In a directory of its own again, it goes on as before.
@@ -130,8 +129,7 @@ async fn a_downgrade_at_the_last_number_lets_no_writer_beside_the_reader() {
     let (_server, site) = at(LAST).await;
     let (one, two) = (site.client().await, site.client().await);
     let mut holder = take(&one, "a").await;
-    let writer = waiting(&two, request("a"));
-    site.contenders("a", 2).await;
+    let writer = site.waiter(&two, request("a")).await;
     let numbers = numbers(&site.tree().nodes("a").await);
     assert_eq!(numbers, [i64::from(LAST), i64::from(LAST) + 1]);
     holder.downgrade().await.expect("there are numbers");
@@ -155,8 +153,7 @@ async fn a_token_beyond_the_last_number_is_younger_than_what_made_its_owner_the_
     let slow = open(slow.expect("it is in range")).await;
     let other = site.client().await;
     let first = take(&other, "a").await;
-    let second = waiting(&other, request("a"));
-    site.contenders("a", 2).await;
+    let second = site.waiter(&other, request("a")).await;
     let is_look = |command: &Command| command.is("EXISTS") && command.arg(1).contains("-lock-");
     let planned = proxy.plan(is_look, Fate::LateRequest(ms(1_000)));
     // It has listed the line, and asks for their creation when both have gone.
