@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
-use polylock_core::{DistributedLock, ErrorKind, LostReason, Mode, Wait};
+use polylock_core::{DistributedLock, ErrorKind, LostReason, Mode};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::support::{
-    Place, SOON, granted, loss, ms, release_clean, request, seen, take, token, waiting,
+    Place, SOON, assert_error, attempt, granted, loss, ms, permits, release_clean, request, seen,
+    take, token, waiting, within,
 };
 
 /// Deletes these paths in one transaction.
@@ -116,8 +117,7 @@ async fn add_junk(place: &Place, name: &str, mode: CreateMode) {
 async fn what_is_no_contender_is_in_nobodys_way() {
     let place = Place::new().await;
     let (locks, other) = (place.patient().await, place.elsewhere().await);
-    let two = std::num::NonZeroU32::new(2).expect("it is not 0");
-    for mode in [Mode::Exclusive, Mode::Shared, Mode::Permit { limit: two }] {
+    for mode in [Mode::Exclusive, Mode::Shared, permits(2)] {
         let name = format!("{mode:?}").replace(|c: char| !c.is_alphanumeric(), "");
         let holder = take(&other, &name).await;
         let early = waiting(&locks, request(&name).with_mode(mode));
@@ -138,7 +138,7 @@ async fn what_is_no_contender_is_in_nobodys_way() {
             release_clean(early).await;
         }
         assert!(seen(&locks, &name).await.is_none(), "junk holds the lock");
-        let free = request(&name).with_wait(Wait::Never);
+        let free = attempt(&name);
         release_clean(locks.acquire(&free).await.expect("it is free")).await;
         assert_eq!(place.tree().nodes(&name).await.len(), JUNK.len());
     }
@@ -230,16 +230,9 @@ async fn a_waiter_behind_five_thousand_contenders_wakes_once() {
     let locks = place.patient().await;
     release_clean(take(&locks, "a").await).await;
     let before = crowd(&place, "a", 5_000).await;
-    let waiter = place
-        .waiter(&locks, request("a").with_wait(Wait::AtMost(SOON * 6)))
-        .await;
+    let waiter = place.waiter(&locks, within("a", SOON * 6)).await;
     let began = Instant::now();
-    let never = request("a").with_wait(Wait::Never);
-    let error = locks
-        .acquire(&never)
-        .await
-        .expect_err("5,001 are before it");
-    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+    assert_error(&locks, &attempt("a"), ErrorKind::Contended).await;
     assert!(began.elapsed() < ms(2_000), "{:?}", began.elapsed());
     assert!(locks.shutdown(SOON).await);
     sleep(ms(200)).await;

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions};
-use polylock_core::{AcquireRequest, DistributedLock, LostReason, Wait};
+use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, LostReason};
 use polylock_zk::ZooKeeper;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{
-    SESSION, SOON, Site, granted, loss, ms, open, release_clean, request, take, token, waiting,
+    SESSION, SOON, Site, assert_error, granted, loss, ms, open, release_clean, take, token,
+    waiting, within,
 };
 
 /// Longer than it takes to elect a leader on a busy machine.
@@ -29,7 +30,7 @@ async fn patient(site: &Site) -> Arc<ZooKeeper> {
 }
 
 fn long(name: &str) -> AcquireRequest {
-    request(name).with_wait(Wait::AtMost(LONG * 6))
+    within(name, LONG * 6)
 }
 
 async fn assert_nothing_left(site: &Site, clients: &[&Arc<ZooKeeper>], name: &str) {
@@ -132,13 +133,7 @@ async fn without_a_quorum_nobody_holds_and_nobody_is_granted_a_lock() {
     assert!(lost < SESSION * 3 / 4 + ms(700), "lost after {lost:?}");
     sleep(SESSION * 2).await;
     assert!(!guard.is_held() && !waiter.is_finished());
-    let brief = request("a").with_wait(Wait::AtMost(ms(300)));
-    let error = locks.acquire(&brief).await.expect_err("nobody grants it");
-    assert_eq!(
-        error.kind(),
-        polylock_core::ErrorKind::Unavailable,
-        "{error}"
-    );
+    assert_error(&locks, &within("a", ms(300)), ErrorKind::Unavailable).await;
     servers[0].restart();
     servers[1].restart();
     ensemble.settle();

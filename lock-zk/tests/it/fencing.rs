@@ -1,6 +1,5 @@
 //! Tokens grow over all holders, wherever they are and whatever happens to the servers.
 
-use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,7 +9,9 @@ use polylock_core::{DistributedLock, FencingToken, Label, LockGuard, Mode};
 use polylock_zk::ZooKeeper;
 use tokio::task::JoinSet;
 
-use crate::support::{SOON, Site, granted, handed_over, ms, release, request, seen, take, waiting};
+use crate::support::{
+    SOON, Site, granted, handed_over, ms, permits, release, request, seen, take, waiting,
+};
 
 fn token(guard: &LockGuard) -> FencingToken {
     guard.fencing_token().expect("it has a token")
@@ -89,8 +90,7 @@ fn seed() -> u64 {
 async fn holders_of_one_time_have_tokens_of_their_own() {
     let site = Site::shared().await;
     let (locks, other) = (site.client().await, site.client().await);
-    let limit = NonZeroU32::new(8).expect("not zero");
-    for (name, mode) in [("a", Mode::Shared), ("b", Mode::Permit { limit })] {
+    for (name, mode) in [("a", Mode::Shared), ("b", permits(8))] {
         let one = request(name).with_mode(mode);
         let before = take(&locks, name).await;
         let waiters: Vec<_> = (0..8)

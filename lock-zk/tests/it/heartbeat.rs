@@ -9,11 +9,11 @@ use std::time::Duration;
 use crate::support::exchange::Exchange;
 use crate::support::{
     Place, SESSION, SOON, config, granted, key, loss, ms, open, release, request, take, until,
-    waiting,
+    waiting, within,
 };
 use lock_testkit::proxy::{Direction, Proxy};
 use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
-use polylock_core::{DistributedLock, LockGuard, LostReason, Result, Wait};
+use polylock_core::{DistributedLock, LockGuard, LostReason, Result};
 use polylock_zk::ZooKeeper;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -35,7 +35,7 @@ async fn a_lock_is_lost_before_a_leader_that_its_server_has_lost_gives_it_away()
         let far = open(far.expect("it is in range")).await;
         let name = format!("session-of-{seconds}");
         let guard = take(&far, &name).await;
-        let next = waiting(&near, request(&name).with_wait(Wait::AtMost(SOON * 4)));
+        let next = waiting(&near, within(&name, SOON * 4));
         pairs.push((far, guard, next));
     }
     // For several heartbeats all is well.
@@ -122,7 +122,7 @@ async fn a_session_that_is_exchanged_without_a_word_takes_its_locks_with_it() {
     exchange.cut();
     assert_eq!(loss(&guard).await, LostReason::SessionEnded);
     // The node of the old session is in the way for as long as that lasts.
-    let again = request("a").with_wait(Wait::AtMost(SOON * 4));
+    let again = within("a", SOON * 4);
     let again = locks.acquire(&again).await.expect("the old session ends");
     assert!(again.fencing_token() > guard.fencing_token());
 }
@@ -137,7 +137,7 @@ async fn a_node_in_an_exchanged_session_is_deleted() {
     // A lock keeps its session, and the client of it, for as long as its guard is there.
     let pinned = take(&locks, "pinned").await;
     exchange.cut();
-    let one = request("a").with_wait(Wait::AtMost(SOON * 2));
+    let one = within("a", SOON * 2);
     let guard = locks.acquire(&one).await.expect("it is granted");
     assert_eq!(place.tree().nodes("a").await.len(), 1);
     release(guard).await;
@@ -170,7 +170,7 @@ async fn a_lock_is_lost_before_the_next_leader_gives_it_away() {
         let stuck = open(stuck.expect("it is in range")).await;
         let name = format!("session-of-{seconds}");
         let guard = take(&stuck, &name).await;
-        let next = waiting(&near, request(&name).with_wait(Wait::AtMost(SOON * 24)));
+        let next = waiting(&near, within(&name, SOON * 24));
         pairs.push((stuck, guard, next));
     }
     // For several heartbeats all is well.
@@ -196,9 +196,7 @@ async fn a_session_that_is_shorter_than_asked_for_ends_after_its_locks_are_lost(
     let locks = place.with_session(GRANTED * 5).await;
     let other = place.elsewhere().await;
     let guard = take(&locks, "a").await;
-    let next = place
-        .waiter(&other, request("a").with_wait(Wait::AtMost(SOON * 24)))
-        .await;
+    let next = place.waiter(&other, within("a", SOON * 24)).await;
     place.proxy().refuse();
     place.proxy().hold(Direction::Both);
     assert_lost_before_granted(&guard, next).await;
@@ -235,9 +233,7 @@ async fn a_server_that_comes_back_with_shorter_sessions_ends_none_before_its_loc
     let locks = place.with_session(SOON * 6).await;
     let other = place.elsewhere().await;
     let guard = take(&locks, "a").await;
-    let next = place
-        .waiter(&other, request("a").with_wait(Wait::AtMost(SOON * 24)))
-        .await;
+    let next = place.waiter(&other, within("a", SOON * 24)).await;
     let config = OpenOptions::new()
         .append(true)
         .open(server.dir().join("zoo.cfg"));

@@ -8,8 +8,8 @@ use polylock_zk::{Compat, ZooKeeper};
 use tokio::task::JoinHandle;
 
 use crate::support::{
-    Foreign, Recipe, SESSION, SOON, Site, THEIR_SESSION, granted, key, ms, open, release, request,
-    seen, take, timed, until, waiting,
+    Foreign, Recipe, SESSION, SOON, Site, THEIR_SESSION, assert_error, attempt, granted, key, ms,
+    open, release, request, seen, take, timed, until, waiting,
 };
 
 /// Who takes part: ours by the names of the one, kazoo by the recipe of the other.
@@ -49,9 +49,7 @@ async fn exclude_and_wake_each_other(compat: Compat, recipe: Recipe) {
     let mut other = theirs(&site, recipe, "etl@host-7").await;
     // Theirs excludes ours, and can be seen.
     other.take().await;
-    let refused = locks.acquire(&request("a").with_wait(Wait::Never)).await;
-    let refused = refused.expect_err("two hold it");
-    assert_eq!(refused.kind(), ErrorKind::Contended);
+    assert_error(&locks, &attempt("a"), ErrorKind::Contended).await;
     let info = seen(&locks, "a").await.expect("it is held");
     assert_eq!((info.holders.len(), info.mode), (1, Mode::Exclusive));
     // Curator writes its address into its node.

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use lock_testkit::proxy::Direction;
-use polylock_core::{DistributedLock, ErrorKind, LostReason, Wait};
+use polylock_core::{DistributedLock, ErrorKind, LostReason};
 use tokio::time::{Instant, sleep};
 
 use crate::support::{
-    Place, SESSION, SOON, end_session, granted, loss, ms, release, release_clean, request, take,
-    token, until, waiting,
+    Place, SESSION, SOON, assert_error, end_session, granted, loss, ms, release, release_clean,
+    request, take, token, until, waiting, within,
 };
 
 /// The session of the node at this place in line.
@@ -123,9 +123,7 @@ async fn a_holder_whose_node_is_deleted_is_told_within_300_ms() {
 async fn cut_off(fail: impl FnOnce(&Place)) -> (Duration, Duration) {
     let (place, locks, other) = Place::with_clients().await;
     let guard = take(&locks, "a").await;
-    let waiter = place
-        .waiter(&other, request("a").with_wait(Wait::AtMost(SOON * 4)))
-        .await;
+    let waiter = place.waiter(&other, within("a", SOON * 4)).await;
     sleep(ms(300)).await;
     let began = Instant::now();
     fail(&place);
@@ -261,14 +259,12 @@ async fn without_a_server_requests_fail_and_the_client_recovers() {
     // Beyond what the client itself takes for the end of the session.
     sleep(SESSION * 2).await;
     let began = Instant::now();
-    let brief = request("a").with_wait(Wait::AtMost(ms(500)));
-    let error = locks.acquire(&brief).await.expect_err("nobody grants it");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let error = assert_error(&locks, &within("a", ms(500)), ErrorKind::Unavailable).await;
     assert!(error.is_retryable(), "{error:?}");
     assert!(began.elapsed() < ms(1_500), "{:?}", began.elapsed());
     place.proxy().accept();
     // The last attempt to open a session may have begun just before.
-    let patient = request("a").with_wait(Wait::AtMost(SOON * 4));
+    let patient = within("a", SOON * 4);
     let guard = locks.acquire(&patient).await;
     release(guard.expect("it is granted")).await;
     place.assert_nothing_left(&[&locks], "a").await;

@@ -10,13 +10,15 @@ pub(crate) mod snapshot;
 mod store;
 mod tree;
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use polylock_core::admin::{LockAdmin, LockInfo};
 use polylock_core::layers::LocalQueue;
 use polylock_core::{
-    AcquireRequest, DistributedLock, LockGuard, LockKey, LostReason, Released, Result, Wait,
+    AcquireRequest, DistributedLock, Error, ErrorKind, LockGuard, LockKey, LostReason, Mode,
+    Released, Result, Wait,
 };
 use polylock_zk::{ZooKeeper, ZooKeeperConfig};
 use tokio::task::JoinHandle;
@@ -50,6 +52,33 @@ pub(crate) fn ms(millis: u64) -> Duration {
 
 pub(crate) fn request(name: &str) -> AcquireRequest {
     AcquireRequest::new(key(name)).with_wait(Wait::AtMost(SOON * 2))
+}
+
+/// A request that waits no longer.
+pub(crate) fn within(name: &str, limit: Duration) -> AcquireRequest {
+    request(name).with_wait(Wait::AtMost(limit))
+}
+
+/// A request that does not wait.
+pub(crate) fn attempt(name: &str) -> AcquireRequest {
+    request(name).with_wait(Wait::Never)
+}
+
+pub(crate) fn permits(limit: u32) -> Mode {
+    let limit = NonZeroU32::new(limit).expect("it is not zero");
+    Mode::Permit { limit }
+}
+
+/// Asserts what an acquisition fails with.
+pub(crate) async fn assert_error(
+    locks: &ZooKeeper,
+    request: &AcquireRequest,
+    kind: ErrorKind,
+) -> Error {
+    let acquired = locks.acquire(request).await;
+    let error = acquired.expect_err("it is granted");
+    assert_eq!(error.kind(), kind, "{error}");
+    error
 }
 
 /// Servers at these ports of 127.0.0.1, and a directory of them.

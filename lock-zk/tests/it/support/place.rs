@@ -3,10 +3,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_testkit::proxy::{Command, Proxy};
-use polylock_core::{DistributedLock, Wait};
+use polylock_core::{DistributedLock, ErrorKind};
 use polylock_zk::{ZooKeeper, ZooKeeperConfig};
 
-use super::{SESSION, SOON, Site, config, open, release_clean, request, take};
+use super::{SESSION, SOON, Site, assert_error, attempt, config, open, release_clean, take};
 
 /// A directory of its own at one server, with a proxy before it.
 #[derive(Debug)]
@@ -98,10 +98,8 @@ impl Place {
 
     /// Another client does not get the lock.
     pub(crate) async fn assert_taken(&self, name: &str) {
-        let one = request(name).with_wait(Wait::Never);
-        let refused = self.elsewhere().await.acquire(&one).await;
-        let error = refused.expect_err("two hold the lock");
-        assert_eq!(error.kind(), polylock_core::ErrorKind::Contended, "{error}");
+        let other = self.elsewhere().await;
+        assert_error(&other, &attempt(name), ErrorKind::Contended).await;
     }
 }
 
