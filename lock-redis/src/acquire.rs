@@ -81,12 +81,8 @@ impl Client {
                     return self.settle(pending, &lease, request, Outcome::Granted(grant));
                 }
                 Some(Ok(Taken::Held)) if !budget.waits() => {
-                    return self.settle(
-                        pending,
-                        &lease,
-                        request,
-                        Outcome::Refused(budget.contended()),
-                    );
+                    let refused = Outcome::Refused(budget.contended());
+                    return self.settle(pending, &lease, request, refused);
                 }
                 answer => taken = Some(answer),
             }
@@ -146,19 +142,19 @@ impl Client {
         request: &AcquireRequest,
         outcome: Outcome,
     ) -> Result<Option<LockGuard>> {
-        match outcome {
+        let ended = match outcome {
             Outcome::Granted(grant) => {
                 let guard = pending.granted(request, grant)?;
                 self.server.listen(&self.engine);
                 return Ok(Some(guard));
             }
-            // A copy of an earlier request may arrive and take the lock: dropped, it is undone.
-            _ if lease.is_under_way() => drop(pending),
-            _ => pending.disarm(),
-        }
-        match outcome {
+            Outcome::Gone => Ok(None),
             Outcome::Refused(error) => Err(error),
-            _ => Ok(None),
+        };
+        // A copy of an earlier request may arrive and take the lock: what stays armed is undone.
+        if !lease.is_under_way() {
+            pending.disarm();
         }
+        ended
     }
 }

@@ -279,20 +279,14 @@ impl From<Cause> for Failure {
 }
 
 impl From<Failure> for Error {
-    fn from(
-        Failure {
-            cause,
-            outcome_unknown,
-        }: Failure,
-    ) -> Self {
-        let mut error = Self::new(cause.kind(), cause.to_string());
-        if let Some(source) = cause.into_source() {
-            error = error.with_source(source);
+    fn from(failure: Failure) -> Self {
+        let mut error = Self::new(failure.cause.kind(), failure.cause.to_string());
+        if failure.outcome_unknown {
+            error = error.with_unknown_outcome();
         }
-        if outcome_unknown {
-            error.with_unknown_outcome()
-        } else {
-            error
+        match failure.cause.into_source() {
+            Some(source) => error.with_source(source),
+            None => error,
         }
     }
 }

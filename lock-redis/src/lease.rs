@@ -188,15 +188,12 @@ impl Lease for RedisLease {
             self.release_copies();
         }
         match freed {
+            ReleaseReply::Nothing => return Ok(Released::AlreadyLost),
             ReleaseReply::Granted => contention.record(self.keys.name()),
             // It has deleted the queue.
             ReleaseReply::Lock => contention.forget_queue(self.keys.name()),
-            ReleaseReply::Nothing => {}
         }
-        Ok(match freed {
-            ReleaseReply::Nothing => Released::AlreadyLost,
-            ReleaseReply::Granted | ReleaseReply::Lock => Released::Clean,
-        })
+        Ok(Released::Clean)
     }
 }
 

@@ -22,6 +22,9 @@ mod record;
 mod refusal;
 mod reply;
 mod script;
+#[cfg(test)]
+#[path = "script/tests.rs"]
+mod script_tests;
 mod server;
 mod stranger;
 mod tokens;

@@ -11,18 +11,11 @@ use tokio::sync::watch;
 #[derive(Default)]
 pub(crate) struct GrantNotifications(Mutex<HashMap<LeaseId, watch::Sender<Event>>>);
 
-/// A grant that the server made while the client waited.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Notification {
-    /// The last heartbeat that the server knew of.
-    pub(crate) beat: u32,
-    pub(crate) token: u64,
-}
-
 /// A message for a waiter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Event {
-    Granted(Notification),
+    /// The server granted the lock while the client waited; `beat` is the last heartbeat that it knew of.
+    Granted { beat: u32, token: u64 },
     /// Messages may have been lost: it is time to ask.
     Interrupted,
 }
@@ -42,14 +35,14 @@ impl GrantNotifications {
 
     /// Takes a message, `<id>|<heartbeat>|<token>`; others are not for us.
     pub(crate) fn deliver(&self, payload: &[u8]) {
-        let Some((id, push)) = read(payload) else {
+        let Some((id, granted)) = read(payload) else {
             return;
         };
         // Without a receiver the waiter was granted the lock by a reply, or has given up and releases
         // it: the release is armed before the first request.
         let waiter = self.lock().get(&id).cloned();
         if let Some(waiter) = waiter {
-            waiter.send_replace(Event::Granted(push));
+            waiter.send_replace(granted);
         }
     }
 
@@ -103,7 +96,7 @@ impl Drop for GrantReceiver {
     }
 }
 
-fn read(payload: &[u8]) -> Option<(LeaseId, Notification)> {
+fn read(payload: &[u8]) -> Option<(LeaseId, Event)> {
     let mut parts = std::str::from_utf8(payload).ok()?.split('|');
     let id = LeaseId::from_hex(parts.next()?)?;
     let beat = parts.next()?.parse().ok()?;
@@ -111,7 +104,7 @@ fn read(payload: &[u8]) -> Option<(LeaseId, Notification)> {
     parts
         .next()
         .is_none()
-        .then_some((id, Notification { beat, token }))
+        .then_some((id, Event::Granted { beat, token }))
 }
 
 #[cfg(test)]
@@ -129,8 +122,8 @@ mod tests {
         let notifications = Arc::new(GrantNotifications::default());
         let mut listening = notifications.listen(id());
         notifications.deliver(format!("{ID}|3|77").as_bytes());
-        let push = Notification { beat: 3, token: 77 };
-        assert_eq!(listening.next().await, Event::Granted(push));
+        let granted = Event::Granted { beat: 3, token: 77 };
+        assert_eq!(listening.next().await, granted);
         notifications.interrupt();
         assert_eq!(listening.next().await, Event::Interrupted);
         let pending = tokio::time::timeout(std::time::Duration::from_millis(10), listening.next());
@@ -145,8 +138,8 @@ mod tests {
         notifications.interrupt();
         assert_eq!(listening.next().await, Event::Interrupted);
         notifications.deliver(format!("{ID}|4|78").as_bytes());
-        let push = Notification { beat: 4, token: 78 };
-        assert_eq!(listening.next().await, Event::Granted(push));
+        let granted = Event::Granted { beat: 4, token: 78 };
+        assert_eq!(listening.next().await, granted);
     }
 
     #[test]

@@ -329,7 +329,7 @@ impl Waiter {
         };
         match heard {
             // One that is too old to rely on is asked for again.
-            Some(Event::Granted(push)) => return Ok(self.pushed(push.beat, push.token)),
+            Some(Event::Granted { beat, token }) => return Ok(self.pushed(beat, token)),
             Some(Event::Interrupted) => {
                 // All waiters of this process lose their notifications at the same time.
                 let pause = self.jitter(Duration::from_millis(50));

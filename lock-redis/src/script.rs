@@ -22,8 +22,8 @@ impl fmt::Debug for Script {
     }
 }
 
-macro_rules! script {
-    ($(#[$doc:meta])* $constant:ident = $name:literal: $($part:literal),+) => {
+macro_rules! scripts {
+    ($($(#[$doc:meta])* $constant:ident = $name:literal: $($part:literal),+;)*) => {$(
         $(#[$doc])*
         pub(crate) static $constant: Script = {
             const TEXT: &str = concat!($(include_str!(concat!("scripts/", $part, ".lua"))),+);
@@ -33,304 +33,41 @@ macro_rules! script {
                 hash: LazyLock::new(|| redis::Script::new(TEXT).get_hash().to_owned()),
             }
         };
-    };
+    )*};
 }
 
-script!(
+scripts! {
     /// Takes the lock or a place in its queue, and is the heartbeat of both.
-    ACQUIRE = "acquire": "holders", "queue", "acquire"
-);
-script!(
+    ACQUIRE = "acquire": "holders", "queue", "acquire";
     /// Gives a held lock another id.
-    ADOPT = "adopt": "holders", "queue", "adopt"
-);
-script!(
+    ADOPT = "adopt": "holders", "queue", "adopt";
     /// Compares for how long a run of the server is known to be up.
-    AGE = "age": "age"
-);
-script!(
+    AGE = "age": "age";
     /// Takes the lock from its holders.
-    BREAK = "break": "holders", "queue", "inspect", "break"
-);
-script!(
+    BREAK = "break": "holders", "queue", "inspect", "break";
     /// Makes an exclusive holder a shared one.
-    DOWNGRADE = "downgrade": "holders", "queue", "downgrade"
-);
-script!(
+    DOWNGRADE = "downgrade": "holders", "queue", "downgrade";
     /// Names the types of keys, of which one is no part of a lock.
-    TYPES = "types": "types"
-);
-script!(
+    TYPES = "types": "types";
     /// Shows the lock.
-    INSPECT = "inspect": "holders", "queue", "inspect", "inspect.return"
-);
-script!(
+    INSPECT = "inspect": "holders", "queue", "inspect", "inspect.return";
     /// Records a token that several nodes agree on.
-    RAISE = "raise": "holders", "raise"
-);
-script!(
+    RAISE = "raise": "holders", "raise";
     /// Stores the record of a key.
-    RECORD = "record": "record"
-);
-script!(
+    RECORD = "record": "record";
     /// Releases the lock, or leaves its queue, and grants it to the first waiter.
-    RELEASE = "release": "release", "holders", "queue", "release.rest"
-);
-script!(
+    RELEASE = "release": "release", "holders", "queue", "release.rest";
     /// Extends leases.
-    RENEW = "renew": "renew"
-);
-script!(
+    RENEW = "renew": "renew";
     /// Draws tokens for hand-overs.
-    RESERVE = "reserve": "holders", "queue", "reserve"
-);
-script!(
+    RESERVE = "reserve": "holders", "queue", "reserve";
     /// Takes the vote of one of several nodes.
-    VOTE = "vote": "holders", "vote"
-);
-script!(
+    VOTE = "vote": "holders", "vote";
     /// Reports whether a lost lock was broken.
-    LOSS_REASON = "loss_reason": "loss_reason"
-);
-
-script!(
+    LOSS_REASON = "loss_reason": "loss_reason";
     /// Takes back the vote of one of several nodes.
-    WITHDRAW = "withdraw": "holders", "withdraw"
-);
+    WITHDRAW = "withdraw": "holders", "withdraw";
+}
 
 /// Tokens that are set aside for hand-overs at first; the scripts of a quorum know it as well.
 pub(crate) const BLOCK: u64 = 32;
-
-#[cfg(test)]
-mod tests {
-    use lock_testkit::servers::{RedisOptions, RedisServer};
-
-    use super::*;
-
-    /// Thousands within a millisecond: a script sees one time from its beginning to its end.
-    #[test]
-    fn no_token_is_drawn_twice() {
-        const BURST: &str = concat!(
-            include_str!("scripts/holders.lua"),
-            include_str!("scripts/queue.lua"),
-            r"
-            local last, wrong = 0, 0
-            for n = 1, 3000 do
-              local count, first = 1
-              if n % 4 == 0 then
-                local ms, number = string.match(call('XADD', TOKENS, 'MAXLEN', 0, '*', 't', ''), '(%d+)-(%d+)')
-                first = tonumber(number) < 1000 and ms * 1000 + number
-              else
-                count = n % 4 == 1 and 1 or 256
-                first = draw(count)
-              end
-              if first then
-                wrong = wrong + (first <= last and 1 or 0)
-                last = first + count - 1
-              end
-            end
-            return wrong
-            "
-        );
-        let server = RedisServer::start(RedisOptions::new());
-        let eval: Vec<_> = ["EVAL", BURST].into_iter().chain(KEYS).collect();
-        for clock in 0..20 {
-            let wrong = server.command(&eval).integer();
-            assert_eq!(wrong, Some(0), "tokens that did not grow, in run {clock}");
-        }
-    }
-
-    const KEYS: [&str; 5] = ["4", "a", "{}:tokens", "{a}:waiters", "{a}:notes"];
-    const ID: &str = "000102030405060708090a0b0c0d0e0f";
-    const NEXT: &str = "100102030405060708090a0b0c0d0e0f";
-    const LAST: &str = "200102030405060708090a0b0c0d0e0f";
-
-    fn run(server: &RedisServer, script: &Script, args: &[&str]) -> lock_testkit::servers::Reply {
-        let eval = ["EVAL", script.text].into_iter().chain(KEYS);
-        let eval: Vec<_> = eval.chain(args.iter().copied()).collect();
-        server.command(&eval)
-    }
-
-    /// A lock is held, and has a waiter for this mode.
-    fn held_and_wanted(mode: &str) -> RedisServer {
-        let server = RedisServer::start(RedisOptions::new());
-        let holder = format!("{ID}|label");
-        server.command(&["SET", "a", &holder, "PX", "30000"]);
-        let waiter = format!("{NEXT}|3000|3000|1|{mode}|channel|label");
-        run(&server, &ACQUIRE, &["30000", "", &waiter]);
-        assert_eq!(server.command(&["XLEN", "{a}:waiters"]).integer(), Some(1));
-        server
-    }
-
-    /// A companion of another type fails a script, which then has changed nothing but what it was asked
-    /// for: a release frees the lock.
-    #[test]
-    fn a_waiter_keeps_its_place_where_a_companion_is_foreign() {
-        let (tokens, notes) = ("{}:tokens", "{a}:notes");
-        for (script, args, mode, foreign, is_free) in [
-            (&RELEASE, &[ID, ""][..], "x", tokens, true),
-            (&BREAK, &["reason"], "x", tokens, true),
-            (&RELEASE, &[ID, ""], "s", notes, true),
-            (&BREAK, &["reason"], "s", notes, false),
-            (&DOWNGRADE, &[ID, "7"], "s", notes, false),
-            (&ADOPT, &[ID, LAST, "30000", "3000"], "x", tokens, false),
-        ] {
-            let server = held_and_wanted(mode);
-            server.command(&["SET", foreign, "something else"]);
-            let failed = run(&server, script, args);
-            let case = format!("{} with {foreign}", script.name);
-            assert!(failed.is_error(), "{case}: {failed:?}");
-            let held = server.command(&["EXISTS", "a"]).integer();
-            assert_eq!(held, Some(i64::from(!is_free)), "{case}");
-            let waiting = server.command(&["XLEN", "{a}:waiters"]).integer();
-            assert_eq!(waiting, Some(1), "{case}: the waiter has lost its place");
-        }
-    }
-
-    #[test]
-    fn a_release_needs_no_memory_to_grant_the_lock() {
-        for (script, args) in [(&RELEASE, &[ID, ""][..]), (&BREAK, &["reason"])] {
-            let server = held_and_wanted("x");
-            server.command(&["CONFIG", "SET", "maxmemory", "1"]);
-            let name = script.name;
-            assert!(server.command(&["SET", "b", "c"]).is_error(), "{name}");
-            let released = run(&server, script, args);
-            assert!(!released.is_error(), "{name}: {released:?}");
-            let holder = server.command(&["GET", "a"]).text();
-            let holder = holder.unwrap_or_default();
-            assert!(holder.starts_with(NEXT), "{name}: held by {holder:?}");
-        }
-    }
-
-    #[test]
-    fn an_adoption_needs_no_memory() {
-        let server = held_and_wanted("x");
-        server.command(&["CONFIG", "SET", "maxmemory", "1"]);
-        let adopted = run(&server, &ADOPT, &[ID, LAST, "30000", "3000"]);
-        assert!(adopted.integer() > Some(0), "{adopted:?}");
-        let holder = server.command(&["GET", "a"]).text();
-        let holder = holder.unwrap_or_default();
-        assert!(holder.starts_with(LAST), "held by {holder:?}");
-    }
-
-    /// A repeated request leaves a second place in the queue, however many come after it; one that is dead already
-    /// may stay. A companion of another type has none.
-    #[test]
-    fn an_adoption_removes_the_places_of_the_former_holder() {
-        for foreign in [None, Some("{a}:waiters"), Some("{a}:notes")] {
-            let server = RedisServer::start(RedisOptions::new());
-            server.command(&["SET", "a", &format!("{ID}|label"), "PX", "30000"]);
-            let add =
-                "for i = 1, ARGV[3] do redis.call('XADD', KEYS[1], ARGV[1], 'w', ARGV[2]) end";
-            let places = [
-                (ID, "1-0", "1"),
-                (ID, "*", "1"),
-                (NEXT, "*", "1000"),
-                (ID, "*", "1"),
-            ];
-            for (id, ticket, times) in places {
-                let entry = format!("{id}|3000|3000|1|x|channel|label");
-                server.command(&["EVAL", add, "1", "{a}:waiters", ticket, &entry, times]);
-                let (field, note) = (format!("w:{id}"), "1|2|channel");
-                server.command(&["HSET", "{a}:notes", &field, note]);
-            }
-            if let Some(foreign) = foreign {
-                server.command(&["SET", foreign, "something else"]);
-            }
-            for repetition in 0..2 {
-                let adopted = run(&server, &ADOPT, &[ID, LAST, "30000", "3000"]);
-                assert!(adopted.integer() > Some(0), "{repetition}: {adopted:?}");
-            }
-            if foreign.is_none() {
-                let notes = server.command(&["HLEN", "{a}:notes"]).integer();
-                assert_eq!(notes, Some(1));
-            }
-            if foreign != Some("{a}:waiters") {
-                let waiting = server.command(&["XLEN", "{a}:waiters"]).integer();
-                assert_eq!(waiting, Some(1001));
-            }
-            if foreign.is_none() {
-                run(&server, &RELEASE, &[LAST, ""]);
-                let holder = server.command(&["GET", "a"]).text().expect("a holder");
-                assert!(holder.starts_with(NEXT), "held by {holder:?}");
-            }
-        }
-    }
-
-    /// Also where the adopter has the lock by plain commands, or the counter was lost while the clock is behind.
-    #[test]
-    fn an_adopter_has_a_token_above_the_one_that_is_stored() {
-        let ahead = 9_000_000_000_000_123_u64;
-        let told = format!("|label|{ahead}|9000000000000");
-        for (holder, label, last) in [
-            (ID, "|label", 0),
-            (LAST, "|label", 0),
-            (ID, &*told, ahead),
-            (LAST, &*told, ahead - 1),
-        ] {
-            let server = RedisServer::start(RedisOptions::new());
-            server.command(&["SET", "a", &format!("{holder}{label}"), "PX", "30000"]);
-            let adopt = || run(&server, &ADOPT, &[ID, LAST, "30000", "3000"]).integer();
-            let token = adopt().expect("a token");
-            assert!(token.unsigned_abs() > last, "{token} after {last}");
-            assert_eq!(adopt(), Some(token), "it is repeated");
-            if holder == ID {
-                let next = run(&server, &RESERVE, &[LAST, "1"]).integer();
-                assert!(next > Some(token), "{next:?} after {token}");
-            }
-        }
-    }
-
-    /// A waiter that came and had a heartbeat so many ms ago; one without a channel polls.
-    #[test]
-    fn a_release_passes_over_waiters_that_are_not_alive() {
-        for (came, heard, channel, lives) in [
-            (0, None, "channel", true),
-            (2_000, None, "channel", true),
-            (4_000, None, "channel", false),
-            (4_000, Some(2_000), "channel", true),
-            (9_000, Some(4_000), "channel", false),
-            (2_000, Some(1_000), "", true),
-            (4_000, None, "", false),
-        ] {
-            let server = RedisServer::start(RedisOptions::new());
-            let time = server.command(&["TIME"]).items()[0].text();
-            let seconds: u64 = time.expect("a text").parse().expect("a number");
-            let at = |ago: u64| seconds * 1_000 - ago;
-            server.command(&["SET", "a", &format!("{ID}|label"), "PX", "30000"]);
-            let first = format!("{NEXT}|3000|3000|1|x|{channel}|label");
-            let ticket = format!("{}-0", at(came));
-            server.command(&["XADD", "{a}:waiters", &ticket, "w", &first]);
-            if let Some(heard) = heard {
-                let (field, note) = (format!("w:{NEXT}"), format!("{}|2|{channel}", at(heard)));
-                server.command(&["HSET", "{a}:notes", &field, &note]);
-            }
-            let last = format!("{LAST}|3000|3000|1|x|channel|label");
-            server.command(&["XADD", "{a}:waiters", "*", "w", &last]);
-            let case = format!("{came} {heard:?} {channel:?}");
-            let released = run(&server, &RELEASE, &[ID, ""]);
-            assert_eq!(released.integer(), Some(2), "{case}: {released:?}");
-            let holder = server.command(&["GET", "a"]).text();
-            let expected = if lives { NEXT } else { LAST };
-            assert_eq!(holder.unwrap_or_default()[..32], *expected, "{case}");
-            let left = server.command(&["XLEN", "{a}:waiters"]).integer();
-            assert_eq!(left, Some(i64::from(lives)), "{case}");
-            assert_eq!(server.command(&["HLEN", "{a}:notes"]).integer(), Some(0));
-        }
-    }
-
-    #[test]
-    fn a_release_grants_nothing_to_the_holder() {
-        let server = RedisServer::start(RedisOptions::new());
-        server.command(&["SET", "a", &format!("{ID}|label"), "PX", "30000"]);
-        for id in [ID, NEXT] {
-            let entry = format!("{id}|3000|3000|1|x|channel|label");
-            server.command(&["XADD", "{a}:waiters", "*", "w", &entry]);
-        }
-        let released = run(&server, &RELEASE, &[ID, ""]);
-        assert_eq!(released.integer(), Some(2), "{released:?}");
-        let holder = server.command(&["GET", "a"]);
-        let holder = holder.text().expect("a holder");
-        assert!(holder.starts_with(NEXT), "the holder has it again");
-    }
-}

@@ -519,10 +519,8 @@ impl Server {
 
     /// Why this id does not hold the lock any more.
     pub(crate) async fn why(&self, keys: &Keys, id: LeaseId) -> LostReason {
-        match self
-            .run(&LOSS_REASON, keys, &[id.to_hex().as_bytes()])
-            .await
-        {
+        let hex = id.to_hex();
+        match self.run(&LOSS_REASON, keys, &[hex.as_bytes()]).await {
             Ok(reply) if reply != Value::Nil => LostReason::Broken,
             _ => LostReason::Stolen,
         }
@@ -547,11 +545,9 @@ impl Server {
         keys: &Keys,
         args: &[&[u8]],
     ) -> Result<Value, Failure> {
-        let call = self
-            .topology
-            .call(Call::script(script, &keys.all(), args))
-            .await;
-        Ok(call?.value)
+        let (topology, keys) = (&self.topology, keys.all());
+        let done = topology.call(Call::script(script, &keys, args)).await;
+        Ok(done?.value)
     }
 }
 

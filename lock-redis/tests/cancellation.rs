@@ -1,30 +1,13 @@
 //! Futures dropped at every poll leave nothing behind.
 
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use crate::support::{Place, SOON, ms, request, take};
+use lock_testkit::polled;
 use lock_testkit::proxy::{Fate, Planned};
 use polylock_core::{DistributedLock, Mode};
 use polylock_redis::Redis;
 use tokio::time::Instant;
-
-/// Drops `future` when it has been polled `polls` times and is not done.
-async fn polled<F: Future>(polls: usize, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut polled = 0;
-    poll_fn(|cx| {
-        polled += 1;
-        match future.as_mut().poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if polled == polls => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
-}
 
 async fn idle(locks: &Arc<Redis>) {
     assert!(
@@ -37,7 +20,7 @@ async fn idle(locks: &Arc<Redis>) {
 /// connection has been given up.
 #[tokio::test]
 async fn a_shutdown_waits_for_an_acquisition_that_its_release_overtook() {
-    let place = Place::new().await;
+    let place = Place::new();
     let locks = place.client().await;
     for dropped_after in [0, 0, 150, 150] {
         let guard = take(&locks, "a").await;
@@ -71,7 +54,7 @@ async fn a_shutdown_waits_for_an_acquisition_that_its_release_overtook() {
 /// What the conformance suite does not drop.
 #[tokio::test]
 async fn requests_dropped_at_every_poll_leave_nothing() {
-    let place = Place::new().await;
+    let place = Place::new();
     let locks = place.elsewhere().await;
     for polls in 1..=16 {
         for _ in 0..4 {

@@ -1,11 +1,11 @@
 //! Redis keeps every promise, in every way to run it but for the quorum, which has tests of its own.
 
 mod single {
-    lock_testkit::conformance!(harness = crate::support::Store::single().await);
+    lock_testkit::conformance!(harness = crate::support::Store::single());
 }
 
 mod least_rights {
-    lock_testkit::conformance!(harness = crate::support::Store::with_least_rights().await);
+    lock_testkit::conformance!(harness = crate::support::Store::with_least_rights());
 }
 
 #[cfg(feature = "tls")]
@@ -17,9 +17,9 @@ mod tls {
 }
 
 mod sentinels {
-    lock_testkit::conformance!(harness = crate::support::Store::sentinels().await);
+    lock_testkit::conformance!(harness = crate::support::Store::sentinels());
 }
 
 mod cluster {
-    lock_testkit::conformance!(harness = crate::support::Store::cluster().await);
+    lock_testkit::conformance!(harness = crate::support::Store::cluster());
 }

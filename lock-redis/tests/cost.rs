@@ -34,7 +34,7 @@ fn cheapest(rounds: impl IntoIterator<Item = BTreeMap<String, u64>>) -> BTreeMap
 
 #[tokio::test]
 async fn a_contended_acquisition_and_its_release_cost_eight_commands() {
-    let place = Place::new().await;
+    let place = Place::new();
     let clients = [place.elsewhere().await, place.elsewhere().await];
     let one = || within(request("a").with_ttl(30 * TTL), SOON);
     let mut guard = take(&clients[1], "a").await;
@@ -66,7 +66,7 @@ async fn a_contended_acquisition_and_its_release_cost_eight_commands() {
 
 #[tokio::test]
 async fn a_run_of_a_job_costs_one_lock_two_reads_and_one_write_and_a_skipped_one_a_read() {
-    let place = Place::new().await;
+    let place = Place::new();
     let locks = place.elsewhere().await;
     let run = async |key: &str| {
         place.command(&["CONFIG", "RESETSTAT"]);
@@ -117,7 +117,7 @@ fn reads(place: &Place) -> u64 {
 async fn requests_of_many_tasks_leave_together() {
     const TASKS: u64 = 32;
     const PAIRS: u64 = 20;
-    let place = Place::new().await;
+    let place = Place::new();
     let client = Arc::new(place.elsewhere().await);
     let before = reads(&place);
     let tasks: Vec<_> = (0..TASKS)

@@ -1,19 +1,18 @@
 //! Fail-overs and moving slots: what is replicated is kept, what is lost is noticed.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use lock_testkit::history::{Checker, Recorder};
 use lock_testkit::servers::{RedisCluster, RedisSentinels, RedisServer};
 use polylock_core::admin::Record;
 use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, Mode, Renewal};
-use polylock_redis::{Redis, RedisConfig};
+use polylock_redis::RedisConfig;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::support::{
     SOON, TTL, acquire, any_id, assert_error, assert_replaced, attempt, granted, key, look, ms,
-    of_cluster, of_sentinels, open, pass, release, request, until, waiting, within,
+    noted_waiters, of_cluster, of_sentinels, open, pass, release, request, until, waiting, within,
 };
 
 /// A fail-over takes seconds.
@@ -66,31 +65,14 @@ async fn a_fail_over_that_loses_the_lock_is_noticed_and_the_token_grows() {
     .await;
 }
 
-/// Waiters of several clients, with what each of them does noted.
-fn waiters(clients: &[Arc<Redis>], recorder: &Recorder, count: usize) -> JoinSet<()> {
-    let mut tasks = JoinSet::new();
-    for n in 0..count {
-        let (client, recorder) = (Arc::clone(&clients[n % clients.len()]), recorder.clone());
-        tasks.spawn(async move {
-            let one = within(request("a").with_ttl(TTL * 3), PATIENCE * 2);
-            let guard = loop {
-                match recorder.acquire(&client, &one).await {
-                    Ok(guard) => break guard,
-                    Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
-                }
-            };
-            tokio::time::sleep(ms(2)).await;
-            guard.look();
-            drop(guard.release().await);
-        });
-    }
-    tasks
+/// So many requests of waiters.
+fn requests(count: usize) -> impl Iterator<Item = AcquireRequest> {
+    let one = within(request("a").with_ttl(TTL * 3), PATIENCE * 2);
+    std::iter::repeat_n(one, count)
 }
 
-async fn served(mut tasks: JoinSet<()>, recorder: &Recorder) {
-    while let Some(done) = tasks.join_next().await {
-        done.expect("every waiter is served");
-    }
+async fn served(tasks: JoinSet<()>, recorder: &Recorder) {
+    tasks.join_all().await;
     let checker = Checker::new().with_max_idle(PATIENCE);
     checker.check(&recorder.events()).assert_clean();
 }
@@ -109,7 +91,7 @@ async fn a_fail_over_keeps_what_is_replicated_and_serves_who_waits() {
         .acquire(&clients[0], &long("a"))
         .await
         .expect("it is granted");
-    let tasks = waiters(&clients, &recorder, 10);
+    let tasks = noted_waiters(&clients, &recorder, requests(10));
     queued(&servers.servers()[0], 10).await;
     servers.wait_for_replica();
     servers.servers()[0].kill();
@@ -242,7 +224,7 @@ async fn a_slot_that_moves_takes_its_lock_and_its_queue_along() {
         .acquire(&clients[0], &long("a"))
         .await
         .expect("it is granted");
-    let tasks = waiters(&clients, &recorder, 10);
+    let tasks = noted_waiters(&clients, &recorder, requests(10));
     queued(&cluster[from], 10).await;
     cluster.move_slot(slot, to);
     queued(&cluster[to], 10).await;

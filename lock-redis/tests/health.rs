@@ -1,9 +1,5 @@
 //! Health checks of servers with and without faults.
 
-use std::env;
-use std::process::Command;
-
-use lock_testkit::clock::ShiftedClock;
 use lock_testkit::servers::{Fsync, RedisCluster, RedisOptions, RedisSentinels, RedisServer};
 use polylock_core::{HealthCheck, Registry, Result, Status};
 use polylock_redis::RedisBackend;
@@ -229,43 +225,3 @@ async fn each_master_of_a_cluster_is_looked_at() {
     assert_one(&found, "eviction", &named);
     set(odd, "maxmemory-policy", "noeviction");
 }
-
-#[tokio::test]
-async fn a_clock_that_is_off_is_found() {
-    // In the process that the test starts, whose clock is off.
-    if let Ok(url) = env::var(CHECKED) {
-        for fault in faults(&url).await {
-            // With one processor the name of the test is in the same line.
-            println!("\nfault: {fault}");
-        }
-        return;
-    }
-    let server = RedisServer::start(fit());
-    let clock = ShiftedClock::new();
-    for (shift, says) in [(3_600, true), (-3_600, true), (0, false)] {
-        let mut process = Command::new(env::current_exe().expect("it runs"));
-        process.args([
-            "--exact",
-            "health::a_clock_that_is_off_is_found",
-            "--nocapture",
-        ]);
-        clock.set_offset(shift);
-        clock.apply(&mut process).env(CHECKED, server.url());
-        let done = tokio::task::spawn_blocking(move || process.output()).await;
-        let done = done.expect("no panic").expect("it runs");
-        let printed = String::from_utf8_lossy(&done.stdout).into_owned();
-        assert!(done.status.success(), "{printed}");
-        let faults: Vec<String> = printed
-            .lines()
-            .filter_map(|line| line.strip_prefix("fault: "))
-            .map(str::to_owned)
-            .collect();
-        if says {
-            assert_one(&faults, "clock", "the clock of the server differs by 3");
-        } else {
-            assert!(faults.is_empty(), "{faults:?}");
-        }
-    }
-}
-
-const CHECKED: &str = "POLYLOCK_CHECKED";

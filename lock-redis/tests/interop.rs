@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::support::{
     Place, SOON, TTL, assert_error, assert_took, attempt, granted, loss, ms, release, release_lost,
-    request, take, waiting, within,
+    request, take, within,
 };
 
 /// The release of that family: compare and delete.
@@ -138,8 +138,7 @@ async fn exclude_each_other(place: &Place, foreign: &mut impl Foreign) {
         .expect("it answers");
     assert_eq!(seen.expect("it is held").holders.len(), 1);
     // A waiter of ours gets it within a heartbeat of their release, which tells nobody.
-    let waiter = waiting(&locks, within(request("a"), SOON));
-    place.queued("a", 1).await;
+    let waiter = place.waiter(&locks, within(request("a"), SOON)).await;
     let began = Instant::now();
     assert!(foreign.give_back(), "they release what they hold");
     let guard = granted(waiter).await;
@@ -160,8 +159,7 @@ async fn exclude_each_other(place: &Place, foreign: &mut impl Foreign) {
     assert!(foreign.give_back(), "theirs is there");
     // Ours while they hold it with waiters in our queue: what they stored is not touched.
     assert!(foreign.take());
-    let waiter = waiting(&locks, within(request("a"), ms(500)));
-    place.queued("a", 1).await;
+    let waiter = place.waiter(&locks, within(request("a"), ms(500))).await;
     waiter.await.expect("no panic").expect_err("it is held");
     assert!(locks.shutdown(SOON).await, "the waiter does not leave");
     assert!(foreign.give_back(), "they do not find what they stored");
@@ -171,7 +169,7 @@ async fn exclude_each_other(place: &Place, foreign: &mut impl Foreign) {
 
 #[tokio::test]
 async fn locks_by_raw_commands_and_ours_exclude_each_other() {
-    let place = Place::new().await;
+    let place = Place::new();
     exclude_each_other(&place, &mut Raw(&place)).await;
 }
 
@@ -181,7 +179,7 @@ async fn locks_of_redis_py_and_ours_exclude_each_other() {
         eprintln!("there is no Python with redis-py, and no way to install it");
         return;
     };
-    let place = Place::new().await;
+    let place = Place::new();
     let mut python = Python::start(&interpreter, place.server.port());
     exclude_each_other(&place, &mut python).await;
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use polylock_core::{DistributedLock as _, ErrorKind, LockGuard, Mode, Renewal};
+use polylock_core::{DistributedLock as _, ErrorKind, LockGuard, Mode};
 use polylock_redis::Redis;
 use tokio::time::Instant;
 
 use crate::support::{
-    Place, SOON, TTL, acquire, assert_error, attempt, granted, lease, ms, release, request, take,
-    until, waiting, within,
+    Place, SOON, acquire, assert_error, attempt, granted, ms, release, request, take, until,
+    waiting, within,
 };
 
 const SHORTEST: Duration = Duration::from_millis(500);
@@ -42,8 +42,7 @@ async fn is_kept(guard: &LockGuard, place: &Place, other: &Redis) -> bool {
 
 #[tokio::test]
 async fn a_lease_of_half_a_second_is_renewed_and_ends_by_itself() {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     let short = within(request("a").with_ttl(SHORTEST), SOON);
     let mut rounds = 0..ROUNDS;
     let guard = loop {
@@ -63,8 +62,7 @@ async fn a_lease_of_half_a_second_is_renewed_and_ends_by_itself() {
 
 #[tokio::test]
 async fn a_waiter_for_half_a_second_is_granted_a_lease_that_it_keeps() {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     for mode in [Mode::Exclusive, Mode::Shared] {
         let mut rounds = 0..ROUNDS;
         loop {
@@ -86,28 +84,8 @@ async fn a_waiter_for_half_a_second_is_granted_a_lease_that_it_keeps() {
 }
 
 #[tokio::test]
-async fn renewals_do_not_cut_an_extended_lease() {
-    let place = Place::new().await;
-    let locks = place.client().await;
-    for mode in [Mode::Exclusive, Mode::Shared] {
-        let guard = acquire(&locks, &request("a").with_mode(mode)).await;
-        guard
-            .renew_for(Duration::from_secs(60))
-            .await
-            .expect("it is held");
-        // Several renewals arrive meanwhile.
-        tokio::time::sleep(2 * TTL).await;
-        assert!(left(&place) > Duration::from_secs(50), "{mode:?}");
-        guard.renew().await.expect("it is held");
-        assert!(left(&place) > Duration::from_secs(50), "{mode:?}");
-        release(guard).await;
-        assert_eq!(place.number(&["EXISTS", "a"]), 0, "{mode:?}");
-    }
-}
-
-#[tokio::test]
 async fn a_holder_that_is_done_within_its_least_hold_keeps_no_extension() {
-    let place = Place::new().await;
+    let place = Place::new();
     let locks = place.client().await;
     let short = Duration::from_secs(5);
     let guard = acquire(&locks, &request("a").with_min_hold(short)).await;
@@ -120,22 +98,4 @@ async fn a_holder_that_is_done_within_its_least_hold_keeps_no_extension() {
         left(&place) <= short
     })
     .await;
-}
-
-#[tokio::test]
-async fn a_lease_that_lost_its_expiry_gets_that_of_the_extension() {
-    let place = Place::new().await;
-    let locks = place.client().await;
-    let guard = acquire(&locks, &lease("a").with_renewal(Renewal::Manual)).await;
-    place.command(&["PERSIST", "a"]);
-    guard
-        .renew_for(Duration::from_secs(60))
-        .await
-        .expect("it is held");
-    let left = left(&place);
-    assert!(
-        left > Duration::from_secs(50) && left <= Duration::from_secs(60),
-        "{left:?}"
-    );
-    release(guard).await;
 }

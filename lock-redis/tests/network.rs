@@ -10,8 +10,8 @@ use polylock_redis::Redis;
 use tokio::time::Instant;
 
 use crate::support::{
-    ALIVE, Place, SOON, TTL, assert_error, assert_took, attempt, granted, key, lease, loss, ms,
-    open, pass, release, request, take, until, waiting, within,
+    ALIVE, Place, SOON, TTL, assert_error, assert_took, attempt, granted, is_kind, key, lease,
+    loss, ms, open, pass, release, request, take, until, waiting, within,
 };
 
 /// Bytes of a command on its way.
@@ -26,7 +26,7 @@ const REPLY: usize = ":1234567890123456\r\n".len();
 
 /// The last request of a kind.
 async fn sample(place: &Place, kind: Request) -> Command {
-    let watch = place.proxy().watch(place.kinds.is(kind));
+    let watch = place.proxy().watch(is_kind(kind));
     let locks = place.client().await;
     let guard = take(&locks, "sample").await;
     guard.renew().await.expect("it is renewed");
@@ -41,7 +41,7 @@ fn cuts(request: &Command, step: usize) -> Vec<Fate> {
 
 #[tokio::test]
 async fn an_acquisition_cut_at_any_byte_leaves_nothing() {
-    let place = Place::new().await;
+    let place = Place::new();
     let locks = place.client().await;
     let mut last = 0;
     // The commands that take a free lock: the lock itself, its token, and who holds it.
@@ -72,13 +72,12 @@ async fn an_acquisition_cut_at_any_byte_leaves_nothing() {
 
 #[tokio::test]
 async fn a_waiter_cut_at_any_byte_is_served_once() {
-    let place = Place::new().await;
+    let place = Place::new();
     let (holder, locks) = (place.elsewhere().await, place.client().await);
     for fate in cuts(&sample(&place, Request::Acquire).await, 9) {
         let guard = take(&holder, "a").await;
-        place.proxy().plan(place.kinds.is(Request::Acquire), fate);
-        let next = waiting(&locks, within(request("a"), SOON * 2));
-        place.queued("a", 1).await;
+        place.proxy().plan(is_kind(Request::Acquire), fate);
+        let next = place.waiter(&locks, within(request("a"), SOON * 2)).await;
         guard.release().await.expect("it is released");
         let next = granted(next).await;
         assert_eq!(place.look(&key("a")).waiters, 0, "{fate:?}");
@@ -89,11 +88,11 @@ async fn a_waiter_cut_at_any_byte_is_served_once() {
 
 #[tokio::test]
 async fn a_release_cut_at_any_byte_happens() {
-    let place = Place::new().await;
+    let place = Place::new();
     let locks = place.client().await;
     for fate in cuts(&sample(&place, Request::Release).await, 1) {
         let guard = take(&locks, "a").await;
-        place.proxy().plan(place.kinds.is(Request::Release), fate);
+        place.proxy().plan(is_kind(Request::Release), fate);
         // The outcome may be unknown to the caller; the release goes on.
         drop(guard.release().await);
         place.assert_nothing_left(&[&locks], "a").await;
@@ -102,11 +101,11 @@ async fn a_release_cut_at_any_byte_happens() {
 
 #[tokio::test]
 async fn a_renewal_cut_at_any_byte_costs_no_lock() {
-    let place = Place::new().await;
+    let place = Place::new();
     let locks = place.client().await;
     let guard = take(&locks, "a").await;
     for fate in cuts(&sample(&place, Request::Renew).await, 1) {
-        place.proxy().plan(place.kinds.is(Request::Renew), fate);
+        place.proxy().plan(is_kind(Request::Renew), fate);
         if let Err(error) = guard.renew().await {
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{fate:?}: {error}");
         }
@@ -121,8 +120,15 @@ async fn a_renewal_cut_at_any_byte_costs_no_lock() {
     place.assert_nothing_left(&[&locks], "a").await;
 }
 
+#[tokio::test]
+async fn a_black_hole_grants_nothing_and_ends() {
+    for direction in [Direction::Requests, Direction::Replies, Direction::Both] {
+        black_hole(direction).await;
+    }
+}
+
 async fn black_hole(direction: Direction) {
-    let place = Place::new().await;
+    let place = Place::new();
     let (locks, waiter, other) = (
         place.client().await,
         place.client().await,
@@ -134,8 +140,7 @@ async fn black_hole(direction: Direction) {
         .await
         .expect("it is granted");
     let blocked = take(&other, "b").await;
-    let waits = waiting(&waiter, within(request("b"), SOON * 3));
-    place.queued("b", 1).await;
+    let waits = place.waiter(&waiter, within(request("b"), SOON * 3)).await;
     place.proxy().hold(direction);
     let began = Instant::now();
     let _error = assert_error(&locks, &attempt("c"), ErrorKind::Unavailable).await;
@@ -166,23 +171,8 @@ async fn black_hole(direction: Direction) {
 }
 
 #[tokio::test]
-async fn a_black_hole_for_requests_grants_nothing_and_ends() {
-    black_hole(Direction::Requests).await;
-}
-
-#[tokio::test]
-async fn a_black_hole_for_replies_grants_nothing_and_ends() {
-    black_hole(Direction::Replies).await;
-}
-
-#[tokio::test]
-async fn a_black_hole_both_ways_grants_nothing_and_ends() {
-    black_hole(Direction::Both).await;
-}
-
-#[tokio::test]
 async fn bytes_that_drip_make_no_false_grant() {
-    let place = Place::new().await;
+    let place = Place::new();
     let locks = place.client().await;
     pass(&locks, "a").await;
     // Too slow for the time-out.
@@ -207,7 +197,7 @@ async fn bytes_that_drip_make_no_false_grant() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_clients_that_reconnect_at_once_are_served() {
-    let place = Place::new().await;
+    let place = Place::new();
     let mut clients: Vec<Arc<Redis>> = Vec::new();
     for _ in 0..200 {
         let slow = place.config().with_timeout(SOON).expect("it is in range");
@@ -248,7 +238,7 @@ async fn two_hundred_clients_that_reconnect_at_once_are_served() {
 
 #[tokio::test]
 async fn a_holder_whose_connection_is_cut_again_and_again_keeps_its_lock() {
-    let place = Place::new().await;
+    let place = Place::new();
     let locks = place.client().await;
     let guard = take(&locks, "a").await;
     let until = Instant::now() + TTL * 2;
@@ -263,7 +253,7 @@ async fn a_holder_whose_connection_is_cut_again_and_again_keeps_its_lock() {
 
 #[tokio::test]
 async fn many_locks_that_are_lost_at_once_cost_no_other_lock() {
-    let place = Place::new().await;
+    let place = Place::new();
     let patient = place.config().with_timeout(SOON).expect("it is in range");
     let locks = open(patient).await;
     let kept = take(&locks, "kept").await;
@@ -286,8 +276,7 @@ async fn many_locks_that_are_lost_at_once_cost_no_other_lock() {
 
 #[tokio::test]
 async fn a_waiter_whose_subscription_failed_once_is_notified_all_the_same() {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     let guard = take(&other, "a").await;
     let failed = place
         .proxy()
@@ -296,7 +285,7 @@ async fn a_waiter_whose_subscription_failed_once_is_notified_all_the_same() {
     until("the subscription fails", || failed.struck() == 1).await;
     place.queued("a", 1).await;
     tokio::time::sleep(ms(500)).await;
-    let asked = place.proxy().watch(place.kinds.is(Request::Acquire));
+    let asked = place.proxy().watch(is_kind(Request::Acquire));
     tokio::time::sleep(ms(1_000)).await;
     let asked = asked.seen().len();
     assert!(

@@ -8,10 +8,10 @@ use crate::support::rights;
 use lock_testkit::history::{Checker, Recorder};
 use lock_testkit::proxy::{Answer, Command, Direction, Fate, Proxy, PushFate, Then, Watch};
 use lock_testkit::servers::{RedisCluster, RedisOptions, RedisSentinels, Reply};
-use lock_testkit::taker::Taker;
+use polylock_core::layers::LocalQueue;
 use polylock_core::memory::Reachable;
-use polylock_core::{DistributedLock, ErrorKind, LostReason, Registry, Wait};
-use polylock_redis::{Redis, RedisBackend};
+use polylock_core::{DistributedLock, ErrorKind, LostReason, Wait};
+use polylock_redis::Redis;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -21,45 +21,17 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn waiters_that_are_killed_delay_the_next_by_no_more_than_their_grace() {
-    let place = Place::new().await;
-    let url = format!("{}?namespace=", place.server.url());
-    let taker = Taker::example("redis-taker", url);
-    let locks = place.elsewhere().await;
-    let guard = take(&locks, "a").await;
-    let mut doomed = Vec::new();
-    for n in 0..3 {
-        doomed.push(
-            taker
-                .take(&key("a"))
-                .with_ttl(TTL * 5)
-                .spawn()
-                .expect("it starts"),
-        );
-        place.queued("a", n + 1).await;
-    }
-    let next = waiting(&locks, within(request("a"), SOON * 3));
-    place.queued("a", 4).await;
-    for process in &mut doomed {
-        process.kill().expect("it is killed");
-    }
-    let began = Instant::now();
-    guard.release().await.expect("it is released");
-    let next = granted(next).await;
-    // One grant to a dead waiter, and a heartbeat until somebody notices.
-    assert_took("passing over dead waiters", began, ..ALIVE + ms(1_500));
-    next.release().await.expect("it is released");
-    place.assert_nothing_left(&[&locks], "a").await;
-}
-
-/// How long a waiter waits after a release whose message suffers.
-async fn served_within(fate: PushFate, beat: Duration) {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+async fn a_message_that_is_lost_late_or_doubled_costs_no_more_than_a_heartbeat() {
+    let (place, locks, other) = Place::with_clients().await;
     let recorder = Recorder::new();
-    // A heartbeat is a fifth of the ttl, and a second at most.
-    let ttl = beat * 5;
-    for _ in 0..4 {
+    let fates = [
+        (PushFate::Lost, ms(1_000)),
+        (PushFate::Doubled, ms(200)),
+        (PushFate::Late(ms(1_700)), ms(1_000)),
+    ];
+    for (fate, beat) in fates.into_iter().cycle().take(9) {
+        // A heartbeat is a fifth of the ttl, and a second at most.
+        let ttl = beat * 5;
         let guard = recorder
             .acquire(&other, &request("a"))
             .await
@@ -88,24 +60,8 @@ async fn served_within(fate: PushFate, beat: Duration) {
 }
 
 #[tokio::test]
-async fn a_message_that_is_lost_costs_no_more_than_a_heartbeat() {
-    served_within(PushFate::Lost, ms(1_000)).await;
-}
-
-#[tokio::test]
-async fn a_message_that_comes_twice_grants_once() {
-    served_within(PushFate::Doubled, ms(200)).await;
-}
-
-#[tokio::test]
-async fn a_message_that_is_late_costs_no_more_than_a_heartbeat() {
-    served_within(PushFate::Late(ms(1_700)), ms(1_000)).await;
-}
-
-#[tokio::test]
 async fn a_grant_that_is_told_after_its_lease_makes_no_guard() {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     let recorder = Recorder::new();
     let guard = recorder
         .acquire(&other, &request("a"))
@@ -146,12 +102,10 @@ async fn a_grant_that_is_told_after_its_lease_makes_no_guard() {
 
 #[tokio::test]
 async fn a_waiter_that_is_cut_off_keeps_its_place_or_gets_another() {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     for outage in [ms(100), ALIVE + ms(1_000)] {
         let guard = take(&other, "a").await;
-        let next = waiting(&locks, within(request("a"), SOON * 4));
-        place.queued("a", 1).await;
+        let next = place.waiter(&locks, within(request("a"), SOON * 4)).await;
         place.faults().set_reachable(Reachable::Cut);
         tokio::time::sleep(outage).await;
         place.faults().set_reachable(Reachable::Connected);
@@ -164,7 +118,7 @@ async fn a_waiter_that_is_cut_off_keeps_its_place_or_gets_another() {
 
 #[tokio::test]
 async fn a_waiter_whose_runtime_is_blocked_keeps_its_place_and_gets_its_lock() {
-    let place = Place::new().await;
+    let place = Place::new();
     let (holder, other) = (place.elsewhere().await, place.elsewhere().await);
     let guard = take(&holder, "a").await;
     let config = place.config();
@@ -184,8 +138,7 @@ async fn a_waiter_whose_runtime_is_blocked_keeps_its_place_and_gets_its_lock() {
         });
     });
     place.queued("a", 1).await;
-    let second = waiting(&other, within(request("a"), SOON * 4));
-    place.queued("a", 2).await;
+    let second = place.waiter(&other, within(request("a"), SOON * 4)).await;
     tokio::time::sleep(ALIVE + ms(500)).await;
     guard.release().await.expect("it is released");
     place.queued("a", 1).await;
@@ -209,12 +162,10 @@ async fn regulars(place: &Place) -> [Arc<Redis>; 3] {
     for client in &clients {
         let other = place.elsewhere().await;
         let guard = take(&other, "a").await;
-        let next = waiting(client, within(request("a"), SOON));
-        place.queued("a", 1).await;
+        let next = place.waiter(client, within(request("a"), SOON)).await;
         release(guard).await;
         // A release that nobody waits for deletes the queue, and its client knows that.
-        let last = waiting(&other, within(request("a"), SOON));
-        place.queued("a", 1).await;
+        let last = place.waiter(&other, within(request("a"), SOON)).await;
         release(granted(next).await).await;
         release(granted(last).await).await;
     }
@@ -227,7 +178,7 @@ fn joins(command: &Command) -> bool {
 
 #[tokio::test]
 async fn waiters_that_join_by_a_plain_command_are_served_in_order() {
-    let place = Place::new().await;
+    let place = Place::new();
     let (clients, other) = (regulars(&place).await, place.elsewhere().await);
     let joined = place.proxy().watch(joins);
     let mut guard = take(&other, "a").await;
@@ -252,17 +203,19 @@ async fn waiters_that_join_by_a_plain_command_are_served_in_order() {
 
 #[tokio::test]
 async fn a_waiter_that_joins_by_a_plain_command_keeps_the_queue() {
-    let place = Place::new().await;
+    let place = Place::new();
     let (clients, other) = (regulars(&place).await, place.elsewhere().await);
     let guard = take(&other, "a").await;
-    let first = waiting(&clients[0], within(request("a"), SOON * 4));
-    place.queued("a", 1).await;
+    let first = place
+        .waiter(&clients[0], within(request("a"), SOON * 4))
+        .await;
     let joined = place.proxy().watch(joins);
-    let second = waiting(
-        &clients[1],
-        within(request("a").with_ttl(TTL * 30), SOON * 4),
-    );
-    place.queued("a", 2).await;
+    let second = place
+        .waiter(
+            &clients[1],
+            within(request("a").with_ttl(TTL * 30), SOON * 4),
+        )
+        .await;
     assert_eq!(joined.count(), 1);
     first.abort();
     place.queued("a", 1).await;
@@ -286,7 +239,7 @@ async fn a_waiter_that_joins_by_a_plain_command_keeps_the_queue() {
 /// The queue outlives a holder that is gone; nobody but a waiter finds the lock free.
 #[tokio::test]
 async fn a_short_wait_finds_a_lock_free_whose_queue_is_left() {
-    let place = Place::new().await;
+    let place = Place::new();
     let (clients, other) = (regulars(&place).await, place.elsewhere().await);
     let guard = take(&other, "a").await;
     let lasting = || request("a").with_ttl(TTL * 30);
@@ -305,7 +258,7 @@ async fn a_short_wait_finds_a_lock_free_whose_queue_is_left() {
 
 #[tokio::test]
 async fn a_plain_command_that_joins_may_be_lost_or_come_twice() {
-    let place = Place::new().await;
+    let place = Place::new();
     let twice = Fate::Duplicated {
         after: Duration::ZERO,
         answer: Answer::First,
@@ -318,8 +271,9 @@ async fn a_plain_command_that_joins_may_be_lost_or_come_twice() {
     ] {
         let (clients, other) = (regulars(&place).await, place.elsewhere().await);
         let guard = take(&other, "a").await;
-        let first = waiting(&clients[0], within(request("a"), SOON * 4));
-        place.queued("a", 1).await;
+        let first = place
+            .waiter(&clients[0], within(request("a"), SOON * 4))
+            .await;
         let planned = place.proxy().plan(joins, fate);
         let second = waiting(&clients[1], within(request("a"), SOON * 4));
         place.queued("a", if fate == twice { 3 } else { 2 }).await;
@@ -366,7 +320,7 @@ async fn serve_untold(place: &Place, config: polylock_redis::RedisConfig) {
 }
 
 /// A waiter hears of its grant, and does not have to ask.
-async fn told(proxies: &[Proxy], config: polylock_redis::RedisConfig) {
+async fn assert_told(proxies: &[Proxy], config: polylock_redis::RedisConfig) {
     let (locks, other) = (open(config.clone()).await, open(config).await);
     let beats: Vec<_> = proxies
         .iter()
@@ -395,154 +349,87 @@ fn says_where(command: &Command) -> bool {
 }
 
 #[tokio::test]
-async fn a_waiter_is_told_by_one_server() {
-    let place = Place::new().await;
-    told(std::slice::from_ref(place.proxy()), place.config()).await;
-}
-
-#[tokio::test]
-async fn a_waiter_is_told_by_the_master_of_sentinels() {
+async fn a_waiter_is_told_by_one_server_by_the_master_of_sentinels_and_in_a_cluster() {
+    let place = Place::new();
+    assert_told(std::slice::from_ref(place.proxy()), place.config()).await;
     let (sentinels, proxy) = RedisSentinels::start_light_behind_proxy();
-    told(&[proxy], of_sentinels(&sentinels)).await;
-}
-
-#[tokio::test]
-async fn a_waiter_is_told_in_a_cluster() {
+    assert_told(&[proxy], of_sentinels(&sentinels)).await;
     let (cluster, proxies) = RedisCluster::start_behind_proxies(3, 0);
-    told(&proxies, of_cluster(&cluster)).await;
+    assert_told(&proxies, of_cluster(&cluster)).await;
 }
 
 #[tokio::test]
 async fn clients_that_are_not_notified_are_served_and_warned_once() {
-    let warnings = warnings::Warnings::default();
+    let log = tempfile::NamedTempFile::new().expect("a file");
+    let writer = Arc::new(log.reopen().expect("it is there"));
     // Connections belong to several threads.
-    tracing::subscriber::set_global_default(warnings.clone()).expect("the only one");
-    let place = Place::new().await;
+    let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN);
+    subscriber.with_writer(writer).init();
+    let mut before = 0;
+    let mut warnings = || {
+        let log = std::fs::read_to_string(log.path()).expect("a text");
+        let count = log.matches("are not notified").count();
+        count - std::mem::replace(&mut before, count)
+    };
+    let place = Place::new();
     serve_untold(&place, place.config().with_resp2()).await;
-    assert_eq!(warnings.take(), 1, "warnings of a client without RESP3");
+    assert_eq!(warnings(), 1, "warnings of a client without RESP3");
     serve_untold(&place, place.config().without_push()).await;
-    assert_eq!(warnings.take(), 0, "warnings of one that wants no messages");
+    assert_eq!(warnings(), 0, "warnings of one that wants no messages");
     for denied in ["-subscribe", "resetchannels", "-publish"] {
         let rules = format!("{} {denied}", rights::user("secret", "a*"));
-        let place = Place::with(RedisOptions::new().with_user("locks", &rules)).await;
+        let place = Place::with(RedisOptions::new().with_user("locks", &rules));
         serve_untold(&place, place.config().with_login("locks", "secret")).await;
-        assert_eq!(warnings.take(), 1, "warnings of a user with {denied}");
+        assert_eq!(warnings(), 1, "warnings of a user with {denied}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_waiting_tasks_are_two_connections_and_one_waiter_per_key() {
-    let place = Place::new().await;
+async fn a_thousand_waiting_tasks_are_two_connections() {
+    let place = Place::new();
     let holder = place.elsewhere().await;
-    let mut held = Vec::new();
-    for n in 0..10 {
-        held.push(take(&holder, &format!("lock:key/{n}")).await);
-    }
+    let guard = take(&holder, "a").await;
     let clients = || -> usize {
-        let list = place.command(&["CLIENT", "LIST", "TYPE", "normal"]);
-        let pubsub = place.command(&["CLIENT", "LIST", "TYPE", "pubsub"]);
-        let lines = |reply: Reply| reply.text().unwrap_or_default().lines().count();
+        let lines = |kind| {
+            let list = place.command(&["CLIENT", "LIST", "TYPE", kind]).text();
+            list.unwrap_or_default().lines().count()
+        };
         // One of them asks.
-        lines(list) + lines(pubsub) - 1
+        lines("normal") + lines("pubsub") - 1
     };
     // Renewals have a connection of their own.
     until("it is renewed", || clients() == 2).await;
-    let before = clients();
-    let registry = Registry::new()
-        .with(RedisBackend::default())
-        .expect("it fits");
-    let url = place.server.url();
-    let locks = registry.connect(&url).await.expect("it connects");
+    let locks = LocalQueue::new(place.elsewhere().await);
     // One that is renewed, and the tasks.
     let own = acquire(&locks, &request("own")).await;
     let mut tasks = JoinSet::new();
-    for n in 0..1_000 {
-        let locks = Arc::clone(&locks);
+    for _ in 0..1_000 {
+        let locks = locks.clone();
         tasks.spawn(async move {
-            let one = request(&format!("key/{}", n % 10)).with_wait(Wait::AtMost(SOON * 6));
-            let guard = acquire(&locks, &one).await;
-            guard.release().await.expect("it is released");
+            let guard = acquire(&locks, &within(request("a"), SOON * 6)).await;
+            release(guard).await;
         });
     }
-    for n in 0..10 {
-        place.queued(&format!("lock:key/{n}"), 1).await;
-    }
+    place.queued("a", 1).await;
     tokio::time::sleep(TTL).await;
-    for n in 0..10 {
-        assert_eq!(place.waiters(&format!("lock:key/{n}")), 1);
-    }
-    assert_eq!(clients() - before, 2);
-    assert!(own.is_held());
-    for guard in held {
-        guard.release().await.expect("it is released");
-    }
-    while let Some(done) = tasks.join_next().await {
-        done.expect("no panic");
-    }
-    assert!(clients() - before <= 2);
-    own.release().await.expect("it is released");
+    assert_eq!((clients(), place.waiters("a")), (4, 1));
+    release(guard).await;
+    tasks.join_all().await;
+    assert_eq!(clients(), 4);
+    release(own).await;
     assert!(locks.shutdown(SOON).await);
-    for n in 0..10 {
-        place
-            .assert_nothing_left(&[&holder], &format!("lock:key/{n}"))
-            .await;
-    }
-}
-
-mod warnings {
-    use std::fmt::Debug;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use tracing::field::Field;
-    use tracing::span::{Attributes, Id, Record};
-    use tracing::{Event, Level, Metadata, Subscriber};
-
-    /// Counts the warnings of this kind.
-    #[derive(Clone, Debug, Default)]
-    pub(super) struct Warnings(Arc<AtomicUsize>);
-
-    impl Warnings {
-        pub(super) fn take(&self) -> usize {
-            self.0.swap(0, Ordering::SeqCst)
-        }
-    }
-
-    impl Subscriber for Warnings {
-        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-            *metadata.level() <= Level::WARN
-        }
-
-        fn new_span(&self, _: &Attributes<'_>) -> Id {
-            Id::from_u64(1)
-        }
-
-        fn record(&self, _: &Id, _: &Record<'_>) {}
-
-        fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-        fn event(&self, event: &Event<'_>) {
-            event.record(&mut |field: &Field, value: &dyn Debug| {
-                if field.name() == "message" && format!("{value:?}").contains("not notified") {
-                    self.0.fetch_add(1, Ordering::SeqCst);
-                }
-            });
-        }
-
-        fn enter(&self, _: &Id) {}
-
-        fn exit(&self, _: &Id) {}
-    }
+    place.assert_nothing_left(&[&holder], "a").await;
 }
 
 /// Waiters that died behind one that lives for long.
 #[tokio::test]
 async fn dead_waiters_behind_a_live_one_go() {
-    let place = Place::new().await;
+    let place = Place::new();
     let locks = place.elsewhere().await;
     let guard = take(&locks, "a").await;
-    let first = waiting(&locks, request("a").with_wait(Wait::Forever));
-    place.queued("a", 1).await;
+    let first = place
+        .waiter(&locks, request("a").with_wait(Wait::Forever))
+        .await;
     for n in 0..12 {
         // Dead for the queue after 2 s, when all of them are there.
         let dead = format!("{n:032x}|200|1000|1|x||");
@@ -558,19 +445,16 @@ async fn dead_waiters_behind_a_live_one_go() {
 
 #[tokio::test]
 async fn what_is_known_of_a_broken_lock_goes_while_others_wait() {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     let (notes, broken) = ("{a}:notes", "a".repeat(32));
     let guard = take(&locks, "a").await;
-    let next = waiting(&locks, within(request("a"), SOON * 2));
-    place.queued("a", 1).await;
+    let next = place.waiter(&locks, within(request("a"), SOON * 2)).await;
     let admin = other.admin().expect("it has an administration");
     let was_held = admin.break_lock(&key("a"), "test").await;
     was_held.expect("it is broken").expect("it was held");
     assert_eq!(loss(&guard).await, LostReason::Broken);
     let next = granted(next).await;
-    let last = waiting(&other, within(request("a"), SOON * 2));
-    place.queued("a", 1).await;
+    let last = place.waiter(&other, within(request("a"), SOON * 2)).await;
     let kept = || {
         let fields = place.command(&["HKEYS", notes]);
         let fields = fields.items().iter().filter_map(Reply::text);

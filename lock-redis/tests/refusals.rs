@@ -33,7 +33,7 @@ async fn assert_works_again(place: &Place, locks: &std::sync::Arc<Redis>) {
 
 #[tokio::test]
 async fn a_server_that_a_script_keeps_busy_is_unavailable() {
-    let place = Place::new().await;
+    let place = Place::new();
     let locks = place.elsewhere().await;
     place.command(&["CONFIG", "SET", "busy-reply-threshold", "10"]);
     let mut blocker = RespClient::connect(place.server.port(), SOON).expect("connected");
@@ -50,7 +50,7 @@ async fn a_server_that_a_script_keeps_busy_is_unavailable() {
 
 #[tokio::test]
 async fn a_server_without_memory_is_unavailable() {
-    let place = Place::new().await;
+    let place = Place::new();
     let locks = place.elsewhere().await;
     let held = take(&locks, "held").await;
     place.command(&["CONFIG", "SET", "maxmemory", "1"]);
@@ -67,7 +67,7 @@ async fn a_server_without_memory_is_unavailable() {
 #[tokio::test]
 async fn a_server_that_cannot_save_is_unavailable() {
     let options = RedisOptions::new().with_config("enable-protected-configs", "yes");
-    let place = Place::with(options).await;
+    let place = Place::with(options);
     let locks = place.elsewhere().await;
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().to_str().expect("a text").to_owned();
@@ -84,7 +84,7 @@ async fn a_server_that_cannot_save_is_unavailable() {
 
 #[tokio::test]
 async fn a_replica_is_unavailable() {
-    let (place, master) = (Place::new().await, RedisServer::start(RedisOptions::new()));
+    let (place, master) = (Place::new(), RedisServer::start(RedisOptions::new()));
     let locks = place.elsewhere().await;
     place.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
     let info = || {
@@ -105,7 +105,7 @@ async fn a_replica_is_unavailable() {
 
 #[tokio::test]
 async fn a_server_that_is_loading_is_unavailable() {
-    let (place, master) = (Place::new().await, RedisServer::start(RedisOptions::new()));
+    let (place, master) = (Place::new(), RedisServer::start(RedisOptions::new()));
     let locks = place.elsewhere().await;
     for n in 0..2_000 {
         master.command(&["SET", &format!("key/{n}"), "x"]);
@@ -136,7 +136,7 @@ async fn a_server_that_is_loading_is_unavailable() {
 
 #[tokio::test]
 async fn a_server_that_misses_its_replicas_is_unavailable() {
-    let place = Place::new().await;
+    let place = Place::new();
     let locks = place.elsewhere().await;
     place.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
     assert_unavailable(&refused(&locks).await, "min-replicas-to-write");
@@ -146,7 +146,7 @@ async fn a_server_that_misses_its_replicas_is_unavailable() {
 
 #[tokio::test]
 async fn a_server_with_too_many_clients_is_unavailable() {
-    let place = Place::new().await;
+    let place = Place::new();
     let locks = place.elsewhere().await;
     let guard = take(&locks, "a").await;
     place.command(&["CONFIG", "SET", "maxclients", "1"]);
@@ -206,7 +206,7 @@ async fn what_the_user_may_not_do_is_denied() {
         "-del",
     ] {
         let rules = format!("on >secret ~* &* +@all {denied}");
-        let place = Place::with(RedisOptions::new().with_user("locks", &rules)).await;
+        let place = Place::with(RedisOptions::new().with_user("locks", &rules));
         let locks = open(place.direct().with_login("locks", "secret")).await;
         let attempt = attempt("a");
         match locks.acquire(&attempt).await {
@@ -235,7 +235,7 @@ async fn what_the_user_may_not_do_is_denied() {
 #[tokio::test]
 async fn a_list_with_a_key_that_may_not_be_read_is_denied() {
     let rules = "on >secret ~a ~{a}:* ~{}:tokens &* +@all";
-    let place = Place::with(RedisOptions::new().with_user("locks", rules)).await;
+    let place = Place::with(RedisOptions::new().with_user("locks", rules));
     let locks = open(place.direct().with_login("locks", "secret")).await;
     let admin = locks.admin().expect("it has an administration");
     place.command(&["LPUSH", "a", "1"]);
@@ -247,7 +247,7 @@ async fn a_list_with_a_key_that_may_not_be_read_is_denied() {
 
 #[tokio::test]
 async fn a_key_with_something_else_in_it_is_no_lock() {
-    let place = Place::new().await;
+    let place = Place::new();
     let locks = place.elsewhere().await;
     for words in [
         &["ZADD", "a", "1", "b", "2", "c"][..],
@@ -296,7 +296,7 @@ async fn a_key_with_something_else_in_it_is_no_lock() {
 
 #[tokio::test]
 async fn what_another_program_has_written_is_no_record() {
-    let place = Place::new().await;
+    let place = Place::new();
     let locks = place.elsewhere().await;
     let (at, admin) = ("{a}:record", locks.admin().expect("it has one"));
     let record = Record::new(FencingToken::new(7), "done");
@@ -332,7 +332,7 @@ async fn what_another_program_has_written_is_no_record() {
 
 #[tokio::test]
 async fn a_key_that_was_replaced_by_something_else_costs_no_other_lease() {
-    let place = Place::new().await;
+    let place = Place::new();
     let locks = place.elsewhere().await;
     for words in [&["RPUSH", "a", "b"][..], &["HSET", "a", "b", "c"]] {
         let (replaced, other) = (take(&locks, "a").await, take(&locks, "b").await);

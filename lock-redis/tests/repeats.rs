@@ -2,50 +2,22 @@
 
 use std::time::Duration;
 
-use lock_testkit::proxy::{Answer, Fate};
+use lock_testkit::proxy::Fate;
 use polylock_core::admin::Record;
 use polylock_core::memory::{Fault, Request};
-use polylock_core::{DistributedLock, ErrorKind, FencingToken, Mode, Released, Wait};
+use polylock_core::{DistributedLock, ErrorKind, FencingToken, Mode, Released};
 use tokio::time::Instant;
 
 use crate::support::{
-    ALIVE, Place, SOON, TTL, acquire, any_id, assert_took, attempt, granted, key, lease, ms, open,
-    pass, release, request, take, until, waiting, within,
+    ALIVE, Place, SOON, TTL, acquire, any_id, assert_took, attempt, granted, is_kind, key, lease,
+    ms, pass, release, request, take, until, waiting, within,
 };
 
 #[tokio::test]
-async fn a_request_that_comes_twice_counts_once() {
-    let place = Place::new().await;
-    let locks = place.client().await;
-    for answer in [Answer::First, Answer::Second] {
-        let twice = Fate::Duplicated {
-            after: Duration::ZERO,
-            answer,
-        };
-        for kind in [Request::Acquire, Request::Renew, Request::Release] {
-            let planned = place.proxy().plan(place.kinds.is(kind), twice);
-            let guard = acquire(&locks, &attempt("a")).await;
-            let first = guard.fencing_token();
-            guard.renew().await.expect("it is renewed");
-            let released = guard.release().await.expect("it is released");
-            if (kind, answer) != (Request::Release, Answer::Second) {
-                assert_eq!(released, Released::Clean, "{kind:?} {answer:?}");
-            }
-            assert_eq!(planned.struck(), 1, "{kind:?}");
-            place.assert_nothing_left(&[&locks], "a").await;
-            let next = acquire(&locks, &attempt("a")).await;
-            assert!(next.fencing_token() > first);
-            next.release().await.expect("it is released");
-        }
-    }
-}
-
-#[tokio::test]
 async fn a_request_that_comes_again_much_later_hurts_nobody() {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     let kinds = [Request::Acquire, Request::Renew, Request::Release];
-    let all = kinds.map(|kind| place.proxy().watch(place.kinds.is(kind)));
+    let all = kinds.map(|kind| place.proxy().watch(is_kind(kind)));
     let guard = take(&locks, "a").await;
     guard.renew().await.expect("it is renewed");
     let [acquire, renew, _] = all.each_ref().map(|watch| watch.seen().pop());
@@ -78,9 +50,8 @@ async fn a_request_that_comes_again_much_later_hurts_nobody() {
 
 #[tokio::test]
 async fn an_adoption_that_comes_again_much_later_hurts_nobody() {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
-    let watch = place.proxy().watch(place.kinds.is(Request::Adopt));
+    let (place, locks, other) = Place::with_clients().await;
+    let watch = place.proxy().watch(is_kind(Request::Adopt));
     let guard = acquire(&other, &lease("a").with_ttl(SOON)).await;
     let (id, new) = (guard.lease_id().expect("a lease"), any_id());
     let admin = locks.admin().expect("it has an administration");
@@ -100,7 +71,7 @@ async fn an_adoption_that_comes_again_much_later_hurts_nobody() {
 
 #[tokio::test]
 async fn a_record_that_comes_again_much_later_replaces_no_later_one() {
-    let place = Place::new().await;
+    let place = Place::new();
     let locks = place.client().await;
     let admin = locks.admin().expect("it has an administration");
     let writes = place.proxy().watch(|command| command.has(RECORD_OF_A));
@@ -118,7 +89,7 @@ async fn a_record_that_comes_again_much_later_replaces_no_later_one() {
 /// It is stored above a version that is ahead, and kept for its whole time.
 #[tokio::test]
 async fn a_record_replaces_one_of_a_writer_whose_clock_is_ahead() {
-    let place = Place::new().await;
+    let place = Place::new();
     let locks = place.client().await;
     let admin = locks.admin().expect("it has an administration");
     let ahead = format!("{:020}|{:020}|first", 7, u64::MAX / 2);
@@ -134,42 +105,17 @@ async fn a_record_replaces_one_of_a_writer_whose_clock_is_ahead() {
 
 const RECORD_OF_A: &str = "{a}:record";
 
-#[tokio::test]
-async fn a_place_in_the_queue_that_comes_again_costs_little() {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
-    let all = place.proxy().watch(place.kinds.is(Request::Acquire));
-    let guard = take(&other, "a").await;
-    let next = waiting(&locks, request("a"));
-    place.queued("a", 1).await;
-    let acquire = all.seen().pop().expect("it was sent");
-    guard.release().await.expect("it is released");
-    release(granted(next).await).await;
-    let guard = take(&other, "a").await;
-    place.proxy().replay(&acquire).expect("it is answered");
-    let next = waiting(&locks, request("a"));
-    place.queued("a", 2).await;
-    let began = Instant::now();
-    guard.release().await.expect("it is released");
-    let next = granted(next).await;
-    assert_took("passing over a late copy", began, ..ALIVE + ms(1_500));
-    next.release().await.expect("it is released");
-    place.assert_nothing_left(&[&locks, &other], "a").await;
-}
-
 /// Its second place is granted nothing: that would shorten the lease that it has.
 #[tokio::test]
 async fn a_place_that_comes_again_shortens_no_lease() {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
-    let all = place.proxy().watch(place.kinds.is(Request::Acquire));
+    let (place, locks, other) = Place::with_clients().await;
+    let all = place.proxy().watch(is_kind(Request::Acquire));
     let holder = take(&other, "a").await;
     let shared = request("a").with_mode(Mode::Shared).with_ttl(TTL * 30);
     let reader = waiting(&locks, shared);
     place.queued("a", 1).await;
     let acquire = all.seen().pop().expect("it was sent");
-    let writer = waiting(&other, request("a"));
-    place.queued("a", 2).await;
+    let writer = place.waiter(&other, request("a")).await;
     place.proxy().replay(&acquire).expect("it is answered");
     place.queued("a", 3).await;
     holder.release().await.expect("it is released");
@@ -187,13 +133,11 @@ async fn a_place_that_comes_again_shortens_no_lease() {
 /// A heartbeat that is late finds the lease of its holder, which has extended it meanwhile.
 #[tokio::test]
 async fn a_heartbeat_that_comes_again_cuts_no_extension() {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     for mode in [Mode::Exclusive, Mode::Shared] {
-        let all = place.proxy().watch(place.kinds.is(Request::Acquire));
+        let all = place.proxy().watch(is_kind(Request::Acquire));
         let holder = take(&other, "a").await;
-        let next = waiting(&locks, request("a").with_mode(mode));
-        place.queued("a", 1).await;
+        let next = place.waiter(&locks, request("a").with_mode(mode)).await;
         until("its heartbeat is sent", || all.seen().len() > 2).await;
         let heartbeat = all.seen().pop().expect("it was sent");
         release(holder).await;
@@ -214,15 +158,13 @@ async fn a_heartbeat_that_comes_again_cuts_no_extension() {
 /// A request to join the queue arrives behind its undo, which is sent on another connection.
 #[tokio::test]
 async fn a_waiter_that_was_dropped_before_its_request_arrived_leaves_no_place() {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     for mode in [Mode::Exclusive, Mode::Shared] {
         let guard = take(&other, "a").await;
         // The client knows that there is a queue, and joins by a plain command if it is exclusive.
-        let first = waiting(&locks, request("a"));
-        place.queued("a", 1).await;
+        let first = place.waiter(&locks, request("a")).await;
         let late = Fate::LateRequest(ms(200));
-        let planned = place.proxy().plan(place.kinds.is(Request::Acquire), late);
+        let planned = place.proxy().plan(is_kind(Request::Acquire), late);
         let dropped = request("a").with_mode(mode);
         let dropped = waiting(&locks, dropped);
         until("its request is on its way", || planned.struck() == 1).await;
@@ -238,11 +180,10 @@ async fn a_waiter_that_was_dropped_before_its_request_arrived_leaves_no_place() 
 
 #[tokio::test]
 async fn an_acquisition_that_its_undo_overtakes_takes_nothing() {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     for round in 0..4 {
         let late = Fate::LateRequest(ms(900));
-        let planned = place.proxy().plan(place.kinds.is(Request::Acquire), late);
+        let planned = place.proxy().plan(is_kind(Request::Acquire), late);
         let began = Instant::now();
         let error = locks
             .acquire(&attempt("a"))
@@ -261,47 +202,9 @@ async fn an_acquisition_that_its_undo_overtakes_takes_nothing() {
     }
 }
 
-/// The undo has a connection of its own, and may come before what it undoes.
-#[tokio::test]
-async fn an_acquisition_that_is_dropped_on_its_way_is_undone_when_it_arrives() {
-    let place = Place::new().await;
-    let locks = place.client().await;
-    let long = attempt("a").with_ttl(TTL * 30);
-    pass(&locks, "b").await;
-    let before = last_token(&place);
-    let late = Fate::LateRequest(ms(600));
-    let planned = place.proxy().plan(|command| command.has("NX"), late);
-    let began = Instant::now();
-    let dropped = tokio::time::timeout(ms(50), locks.acquire(&long)).await;
-    dropped.expect_err("it has arrived");
-    // The undo is right behind it on the same connection, so that the lock itself may not be seen.
-    until("it arrives", || last_token(&place) > before).await;
-    assert_eq!(planned.struck(), 1);
-    until("it is undone", || place.remains("a").is_empty()).await;
-    assert_took("undoing it", began, ..SOON);
-    place.assert_free("a").await;
-}
-
-#[tokio::test]
-async fn a_renewal_that_its_release_overtakes_revives_nothing() {
-    let place = Place::new().await;
-    let locks = place.client().await;
-    let guard = take(&locks, "a").await;
-    place
-        .proxy()
-        .plan(place.kinds.is(Request::Renew), Fate::LateRequest(ms(600)));
-    drop(tokio::time::timeout(ms(20), guard.renew()).await);
-    place.command(&["DEL", "a"]);
-    tokio::time::sleep(ms(800)).await;
-    place.assert_nothing_left(&[], "a").await;
-    drop(guard);
-    place.assert_nothing_left(&[&locks], "a").await;
-}
-
 #[tokio::test]
 async fn no_reply_is_taken_for_that_of_another_request() {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     let held = take(&other, "held").await;
     for round in 0..6 {
         place.proxy().plan(
@@ -339,32 +242,6 @@ async fn no_reply_is_taken_for_that_of_another_request() {
     held.release().await.expect("it is released");
 }
 
-#[tokio::test]
-async fn a_reply_that_comes_after_its_lease_is_no_guard() {
-    let place = Place::new().await;
-    let patient = place
-        .config()
-        .with_timeout(TTL * 3)
-        .expect("it is in range");
-    let (locks, other) = (open(patient).await, place.elsewhere().await);
-    place.plan(Request::Acquire, Fault::LateReply(TTL.mul_f64(1.6)));
-    let late = waiting(&locks, lease("a").with_wait(Wait::Never));
-    tokio::time::sleep(TTL.mul_f64(1.1)).await;
-    let guard = take(&other, "a").await;
-    let error = late
-        .await
-        .expect("no panic")
-        .expect_err("two hold the lock");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(locks.shutdown(SOON).await, "the undo does not end");
-    guard
-        .renew()
-        .await
-        .expect("the undo of another hurts nobody");
-    guard.release().await.expect("it is released");
-    place.assert_nothing_left(&[&locks, &other], "a").await;
-}
-
 /// The last token of all locks without a namespace.
 fn last_token(place: &Place) -> u64 {
     let stream = place.command(&["XINFO", "STREAM", "{}:tokens"]);
@@ -381,14 +258,12 @@ fn last_token(place: &Place) -> u64 {
 /// and no client believes that it holds it.
 #[tokio::test]
 async fn a_late_copy_of_an_acquisition_costs_a_lease_at_most() {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
-    let all = place.proxy().watch(place.kinds.is(Request::Acquire));
+    let (place, locks, other) = Place::with_clients().await;
+    let all = place.proxy().watch(is_kind(Request::Acquire));
     // By plain commands, as a waiter, and after a lost reply.
     pass(&locks, "a").await;
     let guard = take(&other, "a").await;
-    let next = waiting(&locks, request("a"));
-    place.queued("a", 1).await;
+    let next = place.waiter(&locks, request("a")).await;
     guard.release().await.expect("it is released");
     release(granted(next).await).await;
     place.plan(Request::Acquire, Fault::LostReply);
@@ -417,8 +292,7 @@ async fn a_late_copy_of_an_acquisition_costs_a_lease_at_most() {
 /// After the clock of the server was ahead and is right again, tokens are ahead of it.
 #[tokio::test]
 async fn tokens_grow_although_they_are_ahead_of_the_clock() {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     let guard = take(&other, "a").await;
     let ahead = guard.fencing_token().expect("it has one").value() + 3_600_000_000;
     guard.release().await.expect("it is released");

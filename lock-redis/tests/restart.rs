@@ -58,7 +58,7 @@ async fn held(place: &Place) -> LockGuard {
 
 #[tokio::test]
 async fn without_persistence_a_restart_loses_the_lock() {
-    let place = Place::new().await;
+    let place = Place::new();
     let guard = held(&place).await;
     place.server.restart();
     assert_lost(&place, guard).await;
@@ -66,7 +66,7 @@ async fn without_persistence_a_restart_loses_the_lock() {
 
 #[tokio::test]
 async fn a_snapshot_from_before_the_lock_loses_it() {
-    let place = Place::with(RedisOptions::new().with_config("save", "3600 1")).await;
+    let place = Place::with(RedisOptions::new().with_config("save", "3600 1"));
     let first = place.client().await;
     pass(&first, "a").await;
     place.command(&["SAVE"]);
@@ -77,7 +77,7 @@ async fn a_snapshot_from_before_the_lock_loses_it() {
 
 #[tokio::test]
 async fn a_snapshot_from_before_the_release_brings_the_lock_back_until_its_lease_is_over() {
-    let place = Place::with(RedisOptions::new().with_config("save", "3600 1")).await;
+    let place = Place::with(RedisOptions::new().with_config("save", "3600 1"));
     let locks = place.client().await;
     let lease = crate::support::lease("a").with_ttl(TTL * 2);
     let guard = acquire(&locks, &lease).await;
@@ -97,7 +97,7 @@ async fn a_snapshot_from_before_the_release_brings_the_lock_back_until_its_lease
 #[tokio::test]
 async fn an_append_only_file_keeps_the_lock() {
     for fsync in [Fsync::Always, Fsync::EverySecond] {
-        let place = Place::with(RedisOptions::new().with_aof(fsync)).await;
+        let place = Place::with(RedisOptions::new().with_aof(fsync));
         let guard = held(&place).await;
         written(&place).await;
         place.server.restart();
@@ -122,7 +122,7 @@ async fn written(place: &Place) {
 
 #[tokio::test]
 async fn an_append_only_file_keeps_the_queue() {
-    let place = Place::with(RedisOptions::new().with_aof(Fsync::Always)).await;
+    let place = Place::with(RedisOptions::new().with_aof(Fsync::Always));
     let guard = held(&place).await;
     let locks = place.client().await;
     let first = crate::support::waiting(&locks, long("a"));
@@ -145,7 +145,7 @@ async fn an_append_only_file_keeps_the_queue() {
 #[tokio::test]
 async fn an_append_only_file_that_lost_its_end_may_lose_the_lock_and_the_token_grows() {
     let options = RedisOptions::new().with_aof(Fsync::EverySecond);
-    let place = Place::with(options.with_config("aof-load-truncated", "yes")).await;
+    let place = Place::with(options.with_config("aof-load-truncated", "yes"));
     // What a power failure leaves of the last second.
     let files = place.server.dir().join("appendonlydir");
     let log = fs::read_dir(files)

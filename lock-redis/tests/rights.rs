@@ -121,7 +121,7 @@ fn words(list: &str) -> BTreeSet<String> {
 #[tokio::test]
 async fn the_list_of_rights_is_complete_and_has_no_more() {
     let rules = rights::user("secret", "lock:*");
-    let place = Place::with(RedisOptions::new().with_user("locks", &rules)).await;
+    let place = Place::with(RedisOptions::new().with_user("locks", &rules));
     place.command(&["CONFIG", "RESETSTAT"]);
     place.command(&["ACL", "LOG", "RESET"]);
     everything(&place).await;

@@ -99,17 +99,6 @@ async fn a_master_that_few_sentinels_confirm_extends_nothing_and_grants_nothing(
     release(granted(waiting).await).await;
 }
 
-#[tokio::test]
-async fn sentinels_that_the_configuration_does_not_name_are_found_and_counted() {
-    let servers = RedisSentinels::start_light();
-    let locks = open(named(&servers.ports()[..1])).await;
-    let guard = hold(&locks, "a").await;
-    servers.sentinels()[1].stop();
-    stays_held(&guard, LEASE * 2).await;
-    servers.sentinels()[2].stop();
-    assert_eq!(loss(&guard).await, LostReason::Unreachable);
-}
-
 /// What a Sentinel says how many there are, itself included.
 fn counted_by(sentinel: &RedisServer) -> usize {
     let name = RedisSentinels::MASTER;

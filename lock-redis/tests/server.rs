@@ -5,16 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lock_testkit::history::{Checker, Counter, Recorder};
-use lock_testkit::servers::{Fsync, RedisOptions};
 use polylock_core::layers::LocalQueue;
 use polylock_core::{DistributedLock, ErrorKind};
 use polylock_redis::Redis;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use crate::support::{
     Place, SOON, TTL, acquire, assert_error, assert_replaced, attempt, granted, key, lease, ms,
-    pass, release, request, take, until, waiting, within,
+    noted_waiters, release, request, take, until, within,
 };
 
 const KEYS: usize = 5;
@@ -36,25 +34,8 @@ async fn with_fifty_waiters(place: &Place, trouble: impl AsyncFnOnce()) {
         let one = recorder.acquire(client, &request(&name(n))).await;
         held.push(one.expect("a free lock is granted"));
     }
-    let mut tasks = JoinSet::new();
-    for n in 0..WAITERS {
-        let (client, recorder) = (Arc::clone(&clients[n / 10]), recorder.clone());
-        tasks.spawn(async move {
-            let one = within(request(&name(n)), Duration::from_secs(40));
-            // A grant that came too late for a guard may be asked for again.
-            let guard = loop {
-                match recorder.acquire(&client, &one).await {
-                    Ok(guard) => break guard,
-                    Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
-                }
-            };
-            for _ in 0..3 {
-                tokio::time::sleep(ms(2)).await;
-                guard.look();
-            }
-            drop(guard.release().await);
-        });
-    }
+    let requests = (0..WAITERS).map(|n| within(request(&name(n)), Duration::from_secs(40)));
+    let tasks = noted_waiters(&clients, &recorder, requests);
     for n in 0..KEYS {
         place.queued(&name(n), WAITERS / KEYS).await;
     }
@@ -63,9 +44,7 @@ async fn with_fifty_waiters(place: &Place, trouble: impl AsyncFnOnce()) {
         guard.look();
         drop(guard.release().await);
     }
-    while let Some(done) = tasks.join_next().await {
-        done.expect("every waiter is served");
-    }
+    tasks.join_all().await;
     for client in &clients {
         assert!(
             client.shutdown(SOON * 2).await,
@@ -86,7 +65,7 @@ async fn with_fifty_waiters(place: &Place, trouble: impl AsyncFnOnce()) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_stops_for_longer_than_a_lease_serves_its_waiters() {
-    let place = Place::new().await;
+    let place = Place::new();
     with_fifty_waiters(&place, async || {
         place.server.stop();
         tokio::time::sleep(TTL.mul_f64(1.5)).await;
@@ -97,7 +76,7 @@ async fn a_server_that_stops_for_longer_than_a_lease_serves_its_waiters() {
 
 #[tokio::test]
 async fn a_server_that_stops_is_not_taken_for_a_holder_by_those_who_queue_here() {
-    let place = Place::new().await;
+    let place = Place::new();
     let other = place.client().await;
     let held = take(&other, "a").await;
     let queue = LocalQueue::new(place.client().await);
@@ -113,33 +92,8 @@ async fn a_server_that_stops_is_not_taken_for_a_holder_by_those_who_queue_here()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_stops_shortly_serves_its_waiters() {
-    let place = Place::new().await;
-    with_fifty_waiters(&place, async || {
-        for _ in 0..3 {
-            place.server.stop();
-            tokio::time::sleep(TTL.mul_f64(0.3)).await;
-            place.server.resume();
-            tokio::time::sleep(ms(100)).await;
-        }
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_killed_and_remembers_serves_its_waiters() {
-    let place = Place::with(RedisOptions::new().with_aof(Fsync::Always)).await;
-    with_fifty_waiters(&place, async || {
-        place.server.kill();
-        tokio::time::sleep(ms(300)).await;
-        place.server.restart();
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_forgets_everything_serves_its_waiters_when_the_leases_are_over() {
-    let place = Place::new().await;
+    let place = Place::new();
     with_fifty_waiters(&place, async || {
         place.server.kill();
         tokio::time::sleep(TTL).await;
@@ -150,7 +104,7 @@ async fn a_server_that_forgets_everything_serves_its_waiters_when_the_leases_are
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_forgets_its_scripts_loses_no_increment() {
-    let place = Place::new().await;
+    let place = Place::new();
     let (counter, over) = (Arc::<Counter>::default(), Arc::<AtomicBool>::default());
     let mut tasks = JoinSet::new();
     for _ in 0..3 {
@@ -174,30 +128,12 @@ async fn a_server_that_forgets_its_scripts_loses_no_increment() {
         }
     };
     let working = async {
-        while let Some(done) = tasks.join_next().await {
-            done.expect("no panic");
-        }
+        tasks.join_all().await;
         over.store(true, Ordering::SeqCst);
     };
     tokio::join!(flushing, working);
     assert_eq!(counter.value(), 3 * 4 * 20);
     until("nothing is left", || place.remains("key/0").is_empty()).await;
-}
-
-#[tokio::test]
-async fn a_server_that_pauses_writes_for_longer_than_the_time_out_grants_nothing() {
-    let place = Place::new().await;
-    let locks = place.client().await;
-    pass(&locks, "a").await;
-    place.command(&["CLIENT", "PAUSE", "1500", "WRITE"]);
-    let began = Instant::now();
-    let error = assert_error(&locks, &attempt("a"), ErrorKind::Unavailable).await;
-    assert!(error.is_outcome_unknown(), "{error:?}");
-    let guard = take(&locks, "a").await;
-    assert!(began.elapsed() > ms(1_000), "it does not pause");
-    assert!(guard.is_held());
-    guard.release().await.expect("it is released");
-    place.assert_nothing_left(&[&locks], "a").await;
 }
 
 /// What an administrator, an eviction or a jump of the clock does to a lock.
@@ -215,16 +151,12 @@ async fn taken_away(place: &Place, how: impl FnOnce()) {
 }
 
 #[tokio::test]
-async fn a_lock_that_an_administrator_deletes_is_lost_and_the_token_grows() {
-    let place = Place::new().await;
+async fn a_lock_that_is_deleted_or_whose_clock_jumps_is_lost_and_the_token_grows() {
+    let place = Place::new();
     taken_away(&place, || drop(place.command(&["DEL", "a"]))).await;
     taken_away(&place, || drop(place.command(&["DEL", "a", "{}:tokens"]))).await;
     taken_away(&place, || drop(place.command(&["FLUSHALL"]))).await;
-}
-
-#[tokio::test]
-async fn a_clock_that_jumps_forward_ends_a_lock_and_the_token_grows() {
-    let place = Place::new().await;
+    // As by a clock that jumps forward.
     taken_away(&place, || {
         place.command(&["PEXPIRE", "a", "1"]);
         std::thread::sleep(ms(5));
@@ -234,7 +166,7 @@ async fn a_clock_that_jumps_forward_ends_a_lock_and_the_token_grows() {
 
 #[tokio::test]
 async fn a_lock_that_is_evicted_is_lost_and_the_token_grows() {
-    let place = Place::new().await;
+    let place = Place::new();
     taken_away(&place, || {
         place.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"]);
         let info = place.command(&["INFO", "memory"]).text().expect("a text");
@@ -258,7 +190,7 @@ async fn a_lock_that_is_evicted_is_lost_and_the_token_grows() {
 
 #[tokio::test]
 async fn a_lock_that_lost_its_expiry_gets_it_back_by_the_next_renewal() {
-    let place = Place::new().await;
+    let place = Place::new();
     let locks = place.client().await;
     let guard = take(&locks, "a").await;
     place.command(&["PERSIST", "a"]);
@@ -271,8 +203,7 @@ async fn a_lock_that_lost_its_expiry_gets_it_back_by_the_next_renewal() {
     tokio::time::sleep(TTL.mul_f64(1.1)).await;
     let other = place.elsewhere().await;
     assert_error(&other, &attempt("a"), ErrorKind::Contended).await;
-    let next = waiting(&other, within(request("a"), SOON));
-    place.queued("a", 1).await;
+    let next = place.waiter(&other, within(request("a"), SOON)).await;
     let admin = locks.admin().expect("it has an administration");
     admin
         .break_lock(&key("a"), "stuck")

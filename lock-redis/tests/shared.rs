@@ -17,8 +17,7 @@ fn permit(name: &str, limit: u32) -> AcquireRequest {
 
 #[tokio::test]
 async fn permits_of_several_limits_are_granted_in_order() {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     let held = take(&locks, "a").await;
     let mut waiters = Vec::new();
     for (limit, count) in [(2, 1), (1, 2), (3, 3)] {
@@ -42,7 +41,7 @@ async fn permits_of_several_limits_are_granted_in_order() {
 
 #[tokio::test]
 async fn readers_that_die_leave_nothing_that_piles_up() {
-    let place = Place::new().await;
+    let place = Place::new();
     let locks = place.client().await;
     for round in 0..40 {
         let one = lease("a").with_mode(Mode::Shared);

@@ -6,7 +6,6 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use lock_testkit::servers::{RedisCluster, RedisOptions, RedisSentinels, RedisServer, Reply};
 use polylock_core::{DistributedLock, LockGuard, LostReason, Mode};
-use polylock_redis::RedisConfig;
 use tokio::time::Instant;
 
 use crate::support::{
@@ -62,16 +61,22 @@ pub(crate) fn hears(server: &RedisServer) -> bool {
     count.items().get(1).and_then(Reply::integer) == Some(1)
 }
 
-/// The same for two clients of a configuration.
-async fn assert_told_by(config: RedisConfig, hears: impl Fn() -> bool) {
-    let (locks, other) = (open(config.clone()).await, open(config).await);
-    assert_told([&*locks, &*other], hears, || ()).await;
-}
-
 #[tokio::test]
 async fn a_break_reaches_the_holder_at_once() {
-    let server = RedisServer::start(RedisOptions::new());
-    assert_told_by(of(&server), || hears(&server)).await;
+    let (server, sentinels) = (
+        RedisServer::start(RedisOptions::new()),
+        RedisSentinels::start_light(),
+    );
+    let cluster = RedisCluster::start(3, 0);
+    let all: [(_, &dyn Fn() -> bool); 3] = [
+        (of(&server), &|| hears(&server)),
+        (of_sentinels(&sentinels), &|| hears(sentinels.master())),
+        (of_cluster(&cluster), &|| cluster.iter().any(hears)),
+    ];
+    for (config, hears) in all {
+        let (locks, other) = (open(config.clone()).await, open(config).await);
+        assert_told([&*locks, &*other], hears, || ()).await;
+    }
 }
 
 #[tokio::test]
@@ -88,18 +93,6 @@ async fn a_break_reaches_each_of_several_holders() {
         let second = held(&*locks, &name, mode).await;
         broken(&*other, &name, &[&first, &second]).await;
     }
-}
-
-#[tokio::test]
-async fn a_break_reaches_the_holder_behind_sentinels() {
-    let servers = RedisSentinels::start_light();
-    assert_told_by(of_sentinels(&servers), || hears(servers.master())).await;
-}
-
-#[tokio::test]
-async fn a_break_reaches_the_holder_in_a_cluster() {
-    let cluster = RedisCluster::start(3, 0);
-    assert_told_by(of_cluster(&cluster), || cluster.iter().any(hears)).await;
 }
 
 #[tokio::test]

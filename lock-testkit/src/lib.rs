@@ -24,11 +24,28 @@ pub mod proxy;
 pub mod servers;
 pub mod sim;
 
+use std::task::Poll;
+
 pub use polylock_conformance::{cases as conformance, conformance, history, taker};
 
 /// What a backend gives the conformance suite.
 pub mod harness {
     pub use polylock_conformance::{Faults, Harness, Look};
+}
+
+/// Drops a future when it has been polled `polls` times, each time that it woke, and is not ready.
+pub async fn polled<F: Future>(polls: usize, future: F) -> Option<F::Output> {
+    let mut future = std::pin::pin!(future);
+    let mut polled = 0;
+    std::future::poll_fn(|cx| {
+        polled += 1;
+        match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if polled >= polls => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
 }
 
 /// An enum whose variants are rows of a table with one more column.

@@ -111,20 +111,6 @@ fn a_grant_and_its_server_wait_for_replicas() {
     assert!(found[0].fix.contains("promote no replica"));
 }
 
-#[test]
-fn what_is_not_told_is_not_checked() {
-    let found = all(&Facts::default(), ALONE);
-    assert_eq!(found.len(), 5);
-    for health in found {
-        assert_eq!(health.status, Status::NotChecked, "{health:?}");
-    }
-    let mut facts = good();
-    facts.fsync = None;
-    let found = all(&facts, ALONE);
-    let unknown = found.iter().filter(|f| f.status == Status::NotChecked);
-    assert_eq!(unknown.map(|f| f.id).collect::<Vec<_>>(), ["flush"]);
-}
-
 #[tokio::test]
 async fn a_strict_configuration_refuses_a_server_that_persists_nothing() {
     let server =

@@ -427,9 +427,7 @@ impl RedisConfig {
             ..self.clone()
         }
     }
-}
 
-impl RedisConfig {
     /// The engine of a backend with this name.
     pub(crate) fn engine(&self, backend: &'static str) -> Engine {
         let engine = self.engine.clone();

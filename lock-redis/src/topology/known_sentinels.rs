@@ -176,18 +176,4 @@ mod tests {
         assert_eq!(followed.count(), 1);
         assert!(!followed.add(at("one.internal")), "it is listened to still");
     }
-
-    #[test]
-    fn one_that_does_not_answer_is_found_by_what_others_say() {
-        let a = Arc::<str>::from("a");
-        let mut followed = KnownSentinels::default();
-        assert!(followed.add(at("one.internal")));
-        assert!(followed.discover(&at("10.0.0.1"), &a, second(0)));
-        assert_eq!(followed.count(), 1);
-        assert!(
-            followed.identify(&at("one.internal"), &a),
-            "the other address is of the same Sentinel"
-        );
-        assert_eq!(followed.count(), 1);
-    }
 }

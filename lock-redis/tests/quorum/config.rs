@@ -1,12 +1,11 @@
 //! Ensembles that are refused.
 
 use lock_testkit::servers::{RedisNodes, RedisOptions};
-use polylock_core::{DistributedLock, ErrorKind, Mode, Registry};
-use polylock_redis::{RedisBackend, RedisConfig, Redlock};
+use polylock_core::{DistributedLock, ErrorKind, Mode};
+use polylock_redis::{RedisConfig, Redlock};
 
 use super::support::{
-    SOON, TTL, acquire, all_voted, assert_error, assert_refused, ms, release, request, start, take,
-    to, within,
+    TTL, assert_error, assert_refused, ms, release, request, start, take, to, within,
 };
 use crate::support::rights;
 
@@ -52,31 +51,6 @@ async fn a_wrong_password_is_no_outage() {
     }
     let connected = Redlock::connect(to(&nodes).with_password("right")).await;
     connected.expect("all let it in");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_url_opens_a_quorum() {
-    let nodes = start(3);
-    let hosts: Vec<_> = nodes
-        .iter()
-        .map(|n| format!("127.0.0.1:{}", n.port()))
-        .collect();
-    let url = format!(
-        "redlock://{}?rejoin-delay=0s&namespace=shop",
-        hosts.join(",")
-    );
-    let registry = Registry::new().with(RedisBackend::default());
-    let registry = registry.expect("its schemes are free");
-    let locks = registry.connect(&url).await.expect("it connects");
-    assert_eq!(locks.capabilities().backend, "redlock");
-    let request = within(request("a"), SOON);
-    let guard = acquire(&locks, &request).await;
-    all_voted(&nodes, "shop:a").await;
-    for node in nodes.iter() {
-        let value = node.command(&["GET", "shop:a"]).text().expect("it is held");
-        assert_eq!(value.find('|'), Some(32), "{value}");
-    }
-    guard.release().await.expect("it is released");
 }
 
 #[tokio::test(flavor = "multi_thread")]

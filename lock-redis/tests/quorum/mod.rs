@@ -25,7 +25,7 @@ mod conformance_suite {
     use super::nodes::Nodes;
 
     lock_testkit::conformance!(
-        harness = Nodes::behind_proxies(3).await,
+        harness = Nodes::behind_proxies(3),
         skip = [Adoption, Fair, Permits]
     );
 

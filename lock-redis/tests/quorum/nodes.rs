@@ -5,7 +5,7 @@ use lock_testkit::proxy::{Across, FaultPlan, Proxy};
 use lock_testkit::servers::{RedisNodes, RedisOptions, RedisServer, Reply};
 use polylock_redis::{RedisConfig, Redlock};
 
-use crate::support::{Kinds, look};
+use crate::support::{kind_of, load_scripts, look};
 
 /// Independent servers, with a proxy before each.
 #[derive(Debug)]
@@ -15,12 +15,11 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    pub(crate) async fn behind_proxies(count: usize) -> Self {
+    pub(crate) fn behind_proxies(count: usize) -> Self {
         let servers = RedisNodes::start(count, &RedisOptions::new());
-        let proxies: Vec<_> = servers.iter().map(|s| Proxy::start(s.port())).collect();
-        let config = config(proxies.iter().map(Proxy::port), PATIENT);
-        let kinds = Kinds::learn(&proxies, open(config).await).await;
-        let faults = FaultPlan::new(proxies, Across::Each, move |command| kinds.of(command));
+        servers.iter().for_each(load_scripts);
+        let proxies = servers.iter().map(|server| Proxy::start(server.port()));
+        let faults = FaultPlan::new(proxies.collect(), Across::Each, kind_of);
         Self { servers, faults }
     }
 

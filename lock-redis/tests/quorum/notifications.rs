@@ -1,26 +1,17 @@
 //! Notifications of broken locks.
 
-use lock_testkit::servers::RedisNodes;
 use polylock_core::Mode;
 
 use super::support::{all_voted, client, start, until};
 use crate::told::{assert_told, hears, held};
 
-async fn assert_notified(nodes: &RedisNodes, down: &[usize]) {
-    let (locks, operator) = (client(nodes).await, client(nodes).await);
+#[tokio::test(flavor = "multi_thread")]
+async fn a_break_reaches_the_holder_at_once_while_nodes_hang() {
+    let (nodes, down) = (start(5), [0, 3]);
+    let (locks, operator) = (client(&nodes).await, client(&nodes).await);
     let stop = || down.iter().for_each(|node| nodes[*node].stop());
     assert_told([&*locks, &*operator], || nodes.iter().all(hears), stop).await;
     down.iter().for_each(|node| nodes[*node].resume());
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_break_reaches_the_holder_at_once() {
-    assert_notified(&start(3), &[]).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_break_reaches_the_holder_at_once_while_nodes_hang() {
-    assert_notified(&start(5), &[0, 3]).await;
 }
 
 /// One of three nodes has broken it, as if nobody could reach the others.

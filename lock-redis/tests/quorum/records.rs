@@ -49,7 +49,7 @@ async fn every_majority_shows_the_record_that_was_stored_last() {
 /// A node has a larger version, of which the writer does not know.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_is_stored_above_a_version_that_few_nodes_have() {
-    let nodes = Nodes::behind_proxies(3).await;
+    let nodes = Nodes::behind_proxies(3);
     let locks = nodes.client().await;
     let (admin, key) = (locks.admin().expect("it has one"), LockKey::new("a"));
     let key = key.expect("it is a key");

@@ -125,26 +125,6 @@ async fn holders_watch_a_node_that_restarts() {
     assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
 }
 
-/// No lock has the key that says how old a node is, whatever it is called.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_lock_named_like_the_ages_is_a_lock() {
-    let nodes = start(3);
-    let (locks, other) = (careful(&nodes).await, careful(&nodes).await);
-    grown_up(&nodes).await;
-    let guard = acquire(&locks, &within(request("polylock:age"), SOON)).await;
-    // Clients that note ages do not touch it.
-    let stranger = careful(&nodes).await;
-    for locks in [&other, &stranger] {
-        assert_refused(locks, request("polylock:age"), ErrorKind::Contended).await;
-    }
-    guard.renew().await.expect("nobody has overwritten it");
-    release(guard).await;
-    assert!(
-        nodes.iter().all(is_noted),
-        "the lock has taken the place of the age of a node"
-    );
-}
-
 /// What a user may not note, it has to see for itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_without_the_key_for_ages_waits_by_itself() {
@@ -165,28 +145,15 @@ async fn a_user_without_the_key_for_ages_waits_by_itself() {
 /// From the first answer of the nodes to the return of `connect`.
 const SLACK: Duration = Duration::from_secs(1);
 
+/// Nodes that lose power, come back empty, and then have their clocks set.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_restarts_empty_does_not_vote() {
-    let nodes = start(3);
-    let (locks, other) = (careful(&nodes).await, careful(&nodes).await);
-    let guard = acquire(&locks, &within(lease("a").with_ttl(DELAY), PATIENCE)).await;
-    let before = token(&guard);
-    assert!(locks.shutdown(SOON).await);
-    // It has not got the lock on one node, and another one forgets it.
-    nodes[2].command(&["DEL", "a"]);
-    nodes[1].restart();
-    while guard.is_held() {
-        let refused = other.acquire(&once(request("a"))).await;
-        assert!(refused.is_err() || !guard.is_held(), "two hold the lock");
-        tokio::time::sleep(ms(10)).await;
+async fn an_empty_node_does_not_vote_and_a_clock_that_steps_makes_it_no_older() {
+    for seconds in [0, 3_600, -3_600] {
+        restart_two_and_set_their_clocks(seconds).await;
     }
-    let next = acquire(&other, &within(request("a"), PATIENCE)).await;
-    assert!(token(&next) > before);
-    release(next).await;
 }
 
-/// Nodes that lose power, come back empty, and then have their clocks set.
-async fn clocks_that_step_after_a_restart_make_no_node_older(seconds: i64) {
+async fn restart_two_and_set_their_clocks(seconds: i64) {
     let nodes = RedisNodes::start(3, &RedisOptions::new().with_clock());
     let (locks, other) = (careful(&nodes).await, careful(&nodes).await);
     let guard = acquire(&locks, &within(lease("a").with_ttl(DELAY), PATIENCE)).await;
@@ -206,18 +173,9 @@ async fn clocks_that_step_after_a_restart_make_no_node_older(seconds: i64) {
         }
         tokio::time::sleep(ms(10)).await;
     }
-    let next = other.acquire(&within(request("a"), PATIENCE)).await;
-    release(next.expect("the lease is over")).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_clock_that_steps_forward_after_a_restart_makes_no_node_older() {
-    clocks_that_step_after_a_restart_make_no_node_older(3_600).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_clock_that_steps_back_after_a_restart_makes_no_node_older() {
-    clocks_that_step_after_a_restart_make_no_node_older(-3_600).await;
+    let next = acquire(&other, &within(request("a"), PATIENCE)).await;
+    assert!(token(&next) > token(&guard));
+    release(next).await;
 }
 
 /// Why there is a delay: without one, the same history has two holders.

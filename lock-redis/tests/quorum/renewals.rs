@@ -31,7 +31,7 @@ async fn take_all<const N: usize>(
 async fn an_extension_is_no_longer_than_a_restarted_node_stays_out() {
     let nodes = start(3);
     let ports = nodes.iter().map(|node| node.port());
-    let delay = TTL * 20;
+    let delay = TTL * 4;
     let config = config(ports, ms(250)).with_rejoin_delay(delay);
     let locks = open(config.expect("it is in range")).await;
     let guard = locks.acquire(&within(request("a"), TTL * 30)).await;
@@ -40,9 +40,10 @@ async fn an_extension_is_no_longer_than_a_restarted_node_stays_out() {
     let error = error.expect_err("a node would vote for another holder");
     assert_eq!(error.kind(), ErrorKind::InvalidRequest, "{error}");
     guard.renew_for(delay).await.expect("it is held");
-    tokio::time::sleep(TTL * 2).await;
+    // Several renewals by the ttl arrive meanwhile.
+    tokio::time::sleep(TTL * 3 / 2).await;
     let left = nodes[0].command(&["PTTL", "a"]).integer();
-    assert!(left > Some(10_000), "{left:?}");
+    assert!(left > Some(3_000), "{left:?}");
     assert!(guard.release().await.is_ok());
 }
 

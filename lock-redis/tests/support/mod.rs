@@ -10,6 +10,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_testkit::history::Recorder;
 use lock_testkit::servers::{RedisCluster, RedisSentinels, RedisServer};
 use polylock_core::engine::{LeaseId, OsEntropy};
 use polylock_core::{
@@ -17,11 +18,11 @@ use polylock_core::{
     Renewal, Result, Wait,
 };
 use polylock_redis::{Redis, RedisConfig};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 pub(crate) use self::place::{Place, look};
-pub(crate) use self::requests::Kinds;
+pub(crate) use self::requests::{is_kind, kind_of, load_scripts};
 pub(crate) use self::store::Store;
 
 /// Within this time happens what needs no more than a few requests, on a busy machine.
@@ -146,6 +147,31 @@ pub(crate) fn waiting(
 ) -> JoinHandle<Result<LockGuard>> {
     let locks = Arc::clone(locks);
     tokio::spawn(async move { locks.acquire(&request).await })
+}
+
+/// Waiters of several clients, with what each of them does noted.
+pub(crate) fn noted_waiters(
+    clients: &[Arc<Redis>],
+    recorder: &Recorder,
+    requests: impl IntoIterator<Item = AcquireRequest>,
+) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    for (n, request) in requests.into_iter().enumerate() {
+        let (client, recorder) = (Arc::clone(&clients[n % clients.len()]), recorder.clone());
+        tasks.spawn(async move {
+            // A grant that came too late for a guard may be asked for again.
+            let guard = loop {
+                match recorder.acquire(&client, &request).await {
+                    Ok(guard) => break guard,
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+                }
+            };
+            tokio::time::sleep(ms(2)).await;
+            guard.look();
+            drop(guard.release().await);
+        });
+    }
+    tasks
 }
 
 /// Waits until something is true.

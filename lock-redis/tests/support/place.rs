@@ -5,42 +5,41 @@ use lock_testkit::harness::Look;
 use lock_testkit::proxy::{Across, FaultPlan, Proxy};
 use lock_testkit::servers::{RedisOptions, RedisServer, Reply};
 use polylock_core::memory::{Fault, Request};
-use polylock_core::{DistributedLock, LockKey};
+use polylock_core::{AcquireRequest, DistributedLock, LockGuard, LockKey, Result};
 use polylock_redis::{Redis, RedisConfig};
+use tokio::task::JoinHandle;
 
-use super::requests::Kinds;
-use super::{SOON, attempt, of, open, until};
+use super::requests::{kind_of, load_scripts};
+use super::{SOON, attempt, of, open, until, waiting};
 
 /// A server of its own with a proxy before it.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) server: RedisServer,
     faults: FaultPlan,
-    pub(crate) kinds: Arc<Kinds>,
 }
 
 /// Short enough for several attempts within the shortest lease.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(400);
 
 impl Place {
-    pub(crate) async fn new() -> Self {
-        Self::with(RedisOptions::new()).await
+    pub(crate) fn new() -> Self {
+        Self::with(RedisOptions::new())
     }
 
-    pub(crate) async fn with(options: RedisOptions) -> Self {
+    pub(crate) fn with(options: RedisOptions) -> Self {
         let server = RedisServer::start(options);
-        let proxy = Proxy::start(server.port());
-        let way = RedisConfig::new("127.0.0.1", proxy.port());
-        let proxies = vec![proxy];
-        let kinds = Arc::new(Kinds::learn(&proxies, open(way).await).await);
-        let classify = Arc::clone(&kinds);
-        let classify = move |command: &_| classify.of(command);
-        let faults = FaultPlan::new(proxies, Across::Any, classify);
-        Self {
-            server,
-            faults,
-            kinds,
-        }
+        load_scripts(&server);
+        let proxies = vec![Proxy::start(server.port())];
+        let faults = FaultPlan::new(proxies, Across::Any, kind_of);
+        Self { server, faults }
+    }
+
+    /// A server with a client behind the proxy, and one that the proxy does not disturb.
+    pub(crate) async fn with_clients() -> (Self, Arc<Redis>, Arc<Redis>) {
+        let place = Self::new();
+        let (client, elsewhere) = (place.client().await, place.elsewhere().await);
+        (place, client, elsewhere)
     }
 
     pub(crate) fn proxy(&self) -> &Proxy {
@@ -93,6 +92,19 @@ impl Place {
 
     pub(crate) fn waiters(&self, name: &str) -> usize {
         look(&self.server, name).waiters
+    }
+
+    /// Lets a task wait for a lock, and gives it once it is in the queue.
+    pub(crate) async fn waiter(
+        &self,
+        locks: &Arc<Redis>,
+        request: AcquireRequest,
+    ) -> JoinHandle<Result<LockGuard>> {
+        let key = request.key().clone();
+        let before = self.waiters(key.as_str());
+        let waiter = waiting(locks, request);
+        self.queued(key.as_str(), before + 1).await;
+        waiter
     }
 
     pub(crate) async fn queued(&self, name: &str, count: usize) {

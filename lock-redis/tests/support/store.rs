@@ -15,7 +15,7 @@ use polylock_core::{DistributedLock, LockKey};
 use polylock_redis::RedisConfig;
 
 use super::place::look;
-use super::requests::Kinds;
+use super::requests::{kind_of, load_scripts};
 use super::{SOON, TTL, of_cluster, of_sentinels, open, rights};
 
 /// One of the ways to run Redis, for the conformance suite.
@@ -60,23 +60,23 @@ impl Servers {
 
 impl Store {
     /// One server.
-    pub(crate) async fn single() -> Self {
+    pub(crate) fn single() -> Self {
         let server = RedisServer::start(RedisOptions::new());
         let proxy = Proxy::start(server.port());
         let config = RedisConfig::new("127.0.0.1", proxy.port());
         let url = format!("{}?namespace=", server.url());
-        Self::behind(Servers::Single(server), vec![proxy], config, url).await
+        Self::behind(Servers::Single(server), vec![proxy], config, url)
     }
 
     /// One server with a user who may do what `rights` lists, and no more.
-    pub(crate) async fn with_least_rights() -> Self {
+    pub(crate) fn with_least_rights() -> Self {
         let rules = rights::user("secret", "lock:*");
         let options = RedisOptions::new().with_user("locks", &rules);
         let server = RedisServer::start(options.with_config("user", "default off"));
         let proxy = Proxy::start(server.port());
         let config = RedisConfig::new("127.0.0.1", proxy.port()).with_login("locks", "secret");
         let url = format!("redis://locks:secret@127.0.0.1:{}", server.port());
-        let mut store = Self::behind(Servers::Single(server), vec![proxy], config, url).await;
+        let mut store = Self::behind(Servers::Single(server), vec![proxy], config, url);
         store.namespace = Some("lock");
         store
     }
@@ -110,35 +110,24 @@ impl Store {
     }
 
     /// A master that Sentinels watch.
-    pub(crate) async fn sentinels() -> Self {
+    pub(crate) fn sentinels() -> Self {
         let (sentinels, proxy) = RedisSentinels::start_light_behind_proxy();
         let config = of_sentinels(&sentinels);
         let url = format!("{}?namespace=", sentinels.url());
-        Self::behind(Servers::Sentinels(sentinels), vec![proxy], config, url).await
+        Self::behind(Servers::Sentinels(sentinels), vec![proxy], config, url)
     }
 
     /// A cluster of three masters.
-    pub(crate) async fn cluster() -> Self {
+    pub(crate) fn cluster() -> Self {
         let (cluster, proxies) = RedisCluster::start_behind_proxies(3, 0);
         let config = of_cluster(&cluster);
         let url = format!("{}?namespace=", cluster.url());
-        Self::behind(Servers::Cluster(cluster), proxies, config, url).await
+        Self::behind(Servers::Cluster(cluster), proxies, config, url)
     }
 
-    async fn behind(
-        servers: Servers,
-        proxies: Vec<Proxy>,
-        config: RedisConfig,
-        url: String,
-    ) -> Self {
-        let kinds = Kinds::learn(&proxies, open(config.clone()).await).await;
-        for server in servers.all() {
-            for script in kinds.scripts() {
-                server.command(&["SCRIPT", "LOAD", script]);
-            }
-        }
-        let classify = move |command: &_| kinds.of(command);
-        let faults = FaultPlan::new(proxies, Across::Any, classify);
+    fn behind(servers: Servers, proxies: Vec<Proxy>, config: RedisConfig, url: String) -> Self {
+        servers.all().iter().for_each(load_scripts);
+        let faults = FaultPlan::new(proxies, Across::Any, kind_of);
         Self {
             servers,
             config,

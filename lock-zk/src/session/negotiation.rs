@@ -251,52 +251,20 @@ fn granted(message: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::OnceLock;
-
     use tracing::{Span, debug_span};
 
     use super::*;
-
-    /// A subscriber that knows one span, which everybody is in.
-    #[derive(Default)]
-    struct Program(OnceLock<&'static Metadata<'static>>);
-
-    impl Subscriber for Program {
-        fn enabled(&self, _: &Metadata<'_>) -> bool {
-            true
-        }
-
-        fn new_span(&self, span: &Attributes<'_>) -> Id {
-            self.0.get_or_init(|| span.metadata());
-            Id::from_u64(7)
-        }
-
-        fn record(&self, _: &Id, _: &Record<'_>) {}
-
-        fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-        fn event(&self, _: &Event<'_>) {}
-
-        fn enter(&self, _: &Id) {}
-
-        fn exit(&self, _: &Id) {}
-
-        fn current_span(&self) -> Current {
-            let entered = self.0.get();
-            entered.map_or_else(Current::none, |it| Current::new(Id::from_u64(7), it))
-        }
-    }
 
     /// The client records the session in the span that it is in.
     #[test]
     fn the_span_of_the_program_is_the_current_one() {
         let listener = Listener {
             negotiated: Arc::new(Negotiated::new(&Engine::of_this_process("test"))),
-            program: Dispatch::new(Program::default()),
+            program: Dispatch::new(tracing_subscriber::registry()),
         };
         dispatcher::with_default(&Dispatch::new(listener), || {
             assert_eq!(Span::current().id(), None, "nobody is in a span");
-            let span = debug_span!("connect");
+            let span = debug_span!("connect").entered();
             let id = span.id().expect("it is enabled");
             assert_eq!(Span::current().id(), Some(id), "it is not passed on");
         });

@@ -1,6 +1,5 @@
 //! What an operator sees and does.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use polylock_core::admin::LockInfo;
@@ -10,7 +9,7 @@ use tokio::time::Instant;
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 
 use crate::support::{
-    SESSION, Site, admin, granted, key, loss, ms, release, request, seen, take, waiting,
+    SESSION, Site, admin, granted, key, loss, ms, permits, release, request, seen, take, waiting,
 };
 
 fn noted(name: &str, note: &str) -> AcquireRequest {
@@ -27,8 +26,7 @@ fn notes(info: &LockInfo) -> (Vec<&str>, Vec<&str>) {
 async fn all_who_share_a_lock_are_broken_and_nobody_behind_them() {
     let site = Site::shared().await;
     let (locks, other) = (site.client().await, site.client().await);
-    let limit = NonZeroU32::new(3).expect("not zero");
-    for (name, mode) in [("a", Mode::Shared), ("b", Mode::Permit { limit })] {
+    for (name, mode) in [("a", Mode::Shared), ("b", permits(3))] {
         let mut guards = Vec::new();
         for n in 0..3 {
             let one = noted(name, &format!("h{n}")).with_mode(mode);

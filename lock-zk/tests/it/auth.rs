@@ -9,7 +9,7 @@ use polylock_core::{DistributedLock, ErrorKind, FencingToken};
 use polylock_core::{LostReason, PasswordFile};
 use polylock_zk::{Access, ZooKeeper, ZooKeeperConfig};
 
-use crate::support::{SOON, admin, config, key, open, release, request, seen, take};
+use crate::support::{SOON, admin, assert_error, config, key, open, release, request, seen, take};
 
 /// A directory of its own at the server that the whole test run shares.
 fn shared(name: &str) -> ZooKeeperConfig {
@@ -60,8 +60,7 @@ async fn readers_see_locks_and_take_none() {
     assert!(seen(&reader, "a").await.is_some());
     assert_eq!(admin.list("").await.expect("they may be listed").len(), 1);
     for name in ["a", "b"] {
-        let error = reader.acquire(&request(name)).await.expect_err("denied");
-        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        let error = assert_error(&reader, &request(name), ErrorKind::Denied).await;
         assert!(!error.is_retryable(), "{error}");
         assert!(error.message().contains("access control list"), "{error}");
     }
@@ -96,14 +95,6 @@ async fn identities_that_share_a_root_have_records_of_their_own() {
     let error = yours.write_record(&of_me, &record, SOON).await;
     let error = error.expect_err("denied");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-}
-
-#[tokio::test]
-async fn nodes_without_an_owner_are_refused_at_once() {
-    let config = shared("none").with_access(Access::Creator);
-    let error = ZooKeeper::connect(config).await.expect_err("no identity");
-    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-    assert!(error.message().contains("access=everybody"), "{error}");
 }
 
 #[cfg(feature = "sasl")]

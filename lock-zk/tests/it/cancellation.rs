@@ -1,9 +1,6 @@
 //! Futures and values that are dropped wherever they are leave nothing behind.
 
-use std::future::poll_fn;
-use std::pin::pin;
-use std::task::Poll;
-
+use lock_testkit::polled;
 use lock_testkit::proxy::{Command, Fate, Then};
 use polylock_core::{DistributedLock, ErrorKind, Released};
 use tokio::runtime::{Builder, Runtime};
@@ -12,21 +9,6 @@ use zookeeper_client::{Acl, AuthId, Permission};
 use crate::support::{
     Place, SESSION, SOON, is_entry, is_exchange, ms, open, release_clean, request, take,
 };
-
-/// Drops `future` when it has been polled `polls` times and is not done.
-async fn polled<F: Future>(polls: usize, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    let mut polled = 0;
-    poll_fn(|cx| {
-        polled += 1;
-        match future.as_mut().poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending if polled == polls => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
-    })
-    .await
-}
 
 #[tokio::test]
 async fn an_acquisition_dropped_wherever_its_request_is_leaves_no_node() {
@@ -55,8 +37,7 @@ async fn an_acquisition_dropped_in_an_outage_leaves_no_node() {
     let locks = place.patient().await;
     drop(take(&locks, "a").await);
     for polls in 1..=6 {
-        place.proxy().refuse();
-        place.proxy().cut();
+        place.disconnect();
         let patience = ms(20 * polls);
         let one = request("a");
         let late = tokio::time::timeout(patience, locks.acquire(&one)).await;

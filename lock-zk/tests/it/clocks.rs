@@ -3,9 +3,7 @@
 use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
 use tokio::time::sleep;
 
-use crate::support::{
-    Place, SESSION, granted, ms, release, release_clean, request, take, token, waiting,
-};
+use crate::support::{Place, SESSION, granted, ms, release, release_clean, request, take, token};
 
 /// When the server says that the first node of a lock was created, in seconds.
 async fn created(place: &Place, name: &str) -> i64 {
@@ -25,8 +23,7 @@ async fn a_server_whose_clock_jumps_by_an_hour_changes_nothing() {
     release(probe).await;
     let mut guard = take(&locks, "a").await;
     for hours in [1, -1, 0] {
-        let waiter = waiting(&other, request("a"));
-        place.contenders("a", 2).await;
+        let waiter = place.waiter(&other, request("a")).await;
         server.set_clock_offset(hours * 3_600);
         // Several heartbeats, and longer than a session lasts.
         sleep(SESSION + ms(1_000)).await;

@@ -1,11 +1,11 @@
 //! Sessions by a connector of the application.
 
 use lock_testkit::servers::ZooKeeperServer;
-use polylock_core::{DistributedLock, ErrorKind, Wait};
+use polylock_core::ErrorKind;
 use polylock_zk::{Access, ZooKeeper, ZooKeeperConfig};
 use zookeeper_client::{Acls, Client, CreateMode, Permission};
 
-use crate::support::{config, open, release, request, take};
+use crate::support::{assert_error, attempt, config, open, release, take};
 
 /// A directory of its own at the server that the whole test run shares.
 fn shared(name: &str) -> (String, ZooKeeperConfig) {
@@ -56,9 +56,7 @@ async fn locks_have_the_identities_of_the_connector() {
     let both = config.with_connector(Client::connector().with_auth("digest", b"x:y"));
     let both = both.and_then(|config| config.with_digest_login("team", "s3cret"));
     let colleague = open(both.expect("a user")).await;
-    let attempt = request("a").with_wait(Wait::Never);
-    let error = colleague.acquire(&attempt).await.expect_err("it is held");
-    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+    assert_error(&colleague, &attempt("a"), ErrorKind::Contended).await;
     release(guard).await;
     release(take(&colleague, "a").await).await;
 }

@@ -1,26 +1,25 @@
 //! What a lock costs: requests of each acquisition, events of each release.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use polylock_core::layers::LocalQueue;
-use polylock_core::{AcquireRequest, DistributedLock, LockGuard, Mode, Result, Wait};
+use polylock_core::{AcquireRequest, DistributedLock, LockGuard, Result};
 use polylock_zk::ZooKeeper;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::support::counted::Counted;
 use crate::support::{
-    SOON, admin, granted, handed_over, key, ms, release, request, seen, take, token, until, waiting,
+    SOON, admin, granted, handed_over, key, ms, permits, release, seen, take, token, until,
+    waiting, within,
 };
 
 fn patient() -> AcquireRequest {
-    request("a").with_wait(Wait::AtMost(SOON * 6))
+    within("a", SOON * 6)
 }
 
 fn permit() -> AcquireRequest {
-    let limit = NonZeroU32::new(2).expect("not zero");
-    patient().with_mode(Mode::Permit { limit })
+    patient().with_mode(permits(2))
 }
 
 /// Waits until a lock has so many waiters.
@@ -74,7 +73,6 @@ async fn a_free_lock_costs_three_requests() {
         release(take(&locks, "a").await).await;
     }
     let (count, received) = (place.count() - before, place.received() - received);
-    println!("100 acquisitions of a free lock: {count:?}, {received} received");
     // Held for 0.1 s by a slow machine, a lock costs a watch.
     assert_eq!(count.requests, 300 + count.watches);
     assert!(count.watches < 10);
@@ -119,13 +117,9 @@ async fn a_lock_that_others_want_costs_five_requests() {
             }
         });
     }
-    while let Some(done) = tasks.join_next().await {
-        done.expect("no panic");
-    }
+    tasks.join_all().await;
     let count = place.count() - before;
     let hand_offs = hand_offs.load(Ordering::SeqCst);
-    println!("120 acquisitions of two clients, {hand_offs} hand-offs: {count:?}");
-    println!("{:.2} requests each", count.requests as f64 / 120.0);
     assert!(hand_offs >= 50, "{hand_offs}");
     assert!(count.requests <= 5 * 120, "{count:?}");
 }
@@ -146,7 +140,6 @@ async fn a_release_wakes_one_of_fifty() {
     release(guard).await;
     quiet(&place).await;
     let count = place.count() - before;
-    println!("50 releases with waiters: {count:?}");
     assert_eq!(count.events, 50);
     // To look again, and to delete the node.
     assert_eq!(count.requests, 2 * 50 + count.watches);
@@ -172,7 +165,6 @@ async fn the_end_of_a_permit_wakes_two_at_most() {
         quiet(&place).await;
         most = most.max(heard() - before);
     }
-    println!("{most} events of the end of a permit at most");
     assert_eq!(most, 2);
 }
 
@@ -194,7 +186,6 @@ async fn a_watch_of_an_administrator_reads_the_nodes_of_holders() {
     drop(events);
     tokio::time::sleep(ms(300)).await;
     let (looks, reads) = (named().0 - before.0, named().1 - before.1);
-    println!("{looks} lists, {reads} nodes read");
     // Each look lists the root and the directory of the lock.
     assert!(reads >= 2 && 2 * reads <= looks, "{reads} of {looks}");
     // One that sees the line knows what any server has acknowledged.
@@ -224,7 +215,6 @@ async fn a_hand_over_costs_nothing_and_the_tokens_of_256_a_write() {
         }
         release(guard).await;
         let (count, written) = (place.count() - before, place.named("SETDATA") - written);
-        println!("{hand_overs} hand-overs: {count:?}, {written} writes");
         assert_eq!(written, writes);
         assert_eq!(count.requests, 3 + written + count.watches);
     }

@@ -8,7 +8,7 @@ use polylock_zk::ZooKeeper;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use crate::support::{Place, SOON, ms, open, request, take, waiting};
+use crate::support::{Place, SOON, ms, open, request, take, waiting, within};
 
 /// A client whose look at the line comes 100 ms after its node.
 async fn slow(place: &Place) -> Arc<ZooKeeper> {
@@ -61,7 +61,7 @@ async fn who_has_seen_a_holder_says_that_the_lock_is_held() {
     let (locks, other) = (slow(&place).await, place.elsewhere().await);
     let holder = take(&other, "a").await;
     let node = place.tree().nodes("a").await.remove(0);
-    let one = request("a").with_wait(Wait::AtMost(ms(2_000)));
+    let one = within("a", ms(2_000));
     let waiter = waiting(&locks, one);
     place.contenders("a", 2).await;
     sleep(ms(1_000)).await;

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
-use polylock_core::{DistributedLock, ErrorKind, LostReason, Mode, Wait};
+use polylock_core::{DistributedLock, ErrorKind, LostReason, Mode};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::support::{
-    Place, SOON, granted, loss, ms, release_clean, request, seen, take, token, waiting,
+    Place, SOON, assert_error, attempt, granted, loss, ms, permits, release_clean, request, seen,
+    take, token, waiting, within,
 };
 
 /// Deletes these paths in one transaction.
@@ -57,10 +58,7 @@ async fn a_directory_that_is_deleted_under_all_begins_anew() {
         let before = token(&holder);
         delete(&place, &paths(&place, "a").await).await;
         assert_eq!(loss(&holder).await, LostReason::Broken);
-        let mut tokens = Vec::new();
-        while let Some(done) = waiters.join_next().await {
-            tokens.push(done.expect("no panic"));
-        }
+        let mut tokens = waiters.join_all().await;
         tokens.sort_unstable();
         tokens.dedup();
         assert!(tokens.len() == 10 && tokens[0] > before, "{tokens:?}");
@@ -77,8 +75,7 @@ async fn the_root_that_is_deleted_is_made_again() {
     let place = Place::new().await;
     let locks = place.patient().await;
     let holder = take(&locks, "a").await;
-    let waiter = waiting(&locks, request("a"));
-    place.contenders("a", 2).await;
+    let waiter = place.waiter(&locks, request("a")).await;
     let mut all = paths(&place, "a").await;
     all.push(place.root().to_owned());
     delete(&place, &all).await;
@@ -120,8 +117,7 @@ async fn add_junk(place: &Place, name: &str, mode: CreateMode) {
 async fn what_is_no_contender_is_in_nobodys_way() {
     let place = Place::new().await;
     let (locks, other) = (place.patient().await, place.elsewhere().await);
-    let two = std::num::NonZeroU32::new(2).expect("it is not 0");
-    for mode in [Mode::Exclusive, Mode::Shared, Mode::Permit { limit: two }] {
+    for mode in [Mode::Exclusive, Mode::Shared, permits(2)] {
         let name = format!("{mode:?}").replace(|c: char| !c.is_alphanumeric(), "");
         let holder = take(&other, &name).await;
         let early = waiting(&locks, request(&name).with_mode(mode));
@@ -142,7 +138,7 @@ async fn what_is_no_contender_is_in_nobodys_way() {
             release_clean(early).await;
         }
         assert!(seen(&locks, &name).await.is_none(), "junk holds the lock");
-        let free = request(&name).with_wait(Wait::Never);
+        let free = attempt(&name);
         release_clean(locks.acquire(&free).await.expect("it is free")).await;
         assert_eq!(place.tree().nodes(&name).await.len(), JUNK.len());
     }
@@ -153,8 +149,7 @@ async fn junk_that_comes_and_goes_wakes_nobody() {
     let place = Place::new().await;
     let (locks, other) = (place.patient().await, place.elsewhere().await);
     let holder = take(&other, "a").await;
-    let waiter = waiting(&locks, request("a"));
-    place.contenders("a", 2).await;
+    let waiter = place.waiter(&locks, request("a")).await;
     sleep(ms(100)).await;
     let requests = place.proxy().watch(|command| command.is("GETCHILDREN"));
     let events = place.proxy().watch_pushes(|_| true);
@@ -235,15 +230,9 @@ async fn a_waiter_behind_five_thousand_contenders_wakes_once() {
     let locks = place.patient().await;
     release_clean(take(&locks, "a").await).await;
     let before = crowd(&place, "a", 5_000).await;
-    let waiter = waiting(&locks, request("a").with_wait(Wait::AtMost(SOON * 6)));
-    place.contenders("a", 5_001).await;
+    let waiter = place.waiter(&locks, within("a", SOON * 6)).await;
     let began = Instant::now();
-    let never = request("a").with_wait(Wait::Never);
-    let error = locks
-        .acquire(&never)
-        .await
-        .expect_err("5,001 are before it");
-    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+    assert_error(&locks, &attempt("a"), ErrorKind::Contended).await;
     assert!(began.elapsed() < ms(2_000), "{:?}", began.elapsed());
     assert!(locks.shutdown(SOON).await);
     sleep(ms(200)).await;

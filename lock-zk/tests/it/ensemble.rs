@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions};
-use polylock_core::{AcquireRequest, DistributedLock, LostReason, Wait};
+use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, LostReason};
 use polylock_zk::ZooKeeper;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{
-    SESSION, SOON, Site, granted, loss, ms, open, release_clean, request, take, token, waiting,
+    SESSION, SOON, Site, assert_error, granted, loss, ms, open, release_clean, take, token,
+    waiting, within,
 };
 
 /// Longer than it takes to elect a leader on a busy machine.
@@ -29,7 +30,7 @@ async fn patient(site: &Site) -> Arc<ZooKeeper> {
 }
 
 fn long(name: &str) -> AcquireRequest {
-    request(name).with_wait(Wait::AtMost(LONG * 6))
+    within(name, LONG * 6)
 }
 
 async fn assert_nothing_left(site: &Site, clients: &[&Arc<ZooKeeper>], name: &str) {
@@ -70,10 +71,7 @@ async fn fifty_waiters_keep_their_order_when_the_leader_is_killed() {
     assert!(waiters.try_join_next().is_none(), "two hold the lock");
     let mut last = token(&holder);
     release_clean(holder).await;
-    let mut order = Vec::new();
-    while let Some(done) = waiters.join_next().await {
-        order.push(done.expect("no panic"));
-    }
+    let mut order = waiters.join_all().await;
     order.sort_by_key(|(_, token)| *token);
     for (place, (n, token)) in order.iter().enumerate() {
         assert_eq!(place, *n, "{order:?}");
@@ -125,8 +123,7 @@ async fn without_a_quorum_nobody_holds_and_nobody_is_granted_a_lock() {
     let lasting = site.config().with_session_timeout(SESSION * 5);
     let other = open(lasting.expect("it is in range")).await;
     let guard = take(&locks, "a").await;
-    let waiter = waiting(&other, long("a"));
-    site.contenders("a", 2).await;
+    let waiter = site.waiter(&other, long("a")).await;
     let servers = ensemble.servers();
     let began = Instant::now();
     servers[0].kill();
@@ -136,13 +133,7 @@ async fn without_a_quorum_nobody_holds_and_nobody_is_granted_a_lock() {
     assert!(lost < SESSION * 3 / 4 + ms(700), "lost after {lost:?}");
     sleep(SESSION * 2).await;
     assert!(!guard.is_held() && !waiter.is_finished());
-    let brief = request("a").with_wait(Wait::AtMost(ms(300)));
-    let error = locks.acquire(&brief).await.expect_err("nobody grants it");
-    assert_eq!(
-        error.kind(),
-        polylock_core::ErrorKind::Unavailable,
-        "{error}"
-    );
+    assert_error(&locks, &within("a", ms(300)), ErrorKind::Unavailable).await;
     servers[0].restart();
     servers[1].restart();
     ensemble.settle();
@@ -160,42 +151,12 @@ async fn without_a_quorum_nobody_holds_and_nobody_is_granted_a_lock() {
 }
 
 #[tokio::test]
-async fn tokens_grow_over_a_restart_of_all_servers() {
-    let ensemble = start();
-    let site = Site::of_all(&ensemble).await;
-    let locks = site.client().await;
-    let guard = take(&locks, "a").await;
-    let mut last = token(&guard);
-    release_clean(guard).await;
-    for _ in 0..2 {
-        for server in ensemble.servers() {
-            server.kill();
-        }
-        for server in ensemble.servers() {
-            server.restart();
-        }
-        ensemble.settle();
-        let guard = locks.acquire(&long("a")).await.expect("it is granted");
-        assert!(token(&guard) > last, "{} after {last}", token(&guard));
-        last = token(&guard);
-        release_clean(guard).await;
-        let other = site.client().await;
-        let guard = other.acquire(&long("a")).await.expect("it is granted");
-        assert!(token(&guard) > last, "{} after {last}", token(&guard));
-        last = token(&guard);
-        release_clean(guard).await;
-    }
-    assert_nothing_left(&site, &[&locks], "a").await;
-}
-
-#[tokio::test]
 async fn a_lock_that_is_held_over_a_restart_of_all_servers_is_held_or_lost_and_never_twice() {
     let ensemble = start();
     let site = Site::of_all(&ensemble).await;
     let (locks, other) = (patient(&site).await, patient(&site).await);
     let guard = take(&locks, "a").await;
-    let waiter = waiting(&other, long("a"));
-    site.contenders("a", 2).await;
+    let waiter = site.waiter(&other, long("a")).await;
     for server in ensemble.servers() {
         server.kill();
     }

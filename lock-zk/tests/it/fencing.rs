@@ -1,16 +1,16 @@
 //! Tokens grow over all holders, wherever they are and whatever happens to the servers.
 
-use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use lock_testkit::sim::Rng;
 use polylock_core::layers::LocalQueue;
 use polylock_core::{DistributedLock, FencingToken, Label, LockGuard, Mode};
 use polylock_zk::ZooKeeper;
 use tokio::task::JoinSet;
 
 use crate::support::{
-    Dice, SOON, Site, granted, handed_over, ms, release, request, seen, take, waiting,
+    SOON, Site, granted, handed_over, ms, permits, release, request, seen, take, waiting,
 };
 
 fn token(guard: &LockGuard) -> FencingToken {
@@ -45,16 +45,16 @@ async fn tokens_grow_over_hand_overs_here_and_grants_elsewhere() {
     for task in 0..7 {
         let (clients, drawn) = (clients.clone(), Arc::clone(&drawn));
         tasks.spawn(async move {
-            let mut random = Dice(seed + task);
+            let mut random = Rng::stream(seed, "tasks", task);
             while drawn.lock().expect("no panic").len() < 500 {
-                let place = [0, 0, 0, 1, 1, 2][random.below(6) as usize];
+                let place = *random.pick(&[0, 0, 0, 1, 1, 2]);
                 let one = request("a").with_wait(polylock_core::Wait::Forever);
                 let guard = clients[place].acquire(&one).await.expect("it is granted");
                 drawn.lock().expect("no panic").push((place, token(&guard)));
-                if random.below(4) == 0 {
-                    tokio::time::sleep(ms(random.below(4))).await;
+                if random.chance(250) {
+                    tokio::time::sleep(random.millis(0, 3)).await;
                 }
-                if random.below(8) == 0 {
+                if random.chance(125) {
                     drop(guard);
                 } else {
                     release(guard).await;
@@ -62,9 +62,7 @@ async fn tokens_grow_over_hand_overs_here_and_grants_elsewhere() {
             }
         });
     }
-    while let Some(done) = tasks.join_next().await {
-        done.expect("no panic");
-    }
+    tasks.join_all().await;
     let drawn = drawn.lock().expect("no panic").clone();
     assert_grows(&drawn.iter().map(|(_, token)| *token).collect::<Vec<_>>());
     let changes = drawn.windows(2).filter(|pair| pair[0].0 != pair[1].0);
@@ -92,8 +90,7 @@ fn seed() -> u64 {
 async fn holders_of_one_time_have_tokens_of_their_own() {
     let site = Site::shared().await;
     let (locks, other) = (site.client().await, site.client().await);
-    let limit = NonZeroU32::new(8).expect("not zero");
-    for (name, mode) in [("a", Mode::Shared), ("b", Mode::Permit { limit })] {
+    for (name, mode) in [("a", Mode::Shared), ("b", permits(8))] {
         let one = request(name).with_mode(mode);
         let before = take(&locks, name).await;
         let waiters: Vec<_> = (0..8)
@@ -121,33 +118,6 @@ async fn holders_of_one_time_have_tokens_of_their_own() {
 }
 
 #[tokio::test]
-async fn permits_in_turns_have_tokens_of_their_own() {
-    let site = Site::shared().await;
-    let clients = [site.client().await, site.client().await];
-    let limit = NonZeroU32::new(3).expect("not zero");
-    let drawn = Arc::<Mutex<Vec<FencingToken>>>::default();
-    let mut tasks = JoinSet::new();
-    for task in 0..8 {
-        let (locks, drawn) = (Arc::clone(&clients[task % 2]), Arc::clone(&drawn));
-        tasks.spawn(async move {
-            for _ in 0..15 {
-                let one = request("a").with_mode(Mode::Permit { limit });
-                let guard = locks.acquire(&one).await.expect("it is granted");
-                drawn.lock().expect("no panic").push(token(&guard));
-                release(guard).await;
-            }
-        });
-    }
-    while let Some(done) = tasks.join_next().await {
-        done.expect("no panic");
-    }
-    let mut drawn = drawn.lock().expect("no panic").clone();
-    assert_eq!(drawn.len(), 120);
-    drawn.sort();
-    assert_grows(&drawn);
-}
-
-#[tokio::test]
 async fn a_reader_that_was_a_writer_keeps_its_token_and_a_writer_after_it_has_a_larger_one() {
     let site = Site::shared().await;
     let (locks, other) = (site.client().await, site.client().await);
@@ -162,8 +132,7 @@ async fn a_reader_that_was_a_writer_keeps_its_token_and_a_writer_after_it_has_a_
     assert_eq!(token_seen(&locks, "a").await, Some(writer_token));
     let late = locks.acquire(&shared()).await.expect("readers share it");
     assert_grows(&[writer_token, token(&reader), token(&late)]);
-    let next = waiting(&other, request("a"));
-    site.contenders("a", 4).await;
+    let next = site.waiter(&other, request("a")).await;
     let last = token(&late);
     for guard in [first, reader, late] {
         release(guard).await;
@@ -193,8 +162,7 @@ async fn the_token_of_a_holder_is_seen_where_the_ensemble_knows_it() {
     assert!(since >= began && since <= SystemTime::now() + ms(100));
     // The list that made a holder of one that waited is known to itself alone, and so is that of one
     // before whom another came.
-    let next = waiting(&locks, request("a"));
-    site.contenders("a", 2).await;
+    let next = site.waiter(&locks, request("a")).await;
     assert_eq!(token_seen(&locks, "a").await, None);
     release(guard).await;
     let next = granted(next).await;

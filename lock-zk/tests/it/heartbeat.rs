@@ -9,11 +9,11 @@ use std::time::Duration;
 use crate::support::exchange::Exchange;
 use crate::support::{
     Place, SESSION, SOON, config, granted, key, loss, ms, open, release, request, take, until,
-    waiting,
+    waiting, within,
 };
 use lock_testkit::proxy::{Direction, Proxy};
 use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
-use polylock_core::{DistributedLock, LockGuard, LostReason, Result, Wait};
+use polylock_core::{DistributedLock, LockGuard, LostReason, Result};
 use polylock_zk::ZooKeeper;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -35,7 +35,7 @@ async fn a_lock_is_lost_before_a_leader_that_its_server_has_lost_gives_it_away()
         let far = open(far.expect("it is in range")).await;
         let name = format!("session-of-{seconds}");
         let guard = take(&far, &name).await;
-        let next = waiting(&near, request(&name).with_wait(Wait::AtMost(SOON * 4)));
+        let next = waiting(&near, within(&name, SOON * 4));
         pairs.push((far, guard, next));
     }
     // For several heartbeats all is well.
@@ -83,8 +83,7 @@ async fn come_and_go(locks: &ZooKeeper, n: usize, is_over: &AtomicBool) -> usize
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_with_many_locks_of_long_names_survives_a_broken_connection() {
     let place = Place::new().await;
-    let config = place.config().with_session_timeout(SOON * 6);
-    let locks = open(config.expect("it is in range")).await;
+    let locks = place.with_session(SOON * 6).await;
     let names: Vec<_> = (0..700).map(|n| format!("{n:0>240}")).collect();
     let requests: Vec<_> = names.iter().map(|name| request(name)).collect();
     let guards =
@@ -123,7 +122,7 @@ async fn a_session_that_is_exchanged_without_a_word_takes_its_locks_with_it() {
     exchange.cut();
     assert_eq!(loss(&guard).await, LostReason::SessionEnded);
     // The node of the old session is in the way for as long as that lasts.
-    let again = request("a").with_wait(Wait::AtMost(SOON * 4));
+    let again = within("a", SOON * 4);
     let again = locks.acquire(&again).await.expect("the old session ends");
     assert!(again.fencing_token() > guard.fencing_token());
 }
@@ -138,7 +137,7 @@ async fn a_node_in_an_exchanged_session_is_deleted() {
     // A lock keeps its session, and the client of it, for as long as its guard is there.
     let pinned = take(&locks, "pinned").await;
     exchange.cut();
-    let one = request("a").with_wait(Wait::AtMost(SOON * 2));
+    let one = within("a", SOON * 2);
     let guard = locks.acquire(&one).await.expect("it is granted");
     assert_eq!(place.tree().nodes("a").await.len(), 1);
     release(guard).await;
@@ -171,7 +170,7 @@ async fn a_lock_is_lost_before_the_next_leader_gives_it_away() {
         let stuck = open(stuck.expect("it is in range")).await;
         let name = format!("session-of-{seconds}");
         let guard = take(&stuck, &name).await;
-        let next = waiting(&near, request(&name).with_wait(Wait::AtMost(SOON * 24)));
+        let next = waiting(&near, within(&name, SOON * 24));
         pairs.push((stuck, guard, next));
     }
     // For several heartbeats all is well.
@@ -194,12 +193,10 @@ async fn a_session_that_is_shorter_than_asked_for_ends_after_its_locks_are_lost(
     let options = options.with_config("maxSessionTimeout", &GRANTED.as_millis().to_string());
     let server = ZooKeeperServer::start(options);
     let place = Place::at(server.port()).await;
-    let config = place.config().with_session_timeout(GRANTED * 5);
-    let locks = open(config.expect("it is in range")).await;
+    let locks = place.with_session(GRANTED * 5).await;
     let other = place.elsewhere().await;
     let guard = take(&locks, "a").await;
-    let next = waiting(&other, request("a").with_wait(Wait::AtMost(SOON * 24)));
-    place.contenders("a", 2).await;
+    let next = place.waiter(&other, within("a", SOON * 24)).await;
     place.proxy().refuse();
     place.proxy().hold(Direction::Both);
     assert_lost_before_granted(&guard, next).await;
@@ -233,12 +230,10 @@ async fn a_server_that_comes_back_with_shorter_sessions_ends_none_before_its_loc
     let options = ZooKeeperOptions::new().with_config("maxSessionTimeout", "40000");
     let server = ZooKeeperServer::start(options);
     let place = Place::at(server.port()).await;
-    let config = place.config().with_session_timeout(SOON * 6);
-    let locks = open(config.expect("it is in range")).await;
+    let locks = place.with_session(SOON * 6).await;
     let other = place.elsewhere().await;
     let guard = take(&locks, "a").await;
-    let next = waiting(&other, request("a").with_wait(Wait::AtMost(SOON * 24)));
-    place.contenders("a", 2).await;
+    let next = place.waiter(&other, within("a", SOON * 24)).await;
     let config = OpenOptions::new()
         .append(true)
         .open(server.dir().join("zoo.cfg"));

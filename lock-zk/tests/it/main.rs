@@ -18,7 +18,6 @@ mod other_clients;
 mod records;
 mod sequence;
 mod session;
-mod storm;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;

@@ -11,8 +11,8 @@ use polylock_zk::ZooKeeper;
 use tokio::time::Instant;
 
 use crate::support::{
-    Place, SOON, admin, granted, handed_over, is_entry, is_exchange, key, ms, release_clean,
-    request, take, token, waiting,
+    Place, SOON, admin, assert_error, attempt, granted, handed_over, is_entry, is_exchange, key,
+    ms, permits, release_clean, request, take, token, waiting,
 };
 
 /// The network fails before the request arrives and after, with a word and without one.
@@ -50,6 +50,19 @@ async fn assert_one_node(place: &Place) {
 }
 
 /// One fault in an acquisition costs time, and neither the lock nor a second node.
+#[tokio::test]
+async fn a_creation_or_a_list_that_is_lost_makes_one_node() {
+    acquisition(is_entry, false).await;
+    acquisition(is_list, false).await;
+}
+
+#[tokio::test]
+async fn a_sync_and_a_look_after_a_lost_creation_are_repeated() {
+    acquisition(|command| command.is("SYNC"), true).await;
+    let is_look = |command: &Command| command.is("EXISTS") && command.arg(1).contains("-lock-");
+    acquisition(is_look, true).await;
+}
+
 async fn acquisition(kind: fn(&Command) -> bool, is_repeated: bool) {
     let last = AtomicU64::new(0);
     each(async |place, locks, fate| {
@@ -71,27 +84,6 @@ async fn acquisition(kind: fn(&Command) -> bool, is_repeated: bool) {
         release_clean(guard).await;
     })
     .await;
-}
-
-#[tokio::test]
-async fn a_creation_that_is_lost_makes_one_node() {
-    acquisition(is_entry, false).await;
-}
-
-#[tokio::test]
-async fn a_list_that_is_lost_costs_no_lock() {
-    acquisition(is_list, false).await;
-}
-
-#[tokio::test]
-async fn a_sync_after_a_lost_creation_is_repeated() {
-    acquisition(|command| command.is("SYNC"), true).await;
-}
-
-#[tokio::test]
-async fn a_look_at_the_node_after_a_lost_creation_is_repeated() {
-    let is_look = |command: &Command| command.is("EXISTS") && command.arg(1).contains("-lock-");
-    acquisition(is_look, true).await;
 }
 
 #[tokio::test]
@@ -149,9 +141,8 @@ async fn a_waiter_whose_watch_is_lost_is_served_once() {
 }
 
 /// The third waits for the second to get its permit, and the second for any change.
-async fn permits(kind: fn(&Command) -> bool) {
-    let limit = std::num::NonZeroU32::MIN;
-    let one = request("a").with_mode(Mode::Permit { limit });
+async fn waiters_for_permits(kind: fn(&Command) -> bool) {
+    let one = request("a").with_mode(permits(1));
     each(async |place, locks, fate| {
         let other = place.elsewhere().await;
         let holder = other.acquire(&one).await.expect("it is granted");
@@ -176,13 +167,9 @@ async fn permits(kind: fn(&Command) -> bool) {
 }
 
 #[tokio::test]
-async fn the_head_of_those_who_want_permits_is_served_although_its_watch_is_lost() {
-    permits(is_watch).await;
-}
-
-#[tokio::test]
-async fn who_wants_a_permit_behind_another_is_served_although_its_watch_is_lost() {
-    permits(|command| command.is("GETDATA") && command.has("watch")).await;
+async fn waiters_for_permits_are_served_although_a_watch_is_lost() {
+    waiters_for_permits(is_watch).await;
+    waiters_for_permits(|command| command.is("GETDATA") && command.has("watch")).await;
 }
 
 #[tokio::test]
@@ -205,10 +192,8 @@ async fn a_waiter_hears_of_a_release_in_an_outage() {
     let (locks, other) = (place.patient().await, place.elsewhere().await);
     for _ in 0..3 {
         let holder = take(&other, "a").await;
-        let next = waiting(&locks, request("a"));
-        place.contenders("a", 2).await;
-        place.proxy().refuse();
-        place.proxy().cut();
+        let next = place.waiter(&locks, request("a")).await;
+        place.disconnect();
         release_clean(holder).await;
         tokio::time::sleep(ms(300)).await;
         assert!(!next.is_finished());
@@ -253,8 +238,9 @@ async fn a_token_whose_write_is_lost_is_drawn_again() {
         let other = place.elsewhere().await;
         let writer = take(&other, "a").await;
         let before = token(&writer);
-        let reader = waiting(locks, request("a").with_mode(Mode::Shared));
-        place.contenders("a", 2).await;
+        let reader = place
+            .waiter(locks, request("a").with_mode(Mode::Shared))
+            .await;
         let planned = place.proxy().plan(is_write, fate);
         release_clean(writer).await;
         let reader = granted(reader).await;
@@ -314,8 +300,7 @@ async fn an_entry_cut_at_any_byte_makes_one_node() {
 async fn a_permit_that_was_granted_before_it_is_watched_is_noticed() {
     let place = Place::new().await;
     let (locks, other) = (place.patient().await, place.elsewhere().await);
-    let limit = std::num::NonZeroU32::new(2).expect("it is not 0");
-    let one = request("a").with_mode(Mode::Permit { limit });
+    let one = request("a").with_mode(permits(2));
     let first = other.acquire(&one).await.expect("it is granted");
     let second = other.acquire(&one).await.expect("it is granted");
     let third = waiting(&other, one.clone());
@@ -346,13 +331,45 @@ async fn a_refusal_does_not_wait_for_a_server_that_has_gone_silent() {
     let is_end = |command: &Command| command.is("DELETE");
     let planned = place.proxy().plan(is_end, Fate::LostRequest(Then::Silent));
     let began = Instant::now();
-    let never = request("a").with_wait(Wait::Never);
-    let refused = locks.acquire(&never).await.expect_err("it is held");
-    assert_eq!(refused.kind(), ErrorKind::Contended, "{refused}");
+    assert_error(&locks, &attempt("a"), ErrorKind::Contended).await;
     assert!(began.elapsed() < ms(1_800), "{:?}", began.elapsed());
     assert_eq!(planned.struck(), 1);
     // The node goes in the background.
     place.contenders("a", 1).await;
     release_clean(holder).await;
     place.assert_nothing_left(&[&locks, &other], "a").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fifty_clients_that_reconnect_at_once_are_served() {
+    let place = Place::new().await;
+    let mut clients = Vec::new();
+    for _ in 0..50 {
+        clients.push(place.patient().await);
+    }
+    let before = place.proxy().connections();
+    for _ in 0..3 {
+        place.disconnect();
+        let began = Instant::now();
+        let mut tasks = Vec::new();
+        for (n, locks) in clients.iter().enumerate() {
+            let (locks, one) = (Arc::clone(locks), request(&format!("key-{}", n / 4)));
+            tasks.push(tokio::spawn(async move {
+                let guard = locks.acquire(&one.with_wait(Wait::AtMost(SOON * 4))).await;
+                let guard = guard.unwrap_or_else(|error| panic!("{n}: {error}"));
+                release_clean(guard).await;
+            }));
+        }
+        tokio::time::sleep(ms(200)).await;
+        place.proxy().accept();
+        for task in tasks {
+            task.await.expect("no panic");
+        }
+        assert!(began.elapsed() < SOON * 2, "{:?}", began.elapsed());
+    }
+    let made = place.proxy().connections() - before;
+    assert!(made <= 50 * 3 * 3, "{made} connections");
+    for n in 0..13 {
+        place.contenders(&format!("key-{n}"), 0).await;
+    }
 }

@@ -8,8 +8,8 @@ use polylock_zk::{Compat, ZooKeeper};
 use tokio::task::JoinHandle;
 
 use crate::support::{
-    Foreign, Recipe, SESSION, SOON, Site, THEIR_SESSION, granted, key, ms, open, release, request,
-    seen, take, timed, until, waiting,
+    Foreign, Recipe, SESSION, SOON, Site, THEIR_SESSION, assert_error, attempt, granted, key, ms,
+    open, release, request, seen, take, timed, until, waiting,
 };
 
 /// Who takes part: ours by the names of the one, kazoo by the recipe of the other.
@@ -49,17 +49,14 @@ async fn exclude_and_wake_each_other(compat: Compat, recipe: Recipe) {
     let mut other = theirs(&site, recipe, "etl@host-7").await;
     // Theirs excludes ours, and can be seen.
     other.take().await;
-    let refused = locks.acquire(&request("a").with_wait(Wait::Never)).await;
-    let refused = refused.expect_err("two hold it");
-    assert_eq!(refused.kind(), ErrorKind::Contended);
+    assert_error(&locks, &attempt("a"), ErrorKind::Contended).await;
     let info = seen(&locks, "a").await.expect("it is held");
     assert_eq!((info.holders.len(), info.mode), (1, Mode::Exclusive));
     // Curator writes its address into its node.
     let note = info.holders[0].label.note();
     assert!(note == "etl@host-7" || !is_kazoo && !note.is_empty());
     // Their release wakes ours.
-    let waiter = waiting(&locks, request("a"));
-    site.contenders("a", 2).await;
+    let waiter = site.waiter(&locks, request("a")).await;
     assert!(!waiter.is_finished());
     other.release().await;
     let (guard, took) = timed(granted(waiter)).await;
@@ -69,8 +66,9 @@ async fn exclude_and_wake_each_other(compat: Compat, recipe: Recipe) {
     site.contenders("a", 1).await;
     other.send("take");
     site.contenders("a", 2).await;
-    let last = waiting(&locks, request("a").with_wait(Wait::Forever));
-    site.contenders("a", 3).await;
+    let last = site
+        .waiter(&locks, request("a").with_wait(Wait::Forever))
+        .await;
     assert!(!other.has_answered());
     release(guard).await;
     let (answer, took) = timed(other.answer()).await;
@@ -137,8 +135,7 @@ async fn readers_and_writers(compat: Compat, reader: Recipe, writer: Recipe) {
     assert_eq!((info.holders.len(), info.mode), (2, Mode::Shared));
     // Writers of both wait for the readers of the other.
     assert!(!writer.tries().await, "a writer beside readers");
-    let next = waiting(&locks, request("a"));
-    site.contenders("a", 3).await;
+    let next = site.waiter(&locks, request("a")).await;
     release(guard).await;
     site.contenders("a", 2).await;
     assert!(!next.is_finished(), "a writer beside their reader");
@@ -193,8 +190,7 @@ async fn a_client_that_is_killed_frees_the_lock_with_its_session() {
         let locks = ours(&site, compat).await;
         let mut doomed = theirs(&site, recipe, "doomed").await;
         doomed.take().await;
-        let waiter = waiting(&locks, request("a"));
-        site.contenders("a", 2).await;
+        let waiter = site.waiter(&locks, request("a")).await;
         doomed.kill();
         let (guard, took) = timed(granted(waiter)).await;
         // A heartbeat of kazoo is a third of its timeout old at most.

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use lock_testkit::proxy::{Command, Fate, Proxy};
 use lock_testkit::servers::ZooKeeperServer;
-use polylock_core::{DistributedLock, ErrorKind, Label, Mode, Wait};
+use polylock_core::{ErrorKind, Label, Mode, Wait};
 use polylock_zk::{Compat, ZooKeeper};
 use tokio::task::JoinHandle;
 
 use crate::support::snapshot::{patchable, set_next_number};
 use crate::support::{
-    SOON, Site, config, granted, ms, open, release, request, seen, take, token, until, waiting,
+    SOON, Site, assert_error, config, granted, ms, open, release, request, seen, take, token,
+    until, waiting,
 };
 
 /// A lock whose next contender has this number.
@@ -110,10 +111,8 @@ async fn a_downgrade_beyond_the_last_number_is_refused() {
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
     assert!(guard.is_held());
     let reader = request("a").with_mode(Mode::Shared).with_wait(Wait::Never);
-    let refused = locks.acquire(&reader).await.expect_err("a writer holds it");
-    assert_eq!(refused.kind(), ErrorKind::Contended);
-    let next = waiting(&locks, request("a"));
-    site.contenders("a", 2).await;
+    assert_error(&locks, &reader, ErrorKind::Contended).await;
+    let next = site.waiter(&locks, request("a")).await;
     release(guard).await;
     release(granted(next).await).await;
     // In a directory of its own again, it goes on as before.
@@ -130,16 +129,14 @@ async fn a_downgrade_at_the_last_number_lets_no_writer_beside_the_reader() {
     let (_server, site) = at(LAST).await;
     let (one, two) = (site.client().await, site.client().await);
     let mut holder = take(&one, "a").await;
-    let writer = waiting(&two, request("a"));
-    site.contenders("a", 2).await;
+    let writer = site.waiter(&two, request("a")).await;
     let numbers = numbers(&site.tree().nodes("a").await);
     assert_eq!(numbers, [i64::from(LAST), i64::from(LAST) + 1]);
     holder.downgrade().await.expect("there are numbers");
     tokio::time::sleep(ms(500)).await;
     assert!(holder.is_held() && !writer.is_finished(), "two hold it");
     let reader = request("a").with_mode(Mode::Shared).with_wait(Wait::Never);
-    let refused = one.acquire(&reader).await.expect_err("a writer waits");
-    assert_eq!(refused.kind(), ErrorKind::Contended);
+    assert_error(&one, &reader, ErrorKind::Contended).await;
     let before = token(&holder);
     release(holder).await;
     let writer = granted(writer).await;
@@ -155,8 +152,7 @@ async fn a_token_beyond_the_last_number_is_younger_than_what_made_its_owner_the_
     let slow = open(slow.expect("it is in range")).await;
     let other = site.client().await;
     let first = take(&other, "a").await;
-    let second = waiting(&other, request("a"));
-    site.contenders("a", 2).await;
+    let second = site.waiter(&other, request("a")).await;
     let is_look = |command: &Command| command.is("EXISTS") && command.arg(1).contains("-lock-");
     let planned = proxy.plan(is_look, Fate::LateRequest(ms(1_000)));
     // It has listed the line, and asks for their creation when both have gone.

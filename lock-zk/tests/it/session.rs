@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use lock_testkit::proxy::Direction;
-use polylock_core::{DistributedLock, ErrorKind, LostReason, Wait};
+use polylock_core::{DistributedLock, ErrorKind, LostReason};
 use tokio::time::{Instant, sleep};
 
 use crate::support::{
-    Place, SESSION, SOON, end_session, granted, loss, ms, release, release_clean, request, take,
-    token, until, waiting,
+    Place, SESSION, SOON, assert_error, end_session, granted, loss, ms, release, release_clean,
+    request, take, token, until, waiting, within,
 };
 
 /// The session of the node at this place in line.
@@ -19,12 +19,10 @@ async fn session(place: &Place, name: &str, at: usize) -> i64 {
 
 #[tokio::test]
 async fn a_holder_whose_session_is_ended_loses_its_lock_at_once() {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     let guard = take(&locks, "a").await;
     let (besides, kept) = (take(&locks, "b").await, take(&other, "kept").await);
-    let waiter = waiting(&other, request("a"));
-    place.contenders("a", 2).await;
+    let waiter = place.waiter(&other, request("a")).await;
     let ended = session(&place, "a", 0).await;
     let began = Instant::now();
     end_session(place.port(), ended);
@@ -50,13 +48,10 @@ async fn a_holder_whose_session_is_ended_loses_its_lock_at_once() {
 
 #[tokio::test]
 async fn a_waiter_whose_session_is_ended_goes_to_the_end_of_the_line() {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     let holder = take(&other, "a").await;
-    let waiter = waiting(&locks, request("a"));
-    place.contenders("a", 2).await;
-    let behind = waiting(&other, request("a"));
-    place.contenders("a", 3).await;
+    let waiter = place.waiter(&locks, request("a")).await;
+    let behind = place.waiter(&other, request("a")).await;
     let ended = session(&place, "a", 1).await;
     end_session(place.port(), ended);
     until("it stands in line again", async || {
@@ -79,19 +74,15 @@ async fn a_waiter_whose_session_is_ended_goes_to_the_end_of_the_line() {
 
 #[tokio::test]
 async fn a_waiter_is_never_granted_the_lock_in_a_session_that_has_ended() {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     for _ in 0..3 {
         let holder = take(&other, "a").await;
-        let waiter = waiting(&locks, request("a"));
-        place.contenders("a", 2).await;
+        let waiter = place.waiter(&locks, request("a")).await;
         let ended = session(&place, "a", 1).await;
         // It is to learn of both ends at the same time.
-        place.proxy().refuse();
-        place.proxy().cut();
+        place.disconnect();
         end_session(place.port(), ended);
-        let between = waiting(&other, request("a"));
-        place.contenders("a", 2).await;
+        let between = place.waiter(&other, request("a")).await;
         release(holder).await;
         let between = granted(between).await;
         place.proxy().accept();
@@ -130,11 +121,9 @@ async fn a_holder_whose_node_is_deleted_is_told_within_300_ms() {
 
 /// How long after the network has failed the holder lost its lock, and the next one got it.
 async fn cut_off(fail: impl FnOnce(&Place)) -> (Duration, Duration) {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     let guard = take(&locks, "a").await;
-    let waiter = waiting(&other, request("a").with_wait(Wait::AtMost(SOON * 4)));
-    place.contenders("a", 2).await;
+    let waiter = place.waiter(&other, within("a", SOON * 4)).await;
     sleep(ms(300)).await;
     let began = Instant::now();
     fail(&place);
@@ -160,8 +149,7 @@ async fn cut_off(fail: impl FnOnce(&Place)) -> (Duration, Duration) {
 #[tokio::test]
 async fn a_holder_without_a_connection_loses_its_lock_at_half_the_session() {
     let (lost, next) = cut_off(|place| {
-        place.proxy().refuse();
-        place.proxy().cut();
+        place.disconnect();
     })
     .await;
     assert!(lost > SESSION / 2 - ms(50), "lost after {lost:?}");
@@ -189,16 +177,13 @@ async fn a_black_hole_costs_the_lock_before_the_next_one_has_it() {
 
 #[tokio::test]
 async fn a_short_outage_costs_neither_lock_nor_place_in_line() {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     let guard = take(&locks, "a").await;
     let held = take(&other, "b").await;
-    let waiter = waiting(&locks, request("b"));
-    place.contenders("b", 2).await;
+    let waiter = place.waiter(&locks, request("b")).await;
     let before = (place.tree().nodes("a").await, place.tree().nodes("b").await);
     for _ in 0..3 {
-        place.proxy().refuse();
-        place.proxy().cut();
+        place.disconnect();
         sleep(ms(300)).await;
         place.proxy().accept();
         sleep(ms(400)).await;
@@ -216,15 +201,13 @@ async fn a_short_outage_costs_neither_lock_nor_place_in_line() {
 
 #[tokio::test]
 async fn a_node_that_was_deleted_in_an_outage_is_missed_after_it() {
-    let place = Place::new().await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let (place, locks, other) = Place::with_clients().await;
     for watched in [true, false] {
         let guard = take(&locks, "a").await;
         if watched {
             sleep(ms(250)).await;
         }
-        place.proxy().refuse();
-        place.proxy().cut();
+        place.disconnect();
         let node = place.tree().nodes("a").await.remove(0);
         place.tree().delete("a", &node).await;
         let next = take(&other, "a").await;
@@ -246,10 +229,8 @@ async fn an_outage_that_costs_the_locks_and_not_the_session_costs_no_further_loc
     for round in 0..3 {
         let guard = take(&locks, "a").await;
         let held = take(&other, "b").await;
-        let waiter = waiting(&locks, request("b"));
-        place.contenders("b", 2).await;
-        place.proxy().refuse();
-        place.proxy().cut();
+        let waiter = place.waiter(&locks, request("b")).await;
+        place.disconnect();
         let early = waiting(&locks, request("c"));
         assert_eq!(loss(&guard).await, LostReason::Unreachable);
         release(held).await;
@@ -274,19 +255,16 @@ async fn without_a_server_requests_fail_and_the_client_recovers() {
     let locks = place.client().await;
     drop(take(&locks, "a").await);
     place.assert_nothing_left(&[&locks], "a").await;
-    place.proxy().refuse();
-    place.proxy().cut();
+    place.disconnect();
     // Beyond what the client itself takes for the end of the session.
     sleep(SESSION * 2).await;
     let began = Instant::now();
-    let brief = request("a").with_wait(Wait::AtMost(ms(500)));
-    let error = locks.acquire(&brief).await.expect_err("nobody grants it");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let error = assert_error(&locks, &within("a", ms(500)), ErrorKind::Unavailable).await;
     assert!(error.is_retryable(), "{error:?}");
     assert!(began.elapsed() < ms(1_500), "{:?}", began.elapsed());
     place.proxy().accept();
     // The last attempt to open a session may have begun just before.
-    let patient = request("a").with_wait(Wait::AtMost(SOON * 4));
+    let patient = within("a", SOON * 4);
     let guard = locks.acquire(&patient).await;
     release(guard.expect("it is granted")).await;
     place.assert_nothing_left(&[&locks], "a").await;
@@ -297,8 +275,7 @@ async fn a_shutdown_without_a_server_ends_in_time() {
     let place = Place::new().await;
     let locks = place.patient().await;
     let guard = take(&locks, "a").await;
-    place.proxy().refuse();
-    place.proxy().cut();
+    place.disconnect();
     drop(guard);
     let began = Instant::now();
     assert!(!locks.shutdown(ms(300)).await, "nobody has answered");

@@ -4,7 +4,7 @@ use polylock_core::{DistributedLock, Wait};
 use tokio::time::sleep;
 use zookeeper_client::{Client, Error};
 
-use crate::support::{Place, SOON, granted, ms, open, release_clean, request, take, waiting};
+use crate::support::{Place, SOON, granted, ms, release_clean, request, take, waiting};
 
 /// Of this length, a third of a thousand fill what is watched.
 fn key(n: usize) -> String {
@@ -17,8 +17,7 @@ const KEYS: usize = 400;
 async fn waiters_without_a_watch_outlast_an_outage_and_are_served() {
     let place = Place::new().await;
     let other = place.elsewhere().await;
-    let config = place.config().with_session_timeout(SOON * 2);
-    let locks = open(config.expect("it is in range")).await;
+    let locks = place.with_session(SOON * 2).await;
     let mut held = Vec::new();
     let mut waiters = Vec::new();
     for n in 0..KEYS {

@@ -11,7 +11,7 @@ use polylock_history::Violation;
 use self::history::{History, Rules, TTL};
 
 /// Enough for each rule that is missing to be missed.
-const HISTORIES: u64 = 2_000;
+const HISTORIES: u64 = 1_000;
 
 /// The rules of the backend, for nodes that forget nothing.
 const RULES: Rules = Rules {

@@ -2,7 +2,6 @@ use lock_testkit::servers::{RedisCluster, RedisOptions, RedisServer};
 use polylock_core::{Error, ErrorKind};
 
 use super::*;
-use crate::error::Refusal;
 
 #[tokio::test]
 async fn keys_are_found_from_any_node() {
@@ -102,55 +101,6 @@ async fn a_slot_that_moves_is_followed() {
     assert_eq!(count(&*topology, "a").await.unwrap(), 6, "by MOVED");
     assert_eq!(count(&*topology, "a").await.unwrap(), 7);
     assert_eq!(told.moved.load(Ordering::SeqCst), 0, "no data is lost");
-}
-
-#[tokio::test]
-async fn keys_that_are_on_two_nodes_are_unavailable() {
-    let cluster = RedisCluster::start(2, 0);
-    let (topology, _) = open(&by_url(&cluster.url())).await;
-    for key in ["{t}a", "{t}b"] {
-        count(&*topology, key).await.unwrap();
-    }
-    let slot = cluster.slot_of("{t}a");
-    let (from, to) = (cluster.owner_of(slot), 1 - cluster.owner_of(slot));
-    cluster.begin_move(slot, to);
-    cluster.move_key("{t}a", from, to);
-    let call = Call::script(&COUNT, &[b"{t}a", b"{t}b"], &[]);
-    let failure = topology.call(call).await.unwrap_err();
-    assert_eq!(failure.refusal(), Some(Refusal::TryAgain));
-    assert!(!failure.outcome_unknown);
-    assert_eq!(Error::from(failure).kind(), ErrorKind::Unavailable);
-    cluster.move_key("{t}b", from, to);
-    cluster.end_move(slot, to);
-    assert_eq!(
-        topology.call(call).await.unwrap().value,
-        redis::Value::Int(2)
-    );
-}
-
-#[tokio::test]
-async fn a_replica_takes_the_place_of_its_master() {
-    let cluster = RedisCluster::start(3, 3);
-    let (topology, told) = open(&by_url(&cluster.url())).await;
-    let first = Call::script(&COUNT, &[b"a"], &[]);
-    let within = Duration::from_secs(5);
-    let done = topology
-        .call(Call {
-            wait: Some((1, within)),
-            ..first
-        })
-        .await
-        .unwrap();
-    assert_eq!(done.acked, 1);
-    let master = cluster.owner_of(cluster.slot_of("a"));
-    cluster[master].kill();
-    count(&*topology, "a").await.unwrap_err();
-    assert!(count_in_time(&*topology, "a").await >= 2);
-    until("the move", || told.moved.load(Ordering::SeqCst) == 1).await;
-    cluster[master].restart();
-    let before = count(&*topology, "a").await.unwrap();
-    sleep(Duration::from_millis(300)).await;
-    assert_eq!(count_in_time(&*topology, "a").await, before + 1);
 }
 
 #[tokio::test]

@@ -60,12 +60,6 @@ pub(super) fn patient(config: RedisConfig) -> RedisConfig {
     config.with_connect_timeout(long).expect("it is in range")
 }
 
-pub(super) fn hasty(config: RedisConfig) -> RedisConfig {
-    config.with_timeout(SHORT).expect("it is in range")
-}
-
-pub(super) const SHORT: Duration = Duration::from_millis(300);
-
 pub(crate) async fn open(config: &RedisConfig) -> (Arc<dyn Topology>, Arc<Told>) {
     let told = Arc::new(Told::default());
     let (events, engine) = (Arc::clone(&told), Engine::of_this_process("redis"));

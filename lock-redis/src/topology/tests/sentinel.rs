@@ -24,28 +24,6 @@ async fn the_master_is_found_and_followed_without_a_call() {
 }
 
 #[tokio::test]
-async fn a_killed_master_is_replaced_and_refused_when_it_comes_back() {
-    let servers = RedisSentinels::start();
-    let (topology, told) = open(&by_url(&servers.url())).await;
-    assert_eq!(count(&*topology, "a").await.unwrap(), 1);
-    servers.wait_for_replica();
-    servers.servers()[0].kill();
-    let failure = count(&*topology, "a").await.unwrap_err();
-    assert_eq!(Error::from(failure).kind(), ErrorKind::Unavailable);
-    assert!(count_in_time(&*topology, "a").await >= 2);
-    until("the move", || told.moved.load(Ordering::SeqCst) == 1).await;
-    servers.wait_for_fail_over(0);
-
-    let before = count(&*topology, "a").await.unwrap();
-    servers.servers()[0].restart();
-    for n in 1..=20 {
-        assert_eq!(count(&*topology, "a").await.unwrap(), before + n);
-        sleep(Duration::from_millis(20)).await;
-    }
-    assert_eq!(told.moved.load(Ordering::SeqCst), 1);
-}
-
-#[tokio::test]
 async fn a_master_that_stops_is_left_and_not_used_when_it_goes_on() {
     let servers = RedisSentinels::start();
     let (topology, told) = open(&by_url(&servers.url())).await;

@@ -52,14 +52,16 @@ async fn a_connection_that_ended_unnoticed_costs_no_call() {
 #[tokio::test]
 async fn a_server_that_hangs_is_given_up_in_time_and_found_again() {
     let server = server();
-    let (topology, told) = open(&hasty(config(&server))).await;
+    let short = Duration::from_millis(300);
+    let hasty = config(&server).with_timeout(short);
+    let (topology, told) = open(&hasty.expect("it is in range")).await;
     topology.channel().await.unwrap().unwrap();
     count(&*topology, "a").await.unwrap();
     server.stop();
     for sent in [true, false, false] {
         let begun = Instant::now();
         let failure = count(&*topology, "a").await.unwrap_err();
-        assert!(begun.elapsed() < SHORT * 4, "{failure:?}");
+        assert!(begun.elapsed() < short * 4, "{failure:?}");
         assert_eq!(failure.outcome_unknown, sent, "{failure:?}");
         let error = Error::from(failure);
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -75,25 +77,6 @@ async fn a_server_that_hangs_is_given_up_in_time_and_found_again() {
     });
     // The first of the calls that timed out was done all the same.
     assert_eq!(n.await.unwrap(), 3);
-}
-
-#[tokio::test]
-async fn a_dead_server_is_noticed_at_once_and_found_again() {
-    let server = server();
-    let (topology, _) = open(&config(&server)).await;
-    count(&*topology, "a").await.unwrap();
-    server.kill();
-    sleep(Duration::from_millis(20)).await;
-    let begun = Instant::now();
-    for _ in 0..3 {
-        let failure = count(&*topology, "a").await.unwrap_err();
-        assert!(!failure.outcome_unknown, "{failure:?}");
-        assert_eq!(Error::from(failure).kind(), ErrorKind::Unavailable);
-    }
-    let took = begun.elapsed();
-    assert!(took < Duration::from_secs(3), "a call takes {took:?}");
-    server.restart();
-    assert_eq!(count(&*topology, "a").await.unwrap(), 1);
 }
 
 #[tokio::test]

@@ -10,13 +10,15 @@ pub(crate) mod snapshot;
 mod store;
 mod tree;
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use polylock_core::admin::{LockAdmin, LockInfo};
 use polylock_core::layers::LocalQueue;
 use polylock_core::{
-    AcquireRequest, DistributedLock, LockGuard, LockKey, LostReason, Released, Result, Wait,
+    AcquireRequest, DistributedLock, Error, ErrorKind, LockGuard, LockKey, LostReason, Mode,
+    Released, Result, Wait,
 };
 use polylock_zk::{ZooKeeper, ZooKeeperConfig};
 use tokio::task::JoinHandle;
@@ -50,6 +52,33 @@ pub(crate) fn ms(millis: u64) -> Duration {
 
 pub(crate) fn request(name: &str) -> AcquireRequest {
     AcquireRequest::new(key(name)).with_wait(Wait::AtMost(SOON * 2))
+}
+
+/// A request that waits no longer.
+pub(crate) fn within(name: &str, limit: Duration) -> AcquireRequest {
+    request(name).with_wait(Wait::AtMost(limit))
+}
+
+/// A request that does not wait.
+pub(crate) fn attempt(name: &str) -> AcquireRequest {
+    request(name).with_wait(Wait::Never)
+}
+
+pub(crate) fn permits(limit: u32) -> Mode {
+    let limit = NonZeroU32::new(limit).expect("it is not zero");
+    Mode::Permit { limit }
+}
+
+/// Asserts what an acquisition fails with.
+pub(crate) async fn assert_error(
+    locks: &ZooKeeper,
+    request: &AcquireRequest,
+    kind: ErrorKind,
+) -> Error {
+    let acquired = locks.acquire(request).await;
+    let error = acquired.expect_err("it is granted");
+    assert_eq!(error.kind(), kind, "{error}");
+    error
 }
 
 /// Servers at these ports of 127.0.0.1, and a directory of them.
@@ -139,17 +168,5 @@ pub(crate) async fn until(what: &str, mut is_true: impl AsyncFnMut() -> bool) {
     while !is_true().await {
         assert!(Instant::now() < deadline, "it does not come true: {what}");
         tokio::time::sleep(ms(5)).await;
-    }
-}
-
-/// Splitmix: numbers that are the same in every run with one seed.
-pub(crate) struct Dice(pub(crate) u64);
-
-impl Dice {
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % end
     }
 }

@@ -1,11 +1,12 @@
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lock_testkit::proxy::{Command, Proxy};
-use polylock_core::{DistributedLock, Wait};
+use polylock_core::{DistributedLock, ErrorKind};
 use polylock_zk::{ZooKeeper, ZooKeeperConfig};
 
-use super::{SESSION, SOON, Site, config, open, release_clean, request, take};
+use super::{SESSION, SOON, Site, assert_error, attempt, config, open, release_clean, take};
 
 /// A directory of its own at one server, with a proxy before it.
 #[derive(Debug)]
@@ -28,6 +29,13 @@ impl Place {
         Self::before(Site::shared().await)
     }
 
+    /// With a client behind the proxy, and one past it.
+    pub(crate) async fn with_clients() -> (Self, Arc<ZooKeeper>, Arc<ZooKeeper>) {
+        let place = Self::new().await;
+        let (client, elsewhere) = (place.client().await, place.elsewhere().await);
+        (place, client, elsewhere)
+    }
+
     pub(crate) async fn at(port: u16) -> Self {
         Self::before(Site::at(&[format!("127.0.0.1:{port}")]).await)
     }
@@ -39,6 +47,12 @@ impl Place {
 
     pub(crate) fn proxy(&self) -> &Proxy {
         &self.proxy
+    }
+
+    /// Cuts all connections, and refuses others.
+    pub(crate) fn disconnect(&self) {
+        self.proxy.refuse();
+        self.proxy.cut();
     }
 
     /// Leads through the proxy.
@@ -53,7 +67,12 @@ impl Place {
 
     /// A client behind the proxy whose session survives that a silent connection is given up.
     pub(crate) async fn patient(&self) -> Arc<ZooKeeper> {
-        let config = self.config().with_session_timeout(SESSION * 2);
+        self.with_session(SESSION * 2).await
+    }
+
+    /// A client behind the proxy with sessions of this length.
+    pub(crate) async fn with_session(&self, timeout: Duration) -> Arc<ZooKeeper> {
+        let config = self.config().with_session_timeout(timeout);
         open(config.expect("it is in range")).await
     }
 
@@ -79,10 +98,8 @@ impl Place {
 
     /// Another client does not get the lock.
     pub(crate) async fn assert_taken(&self, name: &str) {
-        let one = request(name).with_wait(Wait::Never);
-        let refused = self.elsewhere().await.acquire(&one).await;
-        let error = refused.expect_err("two hold the lock");
-        assert_eq!(error.kind(), polylock_core::ErrorKind::Contended, "{error}");
+        let other = self.elsewhere().await;
+        assert_error(&other, &attempt(name), ErrorKind::Contended).await;
     }
 }
 

@@ -2,10 +2,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperServer};
+use polylock_core::{AcquireRequest, LockGuard, Result};
 use polylock_zk::{ZooKeeper, ZooKeeperConfig};
+use tokio::task::JoinHandle;
 
 use super::store::{port, root};
-use super::{Tree, config, open, until};
+use super::{Tree, config, open, until, waiting};
 
 /// A directory of its own at some servers, with no proxy between.
 #[derive(Debug)]
@@ -70,6 +72,19 @@ impl Site {
         let stat = self.tree.client().check_stat(&path).await;
         let stat = stat.expect("it answers").expect("the node is there");
         stat.ephemeral_owner
+    }
+
+    /// Lets a task wait for a lock, and gives it once it stands in line.
+    pub(crate) async fn waiter(
+        &self,
+        locks: &Arc<ZooKeeper>,
+        request: AcquireRequest,
+    ) -> JoinHandle<Result<LockGuard>> {
+        let key = request.key().clone();
+        let before = self.tree.nodes(key.as_str()).await.len();
+        let waiter = waiting(locks, request);
+        self.contenders(key.as_str(), before + 1).await;
+        waiter
     }
 
     /// Waits until a lock has so many contenders, whoever holds it included.
