@@ -145,31 +145,24 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: R) -> Self::Future {
+    fn call(&mut self, mut request: R) -> Self::Future {
         let (options, inner) = (Arc::clone(&self.layer.options), self.inner.clone());
         // The key is read here: a request that is not `Sync` cannot be borrowed while it waits.
         let keys = (options.keys)(&request);
-        Box::pin(serve(options, inner, request, keys))
+        Box::pin(async move {
+            let keys = keys.map_err(Rejection::from)?;
+            let held = options.locker.acquire(keys, Mode::Exclusive, None).await?;
+            let Some(held) = held else {
+                return call(inner, request).await.map_err(CallError::Inner);
+            };
+            let guard = LockerGuard::new(held);
+            (options.attach)(&mut request, HeldLock::clone(&guard));
+            let answer = guard.run_while_held(call(inner, request)).await;
+            let answer = answer.map_err(Rejection::from)?;
+            guard.release_before_response().await;
+            answer.map_err(CallError::Inner)
+        })
     }
-}
-
-async fn serve<S: Service<R>, R>(
-    options: Arc<CallOptions<R>>,
-    inner: S,
-    mut request: R,
-    keys: Result<Keys, KeyError>,
-) -> Result<S::Response, CallError<S::Error>> {
-    let keys = keys.map_err(Rejection::from)?;
-    let held = options.locker.acquire(keys, Mode::Exclusive, None).await?;
-    let Some(held) = held else {
-        return call(inner, request).await.map_err(CallError::Inner);
-    };
-    let guard = LockerGuard::new(held);
-    (options.attach)(&mut request, HeldLock::clone(&guard));
-    let answer = guard.run_while_held(call(inner, request)).await;
-    let answer = answer.map_err(Rejection::from)?;
-    guard.release_before_response().await;
-    answer.map_err(CallError::Inner)
 }
 
 impl<R> fmt::Debug for CallLockLayer<R> {

@@ -93,12 +93,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_speaks_for_itself() {
-        assert_eq!(Exit::of_child(ExitStatus::from_raw(7 << 8)).code(), 7);
-        assert_eq!(Exit::of_child(ExitStatus::from_raw(15)).code(), 143);
-    }
-
-    #[test]
     fn kinds_have_the_codes_of_sysexits() {
         let codes = [
             (ErrorKind::Contended, 75),

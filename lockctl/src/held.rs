@@ -147,17 +147,4 @@ mod tests {
         );
         assert_eq!(HeldKeys::read(None), HeldKeys::default());
     }
-
-    #[test]
-    fn ancestors_wait_and_others_do_not() {
-        let parent = rustix::process::getppid().unwrap().as_raw_nonzero().get();
-        assert!(waits_for_this_process(parent));
-        let mut other = std::process::Command::new("sleep")
-            .arg("10")
-            .spawn()
-            .unwrap();
-        assert!(!waits_for_this_process(i32::try_from(other.id()).unwrap()));
-        other.kill().unwrap();
-        other.wait().unwrap();
-    }
 }

@@ -51,42 +51,29 @@ where
 
     fn call(&mut self, request: Request<ReqB>) -> Self::Future {
         let (options, inner) = (Arc::clone(&self.layer.options), self.inner.clone());
-        Box::pin(serve(options, inner, request))
+        Box::pin(async move {
+            let (mut parts, body) = request.into_parts();
+            let info = RequestInfo::of(&parts);
+            let (body, pending, held) = match options.enter(&parts, body).await {
+                Ok(Entered::Held(body, pending, held)) => (body, pending, held),
+                Ok(Entered::Handled(response)) => return Ok(*response),
+                Ok(Entered::Passes(body)) => {
+                    let response = call(inner, Request::from_parts(parts, body)).await?;
+                    return Ok(response.map(LockBody::inner));
+                }
+                Err(rejection) => return Ok(options.common.reject(&info, &rejection)),
+            };
+            parts.extensions.insert(held.clone());
+            parts.extensions.insert(pending.clone());
+            let request = Request::from_parts(parts, ReqB::from(body));
+            let on_disconnect = options.common.on_disconnect;
+            let handled = async move {
+                let handled = handle(&options, inner, request, &pending, held).await;
+                options.common.answered(&info, handled)
+            };
+            on_disconnect.run(handled).await
+        })
     }
-}
-
-async fn serve<S, ReqB, ResB>(
-    options: Arc<IdempotencyOptions>,
-    inner: S,
-    request: Request<ReqB>,
-) -> Result<Response<LockBody<ResB>>, S::Error>
-where
-    S: Service<Request<ReqB>, Response = Response<ResB>> + Send + 'static,
-    S::Future: Send + 'static,
-    S::Error: Send + 'static,
-    ReqB: Body<Data: Send, Error: Into<BoxError>> + From<Bytes> + Send + 'static,
-    ResB: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
-{
-    let (mut parts, body) = request.into_parts();
-    let info = RequestInfo::of(&parts);
-    let (body, pending, held) = match options.enter(&parts, body).await {
-        Ok(Entered::Held(body, pending, held)) => (body, pending, held),
-        Ok(Entered::Handled(response)) => return Ok(*response),
-        Ok(Entered::Passes(body)) => {
-            let response = call(inner, Request::from_parts(parts, body)).await?;
-            return Ok(response.map(LockBody::inner));
-        }
-        Err(rejection) => return Ok(options.common.reject(&info, &rejection)),
-    };
-    parts.extensions.insert(held.clone());
-    parts.extensions.insert(pending.clone());
-    let request = Request::from_parts(parts, ReqB::from(body));
-    let on_disconnect = options.common.on_disconnect;
-    let handled = async move {
-        let handled = handle(&options, inner, request, &pending, held).await;
-        options.common.answered(&info, handled)
-    };
-    on_disconnect.run(handled).await
 }
 
 enum Entered<ReqB, ResB> {

@@ -46,7 +46,29 @@ where
 
     fn call(&mut self, request: Request<ReqB>) -> Self::Future {
         let (options, inner) = (Arc::clone(&self.layer.options), self.inner.clone());
-        Box::pin(serve(options, inner, request))
+        Box::pin(async move {
+            let began = Instant::now();
+            let (mut parts, body) = request.into_parts();
+            let info = RequestInfo::of(&parts);
+            let held = match options.acquire(&mut parts, &info).await {
+                Ok(Some(held)) => held,
+                Ok(None) => {
+                    let response = call(inner, Request::from_parts(parts, body)).await?;
+                    return Ok(response.map(LockBody::inner));
+                }
+                Err(rejection) => return Ok(options.common.reject(&info, &rejection)),
+            };
+            parts.extensions.insert(held.clone());
+            let request = Request::from_parts(parts, body);
+            let waited = began.elapsed();
+            let on_disconnect = options.common.on_disconnect;
+            let handled = async move {
+                let handled = handle(&options, inner, request, &held).await;
+                let answered = options.common.answered(&info, handled);
+                answered.map(|response| options.decorate(response, &held, waited))
+            };
+            on_disconnect.run(handled).await
+        })
     }
 }
 
@@ -54,41 +76,6 @@ where
 #[cfg(feature = "tonic")]
 impl<S: tonic::server::NamedService> tonic::server::NamedService for KeyLock<S> {
     const NAME: &'static str = S::NAME;
-}
-
-async fn serve<S, ReqB, ResB>(
-    options: Arc<LayerOptions>,
-    inner: S,
-    request: Request<ReqB>,
-) -> Result<Response<LockBody<ResB>>, S::Error>
-where
-    S: Service<Request<ReqB>, Response = Response<ResB>> + Send + 'static,
-    S::Future: Send + 'static,
-    S::Error: Send + 'static,
-    ReqB: Send + 'static,
-    ResB: Body + Send + 'static,
-{
-    let began = Instant::now();
-    let (mut parts, body) = request.into_parts();
-    let info = RequestInfo::of(&parts);
-    let held = match options.acquire(&mut parts, &info).await {
-        Ok(Some(held)) => held,
-        Ok(None) => {
-            let response = call(inner, Request::from_parts(parts, body)).await?;
-            return Ok(response.map(LockBody::inner));
-        }
-        Err(rejection) => return Ok(options.common.reject(&info, &rejection)),
-    };
-    parts.extensions.insert(held.clone());
-    let request = Request::from_parts(parts, body);
-    let waited = began.elapsed();
-    let on_disconnect = options.common.on_disconnect;
-    let handled = async move {
-        let handled = handle(&options, inner, request, &held).await;
-        let response = options.common.answered(&info, handled)?;
-        Ok(options.decorate(response, &held, waited))
-    };
-    on_disconnect.run(handled).await
 }
 
 /// Runs the handler under its locks, and releases them when the options say so.

@@ -139,7 +139,7 @@ mod tests {
                 assert_eq!(*before, whose, "two names, one key");
             }
         }
-        assert!(seen.len() > 4 * 2_000);
+        assert!(seen.len() > 4 * 500);
     }
 
     /// Names of all lengths about those at which keys change their form, of pieces that look like
@@ -148,9 +148,10 @@ mod tests {
         let hash = "0123456789abcdef".repeat(4);
         let pieces = "a b / ~ %2F \u{e9} \u{1f980} n : n:".split(' ');
         let pieces: Vec<_> = pieces.chain([&*hash]).collect();
-        let mut names: Vec<_> = (1..400).map(|length| "~".repeat(length)).collect();
+        let lengths = (1..10).chain(120..130).chain(180..195).chain(245..300);
+        let mut names: Vec<_> = lengths.map(|length| "~".repeat(length)).collect();
         // Long common heads, and tails that differ.
-        for length in [2, 100, 120, 180, 190, 250, 252, 300] {
+        for length in [2, 190, 252, 300] {
             for head in &pieces {
                 let head = head.repeat(length / head.len());
                 names.extend(pieces.iter().map(|tail| head.clone() + tail));

@@ -221,15 +221,6 @@ mod tests {
     }
 
     #[test]
-    fn the_header_is_where_it_is_looked_for() {
-        let request = http::Request::post("/").header("grpc-timeout", "100m");
-        let (parts, ()) = request.body(()).unwrap().into_parts();
-        assert_eq!(grpc_timeout(&parts), Some(Duration::from_millis(100)));
-        let (parts, ()) = http::Request::new(()).into_parts();
-        assert_eq!(grpc_timeout(&parts), None);
-    }
-
-    #[test]
     fn content_types_tell_calls_from_requests() {
         let cases = [
             ("application/grpc", Some("application/grpc")),

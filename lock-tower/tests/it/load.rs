@@ -19,9 +19,7 @@ use lock_testkit::servers::{Fsync, RedisOptions, RedisServer};
 use polylock_core::memory::MemoryBackend;
 use polylock_core::{DistributedLock, Registry};
 use polylock_redis::RedisBackend;
-use polylock_tower::{
-    HeldLock, HoldUntil, KeyLockLayer, Keys, Locker, LockerBuilder, WhenUnavailable,
-};
+use polylock_tower::{HeldLock, HoldUntil, KeyLockLayer, Keys, Locker, LockerBuilder};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -30,9 +28,9 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::support::{Event, InTime as _, SOON, Said, Stage, send, until, until_within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_requests_on_one_key_are_serial_on_redis() {
+async fn thousands_of_requests_on_one_key_are_serial_on_redis() {
     let redis = RedisServer::start(RedisOptions::new());
-    assert_serial(&redis.url(), 10_000).await;
+    assert_serial(&redis.url(), 3_000).await;
 }
 
 /// So that it is known that the test above can fail.
@@ -123,33 +121,6 @@ async fn every_request_is_answered_and_none_unprotected_while_redis_stops_dies_a
         undone.is_none(),
         "answered with 200 and not done: {undone:?}"
     );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_bypass_requests_run_and_know_that_they_are_unprotected() {
-    let redis = RedisServer::start(RedisOptions::new());
-    let bypass = |locker: LockerBuilder| {
-        let locker = locker.wait(Duration::from_millis(500));
-        locker.when_unavailable(WhenUnavailable::Bypass)
-    };
-    let url = format!("{}?timeout=200ms", redis.url());
-    let instance = App::default().router(&url, bypass).await;
-    let is_unprotected = async || {
-        let said = send(&instance, request("/work/hot", 1)).await;
-        assert_eq!(said.status, 200);
-        said.header(UNPROTECTED).is_some()
-    };
-    assert!(!is_unprotected().await);
-    redis.kill();
-    for _ in 0..3 {
-        assert!(is_unprotected().await);
-    }
-    redis.restart();
-    // Nobody restarts the service; it finds its server again.
-    let deadline = Instant::now() + SOON;
-    while is_unprotected().await {
-        assert!(Instant::now() < deadline, "it does not resume");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

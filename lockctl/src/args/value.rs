@@ -162,32 +162,12 @@ mod tests {
     }
 
     #[test]
-    fn a_period_is_a_second_or_more() {
-        assert_eq!(period("24h"), Ok(Duration::from_secs(86_400)));
-        assert_eq!(period("1"), Ok(Duration::from_secs(1)));
-        assert!(period("999ms").is_err());
-    }
-
-    #[test]
-    fn the_key_of_a_run_is_one_part_of_the_key_of_its_lock() {
-        assert_eq!(once_key("2026-11-25"), Ok("2026-11-25".to_owned()));
-        assert!(once_key("").is_err() && once_key("a/b").is_err());
-    }
-
-    #[test]
     fn signals_have_names_and_numbers() {
         for text in ["TERM", "term", "SIGTERM", "15"] {
             assert_eq!(signal(text), Ok(Signal::TERM), "{text}");
         }
         assert!(signal("STOP").is_err());
         assert!(signal("").is_err());
-    }
-
-    #[test]
-    fn events_go_to_a_file_or_a_descriptor() {
-        assert_eq!("fd:3".parse(), Ok(EventsTarget::Descriptor(3)));
-        assert_eq!("log".parse(), Ok(EventsTarget::File("log".into())));
-        assert!("fd:x".parse::<EventsTarget>().is_err());
     }
 
     #[test]

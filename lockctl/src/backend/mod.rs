@@ -265,12 +265,6 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_replaces_that_of_the_url() {
-        let backend = choose(&["--backend", "memory:", "--namespace", "a b"], &[]).unwrap();
-        assert_eq!(backend.namespace(), "a b");
-    }
-
-    #[test]
     fn a_namespace_of_the_environment_counts_without_a_file() {
         let namespace = |args: &[&str], url: &str, ambient: &str| {
             let vars = [("LOCK_URL", url), ("LOCK_KEY_NAMESPACE", ambient)];

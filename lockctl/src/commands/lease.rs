@@ -229,11 +229,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_one_word_for_eval() {
-        assert_eq!(shell_word("a b;$(x)`y`'z'"), r"'a b;$(x)`y`'\''z'\'''");
-    }
-
-    #[test]
     fn the_end_of_a_lease_is_not_relied_on() {
         assert_eq!(valid(Duration::from_secs(60)), Duration::from_secs(54));
     }

@@ -55,21 +55,3 @@ fn work(mut out: impl Write, to_do: &Receiver<Job>) {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::net::UnixStream;
-
-    use super::*;
-
-    #[test]
-    fn flushed_lines_are_written() {
-        let (near, mut far) = UnixStream::pair().unwrap();
-        let writer = Writer::start("test", near).unwrap();
-        writer.line("a\n".to_owned());
-        writer.line("b\n".to_owned());
-        writer.flush(Duration::from_secs(10));
-        drop(writer);
-        assert_eq!(io::read_to_string(&mut far).unwrap(), "a\nb\n");
-    }
-}

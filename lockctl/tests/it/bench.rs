@@ -103,38 +103,49 @@ fn contenders_can_be_processes() {
 }
 
 #[test]
-fn changes_beyond_the_spread_fail_a_comparison_with_a_limit() {
+fn changes_beyond_the_spread_and_what_is_gone_fail_a_comparison_with_a_limit() {
     let place = Place::new();
     record(&place, "old.json", [900, 1000, 1100]);
     record(&place, "same.json", [950, 1050, 1150]);
     record(&place, "slow.json", [500, 550, 600]);
-    record(&place, "gone.json", [0, 0, 0]);
-    for (code, new, limits, prints, says) in [
+    record(&place, "none.json", [0, 0, 0]);
+    let mut fewer = report(&place, "old.json");
+    fewer["series"].as_array_mut().unwrap().remove(1);
+    place.write("fewer.json", &fewer.to_string());
+    fewer["series"] = Value::Array(Vec::new());
+    place.write("nothing.json", &fewer.to_string());
+    let (old, fewer, limit) = ("old.json", "fewer.json", "throughput=-10%");
+    let (within, slower) = (
+        "throughput=-1%,throughput=+1%",
+        "throughput of a, contended, 1 contender: 1,000 to 550",
+    );
+    let gone = "throughput of a, contended, 2 contenders: 1,000 to none (not measured)";
+    for (code, old, new, limits, prints, says) in [
+        (0, old, "same.json", within, "within the spread", ""),
+        (1, old, "slow.json", limit, "FAILS throughput=-10%", slower),
+        (1, old, "none.json", limit, "not measured", gone),
         (
             0,
-            "same.json",
-            "throughput=-1%,throughput=+1%",
-            &["within the spread"][..],
+            old,
+            "slow.json",
+            "throughput=-50%,p99=+100000%",
+            "-45.0 %",
             "",
         ),
+        (1, old, fewer, limit, "", gone),
+        (0, fewer, old, limit, "", ""),
         (
-            1,
-            "slow.json",
-            "throughput=-10%",
-            &["-45.0 %", "FAILS throughput=-10%"],
-            "throughput of a, contended, 1 contender: 1,000 to 550",
+            64,
+            old,
+            old,
+            "recovery=+10%",
+            "",
+            "no figure for --fail-on recovery=+10%",
         ),
-        (
-            1,
-            "gone.json",
-            "throughput=-10%",
-            &["not measured"],
-            "1,000 to none (not measured), limit throughput=-10%",
-        ),
-        (0, "slow.json", "throughput=-50%,p99=+100000%", &[], ""),
+        (64, old, "nothing.json", limit, "", "nothing in common"),
     ] {
-        let line = format!("bench compare old.json {new} --fail-on {limits}");
-        place.expect(code, &line).says(&[says]).prints(prints);
+        let line = format!("bench compare {old} {new} --fail-on {limits}");
+        place.expect(code, &line).says(&[says]).prints(&[prints]);
     }
     let json = place.json(&["bench", "compare", "old.json", "slow.json"]);
     assert_eq!(json["schema"], "lock-bench-comparison/1");
@@ -143,38 +154,23 @@ fn changes_beyond_the_spread_fail_a_comparison_with_a_limit() {
 }
 
 #[test]
-fn limits_on_what_is_gone_or_was_never_there_do_not_pass() {
+fn violations_fail_a_run_and_so_does_a_series_in_which_nothing_is_acquired() {
     let place = Place::new();
-    record(&place, "old.json", [900, 1000, 1100]);
-    let mut fewer = report(&place, "old.json");
-    fewer["series"].as_array_mut().unwrap().remove(1);
-    place.write("fewer.json", &fewer.to_string());
-    fewer["series"] = Value::Array(Vec::new());
-    place.write("nothing.json", &fewer.to_string());
-    let (old, fewer, limit) = ("old.json", "fewer.json", "throughput=-10%");
-    let gone = "throughput of a, contended, 2 contenders: 1,000 to none (not measured)";
-    let two = "throughput=-10%,recovery=+10%";
-    for (code, old, new, limits, says) in [
-        (1, old, fewer, limit, gone),
-        (0, fewer, old, limit, ""),
-        (64, old, old, two, "no figure for --fail-on recovery=+10%"),
-        (64, old, "nothing.json", limit, "nothing in common"),
-    ] {
-        let line = format!("bench compare {old} {new} --fail-on {limits}");
-        place.expect(code, &line).says(&[says]);
-    }
-}
-
-#[test]
-fn a_run_in_which_nothing_is_acquired_fails() {
-    let place = Place::new();
-    record(&place, "idle.json", [0, 0, 0]);
-    for line in ["bench show idle.json", "bench compare idle.json idle.json"] {
-        let says = ["no lock was ever acquired", "contended of a, 2 contenders"];
-        place.expect(1, line).says(&says);
-    }
     record(&place, "seldom.json", [0, 1, 0]);
     place.expect(0, "bench show seldom.json");
+    record(&place, "idle.json", [0, 0, 0]);
+    let mut wrong = report(&place, "seldom.json");
+    wrong["series"][1]["samples"][2]["violations"] = vec!["two \u{1b}holders"].into();
+    place.write("wrong.json", &wrong.to_string());
+    let idle = ["no lock was ever acquired", "contended of a, 2 contenders"];
+    let violated = ["contended of a, 2 contenders: two \\u{1b}holders"];
+    for (name, says) in [("idle", &idle[..]), ("wrong", &violated)] {
+        place
+            .expect(1, &format!("bench show {name}.json"))
+            .says(says);
+        let compare = format!("bench compare {name}.json {name}.json");
+        place.expect(1, &compare).says(says);
+    }
 }
 
 /// Writes the report of a run on memory, with these acquisitions per second in its three repeats.
@@ -187,20 +183,6 @@ fn record(place: &Place, name: &str, acquisitions: [u64; 3]) {
         }
     }
     place.write(name, &report.to_string());
-}
-
-#[test]
-fn violations_fail_a_run_and_are_named() {
-    let place = Place::new();
-    record(&place, "run.json", [1, 1, 1]);
-    let mut report = report(&place, "run.json");
-    let violations = &mut report["series"][1]["samples"][2]["violations"];
-    *violations = vec!["two \u{1b}holders"].into();
-    place.write("run.json", &report.to_string());
-    for line in ["bench show run.json", "bench compare run.json run.json"] {
-        let named = "contended of a, 2 contenders: two \\u{1b}holders";
-        place.expect(1, line).says(&[named]);
-    }
 }
 
 #[test]

@@ -129,6 +129,7 @@ fn the_answer_for_programs_has_its_documented_form() {
     ];
     assert_eq!(keys, expected);
     assert_eq!(check["impact"], Value::Null);
+    assert!(target["not_checked"].is_array(), "{value}");
 }
 
 #[test]

@@ -61,19 +61,23 @@ fn commands_do_not_show_the_password_of_a_url() {
 #[test]
 fn commands_do_not_show_a_misspelt_password_of_a_url() {
     let place = Place::new();
+    let commands = [
+        "run -n k -- true",
+        "list",
+        "schema print",
+        "doctor",
+        "bench --duration 50ms --repeats 1",
+    ];
     for (at, name) in MISSPELT.iter().enumerate() {
-        let base = URLS[at % URLS.len()];
-        let url = format!("{base}?timeout=1s&{name}={SECRET}&mode=lease");
-        for command in [
-            "run -n k -- true",
-            "list",
-            "schema print",
-            "doctor",
-            "bench --duration 50ms --repeats 1",
-        ] {
+        // Each command meets different names and backends, by option and by variable.
+        for shift in 0..2 {
+            let base = URLS[(at + shift) % URLS.len()];
+            let url = format!("{base}?timeout=1s&{name}={SECRET}&mode=lease");
+            let command = commands[(2 * at + shift) % commands.len()];
             assert_silent(&place, &format!("--backend {url} {command}"), &[]);
             assert_silent(&place, command, &[("LOCK_URL", &url)]);
         }
+        let url = format!("{}?{name}={SECRET}", URLS[at % URLS.len()]);
         assert_silent(&place, &format!("doctor {url}"), &[]);
         assert_silent(&place, &format!("bench --target a={url}"), &[]);
     }

@@ -146,84 +146,60 @@ pub struct LockSettings {
     pub wait: Option<Wait>,
 }
 
-/// What a key does to a request.
-struct LockKeyRule {
-    key: &'static str,
-    apply: fn(&LockSettings, AcquireRequest) -> AcquireRequest,
-    /// What counts where a configuration leaves the key out; `None` for ever.
-    default: fn(&AcquireRequest) -> Option<Duration>,
-}
-
-/// One entry for each field.
-const RULES: [LockKeyRule; 4] = [
-    LockKeyRule {
-        key: "ttl",
-        apply: |settings, request| change(request, settings.ttl, AcquireRequest::with_ttl),
-        default: |request| Some(request.ttl()),
-    },
-    LockKeyRule {
-        key: "wait",
-        apply: |settings, request| change(request, settings.wait, AcquireRequest::with_wait),
-        default: |request| match request.wait() {
-            Wait::AtMost(limit) => Some(limit),
-            _ => None,
-        },
-    },
-    LockKeyRule {
-        key: "max-hold",
-        apply: |settings, request| {
-            change(request, settings.max_hold, AcquireRequest::with_max_hold)
-        },
-        default: AcquireRequest::max_hold,
-    },
-    LockKeyRule {
-        key: "min-hold",
-        apply: |settings, request| {
-            change(request, settings.min_hold, AcquireRequest::with_min_hold)
-        },
-        default: |request| Some(request.min_hold()),
-    },
-];
-
-fn change<T>(
-    request: AcquireRequest,
-    value: Option<T>,
-    with: fn(AcquireRequest, T) -> AcquireRequest,
-) -> AcquireRequest {
-    match value {
-        Some(value) => with(request, value),
-        None => request,
-    }
-}
-
 impl LockSettings {
     /// Sets what the configuration says, and leaves the rest of the request as it is.
     #[must_use]
-    pub fn apply(&self, request: AcquireRequest) -> AcquireRequest {
-        let rules = RULES.iter();
-        rules.fold(request, |request, rule| (rule.apply)(self, request))
+    pub fn apply(&self, mut request: AcquireRequest) -> AcquireRequest {
+        if let Some(ttl) = self.ttl {
+            request = request.with_ttl(ttl);
+        }
+        if let Some(wait) = self.wait {
+            request = request.with_wait(wait);
+        }
+        if let Some(max_hold) = self.max_hold {
+            request = request.with_max_hold(max_hold);
+        }
+        if let Some(min_hold) = self.min_hold {
+            request = request.with_min_hold(min_hold);
+        }
+        request
     }
 
     /// The keys, and what counts where a configuration leaves them out.
-    pub(super) fn defaults() -> impl Iterator<Item = (&'static str, String)> {
+    pub(super) fn defaults() -> [(&'static str, String); 4] {
         let request = any_request();
-        RULES.iter().map(move |rule| {
-            let shown = |time| humantime::format_duration(time).to_string();
-            let forever = || "forever".to_owned();
-            (
-                rule.key,
-                (rule.default)(&request).map_or_else(forever, shown),
-            )
-        })
+        let shown = |time| humantime::format_duration(time).to_string();
+        let or_forever = |time: Option<_>| time.map_or_else(|| "forever".to_owned(), shown);
+        let wait = match request.wait() {
+            Wait::AtMost(limit) => Some(limit),
+            _ => None,
+        };
+        [
+            ("ttl", shown(request.ttl())),
+            ("wait", or_forever(wait)),
+            ("max-hold", or_forever(request.max_hold())),
+            ("min-hold", shown(request.min_hold())),
+        ]
     }
 
     /// Reports values that no request accepts, by the places of their keys.
     pub(super) fn check(&self, span_of: impl Fn(&str) -> Option<Span>, report: &Report<'_>) {
         let mut is_right = true;
+        let any = || any_request().with_max_hold(None);
         // Each alone, so that each error has its own place.
-        for rule in &RULES {
-            let alone = (rule.apply)(self, any_request().with_max_hold(None));
-            if let (Some(span), Some(message)) = (span_of(rule.key), wrong(&alone)) {
+        for (key, alone) in [
+            ("ttl", self.ttl.map(|ttl| any().with_ttl(ttl))),
+            ("wait", self.wait.map(|wait| any().with_wait(wait))),
+            (
+                "max-hold",
+                self.max_hold.map(|hold| any().with_max_hold(hold)),
+            ),
+            (
+                "min-hold",
+                self.min_hold.map(|hold| any().with_min_hold(hold)),
+            ),
+        ] {
+            if let (Some(span), Some(message)) = (span_of(key), alone.as_ref().and_then(wrong)) {
                 report.error(span, message);
                 is_right = false;
             }
@@ -263,8 +239,8 @@ mod tests {
     use crate::config::file::keys_of;
 
     #[test]
-    fn each_key_has_a_rule() {
-        let mut keys = RULES.map(|rule| rule.key);
+    fn each_key_has_a_default() {
+        let mut keys = LockSettings::defaults().map(|(key, _)| key);
         keys.sort_unstable();
         assert_eq!(keys, keys_of::<LockSettings>());
     }

@@ -1,46 +1,91 @@
-/// What is measured: names, units and labels.
-///
-/// # Examples
-///
-/// ```
-/// use polylock::observe::Metric;
-///
-/// let slack = Metric::RenewalSlack;
-/// assert_eq!(slack.prometheus_name("polylock"), "polylock_renewal_slack_seconds");
-/// assert_eq!(slack.otel_name("polylock"), "polylock.renewal.slack");
-/// assert_eq!((slack.unit(), slack.labels()), ("s", ["backend"].as_slice()));
-/// ```
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum Metric {
+/// One entry for each metric, sorted by name: its name without the prefix, its unit, its labels and
+/// one sentence.
+macro_rules! define_metrics {
+    (
+        $($(#[$doc:meta])*
+        $metric:ident: $kind:ident $name:literal in $unit:literal, $labels:expr,
+            $description:literal;)*
+    ) => {
+        /// What is measured: names, units and labels.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// use polylock::observe::Metric;
+        ///
+        /// let slack = Metric::RenewalSlack;
+        /// assert_eq!(slack.prometheus_name("polylock"), "polylock_renewal_slack_seconds");
+        /// assert_eq!(slack.otel_name("polylock"), "polylock.renewal.slack");
+        /// assert_eq!((slack.unit(), slack.labels()), ("s", ["backend"].as_slice()));
+        /// ```
+        #[non_exhaustive]
+        #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+        pub enum Metric {
+            $($(#[$doc])* $metric,)*
+        }
+
+        impl Metric {
+            /// All of them, sorted by name.
+            pub const ALL: [Self; 14] = [$(Self::$metric),*];
+
+            fn facts(self) -> Facts {
+                match self {
+                    $(Self::$metric => Facts {
+                        name: $name,
+                        kind: MetricKind::$kind,
+                        unit: $unit,
+                        labels: $labels,
+                        description: $description,
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+define_metrics! {
     /// Time from a request to its answer, or until it was dropped.
-    AcquireDuration,
+    AcquireDuration: Histogram "acquire.duration" in "s", &["backend", "class", "mode", "outcome"],
+        "Time from a request for a lock to its answer.";
     /// Requests and renewals that the lock service failed.
-    BackendErrors,
+    BackendErrors: Counter "backend.errors" in "{error}", &["backend", "kind"],
+        "Requests and renewals that the lock service failed.";
     /// Elections that this process has won.
-    Elections,
+    Elections: Counter "elections" in "{election}", &["class"],
+        "Elections that this process has won.";
     /// Writes that were refused because of a stale token.
-    FencingRejections,
+    FencingRejections: Counter "fencing.rejections" in "{write}", &["class"],
+        "Writes that were refused because of a stale token.";
     /// Locks that this process holds.
-    Held,
+    Held: Gauge "held" in "{lock}", &["backend", "class"],
+        "Locks that this process holds.";
     /// Time for which a lock was held, its release included.
-    HoldDuration,
+    HoldDuration: Histogram "hold.duration" in "s", &["backend", "class", "end"],
+        "Time for which a lock was held, its release included.";
     /// Requests of HTTP that were answered without their handler, because of their lock.
-    HttpRejections,
+    HttpRejections: Counter "http.rejections" in "{request}", &["class", "status", "reason"],
+        "Requests that were answered without their handler.";
     /// Whether this process leads.
-    Leader,
+    Leader: Gauge "leader" in "{leader}", &["class"],
+        "1 while this process leads, else 0.";
     /// Locks that were lost while they were held.
-    Lost,
+    Lost: Counter "lost" in "{lock}", &["backend", "class", "reason"],
+        "Locks that were lost while they were held.";
     /// Attempts to run a job once.
-    Once,
+    Once: Counter "once" in "{attempt}", &["class", "outcome"],
+        "Attempts to run a job once.";
     /// Time that it took to give a lock back.
-    ReleaseDuration,
+    ReleaseDuration: Histogram "release.duration" in "s", &["backend", "outcome"],
+        "Time that it took to give a lock back.";
     /// Validity that a lease had left when it was renewed.
-    RenewalSlack,
+    RenewalSlack: Histogram "renewal.slack" in "s", &["backend"],
+        "Validity that a lease had left when it was renewed.";
     /// Renewals.
-    Renewals,
+    Renewals: Counter "renewals" in "{renewal}", &["backend", "outcome"],
+        "Renewals of leases.";
     /// Requests that are under way.
-    Waiters,
+    Waiters: Gauge "waiters" in "{waiter}", &["backend", "class"],
+        "Requests for locks that are under way.";
 }
 
 /// How a metric is aggregated.
@@ -66,24 +111,6 @@ struct Facts {
 }
 
 impl Metric {
-    /// All of them, sorted by name.
-    pub const ALL: [Self; 14] = [
-        Self::AcquireDuration,
-        Self::BackendErrors,
-        Self::Elections,
-        Self::FencingRejections,
-        Self::Held,
-        Self::HoldDuration,
-        Self::HttpRejections,
-        Self::Leader,
-        Self::Lost,
-        Self::Once,
-        Self::ReleaseDuration,
-        Self::RenewalSlack,
-        Self::Renewals,
-        Self::Waiters,
-    ];
-
     /// What is before the names unless set otherwise.
     pub const DEFAULT_PREFIX: &'static str = "polylock";
 
@@ -128,108 +155,5 @@ impl Metric {
             MetricKind::Histogram => "_seconds",
         };
         format!("{prefix}_{name}{suffix}")
-    }
-
-    fn facts(self) -> Facts {
-        match self {
-            Self::AcquireDuration => Facts {
-                name: "acquire.duration",
-                kind: MetricKind::Histogram,
-                unit: "s",
-                labels: &["backend", "class", "mode", "outcome"],
-                description: "Time from a request for a lock to its answer.",
-            },
-            Self::BackendErrors => Facts {
-                name: "backend.errors",
-                kind: MetricKind::Counter,
-                unit: "{error}",
-                labels: &["backend", "kind"],
-                description: "Requests and renewals that the lock service failed.",
-            },
-            Self::Elections => Facts {
-                name: "elections",
-                kind: MetricKind::Counter,
-                unit: "{election}",
-                labels: &["class"],
-                description: "Elections that this process has won.",
-            },
-            Self::FencingRejections => Facts {
-                name: "fencing.rejections",
-                kind: MetricKind::Counter,
-                unit: "{write}",
-                labels: &["class"],
-                description: "Writes that were refused because of a stale token.",
-            },
-            Self::Held => Facts {
-                name: "held",
-                kind: MetricKind::Gauge,
-                unit: "{lock}",
-                labels: &["backend", "class"],
-                description: "Locks that this process holds.",
-            },
-            Self::HoldDuration => Facts {
-                name: "hold.duration",
-                kind: MetricKind::Histogram,
-                unit: "s",
-                labels: &["backend", "class", "end"],
-                description: "Time for which a lock was held, its release included.",
-            },
-            Self::HttpRejections => Facts {
-                name: "http.rejections",
-                kind: MetricKind::Counter,
-                unit: "{request}",
-                labels: &["class", "status", "reason"],
-                description: "Requests that were answered without their handler.",
-            },
-            Self::Leader => Facts {
-                name: "leader",
-                kind: MetricKind::Gauge,
-                unit: "{leader}",
-                labels: &["class"],
-                description: "1 while this process leads, else 0.",
-            },
-            Self::Lost => Facts {
-                name: "lost",
-                kind: MetricKind::Counter,
-                unit: "{lock}",
-                labels: &["backend", "class", "reason"],
-                description: "Locks that were lost while they were held.",
-            },
-            Self::Once => Facts {
-                name: "once",
-                kind: MetricKind::Counter,
-                unit: "{attempt}",
-                labels: &["class", "outcome"],
-                description: "Attempts to run a job once.",
-            },
-            Self::ReleaseDuration => Facts {
-                name: "release.duration",
-                kind: MetricKind::Histogram,
-                unit: "s",
-                labels: &["backend", "outcome"],
-                description: "Time that it took to give a lock back.",
-            },
-            Self::RenewalSlack => Facts {
-                name: "renewal.slack",
-                kind: MetricKind::Histogram,
-                unit: "s",
-                labels: &["backend"],
-                description: "Validity that a lease had left when it was renewed.",
-            },
-            Self::Renewals => Facts {
-                name: "renewals",
-                kind: MetricKind::Counter,
-                unit: "{renewal}",
-                labels: &["backend", "outcome"],
-                description: "Renewals of leases.",
-            },
-            Self::Waiters => Facts {
-                name: "waiters",
-                kind: MetricKind::Gauge,
-                unit: "{waiter}",
-                labels: &["backend", "class"],
-                description: "Requests for locks that are under way.",
-            },
-        }
     }
 }

@@ -52,12 +52,3 @@ fn threads_compete_for_a_lock_of_postgres() {
 fn threads_compete_for_a_lock_of_zookeeper() {
     compete(&ZooKeeperServer::shared().url());
 }
-
-#[test]
-fn threads_compete_for_a_lock_of_sqlite() {
-    let folder = tempfile::tempdir().unwrap();
-    compete(&format!(
-        "sqlite:{}",
-        folder.path().join("locks.db").display()
-    ));
-}

@@ -66,16 +66,3 @@ async fn backends_read_their_urls_before_they_connect() {
         assert!(error.message().starts_with(&expected), "{url}: {error}");
     }
 }
-
-#[cfg(feature = "sqlite")]
-#[tokio::test]
-async fn sqlite_locks_between_two_connections() {
-    let folder = tempfile::tempdir().unwrap();
-    let url = format!("sqlite:{}/locks.db?namespace=shop", folder.path().display());
-    let here = polylock::connect(&url).await.unwrap();
-    let there = polylock::connect(&url).await.unwrap();
-    let guard = here.lock("orders/42").await.unwrap();
-    assert!(there.try_lock("orders/42").await.unwrap().is_none());
-    guard.release().await.unwrap();
-    assert!(there.try_lock("orders/42").await.unwrap().is_some());
-}

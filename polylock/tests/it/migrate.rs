@@ -114,14 +114,6 @@ async fn from_redis_to_postgres_with_tokens_that_grow() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn from_sqlite_to_redis_with_tokens_that_grow() {
-    let redis = redis();
-    let dir = tempfile::tempdir().expect("a directory");
-    let old = format!("sqlite:{}", dir.path().join("locks.db").display());
-    assert_increasing(&move_fleet(old, redis.url()).await);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn from_redis_to_zookeeper_without_tokens_meanwhile() {
     let redis = redis();
     let zookeeper = ZooKeeperServer::shared();

@@ -1,10 +1,10 @@
-//! Requests with one key that come at the same time.
+//! Requests with one key that come at the same time, or after a client that went away.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use polylock_tower::idempotency::PendingResponse;
-use polylock_tower::{HeldLock, LockerBuilder};
+use polylock_tower::{HeldLock, LockerBuilder, OnDisconnect};
 use tokio::task::JoinSet;
 use tower::{Layer as _, service_fn};
 
@@ -77,6 +77,22 @@ async fn who_waits_for_a_failure_is_handled_next() {
     let mut statuses: Vec<_> = seen.iter().map(|seen| seen.status).collect();
     statuses.sort_unstable();
     assert_eq!((statuses, payments.charged()), (vec![201, 201, 502], 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_went_away_while_it_was_handled_finds_its_response_unless_that_was_cancelled() {
+    for then in [OnDisconnect::RunToCompletion, OnDisconnect::Cancel] {
+        let (scene, payments) = (Scene::new(), Payments::default());
+        let wait = |locker: LockerBuilder| locker.wait(Duration::from_secs(5));
+        let layer = scene.layer_with(wait).with_on_disconnect(then);
+        let service = payments.slow(&layer, TIME);
+        let gone = tokio::time::timeout(TIME / 2, send(&service, post("a"))).await;
+        assert!(gone.is_err());
+        let again = send(&service, post("a")).await;
+        let is_kept = then == OnDisconnect::RunToCompletion;
+        assert_eq!(again.is_replayed(), is_kept, "{then:?}");
+        assert_eq!(payments.charged(), if is_kept { 1 } else { 2 }, "{then:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,28 +12,24 @@ use crate::support::{InTime as _, break_lock, send, until};
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_handled_while_responses_cannot_be_read() {
-    let (scene, payments) = (Scene::new(), Payments::default());
-    let service = payments.behind(&scene.layer());
-    scene.store.set(StoreFault::Unreadable);
-    let refused = send(&service, post("a")).await;
-    refused.assert_refused(503, "idempotency-store-unavailable");
-    assert_eq!(refused.header("retry-after"), Some("1"));
-    assert!(!refused.body.contains("down"));
-    assert_eq!(payments.charged(), 0);
-    scene.store.set(StoreFault::None);
-    assert_eq!(send(&service, post("a")).await.body, "charge 1");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_store_that_does_not_answer_is_given_up() {
-    let (scene, payments) = (Scene::new(), Payments::default());
-    let service = payments.behind(&scene.layer().with_store_timeout(Duration::from_secs(1)));
-    scene.store.set(StoreFault::Silent);
-    let began = tokio::time::Instant::now();
-    assert_eq!(send(&service, post("a")).await.status, 503);
-    assert_eq!(began.elapsed(), Duration::from_secs(1), "the store timeout");
-    scene.store.set(StoreFault::None);
-    assert_eq!(send(&service, post("a")).await.body, "charge 1");
+    const TIMEOUT: Duration = Duration::from_secs(1);
+    for (fault, after) in [
+        (StoreFault::Unreadable, Duration::ZERO),
+        (StoreFault::Silent, TIMEOUT),
+    ] {
+        let (scene, payments) = (Scene::new(), Payments::default());
+        let service = payments.behind(&scene.layer().with_store_timeout(TIMEOUT));
+        scene.store.set(fault);
+        let began = tokio::time::Instant::now();
+        let refused = send(&service, post("a")).await;
+        refused.assert_refused(503, "idempotency-store-unavailable");
+        assert_eq!(began.elapsed(), after, "{fault:?}");
+        assert_eq!(refused.header("retry-after"), Some("1"));
+        assert!(!refused.body.contains("down"));
+        assert_eq!(payments.charged(), 0, "{fault:?}");
+        scene.store.set(StoreFault::None);
+        assert_eq!(send(&service, post("a")).await.body, "charge 1");
+    }
 }
 
 #[tokio::test(start_paused = true)]

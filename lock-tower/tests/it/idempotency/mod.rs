@@ -2,7 +2,6 @@
 
 mod answers;
 mod bodies;
-mod disconnect;
 mod duplicates;
 mod faults;
 mod retention;

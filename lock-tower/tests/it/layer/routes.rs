@@ -8,11 +8,11 @@ use axum::extract::{FromRef, Path, RawQuery};
 use axum::http::Request;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::post;
 use polylock_tower::{HeldLock, KeyLockLayer, Keys, Locker, NotHeld, Rejection};
 use tower::{Layer as _, ServiceBuilder};
 
-use crate::support::{Event, Said, Scene, Stage, send, settle, spawn};
+use crate::support::{Said, Scene, send};
 
 fn by_id(locker: Locker) -> KeyLockLayer {
     KeyLockLayer::from_extractor::<Path<String>, _>(locker, |Path(id)| Keys::one(id))
@@ -171,26 +171,6 @@ async fn a_handler_does_not_take_the_lock_of_an_outer_layer_for_its_own() {
     assert_eq!(posted(&app, "/a/42").await.1, "inner:k");
 }
 
-#[tokio::test(start_paused = true)]
-async fn clones_of_a_router_share_one_queue() {
-    let stage = Stage::new();
-    let locker = Scene::new().locker_with(|locker| locker.max_waiters_per_key(3));
-    let app = stage.router(by_id(locker.clone()));
-    let requests = [(); 4].map(|()| spawn(&app.clone(), request("/1", "")));
-    settle().await;
-    assert_eq!((stage.events().len(), locker.waiters()), (1, 3));
-    assert_eq!(posted(&app.clone(), "/1").await.0, 429, "one bound for all");
-    stage.let_go(4);
-    for request in requests {
-        assert_eq!(request.said().await.status, 200);
-    }
-    // Each entered when the one before had finished.
-    for pair in stage.events().chunks(2) {
-        let same = matches!(pair, [Event::Entered(one), Event::Finished(same)] if one == same);
-        assert!(same, "two are inside: {pair:?}");
-    }
-}
-
 #[derive(Clone)]
 struct App {
     locker: Locker,
@@ -228,19 +208,4 @@ fn what_a_handler_returns_is_an_answer() {
         let response: Response = not_held.into_response();
         assert_eq!(response.status(), status);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_layer_has_a_name_that_a_state_can_carry() {
-    #[derive(Clone)]
-    struct State {
-        layer: KeyLockLayer,
-    }
-    let layer = by_id(Scene::new().locker());
-    let state = State { layer };
-    let app = Router::new()
-        .route("/a/{id}", get(key).post(key))
-        .route_layer(state.layer.clone());
-    assert_eq!(posted(&app, "/a/7").await.1, "test:7");
-    assert_eq!(state.layer.locker().live_keys(), 0);
 }

@@ -291,24 +291,4 @@ mod tests {
         report.accept(&["eviction".to_owned(), "flush".to_owned()]);
         assert!(plain(&report).contains("\n  no problems found\n"));
     }
-
-    #[test]
-    fn programs_get_all_texts() {
-        let unknown = HealthCheck::not_checked("clock", "a");
-        let value = json(&[report([warning("eviction"), unknown])]);
-        assert_eq!(value["status"], "warning");
-        let target = &value["targets"][0];
-        let expected = json!({
-            "id": "eviction",
-            "status": "warning",
-            "accepted": false,
-            "summary": "it evicts",
-            "impact": "locks go",
-            "fix": "do not",
-            "see": "https://github.com/polylock/polylock/blob/main/docs/doctor.md#eviction",
-        });
-        assert_eq!(target["checks"][0], expected);
-        assert_eq!(target["not_checked"], json!(["clock"]));
-        assert_eq!(target["round_trip"], Value::Null);
-    }
 }

@@ -32,70 +32,44 @@ pub(super) async fn measure(
     second: &dyn DistributedLock,
     key: &str,
 ) -> Result<RoundTrips, Error> {
-    let mut cycles = Vec::new();
-    let mut budget = Budget::new();
-    while budget.has_room() {
-        let began = Instant::now();
+    let cycles = sample(|| async {
         let guard = first.try_lock(key).await?.ok_or_else(taken)?;
-        guard.release().await?;
-        budget.note(&mut cycles, began.elapsed());
-    }
+        guard.release().await.map(drop)
+    });
+    let cycle = Quantiles::of(cycles.await?);
     let guard = first.try_lock(key).await?.ok_or_else(taken)?;
-    let mut refusals = Vec::new();
-    let mut budget = Budget::new();
-    while budget.has_room() {
-        let began = Instant::now();
-        // Whether it is refused is judged elsewhere.
-        drop(second.try_lock(key).await?);
-        budget.note(&mut refusals, began.elapsed());
-    }
+    // Whether it is refused is judged elsewhere.
+    let refusals = sample(|| async { second.try_lock(key).await.map(drop) });
+    let refused = Quantiles::of(refusals.await?);
     guard.release().await?;
-    Ok(RoundTrips {
-        cycle: Quantiles::of(cycles),
-        refused: Quantiles::of(refusals),
-    })
+    Ok(RoundTrips { cycle, refused })
 }
 
 fn taken() -> Error {
     Error::new(ErrorKind::Protocol, "a key that nobody else knows is held")
 }
 
-const WARM_UP: u32 = 3;
-const MIN_COUNT: u32 = 5;
-const MAX_COUNT: u32 = 200;
+const WARM_UP: usize = 3;
+const MIN_COUNT: usize = 5;
+const MAX_COUNT: usize = 200;
 const MAX_TIME: Duration = Duration::from_millis(500);
 
-/// How often and how long something is measured.
-struct Budget {
-    began: Instant,
-    warm_up: u32,
-    count: u32,
-}
-
-impl Budget {
-    fn new() -> Self {
-        Self {
-            began: Instant::now(),
-            warm_up: WARM_UP,
-            count: 0,
-        }
+/// What an exchange takes, again and again.
+async fn sample<F>(exchange: impl Fn() -> F + Send) -> Result<Vec<Duration>, Error>
+where
+    F: Future<Output = Result<(), Error>> + Send,
+{
+    // The first ones pay for connections and for what a server remembers.
+    for _ in 0..WARM_UP {
+        exchange().await?;
     }
-
-    fn has_room(&self) -> bool {
-        let is_early = self.began.elapsed() < MAX_TIME;
-        self.count < MIN_COUNT || (self.count < MAX_COUNT && is_early)
+    let (began, mut times) = (Instant::now(), Vec::new());
+    while times.len() < MIN_COUNT || (times.len() < MAX_COUNT && began.elapsed() < MAX_TIME) {
+        let sent = Instant::now();
+        exchange().await?;
+        times.push(sent.elapsed());
     }
-
-    /// The first ones pay for connections and for what a server remembers.
-    fn note(&mut self, times: &mut Vec<Duration>, time: Duration) {
-        if self.warm_up > 0 {
-            self.warm_up -= 1;
-            self.began = Instant::now();
-        } else {
-            self.count += 1;
-            times.push(time);
-        }
-    }
+    Ok(times)
 }
 
 impl Quantiles {
@@ -292,8 +266,8 @@ mod tests {
     async fn both_kinds_of_exchange_are_measured_and_nothing_stays_held() {
         let locks = Memory::new();
         let measured = measure(&locks, &locks, "k").await.unwrap();
-        assert!(measured.cycle.count >= MIN_COUNT as usize);
-        assert!(measured.refused.count >= MIN_COUNT as usize);
+        assert!(measured.cycle.count >= MIN_COUNT);
+        assert!(measured.refused.count >= MIN_COUNT);
         assert!(measured.refused.p50 <= measured.refused.p99);
         assert!(locks.try_lock("k").await.unwrap().is_some());
     }

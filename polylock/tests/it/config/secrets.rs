@@ -71,7 +71,14 @@ fn no_change_of_one_character_brings_a_password_to_light() {
     assert!(loader.parse(FILE).is_ok(), "{:?}", loader.parse(FILE));
     for at in 0..FILE.len() {
         assert_silent(&loader, &format!("{}{}", &FILE[..at], &FILE[at + 1..]));
-        for text in inserted {
+        // Far from a password, one of them at each place.
+        let near = &FILE[at.saturating_sub(40)..(at + 40).min(FILE.len())];
+        let count = if near.contains(SECRET) {
+            inserted.len()
+        } else {
+            1
+        };
+        for text in inserted.iter().cycle().skip(at).take(count) {
             assert_silent(&loader, &format!("{}{text}{}", &FILE[..at], &FILE[at..]));
         }
     }

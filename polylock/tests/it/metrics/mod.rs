@@ -9,5 +9,4 @@ mod http;
 mod page;
 mod promql;
 mod recorder;
-mod redis;
 mod spans;
