@@ -10,9 +10,10 @@ use polylock_core::layers::LocalQueue;
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
 use polylock_core::{AcquireRequest, LostReason, Owner};
-use tokio::time::Instant;
 
-use super::support::{Wrapper, key, memory, secs, settle, start, suspendable};
+use super::support::{
+    Wrapper, key, left, memory, plan_all, secs, settle, start, suspendable, try_start,
+};
 
 /// A store, and the queue of a client on the same machine, which can be suspended.
 fn queue() -> (Memory, Arc<LocalQueue>, Arc<VirtualClock>) {
@@ -48,7 +49,7 @@ async fn a_lease_that_nobody_renews_is_taken_afresh() {
     let next = start(&locks, manual);
     tokio::time::sleep(secs(5)).await;
     drop(first);
-    let left = next.await.unwrap().valid_until().unwrap() - Instant::now();
+    let left = left(&next.await.unwrap());
     assert_eq!(
         left,
         secs(27),
@@ -113,16 +114,13 @@ async fn an_attempt_that_is_inherited_grants_what_its_heir_asked_for() {
     let short = request()
         .with_max_hold(secs(5))
         .with_wait(Wait::AtMost(secs(1)));
-    let impatient = tokio::spawn({
-        let locks = Arc::clone(&locks);
-        async move { locks.acquire(&short).await.map(drop) }
-    });
+    let impatient = try_start(&locks, short);
     settle().await;
     let patient = start(&locks, request());
     impatient.await.unwrap().unwrap_err();
     drop(held);
     let guard = patient.await.unwrap();
-    let left = guard.valid_until().unwrap() - Instant::now();
+    let left = left(&guard);
     assert!(left <= secs(27), "no longer than the lease: {left:?}");
     tokio::time::sleep(secs(60)).await;
     let reason = guard.lost().reason();
@@ -197,11 +195,7 @@ async fn whoever_inherits_a_lock_that_is_lost_already_acquires_it_anew() {
     let store = memory();
     let held = store.lock("k").await.unwrap();
     let locks = breaking(&store);
-    let impatient = tokio::spawn({
-        let locks = Arc::clone(&locks);
-        let request = request().with_wait(Wait::AtMost(secs(1)));
-        async move { locks.acquire(&request).await.map(drop) }
-    });
+    let impatient = try_start(&locks, request().with_wait(Wait::AtMost(secs(1))));
     settle().await;
     let patient = start(&locks, request());
     impatient.await.unwrap().unwrap_err();
@@ -214,12 +208,10 @@ async fn a_lease_that_is_almost_over_is_not_handed_over() {
     let (store, locks, _) = queue();
     let first = locks.acquire(&request()).await.unwrap();
     let next = start(&locks, request());
-    for _ in 0..100 {
-        store.faults().plan(Request::Renew, Fault::Silence);
-    }
+    plan_all(&store, Request::Renew, Fault::Silence);
     tokio::time::sleep(Duration::from_millis(26_500)).await;
     drop(first);
-    let left = next.await.unwrap().valid_until().unwrap() - Instant::now();
+    let left = left(&next.await.unwrap());
     assert_eq!(
         left,
         secs(27),

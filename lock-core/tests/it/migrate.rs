@@ -14,7 +14,7 @@ use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
 use polylock_core::{Fencing, LostReason, Owner, Wait};
 
-use super::support::{in_time, key, secs, settle, suspendable};
+use super::support::{in_time, is_free, key, secs, settle, suspendable};
 
 /// Two stores, and processes that use one of them or both.
 struct Move {
@@ -37,14 +37,16 @@ impl Move {
         Migrate::new(Arc::new(self.old.client()), Arc::new(self.new.client()))
     }
 
+    fn store(&self, name: &str) -> &Memory {
+        match name {
+            "old" => &self.old,
+            _ => &self.new,
+        }
+    }
+
     async fn is_free(&self) -> (bool, bool) {
         (is_free(&self.old).await, is_free(&self.new).await)
     }
-}
-
-async fn is_free(store: &Memory) -> bool {
-    let held = store.client().inspect(&key()).await.expect("answers");
-    held.is_none() && store.waiters(&key()) == 0
 }
 
 #[tokio::test(start_paused = true)]
@@ -74,10 +76,7 @@ async fn is_lost_when_either_is_and_gives_the_other_back() {
     for broken in ["old", "new"] {
         let stores = Move::new();
         let guard = stores.both().lock("k").await.unwrap();
-        let store = match broken {
-            "old" => &stores.old,
-            _ => &stores.new,
-        };
+        let store = stores.store(broken);
         let lost = guard.lost();
         let admin = store.admin().unwrap();
         admin.break_lock(&key(), "test").await.unwrap();
@@ -129,33 +128,6 @@ async fn max_hold_ends_both_and_min_hold_keeps_both() {
     assert_eq!(stores.is_free().await, (true, true));
 }
 
-/// An acquisition that is dropped after each number of polls leaves nothing on either.
-#[tokio::test(start_paused = true)]
-async fn dropped_after_each_poll_it_leaves_nothing() {
-    for polls in 1..12 {
-        let stores = Move::new();
-        let both = stores.both();
-        let blocker = match polls % 3 {
-            0 => Some(stores.new.client().lock("k").await.unwrap()),
-            1 => Some(stores.old.client().lock("k").await.unwrap()),
-            _ => None,
-        };
-        {
-            let mut acquire = pin!(both.lock("k"));
-            let mut cx = Context::from_waker(Waker::noop());
-            for _ in 0..polls {
-                if acquire.as_mut().poll(&mut cx).is_ready() {
-                    break;
-                }
-                tokio::task::yield_now().await;
-            }
-        }
-        drop(blocker);
-        settle().await;
-        assert_eq!(stores.is_free().await, (true, true), "{polls} polls");
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn whatever_the_new_one_does_nothing_is_left() {
     let requests = [Request::Acquire, Request::Release, Request::Renew];
@@ -194,19 +166,6 @@ async fn whatever_the_new_one_does_nothing_is_left() {
             "{request:?} {fault:?}"
         );
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_shutdown_waits_for_both_releases() {
-    let stores = Move::new();
-    let late = Fault::LateReply(secs(2));
-    stores.old.faults().plan(Request::Release, late);
-    stores.new.faults().plan(Request::Release, late);
-    let both = stores.both();
-    drop(both.lock("k").await.unwrap());
-    assert!(!both.shutdown(secs(1)).await);
-    assert!(both.shutdown(Duration::MAX).await);
-    assert_eq!(stores.is_free().await, (true, true));
 }
 
 #[tokio::test(start_paused = true)]
@@ -403,17 +362,11 @@ async fn a_dropped_reentry_leaves_both_locks_to_the_first_guard() {
     let blocker = stores.new.client().lock("k").await.unwrap();
     let owner = Owner::new();
     let request = || both.request("k").owner(&owner).acquire();
-    let mut first: Pin<Box<dyn Future<Output = _>>> = Box::pin(request());
-    let mut second: Pin<Box<dyn Future<Output = polylock_core::Result<LockGuard>>>> =
-        Box::pin(request());
-    let poll = |future: &mut Pin<Box<dyn Future<Output = polylock_core::Result<LockGuard>>>>| {
-        future
-            .as_mut()
-            .poll(&mut Context::from_waker(Waker::noop()))
-            .is_ready()
-    };
+    let (mut first, mut second) = (Box::pin(request()), Box::pin(request()));
+    let mut cx = Context::from_waker(Waker::noop());
     for _ in 0..10 {
-        assert!(!poll(&mut first) && !poll(&mut second), "it is held");
+        assert!(first.as_mut().poll(&mut cx).is_pending(), "it is held");
+        assert!(second.as_mut().poll(&mut cx).is_pending(), "it is held");
         settle().await;
     }
     blocker.release().await.unwrap();
@@ -464,10 +417,7 @@ async fn an_owner_that_is_told_of_the_loss_enters_neither_lease() {
         let waker = Waker::from(Arc::clone(&polls));
         let polled = lost.as_mut().poll(&mut Context::from_waker(&waker));
         assert!(polled.is_pending());
-        let store = match broken {
-            "old" => &stores.old,
-            _ => &stores.new,
-        };
+        let store = stores.store(broken);
         store.break_lock(&key(), "for the test").await.unwrap();
         let again = polls.0.lock().unwrap().take().unwrap();
         let next = in_time("it is granted", again).await;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use polylock_core::layers::LocalQueue;
 use polylock_core::memory::{Fault, Memory, Request};
@@ -10,7 +9,7 @@ use polylock_core::prelude::*;
 use polylock_core::{LostReason, MultiGuard};
 use tokio::time::Instant;
 
-use super::support::{Wrapper, memory, secs};
+use super::support::{Wrapper, memory, millis, secs};
 
 /// A store, a queue before it, and what the queue asks of it.
 fn queue() -> (Memory, LocalQueue, Arc<AtomicUsize>) {
@@ -95,38 +94,30 @@ async fn the_wait_is_one_budget() {
     assert_eq!((locks.live_keys(), store.live_keys()), (0, 0));
 }
 
-/// The time that the first key took says nothing about the server of the second.
+/// The time that the first key took says nothing about the server of the second, which may fail early or late.
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_is_used_up_by_one_key_is_no_outage_of_the_next() {
-    let (store, locks, _) = queue();
-    let other = store.client().lock("a").await.unwrap();
-    let both = locks.request_all(["a", "b"]);
-    let wait = Wait::AtMost(Duration::from_secs(2));
-    let both = both.with(|request| request.with_wait(wait)).acquire();
-    let release = async {
-        tokio::time::sleep(Duration::from_millis(1_999)).await;
-        let late = Fault::LateReply(secs(1));
-        store.faults().plan(Request::Acquire, late);
-        other.release().await.unwrap();
-    };
-    let (refused, ()) = tokio::join!(both, release);
-    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Contended);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_server_that_fails_early_is_an_outage_however_short_the_wait() {
-    let (store, locks, _) = queue();
-    let held = store.client().lock("a").await.unwrap();
-    let both = locks.request_all(["a", "b"]);
-    let wait = Wait::AtMost(Duration::from_millis(300));
-    let both = both.with(|request| request.with_wait(wait)).acquire();
-    let release = async {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        store.faults().plan(Request::Acquire, Fault::LostRequest);
-        held.release().await.unwrap();
-    };
-    let (refused, ()) = tokio::join!(both, release);
-    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Unavailable);
+async fn a_wait_that_is_used_up_is_contention_and_a_server_that_fails_is_an_outage() {
+    for (wait, until_free, fault, kind) in [
+        (
+            2_000,
+            1_999,
+            Fault::LateReply(secs(1)),
+            ErrorKind::Contended,
+        ),
+        (300, 1, Fault::LostRequest, ErrorKind::Unavailable),
+    ] {
+        let (store, locks, _) = queue();
+        let held = store.client().lock("a").await.unwrap();
+        let both = locks.request_all(["a", "b"]);
+        let both = both.with(|request| request.with_wait(Wait::AtMost(millis(wait))));
+        let release = async {
+            tokio::time::sleep(millis(until_free)).await;
+            store.faults().plan(Request::Acquire, fault);
+            held.release().await.unwrap();
+        };
+        let (refused, ()) = tokio::join!(both.acquire(), release);
+        assert_eq!(refused.unwrap_err().kind(), kind, "{fault:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
 
 use super::server::lost;
-use super::support::{Log, memory, secs, suspendable};
+use super::support::{Log, left, manual, memory, plan_all, secs, suspendable};
 
 /// A store and a client whose machines differ: the store goes on while the client is suspended.
 fn apart() -> (Memory, Memory, Arc<VirtualClock>) {
@@ -28,9 +28,7 @@ async fn loss_comes_at_the_deadline_while_a_renewal_hangs() {
     for key in ["a", "b", "c"] {
         guards.push(locks.request(key).ttl(secs(10)).acquire().await.unwrap());
     }
-    for _ in 0..100 {
-        locks.faults().plan(Request::Renew, Fault::Silence);
-    }
+    plan_all(&locks, Request::Renew, Fault::Silence);
     for guard in guards {
         let reason = lost(guard.lost(), secs(60)).await;
         assert_eq!(reason, Some(LostReason::Unreachable));
@@ -46,8 +44,7 @@ async fn loss_comes_at_the_deadline_while_a_renewal_hangs() {
 #[tokio::test(start_paused = true)]
 async fn without_renewals_a_lock_that_is_not_ours_any_more_is_lost_at_its_end() {
     let locks = memory();
-    let request = locks.request("k").ttl(secs(30)).manual_renewal();
-    let guard = request.acquire().await.unwrap();
+    let guard = manual(&locks, secs(30)).await;
     locks.expire(guard.key());
     let next = locks.client().lock("k").await.unwrap();
     assert_eq!(lost(guard.lost(), secs(26)).await, None);
@@ -58,13 +55,7 @@ async fn without_renewals_a_lock_that_is_not_ours_any_more_is_lost_at_its_end() 
 #[tokio::test(start_paused = true)]
 async fn lost_is_final_even_if_the_server_renews_late() {
     let locks = memory();
-    let guard = locks
-        .request("k")
-        .ttl(secs(10))
-        .manual_renewal()
-        .acquire()
-        .await
-        .unwrap();
+    let guard = manual(&locks, secs(10)).await;
     locks.faults().plan(
         Request::Renew,
         Fault::LateReply(Duration::from_millis(1_900)),
@@ -96,7 +87,7 @@ async fn a_grant_that_is_told_counts_by_the_clock_of_the_waiter() {
     tokio::task::yield_now().await;
     drop(held);
     let guard = waiter.await.unwrap().unwrap();
-    let left = guard.valid_until().unwrap() - tokio::time::Instant::now();
+    let left = left(&guard);
     assert_eq!(
         left,
         secs(27),
@@ -170,14 +161,8 @@ async fn a_grant_that_comes_after_its_lease_is_given_back() {
     locks
         .faults()
         .plan(Request::Acquire, Fault::LateReply(secs(3)));
-    let guard = locks
-        .request("k")
-        .ttl(secs(5))
-        .manual_renewal()
-        .acquire()
-        .await
-        .unwrap();
-    let left = guard.valid_until().unwrap() - tokio::time::Instant::now();
+    let guard = manual(&locks, secs(5)).await;
+    let left = left(&guard);
     assert_eq!(
         left,
         Duration::from_millis(1_500),
@@ -216,13 +201,7 @@ async fn run_does_not_poll_work_again_after_a_suspension() {
 #[tokio::test(start_paused = true)]
 async fn expiring_warns_ahead_and_follows_renewals() {
     let locks = memory();
-    let guard = locks
-        .request("k")
-        .ttl(secs(10))
-        .manual_renewal()
-        .acquire()
-        .await
-        .unwrap();
+    let guard = manual(&locks, secs(10)).await;
     let began = tokio::time::Instant::now();
     let warning = tokio::spawn(guard.expiring(secs(2)));
     tokio::time::sleep(secs(5)).await;
@@ -261,19 +240,4 @@ async fn renewals_due_together_travel_together() {
     );
     assert!(requests <= 10, "in few requests: {requests}");
     assert!(guards.iter().all(LockGuard::is_held));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lock_that_is_not_ours_any_more_is_lost_at_the_next_renewal() {
-    let locks = memory();
-    let guard = locks.request("k").ttl(secs(30)).acquire().await.unwrap();
-    locks.expire(guard.key());
-    let next = locks.client().lock("k").await.unwrap();
-    assert_eq!(lost(guard.lost(), secs(10)).await, Some(LostReason::Stolen));
-    assert_eq!(guard.release().await.unwrap(), Released::AlreadyLost);
-    assert!(
-        next.is_held(),
-        "a former holder's release does not touch the next"
-    );
-    assert!(locks.client().try_lock("k").await.unwrap().is_none());
 }

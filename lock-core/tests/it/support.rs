@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use polylock_core::admin::LockAdmin;
-use polylock_core::engine::{Engine, OnRuntime, OsEntropy, VirtualClock};
+use polylock_core::engine::{Clock, Engine, OnRuntime, OsEntropy, VirtualClock};
 use polylock_core::layers::{Event, EventKind, LocalQueue, Observe, Observer};
-use polylock_core::memory::Memory;
-use polylock_core::{AcquireRequest, Capabilities, DistributedLock, LockGuard, LockKey, Result};
+use polylock_core::memory::{Fault, Memory, Request};
+use polylock_core::{
+    AcquireRequest, Capabilities, DistributedLock, DistributedLockExt as _, LockGuard, LockKey,
+    Result,
+};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -38,14 +41,29 @@ pub(crate) fn memory() -> Memory {
 /// An engine on a machine that can be suspended.
 pub(crate) fn suspendable() -> (Engine, Arc<VirtualClock>) {
     let clock = Arc::new(VirtualClock::new());
+    (engine(&clock), clock)
+}
+
+/// An engine of the current runtime with a clock of the test's.
+pub(crate) fn engine<C: Clock>(clock: &Arc<C>) -> Engine {
     let (entropy, spawn) = (OsEntropy::default(), OnRuntime::current());
-    let engine = Engine::with(
+    Engine::with(
         "memory",
-        Arc::clone(&clock) as _,
+        Arc::clone(clock) as _,
         Arc::new(entropy),
         Arc::new(spawn),
-    );
-    (engine, clock)
+    )
+}
+
+/// Whether nobody holds the lock of the key `k` or waits for it.
+pub(crate) async fn is_free(store: &Memory) -> bool {
+    let info = store.client().inspect(&key()).await.expect("it is reached");
+    info.is_none() && store.waiters(&key()) == 0
+}
+
+/// What is left of a lease.
+pub(crate) fn left(guard: &LockGuard) -> Duration {
+    guard.valid_until().expect("it has a lease") - Instant::now()
 }
 
 /// Lets the other tasks run until none can go on without time passing.
@@ -59,6 +77,37 @@ pub(crate) async fn settle() {
 pub(crate) fn start(locks: &LocalQueue, request: AcquireRequest) -> JoinHandle<LockGuard> {
     let locks = locks.clone();
     tokio::spawn(async move { locks.acquire(&request).await.expect("is served") })
+}
+
+/// The same for a wait that may end without the lock.
+pub(crate) fn try_start(
+    locks: &LocalQueue,
+    request: AcquireRequest,
+) -> JoinHandle<Result<LockGuard>> {
+    let locks = locks.clone();
+    tokio::spawn(async move { locks.acquire(&request).await })
+}
+
+/// A lock of the key `k` that nobody renews but its holder.
+pub(crate) async fn manual(locks: &dyn DistributedLock, ttl: Duration) -> LockGuard {
+    let request = locks.request("k").ttl(ttl).manual_renewal();
+    request.acquire().await.expect("it is free")
+}
+
+/// Has all requests of a kind go wrong from here on.
+pub(crate) fn plan_all(store: &Memory, request: Request, fault: Fault) {
+    for _ in 0..200 {
+        store.faults().plan(request, fault);
+    }
+}
+
+/// Polls a future that takes a round trip once, and drops it.
+pub(crate) async fn drop_after_a_poll<F: Future>(future: F) {
+    tokio::select! {
+        biased;
+        _ = future => panic!("it takes a round trip"),
+        () = std::future::ready(()) => {}
+    }
 }
 
 /// Ends the process of the test unless it is dropped in time: virtual time stands still while a task

@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use polylock_core::admin::LockAdmin;
-use polylock_core::engine::{Clock, Engine, Moment, OnRuntime, OsEntropy, VirtualClock};
+use polylock_core::engine::{Clock, Moment, VirtualClock};
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
 use polylock_core::{LostReason, LostSignal};
 use tokio::time::Instant;
 
-use super::support::{Log, in_time, key, memory, millis, secs, settle, suspendable};
+use super::support::{
+    Log, engine, in_time, key, manual, memory, millis, plan_all, secs, settle, suspendable,
+};
 
 /// A client whose machine can be suspended while the store's goes on.
 fn client() -> (Memory, Arc<VirtualClock>) {
@@ -85,18 +87,12 @@ async fn a_deadline_is_kept_whenever_a_renewal_in_company_begins() {
     // A long lease takes the short one along in the pauses between attempts of its own.
     for tenths in 70..90 {
         let locks = memory();
-        let long = locks
-            .request("long")
-            .ttl(secs(300))
-            .acquire()
-            .await
-            .unwrap();
+        let request = locks.request("long").ttl(secs(300));
+        let long = request.acquire().await.unwrap();
         tokio::time::sleep(secs(100) - millis(tenths * 100)).await;
         let began = Instant::now();
         let short = locks.request("k").ttl(secs(10)).acquire().await.unwrap();
-        for _ in 0..100 {
-            locks.faults().plan(Request::Renew, Fault::Silence);
-        }
+        plan_all(&locks, Request::Renew, Fault::Silence);
         let (_, after) = lost_after(short.lost(), began).await;
         assert!(after < millis(9_010), "{tenths}: lost after {after:?}");
         assert!(long.is_held());
@@ -107,12 +103,8 @@ async fn a_deadline_is_kept_whenever_a_renewal_in_company_begins() {
 async fn a_renewal_in_company_hangs_no_longer_than_the_shortest_lease_allows() {
     let (log, store) = (Log::default(), Arc::new(memory()));
     let locks = log.of(Arc::clone(&store) as _);
-    let _long = locks
-        .request("long")
-        .ttl(secs(300))
-        .acquire()
-        .await
-        .unwrap();
+    let request = locks.request("long").ttl(secs(300));
+    let _long = request.acquire().await.unwrap();
     tokio::time::sleep(secs(99)).await;
     let short = locks.request("short").ttl(secs(5)).acquire().await.unwrap();
     // The renewal of the long lease is due at 100 s at the latest, and takes the short one along.
@@ -166,13 +158,7 @@ async fn leases_that_were_taken_together_are_renewed_apart() {
 async fn a_lease_that_ran_out_here_is_given_back_before_it_runs_out_there() {
     let locks = memory();
     let began = Instant::now();
-    let guard = locks
-        .request("k")
-        .ttl(secs(10))
-        .manual_renewal()
-        .acquire()
-        .await
-        .unwrap();
+    let guard = manual(&locks, secs(10)).await;
     guard.lost().await;
     drop(guard);
     drop(locks.client().lock("k").await.unwrap());
@@ -210,14 +196,7 @@ async fn a_pushed_grant_is_over_here_before_it_is_over_there() {
             clock: VirtualClock::new(),
             left: AtomicUsize::new(0),
         });
-        let (entropy, spawn) = (OsEntropy::default(), OnRuntime::current());
-        let engine = Engine::with(
-            "memory",
-            Arc::clone(&clock) as _,
-            Arc::new(entropy),
-            Arc::new(spawn),
-        );
-        let store = Memory::with_engine(engine);
+        let store = Memory::with_engine(engine(&clock));
         let held = store.lock("k").await.unwrap();
         let waiter = tokio::spawn({
             let client = store.client();

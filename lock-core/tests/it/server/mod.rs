@@ -15,7 +15,7 @@ use polylock_core::{AcquireRequest, LostReason, LostSignal};
 use tokio::time::Instant;
 
 use self::fake::{Call, Fake};
-use super::support::{RealDeadline, in_time, key, millis, secs, settle, start};
+use super::support::{RealDeadline, drop_after_a_poll, in_time, key, millis, secs, settle, start};
 
 /// A service whose locks live with a session.
 fn session() -> Fake {
@@ -78,17 +78,14 @@ async fn a_report_fires_at_once_and_lets_the_next_in() {
     let server = session();
     let locks = Arc::new(LocalQueue::new(Arc::new(server.clone())));
     let guard = locks.lock("k").await.unwrap();
-    let next = tokio::spawn({
-        let locks = Arc::clone(&locks);
-        async move { locks.lock("k").await }
-    });
+    let next = start(&locks, AcquireRequest::new(key()));
     let signal = tokio::spawn(guard.lost().into_future());
-    tokio::task::yield_now().await;
+    settle().await;
     server.control().lose(LostReason::SessionEnded);
     assert_eq!(signal.await.unwrap(), LostReason::SessionEnded);
     // The session that ended has freed the lock.
     server.state().free();
-    assert!(next.await.unwrap().unwrap().is_held());
+    assert!(next.await.unwrap().is_held());
 }
 
 #[tokio::test(start_paused = true)]
@@ -144,32 +141,6 @@ async fn a_release_stops_renewal_before_it_is_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_former_holder_passes_on_no_lease_but_its_own() {
-    let server = Fake::new();
-    let locks = Arc::new(LocalQueue::new(Arc::new(server.clone())).with_max_handovers(1));
-    let start = || {
-        let locks = Arc::clone(&locks);
-        tokio::spawn(async move { locks.lock("k").await })
-    };
-    let first = locks.lock("k").await.unwrap();
-    let [second, third] = [start(), start()];
-    tokio::task::yield_now().await;
-    drop(first);
-    let second = second.await.unwrap().unwrap();
-    tokio::task::yield_now().await;
-    // The service forgets the second, who does not know, and grants the third.
-    server.state().free();
-    let third = third.await.unwrap().unwrap();
-    let fourth = start();
-    tokio::task::yield_now().await;
-    drop(second);
-    tokio::time::sleep(secs(1)).await;
-    assert!(third.is_held() && !fourth.is_finished());
-    drop(third);
-    assert!(fourth.await.unwrap().unwrap().is_held());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_hand_over_ends_although_nobody_polls_the_release() {
     for panics_in in [None, Some(Call::HandOver)] {
         let server = Fake::new();
@@ -180,11 +151,7 @@ async fn a_hand_over_ends_although_nobody_polls_the_release() {
         server.state().delay = millis(20);
         server.state().panics_in = panics_in;
         let mut release = Box::pin(first.release());
-        tokio::select! {
-            biased;
-            _ = &mut release => panic!("the hand-over takes a round trip"),
-            () = std::future::ready(()) => {}
-        }
+        drop_after_a_poll(&mut release).await;
         let next = in_time("the grant to the waiter", next).await.unwrap();
         assert!(next.is_held());
         assert_eq!(release.await.unwrap(), Released::Clean);
@@ -196,11 +163,7 @@ async fn a_downgrade_ends_although_its_caller_has_dropped_it() {
     let locks = Fake::new();
     let mut guard = locks.lock("k").await.unwrap();
     locks.state().delay = millis(20);
-    tokio::select! {
-        biased;
-        _ = guard.downgrade() => panic!("the downgrade takes a round trip"),
-        () = std::future::ready(()) => {}
-    }
+    drop_after_a_poll(guard.downgrade()).await;
     tokio::time::sleep(secs(1)).await;
     let downgrades = locks.state().downgrades;
     assert_eq!(downgrades, 1);
@@ -212,11 +175,7 @@ async fn a_release_is_not_sent_while_a_downgrade_is_under_way() {
     let locks = Fake::new();
     let mut guard = locks.lock("k").await.unwrap();
     locks.state().delay = millis(20);
-    tokio::select! {
-        biased;
-        _ = guard.downgrade() => panic!("the downgrade takes a round trip"),
-        () = std::future::ready(()) => {}
-    }
+    drop_after_a_poll(guard.downgrade()).await;
     let release = tokio::spawn(guard.release());
     settle().await;
     assert_eq!(locks.releases(), 0);

@@ -10,17 +10,13 @@ use tokio::time::Instant;
 
 use super::fake::{Call, Fake};
 use super::lost;
-use crate::support::{in_time, key, millis, secs, settle};
+use crate::support::{in_time, key, left, millis, secs, settle, start, try_start};
 
 /// A service that gives each lease 5 s until it is renewed.
 fn provisional() -> Fake {
     let fake = Fake::new();
     fake.state().first = Some(secs(5));
     fake
-}
-
-fn left(guard: &LockGuard) -> Duration {
-    guard.valid_until().expect("has a limit") - Instant::now()
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,13 +112,10 @@ async fn the_next_of_the_process_renews_what_it_is_handed() {
     let server = provisional();
     let locks = Arc::new(LocalQueue::new(Arc::new(server.clone())));
     let first = locks.lock("k").await.unwrap();
-    let next = tokio::spawn({
-        let locks = Arc::clone(&locks);
-        async move { locks.lock("k").await }
-    });
+    let next = start(&locks, AcquireRequest::new(key()));
     tokio::time::sleep(secs(1)).await;
     drop(first);
-    let next = next.await.unwrap().unwrap();
+    let next = next.await.unwrap();
     assert_eq!(lost(next.lost(), secs(60)).await, None);
 }
 
@@ -130,15 +123,12 @@ async fn the_next_of_the_process_renews_what_it_is_handed() {
 async fn a_lease_that_is_handed_over_provisionally_is_known_to_be_short() {
     let server = provisional();
     let locks = Arc::new(LocalQueue::new(Arc::new(server.clone())));
-    let acquire = || {
-        let locks = Arc::clone(&locks);
-        tokio::spawn(async move { locks.request("k").ttl(secs(86_400)).acquire().await })
-    };
-    let first = acquire().await.unwrap().unwrap();
+    let acquire = || start(&locks, AcquireRequest::new(key()).with_ttl(secs(86_400)));
+    let first = acquire().await.unwrap();
     let next = acquire();
     settle().await;
     drop(first);
-    let next = next.await.unwrap().unwrap();
+    let next = next.await.unwrap();
     assert_eq!(
         server.state().sent,
         [Call::Acquire, Call::HandOver],
@@ -161,18 +151,14 @@ async fn a_provisional_lease_that_is_inherited_is_extended_for_a_manual_holder()
     let server = provisional();
     let locks = Arc::new(LocalQueue::new(Arc::new(server.clone())));
     let held = server.lock("k").await.unwrap();
-    let wait = |request: AcquireRequest| {
-        let locks = Arc::clone(&locks);
-        tokio::spawn(async move { locks.acquire(&request).await })
-    };
     let request = || AcquireRequest::new(key());
-    let impatient = wait(request().with_wait(Wait::AtMost(secs(1))));
+    let impatient = try_start(&locks, request().with_wait(Wait::AtMost(secs(1))));
     settle().await;
     let manual = request().with_renewal(Renewal::Manual);
-    let heir = wait(manual.with_wait(Wait::AtMost(secs(60))));
+    let heir = start(&locks, manual.with_wait(Wait::AtMost(secs(60))));
     impatient.await.unwrap().unwrap_err();
     drop(held);
-    let heir = in_time("the grant", heir).await.unwrap().unwrap();
+    let heir = in_time("the grant", heir).await.unwrap();
     let began = Instant::now();
     let reason = in_time("the end of the lease", heir.lost()).await;
     assert_eq!(reason, LostReason::Expired);

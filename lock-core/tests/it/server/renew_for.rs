@@ -6,22 +6,19 @@ use polylock_core::blocking::{BlockingLock, block_on};
 use polylock_core::layers::{LocalQueue, Migrate};
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
-use polylock_core::{AcquireRequest, LockGuard, LostReason};
+use polylock_core::{AcquireRequest, LostReason};
 use tokio::time::Instant;
 
 use super::fake::{Call, Fake};
 use super::{lost, session};
-use crate::support::{in_time, key, memory, millis, secs, settle, start};
-
-async fn leased(locks: &Fake, ttl: u64) -> LockGuard {
-    let request = locks.request("k").ttl(secs(ttl)).manual_renewal();
-    request.acquire().await.expect("it is free")
-}
+use crate::support::{
+    drop_after_a_poll, in_time, key, manual, memory, millis, plan_all, secs, settle, start,
+};
 
 #[tokio::test(start_paused = true)]
 async fn an_extension_counts_from_before_its_request() {
     let locks = Fake::new();
-    let guard = leased(&locks, 30).await;
+    let guard = manual(&locks, secs(30)).await;
     locks.state().delay = millis(500);
     let before = Instant::now();
     guard.renew_for(secs(600)).await.expect("it is held");
@@ -32,7 +29,7 @@ async fn an_extension_counts_from_before_its_request() {
 #[tokio::test(start_paused = true)]
 async fn less_than_the_ttl_is_the_ttl() {
     let locks = Fake::new();
-    let guard = leased(&locks, 30).await;
+    let guard = manual(&locks, secs(30)).await;
     tokio::time::sleep(secs(10)).await;
     guard.renew_for(secs(1)).await.expect("it is held");
     assert_eq!(guard.valid_until(), Some(Instant::now() + secs(27)));
@@ -59,7 +56,7 @@ async fn renewals_go_on_and_cut_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_is_late_cuts_no_extension() {
     let locks = Fake::new();
-    let guard = leased(&locks, 30).await;
+    let guard = manual(&locks, secs(30)).await;
     locks.state().delay = millis(800);
     let late = async { guard.renew().await };
     let extended = async {
@@ -76,7 +73,7 @@ async fn a_renewal_that_is_late_cuts_no_extension() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_lost_stays_lost() {
     let locks = Fake::new();
-    let guard = leased(&locks, 10).await;
+    let guard = manual(&locks, secs(10)).await;
     tokio::time::sleep(millis(8_900)).await;
     locks.state().delay = millis(200);
     let error = guard.renew_for(secs(60)).await.expect_err("it was late");
@@ -86,7 +83,7 @@ async fn a_lock_that_is_lost_stays_lost() {
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
 
     let locks = Fake::new();
-    let guard = leased(&locks, 10).await;
+    let guard = manual(&locks, secs(10)).await;
     locks.state().free();
     let error = guard.renew_for(secs(60)).await.expect_err("it is gone");
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
@@ -96,7 +93,7 @@ async fn a_lock_that_is_lost_stays_lost() {
 #[tokio::test(start_paused = true)]
 async fn an_extension_without_an_answer_extends_nothing_here() {
     let locks = Fake::new();
-    let guard = leased(&locks, 10).await;
+    let guard = manual(&locks, secs(10)).await;
     let until = guard.valid_until();
     locks.state().laconic = true;
     let error = guard.renew_for(secs(60)).await.expect_err("no answer");
@@ -107,14 +104,10 @@ async fn an_extension_without_an_answer_extends_nothing_here() {
 #[tokio::test(start_paused = true)]
 async fn an_extension_that_was_dropped_extends_nothing_here() {
     let locks = Fake::new();
-    let guard = leased(&locks, 10).await;
+    let guard = manual(&locks, secs(10)).await;
     let until = guard.valid_until();
     locks.state().delay = millis(20);
-    tokio::select! {
-        biased;
-        _ = guard.renew_for(secs(60)) => panic!("it takes a round trip"),
-        () = std::future::ready(()) => {}
-    }
+    drop_after_a_poll(guard.renew_for(secs(60))).await;
     tokio::time::sleep(secs(1)).await;
     assert_eq!(guard.valid_until(), until);
     assert_eq!(guard.release().await.unwrap(), Released::Clean);
@@ -124,7 +117,7 @@ async fn an_extension_that_was_dropped_extends_nothing_here() {
 #[tokio::test(start_paused = true)]
 async fn nothing_lasts_beyond_its_longest_hold() {
     let locks = Fake::new();
-    let guard = leased(&locks, 30).await;
+    let guard = manual(&locks, secs(30)).await;
     let hour = secs(3_600);
     let error = guard.renew_for(hour + millis(1)).await;
     let error = error.expect_err("the hold ends before");
@@ -176,9 +169,7 @@ async fn an_extension_does_not_outlast_a_least_hold_that_no_renewal_confirms() {
     let request = store.request("k").ttl(secs(10)).min_hold(secs(5));
     let guard = request.acquire().await.expect("it is free");
     guard.renew_for(secs(600)).await.expect("it is held");
-    for _ in 0..100 {
-        store.faults().plan(Request::Renew, Fault::LostRequest);
-    }
+    plan_all(&store, Request::Renew, Fault::LostRequest);
     guard.release().await.expect_err("it has no answer");
     tokio::time::sleep(secs(4)).await;
     let other = store.client();
@@ -212,7 +203,7 @@ async fn a_dropped_extension_that_is_late_does_not_outlast_the_least_hold() {
 async fn a_short_first_lease_is_extended_as_well() {
     let locks = Fake::new();
     locks.state().first = Some(secs(3));
-    let guard = leased(&locks, 30).await;
+    let guard = manual(&locks, secs(30)).await;
     guard.renew_for(secs(600)).await.expect("it is held");
     assert_eq!(guard.valid_until(), Some(Instant::now() + secs(540)));
     tokio::time::sleep(secs(60)).await;
@@ -229,9 +220,7 @@ async fn both_leases_of_a_migration_are_extended() {
         .await
         .expect("it is held on both");
     for store in [&old, &new] {
-        for _ in 0..200 {
-            store.faults().plan(Request::Renew, Fault::Silence);
-        }
+        plan_all(store, Request::Renew, Fault::Silence);
     }
     tokio::time::sleep(secs(500)).await;
     assert!(guard.is_held());
