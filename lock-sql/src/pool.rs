@@ -11,7 +11,8 @@ use polylock_core::engine::Engine;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
-use crate::error::{Cause, Failure};
+use crate::database::statements::Many;
+use crate::error::Failure;
 use crate::mutex::Mutex;
 use crate::wire::{Answer, Class, Connection, Sql, Target, Value};
 
@@ -234,11 +235,21 @@ impl Pool {
         }
     }
 
-    fn silent(&self, outcome_unknown: bool) -> Failure {
-        Failure {
-            cause: Cause::Silent(self.timeout),
-            outcome_unknown,
+    /// Runs a statement for several rows.
+    pub(crate) async fn many(
+        self: &Arc<Self>,
+        many: &Many,
+        rows: &[Vec<Value>],
+    ) -> Result<Answer, Failure> {
+        let (sql, values) = many.with(rows);
+        match many.has_fixed_text() {
+            true => self.statement(&sql, values).await,
+            false => self.message(&sql, values).await,
         }
+    }
+
+    fn silent(&self, outcome_unknown: bool) -> Failure {
+        Failure::silent(self.timeout, outcome_unknown)
     }
 }
 

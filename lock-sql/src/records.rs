@@ -15,7 +15,7 @@ use crate::pool::Pool;
 use crate::wire::Value;
 
 /// What holders have stored beside their locks, in the table of a server. All modes have the same.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Records {
     engine: Engine,
     pool: Arc<Pool>,
@@ -128,35 +128,17 @@ impl Records {
             true => Vec::new(),
             false => key.as_bytes().to_vec(),
         };
-        let purge = Purge {
-            pool: Arc::clone(&self.pool),
-            texts: Arc::clone(&self.texts),
-            passed: Arc::clone(&self.passed),
-        };
+        let records = self.clone();
         self.engine.spawn(async move {
-            if let Err(failure) = purge.round(anywhere).await {
+            if let Err(failure) = records.purge(anywhere).await {
                 tracing::debug!(cause = %failure.cause, "records that have ended are left");
             }
         });
     }
 
-    fn malformed(&self, key: &LockKey) -> Failure {
-        let table = self.table.clone();
-        let remove = Remove::row(&self.table, "kind = 9 AND lock_key", key.as_bytes());
-        Cause::Malformed { table, remove }.into()
-    }
-}
-
-/// Deletes records that have ended, a few at a time.
-struct Purge {
-    pool: Arc<Pool>,
-    texts: Arc<RecordTexts>,
-    passed: Arc<Mutex<Option<Vec<u8>>>>,
-}
-
-impl Purge {
-    /// Looks at the records after those of the last round; the first round begins at `anywhere`.
-    async fn round(&self, anywhere: Vec<u8>) -> Result<(), Failure> {
+    /// Deletes those that have ended among the next few records after those of the last round; the first
+    /// round begins at `anywhere`.
+    async fn purge(&self, anywhere: Vec<u8>) -> Result<(), Failure> {
         let after = self.passed.lock().take().unwrap_or(anywhere);
         let values = vec![Value::from(after)];
         let scanned = self.pool.statement(&self.texts.scan, values).await?.rows;
@@ -170,12 +152,13 @@ impl Purge {
         if ended.is_empty() {
             return Ok(());
         }
-        let (sql, values) = self.texts.delete.with(&ended);
-        match self.texts.delete.has_fixed_text() {
-            true => self.pool.statement(&sql, values).await?,
-            false => self.pool.message(&sql, values).await?,
-        };
-        Ok(())
+        self.pool.many(&self.texts.delete, &ended).await.map(drop)
+    }
+
+    fn malformed(&self, key: &LockKey) -> Failure {
+        let table = self.table.clone();
+        let remove = Remove::row(&self.table, "kind = 9 AND lock_key", key.as_bytes());
+        Cause::Malformed { table, remove }.into()
     }
 }
 

@@ -246,91 +246,48 @@ mod tests {
 
     #[test]
     fn each_fault_is_found_by_itself() {
-        use SqlMode::{Lease, Row};
-        use Status::{Error, Warning};
-        type Change = fn(&mut Facts);
-        fn set(facts: &mut Facts, name: &str, value: &str) {
-            facts.settings.insert(name.to_owned(), value.to_owned());
-        }
-        let cases: [(SqlMode, Change, &str, Status, &str); 9] = [
-            (
-                Lease,
-                |f| {
-                    f.is_in_recovery = true;
-                    set(f, "transaction_read_only", "on");
-                },
-                "replica",
-                Error,
-                "standby",
-            ),
-            (
-                Row,
-                |f| set(f, "transaction_read_only", "on"),
-                "read-only",
-                Error,
-                "read-only",
-            ),
-            (
-                Row,
-                |f| set(f, "synchronous_commit", "off"),
-                "flush",
-                Warning,
-                "fencing tokens",
-            ),
-            (
-                Row,
-                |f| set(f, "fsync", "off"),
-                "flush",
-                Warning,
-                "fsync is off",
-            ),
-            (
-                Row,
-                |f| set(f, "full_page_writes", "off"),
-                "flush",
-                Warning,
-                "damage",
-            ),
-            (
-                Row,
-                |f| set(f, "transaction_timeout", "3600000"),
-                "time-limits",
-                Warning,
-                "mode=lease",
-            ),
-            (
-                Lease,
-                |f| f.is_unlogged = true,
-                "table",
-                Warning,
-                "SET LOGGED",
-            ),
-            (
-                Row,
-                |f| f.standbys = 2,
-                "replication",
-                Warning,
-                "not wait for them",
-            ),
-            (
-                Lease,
-                |f| f.clock_offset = Some(Duration::from_secs(3)),
-                "clock",
-                Warning,
-                "by 3 s",
-            ),
+        // The mode, what is changed, and the check, the status and a part of the fault.
+        let cases = [
+            "lease | in_recovery=1 | replica | error | standby",
+            "row | transaction_read_only=on | read-only | error | read-only",
+            "row | synchronous_commit=off | flush | warning | fencing tokens",
+            "row | fsync=off | flush | warning | fsync is off",
+            "row | full_page_writes=off | flush | warning | damage",
+            "row | transaction_timeout=3600000 | time-limits | warning | mode=lease",
+            "lease | unlogged=1 | table | warning | SET LOGGED",
+            "row | standbys=2 | replication | warning | not wait for them",
+            "lease | clock_offset=3 | clock | warning | by 3 s",
         ];
-        for (mode, change, id, status, says) in cases {
-            let mut facts = facts(mode, &[]);
-            change(&mut facts);
+        for case in cases {
+            let columns: Vec<_> = case.split(" | ").collect();
+            let [mode, change, id, status, says] = columns[..] else {
+                panic!("{case}");
+            };
+            let (name, value) = change.split_once('=').expect(case);
+            let mode = match mode {
+                "lease" => SqlMode::Lease,
+                _ => SqlMode::Row,
+            };
+            let mut facts = facts(mode, &[(name, value)]);
+            match name {
+                "in_recovery" => {
+                    facts.is_in_recovery = true;
+                    let read_only = ("transaction_read_only".to_owned(), "on".to_owned());
+                    facts.settings.extend([read_only]);
+                }
+                "unlogged" => facts.is_unlogged = true,
+                "standbys" => facts.standbys = 2,
+                "clock_offset" => facts.clock_offset = Some(Duration::from_secs(3)),
+                _ => {}
+            }
             let found = faults(&facts);
             let [fault] = &found[..] else {
-                panic!("{says}: {found:?}");
+                panic!("{case}: {found:?}");
             };
-            assert_eq!((fault.id, fault.status), (id, status), "{fault}");
+            assert_eq!((fault.id, fault.status.as_str()), (id, status), "{fault}");
             assert!(fault.to_string().contains(says), "{fault}");
         }
-        let limit = facts(Lease, &[("transaction_timeout", "3600000")]);
+        let limit = facts(SqlMode::Lease, &[("transaction_timeout", "3600000")]);
         assert_eq!(faults(&limit), []);
     }
 

@@ -38,6 +38,7 @@ use self::purge::Purge;
 use self::shared_leases::SharedLeases;
 use self::statements::{FURTHER_TOKENS, Statements, Usage};
 use crate::config::SqlConfig;
+use crate::dialect::range;
 use crate::error::Failure;
 use crate::held_leases::HeldLeases;
 use crate::mutex::Mutex;
@@ -118,15 +119,6 @@ impl DatabaseStore {
         }
     }
 
-    /// Notifies the holders of a broken lock, wherever they are. Holders that do not listen notice
-    /// at a renewal.
-    #[cfg(feature = "postgres")]
-    async fn tell_holders(&self, key: &LockKey) {
-        if let Some(listener) = &self.listener {
-            listener.tell_broken(key).await;
-        }
-    }
-
     /// The payload for the waiters of a lock, where there are notifications.
     fn topic(&self, key: &LockKey) -> Option<Value> {
         #[cfg(feature = "postgres")]
@@ -180,7 +172,11 @@ impl Store for DatabaseStore {
     }
 
     async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure> {
-        self.leave_queue(key, ticket).await
+        // What enters it may come after this otherwise.
+        self.in_flight.settle(ticket, self.timeout).await;
+        let leave = &self.statements.queue.leave;
+        self.pool.statement(leave, on(key, ticket)).await?;
+        Ok(())
     }
 
     fn release_notifier(&self) -> &Arc<ReleaseNotifier> {
@@ -200,11 +196,7 @@ impl Store for DatabaseStore {
 
     fn pace(&self) -> Pace {
         #[cfg(feature = "postgres")]
-        if self
-            .listener
-            .as_ref()
-            .is_some_and(|listener| listener.hears())
-        {
+        if self.listener.as_ref().is_some_and(|it| it.hears()) {
             return Pace::TOLD;
         }
         Pace::POLLED
@@ -237,7 +229,15 @@ impl Store for DatabaseStore {
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
-        self.held(prefix).await
+        let (from, to) = range(prefix);
+        let range = vec![Value::from(from), Value::from(to)];
+        let answer = self.pool.statement(&self.statements.list, range).await?;
+        let mut infos = Vec::new();
+        for (key, stored) in codec::read(&answer.rows) {
+            let stored = stored.ok_or_else(|| self.malformed(&key))?;
+            infos.extend(stored.lock.info(&key, &stored.ctx));
+        }
+        Ok(infos)
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>, Failure> {
@@ -254,9 +254,10 @@ impl Store for DatabaseStore {
             broken
         };
         let broken = self.change(key, take_away).await?;
+        // Holders that do not listen notice at a renewal.
         #[cfg(feature = "postgres")]
-        if broken.is_some() {
-            self.tell_holders(key).await;
+        if let (Some(_), Some(listener)) = (&broken, &self.listener) {
+            listener.tell_broken(key).await;
         }
         Ok(broken)
     }

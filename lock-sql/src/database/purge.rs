@@ -141,11 +141,7 @@ impl Purge {
             ]
         };
         let rows: Vec<_> = doomed.keys.into_iter().map(row).collect();
-        let (sql, values) = self.statements.delete.with(&rows);
-        let deleted = match self.statements.delete.has_fixed_text() {
-            true => self.pool.statement(&sql, values).await?,
-            false => self.pool.message(&sql, values).await?,
-        };
+        let deleted = self.pool.many(&self.statements.delete, &rows).await?;
         tracing::debug!(rows = deleted.affected, "rows that nobody uses are deleted");
         Ok(())
     }

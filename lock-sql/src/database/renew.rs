@@ -43,11 +43,7 @@ impl DatabaseStore {
         let timeout = due.iter().map(|due| due.timeout).min().unwrap_or_default();
         // The caller gives all of them up at once; before that it gets what is known.
         let until = Instant::now() + timeout.saturating_sub(REPORT.min(timeout / 8));
-        let silent = Failure {
-            cause: Cause::Silent(timeout),
-            outcome_unknown: true,
-        };
-        let states = Mutex::new(vec![Err(silent); due.len()]);
+        let states = Mutex::new(vec![Err(Failure::silent(timeout, true)); due.len()]);
         let round = Round { due, states };
         let mut order: Vec<_> = (0..due.len()).collect();
         // The shared leases of a key are not in each other's way in one statement.
@@ -172,13 +168,12 @@ impl DatabaseStore {
     /// Runs a statement for several rows, again if another transaction is in its way.
     async fn many(&self, many: &Many, rows: Vec<Vec<Value>>) -> Result<Answer, Failure> {
         let mut again = Backoff::urgent(self.timeout);
-        let (sql, values) = many.with(&rows);
-        if many.has_fixed_text() {
-            return self.renewals.statement(&sql, values).await;
-        }
         loop {
-            match self.renewals.message(&sql, values.clone()).await {
-                Err(failure) if failure.class() == Some(Class::Conflict) => {
+            match self.renewals.many(many, &rows).await {
+                // One with a fixed text was repeated already.
+                Err(failure)
+                    if failure.class() == Some(Class::Conflict) && !many.has_fixed_text() =>
+                {
                     again.wait(&self.engine).await?;
                 }
                 answered => return answered,

@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use polylock_core::LockKey;
-use polylock_core::admin::LockInfo;
 use polylock_core::engine::{Engine, before};
 use tokio::time::Instant;
 
 use super::DatabaseStore;
 use super::codec::{self, Stored};
-use crate::dialect::range;
 use crate::error::{Cause, Failure, Remove};
 use crate::table::{LockRows, ReadContext};
 use crate::wire::{Class, Value};
@@ -69,19 +67,6 @@ impl DatabaseStore {
         let (sql, mut values) = self.statements.store_and_tell.with(&rows);
         values.extend(self.topic(&stored.key));
         Ok(self.pool.statement(&sql, values).await?.affected > 0)
-    }
-
-    /// The locks that are held and whose keys begin with `prefix`, sorted by key.
-    pub(super) async fn held(&self, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
-        let (from, to) = range(prefix);
-        let range = vec![Value::from(from), Value::from(to)];
-        let answer = self.pool.statement(&self.statements.list, range).await?;
-        let mut infos = Vec::new();
-        for (key, stored) in codec::read(&answer.rows) {
-            let stored = stored.ok_or_else(|| self.malformed(&key))?;
-            infos.extend(stored.lock.info(&key, &stored.ctx));
-        }
-        Ok(infos)
     }
 }
 

@@ -94,15 +94,6 @@ impl DatabaseStore {
         Ok(())
     }
 
-    /// Takes a waiter out of the queue.
-    pub(super) async fn leave_queue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure> {
-        // What enters it may come after this otherwise.
-        self.in_flight.settle(ticket, self.timeout).await;
-        let leave = &self.statements.queue.leave;
-        self.pool.statement(leave, on(key, ticket)).await?;
-        Ok(())
-    }
-
     /// Acquires a lock that is free and not shared.
     async fn take_free(&self, key: &LockKey, claim: &Claim) -> Result<Option<Tokens>, Failure> {
         let values = vec![

@@ -84,16 +84,6 @@ mod tests {
     }
 
     #[test]
-    fn containers_with_boot_ids_of_their_own_have_one_clock() {
-        let (mut holder, changed_at) = lease(100);
-        holder.boot = OTHER;
-        let seen = |seconds| expiry(&holder, changed_at, &now(seconds));
-        assert_eq!(seen(100), Expiry::Until(at(130)));
-        assert_eq!(seen(129), Expiry::Until(at(130)));
-        assert_eq!(seen(130), Expiry::Ended);
-    }
-
-    #[test]
     fn with_another_boot_id_the_wall_clock_has_to_agree_to_an_end() {
         let (mut holder, changed_at) = lease(100);
         holder.boot = OTHER;

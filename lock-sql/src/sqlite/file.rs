@@ -229,30 +229,6 @@ const NETWORK: [u32; 16] = [
 mod tests {
     use super::*;
 
-    fn open(directory: &Path) -> Files {
-        for name in ["db", "db-wal", "db-shm"] {
-            fs::write(directory.join(name), "").unwrap();
-        }
-        Files::of(&directory.join("db"), &directory.join("db")).unwrap()
-    }
-
-    #[test]
-    fn each_file_that_is_replaced_or_deleted_is_noticed() {
-        for name in ["db", "db-wal", "db-shm"] {
-            let directory = tempfile::tempdir().unwrap();
-            let (file, other) = (directory.path().join(name), directory.path().join("other"));
-            let files = open(directory.path());
-            files.check().unwrap();
-            fs::write(&other, "").unwrap();
-            fs::rename(&file, directory.path().join("away")).unwrap();
-            files.check().unwrap_err();
-            fs::rename(&other, &file).unwrap();
-            files.check().unwrap_err();
-            fs::rename(directory.path().join("away"), &file).unwrap();
-            files.check().unwrap();
-        }
-    }
-
     #[cfg(target_os = "linux")]
     #[test]
     fn the_numbers_of_linux_tell_the_file_system() {
@@ -280,21 +256,5 @@ mod tests {
         ] {
             assert_eq!(FileSystem::by_name(name, is_local), expected, "{name}");
         }
-    }
-
-    #[test]
-    fn a_new_database_is_its_owners_alone_and_an_old_one_is_left_as_it_is() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("a/b/db");
-        let id = LeaseId::from_bytes([1; 16]);
-        let missing = create(&path, id).unwrap_err();
-        assert!(missing.to_string().contains("does not exist"), "{missing}");
-        create_directory(&path).unwrap();
-        create(&path, id).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        fs::write(&path, "kept").unwrap();
-        create(&path, id).unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"kept");
-        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     }
 }

@@ -104,15 +104,6 @@ mod tests {
     }
 
     #[test]
-    fn each_process_observes_for_itself() {
-        let (first, second) = (Observations::default(), Observations::default());
-        let lease = row(1, 5);
-        assert!(is_live(&first, &lease, 100));
-        assert!(!is_live(&first, &lease, 100 + TTL));
-        assert!(is_live(&second, &lease, 100 + TTL));
-    }
-
-    #[test]
     fn a_clock_that_can_be_compared_needs_no_observation() {
         let seen = Observations::default();
         let mut row = Row::new(0);

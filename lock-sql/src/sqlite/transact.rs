@@ -230,10 +230,4 @@ mod tests {
             work(Reads::Prefix(String::new())),
         ]));
     }
-
-    #[test]
-    fn a_list_alone_is_a_list() {
-        let plan = Plan::of(&vec![work(Reads::Prefix("p".to_owned()))]);
-        assert!(matches!(plan, Plan::List(prefix) if prefix == "p"));
-    }
 }

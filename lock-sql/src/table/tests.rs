@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use polylock_core::engine::Moment;
-use polylock_core::{LeaseState, LockKey, LostReason, Mode, Released, TtlRule};
+use polylock_core::{LeaseState, LostReason, Mode, Released, TtlRule};
 use proptest::prelude::*;
 
 use super::testing::{EXCLUSIVE, SHARED, TTL, at, claim, due, holder, id, lock, now, permit};
@@ -11,17 +11,6 @@ const HELD: Refusal = Refusal::held(Moment::from_nanos(TTL * 1_000_000_000));
 
 fn granted(taken: Result<Tokens, Refusal>) -> Tokens {
     taken.unwrap()
-}
-
-#[test]
-fn a_release_frees_the_lock_for_its_holder_only() {
-    let mut lock = LockRows::default();
-    granted(lock.take(&claim(1, EXCLUSIVE), &now(0)));
-    assert_eq!(lock.release(id(2), &now(1)), Released::AlreadyLost);
-    assert_eq!(lock.take(&claim(2, EXCLUSIVE), &now(1)), Err(HELD));
-    assert_eq!(lock.release(id(1), &now(1)), Released::Clean);
-    assert_eq!(lock.release(id(1), &now(1)), Released::AlreadyLost);
-    assert_eq!(lock.look(&claim(8, EXCLUSIVE), &now(1)), Ok(()));
 }
 
 #[test]
@@ -76,20 +65,6 @@ fn a_broken_holder_is_told_so_after_others_took_its_slot() {
     assert_eq!(renewed(&mut lock, 2), LeaseState::Lost(LostReason::Broken));
     assert_eq!(renewed(&mut lock, 3), LeaseState::Lost(LostReason::Expired));
     assert_eq!(renewed(&mut lock, 4), LeaseState::Held);
-}
-
-#[test]
-fn a_downgrade_lets_readers_in_and_keeps_writers_out() {
-    let mut lock = LockRows::default();
-    let token = granted(lock.take(&claim(1, EXCLUSIVE), &now(0))).next;
-    assert_eq!(lock.downgrade(id(1), &now(1)), LeaseState::Held);
-    assert_eq!(lock.downgrade(id(1), &now(1)), LeaseState::Held);
-    assert_eq!(lock.take(&claim(4, EXCLUSIVE), &now(2)), Err(HELD));
-    granted(lock.take(&claim(2, SHARED), &now(2)));
-    let info = lock.info(&LockKey::new("k").unwrap(), &now(3)).unwrap();
-    assert_eq!((info.mode, info.holders.len()), (Mode::Shared, 2));
-    assert_eq!(info.holders[0].token.map(u64::from), Some(token));
-    assert_eq!(lock.reserve(id(1), &now(3)), None);
 }
 
 #[test]

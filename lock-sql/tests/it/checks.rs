@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use lock_testkit::servers::{
     MariaDbOptions, MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer,
-    PostgresStandby,
 };
 use polylock_core::prelude::*;
 use polylock_core::{Capabilities, Error, ErrorKind, LockUrl, Waiting};
@@ -12,7 +11,7 @@ use polylock_sql::{Applied, Schema, SqlLock};
 
 const MODES: [&str; 3] = ["row", "lease", "advisory"];
 
-async fn refusal(url: &str) -> Error {
+pub(crate) async fn refusal(url: &str) -> Error {
     SqlLock::open(url).await.expect_err("it is refused")
 }
 
@@ -25,97 +24,6 @@ pub(crate) async fn take(url: &str) -> Capabilities {
 
 fn schema(url: &str) -> Schema {
     Schema::of(&LockUrl::parse(url).expect("a URL")).expect("of a database")
-}
-
-/// Says what a strict configuration has against a server.
-async fn strictly(url: &str) -> String {
-    let error = refusal(&format!("{url}?strict=on")).await;
-    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
-    error.message().to_owned()
-}
-
-#[tokio::test]
-async fn a_strict_configuration_takes_a_server_that_keeps_what_it_commits() {
-    let postgres = PostgresServer::start(PostgresOptions::new().with_durability(true));
-    let mariadb = MariaDbServer::start(MariaDbOptions::new().with_durability(true));
-    for url in [postgres.url(), mariadb.url()] {
-        for mode in MODES {
-            take(&format!("{url}?mode={mode}&strict=on")).await;
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_strict_configuration_refuses_a_server_that_forgets() {
-    let options = PostgresOptions::new().with_config("synchronous_commit", "off");
-    let postgres = PostgresServer::start(options);
-    let said = strictly(&postgres.url()).await;
-    for says in ["synchronous_commit is off", "fsync is off"] {
-        assert!(said.contains(says), "{said}");
-    }
-    let mariadb = MariaDbServer::shared().database();
-    let said = strictly(&mariadb).await;
-    assert!(
-        said.contains("innodb_flush_log_at_trx_commit is 2"),
-        "{said}"
-    );
-    for url in [postgres.url(), mariadb] {
-        take(&url).await;
-    }
-}
-
-#[tokio::test]
-async fn a_standby_takes_no_locks_and_its_primary_is_warned_of_it() {
-    let primary = PostgresServer::start(PostgresOptions::new().with_durability(true));
-    let standby = PostgresStandby::of(&primary);
-    for mode in MODES {
-        let error = refusal(&format!("{}?mode={mode}", standby.url())).await;
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-        assert!(error.message().contains("is a standby"), "{error}");
-    }
-    let said = strictly(&primary.url()).await;
-    assert!(said.contains("does not wait for them"), "{said}");
-    // What is promoted waits for those who may hold a lock of the former server.
-    let shortly = |url: String| format!("{url}?session-timeout=2s");
-    take(&shortly(primary.url())).await;
-    standby.promote();
-    take(&shortly(standby.url())).await;
-}
-
-#[tokio::test]
-async fn a_server_that_takes_no_writes_is_refused() {
-    let server = PostgresServer::shared();
-    let url = server.database();
-    let name = url.rsplit('/').next().expect("a name");
-    server.sql(
-        &url,
-        &format!("ALTER DATABASE {name} SET default_transaction_read_only = on"),
-    );
-    let error = refusal(&url).await;
-    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
-    assert!(error.message().contains("read-only"), "{error}");
-
-    let server = MariaDbServer::start(MariaDbOptions::new().with_config("read_only", "ON"));
-    let error = refusal(&server.url()).await;
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.message().contains("read_only is on"), "{error}");
-    // Root may write; whether it should is for a person to say.
-    take(&server.admin_url()).await;
-    let said = strictly(&server.admin_url()).await;
-    assert!(said.contains("may write all the same"), "{said}");
-}
-
-#[tokio::test]
-async fn locks_work_with_short_time_limits_of_statements() {
-    let server = PostgresServer::shared();
-    let url = server.database();
-    let name = url.rsplit('/').next().expect("a name");
-    for setting in ["statement_timeout = '1s'", "lock_timeout = '2s'"] {
-        server.sql(&url, &format!("ALTER DATABASE {name} SET {setting}"));
-    }
-    for mode in MODES {
-        take(&format!("{url}?mode={mode}")).await;
-    }
 }
 
 #[tokio::test]
@@ -196,76 +104,55 @@ async fn many_may_make_the_table_at_once() {
     }
 }
 
+/// A table of layout 1 has one row for each key, and a list of its slots.
 #[tokio::test]
-async fn a_table_of_another_layout_is_left_alone() {
-    let (postgres, mariadb) = (PostgresServer::shared(), MariaDbServer::shared());
-    let (here, there) = (postgres.database(), mariadb.database());
-    for url in [&here, &there] {
-        schema(url).apply().await.expect("made");
-        let update = "UPDATE polylock_locks SET token = 7 WHERE kind = 0";
-        match url == &here {
-            true => postgres.sql(url, update),
-            false => mariadb.sql(url, update),
-        };
-        for error in [
-            refusal(url).await,
-            schema(url).apply().await.expect_err("another layout"),
-        ] {
-            assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
-            assert!(error.message().contains("layout 7"), "{error}");
-        }
-    }
-}
-
-/// A table that has one row for each key, and a list of its slots.
-#[tokio::test]
-async fn a_table_of_layout_1_is_refused_with_its_number() {
-    let (postgres, mariadb) = (PostgresServer::shared(), MariaDbServer::shared());
-    let (here, there) = (postgres.database(), mariadb.database());
-    for url in [&here, &there] {
-        let sql = |text: String| match url == &here {
-            true => postgres.sql(url, &text),
-            false => mariadb.sql(url, &text),
-        };
-        let (role, bytes) = match url == &here {
+async fn a_table_of_another_layout_is_refused_with_its_number_and_left_alone() {
+    for server in [PostgresServer::shared(), MariaDbServer::shared()] {
+        let url = server.database();
+        let sql = |text: &str| server.sql(&url, text);
+        let (role, bytes) = match url.starts_with("postgres") {
             true => ("SET ROLE test; ", "bytea"),
             false => ("", "VARBINARY(513)"),
         };
-        sql(format!(
+        sql(&format!(
             "{role}CREATE TABLE polylock_locks (kind SMALLINT NOT NULL, lock_key {bytes} NOT NULL,
                  token BIGINT NOT NULL DEFAULT 0, shared TEXT, PRIMARY KEY (kind, lock_key))"
         ));
-        sql("INSERT INTO polylock_locks (kind, lock_key, token) VALUES (0, '', 1)".to_owned());
-        for mode in ["lease", "row", "advisory"] {
-            let error = refusal(&format!("{url}?mode={mode}")).await;
-            assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
-            let says = "has layout 1, and this version knows layout 2";
-            assert!(error.message().contains(says), "{error}");
+        sql("INSERT INTO polylock_locks (kind, lock_key) VALUES (0, '')");
+        for layout in [1, 7] {
+            sql(&format!("UPDATE polylock_locks SET token = {layout}"));
+            let applied = schema(&url).apply().await;
+            let mut errors = vec![applied.expect_err("another layout")];
+            for mode in MODES {
+                errors.push(refusal(&format!("{url}?mode={mode}")).await);
+            }
+            for error in errors {
+                assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
+                let says = format!("has layout {layout}, and this version knows layout 2");
+                assert!(error.message().contains(&says), "{error}");
+            }
         }
         // One that does not say what it is becomes none of this version.
-        sql("DELETE FROM polylock_locks".to_owned());
-        let error = refusal(url).await;
+        sql("DELETE FROM polylock_locks");
+        let error = refusal(&url).await;
         assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
-        let rows = sql("SELECT COUNT(*) FROM polylock_locks".to_owned());
-        assert_eq!(rows, [["0"]]);
+        assert_eq!(sql("SELECT COUNT(*) FROM polylock_locks"), [["0"]]);
     }
 }
 
 #[tokio::test]
 async fn a_table_of_somebody_else_is_left_alone() {
-    let (postgres, mariadb) = (PostgresServer::shared(), MariaDbServer::shared());
-    let (here, there) = (postgres.database(), mariadb.database());
-    postgres.sql(&here, "SET ROLE test; CREATE TABLE polylock_locks (a int)");
-    mariadb.sql(&there, "CREATE TABLE polylock_locks (a int)");
-    for url in [&here, &there] {
-        let error = refusal(url).await;
+    for server in [PostgresServer::shared(), MariaDbServer::shared()] {
+        let url = server.database();
+        let role = match url.starts_with("postgres") {
+            true => "SET ROLE test; ",
+            false => "",
+        };
+        server.sql(&url, &format!("{role}CREATE TABLE polylock_locks (a int)"));
+        let error = refusal(&url).await;
         assert_eq!(error.kind(), ErrorKind::Foreign, "{error}");
-        assert!(
-            error
-                .message()
-                .contains("has the columns a, is no table of locks"),
-            "{error}"
-        );
+        let says = "has the columns a, is no table of locks";
+        assert!(error.message().contains(says), "{error}");
     }
 }
 

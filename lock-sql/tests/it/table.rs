@@ -6,7 +6,6 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::support::{Place, assert_increasing, polled};
-use crate::until::until;
 use polylock_core::admin::Record;
 use polylock_core::layers::LocalQueue;
 use polylock_core::prelude::*;
@@ -125,40 +124,6 @@ async fn tables_of_one_file_do_not_meet() {
     let (here, there) = (place.open().await, Sqlite::connect(config).await.unwrap());
     let _here = here.try_lock("job").await.unwrap().unwrap();
     let _there = there.try_lock("job").await.unwrap().unwrap();
-}
-
-#[tokio::test]
-async fn a_thousand_leases_are_renewed_together() {
-    let place = Place::new();
-    let locks = Arc::new(place.open().await);
-    let ttl = Duration::from_secs(3);
-    let taken = (0..1000).map(|n| {
-        let locks = Arc::clone(&locks);
-        tokio::spawn(async move {
-            locks
-                .request(format!("lease {n}"))
-                .ttl(ttl)
-                .acquire()
-                .await
-                .unwrap()
-        })
-    });
-    let mut guards = Vec::new();
-    for task in taken.collect::<Vec<_>>() {
-        guards.push(task.await.unwrap());
-    }
-    let version = async || {
-        place
-            .number("SELECT max(expires_boot) FROM polylock_locks")
-            .await
-    };
-    let first = version().await;
-    until("all are renewed twice", async || {
-        let least = "SELECT min(expires_boot) FROM polylock_locks WHERE key <> x''";
-        place.number(least).await > first + 1_000_000_000
-    })
-    .await;
-    assert!(guards.iter().all(LockGuard::is_held));
 }
 
 async fn token(locks: &Sqlite, key: &str) -> u64 {

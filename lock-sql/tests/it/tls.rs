@@ -1,6 +1,7 @@
 //! TLS, with real servers.
 
 use std::error::Error as _;
+use std::path::Path;
 
 use lock_testkit::servers::{
     MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, ServerCertificate, TlsFiles,
@@ -46,8 +47,30 @@ fn said(error: &Error) -> String {
 }
 
 #[tokio::test]
-async fn a_lock_is_taken_by_tls() {
+async fn tls_is_spoken_by_both_sides_or_the_server_is_refused() {
     let servers = Servers::start(ServerCertificate::Valid);
+    a_lock_is_taken_by_tls(&servers).await;
+    for url in servers.urls() {
+        assert_denied(
+            &format!("{url}&tls=on"),
+            &servers.files.unknown_ca(),
+            "UnknownIssuer",
+        )
+        .await;
+        let error = refusal(&url).await;
+        assert_eq!(error.kind(), ErrorKind::Denied, "{}", said(&error));
+        assert!(error.message().contains("write tls=on"), "{}", said(&error));
+    }
+    for server in [PostgresServer::shared(), MariaDbServer::shared()] {
+        let (url, ca) = (server.database(), servers.files.ca());
+        let url = format!("{url}?timeout=30s&tls=on&tls-ca-file={}", ca.display());
+        let error = refusal(&url).await;
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{}", said(&error));
+        assert!(error.message().contains("no TLS"), "{}", said(&error));
+    }
+}
+
+async fn a_lock_is_taken_by_tls(servers: &Servers) {
     let ca = servers.files.ca();
     let (cert, key) = (
         servers.files.client_certificate(),
@@ -61,7 +84,7 @@ async fn a_lock_is_taken_by_tls() {
     // MariaDB knows no authority of clients here, and refuses all that show a certificate.
     for (url, own) in servers.urls().iter().zip([own.as_str(), ""]) {
         for mode in ["row", "lease", "advisory"] {
-            let url = format!("{url}&mode={mode}&tls=on&tls-ca-file={}{own}", ca.display(),);
+            let url = format!("{url}&mode={mode}&tls=on&tls-ca-file={}{own}", ca.display());
             let locks = SqlLock::open(&url).await.expect("trusted");
             let guard = locks.lock("k").await.expect("free");
             guard.release().await.expect("released");
@@ -73,43 +96,22 @@ async fn a_lock_is_taken_by_tls() {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_be_trusted_is_denied() {
-    for (certificate, trusts_it, says) in [
-        (ServerCertificate::Valid, false, "UnknownIssuer"),
-        (ServerCertificate::Expired, true, "expired"),
-        (ServerCertificate::WrongHost, true, "not valid for name"),
+async fn a_server_whose_certificate_is_not_good_is_denied() {
+    for (certificate, says) in [
+        (ServerCertificate::Expired, "expired"),
+        (ServerCertificate::WrongHost, "not valid for name"),
     ] {
         let servers = Servers::start(certificate);
-        let ca = match trusts_it {
-            true => servers.files.ca(),
-            false => servers.files.unknown_ca(),
-        };
         for url in servers.urls() {
-            let error = refusal(&format!("{url}&tls=on&tls-ca-file={}", ca.display())).await;
-            assert_eq!(error.kind(), ErrorKind::Denied, "{}", said(&error));
-            assert!(said(&error).contains(says), "{}", said(&error));
+            assert_denied(&format!("{url}&tls=on"), &servers.files.ca(), says).await;
         }
     }
 }
 
-#[tokio::test]
-async fn both_sides_have_to_speak_it() {
-    let servers = Servers::start(ServerCertificate::Valid);
-    for url in servers.urls() {
-        let error = refusal(&url).await;
-        assert_eq!(error.kind(), ErrorKind::Denied, "{}", said(&error));
-        assert!(error.message().contains("write tls=on"), "{}", said(&error));
-    }
-    for url in [
-        PostgresServer::shared().database(),
-        MariaDbServer::shared().database(),
-    ] {
-        let ca = servers.files.ca();
-        let url = format!("{url}?timeout=30s&tls=on&tls-ca-file={}", ca.display());
-        let error = refusal(&url).await;
-        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{}", said(&error));
-        assert!(error.message().contains("no TLS"), "{}", said(&error));
-    }
+async fn assert_denied(url: &str, ca: &Path, says: &str) {
+    let error = refusal(&format!("{url}&tls-ca-file={}", ca.display())).await;
+    assert_eq!(error.kind(), ErrorKind::Denied, "{}", said(&error));
+    assert!(said(&error).contains(says), "{}", said(&error));
 }
 
 #[tokio::test]

@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use polylock_core::{LeaseState, LostReason, Mode, Released, RenewalRequest, Renewer as _};
 
 use super::{Client, TTL, databases, id, key};
@@ -45,35 +43,6 @@ async fn those_whose_lock_was_broken_learn_it_after_another_one_took_it() {
         let states: Vec<_> = states.into_iter().map(Result::unwrap).collect();
         assert_eq!(states, [broken, broken]);
         assert!(client.take("many", 14, ALONE).await.is_some());
-    }
-}
-
-#[tokio::test]
-async fn a_late_release_frees_no_lock_of_others() {
-    for url in databases() {
-        let client = Client::open(&url, "").await;
-        let brief = Duration::from_millis(30);
-        client
-            .try_take("k", 2, ALONE, brief)
-            .await
-            .unwrap()
-            .unwrap();
-        tokio::time::sleep(brief).await;
-        client.take("k", 4, Mode::Shared).await.unwrap();
-        let released = client.store.release(&key("k"), id(2)).await.unwrap();
-        assert_eq!(released, Released::AlreadyLost);
-        assert_eq!(client.take("k", 6, ALONE).await, None);
-        // Dead shared holders do not count either.
-        client
-            .try_take("other", 8, Mode::Shared, brief)
-            .await
-            .unwrap()
-            .unwrap();
-        tokio::time::sleep(brief).await;
-        assert!(client.take("other", 10, ALONE).await.is_some());
-        let released = client.store.release(&key("other"), id(8)).await.unwrap();
-        assert_eq!(released, Released::AlreadyLost);
-        assert_eq!(client.take("other", 12, Mode::Shared).await, None);
     }
 }
 

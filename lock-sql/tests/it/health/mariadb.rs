@@ -1,6 +1,8 @@
 use lock_testkit::servers::{MariaDbOptions, MariaDbServer};
+use polylock_core::ErrorKind;
 
-use crate::health::support::{MODES, assert_clean, assert_only, check_health, faults};
+use crate::checks::{refusal, take};
+use crate::health::support::{MODES, assert_clean, assert_only, check_health, faults, strictly};
 use crate::until::until;
 
 const CHECKS: [&str; 4] = ["replica", "galera", "flush", "clock"];
@@ -13,61 +15,54 @@ async fn a_healthy_server_has_no_fault_and_is_left_as_it_is() {
         assert_clean(&check_health(&url).await, &CHECKS);
     }
     assert_eq!(server.sql("SHOW TABLES"), Vec::<Vec<String>>::new());
+    for mode in MODES {
+        take(&format!("{}?mode={mode}&strict=on", server.url())).await;
+    }
     until("connections are closed", async || server.connections() == 0).await;
     each_variable_is_found_by_itself(&server).await;
 }
 
 async fn each_variable_is_found_by_itself(server: &MariaDbServer) {
-    for (name, bad, good, parameters, check, says) in [
-        (
-            "innodb_flush_log_at_trx_commit",
-            0,
-            1,
-            "mode=row",
-            "flush",
-            "is 0",
-        ),
-        (
-            "read_only",
-            1,
-            0,
-            "mode=lease",
-            "replica",
-            "read_only is on",
-        ),
-    ] {
-        let url = format!("{}?{parameters}", server.url());
-        server.sql(&format!("SET GLOBAL {name} = {bad}"));
-        assert_only(&faults(&url).await, check, says);
-        server.sql(&format!("SET GLOBAL {name} = {good}"));
-        assert_eq!(faults(&url).await, [""; 0], "{name}");
-    }
+    let (url, root) = (server.url(), server.admin_url());
+    server.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 0");
+    assert_only(&faults(&url).await, "flush", "is 0");
+    let said = strictly(&url).await;
+    assert!(said.contains("at_trx_commit is 0"), "{said}");
+    take(&url).await;
+    server.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 1");
+
+    server.sql("SET GLOBAL read_only = 1");
+    let found = faults(&format!("{url}?mode=lease")).await;
+    assert_only(&found, "replica", "read_only is on");
+    let error = refusal(&url).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.message().contains("read_only is on"), "{error}");
+    // Root may write; whether it should is for a person to say.
+    take(&root).await;
+    let said = strictly(&root).await;
+    assert!(said.contains("may write all the same"), "{said}");
+    server.sql("SET GLOBAL read_only = 0");
+    assert_eq!(faults(&url).await, [""; 0]);
 }
 
 #[tokio::test]
-async fn a_log_that_is_not_flushed_is_found() {
+async fn a_log_that_is_not_flushed_and_a_node_of_galera_are_found() {
     let options = MariaDbOptions::new()
         .with_config("log_bin", "log")
         .with_config("sync_binlog", "1")
-        .with_config("binlog_format", "MIXED");
-    let server = MariaDbServer::start(options);
-    assert_eq!(faults(&server.url()).await, [""; 0]);
-    server.sql("SET GLOBAL sync_binlog = 0");
-    assert_only(&faults(&server.url()).await, "flush", "sync_binlog is 0");
-}
-
-#[tokio::test]
-async fn a_node_of_galera_is_found_where_locks_are_its_own() {
-    let options = MariaDbOptions::new()
         .with_config("binlog_format", "ROW")
         .with_config("wsrep_on", "ON");
     let server = MariaDbServer::start(options);
+    let faults_in = async |mode: &str| faults(&format!("{}?mode={mode}", server.url())).await;
+    // Leases go by its rows; other locks of the node are its own.
+    assert_eq!(faults_in("lease").await, [""; 0]);
     for mode in ["row", "advisory"] {
-        let found = faults(&format!("{}?mode={mode}", server.url())).await;
-        assert_only(&found, "galera", "a node of a Galera cluster");
+        assert_only(
+            &faults_in(mode).await,
+            "galera",
+            "a node of a Galera cluster",
+        );
     }
-    assert_eq!(
-        faults(&format!("{}?mode=lease", server.url())).await,
-        [""; 0]
-    );
+    server.sql("SET GLOBAL sync_binlog = 0");
+    assert_only(&faults_in("lease").await, "flush", "sync_binlog is 0");
 }

@@ -1,8 +1,8 @@
 use lock_testkit::servers::{PostgresOptions, PostgresServer, PostgresStandby, SharedPostgres};
 use polylock_core::ErrorKind;
-use polylock_sql::SqlLock;
 
-use crate::health::support::{MODES, assert_clean, assert_only, check_health, faults, refusal};
+use crate::checks::{refusal, take};
+use crate::health::support::{MODES, assert_clean, assert_only, check_health, faults, strictly};
 use crate::until::until;
 
 const CHECKS: [&str; 7] = [
@@ -18,37 +18,33 @@ const CHECKS: [&str; 7] = [
 #[tokio::test]
 async fn a_healthy_server_has_no_fault_and_is_left_as_it_is() {
     let server = PostgresServer::start(PostgresOptions::new().with_durability(true));
-    for mode in MODES {
-        let url = format!("{}?mode={mode}&strict=on", server.url());
-        assert_clean(&check_health(&url).await, &CHECKS);
+    let strict = MODES.map(|mode| format!("{}?mode={mode}&strict=on", server.url()));
+    for url in &strict {
+        assert_clean(&check_health(url).await, &CHECKS);
     }
     let tables = "SELECT count(*) FROM pg_tables WHERE tablename = 'polylock_locks'";
     assert_eq!(server.sql(tables), [["0"]]);
-    SqlLock::open(&server.url()).await.expect("it starts");
+    for url in &strict {
+        take(url).await;
+    }
     assert_eq!(server.sql(tables), [["1"]]);
     assert_clean(&check_health(&server.url()).await, &CHECKS);
+    what_writes_nothing_down_is_found(&server).await;
     server.sql("ALTER TABLE polylock_locks SET UNLOGGED");
     assert_only(&faults(&server.url()).await, "table", "is unlogged");
     until("connections are closed", async || server.connections() == 0).await;
 }
 
-#[tokio::test]
-async fn a_server_that_writes_nothing_down_is_found() {
-    let server = PostgresServer::start(PostgresOptions::new().with_durability(true));
+async fn what_writes_nothing_down_is_found(server: &PostgresServer) {
     for name in ["fsync", "full_page_writes"] {
         let shows = |value: &str| server.sql(&format!("SHOW {name}")) == [[value]];
         server.sql(&format!("ALTER SYSTEM SET {name} = off"));
         server.sql("SELECT pg_reload_conf()");
         until(name, async || shows("off")).await;
         let found = check_health(&server.url()).await;
-        let bad: Vec<_> = found.iter().filter(|found| found.is_fault()).collect();
-        let [fault] = bad[..] else {
-            panic!("{name}: {bad:?}");
-        };
-        assert_eq!(
-            (fault.id, &*fault.summary),
-            ("flush", &*format!("{name} is off"))
-        );
+        let bad = found.iter().filter(|found| found.is_fault());
+        let bad: Vec<_> = bad.map(|fault| (fault.id, &*fault.summary)).collect();
+        assert_eq!(bad, [("flush", &*format!("{name} is off"))]);
         server.sql(&format!("ALTER SYSTEM RESET {name}"));
         server.sql("SELECT pg_reload_conf()");
         until(name, async || shows("on")).await;
@@ -66,51 +62,48 @@ fn alter(server: &SharedPostgres, url: &str, what: &str) {
 async fn each_setting_of_a_database_is_found_by_itself() {
     let server = PostgresServer::shared();
     let url = server.database();
-    for (name, value, check, says) in [
-        (
-            "synchronous_commit",
-            "off",
-            "flush",
-            "synchronous_commit is off",
-        ),
-        (
-            "default_transaction_read_only",
-            "on",
-            "read-only",
-            "read-only",
-        ),
-    ] {
-        alter(&server, &url, &format!("SET {name} = {value}"));
+    let assert_found = async |check: &str, says: &str| {
         for mode in MODES {
             let found = faults(&format!("{url}?mode={mode}")).await;
             assert_only(&found, check, says);
         }
-        alter(&server, &url, &format!("RESET {name}"));
+    };
+    alter(&server, &url, "SET synchronous_commit = off");
+    assert_found("flush", "synchronous_commit is off").await;
+    let said = strictly(&url).await;
+    for says in ["synchronous_commit is off", "fsync is off"] {
+        assert!(said.contains(says), "{said}");
     }
+    take(&url).await;
+    alter(&server, &url, "RESET synchronous_commit");
+
+    alter(&server, &url, "SET default_transaction_read_only = on");
+    assert_found("read-only", "read-only").await;
+    let error = refusal(&url).await;
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    assert!(error.message().contains("read-only"), "{error}");
+    alter(&server, &url, "RESET default_transaction_read_only");
     assert_eq!(faults(&url).await, [""; 0]);
 }
 
 #[tokio::test]
-async fn a_standby_is_found_and_so_is_who_does_not_wait_for_it() {
+async fn a_standby_takes_no_locks_and_its_primary_is_warned_of_it() {
     let primary = PostgresServer::start(PostgresOptions::new().with_durability(true));
     let standby = PostgresStandby::of(&primary);
     for mode in MODES {
-        let found = faults(&format!("{}?mode={mode}", standby.url())).await;
-        assert_only(&found, "replica", "is a standby");
+        let url = format!("{}?mode={mode}", standby.url());
+        assert_only(&faults(&url).await, "replica", "is a standby");
+        let error = refusal(&url).await;
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.message().contains("is a standby"), "{error}");
         let found = faults(&format!("{}?mode={mode}", primary.url())).await;
         assert_only(&found, "replication", "does not wait for them");
     }
-}
-
-#[tokio::test]
-async fn what_cannot_be_looked_at_is_an_error_without_the_password() {
-    let url = PostgresServer::shared().database();
-    let error = refusal(&url.replace("test:test@", "test:wr0ng@")).await;
-    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-    assert!(!format!("{error:?}").contains("wr0ng"), "{error:?}");
-    let error = refusal(&format!("{url}?tls=on")).await;
-    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
-    let (_, database) = url.rsplit_once('/').expect("a database");
-    let nowhere = format!("postgres://test:test@127.0.0.1:1/{database}");
-    assert_eq!(refusal(&nowhere).await.kind(), ErrorKind::Unavailable);
+    let said = strictly(&primary.url()).await;
+    assert!(said.contains("does not wait for them"), "{said}");
+    // What is promoted waits for those who may hold a lock of the former server.
+    let shortly = |url: String| format!("{url}?session-timeout=2s");
+    take(&shortly(primary.url())).await;
+    standby.promote();
+    take(&shortly(standby.url())).await;
 }

@@ -2,27 +2,29 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use lock_testkit::clock::ShiftedClock;
-use polylock_core::{Error, HealthCheck, Registry, Result, Status};
+use polylock_core::{ErrorKind, HealthCheck, Registry, Status};
 use polylock_sql::{MySqlBackend, PostgresBackend, SqliteBackend};
+
+use crate::checks::refusal;
 
 pub(crate) const MODES: [&str; 3] = ["row", "lease", "advisory"];
 
-pub(crate) async fn try_check(url: &str) -> Result<Vec<HealthCheck>> {
-    let registry = Registry::new()
-        .with(MySqlBackend::default())?
-        .with(PostgresBackend::default())?
-        .with(SqliteBackend::default())?;
-    registry.check_health(url).await
-}
-
 pub(crate) async fn check_health(url: &str) -> Vec<HealthCheck> {
-    try_check(url).await.expect("it can be looked at")
+    let registry = Registry::new().with(MySqlBackend::default());
+    let registry = registry.and_then(|known| known.with(PostgresBackend::default()));
+    let registry = registry.and_then(|known| known.with(SqliteBackend::default()));
+    let found = registry
+        .expect("the schemes differ")
+        .check_health(url)
+        .await;
+    found.expect("it can be looked at")
 }
 
-/// Why nothing could be looked at.
-pub(crate) async fn refusal(url: &str) -> Error {
-    let found = try_check(url).await;
-    found.expect_err("nothing can be looked at")
+/// Says what a strict configuration has against a server.
+pub(crate) async fn strictly(url: &str) -> String {
+    let error = refusal(&format!("{url}?strict=on")).await;
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    error.message().to_owned()
 }
 
 /// The faults of a database, as `check: what`, without what the servers of the testkit are like when
@@ -58,9 +60,11 @@ pub(crate) fn assert_clean(found: &[HealthCheck], checks: &[&str]) {
     }
 }
 
-/// The same as [`faults`], by `examiner.rs`, which cargo builds with the tests, in a process that is
-/// made different.
-pub(crate) fn faults_by(change: impl FnOnce(&mut Command), url: &str) -> Vec<String> {
+/// The same as [`faults`], by `examiner.rs`, which cargo builds with the tests, in a process whose clock
+/// is three seconds ahead of that of the server.
+pub(crate) fn faults_ahead(url: &str) -> Vec<String> {
+    let clock = ShiftedClock::new();
+    clock.set_offset(3);
     let test = std::env::current_exe().expect("this program");
     let folder = test.parent().expect("its folder");
     let program: PathBuf = folder.with_file_name("examples").join("lock-examiner");
@@ -69,7 +73,7 @@ pub(crate) fn faults_by(change: impl FnOnce(&mut Command), url: &str) -> Vec<Str
         "build it by cargo build -p polylock-sql --all-features --examples"
     );
     let mut command = Command::new(program);
-    change(command.arg(url));
+    clock.apply(command.arg(url));
     let Output {
         status,
         stdout,
@@ -85,14 +89,4 @@ pub(crate) fn faults_by(change: impl FnOnce(&mut Command), url: &str) -> Vec<Str
         is_fault.then(|| format!("{check}: {found}"))
     };
     said.lines().filter_map(fault).collect()
-}
-
-/// The same with a clock that is three seconds ahead of that of the server.
-pub(crate) fn faults_ahead(url: &str) -> Vec<String> {
-    let clock = ShiftedClock::new();
-    clock.set_offset(3);
-    let shift = |command: &mut Command| {
-        clock.apply(command);
-    };
-    faults_by(shift, url)
 }

@@ -29,40 +29,26 @@ struct Scene<'a> {
 
 impl<'a> Scene<'a> {
     fn postgres(server: &'a DatabaseServer) -> Self {
-        let user = "CREATE USER locker PASSWORD 'first'";
+        server.sql("CREATE USER locker PASSWORD 'first'");
+        server.sql("GRANT ALL ON SCHEMA public TO locker");
         let disconnect = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
                           WHERE usename = 'locker'";
-        let rights = "GRANT ALL ON SCHEMA public TO locker";
-        Self::new(
+        Self {
             server,
-            [user, rights],
-            "ALTER USER locker PASSWORD",
+            folder: tempfile::tempdir().expect("a directory"),
+            rotate: "ALTER USER locker PASSWORD",
             disconnect,
-        )
+        }
     }
 
     fn mariadb(server: &'a DatabaseServer) -> Self {
-        let user = "CREATE USER locker@'%' IDENTIFIED BY 'first'";
-        let rights = "GRANT ALL ON *.* TO locker@'%'";
-        let rotate = "ALTER USER locker@'%' IDENTIFIED BY";
-        Self::new(server, [user, rights], rotate, "KILL USER locker")
-    }
-
-    fn new(
-        server: &'a DatabaseServer,
-        prepare: [&str; 2],
-        rotate: &'static str,
-        disconnect: &'static str,
-    ) -> Self {
-        for statement in prepare {
-            server.sql(statement);
-        }
-        let folder = tempfile::tempdir().expect("a directory");
+        server.sql("CREATE USER locker@'%' IDENTIFIED BY 'first'");
+        server.sql("GRANT ALL ON *.* TO locker@'%'");
         Self {
             server,
-            folder,
-            rotate,
-            disconnect,
+            folder: tempfile::tempdir().expect("a directory"),
+            rotate: "ALTER USER locker@'%' IDENTIFIED BY",
+            disconnect: "KILL USER locker",
         }
     }
 

@@ -313,43 +313,6 @@ async fn a_waiter_for_an_advisory_lock_of_mariadb_stops_no_backup() {
     waiting.await.expect("no panic");
 }
 
-/// An administrator's limits for sessions without work do not end those that hold locks.
-async fn short_limits_for_idle_sessions_cost_no_lock(sites: [Site; 3]) {
-    futures_util::future::join_all(sites.map(async |site| {
-        let locks = site.open().await;
-        let guard = take(&locks, "job").await;
-        tokio::time::sleep(ms(4_500)).await;
-        assert!(guard.is_held(), "{site:?}: {:?}", guard.lost().reason());
-        assert_taken(&site, "job").await;
-        let released = guard.release().await.expect("it is released");
-        assert_eq!(released, Released::Clean, "{site:?}");
-        assert_free(&site, "job").await;
-    }))
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn short_limits_for_idle_sessions_of_postgres_cost_no_lock() {
-    let options = PostgresOptions::new()
-        .with_config("idle_in_transaction_session_timeout", "2s")
-        .with_config("idle_session_timeout", "2s");
-    let server = Arc::new(PostgresServer::start(options));
-    let modes = [Mode::Row, Mode::Advisory, Mode::Lease];
-    let sites = modes.map(|mode| Site::postgres(&server, mode));
-    short_limits_for_idle_sessions_cost_no_lock(sites).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn short_limits_for_idle_sessions_of_mariadb_cost_no_lock() {
-    let options = MariaDbOptions::new()
-        .with_config("wait_timeout", "2")
-        .with_config("idle_transaction_timeout", "2");
-    let server = Arc::new(MariaDbServer::start(options));
-    let modes = [Mode::Row, Mode::Advisory, Mode::Lease];
-    let sites = modes.map(|mode| Site::mariadb(&server, mode));
-    short_limits_for_idle_sessions_cost_no_lock(sites).await;
-}
-
 /// So often a question that is asked once a second does not come at the right moment by chance.
 const ROUNDS: usize = 7;
 

@@ -3,11 +3,14 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use lock_testkit::servers::{MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer};
 use polylock_core::layers::acquire_all;
-use polylock_core::{DistributedLock, ErrorKind};
+use polylock_core::{DistributedLock, ErrorKind, Released};
 
-use crate::server::support::{Mode, Site, ms, request, sessions, take, until};
+use crate::server::support::{
+    Mode, Site, assert_free, assert_taken, ms, request, sessions, take, until,
+};
 
 const MODES: [Mode; 3] = [Mode::Row, Mode::Advisory, Mode::Lease];
 
@@ -27,27 +30,50 @@ async fn a_wait_outlasts_limits(site: Site) {
     next.release().await.expect("it is released");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_wait_outlasts_the_limits_of_postgres() {
-    let options = PostgresOptions::new()
-        .with_config("statement_timeout", "800ms")
-        .with_config("lock_timeout", "700ms");
-    let server = Arc::new(PostgresServer::start(options));
-    for mode in MODES {
-        a_wait_outlasts_limits(Site::postgres(&server, mode)).await;
-    }
+/// An administrator's limits for sessions without work do not end those that hold locks.
+async fn short_limits_for_idle_sessions_cost_no_lock(site: Site) {
+    let locks = site.open().await;
+    let guard = take(&locks, "job").await;
+    tokio::time::sleep(ms(4_500)).await;
+    assert!(guard.is_held(), "{site:?}: {:?}", guard.lost().reason());
+    assert_taken(&site, "job").await;
+    let released = guard.release().await.expect("it is released");
+    assert_eq!(released, Released::Clean, "{site:?}");
+    assert_free(&site, "job").await;
+}
+
+async fn limits_cost_no_lock_and_end_no_wait(site: impl Fn(Mode) -> Site) {
+    join_all(MODES.map(|mode| {
+        let site = site(mode);
+        async move {
+            a_wait_outlasts_limits(site.clone()).await;
+            short_limits_for_idle_sessions_cost_no_lock(site).await;
+        }
+    }))
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wait_outlasts_the_limits_of_mariadb() {
+async fn limits_of_postgres_cost_no_lock_and_end_no_wait() {
+    let options = PostgresOptions::new()
+        .with_config("statement_timeout", "800ms")
+        .with_config("lock_timeout", "700ms")
+        .with_config("idle_in_transaction_session_timeout", "2s")
+        .with_config("idle_session_timeout", "2s");
+    let server = Arc::new(PostgresServer::start(options));
+    limits_cost_no_lock_and_end_no_wait(|mode| Site::postgres(&server, mode)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_of_mariadb_cost_no_lock_and_end_no_wait() {
     let options = MariaDbOptions::new()
         .with_config("max_statement_time", "0.9")
         .with_config("innodb_lock_wait_timeout", "1")
-        .with_config("lock_wait_timeout", "1");
+        .with_config("lock_wait_timeout", "1")
+        .with_config("wait_timeout", "2")
+        .with_config("idle_transaction_timeout", "2");
     let server = Arc::new(MariaDbServer::start(options));
-    for mode in MODES {
-        a_wait_outlasts_limits(Site::mariadb(&server, mode)).await;
-    }
+    limits_cost_no_lock_and_end_no_wait(|mode| Site::mariadb(&server, mode)).await;
 }
 
 /// With row locks, each of them needs a connection.

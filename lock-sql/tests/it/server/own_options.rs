@@ -28,15 +28,8 @@ fn config(site: &Site, options: &str) -> SqlConfig {
     config.with_table(&site.table).expect("it is a name")
 }
 
-/// The URL as the client knows it, without our parameters.
-fn plain(site: &Site) -> String {
-    let url = site.url();
-    let (plain, _) = url.split_once('?').expect("there are parameters");
-    plain.to_owned()
-}
-
 async fn options_of_the_application_lead_to_the_same_locks(site: Site) {
-    let config = config(&site, &plain(&site));
+    let config = config(&site, &site.plain_url());
     let locks = SqlLock::connect(config).await.expect("it gets in");
     let guard = take(&locks, "job").await;
     assert_taken(&site, "job").await;
@@ -61,7 +54,7 @@ impl Credentials for Password {
 }
 
 async fn a_login_takes_the_place_of_that_of_the_options(site: Site) {
-    let plain = plain(&site);
+    let plain = site.plain_url();
     let url = LockUrl::parse(&plain).expect("a URL");
     let password = url.password().expect("there is one").to_owned();
     let wrong = plain.replacen(&format!(":{password}@"), ":wr0ng@", 1);
@@ -81,7 +74,7 @@ on!(
 );
 
 async fn tls_is_for_the_options_to_say(site: Site) {
-    let refused = SqlLock::connect(config(&site, &plain(&site)).with_tls()).await;
+    let refused = SqlLock::connect(config(&site, &site.plain_url()).with_tls()).await;
     let error = refused.expect_err("it is said twice");
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");
 }

@@ -29,16 +29,9 @@ enum AppConnection {
     Postgres(PoolConnection<Postgres>),
 }
 
-/// As the client knows it, without our parameters.
-fn plain(site: &Site) -> String {
-    let url = site.url();
-    let (plain, _) = url.split_once('?').expect("there are parameters");
-    plain.to_owned()
-}
-
 impl AppPool {
     async fn open(site: &Site, most: u32) -> Self {
-        let plain = plain(site);
+        let plain = site.plain_url();
         match site.kind() {
             Kind::MariaDb => {
                 let options = MySqlPoolOptions::new().max_connections(most);

@@ -266,16 +266,15 @@ async fn a_transaction_is_refused_until_the_last_holder_is_out(kind: Kind, mode:
 /// In a transaction of its own, on a connection of its own.
 async fn acquire_in(site: &Site) -> polylock_core::Result<()> {
     let locks = TransactionLocks::new().with_table(&site.table)?;
-    let url = site.url();
-    let url = url.split('?').next().expect("it has a beginning");
+    let url = site.plain_url();
     match site.kind() {
         Kind::MariaDb => {
-            let mut raw = MySqlConnection::connect(url).await.expect("it connects");
+            let mut raw = MySqlConnection::connect(&url).await.expect("it connects");
             let mut transaction = raw.begin().await.expect("it begins");
             locks.acquire_in(&mut *transaction, "job").await?;
         }
         Kind::Postgres => {
-            let mut raw = PgConnection::connect(url).await.expect("it connects");
+            let mut raw = PgConnection::connect(&url).await.expect("it connects");
             let mut transaction = raw.begin().await.expect("it begins");
             locks.acquire_in(&mut *transaction, "job").await?;
         }

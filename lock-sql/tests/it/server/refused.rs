@@ -116,6 +116,7 @@ async fn attempt(locks: &SqlLock, name: &str) -> Result<(), Error> {
 
 /// A server without room is unavailable, which is told in time; with room it gives locks.
 async fn a_full_server_is_unavailable<C>(site: Site, others: Vec<C>) {
+    assert!(others.len() > 2);
     let locks = SqlLock::open(&site.url()).await;
     let error = locks.expect_err("there is no room");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -140,15 +141,13 @@ async fn a_full_server_is_unavailable<C>(site: Site, others: Vec<C>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_postgres_is_unavailable() {
     let options = PostgresOptions::new().with_config("max_connections", "20");
+    let server = Arc::new(PostgresServer::start(options));
     for mode in [Mode::Row, Mode::Lease] {
-        let server = Arc::new(PostgresServer::start(options.clone()));
-        let site = Site::postgres(&server, mode);
         let mut others = Vec::new();
         while let Ok(other) = sqlx::PgConnection::connect(&server.url()).await {
             others.push(other);
         }
-        assert!(others.len() > 2);
-        a_full_server_is_unavailable(site, others).await;
+        a_full_server_is_unavailable(Site::postgres(&server, mode), others).await;
     }
 }
 
@@ -156,15 +155,13 @@ async fn a_full_postgres_is_unavailable() {
 async fn a_full_mariadb_is_unavailable() {
     // The smallest number that there is.
     let options = MariaDbOptions::new().with_config("max_connections", "10");
+    let server = Arc::new(MariaDbServer::start(options));
     for mode in [Mode::Row, Mode::Lease] {
-        let server = Arc::new(MariaDbServer::start(options.clone()));
-        let site = Site::mariadb(&server, mode);
         let mut others = Vec::new();
         while let Ok(other) = sqlx::MySqlConnection::connect(&server.url()).await {
             others.push(other);
         }
-        assert!(others.len() > 2);
-        a_full_server_is_unavailable(site, others).await;
+        a_full_server_is_unavailable(Site::mariadb(&server, mode), others).await;
     }
 }
 

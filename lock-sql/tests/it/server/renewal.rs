@@ -18,11 +18,10 @@ enum Other {
 
 impl Other {
     async fn open(site: &Site) -> Self {
-        let url = site.url();
-        let url = url.split('?').next().expect("it has a beginning");
+        let url = site.plain_url();
         match site.kind() {
-            Kind::MariaDb => Self::MariaDb(MySqlConnection::connect(url).await.expect("it is up")),
-            Kind::Postgres => Self::Postgres(PgConnection::connect(url).await.expect("it is up")),
+            Kind::MariaDb => Self::MariaDb(MySqlConnection::connect(&url).await.expect("it is up")),
+            Kind::Postgres => Self::Postgres(PgConnection::connect(&url).await.expect("it is up")),
         }
     }
 
@@ -69,6 +68,16 @@ fn count(mode: Mode) -> usize {
         Mode::Shared => 4,
         _ => 500,
     }
+}
+
+/// A lease outlasts what others do meanwhile.
+async fn assert_kept_beside<T>(guard: LockGuard, others: impl Future<Output = T>) {
+    tokio::select! {
+        biased;
+        reason = guard.lost() => panic!("{reason:?}"),
+        _ = others => {}
+    }
+    guard.release().await.expect("it is released");
 }
 
 /// The leases of a process are renewed together.
@@ -128,12 +137,7 @@ async fn a_row_that_is_never_free_costs_no_lease(site: Site) {
             other.run("COMMIT").await;
         }
     }));
-    tokio::select! {
-        biased;
-        reason = guard.lost() => panic!("{reason:?}"),
-        _ = others => {}
-    }
-    guard.release().await.expect("it is released");
+    assert_kept_beside(guard, others).await;
 }
 
 on!(a_row_that_is_never_free_costs_no_lease: postgres_lease, mariadb_lease);
@@ -153,12 +157,7 @@ async fn a_row_that_others_write_all_the_time_costs_no_lease(site: Site) {
             }
         }
     }));
-    tokio::select! {
-        biased;
-        reason = guard.lost() => panic!("{reason:?}"),
-        _ = others => {}
-    }
-    guard.release().await.expect("it is released");
+    assert_kept_beside(guard, others).await;
 }
 
 on!(a_row_that_others_write_all_the_time_costs_no_lease: postgres_lease, mariadb_lease);

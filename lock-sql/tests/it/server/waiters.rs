@@ -45,11 +45,10 @@ impl Held {
 }
 
 async fn hold(site: &Site, keys: Vec<String>) -> Held {
-    let url = site.url();
-    let url = url.split('?').next().expect("it has a beginning");
+    let url = site.plain_url();
     match site.kind() {
         Kind::MariaDb => {
-            let mut raw = MySqlConnection::connect(url).await.expect("it connects");
+            let mut raw = MySqlConnection::connect(&url).await.expect("it connects");
             // Above it, a page that is split turns the locks of its rows into locks of gaps, where
             // nobody else adds a key.
             let level = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
@@ -58,7 +57,7 @@ async fn hold(site: &Site, keys: Vec<String>) -> Held {
             hold_in::<sqlx::MySql>(raw, site.clone(), keys).await
         }
         Kind::Postgres => {
-            let raw = PgConnection::connect(url).await.expect("it connects");
+            let raw = PgConnection::connect(&url).await.expect("it connects");
             hold_in::<sqlx::Postgres>(raw, site.clone(), keys).await
         }
     }

@@ -3,31 +3,18 @@
 use std::time::Duration;
 
 use polylock_core::prelude::*;
-use polylock_sql::Sqlite;
 use polylock_sql::transaction::{Fence, TransactionLocks};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode};
 use sqlx::{ConnectOptions as _, Connection as _, Sqlite as Db, Transaction, raw_sql};
-use tempfile::TempDir;
 
-struct Place(TempDir);
+use crate::support::Place;
 
-impl Place {
-    fn new() -> Self {
-        Self(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap())
-    }
-
-    async fn connect(&self) -> SqliteConnection {
-        let options = SqliteConnectOptions::new().filename(self.0.path().join("db"));
-        let options = options
-            .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal);
-        let options = options.busy_timeout(Duration::from_millis(100));
-        options.connect().await.unwrap()
-    }
-
-    async fn locks(&self) -> Sqlite {
-        Sqlite::open(self.0.path().join("db")).await.unwrap()
-    }
+async fn connect(place: &Place) -> SqliteConnection {
+    let options = SqliteConnectOptions::new().filename(place.database());
+    let options = options.create_if_missing(true);
+    let options = options.journal_mode(SqliteJournalMode::Wal);
+    let options = options.busy_timeout(Duration::from_millis(100));
+    options.connect().await.unwrap()
 }
 
 async fn begin(raw: &mut SqliteConnection) -> Transaction<'_, Db> {
@@ -37,7 +24,7 @@ async fn begin(raw: &mut SqliteConnection) -> Transaction<'_, Db> {
 #[tokio::test]
 async fn a_lease_keeps_transactions_out_and_the_other_way_round() {
     let place = Place::new();
-    let (leases, mut raw) = (place.locks().await, place.connect().await);
+    let (leases, mut raw) = (place.open().await, connect(&place).await);
     let locks = TransactionLocks::new();
     let guard = leases.lock("k").await.unwrap();
     let mut tx = begin(&mut raw).await;
@@ -65,7 +52,7 @@ async fn a_lease_keeps_transactions_out_and_the_other_way_round() {
 #[tokio::test]
 async fn readers_and_permits_keep_transactions_out() {
     let place = Place::new();
-    let (leases, mut raw) = (place.locks().await, place.connect().await);
+    let (leases, mut raw) = (place.open().await, connect(&place).await);
     let reader = leases.request("k").shared().acquire().await.unwrap();
     let mut tx = begin(&mut raw).await;
     let locks = TransactionLocks::new();
@@ -79,7 +66,7 @@ async fn readers_and_permits_keep_transactions_out() {
 #[tokio::test]
 async fn the_tables_are_made_in_the_transaction() {
     let place = Place::new();
-    let mut raw = place.connect().await;
+    let mut raw = connect(&place).await;
     let (locks, fence) = (TransactionLocks::new(), Fence::new());
     let mut tx = begin(&mut raw).await;
     let first = locks.acquire_in(&mut *tx, "k").await.unwrap();
@@ -97,14 +84,14 @@ async fn the_tables_are_made_in_the_transaction() {
         .unwrap();
     tx.commit().await.unwrap();
     // What was made is what leases use.
-    drop(place.locks().await.lock("k").await.unwrap());
+    drop(place.open().await.lock("k").await.unwrap());
 }
 
 #[tokio::test]
 async fn a_transaction_that_only_reads_may_come_too_late_to_write() {
     let place = Place::new();
-    drop(place.locks().await);
-    let (mut one, mut two) = (place.connect().await, place.connect().await);
+    drop(place.open().await);
+    let (mut one, mut two) = (connect(&place).await, connect(&place).await);
     let locks = TransactionLocks::new();
     let mut late = two.begin().await.unwrap();
     raw_sql("SELECT * FROM polylock_locks")

@@ -162,6 +162,16 @@ impl Site {
         )
     }
 
+    /// The URL as the client of the database knows it, without our parameters.
+    pub(crate) fn plain_url(&self) -> String {
+        let (port, database) = (self.server.port(), &self.database);
+        let scheme = match self.kind() {
+            Kind::MariaDb => "mysql",
+            Kind::Postgres => "postgres",
+        };
+        format!("{scheme}://test:test@127.0.0.1:{port}/{database}")
+    }
+
     /// A proxy before its server.
     pub(crate) fn proxy(&self) -> Proxy {
         self.proxy_to(self.server.port())
