@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::support::{Place, SOON, ms, open, request, take, waiting, within};
 
-/// A client whose look at the line comes 100 ms after its node.
+/// A client that lists the queue 400 ms after it has made its node: time enough to delete that, also on a busy machine.
 async fn slow(place: &Place) -> Arc<ZooKeeper> {
     let config = place.config().with_session_timeout(SOON * 2);
     let config = config.and_then(|config| config.with_timeout(ms(1_000)));
@@ -18,7 +18,7 @@ async fn slow(place: &Place) -> Arc<ZooKeeper> {
     drop(take(&locks, "a").await);
     place.assert_nothing_left(&[&locks], "a").await;
     let is_list = |command: &Command| command.is("GETCHILDREN") && !command.has("watch");
-    place.proxy().plan_each(is_list, Fate::LateRequest(ms(100)));
+    place.proxy().plan_each(is_list, Fate::LateRequest(ms(400)));
     locks
 }
 
