@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use polylock_core::admin::LockAdmin;
 use polylock_core::layers::{LocalQueue, Migrate, Prefix};
