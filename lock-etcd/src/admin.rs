@@ -9,7 +9,7 @@ use polylock_core::engine::{LeaseId, before};
 use polylock_core::{
     Error, FencingToken, Label, LeaseState, LockKey, LostReason, Mode, Released, Result,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::error::Failure;
 use crate::lease::{EtcdLease, KnownKey};
@@ -217,8 +217,27 @@ impl Admin {
         }
     }
 
-    /// Adopts a lease for an acquisition of this client.
+    /// Adopts a lease for an acquisition of this client, on the engine: a release waits for what comes of it also
+    /// if the caller is dropped.
     pub(crate) async fn adopt(
+        &self,
+        key: &LockKey,
+        id: LeaseId,
+        lease: &Arc<EtcdLease>,
+    ) -> Result<Option<FencingToken>, Failure> {
+        let (done, answer) = oneshot::channel();
+        let (admin, key, lease) = (Self::new(&self.store), key.clone(), Arc::clone(lease));
+        lease.begin_adoption();
+        self.store.engine.spawn(async move {
+            let adopted = admin.try_adopt(&key, id, &lease).await;
+            lease.end_adoption();
+            drop(done.send(adopted));
+        });
+        let panicked = Failure::Protocol("the task of an adoption has panicked");
+        answer.await.unwrap_or(Err(panicked))
+    }
+
+    async fn try_adopt(
         &self,
         key: &LockKey,
         id: LeaseId,
@@ -232,10 +251,7 @@ impl Admin {
         };
         // An earlier request without an answer may still come.
         let was_unknown = matches!(lease.key(), KnownKey::Unknown);
-        let begin = |attached: &Arc<ServerLease>| {
-            let _ = lease.may_be_attached(attached);
-            lease.set_key(KnownKey::Unknown);
-        };
+        let begin = |attached: &Arc<ServerLease>| lease.may_be_adopted(attached);
         match self.adopt_as(&adoption, begin).await? {
             Some((contender, attached)) => {
                 lease.adopted(&contender, attached);
@@ -243,7 +259,7 @@ impl Admin {
             }
             None => {
                 if !was_unknown {
-                    lease.set_key(KnownKey::Never);
+                    lease.was_not_adopted();
                 }
                 Ok(None)
             }

@@ -29,7 +29,8 @@ pub(crate) struct EtcdLease {
     /// Whether another process has created the key.
     is_adopter: bool,
     state: Mutex<State>,
-    created: Notify,
+    /// A request to create or adopt the key has ended.
+    settled: Notify,
     /// Held by whoever writes what is stored at the key.
     pub(crate) writing: tokio::sync::Mutex<()>,
 }
@@ -42,6 +43,8 @@ struct State {
     /// That of a request to create the key which had no answer, and may still come.
     late_create: Option<Arc<ServerLease>>,
     hand_overs: u8,
+    /// How many tasks adopt the key for this acquisition.
+    adoptions_under_way: usize,
     /// Of the present holder, once there is one.
     control: Option<LeaseControl>,
     is_released: bool,
@@ -92,6 +95,7 @@ impl EtcdLease {
             leases: lease.into_iter().collect(),
             late_create: None,
             hand_overs: 0,
+            adoptions_under_way: 0,
             control: None,
             is_released: false,
             is_deleted_perhaps: false,
@@ -104,7 +108,7 @@ impl EtcdLease {
             is_shared: request.renewal() == Renewal::Automatic,
             is_adopter: request.ticket().is_some(),
             state: Mutex::new(state),
-            created: Notify::new(),
+            settled: Notify::new(),
             writing: tokio::sync::Mutex::default(),
         });
         store.add(&lease);
@@ -180,7 +184,7 @@ impl EtcdLease {
                 state.late_create = state.leases.first().cloned();
             }
             drop(state);
-            lease.created.notify_waiters();
+            lease.settled.notify_waiters();
             drop(done.send(created));
         });
         answer
@@ -224,9 +228,32 @@ impl EtcdLease {
         drop(former);
     }
 
-    /// An adoption is about to be sent, or was refused.
-    pub(crate) fn set_key(&self, key: KnownKey) {
-        self.state().key = key;
+    /// A task adopts the key for this acquisition.
+    pub(crate) fn begin_adoption(&self) {
+        self.state().adoptions_under_way += 1;
+    }
+
+    pub(crate) fn end_adoption(&self) {
+        self.state().adoptions_under_way -= 1;
+        self.settled.notify_waiters();
+    }
+
+    /// A request that adopts the key is about to be sent.
+    pub(crate) fn may_be_adopted(&self, lease: &Arc<ServerLease>) {
+        let _ = self.may_be_attached(lease);
+        let mut state = self.state();
+        // One that came before may have had its answer.
+        if !matches!(state.key, KnownKey::At(_)) {
+            state.key = KnownKey::Unknown;
+        }
+    }
+
+    /// No request that was sent has adopted the key, or will, unless there are others.
+    pub(crate) fn was_not_adopted(&self) {
+        let mut state = self.state();
+        if state.adoptions_under_way == 1 && matches!(state.key, KnownKey::Unknown) {
+            state.key = KnownKey::Never;
+        }
     }
 
     /// Notes that the key may be attached to another lease of etcd; false if that is known.
@@ -356,6 +383,9 @@ impl EtcdLease {
     /// Deletes the key if it is still this contender's, again and again until it is gone for certain.
     async fn delete(&self) -> Result<Released, Failure> {
         loop {
+            if !matches!(self.key(), KnownKey::At(_)) {
+                self.settled().await;
+            }
             let path = match self.key() {
                 KnownKey::Never | KnownKey::Gone => return Ok(Released::AlreadyLost),
                 KnownKey::At(revisions) => self.path(&revisions.name),
@@ -364,10 +394,7 @@ impl EtcdLease {
                     None => return Ok(Released::AlreadyLost),
                 },
                 KnownKey::Unknown => self.path(&self.name()),
-                KnownKey::Creating => {
-                    self.settled().await;
-                    continue;
-                }
+                KnownKey::Creating => continue,
             };
             match self.store.delete(&path, self.id).await {
                 Ok(is_deleted) => return Ok(self.deleted(is_deleted)),
@@ -393,14 +420,21 @@ impl EtcdLease {
         }
     }
 
-    /// Waits until it is known what became of the request that creates the key.
+    /// Waits until it is known what became of the request that creates the key, and until no task adopts it.
     async fn settled(&self) {
-        let created = self.created.notified();
-        tokio::pin!(created);
-        // Listen before looking, or the answer could come in between.
-        created.as_mut().enable();
-        if matches!(self.key(), KnownKey::Creating) {
-            created.await;
+        loop {
+            let settled = self.settled.notified();
+            tokio::pin!(settled);
+            // Listen before looking, or the answer could come in between.
+            settled.as_mut().enable();
+            let is_settled = {
+                let state = self.state();
+                !matches!(state.key, KnownKey::Creating) && state.adoptions_under_way == 0
+            };
+            if is_settled {
+                return;
+            }
+            settled.await;
         }
     }
 

@@ -130,6 +130,12 @@ pub async fn an_extension_that_cannot_be_kept_is_refused(case: Case) {
 /// that by a margin.
 pub async fn a_guard_is_valid_for_less_than_the_ttl_from_before_the_request(case: Case) {
     let (client, key) = (case.client().await, case.key());
+    // A client may connect first.
+    case.lock(&client, &key)
+        .await
+        .release()
+        .await
+        .expect("a held lock is released");
     let before = Instant::now();
     let guard = case.lease(&client, &key).await;
     let until = guard.valid_until().expect("a lease has an end");

@@ -100,6 +100,12 @@ pub async fn a_grant_that_comes_too_late_is_no_guard(case: Case) {
 /// A lease counts from before the request, however late the answer is.
 pub async fn a_late_grant_counts_from_its_request(case: Case) {
     let (client, key) = (case.client().await, case.key());
+    // A client may connect first.
+    case.lock(&client, &key)
+        .await
+        .release()
+        .await
+        .expect("a held lock is released");
     case.faults()
         .plan(Request::Acquire, Fault::LateReply(case.ttl().mul_f64(0.3)));
     let before = Instant::now();
