@@ -27,7 +27,7 @@ async fn ticket() -> (Memory, Ticket) {
 
 async fn assert_is_worth_nothing(store: &Memory, ticket: &Ticket) {
     assert!(is_free(store).await);
-    let error = store.adopt(ticket).await.unwrap_err();
+    let error = store.adopt(ticket).await.expect_err("it is not adopted");
     assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
 }
 

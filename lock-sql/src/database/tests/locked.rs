@@ -130,7 +130,7 @@ async fn moved(other: impl Fn(&str) -> String, change: impl Fn(&mut RenewalReque
             let mut due = due(name, n);
             change(&mut due);
             let state = renew_beside(&client, other, due).await;
-            assert_eq!(state.unwrap(), LeaseState::Held, "{name}");
+            assert_eq!(state.expect("it is renewed"), LeaseState::Held, "{name}");
             moved.push(client.number(&end).await - before);
         }
     }
