@@ -40,7 +40,6 @@ mod without {
 
     use crate::error::Failure;
 
-    #[expect(clippy::unused_async, reason = "it awaits with the feature")]
     pub(crate) async fn apply(
         files: Option<&TlsFiles>,
         options: ConnectOptions,
