@@ -227,10 +227,10 @@ impl Admin {
     ) -> Result<Option<FencingToken>, Failure> {
         let (done, answer) = oneshot::channel();
         let (admin, key, lease) = (Self::new(&self.store), key.clone(), Arc::clone(lease));
-        lease.begin_adoption();
+        let under_way = lease.begin_adoption();
         self.store.engine.spawn(async move {
             let adopted = admin.try_adopt(&key, id, &lease).await;
-            lease.end_adoption();
+            drop(under_way);
             drop(done.send(adopted));
         });
         let panicked = Failure::Protocol("the task of an adoption has panicked");

@@ -228,14 +228,10 @@ impl EtcdLease {
         drop(former);
     }
 
-    /// A task adopts the key for this acquisition.
-    pub(crate) fn begin_adoption(&self) {
+    /// A task adopts the key for this acquisition; a release that does not know the key waits for it.
+    pub(crate) fn begin_adoption(self: &Arc<Self>) -> AdoptionUnderWay {
         self.state().adoptions_under_way += 1;
-    }
-
-    pub(crate) fn end_adoption(&self) {
-        self.state().adoptions_under_way -= 1;
-        self.settled.notify_waiters();
+        AdoptionUnderWay(Arc::clone(self))
     }
 
     /// A request that adopts the key is about to be sent.
@@ -443,6 +439,16 @@ impl EtcdLease {
         let until = self.store.step();
         let found = self.store.find(&self.directory, self.id, until).await?;
         Ok(found.map(|found| self.path(&found.name)))
+    }
+}
+
+/// Ends with the task, also if that panics.
+pub(crate) struct AdoptionUnderWay(Arc<EtcdLease>);
+
+impl Drop for AdoptionUnderWay {
+    fn drop(&mut self) {
+        self.0.state().adoptions_under_way -= 1;
+        self.0.settled.notify_waiters();
     }
 }
 

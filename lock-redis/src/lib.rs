@@ -22,6 +22,7 @@ mod record;
 mod refusal;
 mod reply;
 mod script;
+// Not in `script`, which the integration tests compile as well to know the requests of a client.
 #[cfg(test)]
 #[path = "script/tests.rs"]
 mod script_tests;

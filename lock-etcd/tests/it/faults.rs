@@ -58,7 +58,7 @@ async fn a_waiter_survives_a_compaction() {
     release(next.expect("it hears of the end")).await;
 }
 
-/// A network that loses everything for a while costs neither the lock nor the place in line.
+/// A network that loses everything for a while costs neither the lock nor the place in the queue.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_network_is_survived_for_less_than_the_ttl() {
     let place = Place::new().await;
@@ -127,9 +127,9 @@ async fn a_downgrade_that_is_lost_happens_once() {
     release(guard).await;
 }
 
-/// A waiter whose key somebody deletes is not granted the lock by it, and stands in line again.
+/// A waiter whose key somebody deletes is not granted the lock by it, and queues again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_waiter_whose_key_is_deleted_goes_to_the_end_of_the_line() {
+async fn a_waiter_whose_key_is_deleted_goes_to_the_end_of_the_queue() {
     let place = Place::new().await;
     let locks = place.client().await;
     let guard = acquire(&locks, "a").await;

@@ -62,7 +62,7 @@ async fn a_lock_is_lost_before_the_next_leader_gives_it_away() {
     assert!(token(&next) > token(&guard));
 }
 
-/// A leader that is killed costs no lock, no place in line and no order of tokens.
+/// A leader that is killed costs no lock, no place in the queue and no order of tokens.
 #[tokio::test(flavor = "multi_thread")]
 async fn waiters_keep_their_order_when_the_leader_is_killed() {
     let servers = EtcdServer::cluster(&EtcdOptions::default());

@@ -6,14 +6,15 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Place, polled};
+use crate::support::Place;
+use lock_testkit::polled;
 use polylock_core::layers::LocalQueue;
 use polylock_core::prelude::*;
 use polylock_sql::{Sqlite, SqliteConfig};
 use sqlx::Executor as _;
 
 /// Nothing is held, nothing is under way, and nobody keeps the database locked.
-async fn assert_clean(place: &Place, locks: &Sqlite, polls: u32) {
+async fn assert_clean(place: &Place, locks: &Sqlite, polls: usize) {
     assert!(
         locks.shutdown(Duration::from_secs(10)).await,
         "{polls}: still busy"

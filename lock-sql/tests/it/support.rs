@@ -2,11 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
 
-use std::future::poll_fn;
 use std::path::PathBuf;
-use std::pin::pin;
 use std::process::{Command, Output, Stdio};
-use std::task::Poll;
 
 use polylock_sql::Sqlite;
 use sqlx::ConnectOptions as _;
@@ -90,21 +87,4 @@ pub(crate) fn assert_increasing(numbers: &[u64]) {
     for pair in numbers.windows(2) {
         assert!(pair[0] < pair[1], "{} came before {}", pair[0], pair[1]);
     }
-}
-
-/// Drops `future` when it has been polled `polls` times, each time that it wakes, and is not done.
-pub(crate) async fn polled<F: Future>(polls: u32, future: F) -> Option<F::Output> {
-    let (mut future, mut left) = (pin!(future), polls);
-    poll_fn(|cx| {
-        if left == 0 {
-            return Poll::Ready(None);
-        }
-        left -= 1;
-        match future.as_mut().poll(cx) {
-            Poll::Pending if left > 0 => Poll::Pending,
-            Poll::Pending => Poll::Ready(None),
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-        }
-    })
-    .await
 }

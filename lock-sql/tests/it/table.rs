@@ -5,7 +5,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::support::{Place, assert_increasing, polled};
+use crate::support::{Place, assert_increasing};
+use lock_testkit::polled;
 use polylock_core::admin::Record;
 use polylock_core::layers::LocalQueue;
 use polylock_core::prelude::*;

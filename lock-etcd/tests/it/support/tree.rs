@@ -31,7 +31,7 @@ impl Tree {
         format!("{}/{}/", self.prefix, key.as_str().replace('/', "%2F"))
     }
 
-    /// The values of the contenders of a lock, in line.
+    /// The values of the contenders of a lock, in the order of the queue.
     pub(crate) async fn line(&self, key: &LockKey) -> Vec<String> {
         let found = self.found(key).await;
         let values = found.kvs().iter();
@@ -40,7 +40,7 @@ impl Tree {
             .collect()
     }
 
-    /// The leases of etcd of the contenders of a lock, in line.
+    /// The leases of etcd of the contenders of a lock, in the order of the queue.
     pub(crate) async fn leases(&self, key: &LockKey) -> Vec<i64> {
         let found = self.found(key).await;
         found
@@ -57,7 +57,7 @@ impl Tree {
         left.expect("it answers").ttl()
     }
 
-    /// The keys of the contenders of a lock, in line.
+    /// The keys of the contenders of a lock, in the order of the queue.
     pub(crate) async fn paths(&self, key: &LockKey) -> Vec<Vec<u8>> {
         let found = self.found(key).await;
         found

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::support::polled;
 use crate::transaction::on_each_server;
 use crate::transaction::servers::{Server, begin, locks, locks_within};
+use lock_testkit::polled;
 
 on_each_server! {
     dropped_at_any_point_and_rolled_back_it_leaves_nothing
@@ -24,7 +24,7 @@ async fn dropped_at_any_point_and_rolled_back_it_leaves_nothing<S: Server>(serve
 }
 
 /// Drops it after each number of polls, until it is done.
-async fn polls_until_it_is_done<S: Server>(server: &S) -> u32 {
+async fn polls_until_it_is_done<S: Server>(server: &S) -> usize {
     let (mut raw, mut other) = (server.connect().await, server.connect().await);
     for polls in 0.. {
         let mut tx = begin::<S>(&mut raw).await;
