@@ -42,8 +42,13 @@ async fn an_extension_is_no_longer_than_a_restarted_node_stays_out() {
     guard.renew_for(delay).await.expect("it is held");
     // Several renewals by the ttl arrive meanwhile.
     tokio::time::sleep(TTL * 3 / 2).await;
-    let left = nodes[0].command(&["PTTL", "a"]).integer();
-    assert!(left > Some(3_000), "{left:?}");
+    // The third node may have been asked too soon to vote at all.
+    let mut left: Vec<_> = nodes
+        .iter()
+        .map(|node| node.command(&["PTTL", "a"]).integer())
+        .collect();
+    left.sort();
+    assert!(left[1] > Some(3_000), "{left:?}");
     assert!(guard.release().await.is_ok());
 }
 
