@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions, Error as ClientError, KvClient, Txn, TxnResponse};
 use polylock_core::engine::Engine;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::config::EtcdConfig;
@@ -156,10 +157,15 @@ impl Connection {
             return Ok(client);
         }
         let (server, config) = (Arc::clone(server), Arc::clone(&self.config));
-        let connected = self
-            .engine
-            .run(async move { Ok(server.connect(&config).await) });
-        connected.await.map_err(Failure::Core)?
+        let (done, connected) = oneshot::channel();
+        // To its end, whether or not its caller has the time: a login may take longer than a renewal has.
+        self.engine.spawn_service(async move {
+            if let Some(connected) = server.connect(&config, || done.is_closed()).await {
+                drop(done.send(connected));
+            }
+        });
+        let panicked = |_| Failure::Protocol("a connection whose task has panicked");
+        connected.await.map_err(panicked)?
     }
 
     /// Goes on with the next server, and later with a fresh connection to this one.
@@ -193,21 +199,35 @@ const MAX_REPLY: usize = 64 << 20;
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Server {
-    async fn connect(&self, config: &EtcdConfig) -> Result<Numbered, Failure> {
+    /// `None` if nobody is left who needs the connection when it is this one's turn to make it.
+    async fn connect(
+        &self,
+        config: &EtcdConfig,
+        is_abandoned: impl Fn() -> bool,
+    ) -> Option<Result<Numbered, Failure>> {
         let mut connections = self.connecting.lock().await;
         let known = self.client().clone();
-        if let Some(client) = known {
-            return Ok(client);
+        if known.is_some() || is_abandoned() {
+            return known.map(Ok);
         }
-        // A user is logged in here; else nothing is sent yet.
-        let client = Client::connect([&self.url], Some(options(config).await?)).await?;
-        *connections += 1;
-        let numbered = Numbered {
-            number: *connections,
-            client,
-        };
-        *self.client() = Some(numbered.clone());
-        Ok(numbered)
+        let limit = config.connect_timeout;
+        let client = timeout(limit, self.open(config)).await;
+        let client = client.unwrap_or(Err(Failure::Silent(limit)));
+        Some(client.map(|client| {
+            *connections += 1;
+            let numbered = Numbered {
+                number: *connections,
+                client,
+            };
+            *self.client() = Some(numbered.clone());
+            numbered
+        }))
+    }
+
+    /// A user is logged in here; else nothing is sent yet.
+    async fn open(&self, config: &EtcdConfig) -> Result<Client, Failure> {
+        let options = options(config).await?;
+        Ok(Client::connect([&self.url], Some(options)).await?)
     }
 
     fn client(&self) -> MutexGuard<'_, Option<Numbered>> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use etcd_client::{AlarmAction, AlarmType, StatusResponse};
 use futures_util::future::join_all;
 use polylock_core::{HealthCheck, HealthRule, Status};
+use tokio::time::Instant;
 
 use crate::error::Failure;
 use crate::lock::MIN_TTL;
@@ -53,10 +54,8 @@ pub(crate) async fn check_health(store: &Store) -> Result<Vec<HealthCheck>, Fail
 /// The servers that the configuration names. If none answers, that is an error and not a check.
 async fn servers(store: &Store) -> Result<Vec<Server>, Failure> {
     let connection = &store.connection;
-    let answered = connection.retried(
-        store.step(),
-        |mut client| async move { client.status().await },
-    );
+    let until = Instant::now() + store.config.connect_timeout;
+    let answered = connection.retried(until, |mut client| async move { client.status().await });
     answered.await?;
     let servers = (0..connection.servers()).map(|at| async move {
         let status = connection.send_to(at, |mut client| async move { client.status().await });

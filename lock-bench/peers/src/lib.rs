@@ -7,6 +7,7 @@
 //! | `rslock+redis:` | rslock | a waiter asks again after 0 to 200 ms; nothing renews |
 //! | `distributed-lock+redis:` | distributed-lock-redis | has no waiters: it is polled every 10 ms, as in its own tests |
 //! | `distributed-lock+postgres:` | distributed-lock-postgres | advisory locks, by five statements and one |
+//! | `etcd-client+etcd:` | etcd-client | the lock service of etcd, one lease for each holder or waiter |
 //! | `zookeeper-client+zk:` | zookeeper-client | a release is sent in the background and cannot be awaited |
 //! | `sqlx-advisory+postgres:` | sqlx | each waiter has a connection of the pool to itself |
 //!
@@ -16,7 +17,7 @@ mod peers;
 
 use polylock_bench::target::Openers;
 
-use crate::peers::{advisory, distributed_postgres, distributed_redis, rslock, zookeeper};
+use crate::peers::{advisory, distributed_postgres, distributed_redis, etcd, rslock, zookeeper};
 
 /// What opens locks of this project and those of others.
 #[must_use]
@@ -24,6 +25,7 @@ pub fn openers() -> Openers {
     Openers::compiled_in()
         .with_peer("distributed-lock+postgres", distributed_postgres::open)
         .with_peer("distributed-lock+redis", distributed_redis::open)
+        .with_peer("etcd-client+etcd", etcd::open)
         .with_peer("rslock+redis", rslock::open)
         .with_peer("sqlx-advisory+postgres", advisory::open)
         .with_peer("zookeeper-client+zk", zookeeper::open)

@@ -4,7 +4,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use lock_bench_peers::openers;
-use lock_testkit::servers::{PostgresServer, RedisOptions, RedisServer, ZooKeeperServer};
+use lock_testkit::servers::{
+    EtcdServer, PostgresServer, RedisOptions, RedisServer, ZooKeeperServer,
+};
 use polylock_bench::plan::{ContendersAs, Plan, Workload};
 use polylock_bench::report::{Report, TargetKind};
 use polylock_bench::run;
@@ -39,6 +41,7 @@ async fn measured(openers: &Openers, plan: &Plan, url: &str) -> Report {
 async fn every_library_is_measured_and_excludes() {
     let (redis, postgres) = (redis(), PostgresServer::shared());
     let zookeeper = ZooKeeperServer::shared();
+    let etcd = format!("etcd://127.0.0.1:{}/locks", EtcdServer::shared()[0]);
     for (scheme, url, library) in [
         ("rslock", redis.url(), "rslock 0.10"),
         (
@@ -52,6 +55,7 @@ async fn every_library_is_measured_and_excludes() {
             "distributed-lock-postgres 0.2",
         ),
         ("sqlx-advisory", postgres.database(), "sqlx 0.9"),
+        ("etcd-client", etcd, "etcd-client 0.21"),
         ("zookeeper-client", zookeeper.url(), "zookeeper-client 0.11"),
     ] {
         let report = measured(&openers(), &plan(), &format!("{scheme}+{url}")).await;

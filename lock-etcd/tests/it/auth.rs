@@ -84,8 +84,9 @@ async fn a_login_is_renewed_with_the_password_that_the_file_has_by_then() {
     let url = polylock_core::LockUrl::parse(&url).expect("it is a URL");
     let config = polylock_etcd::EtcdConfig::from_url(&url).expect("it is a configuration");
     let locks = open(config).await;
-    let guard = acquire(&locks, "a").await;
-    tokio::time::sleep(ms(4_000)).await;
+    let lasting = request("a").with_ttl(TTL * 3);
+    let guard = locks.acquire(&lasting).await.expect("it is free");
+    tokio::time::sleep(TTL * 2).await;
     assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
 
     let options = ConnectOptions::new().with_user("root", "s3cret");
@@ -97,10 +98,23 @@ async fn a_login_is_renewed_with_the_password_that_the_file_has_by_then() {
         .await
         .expect("it is changed");
     fs::write(&dir, "n3wer\n").expect("it is written");
-    tokio::time::sleep(ms(4_000)).await;
+    tokio::time::sleep(TTL * 2).await;
     assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
     release(guard).await;
     release(acquire(&locks, "b").await).await;
+}
+
+/// Else every request would begin a login of its own and give it up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_may_take_longer_than_a_request_has() {
+    let server = secured(EtcdOptions::default().with_config("bcrypt-cost", "14")).await;
+    let config = config(&[server.port()], "locks").with_login("orders", "s3cret");
+    let impatient = config.with_timeout(ms(300)).expect("it is in range");
+    let began = tokio::time::Instant::now();
+    let locks = open(impatient).await;
+    release(acquire(&locks, "a").await).await;
+    let elapsed = began.elapsed();
+    assert!(elapsed > ms(300), "the login took no more than {elapsed:?}");
 }
 
 /// TLS with a client certificate, on the servers and clients that have it alone.

@@ -3,6 +3,7 @@
 pub(crate) mod advisory;
 pub(crate) mod distributed_postgres;
 pub(crate) mod distributed_redis;
+pub(crate) mod etcd;
 pub(crate) mod rslock;
 pub(crate) mod zookeeper;
 
