@@ -17,6 +17,7 @@
     reason = "the documentation of the crate says it once"
 )]
 
+mod busy_engine;
 pub mod clock;
 pub mod mutants;
 pub mod network;
@@ -26,11 +27,17 @@ pub mod sim;
 
 use std::task::Poll;
 
+pub use busy_engine::BusyEngine;
 pub use polylock_conformance::{cases as conformance, conformance, history, taker};
 
 /// What a backend gives the conformance suite.
 pub mod harness {
     pub use polylock_conformance::{Faults, Harness, Look};
+}
+
+/// Polls a future once, and leaves it to the caller, who is not woken for it.
+pub async fn polled_once<F: Future>(mut future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+    std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
 }
 
 /// Drops a future when it has been polled `polls` times, each time that it woke, and is not ready.

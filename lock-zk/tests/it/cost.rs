@@ -1,8 +1,11 @@
 //! What a lock costs: requests of each acquisition, events of each release.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 
+use lock_testkit::{BusyEngine, polled_once};
 use polylock_core::layers::LocalQueue;
 use polylock_core::{AcquireRequest, DistributedLock, LockGuard, Result};
 use polylock_zk::ZooKeeper;
@@ -10,8 +13,8 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::support::counted::Counted;
 use crate::support::{
-    SOON, admin, granted, handed_over, key, ms, permits, release, seen, take, token, until,
-    waiting, within,
+    SOON, Site, admin, granted, handed_over, key, ms, open, permits, release, seen, take, token,
+    until, waiting, within,
 };
 
 fn patient() -> AcquireRequest {
@@ -217,5 +220,33 @@ async fn a_hand_over_costs_nothing_and_the_tokens_of_256_a_write() {
         let (count, written) = (place.count() - before, place.named("SETDATA") - written);
         assert_eq!(written, writes);
         assert_eq!(count.requests, 3 + written + count.watches);
+    }
+}
+
+/// The threads of callers write their requests themselves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_does_not_wait_for_the_engine() {
+    let site = Site::shared().await;
+    let locks = open(site.config()).await;
+    release(take(&locks, "a").await).await;
+
+    let busy = BusyEngine::start();
+    let request = patient();
+    let mut acquisition = pin!(locks.acquire(&request));
+    let granted = polled_once(acquisition.as_mut()).await;
+    site.contenders("a", 1).await;
+    drop(busy);
+    let guard = match granted {
+        Poll::Ready(granted) => granted,
+        Poll::Pending => acquisition.await,
+    };
+
+    let busy = BusyEngine::start();
+    let mut released = pin!(guard.expect("it is granted").release());
+    let answered = polled_once(released.as_mut()).await;
+    site.contenders("a", 0).await;
+    drop(busy);
+    if answered.is_pending() {
+        released.await.expect("it is released");
     }
 }

@@ -100,7 +100,7 @@ impl Runner {
         );
     }
 
-    /// Waits a moment for the answer to a release, and reports it.
+    /// Waits a moment for the answer to a release, and reports it. True if the lock had been lost before.
     ///
     /// # Cancel safety
     ///
@@ -109,10 +109,10 @@ impl Runner {
         &self,
         keys: &[String],
         releasing: impl Future<Output = polylock::Result<Released>>,
-    ) {
+    ) -> bool {
         let outcome = match tokio::time::timeout(RELEASE_TIMEOUT, releasing).await {
             Ok(Ok(Released::Clean)) => "clean",
-            Ok(Ok(_)) => "already_lost",
+            Ok(Ok(_)) => ALREADY_LOST,
             Ok(Err(error)) => {
                 let error = escaped(&error.to_string());
                 self.console.warn(format_args!(
@@ -128,6 +128,7 @@ impl Runner {
         };
         self.events
             .tell("released", json!({ "keys": keys, "outcome": outcome }));
+        outcome == ALREADY_LOST
     }
 
     /// Waits a moment until all is said.
@@ -136,6 +137,8 @@ impl Runner {
         self.console.flush();
     }
 }
+
+const ALREADY_LOST: &str = "already_lost";
 
 /// The release goes on in the background after that.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);

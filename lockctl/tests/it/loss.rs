@@ -74,6 +74,22 @@ fn a_warning_lets_the_command_go_on() {
     process.expect(3).says(&["warning: k is lost"]);
 }
 
+/// No renewal comes between the loss and the end of the command.
+#[test]
+fn a_loss_that_the_release_finds_counts() {
+    for (options, code) in [("k", 79), ("--on-lost warn k", 0)] {
+        let place = Place::new();
+        let process = place.hold(&format!("--ttl 1m --events events {options}"), UNTIL_GO);
+        break_lock(&place);
+        place.go();
+        let ended = process.expect(code);
+        assert_eq!(place.event("released")["outcome"], "already_lost");
+        if code == 79 {
+            ended.says(&["error: lost the lock on k: it had ended before the command did"]);
+        }
+    }
+}
+
 #[test]
 fn the_loss_of_one_of_several_locks_counts() {
     let place = Place::new();

@@ -6,6 +6,7 @@ mod credentials;
 mod dropped;
 mod durability;
 mod ended;
+mod inline;
 mod limits;
 mod names;
 mod own_options;

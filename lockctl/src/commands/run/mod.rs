@@ -96,8 +96,8 @@ impl Run {
                 runner.tell_acquired(&held, began.elapsed());
                 let ended = runner.run_under(&held, locks.capabilities(), signals).await;
                 let keys: Vec<_> = held.keys().into_iter().map(str::to_owned).collect();
-                runner.release(&keys, guard.release()).await;
-                self.verdict(ended)
+                let was_lost = runner.release(&keys, guard.release()).await;
+                self.verdict(ended, was_lost)
             }
             Ok(Outcome::Held(failure)) => self.not_acquired(failure),
             Ok(Outcome::Interrupted(signal)) => Ok(Exit::Signaled(signal.as_raw())),
@@ -115,7 +115,8 @@ impl Run {
         Err(failure.with_exit(Exit::Of(self.plan.args.conflict_exit_code)))
     }
 
-    fn verdict(&self, ended: Result<Ending, Failure>) -> Result<Exit, Failure> {
+    /// `was_lost`: the server said so at the release.
+    fn verdict(&self, ended: Result<Ending, Failure>, was_lost: bool) -> Result<Exit, Failure> {
         let ending = ended.map_err(|failure| match failure.exit() {
             Exit::Lost => failure.with_exit(self.lost()),
             _ => failure,
@@ -129,6 +130,9 @@ impl Run {
                     .console
                     .warn(format_args!("stopped after --max-run {}", human(limit)));
                 return Ok(ending.exit());
+            }
+            None if was_lost && self.plan.rules.on_lost == OnLost::Term => {
+                "it had ended before the command did".to_owned()
             }
             Some(Stop::Asked) | None => return Ok(ending.exit()),
         };

@@ -139,7 +139,7 @@ impl Run {
             signal = signals.next_that_ends() => Err(format!("ended by {}", name(signal))),
         };
         self.tell_recorded(outcome, recorded);
-        self.verdict(ended)
+        self.verdict(ended, false)
     }
 
     async fn skip_busy(&self, locks: &dyn DistributedLock) {

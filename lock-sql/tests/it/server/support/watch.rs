@@ -47,6 +47,18 @@ impl Site {
         .await
     }
 
+    /// Something that grows with each of their statements.
+    pub(crate) async fn last_statement(&self) -> u64 {
+        self.number(match self.kind() {
+            Kind::MariaDb => format!("SELECT max(query_id) {}", self.processes()),
+            Kind::Postgres => format!(
+                "SELECT (extract(epoch FROM max(query_start)) * 1e6)::bigint {}",
+                self.backends()
+            ),
+        })
+        .await
+    }
+
     /// How many of their statements wait for a lock.
     pub(crate) async fn waiters(&self) -> u64 {
         self.number(match self.kind() {
