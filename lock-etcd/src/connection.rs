@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions, Error as ClientError, KvClient, Txn, TxnResponse};
 use polylock_core::engine::Engine;
+use polylock_core::{Error, ErrorKind};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -38,6 +39,9 @@ struct Numbered {
 
 /// How long one server is waited for.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a connection and its login may take; meanwhile no other one is made to that server.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// A request that is dropped sooner says nothing about its server.
 const SHORT: Duration = Duration::from_millis(200);
@@ -157,15 +161,21 @@ impl Connection {
             return Ok(client);
         }
         let (server, config) = (Arc::clone(server), Arc::clone(&self.config));
-        let (done, connected) = oneshot::channel();
-        // To its end, whether or not its caller has the time: a login may take longer than a renewal has.
+        let (mut done, connected) = oneshot::channel();
         self.engine.spawn_service(async move {
-            if let Some(connected) = server.connect(&config, || done.is_closed()).await {
-                drop(done.send(connected));
-            }
+            let turn = tokio::select! {
+                biased;
+                () = done.closed() => return,
+                turn = server.connecting.lock() => turn,
+            };
+            // From here on to its end, with or without the caller: a login may take longer than a renewal has.
+            drop(done.send(server.connect(turn, &config).await));
         });
-        let panicked = |_| Failure::Protocol("a connection whose task has panicked");
-        connected.await.map_err(panicked)?
+        connected.await.unwrap_or_else(|_| {
+            let message = "the task of this connection has panicked";
+            let panicked = Error::new(ErrorKind::Unavailable, message);
+            Err(Failure::Core(panicked))
+        })
     }
 
     /// Goes on with the next server, and later with a fresh connection to this one.
@@ -199,29 +209,24 @@ const MAX_REPLY: usize = 64 << 20;
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Server {
-    /// `None` if nobody is left who needs the connection when it is this one's turn to make it.
     async fn connect(
         &self,
+        mut connections: tokio::sync::MutexGuard<'_, u64>,
         config: &EtcdConfig,
-        is_abandoned: impl Fn() -> bool,
-    ) -> Option<Result<Numbered, Failure>> {
-        let mut connections = self.connecting.lock().await;
+    ) -> Result<Numbered, Failure> {
         let known = self.client().clone();
-        if known.is_some() || is_abandoned() {
-            return known.map(Ok);
+        if let Some(client) = known {
+            return Ok(client);
         }
-        let limit = config.connect_timeout;
-        let client = timeout(limit, self.open(config)).await;
-        let client = client.unwrap_or(Err(Failure::Silent(limit)));
-        Some(client.map(|client| {
-            *connections += 1;
-            let numbered = Numbered {
-                number: *connections,
-                client,
-            };
-            *self.client() = Some(numbered.clone());
-            numbered
-        }))
+        let client = timeout(LOGIN_TIMEOUT, self.open(config)).await;
+        let client = client.unwrap_or(Err(Failure::Silent(LOGIN_TIMEOUT)))?;
+        *connections += 1;
+        let numbered = Numbered {
+            number: *connections,
+            client,
+        };
+        *self.client() = Some(numbered.clone());
+        Ok(numbered)
     }
 
     /// A user is logged in here; else nothing is sent yet.

@@ -35,7 +35,7 @@ pub mod harness {
     pub use polylock_conformance::{Faults, Harness, Look};
 }
 
-/// Polls a future once, and leaves it to the caller, who is not woken for it.
+/// Polls a future once, and leaves it to the caller.
 pub async fn polled_once<F: Future>(mut future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
 }

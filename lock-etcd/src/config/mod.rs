@@ -82,8 +82,8 @@ impl EtcdConfig {
         Ok(self)
     }
 
-    /// Sets how long the first answer of the cluster may take, with TLS, login and all servers tried, and each
-    /// later connection with its login, 100 ms to 1 min. Default: 10 s.
+    /// Sets how long the first answer of the cluster may take, with TLS, login and all servers tried,
+    /// 100 ms to 1 min. Default: 10 s.
     ///
     /// # Errors
     ///

@@ -107,14 +107,14 @@ async fn a_login_is_renewed_with_the_password_that_the_file_has_by_then() {
 /// Else every request would begin a login of its own and give it up.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_login_may_take_longer_than_a_request_has() {
-    let server = secured(EtcdOptions::default().with_config("bcrypt-cost", "14")).await;
+    let server = secured(EtcdOptions::default().with_config("bcrypt-cost", "13")).await;
     let config = config(&[server.port()], "locks").with_login("orders", "s3cret");
-    let impatient = config.with_timeout(ms(300)).expect("it is in range");
+    let limit = ms(200);
+    let impatient = config.with_timeout(limit).expect("it is in range");
     let began = tokio::time::Instant::now();
-    let locks = open(impatient).await;
-    release(acquire(&locks, "a").await).await;
+    drop(open(impatient).await);
     let elapsed = began.elapsed();
-    assert!(elapsed > ms(300), "the login took no more than {elapsed:?}");
+    assert!(elapsed > limit, "the login took no more than {elapsed:?}");
 }
 
 /// TLS with a client certificate, on the servers and clients that have it alone.

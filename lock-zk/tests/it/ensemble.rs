@@ -126,8 +126,8 @@ async fn without_a_quorum_nobody_holds_and_nobody_is_granted_a_lock() {
     let guard = take(&locks, "a").await;
     let waiter = site.waiter(&other, long("a")).await;
     let servers = ensemble.servers();
-    let began = Instant::now();
     servers[0].kill();
+    let began = Instant::now();
     servers[1].kill();
     assert_eq!(loss(&guard).await, LostReason::Unreachable);
     let lost = began.elapsed();

@@ -68,9 +68,13 @@ impl Subject for Locks {
         };
         let options = LockOptions::new().with_lease(lease);
         match timeout(wait, client.lock(&**key, Some(options))).await {
-            Ok(taken) => {
-                let key = taken.map_err(failed)?.key().to_vec();
-                Ok(Some(Held { key, lease }))
+            Ok(Ok(taken)) => Ok(Some(Held {
+                key: taken.key().to_vec(),
+                lease,
+            })),
+            Ok(Err(error)) => {
+                let _ends_by_itself = client.lease_revoke(lease).await;
+                Err(failed(error))
             }
             // The key that the server has written for it goes with its lease.
             Err(_) => client
@@ -82,8 +86,9 @@ impl Subject for Locks {
     }
 
     async fn release(&self, held: Held) -> Result<(), Failure> {
-        let released = self.client.clone().unlock(held.key).await;
+        // Whoever used its lease while the key is there would have the lock.
+        self.client.clone().unlock(held.key).await.map_err(failed)?;
         self.leases().push(held.lease);
-        released.map(drop).map_err(failed)
+        Ok(())
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use polylock::layers::acquire_all;
 use polylock::{DistributedLock, LockKey, LockLifetime, MultiGuard};
+use tokio::time::Instant;
 
 use super::{App, SHUTDOWN};
 use crate::child::{Ending, Locks, Runner, Signals, Stop};
@@ -80,7 +81,7 @@ impl Run {
             program: &runner.backend.program(),
             acquired,
         };
-        let began = tokio::time::Instant::now();
+        let began = Instant::now();
         let request = &self.plan.request;
         // In one order for all processes: crossing pairs cannot deadlock. It looks for holders itself.
         let keys: BTreeSet<_> = self.plan.keys.iter().cloned().collect();
@@ -96,7 +97,13 @@ impl Run {
                 runner.tell_acquired(&held, began.elapsed());
                 let ended = runner.run_under(&held, locks.capabilities(), signals).await;
                 let keys: Vec<_> = held.keys().into_iter().map(str::to_owned).collect();
-                let was_lost = runner.release(&keys, guard.release()).await;
+                // A session may end while its lock is being released, and so may a lease at its deadline.
+                let deadline = match locks.capabilities().bound {
+                    LockLifetime::Lease => held.valid_for().map(|left| Instant::now() + left),
+                    _ => None,
+                };
+                let is_lost = runner.release(&keys, guard.release()).await;
+                let was_lost = is_lost && deadline.is_some_and(|end| Instant::now() < end);
                 self.verdict(ended, was_lost)
             }
             Ok(Outcome::Held(failure)) => self.not_acquired(failure),
@@ -115,7 +122,7 @@ impl Run {
         Err(failure.with_exit(Exit::Of(self.plan.args.conflict_exit_code)))
     }
 
-    /// `was_lost`: the server said so at the release.
+    /// `was_lost`: the server said so at the release, before the lease could have ended by itself.
     fn verdict(&self, ended: Result<Ending, Failure>, was_lost: bool) -> Result<Exit, Failure> {
         let ending = ended.map_err(|failure| match failure.exit() {
             Exit::Lost => failure.with_exit(self.lost()),
