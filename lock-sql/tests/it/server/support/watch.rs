@@ -47,12 +47,12 @@ impl Site {
         .await
     }
 
-    /// Something that grows with each of their statements.
+    /// Something that grows with each of their statements; 0 without sessions.
     pub(crate) async fn last_statement(&self) -> u64 {
         self.number(match self.kind() {
-            Kind::MariaDb => format!("SELECT max(query_id) {}", self.processes()),
+            Kind::MariaDb => format!("SELECT coalesce(max(query_id), 0) {}", self.processes()),
             Kind::Postgres => format!(
-                "SELECT (extract(epoch FROM max(query_start)) * 1e6)::bigint {}",
+                "SELECT coalesce(extract(epoch FROM max(query_start)) * 1e6, 0)::bigint {}",
                 self.backends()
             ),
         })
