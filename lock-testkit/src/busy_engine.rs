@@ -12,7 +12,7 @@ pub struct BusyEngine {
 }
 
 impl BusyEngine {
-    /// Returns once the thread has nothing under way.
+    /// Returns once the thread does nothing else.
     #[must_use]
     pub fn start() -> Self {
         let (begin, begun) = mpsc::channel();
