@@ -13,9 +13,10 @@ use tokio::sync::mpsc;
 use crate::error::{Failure, Refusal};
 use crate::keys::Keys;
 use crate::lock::{Client, NAME};
+use crate::release::ReleaseReply;
 use crate::reply::{Seen, SeenHolder};
 use crate::script::BLOCK;
-use crate::server::{ReleaseReply, Server};
+use crate::server::Server;
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]

@@ -88,6 +88,12 @@ impl Keys {
         Ok([&*head, key.as_bytes(), tail, RECORD].concat())
     }
 
+    /// Where the notes of a lock are stored.
+    pub(crate) fn notes(key: &LockKey) -> Vec<u8> {
+        let (head, tail) = around(key.as_bytes());
+        [&*head, key.as_bytes(), tail, NOTES].concat()
+    }
+
     /// Whether this may be the name of a companion or of a counter.
     pub(crate) fn is_companion(key: &LockKey) -> bool {
         let name = key.as_bytes();

@@ -14,9 +14,10 @@ use crate::budget::Budget;
 use crate::error::Failure;
 use crate::keys::Keys;
 use crate::lock::Client;
+use crate::release::ReleaseReply;
 use crate::reply::Ticket;
 use crate::script::BLOCK;
-use crate::server::{Acquisition, ReleaseReply};
+use crate::server::Acquisition;
 use crate::tokens::Tokens;
 use crate::topology::Unanswered;
 

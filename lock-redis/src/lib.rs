@@ -20,6 +20,8 @@ mod queue;
 mod quorum;
 mod record;
 mod refusal;
+mod release;
+mod renew;
 mod reply;
 mod script;
 // Not in `script`, which the integration tests compile as well to know the requests of a client.

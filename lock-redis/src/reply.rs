@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use polylock_core::{LeaseState, LostReason};
 use redis::Value;
 
 use crate::error::{Cause, Failure};
@@ -124,11 +125,21 @@ pub(crate) fn flag(reply: &Value) -> Result<bool, Failure> {
     }
 }
 
-/// Reads as many flags.
-pub(crate) fn flags(reply: Value, count: usize) -> Result<Vec<bool>, Failure> {
+/// Reads what became of each of `count` leases.
+pub(crate) fn lease_states(reply: Value, count: usize) -> Result<Vec<LeaseState>, Failure> {
     match reply {
-        Value::Array(flags) if flags.len() == count => flags.iter().map(flag).collect(),
+        Value::Array(states) if states.len() == count => states.iter().map(lease_state).collect(),
         reply => Err(strange(&reply)),
+    }
+}
+
+/// Reads what became of a lease.
+pub(crate) fn lease_state(reply: &Value) -> Result<LeaseState, Failure> {
+    match reply {
+        Value::Int(0) => Ok(LeaseState::Lost(LostReason::Stolen)),
+        Value::Int(1) => Ok(LeaseState::Held),
+        Value::Int(2) => Ok(LeaseState::Lost(LostReason::Broken)),
+        reply => Err(strange(reply)),
     }
 }
 
@@ -302,7 +313,9 @@ mod tests {
         for reply in [Value::Int(7), list(&[word("held"), Value::Int(7)])] {
             assert_eq!(late(&reply), None);
         }
-        assert!(flags(list(&[Value::Int(2)]), 1).is_err());
+        for reply in [list(&[Value::Int(3)]), list(&[]), Value::Int(1)] {
+            assert!(lease_states(reply.clone(), 1).is_err(), "{reply:?}");
+        }
         assert!(seen(list(&[word("x")])).is_err());
     }
 }

@@ -63,8 +63,6 @@ scripts! {
     RESERVE = "reserve": "holders", "queue", "reserve";
     /// Takes the vote of one of several nodes.
     VOTE = "vote": "holders", "vote";
-    /// Reports whether a lost lock was broken.
-    LOSS_REASON = "loss_reason": "loss_reason";
     /// Takes back the vote of one of several nodes.
     WITHDRAW = "withdraw": "holders", "withdraw";
 }

@@ -6,24 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use polylock_core::engine::{Engine, LeaseId, is_mutant};
-use polylock_core::{
-    Label, LeaseState, LockKey, LostReason, Mode, Released, RenewalRequest, TtlRule,
-};
+use polylock_core::{Label, LeaseState, LockKey, Mode};
 use redis::Value;
-use tokio::sync::Semaphore;
-use tokio::time::{Instant, timeout_at};
 
 use crate::config::RedisConfig;
 use crate::error::{Cause, Failure};
 use crate::keys::{Counter, Keys};
 use crate::queue::HEARTBEAT_TIMEOUT;
 use crate::reply::{self, AcquireReply, Taken, Ticket};
-use crate::script::{
-    ACQUIRE, ADOPT, BREAK, DOWNGRADE, INSPECT, LOSS_REASON, RELEASE, RENEW, RESERVE, Script,
-    WITHDRAW,
-};
+use crate::script::{ACQUIRE, ADOPT, BREAK, DOWNGRADE, INSPECT, RESERVE, Script};
 use crate::topology::{Call, CallKind, Done, ReplicaWait, Topology, Unanswered, whole_millis};
 
 /// The server, or the cluster, that has the keys.
@@ -114,22 +106,6 @@ pub(crate) enum Position {
     /// The one that the server has given.
     Known(Ticket),
 }
-
-/// What a release did.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum ReleaseReply {
-    /// The id did not hold the lock; if it had a place in the queue, that is gone.
-    Nothing,
-    Lock,
-    /// The lock is that of a waiter now.
-    Granted,
-}
-
-/// Called with each lease that is certainly lost.
-pub(crate) type Lost<'a> = dyn Fn(LeaseId, LostReason) + Send + Sync + 'a;
-
-/// Gives `<token>|<held for (ms)>` of a lease, if the server does not know it yet.
-pub(crate) type Note<'a> = dyn Fn(LeaseId) -> Option<String> + Send + Sync + 'a;
 
 impl Server {
     pub(crate) fn new(topology: Arc<dyn Topology>, config: &RedisConfig) -> Self {
@@ -305,45 +281,6 @@ impl Server {
         reply::joined(self.topology.call(call).await?.value)
     }
 
-    /// Releases the lock, or leaves its queue.
-    pub(crate) async fn release(
-        &self,
-        keys: &Keys,
-        holder: &Holder,
-        ticket: Option<&Ticket>,
-    ) -> Result<ReleaseReply, Failure> {
-        let ticket = ticket.map_or("", |ticket| &**ticket);
-        let args = [holder.id(), ticket.as_bytes()];
-        match self.run(&RELEASE, keys, &args).await? {
-            Value::Int(0) => Ok(ReleaseReply::Nothing),
-            Value::Int(1) => Ok(ReleaseReply::Lock),
-            Value::Int(2) => Ok(ReleaseReply::Granted),
-            reply => Err(reply::strange(&reply)),
-        }
-    }
-
-    /// Releases the lock behind a request for it that has no answer, if its connection still works.
-    pub(crate) async fn release_behind(
-        &self,
-        unanswered: Unanswered,
-        keys: &Keys,
-        holder: &Holder,
-    ) {
-        let (keys, args) = (keys.all(), [holder.id(), b""]);
-        let released = unanswered.run_behind(&RELEASE, &keys, &args, self.timeout);
-        released.await;
-    }
-
-    /// Takes a vote back.
-    pub(crate) async fn withdraw(&self, keys: &Keys, holder: &Holder) -> Result<Released, Failure> {
-        let reply = self.run(&WITHDRAW, keys, &[holder.id()]).await?;
-        Ok(if reply::flag(&reply)? {
-            Released::Clean
-        } else {
-            Released::AlreadyLost
-        })
-    }
-
     /// Sets tokens aside; the first one, or `None` if this id does not hold the lock.
     pub(crate) async fn reserve(
         &self,
@@ -365,11 +302,7 @@ impl Server {
     ) -> Result<LeaseState, Failure> {
         let (hex, token) = (id.to_hex(), token.to_string());
         let args = [hex.as_bytes(), token.as_bytes()];
-        if reply::flag(&self.run(&DOWNGRADE, keys, &args).await?)? {
-            Ok(LeaseState::Held)
-        } else {
-            Ok(LeaseState::Lost(self.why(keys, id).await))
-        }
+        reply::lease_state(&self.run(&DOWNGRADE, keys, &args).await?)
     }
 
     /// Gives a lease another id; its token, or `None` if neither id holds the lock alone.
@@ -402,130 +335,6 @@ impl Server {
         Ok(token)
     }
 
-    /// Extends leases in as few calls as the slots of their keys allow. `lost` gets each loss
-    /// as soon as its reason is known, at most 100 ms after the loss: confirming the others takes
-    /// longer.
-    pub(crate) async fn renew(
-        &self,
-        due: &[RenewalRequest],
-        lost: &Lost<'_>,
-        note: &Note<'_>,
-    ) -> Vec<Result<LeaseState, Failure>> {
-        // The scheduler drops all answers of a round that takes longer than its shortest timeout.
-        let shortest = due.iter().map(|one| one.timeout).min();
-        let limit = Instant::now() + shortest.unwrap_or_default() * 3 / 4;
-        let (most, at_once) = match self.topology.one_slot() {
-            true => (MAX_RENEWALS, 1),
-            false => (1, usize::MAX),
-        };
-        // One call after the other, for the sake of the other clients of the server.
-        let turns = Semaphore::new(at_once.min(Semaphore::MAX_PERMITS));
-        let chunks = due
-            .chunks(most)
-            .map(|chunk| self.renew_together(chunk, (limit, &turns), lost, note));
-        let states = join_all(chunks).await;
-        states.into_iter().flatten().collect()
-    }
-
-    async fn renew_together(
-        &self,
-        due: &[RenewalRequest],
-        (limit, turns): (Instant, &Semaphore),
-        lost: &Lost<'_>,
-        note: &Note<'_>,
-    ) -> Vec<Result<LeaseState, Failure>> {
-        let extending = async {
-            let _turn = turns.acquire().await;
-            let left = limit.saturating_duration_since(Instant::now());
-            let wait = self.replicas.filter(|_| self.wants_proof());
-            let wait = wait.map(|(acks, longest)| (acks, longest.min(left / 2)));
-            (wait, self.extend_with(due, note, wait).await)
-        };
-        let extended = match timeout_at(limit, extending).await {
-            Ok((wait, extended)) => extended.map(|(held, done)| (wait, held, done)),
-            Err(_) => Err(Cause::LateRenewal.unknown()),
-        };
-        let (wait, held, done) = match extended {
-            Ok(extended) => extended,
-            Err(failure) => return due.iter().map(|_| Err(failure.clone())).collect(),
-        };
-        let proof = async {
-            match wait {
-                Some((wanted, _)) if done.acked < wanted => {
-                    let acked = done.acked;
-                    Err(Cause::Unacknowledged { acked, wanted }.unknown())
-                }
-                _ if !held.contains(&true) || !self.wants_proof() => Ok(()),
-                // Questions from before the renewal prove nothing about it.
-                _ => {
-                    let left = limit.saturating_duration_since(Instant::now());
-                    self.topology.confirm(&done, Duration::ZERO, left).await
-                }
-            }
-        };
-        // All at once: those that are held must not wait for what became of many others.
-        let gone = due.iter().zip(&held).filter(|(_, held)| !**held);
-        let why = |one: RenewalRequest| async move {
-            let keys = self.keys(&one.key);
-            let until = limit.min(Instant::now() + LOSS_REASON_TIMEOUT);
-            let reason = timeout_at(until, self.why(&keys, one.id)).await;
-            let reason = reason.unwrap_or(LostReason::Stolen);
-            lost(one.id, reason);
-            reason
-        };
-        let reasons = join_all(gone.map(|(one, _)| why(one.clone())));
-        let (reasons, proof) = tokio::join!(reasons, proof);
-        let mut reasons = reasons.into_iter();
-        let states = held.iter().map(|held| {
-            if *held {
-                return proof.clone().map(|()| LeaseState::Held);
-            }
-            let reason = reasons.next().unwrap_or(LostReason::Stolen);
-            Ok(LeaseState::Lost(reason))
-        });
-        states.collect()
-    }
-
-    /// Extends leases in one call; whether each is held.
-    pub(crate) async fn extend(&self, due: &[RenewalRequest]) -> Result<Vec<bool>, Failure> {
-        Ok(self.extend_with(due, &|_| None, None).await?.0)
-    }
-
-    async fn extend_with(
-        &self,
-        due: &[RenewalRequest],
-        note: &Note<'_>,
-        wait: Option<(u32, Duration)>,
-    ) -> Result<(Vec<bool>, Done), Failure> {
-        let keys: Vec<&[u8]> = due.iter().map(|one| one.key.as_bytes()).collect();
-        let text = |one: &RenewalRequest| {
-            let note = note(one.id).unwrap_or_default();
-            let rule = match one.rule {
-                TtlRule::Exactly => "exact",
-                _ => "least",
-            };
-            [one.id.to_hex(), millis(one.ttl), rule.to_owned(), note]
-        };
-        let texts: Vec<[String; 4]> = due.iter().map(text).collect();
-        let args: Vec<&[u8]> = texts.iter().flatten().map(String::as_bytes).collect();
-        let call = Call {
-            wait,
-            ..Call::script(&RENEW, &keys, &args)
-        };
-        let mut done = self.topology.call(call).await?;
-        let held = reply::flags(std::mem::replace(&mut done.value, Value::Nil), due.len())?;
-        Ok((held, done))
-    }
-
-    /// Why this id does not hold the lock any more.
-    pub(crate) async fn why(&self, keys: &Keys, id: LeaseId) -> LostReason {
-        let hex = id.to_hex();
-        match self.run(&LOSS_REASON, keys, &[hex.as_bytes()]).await {
-            Ok(reply) if reply != Value::Nil => LostReason::Broken,
-            _ => LostReason::Stolen,
-        }
-    }
-
     pub(crate) async fn inspect(&self, key: &LockKey) -> Result<Option<reply::Seen>, Failure> {
         reply::optional(self.run(&INSPECT, &self.keys(key), &[]).await?, reply::seen)
     }
@@ -554,16 +363,10 @@ impl Server {
 /// Length of an id in hexadecimal digits.
 const ID_LEN: usize = 32;
 
-/// More would keep the server from its other clients for milliseconds.
-pub(crate) const MAX_RENEWALS: usize = 2_000;
-
 /// How recent the last confirmation of the master must be for a grant, so that frequent
 /// acquisitions do not wait for one. Usually less than a failover takes; a forced one can be
 /// faster.
 pub(crate) const MAX_AGE: Duration = Duration::from_secs(1);
-
-/// How long the reason of a loss may take: it must not hold up what is known of other leases.
-const LOSS_REASON_TIMEOUT: Duration = Duration::from_millis(100);
 
 pub(crate) fn millis(duration: Duration) -> String {
     whole_millis(duration).to_string()

@@ -3,15 +3,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
-use futures_util::future::join_all;
 use polylock_core::{AcquireRequest, LeaseState, LostReason, RenewalRequest, Renewer, Result};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::node::{Quorum, QuorumNode, await_rest};
 use super::votes::{Decision, Votes};
 use crate::error::Failure;
-use crate::keys::{Counter, Keys};
-use crate::server::MAX_RENEWALS;
+use crate::renew::MAX_RENEWALS;
 
 /// Renews leases on all nodes: one call per node for all that are due.
 #[async_trait]
@@ -25,6 +23,7 @@ impl Renewer for Quorum {
             async move { node.extend(&due).await }
         });
         let mut votes = vec![Votes::new(self.len()); due.len()];
+        let mut broken = vec![false; due.len()];
         let mut failures = Vec::new();
         // The scheduler gives up a round after the shortest timeout, and with it the answers that are
         // there.
@@ -48,35 +47,30 @@ impl Renewer for Quorum {
             let Some((number, answers)) = answered else {
                 break;
             };
-            if answers.iter().any(|answer| matches!(answer, Ok(false))) {
+            if answers
+                .iter()
+                .any(|answer| matches!(answer, Ok(LeaseState::Lost(_))))
+            {
                 // It may have restarted, and while this lock is held its vote must not be
                 // requested.
                 self.nodes[number].watch();
             }
             failures.extend(answers.iter().find_map(|a| a.as_ref().err()).cloned());
-            for (votes, answer) in votes.iter_mut().zip(answers) {
-                votes.add(answer.ok());
+            for (n, answer) in answers.into_iter().enumerate() {
+                broken[n] |= matches!(answer, Ok(LeaseState::Lost(LostReason::Broken)));
+                votes[n].add(answer.ok().map(|state| state == LeaseState::Held));
             }
         }
         // A slow node renews as well.
         if !answers.is_empty() {
             self.engine.spawn_service(await_rest(answers));
         }
-        let lost = due.iter().zip(&votes);
-        let lost = lost.filter(|(_, votes)| votes.verdict() == Decision::No);
-        let within = (shortest / 4).min(MAX_REASON_TIMEOUT);
-        // All at once: one deadline for however many are lost.
-        let reasons = lost.take(MAX_REASONS).map(|(one, _)| async move {
-            let reason = timeout(within, self.reason(one)).await;
-            reason.unwrap_or(LostReason::Stolen)
-        });
-        let mut reasons = join_all(reasons).await.into_iter();
-        let states = votes.iter().map(|votes| match votes.verdict() {
+        let states = votes.iter().zip(broken);
+        let states = states.map(|(votes, broken)| match votes.verdict() {
             Decision::Yes => Ok(LeaseState::Held),
-            Decision::No => {
-                let reason = reasons.next().unwrap_or(LostReason::Stolen);
-                Ok(LeaseState::Lost(reason))
-            }
+            // Broken if any node says so.
+            Decision::No if broken => Ok(LeaseState::Lost(LostReason::Broken)),
+            Decision::No => Ok(LeaseState::Lost(LostReason::Stolen)),
             Decision::Open | Decision::Unknown => {
                 Err(self.unavailable(&failures, &[]).with_unknown_outcome())
             }
@@ -93,30 +87,13 @@ impl Renewer for Quorum {
     }
 }
 
-impl Quorum {
-    /// Why a majority does not have a lease any more: broken if any node says so.
-    async fn reason(&self, lost: &RenewalRequest) -> LostReason {
-        let (keys, id) = (Arc::new(Keys::of(&lost.key, Counter::Lock)), lost.id);
-        let mut answers = self.ask(|node| {
-            let keys = Arc::clone(&keys);
-            async move { node.server.why(&keys, id).await }
-        });
-        while let Some((_, reason)) = answers.next().await {
-            if reason == LostReason::Broken {
-                return reason;
-            }
-        }
-        LostReason::Stolen
-    }
-}
-
 impl QuorumNode {
-    /// Extends leases; whether each is held here.
-    async fn extend(&self, due: &[RenewalRequest]) -> Vec<Result<bool, Failure>> {
+    /// Extends leases; what became of each here.
+    async fn extend(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState, Failure>> {
         let mut answers = Vec::with_capacity(due.len());
         for chunk in due.chunks(MAX_RENEWALS) {
             match self.server.extend(chunk).await {
-                Ok(held) => answers.extend(held.into_iter().map(Ok)),
+                Ok(states) => answers.extend(states.into_iter().map(Ok)),
                 Err(failure) => answers.extend(chunk.iter().map(|_| Err(failure.clone()))),
             }
         }
@@ -127,9 +104,3 @@ impl QuorumNode {
 /// For the votes that some leases lack while others have theirs: half of the time in which the scheduler
 /// gives up the renewal of a long lease.
 const MAX_VOTES_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// For the reasons of all losses: a loss may be reported this much later for the sake of its reason.
-const MAX_REASON_TIMEOUT: Duration = Duration::from_millis(100);
-
-/// A round that loses more at once, because nodes have restarted, does not ask why for the rest.
-const MAX_REASONS: usize = 16;

@@ -2,14 +2,17 @@
 -- Makes the one holder the first of several, and lets those in who wait to share.
 --
 -- ARGV: id, token of the holder.
--- Gives 1, or 0 if the id does not hold the lock.
+-- Gives 1; if the id does not hold the lock, 2 if an administrator broke it, else 0.
 local id, token = ARGV[1], ARGV[2]
+local function lost()
+  return call('HGET', NOTES, 'b:' .. id) and 2 or 0
+end
 local as, value = held()
 if as == 's' then
-  return call('ZSCORE', LOCK, id) and 1 or 0
+  return call('ZSCORE', LOCK, id) and 1 or lost()
 end
 if as ~= 'x' or string.sub(value, 1, 33) ~= id .. '|' then
-  return 0
+  return lost()
 end
 local left = math.max(call('PTTL', LOCK), 1)
 local label = string.match(value, '^%x+|([^|]*)')

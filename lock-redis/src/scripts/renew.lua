@@ -1,8 +1,8 @@
--- Extends leases, of as many locks as there are KEYS; takes none that has ended.
+-- Extends leases; takes none that has ended.
 --
--- ARGV: id, ttl (ms), "least" or "exact", and "<token>|<held for (ms)>" to be stored or "", for each key.
+-- KEYS: LOCK and NOTES for each lock. ARGV: id, ttl (ms), "least" or "exact", and "<token>|<held for (ms)>" to be stored or "", for each key.
 -- With "least", none is shorter afterwards: a request that is late must not cut a lease that was extended.
--- Gives 1 for each that is held, else 0.
+-- Gives for each 1 if it is held, 2 if an administrator broke it, else 0.
 local call = redis.call
 local now
 local function time()
@@ -13,7 +13,8 @@ local function time()
   return now
 end
 local answers = {}
-for n, lock in ipairs(KEYS) do
+for n = 1, #KEYS / 2 do
+  local lock, notes = KEYS[2 * n - 1], KEYS[2 * n]
   local id, ttl, rule, note = unpack(ARGV, 4 * n - 3, 4 * n)
   local value = redis.pcall('GET', lock)
   local held = 0
@@ -49,6 +50,9 @@ for n, lock in ipairs(KEYS) do
       call('PEXPIREAT', lock, call('ZRANGE', lock, -2, -2, 'WITHSCORES')[2])
       held = 1
     end
+  end
+  if held == 0 and type(redis.pcall('HGET', notes, 'b:' .. id)) == 'string' then
+    held = 2
   end
   answers[n] = held
 end

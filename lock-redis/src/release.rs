@@ -1,0 +1,62 @@
+//! Releases, and the withdrawal of votes.
+
+use polylock_core::Released;
+use redis::Value;
+
+use crate::error::Failure;
+use crate::keys::Keys;
+use crate::reply::{self, Ticket};
+use crate::script::{RELEASE, WITHDRAW};
+use crate::server::{Holder, Server};
+use crate::topology::Unanswered;
+
+/// What a release did.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum ReleaseReply {
+    /// The id did not hold the lock; if it had a place in the queue, that is gone.
+    Nothing,
+    Lock,
+    /// The lock is that of a waiter now.
+    Granted,
+}
+
+impl Server {
+    /// Releases the lock, or leaves its queue.
+    pub(crate) async fn release(
+        &self,
+        keys: &Keys,
+        holder: &Holder,
+        ticket: Option<&Ticket>,
+    ) -> Result<ReleaseReply, Failure> {
+        let ticket = ticket.map_or("", |ticket| &**ticket);
+        let args = [holder.id(), ticket.as_bytes()];
+        match self.run(&RELEASE, keys, &args).await? {
+            Value::Int(0) => Ok(ReleaseReply::Nothing),
+            Value::Int(1) => Ok(ReleaseReply::Lock),
+            Value::Int(2) => Ok(ReleaseReply::Granted),
+            reply => Err(reply::strange(&reply)),
+        }
+    }
+
+    /// Releases the lock behind a request for it that has no answer, if its connection still works.
+    pub(crate) async fn release_behind(
+        &self,
+        unanswered: Unanswered,
+        keys: &Keys,
+        holder: &Holder,
+    ) {
+        let (keys, args) = (keys.all(), [holder.id(), b""]);
+        let released = unanswered.run_behind(&RELEASE, &keys, &args, self.timeout);
+        released.await;
+    }
+
+    /// Takes a vote back.
+    pub(crate) async fn withdraw(&self, keys: &Keys, holder: &Holder) -> Result<Released, Failure> {
+        let reply = self.run(&WITHDRAW, keys, &[holder.id()]).await?;
+        Ok(if reply::flag(&reply)? {
+            Released::Clean
+        } else {
+            Released::AlreadyLost
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! Renewals: many leases in one call.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use polylock_core::engine::LeaseId;
+use polylock_core::{LeaseState, LostReason, RenewalRequest, TtlRule};
+use redis::Value;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
+
+use crate::error::{Cause, Failure};
+use crate::keys::Keys;
+use crate::reply;
+use crate::script::RENEW;
+use crate::server::{Server, millis};
+use crate::topology::{Call, Done};
+
+/// Called with each lease that is certainly lost.
+pub(crate) type Lost<'a> = dyn Fn(LeaseId, LostReason) + Send + Sync + 'a;
+
+/// Gives `<token>|<held for (ms)>` of a lease, if the server does not know it yet.
+pub(crate) type Note<'a> = dyn Fn(LeaseId) -> Option<String> + Send + Sync + 'a;
+
+impl Server {
+    /// Extends leases in as few calls as the slots of their keys allow. `lost` gets each loss at once:
+    /// confirming the others takes longer.
+    pub(crate) async fn renew(
+        &self,
+        due: &[RenewalRequest],
+        lost: &Lost<'_>,
+        note: &Note<'_>,
+    ) -> Vec<Result<LeaseState, Failure>> {
+        // The scheduler drops all answers of a round that takes longer than its shortest timeout.
+        let shortest = due.iter().map(|one| one.timeout).min();
+        let limit = Instant::now() + shortest.unwrap_or_default() * 3 / 4;
+        let (most, at_once) = match self.topology.one_slot() {
+            true => (MAX_RENEWALS, 1),
+            false => (1, usize::MAX),
+        };
+        // One call after the other, for the sake of the other clients of the server.
+        let turns = Semaphore::new(at_once.min(Semaphore::MAX_PERMITS));
+        let chunks = due
+            .chunks(most)
+            .map(|chunk| self.renew_together(chunk, (limit, &turns), lost, note));
+        let states = join_all(chunks).await;
+        states.into_iter().flatten().collect()
+    }
+
+    async fn renew_together(
+        &self,
+        due: &[RenewalRequest],
+        (limit, turns): (Instant, &Semaphore),
+        lost: &Lost<'_>,
+        note: &Note<'_>,
+    ) -> Vec<Result<LeaseState, Failure>> {
+        let extending = async {
+            let _turn = turns.acquire().await;
+            let left = limit.saturating_duration_since(Instant::now());
+            let wait = self.replicas.filter(|_| self.wants_proof());
+            let wait = wait.map(|(acks, longest)| (acks, longest.min(left / 2)));
+            (wait, self.extend_with(due, note, wait).await)
+        };
+        let extended = match timeout_at(limit, extending).await {
+            Ok((wait, extended)) => extended.map(|(states, done)| (wait, states, done)),
+            Err(_) => Err(Cause::LateRenewal.unknown()),
+        };
+        let (wait, states, done) = match extended {
+            Ok(extended) => extended,
+            Err(failure) => return due.iter().map(|_| Err(failure.clone())).collect(),
+        };
+        for (one, state) in due.iter().zip(&states) {
+            if let LeaseState::Lost(reason) = state {
+                lost(one.id, *reason);
+            }
+        }
+        let proof = match wait {
+            Some((wanted, _)) if done.acked < wanted => {
+                let acked = done.acked;
+                Err(Cause::Unacknowledged { acked, wanted }.unknown())
+            }
+            _ if !states.contains(&LeaseState::Held) || !self.wants_proof() => Ok(()),
+            // Questions from before the renewal prove nothing about it.
+            _ => {
+                let left = limit.saturating_duration_since(Instant::now());
+                self.topology.confirm(&done, Duration::ZERO, left).await
+            }
+        };
+        let confirmed = |state| match state {
+            LeaseState::Held => proof.clone().map(|()| LeaseState::Held),
+            lost => Ok(lost),
+        };
+        states.into_iter().map(confirmed).collect()
+    }
+
+    /// Extends leases in one call; what became of each.
+    pub(crate) async fn extend(&self, due: &[RenewalRequest]) -> Result<Vec<LeaseState>, Failure> {
+        Ok(self.extend_with(due, &|_| None, None).await?.0)
+    }
+
+    async fn extend_with(
+        &self,
+        due: &[RenewalRequest],
+        note: &Note<'_>,
+        wait: Option<(u32, Duration)>,
+    ) -> Result<(Vec<LeaseState>, Done), Failure> {
+        let notes: Vec<Vec<u8>> = due.iter().map(|one| Keys::notes(&one.key)).collect();
+        let keys = due.iter().zip(&notes);
+        let keys: Vec<&[u8]> = keys
+            .flat_map(|(one, notes)| [one.key.as_bytes(), notes])
+            .collect();
+        let text = |one: &RenewalRequest| {
+            let note = note(one.id).unwrap_or_default();
+            let rule = match one.rule {
+                TtlRule::Exactly => "exact",
+                _ => "least",
+            };
+            [one.id.to_hex(), millis(one.ttl), rule.to_owned(), note]
+        };
+        let texts: Vec<[String; 4]> = due.iter().map(text).collect();
+        let args: Vec<&[u8]> = texts.iter().flatten().map(String::as_bytes).collect();
+        let call = Call {
+            wait,
+            ..Call::script(&RENEW, &keys, &args)
+        };
+        let mut done = self.topology.call(call).await?;
+        let reply = std::mem::replace(&mut done.value, Value::Nil);
+        let states = reply::lease_states(reply, due.len())?;
+        Ok((states, done))
+    }
+}
+
+/// More would keep the server from its other clients for milliseconds.
+pub(crate) const MAX_RENEWALS: usize = 2_000;
