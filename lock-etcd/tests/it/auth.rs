@@ -177,10 +177,14 @@ async fn doctor_finds_a_full_database() {
     left.abandon();
     tokio::time::sleep(TTL * 2).await;
     release(kept).await;
-    let error = locks
-        .acquire(&request("a"))
-        .await
-        .expect_err("nothing is written");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(!error.is_outcome_unknown(), "{error}");
+    // A server whose database is full may be slow to say so.
+    for attempt in 1.. {
+        let acquired = locks.acquire(&request("a")).await;
+        let error = acquired.expect_err("nothing is written");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        if !error.is_outcome_unknown() {
+            break;
+        }
+        assert!(attempt < 5, "the outcome stays unknown: {error}");
+    }
 }
