@@ -2,6 +2,7 @@
 
 use std::mem::take;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use polylock_core::engine::LeaseId;
 use polylock_core::{Error, FencingToken, LostReason, Result};
@@ -35,6 +36,7 @@ impl ZooKeeperLease {
             stems: self.stems(),
             id: self.id,
             path: &path,
+            is_deleted_perhaps: &self.is_deleted_perhaps,
             is_over: false,
         };
         let czxid = node.czxid;
@@ -112,6 +114,8 @@ struct Moving<'a> {
     stems: [String; 2],
     id: LeaseId,
     path: &'a str,
+    /// For a release that comes later than the node is deleted here.
+    is_deleted_perhaps: &'a Arc<AtomicBool>,
     is_over: bool,
 }
 
@@ -123,7 +127,8 @@ impl Moving<'_> {
 
     fn ends(mut self, path: String) {
         self.is_over = true;
-        self.session.end_move(self.id, path);
+        self.session
+            .end_move(self.id, path, self.is_deleted_perhaps);
     }
 }
 
@@ -135,12 +140,14 @@ impl Drop for Moving<'_> {
         }
         let (session, directory) = (Arc::downgrade(self.session), self.directory.clone());
         let (stems, id, path) = (take(&mut self.stems), self.id, self.path.to_owned());
+        let is_deleted_perhaps = Arc::clone(self.is_deleted_perhaps);
         self.session.in_background(async move {
             // Also after the end of the session, which may last for the server.
             while let Some(session) = session.upgrade() {
                 match find(&session, &directory, &stems).await {
                     Ok(Some(node)) => {
-                        return session.end_move(id, directory.child(&node.contender.name));
+                        let path = directory.child(&node.contender.name);
+                        return session.end_move(id, path, &is_deleted_perhaps);
                     }
                     Ok(None) => return session.node_gone(id, &path),
                     Err(failure) if failure.is_ambiguous() => {}

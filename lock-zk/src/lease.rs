@@ -33,8 +33,8 @@ pub(crate) struct ZooKeeperLease {
     pub(crate) tokens: Tokens,
     /// When the request left by which the node was seen to be first, in nanoseconds.
     seen: AtomicU64,
-    /// A request to delete the node had no answer.
-    is_deleted_perhaps: AtomicBool,
+    /// A request to delete the node had no answer, or was sent for the release in the background.
+    pub(crate) is_deleted_perhaps: Arc<AtomicBool>,
 }
 
 impl ZooKeeperLease {
@@ -54,7 +54,7 @@ impl ZooKeeperLease {
             config: Arc::clone(config),
             tokens: Tokens::default(),
             seen: AtomicU64::new(0),
-            is_deleted_perhaps: AtomicBool::new(false),
+            is_deleted_perhaps: Arc::default(),
         }
     }
 

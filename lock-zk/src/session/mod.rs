@@ -11,6 +11,7 @@ mod tests;
 mod timing;
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use futures_util::future::join_all;
@@ -248,8 +249,8 @@ impl Session {
         lock(&self.locks).set_node(id, path.into(), NodeWatch::Moving);
     }
 
-    /// The node of the lock is here from now on.
-    pub(crate) fn end_move(&self, id: LeaseId, path: String) {
+    /// The node of the lock is here from now on; notes if it is deleted instead.
+    pub(crate) fn end_move(&self, id: LeaseId, path: String, is_deleted: &AtomicBool) {
         let path = Arc::<str>::from(path);
         let control = lock(&self.locks).set_node(id, Arc::clone(&path), NodeWatch::None);
         match control {
@@ -259,6 +260,7 @@ impl Session {
             // The lock was released while the name was unknown: the release may have missed the node.
             None => {}
         }
+        is_deleted.store(true, Ordering::Relaxed);
         self.delete_nodes([path]);
     }
 
