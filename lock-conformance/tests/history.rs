@@ -4,7 +4,9 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use polylock_conformance::history::{Access, Checker, Event, FencedRegister, Recorder, What};
+use polylock_conformance::history::{
+    Access, Checker, FencedRegister, HistoryEvent, Recorder, What,
+};
 use polylock_core::memory::Memory;
 use polylock_core::{AcquireRequest, FencingToken, LockKey, Renewal, Wait};
 
@@ -36,7 +38,7 @@ fn request() -> AcquireRequest {
     AcquireRequest::new(key()).with_ttl(Duration::from_secs(1))
 }
 
-fn kinds(events: &[Event]) -> Vec<String> {
+fn kinds(events: &[HistoryEvent]) -> Vec<String> {
     let json = events
         .iter()
         .map(|event| serde_json::to_value(event).expect("it is JSON"));
@@ -67,7 +69,7 @@ async fn a_life_is_written_line_by_line() {
     ];
     assert_eq!(kinds(&events), expected);
     let text = String::from_utf8(page.text()).unwrap();
-    let read = |line| serde_json::from_str::<Event>(line).unwrap();
+    let read = |line| serde_json::from_str::<HistoryEvent>(line).unwrap();
     assert_eq!(text.lines().map(read).collect::<Vec<_>>(), events);
     assert_ne!(events[0].attempt, events[3].attempt);
     Checker::new().check(&events).assert_clean();

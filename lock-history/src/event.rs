@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 #[non_exhaustive]
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[cfg_attr(feature = "serde", derive(Deserialize, Serialize))]
-pub struct Event {
+pub struct HistoryEvent {
     /// When it happened.
     pub at: u64,
     /// Place among the events of its recorder.
@@ -30,7 +30,7 @@ pub struct Event {
     pub what: What,
 }
 
-impl Event {
+impl HistoryEvent {
     /// An event of this process, the first of its recorder.
     #[must_use]
     pub fn new(at: u64, key: impl Into<String>, attempt: u64, what: What) -> Self {

@@ -4,7 +4,7 @@
 //! The crate knows no lock library. A test, a benchmark or a simulation writes down what its
 //! clients saw, and asks one of two judges:
 //!
-//! - [`Checker`] judges a complete history of [`Event`]s from any number of processes: requests,
+//! - [`Checker`] judges a complete history of [`HistoryEvent`]s from any number of processes: requests,
 //!   grants, renewals, losses, releases and writes to a fenced resource.
 //! - [`Exclusion`] and [`TokenOrder`] judge [`Hold`]s one by one, during a run or after it. A hold is
 //!   the time from a grant to the end of the work. They keep only what a later hold can violate, so
@@ -21,12 +21,12 @@
 //! Two clients hold one lock at the same time, and the later one has the smaller token:
 //!
 //! ```
-//! use polylock_history::{Checker, Event, Violation, What};
+//! use polylock_history::{Checker, HistoryEvent, Violation, What};
 //!
-//! let request = |attempt| Event::new(0, "invoice/7", attempt, What::exclusive());
+//! let request = |attempt| HistoryEvent::new(0, "invoice/7", attempt, What::exclusive());
 //! let grant = |attempt, at, token| {
 //!     let (token, until) = (Some(token), Some(at + 100));
-//!     Event::new(at, "invoice/7", attempt, What::Granted { token, until })
+//!     HistoryEvent::new(at, "invoice/7", attempt, What::Granted { token, until })
 //! };
 //! let events = [request(1), grant(1, 10, 8), request(2), grant(2, 60, 7)];
 //! let verdict = Checker::new().check(&events);
@@ -62,7 +62,7 @@ mod token_order;
 mod violation;
 
 pub use self::checker::{Checker, Summary, Verdict};
-pub use self::event::{Access, Event, What};
+pub use self::event::{Access, HistoryEvent, What};
 pub use self::hold::{Exclusion, Hold};
 pub use self::token_order::TokenOrder;
 pub use self::violation::{Violation, check_holds};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::{Access, Event, What};
+use crate::event::{Access, HistoryEvent, What};
 use crate::hold::Hold;
 
 /// Everything that is known of one acquisition.
@@ -54,7 +54,7 @@ pub(super) struct KeyHistory {
     pub(super) left: Option<(u64, u64)>,
 }
 
-pub(super) fn by_key(events: &[Event]) -> BTreeMap<&str, KeyHistory> {
+pub(super) fn by_key(events: &[HistoryEvent]) -> BTreeMap<&str, KeyHistory> {
     let mut sorted: Vec<_> = events.iter().collect();
     // The events of one acquisition come from one recorder, whose numbers order what times may tie.
     sorted.sort_by_key(|event| (event.attempt, event.seq, event.at));
@@ -89,7 +89,7 @@ impl KeyHistory {
         holds
     }
 
-    fn add(&mut self, event: &Event) {
+    fn add(&mut self, event: &HistoryEvent) {
         match &event.what {
             What::Interfered { .. } => self.interference.push(event.at),
             What::Left { holders, waiters } => self.left = Some((*holders, *waiters)),

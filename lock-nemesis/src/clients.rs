@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lock_testkit::clock::ShiftedClock;
-use lock_testkit::history::{Event, What};
-use lock_testkit::network::Host;
+use lock_testkit::history::{HistoryEvent, What};
+use lock_testkit::network::NetworkHost;
 use lock_testkit::taker::TakerProcess;
 use polylock_core::LockKey;
 use polylock_core::engine::{BootClock, Clock};
@@ -21,7 +21,7 @@ pub(crate) struct Clients {
     seed: u64,
     started: u64,
     running: Vec<Client>,
-    past: Vec<Event>,
+    past: Vec<HistoryEvent>,
 }
 
 /// One client process and the clock that it stamps its events with.
@@ -31,7 +31,7 @@ struct Client {
     /// How far its boot clock is ahead of that of the nemesis.
     boot_offset: Duration,
     url: String,
-    host: Host,
+    host: NetworkHost,
     clock: ShiftedClock,
 }
 
@@ -66,7 +66,7 @@ impl Clients {
     }
 
     /// Adds a client that reaches the lock service at `url` from a host.
-    pub(crate) fn add(&mut self, url: String, host: Host) -> io::Result<()> {
+    pub(crate) fn add(&mut self, url: String, host: NetworkHost) -> io::Result<()> {
         let clock = ShiftedClock::new();
         let process = self.spawn(&url, &host, &clock, &Surroundings::default())?;
         self.running.push(Client {
@@ -80,7 +80,7 @@ impl Clients {
     }
 
     /// The hosts of all clients.
-    pub(crate) fn hosts(&self) -> Vec<Host> {
+    pub(crate) fn hosts(&self) -> Vec<NetworkHost> {
         self.running
             .iter()
             .map(|client| client.host.clone())
@@ -121,7 +121,7 @@ impl Clients {
     }
 
     /// Ends all and returns what they told.
-    pub(crate) fn finish(mut self) -> Vec<Event> {
+    pub(crate) fn finish(mut self) -> Vec<HistoryEvent> {
         let mut events = std::mem::take(&mut self.past);
         for client in &mut self.running {
             let killed_at = now();
@@ -133,7 +133,7 @@ impl Clients {
     }
 
     /// What all have told so far.
-    pub(crate) fn events(&self) -> Vec<Event> {
+    pub(crate) fn events(&self) -> Vec<HistoryEvent> {
         let running = self.running.iter().flat_map(Client::events);
         self.past.iter().cloned().chain(running).collect()
     }
@@ -141,7 +141,7 @@ impl Clients {
     fn spawn(
         &mut self,
         url: &str,
-        host: &Host,
+        host: &NetworkHost,
         clock: &ShiftedClock,
         surroundings: &Surroundings,
     ) -> io::Result<TakerProcess> {
@@ -165,7 +165,7 @@ impl Clients {
 
 impl Client {
     /// By the clock of the nemesis.
-    fn events(&self) -> Vec<Event> {
+    fn events(&self) -> Vec<HistoryEvent> {
         let offset = u64::try_from(self.boot_offset.as_nanos()).unwrap_or(u64::MAX);
         let earlier = |time: &mut u64| *time = time.saturating_sub(offset);
         let mut events = self.process.events();
@@ -183,7 +183,7 @@ impl Client {
 }
 
 /// A process that is killed holds nothing from then on, whatever its deadlines were.
-fn released_by_death(mut events: Vec<Event>, killed_at: u64) -> Vec<Event> {
+fn released_by_death(mut events: Vec<HistoryEvent>, killed_at: u64) -> Vec<HistoryEvent> {
     let mut open = BTreeSet::new();
     let mut keys = BTreeMap::new();
     for event in &events {
@@ -195,7 +195,7 @@ fn released_by_death(mut events: Vec<Event>, killed_at: u64) -> Vec<Event> {
         }
     }
     for attempt in open {
-        let mut end = Event::new(
+        let mut end = HistoryEvent::new(
             killed_at,
             keys[&attempt].clone(),
             attempt,

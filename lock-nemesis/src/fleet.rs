@@ -8,7 +8,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lock_testkit::network::{Host, Network};
+use lock_testkit::network::{Network, NetworkHost};
 use lock_testkit::proxy::{Proxy, Wire};
 use lock_testkit::servers::{
     EtcdOptions, EtcdServer, Fsync, MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer,
@@ -24,7 +24,7 @@ use crate::faults::replies;
 #[derive(Debug)]
 pub(crate) struct Fleet {
     pub(crate) servers: Servers,
-    hosts: Vec<Host>,
+    hosts: Vec<NetworkHost>,
 }
 
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(crate) enum Servers {
 
 impl Fleet {
     pub(crate) fn start(backend: Backend, network: &Network) -> io::Result<Self> {
-        let hosts = |count: usize| -> Vec<Host> {
+        let hosts = |count: usize| -> Vec<NetworkHost> {
             let name = |n: usize| format!("server-{n}");
             (0..count).map(|n| network.host(&name(n))).collect()
         };
@@ -74,7 +74,8 @@ impl Fleet {
                 Servers::Postgres(PostgresServer::start(options))
             }
             Backend::Quorum => {
-                let start = |host: &&Host| RedisServer::start(persistent.clone().with_host(host));
+                let start =
+                    |host: &&NetworkHost| RedisServer::start(persistent.clone().with_host(host));
                 Servers::Quorum(each.iter().map(start).collect())
             }
             Backend::Redis => Servers::Redis(RedisServer::start(persistent.with_host(each[0]))),
@@ -117,7 +118,7 @@ impl Fleet {
             .join(",")
     }
 
-    pub(crate) fn hosts(&self) -> &[Host] {
+    pub(crate) fn hosts(&self) -> &[NetworkHost] {
         &self.hosts
     }
 
@@ -140,7 +141,7 @@ impl Fleet {
 
     /// Starts a proxy on this host in front of each server, and returns the URL that leads through
     /// them.
-    pub(crate) fn proxies(&self, backend: Backend, host: &Host) -> (Vec<Proxy>, String) {
+    pub(crate) fn proxies(&self, backend: Backend, host: &NetworkHost) -> (Vec<Proxy>, String) {
         let mut url = self.url();
         if !replies::has_proxies(backend) {
             return (Vec::new(), url);

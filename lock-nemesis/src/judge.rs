@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lock_testkit::history::{Checker, Event, Summary, Violation, What};
+use lock_testkit::history::{Checker, HistoryEvent, Summary, Violation, What};
 use polylock_core::LockKey;
 
 use crate::backend::{Backend, LONG_TTL};
@@ -96,7 +96,7 @@ impl Found {
 pub(crate) fn judge(
     backend: Backend,
     keys: &[LockKey],
-    events: &[Event],
+    events: &[HistoryEvent],
     faults: &[Struck],
 ) -> Judgment {
     // Whether locks recover is judged by `recovery`: requests wait for too short a time.
@@ -185,7 +185,7 @@ fn excuse(
 
 /// The longest time from the end of all faults until each lock has a holder, where no other fault
 /// came in between.
-fn recovery(events: &[Event], faults: &[Struck]) -> Duration {
+fn recovery(events: &[HistoryEvent], faults: &[Struck]) -> Duration {
     let mut signs: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for event in events {
         if is_sign(event) {
@@ -264,7 +264,7 @@ fn longest_quiet(from: u64, until: u64, faults: &[Struck]) -> u64 {
 /// A lock that nobody has held since the last fault.
 fn unrecovered(
     key: &LockKey,
-    events: &[Event],
+    events: &[HistoryEvent],
     attempts: &Attempts<'_>,
     faults: &[Struck],
 ) -> Option<Found> {
@@ -277,16 +277,16 @@ fn unrecovered(
 }
 
 /// Whether it shows that the lock has a holder.
-pub(crate) fn is_sign(event: &Event) -> bool {
+pub(crate) fn is_sign(event: &HistoryEvent) -> bool {
     matches!(event.what, What::Granted { .. } | What::Held { .. })
 }
 
 /// The events by acquisition.
-pub(crate) struct Attempts<'a>(BTreeMap<u64, Vec<&'a Event>>);
+pub(crate) struct Attempts<'a>(BTreeMap<u64, Vec<&'a HistoryEvent>>);
 
 impl<'a> Attempts<'a> {
-    pub(crate) fn of(events: &'a [Event]) -> Self {
-        let mut attempts: BTreeMap<u64, Vec<&Event>> = BTreeMap::new();
+    pub(crate) fn of(events: &'a [HistoryEvent]) -> Self {
+        let mut attempts: BTreeMap<u64, Vec<&HistoryEvent>> = BTreeMap::new();
         for event in events.iter().filter(|event| event.attempt != 0) {
             attempts.entry(event.attempt).or_default().push(event);
         }
@@ -296,7 +296,7 @@ impl<'a> Attempts<'a> {
         Self(attempts)
     }
 
-    pub(crate) fn events(&self, attempt: u64) -> &[&'a Event] {
+    pub(crate) fn events(&self, attempt: u64) -> &[&'a HistoryEvent] {
         self.0.get(&attempt).map_or(&[], Vec::as_slice)
     }
 
@@ -329,7 +329,7 @@ impl<'a> Attempts<'a> {
     }
 
     fn with_tokens(&self, key: &str, tokens: &[u64]) -> Vec<u64> {
-        let has = |events: &[&Event], wanted: u64| {
+        let has = |events: &[&HistoryEvent], wanted: u64| {
             events.iter().any(|event| {
                 let granted =
                     matches!(event.what, What::Granted { token, .. } if token == Some(wanted));
@@ -382,11 +382,11 @@ impl<'a> Attempts<'a> {
 
     /// The last request for a key that got no answer, or the last one if all did.
     fn last_waiter(&self, key: &str) -> Option<u64> {
-        let age = |(_, events): &(u64, &[&Event])| (events.len() == 1, events[0].at);
+        let age = |(_, events): &(u64, &[&HistoryEvent])| (events.len() == 1, events[0].at);
         self.of_key(key).max_by_key(age).map(|(id, _)| id)
     }
 
-    fn of_key(&self, key: &str) -> impl Iterator<Item = (u64, &[&'a Event])> {
+    fn of_key(&self, key: &str) -> impl Iterator<Item = (u64, &[&'a HistoryEvent])> {
         let all = self.0.iter().map(|(id, events)| (*id, &**events));
         all.filter(move |(_, events)| events[0].key == key)
     }
@@ -397,7 +397,7 @@ impl<'a> Attempts<'a> {
     }
 
     pub(crate) fn granted(&self, attempt: u64) -> Option<u64> {
-        let granted = |event: &&&Event| matches!(event.what, What::Granted { .. });
+        let granted = |event: &&&HistoryEvent| matches!(event.what, What::Granted { .. });
         self.events(attempt)
             .iter()
             .find(granted)
@@ -442,10 +442,10 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn acquired(attempt: u64, at: u64, token: u64) -> [Event; 2] {
+    fn acquired(attempt: u64, at: u64, token: u64) -> [HistoryEvent; 2] {
         let (access, exact) = (Access::Exclusive, false);
         let (token, until) = (Some(token), Some((at + 2) * SECOND));
-        let event = |what| Event::new(at * SECOND, "key", attempt, what);
+        let event = |what| HistoryEvent::new(at * SECOND, "key", attempt, what);
         let mut granted = event(What::Granted { token, until });
         granted.seq = 1;
         [event(What::Requested { access, exact }), granted]
@@ -503,7 +503,7 @@ mod tests {
         // Each term ends after 2 s.
         let terms = [term(1, 10), term(2, 32)].concat();
         let [waits, _] = term(3, 42);
-        let judged = |events: &[Event], faults: &[Struck]| {
+        let judged = |events: &[HistoryEvent], faults: &[Struck]| {
             let keys = [LockKey::new(ELECTION).unwrap()];
             let judgment = judge(Backend::Redis, &keys, events, faults);
             let found = judgment.violations.into_iter().find_map(|found| {

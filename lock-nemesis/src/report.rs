@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use lock_testkit::history::{Event, What};
+use lock_testkit::history::{HistoryEvent, What};
 
 use crate::backend::Backend;
 use crate::judge::{Attempts, Found, Judgment, Struck};
@@ -13,7 +13,7 @@ pub(crate) fn render(
     backend: Backend,
     seed: u64,
     began: u64,
-    events: &[Event],
+    events: &[HistoryEvent],
     faults: &[Struck],
     judgment: &Judgment,
 ) -> String {
@@ -62,7 +62,7 @@ pub(crate) fn render(
 }
 
 /// The events of the acquisitions that a violation is about, and the faults in between.
-fn history(found: &Found, began: u64, events: &[Event], faults: &[Struck]) -> String {
+fn history(found: &Found, began: u64, events: &[HistoryEvent], faults: &[Struck]) -> String {
     let attempts = Attempts::of(events);
     let mut lines = Vec::new();
     let (mut from, mut until) = found.gap.unwrap_or((u64::MAX, 0));

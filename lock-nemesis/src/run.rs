@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lock_testkit::history::{Event, Recorder};
+use lock_testkit::history::{HistoryEvent, Recorder};
 use lock_testkit::network::Network;
 use lock_testkit::sim::Rng;
 use polylock_core::LockKey;
@@ -78,7 +78,7 @@ impl Run {
         Ok((text, violations))
     }
 
-    fn strike(&self, mut world: World) -> io::Result<(Vec<Event>, Vec<Struck>)> {
+    fn strike(&self, mut world: World) -> io::Result<(Vec<HistoryEvent>, Vec<Struck>)> {
         let plan = schedule::plan(self.backend, self.seed, self.length, &self.only);
         let began = Instant::now();
         // What takes longer than nothing, such as the start of servers, puts off what follows.
@@ -135,7 +135,7 @@ impl Run {
 /// Waits until each lock has had a holder since the last fault.
 fn wait_for_recovery(world: &World, since: Option<u64>) {
     let deadline = Instant::now() + RECOVERY_TIMEOUT;
-    let is_sign = |event: &&Event| judge::is_sign(event) && Some(event.at) > since;
+    let is_sign = |event: &&HistoryEvent| judge::is_sign(event) && Some(event.at) > since;
     while Instant::now() < deadline {
         let events = world.clients.events();
         let keys: std::collections::BTreeSet<_> = events

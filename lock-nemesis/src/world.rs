@@ -1,5 +1,5 @@
-use lock_testkit::history::{Event, Recorder};
-use lock_testkit::network::{Host, Network};
+use lock_testkit::history::{HistoryEvent, Recorder};
+use lock_testkit::network::{Network, NetworkHost};
 use lock_testkit::proxy::Proxy;
 use polylock_core::LockKey;
 
@@ -25,18 +25,18 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn client_hosts(&self) -> Vec<Host> {
+    pub(crate) fn client_hosts(&self) -> Vec<NetworkHost> {
         self.clients.hosts()
     }
 
     /// Ends all processes, and returns what happened.
-    pub(crate) fn finish(self) -> Vec<Event> {
+    pub(crate) fn finish(self) -> Vec<HistoryEvent> {
         let mut events = self.clients.finish();
         events.extend(self.recorder.events());
         events
     }
 
-    pub(crate) fn server_hosts(&self) -> Vec<Host> {
+    pub(crate) fn server_hosts(&self) -> Vec<NetworkHost> {
         self.fleet.hosts().to_vec()
     }
 }

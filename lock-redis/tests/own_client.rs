@@ -1,7 +1,7 @@
 //! Locks at the server of a client that the application has.
 
 use lock_testkit::servers::{
-    ClientCertificate, RedisOptions, RedisServer, ServerCertificate, TlsFiles,
+    ClientCertificate, RedisOptions, RedisServer, ServerCertificate, TestCertificates,
 };
 use polylock_core::{DistributedLockExt as _, ErrorKind, LockUrl};
 use polylock_redis::{Redis, RedisConfig};
@@ -59,7 +59,7 @@ fn a_database_below_zero_is_refused() {
 #[cfg(feature = "tls")]
 #[tokio::test]
 async fn a_client_brings_its_certificates() {
-    let files = TlsFiles::new(ServerCertificate::Valid);
+    let files = TestCertificates::new(ServerCertificate::Valid);
     let options = RedisOptions::new().with_tls(&files, ClientCertificate::Required);
     let server = RedisServer::start(options);
     let read = |path| std::fs::read(path).expect("it is there");

@@ -5,8 +5,8 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use lock_testkit::history::{Event, What};
-use lock_testkit::network::{Host, Network};
+use lock_testkit::history::{HistoryEvent, What};
+use lock_testkit::network::{Network, NetworkHost};
 use lock_testkit::servers::{RedisOptions, RedisSentinels, RedisServer, Reply};
 use lock_testkit::taker::{Taker, TakerProcess};
 
@@ -21,10 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// Two processes that want one lock, each on a side.
 struct Sides {
     network: Network,
-    small: Host,
-    large: [Host; 2],
-    holder: Host,
-    next: Host,
+    small: NetworkHost,
+    large: [NetworkHost; 2],
+    holder: NetworkHost,
+    next: NetworkHost,
 }
 
 impl Sides {
@@ -47,23 +47,23 @@ impl Sides {
     }
 }
 
-fn take(host: &Host, url: &str) -> TakerProcess {
+fn take(host: &NetworkHost, url: &str) -> TakerProcess {
     let taker = Taker::example("redis-taker", url).with_prefix(host.prefix());
     let take = taker.take(&key("a")).with_ttl(TTL).with_wait(PATIENCE);
     take.spawn().expect("it starts")
 }
 
-async fn granted(process: &TakerProcess) -> Event {
+async fn granted(process: &TakerProcess) -> HistoryEvent {
     let granted = |what: &What| matches!(what, What::Granted { .. });
     process.told(PATIENCE, granted).await
 }
 
-async fn lost(process: &TakerProcess) -> Event {
+async fn lost(process: &TakerProcess) -> HistoryEvent {
     let lost = |what: &What| matches!(what, What::Lost { .. });
     process.told(PATIENCE, lost).await
 }
 
-fn token(event: &Event) -> Option<u64> {
+fn token(event: &HistoryEvent) -> Option<u64> {
     match event.what {
         What::Granted { token, .. } => token,
         _ => None,
@@ -71,7 +71,7 @@ fn token(event: &Event) -> Option<u64> {
 }
 
 /// For how long two had the lock, if they had.
-fn overlap(granted: &Event, lost: &Event) -> Option<Duration> {
+fn overlap(granted: &HistoryEvent, lost: &HistoryEvent) -> Option<Duration> {
     let nanos = lost.at.checked_sub(granted.at)?;
     Some(Duration::from_nanos(nanos))
 }
@@ -157,7 +157,7 @@ const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Three masters, the first of which has nearly all slots and a replica on another host.
 async fn cluster(sides: &Sides) -> [RedisServer; 4] {
     let (small, [first, second]) = (&sides.small, &sides.large);
-    let node = |host: &Host, bus: u16| {
+    let node = |host: &NetworkHost, bus: u16| {
         let timeout = NODE_TIMEOUT.as_millis().to_string();
         let options = RedisOptions::new().with_host(host);
         let options = options.with_config("cluster-enabled", "yes");

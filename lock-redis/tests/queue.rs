@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::support::rights;
 use lock_testkit::history::{Checker, Recorder};
-use lock_testkit::proxy::{Answer, Command, Direction, Fate, Proxy, PushFate, Then, Watch};
+use lock_testkit::proxy::{Command, Direction, Fate, Proxy, PushFate, ReplyOrder, Then, Watch};
 use lock_testkit::servers::{RedisCluster, RedisOptions, RedisSentinels, Reply};
 use polylock_core::layers::LocalQueue;
 use polylock_core::memory::Reachable;
@@ -261,7 +261,7 @@ async fn a_plain_command_that_joins_may_be_lost_or_come_twice() {
     let place = Place::new();
     let twice = Fate::Duplicated {
         after: Duration::ZERO,
-        answer: Answer::First,
+        answer: ReplyOrder::First,
     };
     for fate in [
         Fate::LostReply(Then::Cut),

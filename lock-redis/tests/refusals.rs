@@ -1,7 +1,7 @@
 //! What a server refuses is an error of the documented kind, and never a grant.
 
 #[cfg(feature = "tls")]
-use lock_testkit::servers::{ClientCertificate, ServerCertificate, TlsFiles};
+use lock_testkit::servers::{ClientCertificate, ServerCertificate, TestCertificates};
 use lock_testkit::servers::{RedisOptions, RedisServer, RespClient};
 use polylock_core::admin::Record;
 use polylock_core::{DistributedLock, Error, ErrorKind, FencingToken, Registry};
@@ -392,7 +392,7 @@ async fn a_server_that_closes_connections_is_not_guessed_at() {
 #[cfg(feature = "tls")]
 #[tokio::test]
 async fn tls_on_one_side_alone_is_named() {
-    let files = TlsFiles::new(ServerCertificate::Valid);
+    let files = TestCertificates::new(ServerCertificate::Valid);
     let secure =
         RedisServer::start(RedisOptions::new().with_tls(&files, ClientCertificate::Ignored));
     let plain = RedisServer::start(RedisOptions::new());

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use crate::sim::{Simulation, Violation, ViolationKind};
+use crate::sim::{SimViolation, Simulation, ViolationKind};
 use crate::variants;
 
 variants! {
@@ -70,7 +70,7 @@ variants! {
 impl Mutation {
     /// Runs histories until one shows the violation: its seed and what was seen.
     #[must_use]
-    pub fn hunt(self, seeds: Range<u64>) -> Option<(u64, Violation)> {
+    pub fn hunt(self, seeds: Range<u64>) -> Option<(u64, SimViolation)> {
         seeds.into_iter().find_map(|seed| {
             let outcome = Simulation::new(seed).with_mutation(self).run();
             let mut violations = outcome.violations.into_iter();

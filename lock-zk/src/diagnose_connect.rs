@@ -14,11 +14,11 @@ use crate::tls::Certificates;
 
 /// What all servers answer to a question that needs no session.
 #[derive(Debug)]
-pub(crate) struct Answers(pub(crate) Vec<(String, Answer)>);
+pub(crate) struct Answers(pub(crate) Vec<(String, ConnectAnswer)>);
 
 /// What one of them answers.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Answer {
+pub(crate) enum ConnectAnswer {
     Closed {
         tls: bool,
     },
@@ -48,7 +48,7 @@ pub(crate) async fn diagnose_connect(
         // Names are looked up without a limit.
         let answer = match tokio::time::timeout(within, asked).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(_)) | Err(_) => Answer::Silent,
+            Ok(Err(_)) | Err(_) => ConnectAnswer::Silent,
         };
         (address, answer)
     });
@@ -67,8 +67,8 @@ pub(crate) fn address(host: &str, port: u16) -> String {
 impl Answers {
     /// Whether asking again can help soon.
     pub(crate) fn may_change(&self) -> bool {
-        let lasting = |answer: &Answer| {
-            use Answer::{Stranger, Unreachable, Untrusted};
+        let lasting = |answer: &ConnectAnswer| {
+            use ConnectAnswer::{Stranger, Unreachable, Untrusted};
             matches!(answer, Stranger(_) | Unreachable(_) | Untrusted(_))
         };
         !self.0.iter().all(|(_, answer)| lasting(answer))
@@ -76,14 +76,14 @@ impl Answers {
 
     /// Whether servers answer, and none of them is ZooKeeper.
     pub(crate) fn are_strangers(&self) -> bool {
-        let stranger = |answer: &Answer| matches!(answer, Answer::Stranger(_));
+        let stranger = |answer: &ConnectAnswer| matches!(answer, ConnectAnswer::Stranger(_));
         self.0.iter().all(|(_, answer)| stranger(answer))
     }
 }
 
 impl From<Answers> for Failure {
     fn from(answers: Answers) -> Self {
-        let untrusted = |answer: &Answer| matches!(answer, Answer::Untrusted(_));
+        let untrusted = |answer: &ConnectAnswer| matches!(answer, ConnectAnswer::Untrusted(_));
         let said = answers.0.iter();
         let said = said.map(|(address, answer)| format!("{address} {answer}"));
         let said = said.collect::<Vec<_>>().join("; ");
@@ -95,7 +95,7 @@ impl From<Answers> for Failure {
     }
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for ConnectAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed { tls: false } => f.write_str(
@@ -121,10 +121,15 @@ impl fmt::Display for Answer {
     }
 }
 
-fn ask(host: &str, port: u16, certificates: Option<&Certificates>, within: Duration) -> Answer {
+fn ask(
+    host: &str,
+    port: u16,
+    certificates: Option<&Certificates>,
+    within: Duration,
+) -> ConnectAnswer {
     let stream = match connect(host, port, within) {
         Ok(stream) => stream,
-        Err(error) => return Answer::Unreachable(error.to_string()),
+        Err(error) => return ConnectAnswer::Unreachable(error.to_string()),
     };
     let reply = match certificates {
         None => srvr(stream),
@@ -180,31 +185,31 @@ fn stranger(reply: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(longest).into_owned())
 }
 
-fn read(reply: io::Result<String>, tls: bool) -> Answer {
+fn read(reply: io::Result<String>, tls: bool) -> ConnectAnswer {
     match reply {
-        Ok(text) if text.contains("not currently serving requests") => Answer::Electing,
-        Ok(text) if text.contains("Mode: read-only") => Answer::ReadOnly,
+        Ok(text) if text.contains("not currently serving requests") => ConnectAnswer::Electing,
+        Ok(text) if text.contains("Mode: read-only") => ConnectAnswer::ReadOnly,
         Ok(text) if text.contains("Mode: ") || text.contains("srvr is not executed") => {
-            Answer::Serving
+            ConnectAnswer::Serving
         }
         Ok(text) => match stranger(text.as_bytes()) {
-            Some(what) => Answer::Stranger(what),
-            None => Answer::Closed { tls },
+            Some(what) => ConnectAnswer::Stranger(what),
+            None => ConnectAnswer::Closed { tls },
         },
         // rustls wraps its reasons like this.
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-            Answer::Untrusted(error.to_string())
+            ConnectAnswer::Untrusted(error.to_string())
         }
-        Err(error) if error.kind() == io::ErrorKind::Unsupported => Answer::Reachable,
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => ConnectAnswer::Reachable,
         Err(error)
             if matches!(
                 error.kind(),
                 io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock
             ) =>
         {
-            Answer::Silent
+            ConnectAnswer::Silent
         }
-        Err(_) => Answer::Closed { tls },
+        Err(_) => ConnectAnswer::Closed { tls },
     }
 }
 
@@ -222,24 +227,27 @@ mod tests {
         let electing = "This ZooKeeper instance is not currently serving requests\n";
         let read_only = "Zookeeper version: 3.8.0\nMode: read-only\n";
         for (reply, answer) in [
-            (ok(serving), Answer::Serving),
-            (ok(hidden), Answer::Serving),
-            (ok(electing), Answer::Electing),
-            (ok(read_only), Answer::ReadOnly),
-            (ok(""), Answer::Closed { tls: false }),
-            (ok("\u{15}\u{3}\u{3}"), Answer::Closed { tls: false }),
+            (ok(serving), ConnectAnswer::Serving),
+            (ok(hidden), ConnectAnswer::Serving),
+            (ok(electing), ConnectAnswer::Electing),
+            (ok(read_only), ConnectAnswer::ReadOnly),
+            (ok(""), ConnectAnswer::Closed { tls: false }),
+            (ok("\u{15}\u{3}\u{3}"), ConnectAnswer::Closed { tls: false }),
             (
                 ok("HTTP/1.1 400 Bad Request\r\nServer: x"),
-                Answer::Stranger("HTTP/1.1 400 Bad Request".to_owned()),
+                ConnectAnswer::Stranger("HTTP/1.1 400 Bad Request".to_owned()),
             ),
             (
                 ok("J\0\0\0\n10.11.6-MariaDB\0"),
-                Answer::Stranger("10.11.6-MariaDB".to_owned()),
+                ConnectAnswer::Stranger("10.11.6-MariaDB".to_owned()),
             ),
-            (Err(io::ErrorKind::Unsupported.into()), Answer::Reachable),
+            (
+                Err(io::ErrorKind::Unsupported.into()),
+                ConnectAnswer::Reachable,
+            ),
             (
                 Err(io::ErrorKind::ConnectionReset.into()),
-                Answer::Closed { tls: false },
+                ConnectAnswer::Closed { tls: false },
             ),
         ] {
             assert_eq!(read(reply, false), answer);
@@ -248,14 +256,18 @@ mod tests {
 
     #[test]
     fn servers_that_are_not_there_are_not_asked_again() {
-        let gone = || Answer::Unreachable("refused".to_owned());
-        let unknown = || Answer::Untrusted("UnknownIssuer".to_owned());
+        let gone = || ConnectAnswer::Unreachable("refused".to_owned());
+        let unknown = || ConnectAnswer::Untrusted("UnknownIssuer".to_owned());
         let cases = [
             (vec![gone(), gone()], false, ErrorKind::Unavailable),
-            (vec![gone(), Answer::Electing], true, ErrorKind::Unavailable),
+            (
+                vec![gone(), ConnectAnswer::Electing],
+                true,
+                ErrorKind::Unavailable,
+            ),
             (vec![gone(), unknown()], false, ErrorKind::Unavailable),
             (vec![unknown(), unknown()], false, ErrorKind::Denied),
-            (vec![Answer::ReadOnly], true, ErrorKind::Unavailable),
+            (vec![ConnectAnswer::ReadOnly], true, ErrorKind::Unavailable),
         ];
         for (said, may_change, kind) in cases {
             let names = ["a:1", "b:1"].into_iter().map(str::to_owned);

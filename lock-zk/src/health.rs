@@ -5,7 +5,7 @@ use std::time::Duration;
 use polylock_core::{HealthCheck, HealthRule, Status};
 use zookeeper_client::Client;
 
-use crate::config::{Access, ZooKeeperConfig};
+use crate::config::{NodeAccess, ZooKeeperConfig};
 use crate::error::{Cause, Failure};
 
 /// Checks the session of a start and warns of faults; with strict checks, refuses.
@@ -28,7 +28,7 @@ struct HealthFacts {
     granted: Duration,
     /// Sessions below are too short.
     min: Duration,
-    access: Access,
+    access: NodeAccess,
     /// Whether everyone may touch the nodes, and the configuration does not say so.
     is_open: bool,
 }
@@ -77,13 +77,13 @@ const RULES: &[HealthRule<HealthFacts>] = &[
             _ if facts.is_open => {
                 Status::Warning.because("everyone may change and delete the nodes of locks")
             }
-            Access::Creator => {
+            NodeAccess::Creator => {
                 Status::Ok.because("only this user may read or change the nodes of its locks")
             }
-            Access::CreatorAndReaders => {
+            NodeAccess::CreatorAndReaders => {
                 Status::Ok.because("only this user may change the nodes of its locks")
             }
-            Access::Everybody => {
+            NodeAccess::Everybody => {
                 Status::Ok.because("everyone may change the nodes of locks, as requested")
             }
         },
@@ -108,11 +108,11 @@ mod tests {
             requested: Duration::from_millis(requested),
             granted: Duration::from_millis(granted),
             min: SHORT_SESSION,
-            access: Access::Creator,
+            access: NodeAccess::Creator,
             is_open: false,
         };
         let everybody = |is_open| HealthFacts {
-            access: Access::Everybody,
+            access: NodeAccess::Everybody,
             is_open,
             ..facts(20_000, 20_000)
         };

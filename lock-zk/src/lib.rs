@@ -18,5 +18,5 @@ mod session;
 mod tls;
 
 pub use crate::backend::ZooKeeperBackend;
-pub use crate::config::{Access, Compat, ZooKeeperConfig};
+pub use crate::config::{Compat, NodeAccess, ZooKeeperConfig};
 pub use crate::lock::ZooKeeper;

@@ -11,7 +11,7 @@ use polylock_core::{
 use tokio::time::Instant;
 
 use crate::acquire::{Attempt, Outcome};
-use crate::config::{Access, ZooKeeperConfig};
+use crate::config::{NodeAccess, ZooKeeperConfig};
 use crate::diagnose_connect::address;
 use crate::health;
 use crate::lease::ZooKeeperLease;
@@ -211,7 +211,7 @@ impl Client {
     }
 
     /// The access to the nodes that this client creates.
-    pub(crate) fn access(&self) -> Access {
+    pub(crate) fn access(&self) -> NodeAccess {
         self.sessions.config.access()
     }
 }

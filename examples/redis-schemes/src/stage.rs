@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use polylock::LockGuard;
-use polylock_history::{Checker, Event, Violation, What};
+use polylock_history::{Checker, HistoryEvent, Violation, What};
 use tokio::time::sleep;
 
 /// How long a lock is valid, counted from before the request; none if it is not granted.
@@ -80,7 +80,7 @@ pub(crate) struct Scene {
     pub(crate) fenced: bool,
     pub(crate) as_expected: bool,
     start: Instant,
-    events: Vec<Event>,
+    events: Vec<HistoryEvent>,
     /// When the latest request was sent, which the lock counts from.
     sent: u64,
     newest_token: u64,
@@ -173,7 +173,7 @@ impl Scene {
         let token = token(lock);
         let accepted = token.is_none_or(|token| token >= self.newest_token);
         self.newest_token = self.newest_token.max(token.unwrap_or(0));
-        let is_grant = |event: &&Event| matches!(event.what, What::Granted { .. });
+        let is_grant = |event: &&HistoryEvent| matches!(event.what, What::Granted { .. });
         let mut grants = self.events.iter().filter(is_grant);
         let turn = grants.position(|event| event.attempt == u64::from(who));
         let token = token
@@ -213,7 +213,7 @@ impl Scene {
     fn record(&mut self, who: char, what: What) {
         self.note(&format!("{who} {what:?}"));
         let at = nanos(self.start.elapsed());
-        let mut event = Event::new(at, "orders", u64::from(who), what);
+        let mut event = HistoryEvent::new(at, "orders", u64::from(who), what);
         event.seq = self.events.len() as u64;
         self.events.push(event);
     }

@@ -49,19 +49,19 @@ struct Call {
 }
 
 /// What the handler saw.
-struct Answer {
+struct LayerResponse {
     token: Option<u64>,
     began: u64,
     ended: u64,
 }
 
-async fn serve(call: Call, hold: Duration) -> Result<Answer, Infallible> {
+async fn serve(call: Call, hold: Duration) -> Result<LayerResponse, Infallible> {
     let began = clock::now();
     if !hold.is_zero() {
         tokio::time::sleep(hold).await;
     }
     let token = call.held.and_then(|held| held.fencing_token());
-    Ok(Answer {
+    Ok(LayerResponse {
         token: token.map(u64::from),
         began,
         ended: clock::now(),
@@ -76,8 +76,11 @@ async fn client<P, L>(
     window: Window,
 ) -> Result<Recorded, Failure>
 where
-    P: Service<Call, Response = Answer, Error = Infallible, Future: Send> + Clone + Send + Sync,
-    L: Service<Call, Response = Answer, Error = CallError<Infallible>, Future: Send>
+    P: Service<Call, Response = LayerResponse, Error = Infallible, Future: Send>
+        + Clone
+        + Send
+        + Sync,
+    L: Service<Call, Response = LayerResponse, Error = CallError<Infallible>, Future: Send>
         + Clone
         + Send
         + Sync,

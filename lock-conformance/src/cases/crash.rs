@@ -9,7 +9,7 @@ use super::Case;
 use super::case::SOON;
 use super::support::{joined, noted};
 use super::waiting::queued;
-use crate::history::{Checker, Event, Recorder, What};
+use crate::history::{Checker, HistoryEvent, Recorder, What};
 use crate::taker::{Take, TakerProcess};
 
 fn taker(case: &Case, key: &LockKey) -> Take {
@@ -153,7 +153,7 @@ pub async fn processes_killed_at_any_moment_leave_order(case: Case) {
 
 fn check(recorder: &Recorder, processes: &[TakerProcess]) -> crate::history::Summary {
     let told = processes.iter().flat_map(TakerProcess::events);
-    let events: Vec<Event> = recorder.events().into_iter().chain(told).collect();
+    let events: Vec<HistoryEvent> = recorder.events().into_iter().chain(told).collect();
     Checker::new().check(&events).assert_clean()
 }
 

@@ -13,7 +13,7 @@ pub use self::recorded::{Attempt, Recorded};
 pub use self::recorder::Recorder;
 pub use self::witness::{Counter, FencedRegister};
 pub use polylock_history::{
-    Access, Checker, Event, Exclusion, Hold, Summary, TokenOrder, Verdict, Violation, What,
+    Access, Checker, Exclusion, HistoryEvent, Hold, Summary, TokenOrder, Verdict, Violation, What,
     check_holds,
 };
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use polylock_core::engine::{BootClock, Clock, Moment};
 use polylock_core::{AcquireRequest, DistributedLock, LockKey, Result};
-use polylock_history::{Event, What};
+use polylock_history::{HistoryEvent, What};
 use tokio::time::Instant;
 
 use super::recorded::{Attempt, Recorded};
@@ -24,7 +24,7 @@ struct Inner {
 
 #[derive(Default)]
 struct Pages {
-    events: Vec<Event>,
+    events: Vec<HistoryEvent>,
     output: Option<Box<dyn Write + Send>>,
     broken: bool,
 }
@@ -64,7 +64,7 @@ impl Recorder {
     ///
     /// If an event could not be written to the output: a history with holes proves nothing.
     #[must_use]
-    pub fn events(&self) -> Vec<Event> {
+    pub fn events(&self) -> Vec<HistoryEvent> {
         let pages = self.pages();
         assert!(!pages.broken, "an event could not be written to the output");
         pages.events.clone()
@@ -130,7 +130,7 @@ impl Recorder {
     /// Notes an event that happened at `at` or after it.
     pub fn record_at(&self, at: Moment, key: &LockKey, attempt: u64, what: What) {
         let mut pages = self.pages();
-        let mut event = Event::new(at.as_nanos(), key.as_str(), attempt, what);
+        let mut event = HistoryEvent::new(at.as_nanos(), key.as_str(), attempt, what);
         event.seq = pages.events.len() as u64;
         if let Some(output) = &mut pages.output {
             let mut line = serde_json::to_vec(&event).unwrap_or_default();

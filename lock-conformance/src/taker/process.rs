@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::history::{Event, What};
+use crate::history::{HistoryEvent, What};
 
 /// A lock-taker that runs; killed and reaped when the value is dropped.
 pub struct TakerProcess {
     child: Child,
     pid: Pid,
-    events: Arc<Mutex<Vec<Event>>>,
+    events: Arc<Mutex<Vec<HistoryEvent>>>,
     reader: Option<std::thread::JoinHandle<io::Result<()>>>,
 }
 
@@ -34,7 +34,7 @@ impl TakerProcess {
             .stdout
             .take()
             .ok_or_else(|| io::Error::other("no output"))?;
-        let events = Arc::<Mutex<Vec<Event>>>::default();
+        let events = Arc::<Mutex<Vec<HistoryEvent>>>::default();
         let sink = Arc::clone(&events);
         let reader = std::thread::spawn(move || read(BufReader::new(output), &sink));
         Ok(Self {
@@ -53,7 +53,7 @@ impl TakerProcess {
 
     /// What it has told so far.
     #[must_use]
-    pub fn events(&self) -> Vec<Event> {
+    pub fn events(&self) -> Vec<HistoryEvent> {
         lock(&self.events).clone()
     }
 
@@ -66,7 +66,11 @@ impl TakerProcess {
     /// # Cancel safety
     ///
     /// Dropping the future loses nothing.
-    pub async fn told(&self, within: Duration, wanted: impl Fn(&What) -> bool + Send) -> Event {
+    pub async fn told(
+        &self,
+        within: Duration,
+        wanted: impl Fn(&What) -> bool + Send,
+    ) -> HistoryEvent {
         let deadline = Instant::now() + within;
         loop {
             let found = lock(&self.events)
@@ -153,7 +157,7 @@ impl fmt::Debug for TakerProcess {
     }
 }
 
-fn read(mut lines: impl BufRead, events: &Mutex<Vec<Event>>) -> io::Result<()> {
+fn read(mut lines: impl BufRead, events: &Mutex<Vec<HistoryEvent>>) -> io::Result<()> {
     let mut line = String::new();
     while lines.read_line(&mut line)? > 0 {
         // A line without its end comes from a process that was killed.
@@ -166,6 +170,6 @@ fn read(mut lines: impl BufRead, events: &Mutex<Vec<Event>>) -> io::Result<()> {
     Ok(())
 }
 
-fn lock(events: &Mutex<Vec<Event>>) -> MutexGuard<'_, Vec<Event>> {
+fn lock(events: &Mutex<Vec<HistoryEvent>>) -> MutexGuard<'_, Vec<HistoryEvent>> {
     events.lock().unwrap_or_else(PoisonError::into_inner)
 }

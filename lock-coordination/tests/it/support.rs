@@ -12,7 +12,7 @@ use polylock_core::memory::Memory;
 use polylock_core::{
     AcquireRequest, Capabilities, DistributedLock, Fencing, Label, LockGuard, LockKey, Result,
 };
-use polylock_history::{Checker, Event, Summary, What};
+use polylock_history::{Checker, HistoryEvent, Summary, What};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
@@ -213,7 +213,7 @@ pub(crate) struct Diary {
 
 #[derive(Default)]
 struct Pages {
-    events: Vec<Event>,
+    events: Vec<HistoryEvent>,
     /// The largest token that the register has seen.
     largest: u64,
 }
@@ -285,7 +285,7 @@ impl Diary {
 
     fn note(&self, term: u64, what: What) {
         let events = &mut lock(&self.pages).events;
-        let mut event = Event::new(self.nanos(Instant::now()), NAME, term, what);
+        let mut event = HistoryEvent::new(self.nanos(Instant::now()), NAME, term, what);
         event.seq = u64::try_from(events.len()).expect("a test is short");
         events.push(event);
     }

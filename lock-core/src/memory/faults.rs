@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// What can go wrong between a client and a [`Memory`](super::Memory) store, injected by tests.
 ///
-/// Faults are taken in the order in which they were planned, each by the next request of its kind.
+/// MemoryFaults are taken in the order in which they were planned, each by the next request of its kind.
 ///
 /// # Examples
 ///
@@ -28,7 +28,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Default)]
-pub struct Faults {
+pub struct MemoryFaults {
     plan: Mutex<Plan>,
 }
 
@@ -41,7 +41,7 @@ struct Plan {
 
 /// A kind of request.
 ///
-/// The example of [`Faults`] plans one.
+/// The example of [`MemoryFaults`] plans one.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Request {
@@ -59,7 +59,7 @@ pub enum Request {
 
 /// What happens to one request.
 ///
-/// The example of [`Faults`] plans one.
+/// The example of [`MemoryFaults`] plans one.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fault {
@@ -75,7 +75,7 @@ pub enum Fault {
     Silence,
 }
 
-impl Faults {
+impl MemoryFaults {
     /// Plans a fault for the next request of this kind that has none planned.
     pub fn plan(&self, request: Request, fault: Fault) {
         self.lock().next.push_back((request, fault));

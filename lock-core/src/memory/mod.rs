@@ -29,7 +29,7 @@ use self::store::{Push, Store};
 use self::table::{Answer, Claim};
 
 pub use self::backend::MemoryBackend;
-pub use self::faults::{Fault, Faults, Reachable, Request};
+pub use self::faults::{Fault, MemoryFaults, Reachable, Request};
 
 /// A client of a store in the memory of this process.
 ///
@@ -100,7 +100,7 @@ impl Memory {
 
     /// What shall go wrong between the clients and the store.
     #[must_use]
-    pub fn faults(&self) -> &Faults {
+    pub fn faults(&self) -> &MemoryFaults {
         &self.store.faults
     }
 

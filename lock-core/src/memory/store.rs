@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::sync::oneshot;
 
-use super::faults::{Faults, Request};
+use super::faults::{MemoryFaults, Request};
 use super::table::{Answer, Claim, Granted, Table};
 use crate::admin::{LockInfo, Record};
 use crate::engine::{Engine, LeaseId, Moment};
@@ -20,7 +20,7 @@ use crate::token::FencingToken;
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) engine: Engine,
-    pub(super) faults: Faults,
+    pub(super) faults: MemoryFaults,
     state: Mutex<State>,
 }
 
@@ -44,7 +44,7 @@ impl Store {
     pub(super) fn new(engine: Engine) -> Self {
         Self {
             engine,
-            faults: Faults::default(),
+            faults: MemoryFaults::default(),
             state: Mutex::default(),
         }
     }

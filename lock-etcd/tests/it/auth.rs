@@ -121,9 +121,9 @@ async fn a_login_may_take_longer_than_a_request_has() {
 #[cfg(feature = "tls")]
 #[tokio::test(flavor = "multi_thread")]
 async fn tls_verifies_both_sides() {
-    use lock_testkit::servers::{ServerCertificate, TlsFiles};
+    use lock_testkit::servers::{ServerCertificate, TestCertificates};
 
-    let files = TlsFiles::new(ServerCertificate::Valid);
+    let files = TestCertificates::new(ServerCertificate::Valid);
     let path = |path: std::path::PathBuf| path.display().to_string();
     let options = EtcdOptions::default()
         .with_config("cert-file", &path(files.server_certificate()))

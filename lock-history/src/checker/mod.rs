@@ -5,7 +5,7 @@ mod tests;
 
 use std::time::Duration;
 
-use crate::event::Event;
+use crate::event::HistoryEvent;
 use crate::span::{KeyHistory, Write, by_key};
 use crate::violation::{Violation, check_holds};
 
@@ -48,7 +48,7 @@ impl Checker {
 
     /// Judges the events of one run, of all its processes, in any order.
     #[must_use]
-    pub fn check(&self, events: &[Event]) -> Verdict {
+    pub fn check(&self, events: &[HistoryEvent]) -> Verdict {
         let mut verdict = Verdict::default();
         let signal_delay = nanos(self.signal_delay);
         let max_idle = nanos(self.max_idle);

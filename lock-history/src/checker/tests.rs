@@ -10,12 +10,12 @@ use crate::event::{Access, What};
 
 /// Builds a history of one key by hand.
 #[derive(Clone, Debug, Default)]
-struct Story(Vec<Event>);
+struct Story(Vec<HistoryEvent>);
 
 impl Story {
     fn tell(mut self, at: u64, attempt: u64, what: What) -> Self {
         let seq = self.0.len() as u64;
-        let mut event = Event::new(at, "k", attempt, what);
+        let mut event = HistoryEvent::new(at, "k", attempt, what);
         event.seq = seq;
         self.0.push(event);
         self

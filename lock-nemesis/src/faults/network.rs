@@ -2,7 +2,7 @@
 
 use std::io;
 
-use lock_testkit::network::Host;
+use lock_testkit::network::NetworkHost;
 use lock_testkit::sim::Rng;
 
 use super::{Injected, lasting};
@@ -97,17 +97,21 @@ fn leader(world: &World, rng: &mut Rng) -> usize {
 }
 
 /// One or more of them.
-fn draw(rng: &mut Rng, hosts: &[Host]) -> Vec<Host> {
+fn draw(rng: &mut Rng, hosts: &[NetworkHost]) -> Vec<NetworkHost> {
     let count = 1 + rng.index(hosts.len());
     let first = rng.index(hosts.len());
     let wrapped = hosts.iter().chain(hosts).skip(first);
     wrapped.take(count).cloned().collect()
 }
 
-fn refs(hosts: &[Host]) -> Vec<&Host> {
+fn refs(hosts: &[NetworkHost]) -> Vec<&NetworkHost> {
     hosts.iter().collect()
 }
 
-fn names(hosts: &[Host]) -> String {
-    hosts.iter().map(Host::name).collect::<Vec<_>>().join(" ")
+fn names(hosts: &[NetworkHost]) -> String {
+    hosts
+        .iter()
+        .map(NetworkHost::name)
+        .collect::<Vec<_>>()
+        .join(" ")
 }

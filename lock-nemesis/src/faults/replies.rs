@@ -2,7 +2,7 @@
 
 use std::io;
 
-use lock_testkit::proxy::{Answer, Direction, Fate};
+use lock_testkit::proxy::{Direction, Fate, ReplyOrder};
 use lock_testkit::sim::Rng;
 
 use super::{Injected, lasting};
@@ -23,7 +23,7 @@ pub(super) fn late(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
 pub(super) fn twice(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
     let after = rng.millis(0, 3_000);
     for proxy in &world.proxies {
-        let answer = Answer::First;
+        let answer = ReplyOrder::First;
         proxy.plan_each(
             |command| WRITES.iter().any(|name| command.is(name)),
             Fate::Duplicated { after, answer },

@@ -6,7 +6,7 @@ use lock_testkit::harness::{Faults, Harness, Look};
 use lock_testkit::proxy::{Across, FaultPlan, Proxy};
 use lock_testkit::servers::{
     ClientCertificate, RedisCluster, RedisOptions, RedisSentinels, RedisServer, ServerCertificate,
-    TlsFiles,
+    TestCertificates,
 };
 use lock_testkit::taker::Taker;
 use polylock_core::layers::Prefix;
@@ -36,7 +36,7 @@ enum Servers {
     Single(RedisServer),
     Tls(
         RedisServer,
-        #[expect(dead_code, reason = "keeps the files")] TlsFiles,
+        #[expect(dead_code, reason = "keeps the files")] TestCertificates,
     ),
 }
 
@@ -83,7 +83,7 @@ impl Store {
 
     /// One server that takes TLS only, and asks for a certificate. The proxy cannot read that.
     pub(crate) fn with_tls() -> Self {
-        let files = TlsFiles::new(ServerCertificate::Valid);
+        let files = TestCertificates::new(ServerCertificate::Valid);
         let options = RedisOptions::new().with_tls(&files, ClientCertificate::Required);
         let server = RedisServer::start(options);
         let (ca, cert) = (files.ca(), files.client_certificate());

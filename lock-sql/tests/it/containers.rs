@@ -20,7 +20,7 @@ const SLACK: Duration = Duration::from_secs(4);
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum World {
     /// What the machine has.
-    Host,
+    NetworkHost,
     /// A boot id of its own, as in LXC, Incus and systemd-nspawn.
     BootId,
     /// A boot clock that is a day ahead.
@@ -153,24 +153,24 @@ macro_rules! excludes {
 }
 
 excludes! {
-    fn a_container_with_a_boot_id_of_its_own_waits_for_the_host(Host, BootId, false);
-    fn the_host_waits_for_a_container_with_a_boot_id_of_its_own(BootId, Host, false);
-    fn a_time_namespace_waits_for_the_host(Host, Ahead, false);
-    fn the_host_waits_for_a_time_namespace(Ahead, Host, false);
-    fn a_boot_clock_that_nobody_can_compare_is_observed(Host, AheadUnknown, true);
-    fn a_holder_whose_boot_clock_nobody_can_compare_is_observed(AheadUnknown, Host, true);
-    fn a_container_with_a_clock_and_a_boot_id_of_its_own_waits(Host, BootIdAhead, false);
+    fn a_container_with_a_boot_id_of_its_own_waits_for_the_host(NetworkHost, BootId, false);
+    fn the_host_waits_for_a_container_with_a_boot_id_of_its_own(BootId, NetworkHost, false);
+    fn a_time_namespace_waits_for_the_host(NetworkHost, Ahead, false);
+    fn the_host_waits_for_a_time_namespace(Ahead, NetworkHost, false);
+    fn a_boot_clock_that_nobody_can_compare_is_observed(NetworkHost, AheadUnknown, true);
+    fn a_holder_whose_boot_clock_nobody_can_compare_is_observed(AheadUnknown, NetworkHost, true);
+    fn a_container_with_a_clock_and_a_boot_id_of_its_own_waits(NetworkHost, BootIdAhead, false);
 }
 
 /// Kills a holder, changes its row as if it came from elsewhere, and waits for the lock.
 async fn time_to_get(change: &'static str) -> Duration {
     let place = Place::new();
-    let mut holder = hold(&place, World::Host).await;
+    let mut holder = hold(&place, World::NetworkHost).await;
     holder.kill().unwrap();
     let changed = sqlx::query(change).execute(&mut place.sql().await).await;
     assert_eq!(changed.unwrap().rows_affected(), 1);
     let begin = Instant::now();
-    let waiter = wait_for(&place, World::Host);
+    let waiter = wait_for(&place, World::NetworkHost);
     waiter.told(3 * TTL + SLACK, acquired).await;
     begin.elapsed()
 }

@@ -4,7 +4,8 @@ use std::error::Error as _;
 use std::path::Path;
 
 use lock_testkit::servers::{
-    MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, ServerCertificate, TlsFiles,
+    MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, ServerCertificate,
+    TestCertificates,
 };
 use polylock_core::prelude::*;
 use polylock_core::{Error, ErrorKind};
@@ -12,14 +13,14 @@ use polylock_sql::SqlLock;
 
 /// A server of each kind that takes connections with TLS only.
 struct Servers {
-    files: TlsFiles,
+    files: TestCertificates,
     postgres: PostgresServer,
     mariadb: MariaDbServer,
 }
 
 impl Servers {
     fn start(certificate: ServerCertificate) -> Self {
-        let files = TlsFiles::new(certificate);
+        let files = TestCertificates::new(certificate);
         Self {
             postgres: PostgresServer::start(PostgresOptions::new().with_tls(&files)),
             mariadb: MariaDbServer::start(MariaDbOptions::new().with_tls(&files)),

@@ -14,13 +14,13 @@ use super::wait;
 /// A host of a [`Network`](super::Network), with an address and a loopback of its own. It is there
 /// until the network and all values of its hosts are gone.
 #[derive(Clone)]
-pub struct Host {
+pub struct NetworkHost {
     /// Lives as long as this.
     _network: Arc<Inner>,
     parts: Arc<Parts>,
 }
 
-impl Host {
+impl NetworkHost {
     pub(super) fn new(network: Arc<Inner>, parts: Arc<Parts>) -> Self {
         Self {
             _network: network,
@@ -91,9 +91,9 @@ impl Host {
     }
 }
 
-impl fmt::Debug for Host {
+impl fmt::Debug for NetworkHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Host")
+        f.debug_struct("NetworkHost")
             .field("name", &self.name())
             .field("address", &self.address())
             .finish_non_exhaustive()

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-pub use self::host::Host;
+pub use self::host::NetworkHost;
 use self::host::Parts;
 use self::namespace::Namespace;
 use self::rules::Rules;
@@ -83,7 +83,7 @@ impl Network {
     }
 
     /// The host of this name, made at the first call: 30 ms. It lives as long as the network.
-    pub fn host(&self, name: &str) -> Host {
+    pub fn host(&self, name: &str) -> NetworkHost {
         let mut hosts = self.inner.hosts();
         let known = hosts.iter().find(|host| host.name == name);
         let parts = known.map(Arc::clone).unwrap_or_else(|| {
@@ -92,7 +92,7 @@ impl Network {
             hosts.push(Arc::clone(&made));
             made
         });
-        Host::new(Arc::clone(&self.inner), parts)
+        NetworkHost::new(Arc::clone(&self.inner), parts)
     }
 
     /// The address of the test process in the network.
@@ -101,14 +101,14 @@ impl Network {
     }
 
     /// Drops what `from` sends to `to`, and lets answers pass: connections are half open.
-    pub fn block(&self, from: &Host, to: &Host) {
+    pub fn block(&self, from: &NetworkHost, to: &NetworkHost) {
         self.inner.change(|rules| {
             rules.pairs.insert((from.address(), to.address()));
         });
     }
 
     /// Drops whatever the hosts of one side send to those of the other, in both directions.
-    pub fn partition(&self, one: &[&Host], other: &[&Host]) {
+    pub fn partition(&self, one: &[&NetworkHost], other: &[&NetworkHost]) {
         self.inner.change(|rules| {
             for (a, b) in pairs(one, other) {
                 rules.pairs.insert((a.address(), b.address()));
@@ -120,14 +120,14 @@ impl Network {
     /// Partitions two hosts and aborts all TCP connections with `peer` on the side of `at`, whose
     /// programs see `ECONNABORTED` at once. The side of `peer` hears nothing: its connections are half
     /// open. Returns when the connections are gone.
-    pub fn reset(&self, at: &Host, peer: &Host) {
+    pub fn reset(&self, at: &NetworkHost, peer: &NetworkHost) {
         self.partition(&[at], &[peer]);
         let ended = at.end_connections(&["dst", &peer.address().to_string()]);
         ended.unwrap_or_else(|error| panic!("no reset at {}: {error}", at.name()));
     }
 
     /// Ends [`power_off`](Self::power_off).
-    pub fn rejoin(&self, host: &Host) {
+    pub fn rejoin(&self, host: &NetworkHost) {
         self.inner.change(|rules| {
             rules.isolated.remove(&host.address());
         });
@@ -137,7 +137,7 @@ impl Network {
     /// processes are killed, and its kernel forgets every connection. Peers hear nothing, neither
     /// FIN nor RST. After [`rejoin`](Self::rejoin) the host answers on old connections with RST, as
     /// a machine does that has booted; restart its servers then, or before.
-    pub fn power_off(&self, host: &Host) {
+    pub fn power_off(&self, host: &NetworkHost) {
         self.inner.change(|rules| {
             rules.isolated.insert(host.address());
         });
@@ -217,7 +217,10 @@ impl fmt::Debug for Inner {
     }
 }
 
-fn pairs<'a>(one: &'a [&Host], other: &'a [&Host]) -> impl Iterator<Item = (&'a Host, &'a Host)> {
+fn pairs<'a>(
+    one: &'a [&NetworkHost],
+    other: &'a [&NetworkHost],
+) -> impl Iterator<Item = (&'a NetworkHost, &'a NetworkHost)> {
     one.iter()
         .flat_map(move |a| other.iter().map(move |b| (*a, *b)))
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use polylock_core::memory::{Fault, Reachable, Request};
 
-use super::{Answer, Command, Fate, Planned, Proxy, Then};
+use super::{Command, Fate, Planned, Proxy, ReplyOrder, Then};
 
 /// The proxies of one store as what the conformance suite asks for: an implementation of
 /// [`Faults`](crate::harness::Faults) passes `plan` and `set_reachable` on to it.
@@ -66,7 +66,7 @@ impl FaultPlan {
         let fate = match fault {
             Fault::Duplicated => Fate::Duplicated {
                 after: std::time::Duration::ZERO,
-                answer: Answer::Second,
+                answer: ReplyOrder::Second,
             },
             Fault::LateReply(delay) => Fate::LateReply(delay),
             Fault::LostReply => Fate::LostReply(Then::Cut),

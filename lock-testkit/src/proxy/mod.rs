@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use polylock_core::memory::Reachable;
 
-use crate::network::Host;
+use crate::network::NetworkHost;
 use crate::servers::{Reply, RespClient};
 
 pub use self::command::Command;
@@ -31,7 +31,7 @@ pub use self::flow::Direction;
 use self::flow::Flows;
 use self::listener::{Listener, Order};
 use self::plan::Plans;
-pub use self::plan::{Answer, Fate, Planned, Push, PushFate, PushWatch, Then, Watch};
+pub use self::plan::{Fate, Planned, Push, PushFate, PushWatch, ReplyOrder, Then, Watch};
 pub use self::protocol::Wire;
 
 /// A proxy in front of one port of 127.0.0.1, on a thread of its own.
@@ -92,7 +92,7 @@ impl Proxy {
 
     /// Starts one on a host, in front of a server anywhere on the network.
     #[must_use]
-    pub fn on_host(host: &Host, target: SocketAddrV4, wire: Wire) -> Self {
+    pub fn on_host(host: &NetworkHost, target: SocketAddrV4, wire: Wire) -> Self {
         host.enter(|| Self::between(host.address(), target, wire))
     }
 

@@ -18,11 +18,11 @@ pub enum Fate {
     /// It arrives twice; the client gets one of the replies. Only in front of Redis: a connection of
     /// the other protocols takes each request once, and no network repeats one.
     Duplicated {
-        /// How long the second follows the first. With [`Answer::First`] other commands pass in
-        /// between, with [`Answer::Second`] they wait.
+        /// How long the second follows the first. With [`ReplyOrder::First`] other commands pass in
+        /// between, with [`ReplyOrder::Second`] they wait.
         after: Duration,
         /// Which reply the client gets.
-        answer: Answer,
+        answer: ReplyOrder,
     },
     /// Its reply takes this much longer.
     LateReply(Duration),
@@ -37,7 +37,7 @@ pub enum Fate {
 /// One of two replies.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Answer {
+pub enum ReplyOrder {
     /// The one to the command that arrived first.
     First,
     /// The one to the command that arrived second.

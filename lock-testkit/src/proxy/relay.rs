@@ -3,7 +3,7 @@ use tokio::time::Instant;
 use super::lane::{End, Item, Lane};
 use super::plan::Plans;
 use super::protocol::{Messages, Parsed, Protocol, ReplyFate, Request, Said};
-use super::{Answer, Command, Fate, PushFate, Then};
+use super::{Command, Fate, PushFate, ReplyOrder, Then};
 
 /// What the two directions of one connection know of each other.
 pub(super) struct Relay<'a, P> {
@@ -55,7 +55,7 @@ impl<'a, P: Protocol> Relay<'a, P> {
                 lane.push(Item::end(due, part, End::Planned(Then::Cut)));
             }
             Some(Fate::Duplicated { after, answer }) => match answer {
-                Answer::First => {
+                ReplyOrder::First => {
                     lane.push(send(due, ReplyFate::Arrives));
                     let second = send(due + after, ReplyFate::Swallowed);
                     if after.is_zero() {
@@ -64,7 +64,7 @@ impl<'a, P: Protocol> Relay<'a, P> {
                         lane.pass(second);
                     }
                 }
-                Answer::Second => {
+                ReplyOrder::Second => {
                     lane.push(send(due, ReplyFate::Swallowed));
                     lane.push(send(due + after, ReplyFate::Arrives));
                 }

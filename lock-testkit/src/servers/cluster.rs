@@ -10,7 +10,7 @@ use super::nodes::at_once;
 use super::port::free_port;
 use super::server_process::started;
 use super::{RedisOptions, RedisServer, Reply};
-use crate::network::Host;
+use crate::network::NetworkHost;
 use crate::proxy::Proxy;
 
 /// A Redis Cluster: its masters, and after them its replicas.
@@ -38,7 +38,11 @@ impl RedisCluster {
     /// The same with one master or replica on each of these hosts, and these options. With
     /// `cluster-node-timeout` among them a node counts as failed after that.
     #[must_use]
-    pub fn start_on(masters: &[&Host], replicas: &[&Host], options: &RedisOptions) -> Self {
+    pub fn start_on(
+        masters: &[&NetworkHost],
+        replicas: &[&NetworkHost],
+        options: &RedisOptions,
+    ) -> Self {
         let hosts = masters.iter().chain(replicas).copied();
         let hosts: Vec<_> = hosts.map(Some).collect();
         Self::launch(masters.len(), &hosts, false, options).0
@@ -152,7 +156,7 @@ impl RedisCluster {
 
     fn launch(
         masters: usize,
-        hosts: &[Option<&Host>],
+        hosts: &[Option<&NetworkHost>],
         proxied: bool,
         options: &RedisOptions,
     ) -> (Self, Vec<Proxy>) {
@@ -164,7 +168,7 @@ impl RedisCluster {
 
     fn try_launch(
         masters: usize,
-        hosts: &[Option<&Host>],
+        hosts: &[Option<&NetworkHost>],
         proxied: bool,
         own: &RedisOptions,
     ) -> io::Result<(Self, Vec<Proxy>)> {

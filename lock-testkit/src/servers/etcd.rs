@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::server_process::{ServerProcess, Service, Setup, Site, setup_options, started};
-use super::{Place, free_port, share};
-use crate::network::Host;
+use super::{SharedServer, free_port, share};
+use crate::network::NetworkHost;
 
 /// One `etcd`, killed when the value is dropped.
 #[derive(Debug)]
@@ -81,10 +81,12 @@ impl EtcdServer {
 
     /// Starts a cluster on hosts.
     #[must_use]
-    pub fn cluster_on(hosts: &[Option<Host>; 3], options: &EtcdOptions) -> Vec<Self> {
+    pub fn cluster_on(hosts: &[Option<NetworkHost>; 3], options: &EtcdOptions) -> Vec<Self> {
         started("etcd", || {
-            let address =
-                |host: &Option<Host>| host.as_ref().map_or(Ipv4Addr::LOCALHOST, Host::address);
+            let address = |host: &Option<NetworkHost>| {
+                host.as_ref()
+                    .map_or(Ipv4Addr::LOCALHOST, NetworkHost::address)
+            };
             let peers = hosts.iter().map(|host| Ok((address(host), free_port()?)));
             let peers = peers.collect::<io::Result<Vec<_>>>()?;
             let starts = peers.iter().zip(hosts).map(|((_, peer), host)| {
@@ -113,11 +115,11 @@ impl EtcdServer {
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
 
-fn ports(places: Vec<Place>) -> Vec<u16> {
+fn ports(places: Vec<SharedServer>) -> Vec<u16> {
     places.into_iter().map(|place| place.port).collect()
 }
 
-fn serves(place: &Place) -> bool {
+fn serves(place: &SharedServer) -> bool {
     is_healthy(SocketAddr::from(([127, 0, 0, 1], place.port)))
 }
 

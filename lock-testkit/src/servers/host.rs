@@ -1,14 +1,14 @@
 use std::net::Ipv4Addr;
 
-use crate::network::Host;
+use crate::network::NetworkHost;
 
 /// The address that a server listens on: that of its host.
-pub(super) fn address(host: Option<&Host>) -> Ipv4Addr {
-    host.map_or(Ipv4Addr::LOCALHOST, Host::address)
+pub(super) fn address(host: Option<&NetworkHost>) -> Ipv4Addr {
+    host.map_or(Ipv4Addr::LOCALHOST, NetworkHost::address)
 }
 
 /// Does the work where the server is, past the faults of the network.
-pub(super) fn near<T: Send>(host: Option<&Host>, work: impl FnOnce() -> T + Send) -> T {
+pub(super) fn near<T: Send>(host: Option<&NetworkHost>, work: impl FnOnce() -> T + Send) -> T {
     match host {
         Some(host) => host.enter(work),
         None => work(),

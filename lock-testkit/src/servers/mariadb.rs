@@ -13,7 +13,7 @@ use super::database::{Client, Dialect, feed};
 use super::port::free_port;
 use super::server_process::{Service, Setup, Site, setup_options, started};
 use super::template::{DATA, Template, run};
-use super::{DatabaseServer, ServerProcess, SharedDatabase, TlsFiles};
+use super::{DatabaseServer, ServerProcess, SharedDatabase, TestCertificates};
 
 /// One MariaDB server, killed when the value is dropped.
 ///
@@ -107,7 +107,7 @@ fn plain(field: &str) -> String {
 #[derive(Clone, Debug, Default)]
 pub struct MariaDbOptions {
     setup: Setup,
-    tls: Option<TlsFiles>,
+    tls: Option<TestCertificates>,
 }
 
 setup_options!(MariaDbOptions);
@@ -122,7 +122,7 @@ impl MariaDbOptions {
 
     /// Takes connections by TCP with TLS only.
     #[must_use]
-    pub fn with_tls(mut self, files: &TlsFiles) -> Self {
+    pub fn with_tls(mut self, files: &TestCertificates) -> Self {
         self.tls = Some(files.clone());
         self
     }
@@ -244,7 +244,7 @@ const BOOTSTRAP: [&str; 1] = ["--innodb_log_file_size=8M"];
 /// One a line. Half of the files are of the views in `sys`, and a file system is slow to make many
 /// where many were deleted just before. Without names of hosts, TCP comes from 127.0.0.1 and the socket from `localhost`.
 const STATEMENTS: &str = r"
-DELETE FROM mysql.global_priv WHERE User = 'root' AND Host <> 'localhost';
+DELETE FROM mysql.global_priv WHERE User = 'root' AND NetworkHost <> 'localhost';
 FLUSH PRIVILEGES;
 ALTER USER root@localhost IDENTIFIED BY 'root';
 CREATE USER root@127.0.0.1 IDENTIFIED BY 'root';

@@ -39,8 +39,8 @@ pub use self::redis::{Fsync, RedisOptions, RedisServer};
 pub use self::reply::Reply;
 pub use self::sentinel::RedisSentinels;
 pub use self::server_process::{ServerProcess, Service, Setup, Site, started};
-pub use self::shared::{Place, share};
-pub use self::tls::{ClientCertificate, ServerCertificate, TlsFiles};
+pub use self::shared::{SharedServer, share};
+pub use self::tls::{ClientCertificate, ServerCertificate, TestCertificates};
 pub use self::zookeeper::{SharedZooKeeper, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
 
 pub(crate) use self::port::reserve;

@@ -15,7 +15,7 @@ use super::database::{Client, Dialect, feed};
 use super::port::free_port;
 use super::server_process::{Service, Setup, Site, setup_options, started};
 use super::template::{DATA, Template, remove_if_there, run};
-use super::{DatabaseServer, ServerProcess, SharedDatabase, TlsFiles};
+use super::{DatabaseServer, ServerProcess, SharedDatabase, TestCertificates};
 
 /// One PostgreSQL server, killed when the value is dropped.
 ///
@@ -199,7 +199,7 @@ const FLUSH: &str = "SET synchronous_commit = local;
 #[derive(Clone, Debug, Default)]
 pub struct PostgresOptions {
     setup: Setup,
-    tls: Option<TlsFiles>,
+    tls: Option<TestCertificates>,
     /// Whose data it starts with; none for new data.
     primary: Option<Primary>,
     users: Vec<(String, String)>,
@@ -216,7 +216,7 @@ impl PostgresOptions {
 
     /// Takes connections by TCP with TLS only.
     #[must_use]
-    pub fn with_tls(mut self, files: &TlsFiles) -> Self {
+    pub fn with_tls(mut self, files: &TestCertificates) -> Self {
         self.tls = Some(files.clone());
         self
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::network::Host;
+use crate::network::NetworkHost;
 
 /// A server that ends with this value, and with this process, unless it is [kept](Self::keep).
 #[derive(Debug)]
@@ -32,14 +32,14 @@ impl Process {
     pub(super) fn start(
         words: &[OsString],
         dir: &Path,
-        host: Option<&Host>,
+        host: Option<&NetworkHost>,
         farewell: &str,
     ) -> io::Result<Self> {
         let mut shell = Command::new("sh")
             .args(["-c", KEEPER, "sh"])
             .arg(dir)
             .arg(farewell)
-            .args(host.map(Host::prefix).unwrap_or_default())
+            .args(host.map(NetworkHost::prefix).unwrap_or_default())
             .args(words)
             // What ends a test with its group leaves the shell its work.
             .process_group(0)

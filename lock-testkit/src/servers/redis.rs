@@ -11,7 +11,7 @@ use super::account::LOG;
 use super::port::free_port;
 use super::server_process::{Service, Setup, Site, setup_options, started};
 use super::template::remove_if_there;
-use super::tls::{ClientCertificate, TlsFiles};
+use super::tls::{ClientCertificate, TestCertificates};
 use super::{Reply, RespClient, ServerProcess};
 
 /// One `redis-server`, killed when the value is dropped.
@@ -93,7 +93,7 @@ pub struct RedisOptions {
     setup: Setup,
     secured: bool,
     sentinel: bool,
-    tls: Option<TlsFiles>,
+    tls: Option<TestCertificates>,
     files: Vec<(&'static str, String)>,
 }
 
@@ -134,7 +134,7 @@ impl RedisOptions {
 
     /// Makes its port take TLS only.
     #[must_use]
-    pub fn with_tls(mut self, files: &TlsFiles, clients: ClientCertificate) -> Self {
+    pub fn with_tls(mut self, files: &TestCertificates, clients: ClientCertificate) -> Self {
         self.tls = Some(files.clone());
         let auth = match clients {
             ClientCertificate::Ignored => "no",

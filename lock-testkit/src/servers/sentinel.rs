@@ -7,7 +7,7 @@ use super::nodes::at_once;
 use super::port::free_port;
 use super::server_process::started;
 use super::{RedisOptions, RedisServer, Reply};
-use crate::network::Host;
+use crate::network::NetworkHost;
 use crate::proxy::Proxy;
 
 /// A master, its replica if there is one, and three Sentinels of which two decide.
@@ -37,7 +37,11 @@ impl RedisSentinels {
     /// The same on hosts, those of the master and of the replica first. The `options` are those of
     /// the master and the replica.
     #[must_use]
-    pub fn start_on(servers: [&Host; 2], sentinels: [&Host; 3], options: &RedisOptions) -> Self {
+    pub fn start_on(
+        servers: [&NetworkHost; 2],
+        sentinels: [&NetworkHost; 3],
+        options: &RedisOptions,
+    ) -> Self {
         let [master, replica] = servers.map(|host| self::options(options.clone()).with_host(host));
         let servers = with_replica(master, replica);
         let entrance = servers[0].port();
@@ -141,7 +145,7 @@ impl RedisSentinels {
         servers: Vec<RedisServer>,
         entrance: u16,
         down_after: Duration,
-        hosts: &[&Host],
+        hosts: &[&NetworkHost],
     ) -> Self {
         let sentinels = started("a Sentinel", || {
             launch(&servers, entrance, down_after, hosts)
@@ -193,7 +197,7 @@ fn launch(
     servers: &[RedisServer],
     entrance: u16,
     down_after: Duration,
-    hosts: &[&Host],
+    hosts: &[&NetworkHost],
 ) -> io::Result<Vec<RedisServer>> {
     let mut sentinels = Vec::new();
     for place in 0..3 {

@@ -18,7 +18,7 @@ use super::process::Process;
 use super::shared::Member;
 use crate::clock::ShiftedClock;
 use crate::lock;
-use crate::network::Host;
+use crate::network::NetworkHost;
 
 /// The process of one server of any kind, with its port and its temporary directory. It is killed
 /// when the value is dropped.
@@ -102,7 +102,7 @@ impl Site<'_> {
 )]
 pub struct Setup {
     /// Where it runs, if that is a host of its own.
-    pub host: Option<Host>,
+    pub host: Option<NetworkHost>,
     /// Whether it has a wall clock of its own.
     pub has_clock: bool,
     /// Names and values of its configuration, of which the last of a name counts.
@@ -144,7 +144,7 @@ macro_rules! setup_options {
 
             /// Runs it on a host, at the address of that.
             #[must_use]
-            pub fn with_host(mut self, host: &crate::network::Host) -> Self {
+            pub fn with_host(mut self, host: &crate::network::NetworkHost) -> Self {
                 self.setup.host = Some(host.clone());
                 self
             }
@@ -197,7 +197,7 @@ impl ServerProcess {
     }
 
     /// Its host, if it has one of its own.
-    pub fn host(&self) -> Option<&Host> {
+    pub fn host(&self) -> Option<&NetworkHost> {
         self.service.setup().host.as_ref()
     }
 

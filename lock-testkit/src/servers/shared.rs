@@ -23,7 +23,7 @@ pub(super) struct Member {
 /// Where one of the servers that a test run has in common is.
 #[non_exhaustive]
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct SharedServer {
     /// Its port.
     pub port: u16,
     /// Its directory.
@@ -37,8 +37,8 @@ pub struct Place {
 pub(super) fn join(
     name: &str,
     start: impl Fn() -> Vec<Member>,
-    serves: impl Fn(&Place) -> bool,
-) -> Vec<Place> {
+    serves: impl Fn(&SharedServer) -> bool,
+) -> Vec<SharedServer> {
     let joined = Run::current().join(name, start, serves);
     joined.expect("the temporary directory takes files")
 }
@@ -47,8 +47,8 @@ pub(super) fn join(
 pub fn share(
     name: &str,
     start: impl Fn() -> Vec<ServerProcess>,
-    serves: impl Fn(&Place) -> bool,
-) -> Vec<Place> {
+    serves: impl Fn(&SharedServer) -> bool,
+) -> Vec<SharedServer> {
     let members = || {
         start()
             .into_iter()
@@ -91,8 +91,8 @@ impl Run {
         &self,
         name: &str,
         start: impl Fn() -> Vec<Member>,
-        serves: impl Fn(&Place) -> bool,
-    ) -> io::Result<Vec<Place>> {
+        serves: impl Fn(&SharedServer) -> bool,
+    ) -> io::Result<Vec<SharedServer>> {
         fs::create_dir_all(&self.dir)?;
         // Held until the end of this process, if need be, and no longer.
         let lock = File::create(self.dir.join(format!("{name}.lock")))?;
@@ -110,7 +110,7 @@ impl Run {
             process.keep(self.owner, &self.dir)?;
             let dir = dir.keep();
             lines.push_str(&format!("{port} {}\n", dir.display()));
-            places.push(Place { port, dir });
+            places.push(SharedServer { port, dir });
         }
         // A reader finds all of it or nothing.
         let draft = note.with_extension("draft");
@@ -121,12 +121,12 @@ impl Run {
 }
 
 /// The places in this file, if its servers are there and serve.
-fn running(note: &Path, serves: impl Fn(&Place) -> bool) -> Option<Vec<Place>> {
+fn running(note: &Path, serves: impl Fn(&SharedServer) -> bool) -> Option<Vec<SharedServer>> {
     let lines = fs::read_to_string(note).ok()?;
     let place_of = |line: &str| {
         let (port, dir) = line.split_once(' ')?;
         let (port, dir) = (port.parse().ok()?, PathBuf::from(dir));
-        let place = Place { port, dir };
+        let place = SharedServer { port, dir };
         serves(&place).then_some(place)
     };
     lines.lines().map(place_of).collect()

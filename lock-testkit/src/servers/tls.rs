@@ -12,7 +12,7 @@ use super::server_process::Site;
 /// The certificates of one test, in a temporary directory: an authority, a server and a client that
 /// it vouches for, and a second authority with a client of its own that nobody trusts. All as PEM.
 #[derive(Clone, Debug)]
-pub struct TlsFiles {
+pub struct TestCertificates {
     dir: Arc<TempDir>,
 }
 
@@ -38,7 +38,7 @@ pub enum ClientCertificate {
     Required,
 }
 
-impl TlsFiles {
+impl TestCertificates {
     /// Makes keys and certificates.
     #[must_use]
     pub fn new(server: ServerCertificate) -> Self {

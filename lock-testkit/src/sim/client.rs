@@ -14,7 +14,7 @@ use polylock_core::{
 use tokio::time::Instant;
 
 use super::lease::{Remote, SimLease, SimRenewer};
-use super::net::{Claim, Granted, NoAnswer, Reply, Request};
+use super::net::{Granted, NoAnswer, Reply, Request, SimClaim};
 use super::process::{Listening, Process};
 use super::world::World;
 use crate::mutants::Mutation;
@@ -57,7 +57,7 @@ impl SimLock {
         let mut last = self.failed(request, NoAnswer::TimedOut);
         let mut unanswered = 0;
         loop {
-            let claim = Claim {
+            let claim = SimClaim {
                 key: attempt.key.clone(),
                 id: attempt.id,
                 mode: request.mode(),

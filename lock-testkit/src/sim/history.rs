@@ -4,7 +4,7 @@ use std::time::Duration;
 use polylock_core::{AcquireRequest, DistributedLock, Wait};
 use tokio::time::sleep;
 
-use super::judge::{Tally, Violation, ViolationKind, judge};
+use super::judge::{SimViolation, Tally, ViolationKind, judge};
 use super::log::Operation;
 use super::nemesis;
 use super::net::Net;
@@ -28,7 +28,7 @@ pub struct Outcome {
     /// The seed of the history.
     pub seed: u64,
     /// What was wrong, in the order of time.
-    pub violations: Vec<Violation>,
+    pub violations: Vec<SimViolation>,
     /// What happened, in numbers.
     pub tally: Tally,
     /// A number that is the same for the same history.
@@ -103,8 +103,8 @@ impl Simulation {
 }
 
 /// Waits for the end of the work, and looks at what is left behind.
-async fn finish(world: &Arc<World>, findings: &mut Vec<Violation>) {
-    let mut found = |kind, what: String| findings.push(Violation::new(kind, world.now(), what));
+async fn finish(world: &Arc<World>, findings: &mut Vec<SimViolation>) {
+    let mut found = |kind, what: String| findings.push(SimViolation::new(kind, world.now(), what));
     sleep(world.plan.work_ends).await;
     let until = world.now() + LONGEST_OPERATION;
     while !world.are_all_idle() {

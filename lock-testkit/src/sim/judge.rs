@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use polylock_core::{ErrorKind, LockKey, LostReason, Mode, Released, Renewal, Wait};
 
-use super::log::{Answer, Book, Ending, Operation};
+use super::log::{AcquireOutcome, Book, Ending, Operation};
 use super::nemesis::Fault;
 use super::plan::{MOST_DRIFT, SETTLING};
 use super::store::Tenure;
 use super::world::World;
-use crate::history::{Checker, Summary, Violation as Breach};
+use crate::history::{Checker, Summary, Violation};
 
 /// Something that must not happen.
 #[derive(Clone, Debug)]
-pub struct Violation {
+pub struct SimViolation {
     kind: ViolationKind,
     at: Duration,
     what: String,
@@ -61,7 +61,7 @@ pub enum ViolationKind {
     WriterRefused,
 }
 
-impl Violation {
+impl SimViolation {
     pub(crate) fn new(kind: ViolationKind, at: Duration, what: String) -> Self {
         Self { kind, at, what }
     }
@@ -72,7 +72,7 @@ impl Violation {
     }
 }
 
-impl fmt::Display for Violation {
+impl fmt::Display for SimViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} at {:?}: {}", self.kind, self.at, self.what)
     }
@@ -118,7 +118,7 @@ struct Case<'a> {
     book: &'a Book,
     /// Every holder on the store, with the true times of begin and end.
     tenures: &'a [(Tenure, Duration, Duration)],
-    violations: Vec<Violation>,
+    violations: Vec<SimViolation>,
 }
 
 /// Looks for everything that must not happen, in addition to what was `found` at the end.
@@ -126,8 +126,8 @@ pub(crate) fn judge(
     world: &World,
     book: &Book,
     tenures: &[(Tenure, Duration, Duration)],
-    found: Vec<Violation>,
-) -> (Vec<Violation>, Tally) {
+    found: Vec<SimViolation>,
+) -> (Vec<SimViolation>, Tally) {
     let mut case = Case {
         world,
         book,
@@ -156,7 +156,7 @@ pub(crate) fn judge(
 
 impl Case<'_> {
     fn found(&mut self, kind: ViolationKind, at: Duration, what: String) {
-        self.violations.push(Violation::new(kind, at, what));
+        self.violations.push(SimViolation::new(kind, at, what));
     }
 
     /// How many holders got a token that the store had not granted to them.
@@ -199,10 +199,10 @@ impl Case<'_> {
         let book = self.book;
         for operation in &book.operations {
             match operation.answered {
-                Some((at, Answer::Failed(ErrorKind::Contended))) => {
+                Some((at, AcquireOutcome::Failed(ErrorKind::Contended))) => {
                     self.judge_contention(operation, at);
                 }
-                Some((at, Answer::Failed(kind))) => self.judge_error(operation, at, kind),
+                Some((at, AcquireOutcome::Failed(kind))) => self.judge_error(operation, at, kind),
                 _ => {}
             }
             if self.is_calm(operation.asked) {
@@ -307,7 +307,7 @@ impl Case<'_> {
         for (key, violation) in verdict.violations {
             // A grant that was on its way when the store lost its data may come after a later one.
             let overtaken =
-                self.world.forgetful && matches!(violation, Breach::TokenWentBack { .. });
+                self.world.forgetful && matches!(violation, Violation::TokenWentBack { .. });
             if overtaken || self.is_explained(&violation) {
                 continue;
             }
@@ -332,8 +332,8 @@ impl Case<'_> {
 
     /// Whether a lock that seems to be taken without a cause had run out before its holder was told
     /// so, or had been released by an earlier copy of the release that was answered.
-    fn is_explained(&self, violation: &Breach) -> bool {
-        let Breach::LostWithoutCause { holder } = violation else {
+    fn is_explained(&self, violation: &Violation) -> bool {
+        let Violation::LostWithoutCause { holder } = violation else {
             return false;
         };
         let number = usize::try_from(holder - 1).unwrap_or(usize::MAX);
@@ -483,7 +483,7 @@ impl Case<'_> {
         // is granted to nobody, and runs out.
         let refused = asker.request.wait() == Wait::Never && answer == CONTENDED;
         // The local queue may have passed the attempt to another task.
-        let kept = answer == Answer::Acquired || self.has_rival(asker, Duration::MAX);
+        let kept = answer == AcquireOutcome::Acquired || self.has_rival(asker, Duration::MAX);
         let given_up = !refused && !kept;
         given_up.then_some((at, asker))
     }
@@ -495,18 +495,20 @@ const IDLE: Duration = Duration::from_millis(700);
 /// Longer than a history.
 const LONG: Duration = Duration::from_secs(1000);
 
-fn kind(violation: &Breach) -> ViolationKind {
+fn kind(violation: &Violation) -> ViolationKind {
     match violation {
-        Breach::ForeignRelease { .. } => ViolationKind::ForeignRelease,
-        Breach::HeldAfterLoss { .. } => ViolationKind::Unlost,
-        Breach::LateSignal { .. } => ViolationKind::LateSignal,
-        Breach::LeftBehind { .. } => ViolationKind::LeftBehind,
-        Breach::LostWithoutCause { .. } => ViolationKind::LostWithoutCause,
-        Breach::Overlap { .. } => ViolationKind::Overlap,
-        Breach::RefusedFreshToken { .. } => ViolationKind::WriterRefused,
-        Breach::RegisterWentBack { .. } => ViolationKind::RegisterWentBack,
-        Breach::Starved { .. } => ViolationKind::PassedOver,
-        Breach::TokenReused { .. } | Breach::TokenWentBack { .. } => ViolationKind::TokenOrder,
+        Violation::ForeignRelease { .. } => ViolationKind::ForeignRelease,
+        Violation::HeldAfterLoss { .. } => ViolationKind::Unlost,
+        Violation::LateSignal { .. } => ViolationKind::LateSignal,
+        Violation::LeftBehind { .. } => ViolationKind::LeftBehind,
+        Violation::LostWithoutCause { .. } => ViolationKind::LostWithoutCause,
+        Violation::Overlap { .. } => ViolationKind::Overlap,
+        Violation::RefusedFreshToken { .. } => ViolationKind::WriterRefused,
+        Violation::RegisterWentBack { .. } => ViolationKind::RegisterWentBack,
+        Violation::Starved { .. } => ViolationKind::PassedOver,
+        Violation::TokenReused { .. } | Violation::TokenWentBack { .. } => {
+            ViolationKind::TokenOrder
+        }
         other => unreachable!("BUG: the simulation has no word for {other}"),
     }
 }
@@ -515,7 +517,7 @@ fn kind(violation: &Breach) -> ViolationKind {
 /// after which the scheduler looks again, and by the millisecond that timers are rounded to.
 const SLACK: Duration = Duration::from_millis(MOST_DRIFT as u64 / 1000 + 3);
 
-const CONTENDED: Answer = Answer::Failed(ErrorKind::Contended);
+const CONTENDED: AcquireOutcome = AcquireOutcome::Failed(ErrorKind::Contended);
 
 /// Time that it may take until a release is sent.
 const SOON: Duration = Duration::from_millis(50);

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::nemesis::Fault;
 use super::process::Process;
 use super::world::World;
-use crate::history::{Event, What, access_of};
+use crate::history::{HistoryEvent, What, access_of};
 use crate::lock;
 
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ pub(crate) struct Book {
     /// Which operation an acquisition on the store was made for.
     pub(crate) ids: BTreeMap<LeaseId, usize>,
     /// The same for the checker, at times that grow from one event to the next.
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Vec<HistoryEvent>,
     pub(crate) lines: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Operation {
     pub(crate) process: usize,
     pub(crate) request: AcquireRequest,
     pub(crate) asked: Duration,
-    pub(crate) answered: Option<(Duration, Answer)>,
+    pub(crate) answered: Option<(Duration, AcquireOutcome)>,
     pub(crate) token: Option<u64>,
     /// The deadlines that the guard had, each with the expiry on the store at that time.
     pub(crate) validity: Vec<Validity>,
@@ -66,7 +66,7 @@ pub(crate) struct Validity {
 
 /// How an acquisition ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Answer {
+pub(crate) enum AcquireOutcome {
     Acquired,
     /// The future was dropped.
     Dropped,
@@ -140,7 +140,7 @@ impl Book {
         // What happens at one moment of virtual time still happens one after the other.
         let at = self.events.last().map_or(at, |last| at.max(last.at + 1));
         let attempt = of.map_or(0, |number| u64::try_from(number).unwrap_or(0) + 1);
-        let mut event = Event::new(at, key.as_str(), attempt, what);
+        let mut event = HistoryEvent::new(at, key.as_str(), attempt, what);
         event.seq = u64::try_from(self.events.len()).unwrap_or(u64::MAX);
         self.events.push(event);
     }
@@ -178,7 +178,7 @@ impl Operation {
     /// When its process knew that it neither waits for the lock nor holds it.
     pub(crate) fn over(&self) -> Duration {
         let over = match self.answered {
-            Some((_, Answer::Acquired)) => self.lost.map(|(at, _)| at),
+            Some((_, AcquireOutcome::Acquired)) => self.lost.map(|(at, _)| at),
             Some((at, _)) => Some(at),
             None => None,
         };
@@ -194,7 +194,7 @@ impl Operation {
 
     pub(crate) fn acquired_at(&self) -> Option<Duration> {
         match self.answered {
-            Some((at, Answer::Acquired)) => Some(at),
+            Some((at, AcquireOutcome::Acquired)) => Some(at),
             _ => None,
         }
     }
@@ -256,10 +256,10 @@ impl World {
         }
     }
 
-    pub(crate) fn answered(&self, number: usize, answer: Answer) {
+    pub(crate) fn answered(&self, number: usize, answer: AcquireOutcome) {
         let at = self.now();
         let event = match answer {
-            Answer::Failed(kind) => What::Refused {
+            AcquireOutcome::Failed(kind) => What::Refused {
                 error: format!("{kind:?}"),
             },
             _ => What::Cancelled,
@@ -281,7 +281,7 @@ impl World {
             until: Some(nanos(validity.until)),
         };
         self.log.change(number, at, what, Some(event), |operation| {
-            operation.answered = Some((at, Answer::Acquired));
+            operation.answered = Some((at, AcquireOutcome::Acquired));
             operation.token = token;
             if held {
                 operation.seen_held = at;

@@ -28,6 +28,6 @@ mod world;
 
 pub use self::backend::SimBackend;
 pub use self::history::{Outcome, Simulation};
-pub use self::judge::{Tally, Violation, ViolationKind};
+pub use self::judge::{SimViolation, Tally, ViolationKind};
 pub use self::nemesis::Fault;
 pub use self::rng::Rng;

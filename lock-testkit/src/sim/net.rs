@@ -262,7 +262,7 @@ impl fmt::Debug for Queue {
 
 /// What an acquisition requests.
 #[derive(Clone, Debug)]
-pub(crate) struct Claim {
+pub(crate) struct SimClaim {
     pub(crate) key: LockKey,
     pub(crate) id: LeaseId,
     pub(crate) mode: Mode,
@@ -276,7 +276,7 @@ pub(crate) struct Claim {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
-    Acquire(Claim),
+    Acquire(SimClaim),
     Release(LockKey, LeaseId),
     Renew(Vec<RenewalRequest>),
 }
@@ -333,7 +333,7 @@ impl NoAnswer {
 }
 
 /// Where an answer goes; the copies of a request share it.
-type Answer = Arc<Mutex<Option<oneshot::Sender<Result<Reply, NoAnswer>>>>>;
+type ReplySender = Arc<Mutex<Option<oneshot::Sender<Result<Reply, NoAnswer>>>>>;
 
 impl World {
     /// Lets something happen after a time.
@@ -382,7 +382,13 @@ impl World {
         }
     }
 
-    fn arrive(self: &Arc<Self>, process: usize, request: Request, back: Return, sender: Answer) {
+    fn arrive(
+        self: &Arc<Self>,
+        process: usize,
+        request: Request,
+        back: Return,
+        sender: ReplySender,
+    ) {
         if !self.net.passes(process, Direction::ToStore) {
             return;
         }

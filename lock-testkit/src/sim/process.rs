@@ -223,9 +223,9 @@ impl Drop for Listening {
 
 /// Where the engine of a process runs its scheduler and its background releases.
 #[derive(Debug)]
-pub(crate) struct Host(pub(crate) Arc<Process>);
+pub(crate) struct SimHost(pub(crate) Arc<Process>);
 
-impl Spawn for Host {
+impl Spawn for SimHost {
     fn spawn(&self, task: Task) {
         self.0.adopt(task);
     }

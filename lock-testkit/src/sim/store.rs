@@ -10,7 +10,7 @@ use std::time::Duration;
 use polylock_core::engine::{Clock, LeaseId, Moment, VirtualClock};
 use polylock_core::{LockKey, Mode, RenewalRequest};
 
-use super::net::{Claim, Granted, Push, Reply, Request};
+use super::net::{Granted, Push, Reply, Request, SimClaim};
 use super::plan::Plan;
 use super::process::undrift;
 use crate::lock;
@@ -190,7 +190,7 @@ struct Lock {
 
 #[derive(Debug)]
 struct Waiter {
-    claim: Claim,
+    claim: SimClaim,
     seen: Moment,
 }
 
@@ -240,7 +240,7 @@ impl Table {
         self.settle(now, key)
     }
 
-    fn acquire(&mut self, now: Moment, claim: Claim) -> (Reply, Vec<Push>) {
+    fn acquire(&mut self, now: Moment, claim: SimClaim) -> (Reply, Vec<Push>) {
         let mut pushes = self.settle(now, &claim.key);
         let (id, key, beat) = (claim.id, claim.key.clone(), claim.beat);
         if let Some(holder) = self.holder(&key, id) {

@@ -8,7 +8,7 @@ use polylock_core::{AcquireRequest, DistributedLock, LockGuard, LockKey, Mode, R
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use super::log::{Answer, Ending};
+use super::log::{AcquireOutcome, Ending};
 use super::process::Process;
 use super::rng::Rng;
 use super::world::{Machine, World};
@@ -60,14 +60,16 @@ impl Worker {
         let acquired = if self.rng.chance(150) {
             match timeout(self.rng.millis(0, 400), acquire).await {
                 Ok(acquired) => acquired,
-                Err(_) => return self.world.answered(number, Answer::Dropped),
+                Err(_) => return self.world.answered(number, AcquireOutcome::Dropped),
             }
         } else {
             acquire.await
         };
         match acquired {
             Ok(guard) => self.hold(number, &request, guard).await,
-            Err(error) => self.world.answered(number, Answer::Failed(error.kind())),
+            Err(error) => self
+                .world
+                .answered(number, AcquireOutcome::Failed(error.kind())),
         }
     }
 

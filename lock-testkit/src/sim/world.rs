@@ -11,7 +11,7 @@ use super::log::{Log, RenewalObserver};
 use super::nemesis::Fault;
 use super::net::Net;
 use super::plan::{Plan, drift};
-use super::process::{Host, Process};
+use super::process::{Process, SimHost};
 use super::resource::Resource;
 use super::rng::Rng;
 use super::store::Store;
@@ -97,7 +97,7 @@ impl World {
         }
         let process = Process::start(number, drift);
         let entropy = Arc::new(SeededEntropy::new(rng.next()));
-        let host = Arc::new(Host(Arc::clone(&process)));
+        let host = Arc::new(SimHost(Arc::clone(&process)));
         let engine = Engine::with("sim", process.clock(), entropy, host);
         let client = SimLock::new(Arc::clone(self), Arc::clone(&process), engine);
         let client = Arc::new(client) as Arc<dyn DistributedLock>;

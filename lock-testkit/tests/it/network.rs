@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lock_testkit::network::{Host, Network};
+use lock_testkit::network::{Network, NetworkHost};
 
 use crate::support::{SILENCE, SOON};
 
@@ -133,7 +133,7 @@ fn a_test_process_that_is_killed_leaves_no_process_and_no_interface() {
 const CHILD: &str = "POLYLOCK_NETWORK_CHILD";
 
 /// Both ends of a connection.
-fn connected(from: &Host, to: &Host) -> (TcpStream, TcpStream) {
+fn connected(from: &NetworkHost, to: &NetworkHost) -> (TcpStream, TcpStream) {
     let listener = to.enter(|| TcpListener::bind((to.address(), 0)));
     let listener = listener.expect("a port is free");
     let place = listener.local_addr().expect("it listens");
@@ -142,7 +142,7 @@ fn connected(from: &Host, to: &Host) -> (TcpStream, TcpStream) {
     (near.expect("it connects"), far)
 }
 
-fn connects_within(from: &Host, to: &Host, within: Duration) -> bool {
+fn connects_within(from: &NetworkHost, to: &NetworkHost, within: Duration) -> bool {
     let listener = to.enter(|| TcpListener::bind((to.address(), 0)));
     let listener = listener.expect("a port is free");
     let place = listener.local_addr().expect("it listens");
@@ -180,7 +180,7 @@ fn arrives_within(to: &mut TcpStream, within: Duration) -> bool {
 }
 
 /// A process of the host that connects, sends a byte and stays.
-fn speak(host: &Host, to: SocketAddr) -> Child {
+fn speak(host: &NetworkHost, to: SocketAddr) -> Child {
     let script = format!(
         "exec 3<>/dev/tcp/{}/{}; printf x >&3; exec sleep 600",
         to.ip(),

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lock_testkit::proxy::{Answer, Command as Request, Direction, Fate, Proxy, Then, Watch};
+use lock_testkit::proxy::{Command as Request, Direction, Fate, Proxy, ReplyOrder, Then, Watch};
 use lock_testkit::servers::{
     DatabaseServer, MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer,
 };
@@ -119,7 +119,7 @@ fn pieces_are_understood(server: &DatabaseServer, kind: &Kind) {
 #[test]
 #[should_panic(expected = "cannot be duplicated")]
 fn a_request_is_not_duplicated() {
-    let (after, answer) = (Duration::ZERO, Answer::First);
+    let (after, answer) = (Duration::ZERO, ReplyOrder::First);
     Proxy::postgres(1).plan(|_| true, Fate::Duplicated { after, answer });
 }
 

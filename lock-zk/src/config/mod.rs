@@ -42,7 +42,7 @@ pub struct ZooKeeperConfig {
     pub(crate) connector: Option<OwnConnector>,
     pub(crate) login: Option<(Auth, LoginSource)>,
     /// As it is set; [`ZooKeeperConfig::access`] has the default.
-    access: Option<Access>,
+    access: Option<NodeAccess>,
     pub(crate) compat: Compat,
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) strict: bool,
@@ -159,8 +159,8 @@ impl ZooKeeperConfig {
     /// [`with_sasl_login`](Self::with_sasl_login) replaces that of SASL. Locks have a session of their
     /// own: that of a client of the application is not used.
     ///
-    /// [`Access::Creator`] is the default with a connector: one that authenticates by nothing needs
-    /// [`Access::Everybody`].
+    /// [`NodeAccess::Creator`] is the default with a connector: one that authenticates by nothing needs
+    /// [`NodeAccess::Everybody`].
     ///
     /// `zookeeper-client` is a public dependency here: both versions have to agree, 0.11.
     ///
@@ -263,10 +263,10 @@ impl ZooKeeperConfig {
         self
     }
 
-    /// Sets the access to the nodes of the locks. Default: [`Access::Creator`] with a login, a
-    /// certificate or a connector of the application, else [`Access::Everybody`].
+    /// Sets the access to the nodes of the locks. Default: [`NodeAccess::Creator`] with a login, a
+    /// certificate or a connector of the application, else [`NodeAccess::Everybody`].
     #[must_use]
-    pub fn with_access(mut self, access: Access) -> Self {
+    pub fn with_access(mut self, access: NodeAccess) -> Self {
         self.access = Some(access);
         self
     }
@@ -318,11 +318,11 @@ impl ZooKeeperConfig {
     }
 
     /// The access to the nodes of the locks.
-    pub(crate) fn access(&self) -> Access {
+    pub(crate) fn access(&self) -> NodeAccess {
         match self.access {
             Some(access) => access,
-            None if self.has_identity() => Access::Creator,
-            None => Access::Everybody,
+            None if self.has_identity() => NodeAccess::Creator,
+            None => NodeAccess::Everybody,
         }
     }
 
@@ -433,19 +433,19 @@ pub enum Compat {
 /// Others may see the holders of locks, and only this service may acquire them:
 ///
 /// ```no_run
-/// use polylock_zk::{Access, ZooKeeper, ZooKeeperConfig};
+/// use polylock_zk::{NodeAccess, ZooKeeper, ZooKeeperConfig};
 ///
 /// # async fn example() -> polylock_core::Result<()> {
 /// let config = ZooKeeperConfig::new([("zk1", 2181), ("zk2", 2181), ("zk3", 2181)])
 ///     .with_digest_login("orders", "s3cret")?
-///     .with_access(Access::CreatorAndReaders);
+///     .with_access(NodeAccess::CreatorAndReaders);
 /// let locks = ZooKeeper::connect(config).await?;
 /// # let _ = locks;
 /// # Ok(()) }
 /// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Access {
+pub enum NodeAccess {
     /// Clients with the identity that created the node. The default with a login, a certificate or a
     /// connector of the application.
     Creator,

@@ -55,7 +55,7 @@ fn reads_every_parameter() {
     let (auth, login) = config.login.as_ref().unwrap();
     let known = Login::new().with_username("me").with_password("s3@c");
     assert_eq!((*auth, login.known()), (Auth::Sasl, Some(&known)));
-    assert_eq!(config.access(), Access::CreatorAndReaders);
+    assert_eq!(config.access(), NodeAccess::CreatorAndReaders);
     assert_eq!(config.compat, Compat::Kazoo);
     assert_eq!(config.connect_timeout, Duration::from_secs(3));
     assert_eq!(config.session_timeout, Duration::from_secs(5));
@@ -69,7 +69,7 @@ fn reads_every_parameter() {
     assert!(config.unwrap_err().message().contains("USER:PASSWORD"));
     let config = read("zk://a?access=everybody&compat=curator-rw").unwrap();
     assert_eq!(config.compat, Compat::CuratorReadWrite);
-    assert_eq!(config.access(), Access::Everybody);
+    assert_eq!(config.access(), NodeAccess::Everybody);
 }
 
 #[test]
@@ -80,19 +80,19 @@ fn nodes_belong_to_whoever_has_an_identity() {
     let tls = plain.clone().with_tls_ca("/ca");
     let certificate = plain.clone().with_tls_identity("/cert", "/key");
     for (config, access, is_open) in [
-        (plain.clone(), Access::Everybody, true),
-        (tls, Access::Everybody, true),
+        (plain.clone(), NodeAccess::Everybody, true),
+        (tls, NodeAccess::Everybody, true),
         (
-            plain.with_access(Access::Everybody),
-            Access::Everybody,
+            plain.with_access(NodeAccess::Everybody),
+            NodeAccess::Everybody,
             false,
         ),
-        (digest.clone(), Access::Creator, false),
-        (sasl, Access::Creator, false),
-        (certificate, Access::Creator, false),
+        (digest.clone(), NodeAccess::Creator, false),
+        (sasl, NodeAccess::Creator, false),
+        (certificate, NodeAccess::Creator, false),
         (
-            digest.with_access(Access::CreatorAndReaders),
-            Access::CreatorAndReaders,
+            digest.with_access(NodeAccess::CreatorAndReaders),
+            NodeAccess::CreatorAndReaders,
             false,
         ),
     ] {

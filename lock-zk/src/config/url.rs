@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use polylock_core::{LockUrl, Params, Result};
 
-use super::{Access, Compat, ZooKeeperConfig, wrong};
+use super::{Compat, NodeAccess, ZooKeeperConfig, wrong};
 
 /// The schemes, the canonical one first.
 pub(crate) const SCHEMES: &[&str] = &["zk", "zookeeper"];
@@ -16,7 +16,7 @@ impl ZooKeeperConfig {
     ///
     /// | parameter | default | meaning |
     /// |---|---|---|
-    /// | `access=creator`, `creator-and-readers` or `everybody` | `creator` with a login or a certificate, else `everybody` | see [`Access`] |
+    /// | `access=creator`, `creator-and-readers` or `everybody` | `creator` with a login or a certificate, else `everybody` | see [`NodeAccess`] |
     /// | `auth=digest` or `sasl` | `digest` | what user and password are for: [`with_digest_login`](Self::with_digest_login), [`with_sasl_login`](Self::with_sasl_login) |
     /// | `compat=curator`, `curator-rw` or `kazoo` | `curator` | see [`Compat`] |
     /// | `connect-timeout=DURATION` | `15s` | see [`with_connect_timeout`](Self::with_connect_timeout) |
@@ -54,9 +54,9 @@ impl ZooKeeperConfig {
         }
         let access = ["creator", "creator-and-readers", "everybody"];
         config.access = match params.one_of("access", &access)? {
-            Some("creator") => Some(Access::Creator),
-            Some("creator-and-readers") => Some(Access::CreatorAndReaders),
-            other => other.map(|_| Access::Everybody),
+            Some("creator") => Some(NodeAccess::Creator),
+            Some("creator-and-readers") => Some(NodeAccess::CreatorAndReaders),
+            other => other.map(|_| NodeAccess::Everybody),
         };
         config.compat = match params.one_of("compat", &["curator", "curator-rw", "kazoo"])? {
             Some("curator-rw") => Compat::CuratorReadWrite,

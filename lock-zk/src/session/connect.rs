@@ -9,7 +9,7 @@ use zookeeper_client::{
 
 use super::negotiation::{Negotiated, listen};
 use super::write;
-use crate::config::{Access, Auth, Compat, OwnConnector, ZooKeeperConfig};
+use crate::config::{Auth, Compat, NodeAccess, OwnConnector, ZooKeeperConfig};
 use crate::diagnose_connect::{Answers, address, diagnose_connect};
 use crate::error::{Cause, Failure};
 use crate::tls::Certificates;
@@ -239,11 +239,11 @@ pub(crate) async fn make_directory(
 }
 
 /// The access control list of the nodes that this client creates.
-pub(crate) fn acls(access: Access) -> Acls<'static> {
+pub(crate) fn acls(access: NodeAccess) -> Acls<'static> {
     match access {
-        Access::Creator => Acls::creator_all(),
-        Access::CreatorAndReaders => Acls::new(&CREATOR_AND_READERS),
-        Access::Everybody => Acls::anyone_all(),
+        NodeAccess::Creator => Acls::creator_all(),
+        NodeAccess::CreatorAndReaders => Acls::new(&CREATOR_AND_READERS),
+        NodeAccess::Everybody => Acls::anyone_all(),
     }
 }
 

@@ -7,7 +7,7 @@ use polylock_core::admin::Record;
 use polylock_core::{DistributedLock, ErrorKind, FencingToken};
 #[cfg(feature = "sasl")]
 use polylock_core::{LostReason, PasswordFile};
-use polylock_zk::{Access, ZooKeeper, ZooKeeperConfig};
+use polylock_zk::{NodeAccess, ZooKeeper, ZooKeeperConfig};
 
 use crate::support::{SOON, admin, assert_error, config, key, open, release, request, seen, take};
 
@@ -52,7 +52,7 @@ async fn another_identity_is_denied_the_locks() {
 async fn readers_see_locks_and_take_none() {
     let config = || shared("readers");
     let own = config().with_digest_login("me", "pw").expect("a user");
-    let mine = open(own.with_access(Access::CreatorAndReaders)).await;
+    let mine = open(own.with_access(NodeAccess::CreatorAndReaders)).await;
     let _guard = take(&mine, "a").await;
 
     let reader = open(config()).await;
@@ -81,12 +81,12 @@ async fn readers_see_locks_and_take_none() {
 #[tokio::test]
 async fn identities_that_share_a_root_have_records_of_their_own() {
     let config = || shared("records");
-    let _everybody = open(config().with_access(Access::Everybody)).await;
+    let _everybody = open(config().with_access(NodeAccess::Everybody)).await;
     let record = Record::new(FencingToken::new(7), "done");
     let mut clients = Vec::new();
     for name in ["me", "you"] {
         let own = config().with_digest_login(name, "pw").expect("a user");
-        let client = open(own.with_access(Access::Creator)).await;
+        let client = open(own.with_access(NodeAccess::Creator)).await;
         let written = admin(&client).write_record(&key(name), &record, SOON).await;
         assert!(written.expect("it is stored"), "{name}");
         clients.push(client);

@@ -2,7 +2,7 @@
 
 use lock_testkit::servers::ZooKeeperServer;
 use polylock_core::ErrorKind;
-use polylock_zk::{Access, ZooKeeper, ZooKeeperConfig};
+use polylock_zk::{NodeAccess, ZooKeeper, ZooKeeperConfig};
 use zookeeper_client::{Acls, Client, CreateMode, Permission};
 
 use crate::support::{assert_error, attempt, config, open, release, take};
@@ -88,7 +88,7 @@ async fn a_connector_of_nobody_needs_access_for_everybody() {
     let error = error.expect_err("nodes without an owner");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.message().contains("access=everybody"), "{error}");
-    let locks = open(config.with_access(Access::Everybody)).await;
+    let locks = open(config.with_access(NodeAccess::Everybody)).await;
     release(take(&locks, "a").await).await;
 }
 

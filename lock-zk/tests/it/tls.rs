@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lock_testkit::servers::{
-    ClientCertificate, ServerCertificate, TlsFiles, ZooKeeperOptions, ZooKeeperServer,
+    ClientCertificate, ServerCertificate, TestCertificates, ZooKeeperOptions, ZooKeeperServer,
 };
 use polylock_core::{Error, ErrorKind};
 use polylock_zk::{ZooKeeper, ZooKeeperConfig};
@@ -15,8 +15,8 @@ use crate::support::{config, open, release, take};
 fn server(
     certificate: ServerCertificate,
     clients: ClientCertificate,
-) -> (TlsFiles, ZooKeeperServer) {
-    let files = TlsFiles::new(certificate);
+) -> (TestCertificates, ZooKeeperServer) {
+    let files = TestCertificates::new(certificate);
     let options = ZooKeeperOptions::new().with_tls(&files, clients);
     let server = ZooKeeperServer::start(options);
     (files, server)
@@ -130,7 +130,7 @@ async fn both_sides_have_to_speak_it() {
 
 #[tokio::test]
 async fn wrong_files_are_named() {
-    let files = TlsFiles::new(ServerCertificate::Valid);
+    let files = TestCertificates::new(ServerCertificate::Valid);
     let (config, key) = (config(&[1], "/locks"), files.client_key());
     let odd = ZooKeeperConfig::new([("no name", 1)]);
     let swapped = config.clone().with_tls_ca(files.ca());

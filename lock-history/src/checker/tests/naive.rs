@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Violation;
-use crate::event::{Access, Event, What};
+use crate::event::{Access, HistoryEvent, What};
 
 /// A kind of violation with the acquisition that is to blame.
 pub(super) type Finding = (&'static str, u64);
@@ -41,7 +41,7 @@ struct Life {
     rose: bool,
 }
 
-pub(super) fn judge(events: &[Event], delay: u64, max_idle: u64) -> Vec<Finding> {
+pub(super) fn judge(events: &[HistoryEvent], delay: u64, max_idle: u64) -> Vec<Finding> {
     let broken: Vec<u64> = events
         .iter()
         .filter(|event| matches!(event.what, What::Interfered { .. }))
@@ -166,7 +166,7 @@ impl Life {
     }
 }
 
-fn lives(events: &[Event]) -> Vec<Life> {
+fn lives(events: &[HistoryEvent]) -> Vec<Life> {
     let mut lives: BTreeMap<u64, Life> = BTreeMap::new();
     for event in events {
         match (&event.what, lives.get_mut(&event.attempt)) {

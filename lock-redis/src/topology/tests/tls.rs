@@ -1,11 +1,11 @@
 use lock_testkit::servers::{
-    ClientCertificate, RedisOptions, RedisServer, ServerCertificate, TlsFiles,
+    ClientCertificate, RedisOptions, RedisServer, ServerCertificate, TestCertificates,
 };
 use polylock_core::{Error, ErrorKind};
 
 use super::*;
 
-fn start(files: &TlsFiles, clients: ClientCertificate) -> RedisServer {
+fn start(files: &TestCertificates, clients: ClientCertificate) -> RedisServer {
     RedisServer::start(RedisOptions::new().with_tls(files, clients))
 }
 
@@ -22,7 +22,7 @@ async fn a_certificate_that_does_not_hold_is_refused() {
         (ServerCertificate::Expired, true),
         (ServerCertificate::WrongHost, true),
     ] {
-        let files = TlsFiles::new(certificate);
+        let files = TestCertificates::new(certificate);
         let server = start(&files, ClientCertificate::Ignored);
         let ca = if trusts {
             files.ca()
@@ -38,7 +38,7 @@ async fn a_certificate_that_does_not_hold_is_refused() {
         assert!(error.message().contains("certificate"), "{error:?}");
     }
     // Nor does the server accept the certificate of a client that another authority has signed.
-    let files = TlsFiles::new(ServerCertificate::Valid);
+    let files = TestCertificates::new(ServerCertificate::Valid);
     let server = start(&files, ClientCertificate::Required);
     let stranger = config(&server).with_tls_ca(files.ca()).with_tls_identity(
         files.unknown_client_certificate(),
@@ -47,7 +47,7 @@ async fn a_certificate_that_does_not_hold_is_refused() {
     let error = refused(&stranger).await;
     assert!(!error.is_outcome_unknown(), "{error:?}");
     // That of the system knows neither.
-    let files = TlsFiles::new(ServerCertificate::Valid);
+    let files = TestCertificates::new(ServerCertificate::Valid);
     let server = start(&files, ClientCertificate::Ignored);
     let error = refused(&config(&server).with_tls()).await;
     assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
@@ -55,7 +55,7 @@ async fn a_certificate_that_does_not_hold_is_refused() {
 
 #[tokio::test]
 async fn files_that_are_no_use_are_named() {
-    let files = TlsFiles::new(ServerCertificate::Valid);
+    let files = TestCertificates::new(ServerCertificate::Valid);
     let server = start(&files, ClientCertificate::Ignored);
     let error = refused(&config(&server).with_tls_ca("/nowhere/ca.pem")).await;
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error:?}");

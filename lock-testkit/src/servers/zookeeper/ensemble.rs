@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::launch::{DATA, Ready};
 use super::{SharedZooKeeper, ZooKeeperOptions, ZooKeeperServer};
-use crate::network::Host;
+use crate::network::NetworkHost;
 use crate::proxy::Proxy;
 use crate::servers::account::LOG;
 use crate::servers::cluster::wait;
@@ -33,7 +33,7 @@ impl ZooKeeperEnsemble {
     /// Starts one server on each of these hosts, all with the same options, and waits until each
     /// serves.
     #[must_use]
-    pub fn start_on(hosts: &[&Host], options: &ZooKeeperOptions) -> Self {
+    pub fn start_on(hosts: &[&NetworkHost], options: &ZooKeeperOptions) -> Self {
         let members: Vec<_> = hosts.iter().copied().map(Some).collect();
         Self::start_members(&members, options)
     }
@@ -51,7 +51,7 @@ impl ZooKeeperEnsemble {
         started("ZooKeeper", || Self::try_start_far(options, 2))
     }
 
-    fn start_members(hosts: &[Option<&Host>], options: &ZooKeeperOptions) -> Self {
+    fn start_members(hosts: &[Option<&NetworkHost>], options: &ZooKeeperOptions) -> Self {
         started("ZooKeeper", || Self::try_start(hosts, options))
     }
 
@@ -93,7 +93,7 @@ impl ZooKeeperEnsemble {
         format!("zk://{}", self.addresses().join(","))
     }
 
-    fn try_start(hosts: &[Option<&Host>], options: &ZooKeeperOptions) -> io::Result<Self> {
+    fn try_start(hosts: &[Option<&NetworkHost>], options: &ZooKeeperOptions) -> io::Result<Self> {
         let options = options.clone().with_default("syncLimit", "6");
         let (options, _peers) = members(hosts, options)?;
         let servers = at_once(hosts.iter().enumerate(), |(place, host)| {
@@ -166,7 +166,7 @@ impl ZooKeeperEnsemble {
 /// The options that all members have, with the ports between them: of each that for its followers and
 /// that for elections.
 fn members(
-    hosts: &[Option<&Host>],
+    hosts: &[Option<&NetworkHost>],
     options: ZooKeeperOptions,
 ) -> io::Result<(ZooKeeperOptions, Vec<(u16, u16)>)> {
     let mut options = options.with_default("initLimit", "20");
@@ -182,7 +182,7 @@ fn members(
 
 fn start_member(
     place: usize,
-    host: Option<&Host>,
+    host: Option<&NetworkHost>,
     options: ZooKeeperOptions,
 ) -> io::Result<ZooKeeperServer> {
     let mut options = options.with_file(&format!("{DATA}/myid"), &(place + 1).to_string());

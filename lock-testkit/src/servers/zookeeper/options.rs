@@ -4,7 +4,7 @@ use std::io;
 use super::launch::Ready;
 use crate::servers::port::free_port;
 use crate::servers::server_process::{Setup, setup_options};
-use crate::servers::{ClientCertificate, TlsFiles};
+use crate::servers::{ClientCertificate, TestCertificates};
 
 /// How a [`ZooKeeperServer`](super::ZooKeeperServer) is set up. By default a tick is 0.5 s, sessions
 /// last 0.5 to 10 s, four-letter words are open to everybody, and what is written survives a
@@ -15,7 +15,7 @@ use crate::servers::{ClientCertificate, TlsFiles};
 pub struct ZooKeeperOptions {
     pub(super) properties: Vec<(String, String)>,
     pub(super) files: Vec<(String, String)>,
-    tls: Option<TlsFiles>,
+    tls: Option<TestCertificates>,
     pub(super) setup: Setup,
     /// The port that takes TLS, with files of which it is opened.
     pub(super) secure_port: Option<u16>,
@@ -41,7 +41,7 @@ impl ZooKeeperOptions {
 
     /// Opens a [second port](super::ZooKeeperServer::secure_port) that takes TLS only.
     #[must_use]
-    pub fn with_tls(mut self, files: &TlsFiles, clients: ClientCertificate) -> Self {
+    pub fn with_tls(mut self, files: &TestCertificates, clients: ClientCertificate) -> Self {
         let auth = match clients {
             ClientCertificate::Ignored => "none",
             ClientCertificate::Required => "need",

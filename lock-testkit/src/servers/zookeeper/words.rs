@@ -2,13 +2,13 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::network::Host;
+use crate::network::NetworkHost;
 use crate::servers::host::{address, near};
 
 /// Where a server takes words: a port of 127.0.0.1, or of its host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Door<'a> {
-    pub(super) host: Option<&'a Host>,
+    pub(super) host: Option<&'a NetworkHost>,
     pub(super) port: u16,
 }
 
