@@ -207,6 +207,18 @@ impl Failure {
             outcome_unknown,
         }
     }
+
+    /// Whether the server is away, for a while as it seems.
+    pub(crate) fn is_outage(&self) -> bool {
+        match &self.cause {
+            Cause::Silent(_) => true,
+            #[cfg(feature = "_server")]
+            Cause::SessionOver => true,
+            #[cfg(feature = "_server")]
+            Cause::Sql(db_error) => db_error.class.is_the_end() || db_error.class == Class::TooMany,
+            _ => false,
+        }
+    }
 }
 
 #[cfg(feature = "_server")]
@@ -239,15 +251,6 @@ impl Failure {
         match &self.cause {
             Cause::SessionOver => true,
             Cause::Sql(db_error) => self.outcome_unknown && db_error.class.ends_connection(),
-            _ => false,
-        }
-    }
-
-    /// Whether the server is away, for a while as it seems.
-    pub(crate) fn is_outage(&self) -> bool {
-        match &self.cause {
-            Cause::SessionOver | Cause::Silent(_) => true,
-            Cause::Sql(db_error) => db_error.class.is_the_end() || db_error.class == Class::TooMany,
             _ => false,
         }
     }

@@ -6,16 +6,17 @@ use std::time::Duration;
 use polylock_core::admin::LockAdmin;
 use polylock_core::engine::{Engine, LeaseId, before};
 use polylock_core::{
-    AcquireRequest, Capabilities, Error, ErrorKind, Grant, Lease, LockGuard, LockKey, Result,
-    Ticket,
+    AcquireRequest, Capabilities, Grant, Lease, LockGuard, LockKey, Result, Ticket,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
+use crate::budget::{Budget, RETRY_INTERVAL, silent};
+use crate::error::Failure;
 use crate::lease::TableLease;
 use crate::store::Store;
 use crate::table::{Claim, Refusal, is_sharing};
 
-/// `mode=lease` on any database: leases in a table, and waiters that ask again.
+/// `mode=lease` on any database: leases in a table, and waiters that poll it.
 #[derive(Debug)]
 pub(crate) struct Leases {
     pub(crate) engine: Engine,
@@ -45,24 +46,15 @@ impl Leases {
         if let Some(ticket) = request.ticket() {
             return self.adopt(request, ticket).await;
         }
-        let deadline = match request.wait().waits() {
-            true => request.wait().deadline(),
-            false => Some(Instant::now()),
-        };
-        let answered = AtomicBool::new(false);
+        let budget = Budget::of(request);
         let place = Place::of(self, request);
-        let acquired = self.wait(request, deadline, &answered, &place);
-        let acquired = match deadline.filter(|_| request.wait().waits()) {
+        let acquired = self.wait(request, &budget, &place);
+        let acquired = match budget.limit(Duration::ZERO) {
             // The database may hang with the time of the waiter.
-            Some(deadline) => {
-                match before(deadline.max(Instant::now() + MIN_TIME), acquired).await {
-                    Some(acquired) => acquired,
-                    None if answered.load(Ordering::Relaxed) => {
-                        Err(Error::contended(request.wait()))
-                    }
-                    None => Err(silent()),
-                }
-            }
+            Some(limit) => match before(limit, acquired).await {
+                Some(acquired) => acquired,
+                None => Err(budget.timed_out(silent)),
+            },
             None => acquired.await,
         };
         acquired.map_err(|e| {
@@ -80,41 +72,47 @@ impl Leases {
         pending.adopt(request, ticket, ask).await
     }
 
-    /// Acquires the lock, and polls until it can; `answered` reports another holder.
+    /// Acquires the lock, and polls until it can. A waiter that has seen it held keeps waiting while
+    /// the database is away.
     async fn wait(
         &self,
         request: &AcquireRequest,
-        deadline: Option<Instant>,
-        answered: &AtomicBool,
+        budget: &Budget,
         place: &Place,
     ) -> Result<LockGuard> {
-        if let Ok(guard) = self.attempt(request, place, false).await? {
-            return Ok(guard);
+        if let Attempt::Granted(guard) = self.attempt(request, place, false).await? {
+            return guard;
         }
-        answered.store(true, Ordering::Relaxed);
-        request.mark_contended();
+        budget.mark_contended(request);
         let waiting = self.store.release_notifier().enter(request.key());
         let mut backoff = Duration::ZERO;
-        let (mut is_told, mut was_soon) = (false, false);
-        while deadline.is_none_or(|deadline| Instant::now() < deadline) {
+        let (mut is_told, mut was_soon, mut is_unknown) = (false, false, false);
+        while budget.waits() {
             let mut released = pin!(waiting.released.notified());
             // Listen before looking, or a release in between would be missed.
             released.as_mut().enable();
             // Before reading as well: notifications count from there.
             let pace = self.store.pace();
-            let seen = match is_told && pace.is_told {
-                true => None,
-                false => self.look(request, place).await?,
+            let is_notified = std::mem::take(&mut is_told) && pace.is_told;
+            let Refusal { until, is_soon } = match self.poll(request, place, is_notified).await {
+                Ok(Attempt::Granted(guard)) => return guard,
+                // Another waiter was faster, and notifies only those that have read since.
+                Ok(Attempt::Held(_)) if is_notified => continue,
+                Ok(Attempt::Held(refusal)) => refusal,
+                Err(mut failure) if failure.is_outage() => {
+                    // What was granted without an answer is released by its id, and the next attempt
+                    // has another one. An answer to that does not say what became of the first.
+                    is_unknown |= failure.outcome_unknown;
+                    failure.outcome_unknown = is_unknown;
+                    budget.note_outage(request, failure);
+                    let retry_in = self.engine.jitter(RETRY_INTERVAL / 2, RETRY_INTERVAL);
+                    sleep_until(budget.at_most(Instant::now() + retry_in)).await;
+                    backoff = Duration::ZERO;
+                    continue;
+                }
+                Err(failure) => return Err(failure.into()),
             };
-            let Refusal { until, is_soon } = match seen {
-                Some(held) => held,
-                None => match self.attempt(request, place, true).await? {
-                    Ok(guard) => return Ok(guard),
-                    // Another waiter was faster, and notifies only those that have read since.
-                    Err(_) if std::mem::take(&mut is_told) && pace.is_told => continue,
-                    Err(held) => held,
-                },
-            };
+            budget.mark_contended(request);
             if is_soon && !std::mem::replace(&mut was_soon, is_soon) {
                 backoff = Duration::ZERO;
             }
@@ -122,21 +120,39 @@ impl Leases {
             // There are two of them for each key at most.
             let last = if is_soon { pace.last / 4 } else { pace.last };
             backoff = backoff.clamp(pace.first, last);
-            let wake_at = Instant::now() + self.engine.jitter(backoff / 2, backoff).min(left);
-            let wake_at = deadline.map_or(wake_at, |deadline| deadline.min(wake_at));
-            is_told = before(wake_at, released).await.is_some();
+            let delay = self.engine.jitter(backoff / 2, backoff).min(left);
+            is_told = before(budget.at_most(Instant::now() + delay), released)
+                .await
+                .is_some();
             backoff = if is_told { Duration::ZERO } else { backoff * 2 };
         }
-        Err(Error::contended(request.wait()))
+        Err(budget.timed_out(silent))
     }
 
-    /// Tries once to acquire the lock; otherwise returns until when it is held.
+    /// Looks at the lock, unless a notification says that it is free, and tries to acquire it if it can
+    /// be had.
+    async fn poll(
+        &self,
+        request: &AcquireRequest,
+        place: &Place,
+        is_notified: bool,
+    ) -> Result<Attempt, Failure> {
+        if !is_notified {
+            let claim = self.claim(request, place, true);
+            if let Err(refusal) = self.store.look(request.key(), &claim).await? {
+                return Ok(Attempt::Held(refusal));
+            }
+        }
+        self.attempt(request, place, true).await
+    }
+
+    /// Tries once to acquire the lock.
     async fn attempt(
         &self,
         request: &AcquireRequest,
         place: &Place,
         is_queued: bool,
-    ) -> Result<Result<LockGuard, Refusal>> {
+    ) -> Result<Attempt, Failure> {
         let key = request.key();
         let claim = self.claim(request, place, is_queued);
         let lease = Arc::new(TableLease::new(&self.store, key, claim.id));
@@ -145,29 +161,24 @@ impl Leases {
         let pending = self.engine.pending(key, armed, request.ttl());
         // Before the request leaves as well: the lease counts from here.
         let sent = self.engine.now();
-        let refusal = match self.store.take(key, claim).await {
+        match self.store.take(key, claim).await {
             Ok(Ok(tokens)) => {
                 // With the lock the place is given up.
                 place.is_taken.store(false, Ordering::Relaxed);
                 let grant = Grant::new(sent, Some(lease.granted(tokens)));
-                return pending.granted(request, grant).map(Ok);
+                Ok(Attempt::Granted(pending.granted(request, grant)))
             }
-            Ok(Err(refusal)) => refusal,
-            Err(failure) if failure.outcome_unknown => return Err(failure.into()),
-            Err(failure) => {
+            Ok(Err(refusal)) => {
                 pending.disarm();
-                return Err(failure.into());
+                Ok(Attempt::Held(refusal))
             }
-        };
-        pending.disarm();
-        Ok(Err(refusal))
-    }
-
-    /// Until when another client has the lock; `None` if it is time for an attempt.
-    async fn look(&self, request: &AcquireRequest, place: &Place) -> Result<Option<Refusal>> {
-        let claim = self.claim(request, place, true);
-        let seen = self.store.look(request.key(), &claim).await?;
-        Ok(seen.err())
+            Err(failure) => {
+                if !failure.outcome_unknown {
+                    pending.disarm();
+                }
+                Err(failure)
+            }
+        }
     }
 
     fn claim(&self, request: &AcquireRequest, place: &Place, is_queued: bool) -> Claim {
@@ -179,6 +190,14 @@ impl Leases {
         }
         claim
     }
+}
+
+/// What an attempt for a lock comes to.
+enum Attempt {
+    /// The guard, or the error of a grant that came too late.
+    Granted(Result<LockGuard>),
+    /// Another client has the lock.
+    Held(Refusal),
 }
 
 /// The place of a waiter in the queue of a key, which it leaves when it waits no more.
@@ -220,12 +239,4 @@ impl Drop for Place {
             });
         }
     }
-}
-
-/// What an attempt gets at least before a wait ends, so that a short one is an attempt at all.
-const MIN_TIME: Duration = Duration::from_millis(100);
-
-fn silent() -> Error {
-    let message = "the database did not answer before the wait was over";
-    Error::new(ErrorKind::Unavailable, message).with_unknown_outcome()
 }

@@ -51,6 +51,7 @@ compile_error!(
 mod admin;
 mod backend;
 mod boot_id;
+mod budget;
 mod checks;
 mod config;
 #[cfg(feature = "_server")]

@@ -8,7 +8,6 @@ mod acquire;
 mod actor;
 mod admin;
 pub(crate) mod args;
-mod budget;
 mod context;
 mod handle;
 mod lease;
@@ -26,16 +25,17 @@ use std::time::Duration;
 
 use polylock_core::engine::{Engine, before};
 use polylock_core::{
-    AcquireRequest, Capabilities, Error, Lease, LockGuard, LockLifetime, Mode, Result, Waiting,
+    AcquireRequest, Capabilities, Error, ErrorKind, Lease, LockGuard, LockLifetime, Mode, Result,
+    Waiting,
 };
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
-use self::budget::Budget;
 use self::context::{SessionContext, SessionMode};
 use self::handle::{Command, Granted, Take, Taken, UndoOnDrop};
 use self::lease::{SessionLease, ended};
-use self::pool::{RETRY_INTERVAL, Reservation, SessionPool};
+use self::pool::{Reservation, SessionPool};
+use crate::budget::{Budget, RETRY_INTERVAL, silent};
 use crate::config::{SqlConfig, SqlMode};
 use crate::error::Failure;
 use crate::pool::Pool;
@@ -96,16 +96,17 @@ impl Sessions {
 
     pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         self.capabilities.check(request)?;
-        let budget = Budget::of(
-            request,
-            self.context.request_timeout,
-            self.context.connections,
-        );
+        let budget = Budget::of(request);
         let attempts = self.attempts(request, &budget);
-        let acquired = match budget.limit() {
+        let limit = match request.wait().waits() {
+            // A server has a moment to end its own wait.
+            true => budget.limit(GRACE),
+            false => Some(Instant::now() + self.context.request_timeout),
+        };
+        let acquired = match limit {
             Some(limit) => match before(limit, attempts).await {
                 Some(acquired) => acquired,
-                None => Err(budget.gives_up(self.pool.len())),
+                None => Err(budget.timed_out(|| self.unserved())),
             },
             None => attempts.await,
         };
@@ -123,11 +124,10 @@ impl Sessions {
                 // A waiter keeps waiting while the server is away.
                 Err(failure)
                     if (failure.is_restart() || budget.was_held() && failure.is_outage())
-                        && budget.waits()
-                        && !budget.is_over() =>
+                        && budget.waits() =>
                 {
-                    budget.note_restart(failure);
-                    sleep_until(budget.until().min(Instant::now() + RETRY_INTERVAL)).await;
+                    budget.note_outage(request, failure);
+                    sleep_until(budget.at_most(Instant::now() + RETRY_INTERVAL)).await;
                 }
                 Err(failure) => return Err(failure.into()),
                 Ok(acquired) => return acquired,
@@ -143,7 +143,8 @@ impl Sessions {
         let key = request.key();
         let is_row = self.context.mode == SessionMode::Row;
         let mut reservation = self.pool.reservation(key, is_row).await?;
-        budget.note_place();
+        // The server is old enough.
+        budget.note_answer();
         let mut until = None;
         loop {
             let id = self.context.engine.lease_id();
@@ -157,27 +158,24 @@ impl Sessions {
                 }
                 Err(failure) => return Err(failure),
             };
-            budget.mark_contended();
-            if !budget.waits() || budget.is_over() {
+            budget.mark_contended(request);
+            if !budget.waits() {
                 return Ok(Err(budget.contended()));
             }
-            if until.is_none() {
-                request.mark_contended();
-                if !is_row {
-                    // A waiter blocks its session, and so needs one of its own.
-                    drop(reservation);
-                    let alone = self.pool.reservation(key, true);
-                    match before(Instant::now() + TRY_AGAIN, alone).await {
-                        Some(alone) => reservation = alone?,
-                        // All sessions hold something. One of them may find the lock free.
-                        None => {
-                            reservation = self.pool.reservation(key, false).await?;
-                            continue;
-                        }
+            if until.is_none() && !is_row {
+                // A waiter blocks its session, and so needs one of its own.
+                drop(reservation);
+                let alone = self.pool.reservation(key, true);
+                match before(Instant::now() + TRY_AGAIN, alone).await {
+                    Some(alone) => reservation = alone?,
+                    // None can be spared. A shared one may find the lock free.
+                    None => {
+                        reservation = self.pool.reservation(key, false).await?;
+                        continue;
                     }
                 }
             }
-            until = Some(budget.until());
+            until = Some(budget.at_most(Instant::now() + SLICE));
         }
     }
 
@@ -230,6 +228,19 @@ impl Sessions {
         pending.granted(request, grant)
     }
 
+    /// The error of a caller that has had no answer at all.
+    fn unserved(&self) -> Error {
+        let connections = self.context.connections;
+        if self.pool.len() < connections {
+            return silent();
+        }
+        let message = format!(
+            "all {connections} connections are in use, each for a lock or a waiter; connections=N \
+             allows more"
+        );
+        Error::new(ErrorKind::Unavailable, message)
+    }
+
     fn named(&self, error: Error) -> Error {
         error.with_backend(self.capabilities.backend)
     }
@@ -265,6 +276,12 @@ const CONTROL_CONNECTIONS: usize = 2;
 
 /// Retry interval while there is no session to wait in.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
+
+/// Longest wait in one message: a server that is gone without a word is noticed after it.
+const SLICE: Duration = Duration::from_secs(60);
+
+/// What a server gets to say that the time is over.
+const GRACE: Duration = Duration::from_millis(100);
 
 /// How many sessions may end under one attempt.
 const MAX_FAILURES: u32 = 3;

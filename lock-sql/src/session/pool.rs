@@ -14,6 +14,7 @@ use super::args::Args;
 use super::context::SessionContext;
 use super::handle::{Command, Handle};
 use super::lease::ended;
+use crate::budget::RETRY_INTERVAL;
 use crate::error::Failure;
 use crate::mutex::Mutex;
 
@@ -217,6 +218,7 @@ impl SessionPool {
                 Ok(())
             }
             Err(failure) => {
+                // Its clients may delete their records meanwhile.
                 if failure.is_restart() {
                     let until = Instant::now() + RETRY_INTERVAL;
                     self.state.lock().refusal = Some((until, failure.clone()));
@@ -446,10 +448,6 @@ impl fmt::Debug for Reservation {
             .finish_non_exhaustive()
     }
 }
-
-/// Interval of health probes of a server that has to get older; its clients may delete their records
-/// meanwhile.
-pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Interval between two searches for records of ended sessions.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);

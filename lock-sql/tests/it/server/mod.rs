@@ -9,6 +9,7 @@ mod ended;
 mod inline;
 mod limits;
 mod names;
+mod outage;
 mod own_options;
 mod own_pool;
 mod power;

@@ -10,7 +10,7 @@ use polylock_core::memory::{Fault, Reachable, Request};
 use polylock_core::{DistributedLock, LockKey};
 
 use super::requests::of;
-use super::{Kind, Mode, Site, ms};
+use super::{Mode, Site, ms};
 
 /// A site with a proxy before its server.
 #[derive(Debug)]
@@ -83,10 +83,7 @@ impl Harness for Store {
         if self.site.is_session() {
             return None;
         }
-        let now = match self.site.kind() {
-            Kind::MariaDb => "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
-            Kind::Postgres => "extract(epoch FROM clock_timestamp()) * 1000000",
-        };
+        let now = self.site.now();
         let held = format!(
             "SELECT count(*) FROM {} WHERE kind = 1 AND lock_key = {} AND slot < 2147483648
                  AND id IS NOT NULL AND expires_at > {now}",

@@ -76,6 +76,46 @@ impl Site {
         .await
     }
 
+    /// Whether a client waits for a lock, and says so where others see it.
+    async fn has_waiter(&self, name: &str) -> bool {
+        if self.is_session() {
+            return self.waiters().await > 0;
+        }
+        let (now, key) = (self.now(), self.bytes(name.as_bytes()));
+        let waiters = format!(
+            "SELECT count(*) FROM {} WHERE kind = 1 AND lock_key = {key} AND (wanted_until > {now}
+                 OR slot >= 2147483648 AND id IS NOT NULL AND expires_at > {now})",
+            self.table
+        );
+        self.number(waiters).await > 0
+    }
+
+    /// Until a client waits, and does not just begin to.
+    pub(crate) async fn until_it_waits(&self, name: &str) {
+        let mut times = 0;
+        until("it waits", async || {
+            times = if self.has_waiter(name).await {
+                times + 1
+            } else {
+                0
+            };
+            times > 10
+        })
+        .await;
+    }
+
+    pub(crate) async fn until_nothing_waits(&self, name: &str) {
+        until("nothing waits", async || !self.has_waiter(name).await).await;
+    }
+
+    /// The clock of the server in microseconds, as an expression.
+    pub(crate) fn now(&self) -> &'static str {
+        match self.kind() {
+            Kind::MariaDb => "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
+            Kind::Postgres => "extract(epoch FROM clock_timestamp()) * 1000000",
+        }
+    }
+
     /// Once nothing is under way any more, no transaction is open, no lock is left and nobody waits.
     pub(crate) async fn assert_unlocked(&self) {
         until(&format!("{} is not locked", self.table), async || {

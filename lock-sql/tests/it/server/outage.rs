@@ -1,0 +1,120 @@
+//! Waiters whose server is away for a while: the wait goes on within its time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_testkit::proxy::{Fate, Then};
+use polylock_core::layers::LocalQueue;
+use polylock_core::memory::Reachable;
+use polylock_core::{DistributedLock, ErrorKind, Wait};
+use tokio::time::Instant;
+
+use crate::server::support::{SOON, Site, assert_free, everywhere, ms, on, request, take};
+
+/// The lock is released meanwhile, and nobody can notify the waiter.
+async fn a_waiter_outlasts_an_outage(site: Site) {
+    let proxy = site.proxy();
+    let (holder, waiter) = (site.open().await, site.open_at(proxy.port()).await);
+    let guard = take(&holder, "job").await;
+    let token = guard.fencing_token();
+    let waiting = tokio::spawn(async move { take(&waiter, "job").await });
+    site.until_it_waits("job").await;
+    proxy.set_reachable(Reachable::Cut);
+    tokio::time::sleep(OUTAGE).await;
+    guard.release().await.expect("it is released");
+    assert!(!waiting.is_finished(), "it gave up");
+    proxy.set_reachable(Reachable::Connected);
+    let back = Instant::now();
+    let next = waiting.await.expect("it waits on");
+    assert!(back.elapsed() < SOON, "granted after {:?}", back.elapsed());
+    assert!(next.fencing_token() > token);
+    next.release().await.expect("it is released");
+    site.assert_unlocked().await;
+}
+
+everywhere!(a_waiter_outlasts_an_outage);
+
+/// Nothing is known of the lock by then, however it was before.
+async fn a_wait_that_ends_in_an_outage_is_no_contention(site: Site) {
+    let holder = site.open().await;
+    let guard = take(&holder, "job").await;
+    for has_queue in [false, true] {
+        site.until_nothing_waits("job").await;
+        let proxy = site.proxy();
+        let mut waiter: Arc<dyn DistributedLock> = Arc::new(site.open_at(proxy.port()).await);
+        if has_queue {
+            waiter = Arc::new(LocalQueue::new(waiter));
+        }
+        let short = request("job").with_wait(Wait::AtMost(OUTAGE * 2));
+        let waiting = tokio::spawn(async move { waiter.acquire(&short).await.map(drop) });
+        site.until_it_waits("job").await;
+        proxy.set_reachable(Reachable::Cut);
+        let refused = waiting.await.expect("no panic");
+        let error = refused.expect_err("two hold the lock");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{has_queue}: {error}");
+    }
+    // MariaDB goes on for a while with the wait of a client that it cannot reach.
+    guard.release().await.expect("it is released");
+    assert_free(&site, "job").await;
+}
+
+everywhere!(a_wait_that_ends_in_an_outage_is_no_contention);
+
+async fn a_waiter_that_is_dropped_in_an_outage_leaves_nothing(site: Site) {
+    let proxy = site.proxy();
+    let (holder, waiter) = (site.open().await, site.open_at(proxy.port()).await);
+    let waiter = Arc::new(waiter);
+    let guard = take(&holder, "job").await;
+    for pause in [ms(0), ms(20), ms(300), ms(700)] {
+        let own = Arc::clone(&waiter);
+        let waiting = tokio::spawn(async move { take(&own, "job").await });
+        site.until_it_waits("job").await;
+        proxy.set_reachable(Reachable::Cut);
+        tokio::time::sleep(pause).await;
+        waiting.abort();
+        assert!(waiting.await.is_err(), "two hold the lock");
+        proxy.set_reachable(Reachable::Connected);
+    }
+    // MariaDB goes on for a while with the wait of a client that it cannot reach.
+    guard.release().await.expect("it is released");
+    assert!(waiter.shutdown(SOON).await, "background work does not end");
+    assert_free(&site, "job").await;
+    site.assert_unlocked().await;
+}
+
+everywhere!(a_waiter_that_is_dropped_in_an_outage_leaves_nothing);
+
+/// The waiter has the lock without knowing it. It neither holds it nor waits for its own lease to end.
+async fn a_waiter_gives_up_what_it_was_granted_without_an_answer(site: Site) {
+    let proxy = site.proxy();
+    let (holder, waiter) = (site.open().await, site.open_at(proxy.port()).await);
+    let guard = take(&holder, "job").await;
+    let waiting = tokio::spawn(async move { take(&waiter, "job").await });
+    site.until_it_waits("job").await;
+    let takes = ["l.queued_until <= ", "h.version = d.v"];
+    let lost = proxy.plan(
+        move |command| {
+            (command.is("EXECUTE") || command.is("QUERY"))
+                && takes.iter().any(|text| command.arg(1).contains(text))
+        },
+        Fate::LostReply(Then::Cut),
+    );
+    let token = guard.fencing_token();
+    guard.release().await.expect("it is released");
+    let released = Instant::now();
+    let next = waiting.await.expect("it waits on");
+    assert_eq!(lost.struck(), 1, "every answer arrived");
+    let after = released.elapsed();
+    assert!(after < SOON, "it waited {after:?} for itself");
+    assert!(next.is_held() && next.fencing_token() > token);
+    // What is undone late undoes nothing of the second attempt.
+    tokio::time::sleep(OUTAGE).await;
+    assert!(next.is_held(), "the lock was released behind its holder");
+    next.release().await.expect("it is in time");
+    assert_free(&site, "job").await;
+}
+
+on!(a_waiter_gives_up_what_it_was_granted_without_an_answer: postgres_lease, mariadb_lease);
+
+/// Longer than a place in the queue is kept for a waiter that says nothing.
+const OUTAGE: Duration = Duration::from_millis(1500);
