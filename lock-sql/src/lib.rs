@@ -66,6 +66,8 @@ mod mutex;
 #[cfg(feature = "_server")]
 mod pool;
 #[cfg(feature = "_server")]
+mod purge;
+#[cfg(feature = "_server")]
 mod records;
 mod release_notifier;
 mod schema;

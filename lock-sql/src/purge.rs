@@ -1,28 +1,59 @@
-//! Deletes unused rows, a few at a time.
+//! Deletes unused rows of all kinds, a few at a time.
+
+#[cfg(all(test, feature = "mysql", feature = "postgres"))]
+mod tests;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use polylock_core::LockKey;
 use polylock_core::engine::{Engine, Moment};
 
-use super::codec::whole_micros;
-use super::statements::{PURGE_ROWS, Statements};
+use crate::config::{Server, SqlConfig};
+use crate::database::codec::whole_micros;
+use crate::database::statements::Many;
+use crate::dialect;
 use crate::error::Failure;
 use crate::mutex::Mutex;
 use crate::pool::Pool;
-use crate::wire::{Class, Value};
+use crate::wire::{Class, Sql, Value};
 
-/// Each time this process has added so many rows, [`PURGE_ROWS`] are looked at: the table is gone
-/// through while it grows by an eighth, and no index has to tell which rows are idle.
-///
-/// No token comes back: the largest one of the rows to be deleted is stored first, as the least for
-/// all rows to come, and the rows are deleted when every statement has ended that may not have seen
-/// it.
+/// The statements that find and delete unused rows.
 #[derive(Debug)]
-pub(super) struct Purge {
+pub(crate) struct PurgeTexts {
+    /// Reads [`PURGE_ROWS`] leases after a key: key, whether it has been free for so long, and its last
+    /// token.
+    pub(crate) scan_leases: Arc<Sql>,
+    /// Sets the least floor of tokens for leases to come.
+    pub(crate) raise: Arc<Sql>,
+    /// Deletes free leases: key, retention, floor.
+    pub(crate) delete_leases: Many,
+    /// Reads as many rows of `mode=row` and of transactions after a key: key, and whether it was made
+    /// that long ago. A row does not show when it was last locked.
+    pub(crate) scan_rows: Arc<Sql>,
+    /// Deletes those that are not locked, and waits for none: key, retention.
+    pub(crate) delete_rows: Many,
+    /// Reads as many records after a key: key, and whether it has ended.
+    pub(crate) scan_records: Arc<Sql>,
+    /// Deletes those that have ended, and waits for no other row: key.
+    pub(crate) delete_records: Many,
+}
+
+/// Each time this process has added so many rows, [`PURGE_ROWS`] of each kind are looked at: the table
+/// is gone through while it grows by an eighth, and no index has to tell which rows are idle.
+///
+/// No token comes back: the largest one of the leases to be deleted is stored first, as the least for
+/// all leases to come, and the rows are deleted when every statement has ended that may not have seen
+/// it. The tokens of row locks come from elsewhere. The row of a fence stays: a smaller token may
+/// arrive after any time.
+#[derive(Clone)]
+pub(crate) struct Purge(Arc<Inner>);
+
+struct Inner {
     engine: Engine,
-    statements: Arc<Statements>,
+    texts: PurgeTexts,
     pool: Arc<Pool>,
     retention: Duration,
     state: Mutex<State>,
@@ -34,104 +65,127 @@ struct State {
     grown: u32,
     /// Whether a round is on, or none may be any more.
     is_busy: bool,
-    /// The last key that was looked at.
-    passed: Vec<u8>,
+    /// The last keys that were looked at.
+    passed: Passed,
     doomed: VecDeque<PendingDelete>,
 }
 
-/// Rows to be deleted, if they still are idle then.
+/// The last key of each kind that was looked at.
+#[derive(Clone, Debug)]
+struct Passed {
+    leases: Vec<u8>,
+    rows: Vec<u8>,
+    records: Vec<u8>,
+}
+
+/// Leases to be deleted, if they still are idle then.
 #[derive(Clone, Debug)]
 struct PendingDelete {
     keys: Vec<Vec<u8>>,
-    /// The least token of all rows that come after them.
+    /// The least token of all leases that come after them.
     floor: u64,
     since: Moment,
 }
 
+/// Some rows of a kind, as they follow each other.
+struct Scanned {
+    /// Those that are idle: the key, and the last token of a lease.
+    idle: Vec<(Vec<u8>, i64)>,
+    /// Where the next round goes on.
+    passed: Vec<u8>,
+}
+
 impl Purge {
-    pub(super) fn new(
-        engine: &Engine,
-        statements: &Arc<Statements>,
-        pool: &Arc<Pool>,
-        retention: Duration,
-    ) -> Arc<Self> {
+    pub(crate) fn new(engine: &Engine, pool: &Arc<Pool>, config: &SqlConfig) -> Self {
+        let table = config.table_sql();
+        let texts = match config.server {
+            #[cfg(feature = "mysql")]
+            Server::MySql => dialect::mysql::purge::texts(&table),
+            #[cfg(feature = "postgres")]
+            Server::Postgres => dialect::postgres::purge::texts(&table),
+        };
         let state = State {
-            // Processes that take one new lock each share the purging among them.
+            // Processes that add one row each share the purging among them.
             grown: u32::from(engine.lease_id().as_bytes()[0]) % EVERY,
             is_busy: false,
-            passed: Vec::new(),
+            passed: Passed::from(Vec::new()),
             doomed: VecDeque::new(),
         };
-        Arc::new(Self {
+        Self(Arc::new(Inner {
             engine: engine.clone(),
-            statements: Arc::clone(statements),
+            texts,
             pool: Arc::clone(pool),
-            retention,
+            retention: config.retention,
             state: Mutex::new(state),
-        })
+        }))
     }
 
-    /// The table has got a row.
-    pub(super) fn grown(self: &Arc<Self>) {
+    /// The table has got a row of this key, or may have got one.
+    pub(crate) fn grown(&self, key: &LockKey) {
         {
-            let mut state = self.state.lock();
+            let mut state = self.0.state.lock();
             state.grown += 1;
             if state.is_busy || state.grown < EVERY {
                 return;
             }
             state.grown = 0;
             state.is_busy = true;
+            // Processes that add one row each begin at the first one, where numbers and dates have
+            // grown from, or anywhere.
+            if state.passed.is_at_the_start() && self.0.engine.lease_id().as_bytes()[0] % 2 == 1 {
+                state.passed = Passed::from(key.as_bytes().to_vec());
+            }
         }
-        let purge = Arc::clone(self);
-        self.engine.spawn(async move {
-            let done = purge.round().await;
-            let denied = done.is_err_and(|failure| purge.is_denied(&failure));
-            purge.state.lock().is_busy = denied;
+        let inner = Arc::clone(&self.0);
+        self.0.engine.spawn(async move {
+            let done = inner.round().await;
+            let denied = done.is_err_and(|failure| is_denied(&failure));
+            inner.state.lock().is_busy = denied;
         });
     }
 
+    #[cfg(test)]
+    pub(crate) fn texts(&self) -> &PurgeTexts {
+        &self.0.texts
+    }
+}
+
+impl Inner {
     async fn round(&self) -> Result<(), Failure> {
         let due = self.state.lock().next_doomed(self.engine.now());
         if let Some(doomed) = due {
-            self.delete(doomed).await?;
+            self.delete_leases(doomed).await?;
         }
         if self.state.lock().doomed.len() < MAX_PENDING_DELETES {
-            self.scan().await?;
+            self.doom_leases().await?;
         }
-        Ok(())
+        self.purge_rows(self.retention.max(MIN_ROW_AGE)).await?;
+        self.purge_records().await
     }
 
-    /// Picks rows that are idle, and keeps their tokens from coming back.
-    async fn scan(&self) -> Result<(), Failure> {
-        let after = self.state.lock().passed.clone();
-        let retention = Value::from(whole_micros(self.retention));
-        let values = vec![Value::from(after), retention];
-        let scanned = self.pool.statement(&self.statements.scan, values).await?;
-        let idle = |row: &&Vec<Value>| row[2].int() == Some(1);
-        let idle: Vec<_> = scanned.rows.iter().filter(idle).collect();
-        let floor = idle.iter().filter_map(|row| row[1].int()).max();
+    /// Picks leases that are idle, and keeps their tokens from coming back.
+    async fn doom_leases(&self) -> Result<(), Failure> {
+        let after = self.state.lock().passed.leases.clone();
+        let retention = Some(self.retention);
+        let scanned = self.scan(&self.texts.scan_leases, after, retention).await?;
+        let floor = scanned.idle.iter().map(|(_, last_token)| *last_token).max();
         if let Some(floor) = floor {
-            let raise = &self.statements.raise;
-            let raised = self.pool.statement(raise, vec![Value::from(floor)]).await?;
+            let values = vec![Value::from(floor)];
+            let raised = self.pool.statement(&self.texts.raise, values).await?;
             // Without the row that keeps it, nothing may be deleted.
             if raised.affected > 0 {
-                let keys = idle.iter().filter_map(|row| row[0].bytes());
                 self.state.lock().doomed.push_back(PendingDelete {
-                    keys: keys.map(<[u8]>::to_vec).collect(),
+                    keys: scanned.idle.into_iter().map(|(key, _)| key).collect(),
                     floor: u64::try_from(floor).unwrap_or_default(),
                     since: self.engine.now(),
                 });
             }
         }
-        let last = scanned.rows.last().and_then(|row| row[0].bytes());
-        self.state.lock().passed = match last {
-            Some(last) if scanned.rows.len() == PURGE_ROWS => last.to_vec(),
-            _ => Vec::new(),
-        };
+        self.state.lock().passed.leases = scanned.passed;
         Ok(())
     }
 
-    async fn delete(&self, doomed: PendingDelete) -> Result<(), Failure> {
+    async fn delete_leases(&self, doomed: PendingDelete) -> Result<(), Failure> {
         let retention = whole_micros(self.retention);
         let row = |key: Vec<u8>| {
             vec![
@@ -141,21 +195,78 @@ impl Purge {
             ]
         };
         let rows: Vec<_> = doomed.keys.into_iter().map(row).collect();
-        let deleted = self.pool.many(&self.statements.delete, &rows).await?;
-        tracing::debug!(rows = deleted.affected, "rows that nobody uses are deleted");
+        let deleted = self.pool.many(&self.texts.delete_leases, &rows).await?;
+        tracing::debug!(rows = deleted.affected, "unused rows of leases are deleted");
         Ok(())
     }
 
-    /// Whether rows stay for good, because this user may not delete any.
-    fn is_denied(&self, failure: &Failure) -> bool {
-        let denied = failure.class() == Some(Class::Denied);
-        if denied {
-            tracing::debug!("rows that nobody uses stay: the user has no right to DELETE");
-        } else {
-            tracing::debug!(cause = %failure.cause, "rows that nobody uses are not deleted");
+    /// Deletes rows that were made before `retention` and that no transaction has locked.
+    ///
+    /// A holder keeps its row locked, so that it is not deleted. A waiter whose row is deleted before it
+    /// is served finds none, and makes it again. Only a request without a wait can tell the deletion
+    /// from another holder, for as long as one statement takes, once in the age of a row: it cannot.
+    async fn purge_rows(&self, retention: Duration) -> Result<(), Failure> {
+        let after = self.state.lock().passed.rows.clone();
+        let texts = &self.texts;
+        let scanned = self.scan(&texts.scan_rows, after, Some(retention)).await?;
+        if !scanned.idle.is_empty() {
+            let micros = whole_micros(retention);
+            let row = |(key, _)| vec![Value::from(key), Value::from(micros)];
+            let rows: Vec<_> = scanned.idle.into_iter().map(row).collect();
+            let (sql, values) = texts.delete_rows.with(&rows);
+            self.pool.message(&sql, values).await?;
         }
-        denied
+        self.state.lock().passed.rows = scanned.passed;
+        Ok(())
     }
+
+    async fn purge_records(&self) -> Result<(), Failure> {
+        let after = self.state.lock().passed.records.clone();
+        let texts = &self.texts;
+        let scanned = self.scan(&texts.scan_records, after, None).await?;
+        if !scanned.idle.is_empty() {
+            let keys = scanned.idle.into_iter();
+            let rows: Vec<_> = keys.map(|(key, _)| vec![Value::from(key)]).collect();
+            self.pool.many(&texts.delete_records, &rows).await?;
+        }
+        self.state.lock().passed.records = scanned.passed;
+        Ok(())
+    }
+
+    /// Looks at the next rows of a kind. It locks none.
+    async fn scan(
+        &self,
+        sql: &Arc<Sql>,
+        after: Vec<u8>,
+        retention: Option<Duration>,
+    ) -> Result<Scanned, Failure> {
+        let mut values = vec![Value::from(after)];
+        values.extend(retention.map(|retention| Value::from(whole_micros(retention))));
+        let rows = self.pool.statement(sql, values).await?.rows;
+        let key = |row: &Vec<Value>| row.first().and_then(Value::bytes).map(<[u8]>::to_vec);
+        let number = |row: &Vec<Value>, at: usize| row.get(at).and_then(Value::int);
+        let idle = rows.iter().filter(|row| number(row, 1) == Some(1));
+        Ok(Scanned {
+            idle: idle
+                .filter_map(|row| Some((key(row)?, number(row, 2).unwrap_or_default())))
+                .collect(),
+            passed: match rows.last() {
+                Some(last) if rows.len() == PURGE_ROWS => key(last).unwrap_or_default(),
+                _ => Vec::new(),
+            },
+        })
+    }
+}
+
+/// Whether rows stay for good, because this user may not delete any.
+fn is_denied(failure: &Failure) -> bool {
+    let denied = failure.class() == Some(Class::Denied);
+    if denied {
+        tracing::debug!("unused rows stay: the user has no right to DELETE");
+    } else {
+        tracing::debug!(cause = %failure.cause, "unused rows are not deleted");
+    }
+    denied
 }
 
 impl State {
@@ -166,40 +277,40 @@ impl State {
     }
 }
 
+impl Passed {
+    fn is_at_the_start(&self) -> bool {
+        self.leases.is_empty() && self.rows.is_empty() && self.records.is_empty()
+    }
+}
+
+impl From<Vec<u8>> for Passed {
+    fn from(key: Vec<u8>) -> Self {
+        Self {
+            leases: key.clone(),
+            rows: key.clone(),
+            records: key,
+        }
+    }
+}
+
+impl fmt::Debug for Purge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Purge")
+            .field("state", &*self.0.state.lock())
+            .finish_non_exhaustive()
+    }
+}
+
+/// How many rows of a kind are looked at in one round.
+pub(crate) const PURGE_ROWS: usize = 64;
+
 const EVERY: u32 = 8;
+
+/// A request locks the row that it has made within this time, or makes it again.
+const MIN_ROW_AGE: Duration = Duration::from_secs(1);
 
 /// Longer than any statement takes.
 const SETTLED: Duration = Duration::from_secs(90);
 
 /// More are picked when some are deleted.
 const MAX_PENDING_DELETES: usize = 256;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::database::codec::moment;
-
-    #[test]
-    fn rows_are_deleted_when_their_floor_has_settled() {
-        let mut state = State {
-            grown: 0,
-            is_busy: false,
-            passed: Vec::new(),
-            doomed: VecDeque::new(),
-        };
-        let second = |n: u64| moment(n * 1_000_000);
-        for n in [10, 20] {
-            state.doomed.push_back(PendingDelete {
-                keys: Vec::new(),
-                floor: n,
-                since: second(n),
-            });
-        }
-        let mut due = |n| state.next_doomed(second(n)).map(|doomed| doomed.floor);
-        assert_eq!(due(99), None);
-        assert_eq!(due(100), Some(10));
-        assert_eq!(due(100), None);
-        assert_eq!(due(110), Some(20));
-        assert_eq!(due(200), None);
-    }
-}

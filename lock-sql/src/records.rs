@@ -2,43 +2,38 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polylock_core::admin::Record;
-use polylock_core::engine::Engine;
 use polylock_core::{FencingToken, LockKey};
 
 use crate::config::{Server, SqlConfig};
 use crate::database::codec::whole_micros;
-use crate::database::statements::PURGE_ROWS;
 use crate::dialect::records::{self, REFUSED, RecordTexts};
 use crate::error::{Cause, Failure, Remove};
-use crate::mutex::Mutex;
 use crate::pool::Pool;
+use crate::purge::Purge;
 use crate::wire::Value;
 
 /// What holders have stored beside their locks, in the table of a server. All modes have the same.
 #[derive(Clone, Debug)]
 pub(crate) struct Records {
-    engine: Engine,
     pool: Arc<Pool>,
+    purge: Purge,
     texts: Arc<RecordTexts>,
-    /// The last key that a purge looked at, which goes on from there.
-    passed: Arc<Mutex<Option<Vec<u8>>>>,
     /// The name of the table, for people.
     table: String,
 }
 
 impl Records {
-    pub(crate) fn new(engine: &Engine, pool: &Arc<Pool>, config: &SqlConfig) -> Self {
+    pub(crate) fn new(purge: &Purge, pool: &Arc<Pool>, config: &SqlConfig) -> Self {
         let table = config.table_sql();
         Self {
-            engine: engine.clone(),
             pool: Arc::clone(pool),
+            purge: purge.clone(),
             texts: Arc::new(match config.server {
                 #[cfg(feature = "mysql")]
                 Server::MySql => records::mysql(&table),
                 #[cfg(feature = "postgres")]
                 Server::Postgres => records::postgres(&table),
             }),
-            passed: Arc::default(),
             table: config.table.as_str().to_owned(),
         }
     }
@@ -83,7 +78,7 @@ impl Records {
                 .write_version(key, record, Record::version_above(above), keep)
                 .await?
             {
-                self.purge_sometimes(key);
+                self.purge.grown(key);
                 return Ok(true);
             }
             match self.read_version(key).await? {
@@ -116,51 +111,9 @@ impl Records {
         Ok(answer.affected > 0 && answer.last_id != REFUSED)
     }
 
-    /// Deletes some records that have ended. A user that may not delete leaves them.
-    fn purge_sometimes(&self, key: &LockKey) {
-        let chance = self.engine.lease_id().as_bytes()[0];
-        if !chance.is_multiple_of(PURGE_EVERY) {
-            return;
-        }
-        // Processes that write one record each begin at the first one, where numbers and dates have grown
-        // from, or anywhere.
-        let anywhere = match chance.is_multiple_of(2 * PURGE_EVERY) {
-            true => Vec::new(),
-            false => key.as_bytes().to_vec(),
-        };
-        let records = self.clone();
-        self.engine.spawn(async move {
-            if let Err(failure) = records.purge(anywhere).await {
-                tracing::debug!(cause = %failure.cause, "records that have ended are left");
-            }
-        });
-    }
-
-    /// Deletes those that have ended among the next few records after those of the last round; the first
-    /// round begins at `anywhere`.
-    async fn purge(&self, anywhere: Vec<u8>) -> Result<(), Failure> {
-        let after = self.passed.lock().take().unwrap_or(anywhere);
-        let values = vec![Value::from(after)];
-        let scanned = self.pool.statement(&self.texts.scan, values).await?.rows;
-        let last = scanned.last().and_then(|row| row[0].bytes());
-        *self.passed.lock() = match last {
-            Some(last) if scanned.len() == PURGE_ROWS => Some(last.to_vec()),
-            _ => Some(Vec::new()),
-        };
-        let ended = scanned.into_iter().filter(|row| row[1].int() == Some(1));
-        let ended: Vec<_> = ended.map(|row| row[..1].to_vec()).collect();
-        if ended.is_empty() {
-            return Ok(());
-        }
-        self.pool.many(&self.texts.delete, &ended).await.map(drop)
-    }
-
     fn malformed(&self, key: &LockKey) -> Failure {
         let table = self.table.clone();
         let remove = Remove::row(&self.table, "kind = 9 AND lock_key", key.as_bytes());
         Cause::Malformed { table, remove }.into()
     }
 }
-
-/// One write of so many begins a purge.
-const PURGE_EVERY: u8 = 8;

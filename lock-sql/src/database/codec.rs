@@ -208,7 +208,7 @@ pub(crate) fn context_at(now: u64) -> ReadContext {
     }
 }
 
-pub(super) fn moment(micros: u64) -> Moment {
+pub(crate) fn moment(micros: u64) -> Moment {
     Moment::from_nanos(micros.saturating_mul(1000))
 }
 

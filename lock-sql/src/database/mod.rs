@@ -10,7 +10,6 @@ mod in_flight;
 mod key_mutexes;
 #[cfg(feature = "postgres")]
 mod listen;
-mod purge;
 mod release;
 mod renew;
 mod row;
@@ -34,7 +33,6 @@ use self::in_flight::InFlight;
 use self::key_mutexes::KeyMutexes;
 #[cfg(feature = "postgres")]
 use self::listen::Listener;
-use self::purge::Purge;
 use self::shared_leases::SharedLeases;
 use self::statements::{FURTHER_TOKENS, Statements, Usage};
 use crate::config::SqlConfig;
@@ -43,6 +41,7 @@ use crate::error::Failure;
 use crate::held_leases::HeldLeases;
 use crate::mutex::Mutex;
 use crate::pool::Pool;
+use crate::purge::Purge;
 use crate::records::Records;
 use crate::release_notifier::ReleaseNotifier;
 use crate::store::{Pace, Seen, Store, Taken};
@@ -68,7 +67,7 @@ pub(crate) struct DatabaseStore {
     shared_leases: SharedLeases,
     key_mutexes: KeyMutexes,
     in_flight: Arc<InFlight>,
-    purge: Arc<Purge>,
+    purge: Purge,
     records: Records,
     #[cfg(feature = "postgres")]
     listener: Option<Arc<Listener>>,
@@ -90,6 +89,7 @@ impl DatabaseStore {
         let all = pool(config.connections, config.timeout);
         let (release_notifier, held_leases) = (Arc::default(), Arc::default());
         let table = config.table.as_str().to_owned();
+        let purge = Purge::new(engine, &all, config);
         Self {
             engine: engine.clone(),
             renewals: pool(RENEWERS, config.timeout.min(RENEWAL)),
@@ -99,8 +99,8 @@ impl DatabaseStore {
             shared_leases: SharedLeases::default(),
             key_mutexes: KeyMutexes::default(),
             in_flight: InFlight::new(engine, config.timeout),
-            purge: Purge::new(engine, &statements, &all, config.retention),
-            records: Records::new(engine, &all, config),
+            records: Records::new(&purge, &all, config),
+            purge,
             #[cfg(feature = "postgres")]
             listener: usage.tells.then(|| {
                 Listener::new(

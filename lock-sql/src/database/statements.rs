@@ -6,7 +6,7 @@ use crate::wire::{Sql, Value};
 /// The statements of `mode=lease` for one table: each is a transaction by itself, and reads the clock
 /// of the database.
 ///
-/// All but `insert`, `list` and those for the purge begin with the key of the lock.
+/// All but `insert` and `list` begin with the key of the lock.
 #[derive(Debug)]
 pub(crate) struct Statements {
     /// Acquires a free lock; then id, label and ttl.
@@ -29,11 +29,6 @@ pub(crate) struct Statements {
     pub(crate) queue: Queue,
     /// Reads the rows that are held, from one key up to another.
     pub(crate) list: Arc<Sql>,
-    /// Reads [`PURGE_ROWS`] rows after a key: key, last token, and whether it has been unused for
-    /// that long.
-    pub(crate) scan: Arc<Sql>,
-    /// Sets the least floor of tokens for rows to come.
-    pub(crate) raise: Arc<Sql>,
 
     /// Renews exclusive leases.
     pub(crate) renew: Renewals,
@@ -45,8 +40,6 @@ pub(crate) struct Statements {
     pub(crate) store: Many,
     /// The same for one key, and notifies the waiters; then the topic.
     pub(crate) store_and_tell: Many,
-    /// Deletes unused rows: key, retention, floor.
-    pub(crate) delete: Many,
 }
 
 /// The statements of a queue. They change no version, so that concurrent decisions need not be
@@ -216,9 +209,6 @@ SELECT %now%, %columns% FROM %table% l
 WHERE l.kind = 1 AND l.lock_key >= {1} AND l.lock_key < {2} AND l.id IS NOT NULL
 ORDER BY l.lock_key";
 
-pub(crate) const RAISE: &str = "
-UPDATE %table% SET last_token = GREATEST(last_token, {1}) WHERE kind = 0 AND lock_key = ''";
-
 pub(crate) const NOTE_QUEUE: &str = "
 UPDATE %table% SET queued_until = %now% + {2} WHERE kind = 1 AND lock_key = {1} AND slot = 0";
 
@@ -229,9 +219,6 @@ UPDATE %table% SET id = NULL WHERE kind = 1 AND lock_key = {1} AND slot > 0 AND 
 pub(crate) fn columns() -> String {
     COLUMNS.map(|column| format!("l.{column}")).join(", ")
 }
-
-/// How many rows are looked at in one round of a purge.
-pub(crate) const PURGE_ROWS: usize = 64;
 
 /// By how many microseconds a renewal can have overtaken another one of its lease. One that began
 /// later than that began by a clock that has been set back since.

@@ -143,7 +143,7 @@ impl DatabaseStore {
         let inserted = self.pool.statement(&self.statements.insert, values).await;
         // Whatever became of it, it took no lock.
         inserted.map_err(|failure| failure.cause)?;
-        self.purge.grown();
+        self.purge.grown(key);
         Ok(())
     }
 

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use crate::database::statements::{Many, PURGE_ROWS};
 use crate::wire::Sql;
 
 /// Each is a transaction by itself, reads the clock of the database, and begins with the key.
@@ -16,10 +15,6 @@ pub(crate) struct RecordTexts {
     /// Writes a record, unless there is one with a larger token, or with the same and a larger version; then
     /// token, bytes, for how long, and the version.
     pub(crate) write: Arc<Sql>,
-    /// Reads [`PURGE_ROWS`] records after a key: key, and whether it has ended. It locks none.
-    pub(crate) scan: Arc<Sql>,
-    /// Deletes those of keys that have ended, and waits for no other row.
-    pub(crate) delete: Many,
 }
 
 /// `LAST_INSERT_ID` of a write that MySQL or MariaDB did not store.
@@ -47,15 +42,6 @@ pub(crate) fn mysql(table: &str) -> RecordTexts {
                  {}, session = session + 0 * LAST_INSERT_ID(IF({is_written}, 2, {REFUSED}))",
             set.join(", ")
         )),
-        scan: Sql::new(scan(table, &format!("CAST(expires_at <= {NOW} AS SIGNED)"))),
-        delete: Many::Rows {
-            before: "DELETE r FROM ".to_owned(),
-            columns: vec!["k"],
-            after: format!(
-                " STRAIGHT_JOIN {table} r ON r.kind = 9 AND r.lock_key = d.k AND r.slot = 0
-                 WHERE r.expires_at <= {NOW}"
-            ),
-        },
     }
 }
 
@@ -74,14 +60,6 @@ pub(crate) fn postgres(table: &str) -> RecordTexts {
              WHERE (r.token, r.version) <= (excluded.token, excluded.version)
                  OR r.expires_at <= excluded.changed_at"
         )),
-        scan: Sql::new(scan(
-            table,
-            &format!("(expires_at <= {NOW})::int::bigint"),
-        )),
-        delete: Many::Arrays(Sql::new(format!(
-            "DELETE FROM {table} r USING unnest(convert_from({{1}}, 'UTF8')::bytea[]) AS d(k)
-             WHERE r.kind = 9 AND r.lock_key = d.k AND r.slot = 0 AND r.expires_at <= {NOW}"
-        ))),
     }
 }
 
@@ -90,11 +68,4 @@ fn read(table: &str, now: &str) -> Arc<Sql> {
         "SELECT token, broken_id, version FROM {table}
          WHERE kind = 9 AND lock_key = {{1}} AND slot = 0 AND expires_at > {now}"
     ))
-}
-
-fn scan(table: &str, has_ended: &str) -> String {
-    format!(
-        "SELECT lock_key, {has_ended} FROM {table} WHERE kind = 9 AND lock_key > {{1}} AND slot = 0
-         ORDER BY lock_key LIMIT {PURGE_ROWS}"
-    )
 }

@@ -75,6 +75,7 @@ impl Actor {
     /// Asks until the rows of the key are there.
     async fn step(&mut self, take: &mut Take) -> Result<Step, Failure> {
         let mut missing = 0;
+        let mut conflict = None;
         while missing < MAX_MISSING {
             let args = self.args(&take.key, take.id);
             let sent = self.context.engine.now();
@@ -94,6 +95,13 @@ impl Actor {
                     // was over.
                     return Ok(Step::Held { is_dirty: true });
                 }
+                // MariaDB ends transactions for a deadlock at a row that is deleted meanwhile.
+                Err(failure) if failure.class() == Some(Class::Conflict) => {
+                    self.undo(&take.key, take.is_shared).await;
+                    conflict = Some(failure);
+                    missing += 1;
+                    continue;
+                }
                 Err(failure) => return Err(failure),
             };
             match self.read(sent, &answer)? {
@@ -103,13 +111,20 @@ impl Actor {
                     // others need.
                     let args = self.args(&take.key, take.id);
                     match self.ask(|it| &it.seed, &args).await.map(drop) {
-                        Ok(()) => missing += 1,
+                        Ok(()) => {
+                            missing += 1;
+                            self.context.purge.grown(&take.key);
+                        }
                         // An open transaction has inserted them, and holds the lock.
                         Err(failure) if failure.class() == Some(Class::LockTimeout) => {
                             let until = take.until.unwrap_or_else(Instant::now);
                             if until <= Instant::now() || take.reply.is_closed() {
                                 return Ok(Step::Held { is_dirty: false });
                             }
+                        }
+                        Err(failure) if failure.class() == Some(Class::Conflict) => {
+                            conflict = Some(failure);
+                            missing += 1;
                         }
                         Err(failure) => return Err(failure),
                     }
@@ -128,8 +143,11 @@ impl Actor {
                 Some(step) => return Ok(step),
             }
         }
-        let cause = Cause::Unfit("the row of a lock vanishes again and again".to_owned());
-        Err(cause.into())
+        let vanishes = || {
+            let says = "the row of a lock vanishes again and again".to_owned();
+            Cause::Unfit(says).into()
+        };
+        Err(conflict.unwrap_or_else(vanishes))
     }
 
     /// Runs a message that waits on the server. A caller that is gone has the wait cancelled there,
@@ -296,8 +314,9 @@ const CLAIM_AFTER: Duration = Duration::from_millis(300);
 /// Backoff of a shared request that lets an exclusive waiter pass.
 const CLAIM_BACKOFF: Duration = Duration::from_millis(40);
 
-/// How often the rows of a key may be missing after they were made.
-const MAX_MISSING: u32 = 3;
+/// How often the rows of a key may be missing after they were made: a purge deletes those that are
+/// older than a second.
+const MAX_MISSING: u32 = 8;
 
 /// How long a wait that was cancelled may take to end.
 const ENDING: Duration = Duration::from_secs(1);

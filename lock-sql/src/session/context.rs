@@ -8,6 +8,7 @@ use sha2::{Digest as _, Sha256};
 use super::args::Args;
 use super::statements::SessionStatements;
 use crate::pool::Pool;
+use crate::purge::Purge;
 use crate::table::Tokens;
 use crate::wire::{Sql, Target, Value, hex};
 
@@ -19,6 +20,7 @@ pub(crate) struct SessionContext {
     pub(crate) statements: SessionStatements,
     /// For statements that are no part of the transaction of a lock.
     pub(crate) control_pool: Arc<Pool>,
+    pub(crate) purge: Purge,
     pub(crate) mode: SessionMode,
     /// After how long without a sign of life the server ends a session.
     pub(crate) timeout: Duration,

@@ -39,6 +39,7 @@ use crate::budget::{Budget, RETRY_INTERVAL, silent};
 use crate::config::{SqlConfig, SqlMode};
 use crate::error::Failure;
 use crate::pool::Pool;
+use crate::purge::Purge;
 use crate::records::Records;
 use crate::wire::Target;
 
@@ -61,11 +62,13 @@ impl Sessions {
         let is_postgres = config.server.is_postgres();
         let statements = statements::of(config, target, mode);
         let control_pool = Pool::new(engine, target, CONTROL_CONNECTIONS, config.timeout);
-        let records = Records::new(engine, &control_pool, config);
+        let purge = Purge::new(engine, &control_pool, config);
+        let records = Records::new(&purge, &control_pool, config);
         let context = Arc::new(SessionContext {
             engine: engine.clone(),
             target: Arc::clone(target),
             control_pool,
+            purge,
             mode,
             timeout: config.session_timeout,
             request_timeout: config.timeout,

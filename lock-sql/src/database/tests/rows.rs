@@ -120,15 +120,15 @@ async fn a_purge_leaves_rows_that_somebody_shares() {
         let run = async |(sql, values): (Arc<Sql>, Vec<Value>)| {
             client.store.pool.message(&sql, values).await.unwrap()
         };
-        let statements = &client.store.statements;
+        let texts = client.store.purge.texts();
         let scan = vec![Value::from(""), Value::from(1_i64)];
-        let scanned = run((Arc::clone(&statements.scan), scan)).await;
-        let is_idle = |row: &Vec<Value>| (row[0].bytes().unwrap().to_vec(), row[2].int());
+        let scanned = run((Arc::clone(&texts.scan_leases), scan)).await;
+        let is_idle = |row: &Vec<Value>| (row[0].bytes().unwrap().to_vec(), row[1].int());
         let scanned: Vec<_> = scanned.rows.iter().map(is_idle).collect();
         let expected = [(b"idle".to_vec(), Some(1)), (b"shared".to_vec(), Some(0))];
         assert_eq!(scanned, expected);
         let row = |key| vec![Value::from(key), Value::from(1_i64), Value::from(i64::MAX)];
-        run(statements.delete.with(&[row("idle"), row("shared")])).await;
+        run(texts.delete_leases.with(&[row("idle"), row("shared")])).await;
         let left = "SELECT count(*) FROM polylock_locks WHERE kind = 1";
         // Those of the lock and of its holder.
         assert_eq!(client.number(left).await, 2);

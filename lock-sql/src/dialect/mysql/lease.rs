@@ -7,8 +7,8 @@
 use super::NOW;
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
-    FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, Many, NOTE_QUEUE, OVERTAKEN, PURGE_ROWS, Queue, RAISE,
-    Renewals, Statements, Usage, columns, fill,
+    FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, Many, NOTE_QUEUE, OVERTAKEN, Queue, Renewals,
+    Statements, Usage, columns, fill,
 };
 use crate::wire::Sql;
 
@@ -55,8 +55,6 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
             leave: sql(LEAVE_QUEUE),
         },
         list: sql(LIST),
-        scan: sql(&format!("{SCAN} {PURGE_ROWS}")),
-        raise: sql(RAISE),
         renew: Renewals {
             free: renew(COLUMNS, &format!("{DUE} SKIP LOCKED")),
             any: renew(COLUMNS, DUE),
@@ -74,11 +72,10 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
         ),
         store: store(),
         store_and_tell: store(),
-        delete: many("DELETE l FROM", vec!["k", "retention", "least"], DELETE),
     }
 }
 
-fn text(usage: Usage<'_>, template: &str) -> String {
+pub(super) fn text(usage: Usage<'_>, template: &str) -> String {
     fill(
         template,
         &[
@@ -154,13 +151,6 @@ SELECT 1, {1}, COALESCE(MAX(t.last_token), 0), %now%, %now% FROM %table% t
 WHERE t.kind = 0 AND t.lock_key = ''
 ON DUPLICATE KEY UPDATE %table%.version = %table%.version";
 
-const SCAN: &str = "
-SELECT l.lock_key, l.last_token,
-    CAST(COALESCE(%free% AND l.changed_at <= %now% - {2}, 0) AS SIGNED)
-FROM %table% l
-WHERE l.kind = 1 AND l.lock_key > {1} AND l.slot = 0
-ORDER BY l.lock_key LIMIT";
-
 /// Assignments are made from left to right: the slot is its former waiter's until `id` is written.
 const ENTER: &str = "
 INSERT INTO %table% (kind, lock_key, slot, id, token, acquired_at, ttl, expires_at, changed_at)
@@ -215,11 +205,6 @@ const FIRST_ROW: &str = "%table% h ON h.kind = 1 AND h.lock_key = d.k AND h.slot
 const FIRST_ROW_OF_ONE: &str = "
 (SELECT lock_key, ttl, expires_at FROM %table%
  WHERE kind = 1 AND lock_key = {1} AND slot = 0 FOR UPDATE) h ON h.lock_key = d.k";
-
-const DELETE: &str = "
-STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k
-WHERE %free% AND l.changed_at <= %now% - d.retention
-    AND l.last_token <= d.least";
 
 /// Locks the first row of each key, if it has the version that was read, before it writes any.
 /// Text comes as bytes.

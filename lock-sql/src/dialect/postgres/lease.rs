@@ -6,8 +6,8 @@
 use super::NOW;
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
-    FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, Many, NOTE_QUEUE, OVERTAKEN, PURGE_ROWS, Queue, RAISE,
-    Renewals, Statements, Usage, columns, fill,
+    FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, Many, NOTE_QUEUE, OVERTAKEN, Queue, Renewals,
+    Statements, Usage, columns, fill,
 };
 use crate::wire::Sql;
 
@@ -46,8 +46,6 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
             leave: sql(LEAVE_QUEUE),
         },
         list: sql(LIST),
-        scan: sql(&format!("{SCAN} {PURGE_ROWS}")),
-        raise: sql(RAISE),
         renew: renewals(DUE, 1),
         renew_shared: renewals(SHARED_DUE, 2),
         load_many: many(
@@ -56,11 +54,10 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
         ),
         store: many(&store("")),
         store_and_tell: many(&store(&told)),
-        delete: many(DELETE),
     }
 }
 
-fn text(usage: Usage<'_>, template: &str) -> String {
+pub(super) fn text(usage: Usage<'_>, template: &str) -> String {
     let filled = fill(
         template,
         &[
@@ -157,13 +154,6 @@ UPDATE %table% l SET wanted_until = m.now + 3000000
 %clock%
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.wanted_until < m.now + 1500000";
 
-const SCAN: &str = "
-SELECT l.lock_key, l.last_token,
-    (%free% AND l.changed_at <= m.now - {2})::int::bigint
-FROM %table% l, (SELECT %now% AS now) m
-WHERE l.kind = 1 AND l.lock_key > {1} AND l.slot = 0
-ORDER BY l.lock_key LIMIT";
-
 /// A waiter keeps its place, or takes a free one.
 const ENTER: &str = "
 INSERT INTO %table% AS l
@@ -228,13 +218,6 @@ fn renew(due: &str, skip: &str) -> String {
         due.replace("%skip%", skip)
     )
 }
-
-const DELETE: &str = "
-DELETE FROM %table% l
-USING (SELECT %now% AS now) m,
-    unnest(%1%::bytea[], %2%::bigint[], %3%::bigint[]) AS d(k, retention, least)
-WHERE l.kind = 1 AND l.lock_key = d.k AND %free%
-    AND l.changed_at <= m.now - d.retention AND l.last_token <= d.least";
 
 /// Locks the first row of each key, if it has the version that was read, before it writes any of the
 /// key. The CTE reads the first rows once: one that the statement has written would be skipped. For

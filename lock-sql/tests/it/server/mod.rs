@@ -13,6 +13,7 @@ mod outage;
 mod own_options;
 mod own_pool;
 mod power;
+mod purge;
 mod races;
 mod refused;
 mod renewal;

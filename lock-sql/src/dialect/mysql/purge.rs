@@ -1,0 +1,69 @@
+//! The statements that find and delete unused rows of MySQL and MariaDB.
+
+use super::lease::text;
+use crate::database::statements::{Many, Usage};
+use crate::purge::{PURGE_ROWS, PurgeTexts};
+use crate::wire::Sql;
+
+pub(crate) fn texts(table: &str) -> PurgeTexts {
+    let usage = Usage {
+        table,
+        tells: false,
+    };
+    let sql = |template: &str| Sql::new(text(usage, template));
+    let scan = |kind: u8, columns: &str| {
+        sql(&format!(
+            "SELECT l.lock_key, {columns} FROM %table% l
+             WHERE l.kind = {kind} AND l.lock_key > {{1}} AND l.slot = 0
+             ORDER BY l.lock_key LIMIT {PURGE_ROWS}"
+        ))
+    };
+    let many = |before: &str, columns: Vec<&'static str>, after: &str| Many::Rows {
+        before: format!("{} ", text(usage, before)),
+        columns,
+        after: format!(" {}", text(usage, after)),
+    };
+    PurgeTexts {
+        scan_leases: scan(
+            1,
+            "CAST(COALESCE(%free% AND l.changed_at <= %now% - {2}, 0) AS SIGNED), l.last_token",
+        ),
+        raise: sql(RAISE),
+        delete_leases: many(
+            "DELETE l FROM",
+            vec!["k", "retention", "least"],
+            DELETE_LEASES,
+        ),
+        scan_rows: scan(2, "CAST(l.changed_at <= %now% - {2} AS SIGNED)"),
+        delete_rows: many(
+            "DELETE r FROM (SELECT l.lock_key FROM",
+            vec!["k", "retention"],
+            &format!(
+                "{UNLOCKED} LIMIT {PURGE_ROWS} FOR UPDATE SKIP LOCKED) unlocked {DELETE_ROWS}"
+            ),
+        ),
+        scan_records: scan(9, "CAST(l.expires_at <= %now% AS SIGNED)"),
+        delete_records: many("DELETE r FROM", vec!["k"], DELETE_RECORDS),
+    }
+}
+
+const RAISE: &str = "
+UPDATE %table% SET last_token = GREATEST(last_token, {1}) WHERE kind = 0 AND lock_key = ''";
+
+const DELETE_LEASES: &str = "
+STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k
+WHERE %free% AND l.changed_at <= %now% - d.retention
+    AND l.last_token <= d.least";
+
+/// Locks the rows that no transaction has locked. The limit keeps the optimizer from merging the
+/// subquery into the statement, which would wait for the others.
+const UNLOCKED: &str = "
+STRAIGHT_JOIN %table% l ON l.kind = 2 AND l.lock_key = d.k AND l.slot = 0
+WHERE l.changed_at <= %now% - d.retention";
+
+const DELETE_ROWS: &str = "
+STRAIGHT_JOIN %table% r ON r.kind = 2 AND r.lock_key = unlocked.lock_key AND r.slot = 0";
+
+const DELETE_RECORDS: &str = "
+STRAIGHT_JOIN %table% r ON r.kind = 9 AND r.lock_key = d.k AND r.slot = 0
+WHERE r.expires_at <= %now%";

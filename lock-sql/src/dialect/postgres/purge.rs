@@ -1,0 +1,62 @@
+//! The statements that find and delete unused rows of PostgreSQL.
+
+use super::lease::text;
+use crate::database::statements::{Many, Usage};
+use crate::purge::{PURGE_ROWS, PurgeTexts};
+use crate::wire::Sql;
+
+pub(crate) fn texts(table: &str) -> PurgeTexts {
+    let usage = Usage {
+        table,
+        tells: false,
+    };
+    let sql = |template: &str| Sql::new(text(usage, template));
+    let scan = |kind: u8, columns: &str| {
+        sql(&format!(
+            "SELECT l.lock_key, {columns} FROM %table% l, (SELECT %now% AS now) m
+             WHERE l.kind = {kind} AND l.lock_key > {{1}} AND l.slot = 0
+             ORDER BY l.lock_key LIMIT {PURGE_ROWS}"
+        ))
+    };
+    PurgeTexts {
+        scan_leases: scan(
+            1,
+            "(%free% AND l.changed_at <= m.now - {2})::int::bigint, l.last_token",
+        ),
+        raise: sql(RAISE),
+        delete_leases: Many::Arrays(sql(DELETE_LEASES)),
+        scan_rows: scan(2, "(l.changed_at <= m.now - {2})::int::bigint"),
+        delete_rows: Many::Arrays(sql(DELETE_ROWS)),
+        scan_records: scan(9, "(l.expires_at <= m.now)::int::bigint"),
+        delete_records: Many::Arrays(sql(DELETE_RECORDS)),
+    }
+}
+
+const RAISE: &str = "
+UPDATE %table% SET last_token = GREATEST(last_token, {1}) WHERE kind = 0 AND lock_key = ''";
+
+const DELETE_LEASES: &str = "
+DELETE FROM %table% l
+USING (SELECT %now% AS now) m,
+    unnest(%1%::bytea[], %2%::bigint[], %3%::bigint[]) AS d(k, retention, least)
+WHERE l.kind = 1 AND l.lock_key = d.k AND %free%
+    AND l.changed_at <= m.now - d.retention AND l.last_token <= d.least";
+
+/// The row is locked before it is deleted, and no transaction that has it locked is waited for. The
+/// commit waits for no disk and no standby: until it is done, the lock cannot be acquired. A row that a
+/// crash brings back is deleted again.
+const DELETE_ROWS: &str = "
+SELECT set_config('synchronous_commit', 'off', true);
+WITH m AS (SELECT %now% AS now),
+unlocked AS (
+    SELECT l.lock_key
+    FROM m, unnest(%1%::bytea[], %2%::bigint[]) AS d(k, retention)
+        JOIN %table% l ON l.kind = 2 AND l.lock_key = d.k AND l.slot = 0
+    WHERE l.changed_at <= m.now - d.retention
+    FOR UPDATE OF l SKIP LOCKED)
+DELETE FROM %table% r USING unlocked
+WHERE r.kind = 2 AND r.lock_key = unlocked.lock_key AND r.slot = 0";
+
+const DELETE_RECORDS: &str = "
+DELETE FROM %table% r USING unnest(%1%::bytea[]) AS d(k)
+WHERE r.kind = 9 AND r.lock_key = d.k AND r.slot = 0 AND r.expires_at <= %now%";

@@ -1,0 +1,215 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use lock_testkit::servers::{MariaDbServer, PostgresServer};
+use polylock_core::{AcquireRequest, DistributedLock as _, LockUrl, Mode, Wait};
+use sqlx::{Connection as _, MySqlConnection, PgConnection};
+use tokio::time::Instant;
+
+use super::*;
+use crate::database::codec::moment;
+use crate::lock::SqlLock;
+use crate::transaction::{Connection, TransactionLocks};
+use crate::wire::Target;
+
+#[test]
+fn leases_are_deleted_when_their_floor_has_settled() {
+    let mut state = State {
+        grown: 0,
+        is_busy: false,
+        passed: Passed::from(Vec::new()),
+        doomed: VecDeque::new(),
+    };
+    let second = |n: u64| moment(n * 1_000_000);
+    for n in [10, 20] {
+        state.doomed.push_back(PendingDelete {
+            keys: Vec::new(),
+            floor: n,
+            since: second(n),
+        });
+    }
+    let mut due = |n| state.next_doomed(second(n)).map(|doomed| doomed.floor);
+    assert_eq!(due(99), None);
+    assert_eq!(due(100), Some(10));
+    assert_eq!(due(100), None);
+    assert_eq!(due(110), Some(20));
+    assert_eq!(due(200), None);
+}
+
+/// A database of its own on a server of each kind.
+fn databases() -> [String; 2] {
+    [
+        PostgresServer::shared().database(),
+        MariaDbServer::shared().database(),
+    ]
+}
+
+/// The purge of a client, and a pool for what tests ask past the library.
+struct Purger {
+    purge: Purge,
+    pool: Arc<Pool>,
+}
+
+impl Purger {
+    async fn open(url: &str) -> Self {
+        let config = SqlConfig::from_url(&LockUrl::parse(url).unwrap()).unwrap();
+        let engine = Engine::of_this_process("test");
+        let target: Arc<Target> = Arc::new(config.target().unwrap());
+        let pool = Pool::new(&engine, &target, 2, Duration::from_secs(5));
+        Self {
+            purge: Purge::new(&engine, &pool, &config),
+            pool,
+        }
+    }
+
+    /// Deletes what is older than this, of all rows of locks.
+    async fn rows(&self, retention: Duration) {
+        self.purge.0.state.lock().passed = Passed::from(Vec::new());
+        let purged = self.purge.0.purge_rows(retention).await;
+        // MariaDB may choose it to end a deadlock.
+        let is_victim = |failure: &Failure| failure.class() == Some(Class::Conflict);
+        assert!(purged.as_ref().err().is_none_or(is_victim), "{purged:?}");
+    }
+
+    async fn number(&self, text: &str) -> i64 {
+        let answer = self.pool.statement(&Sql::new(text), Vec::new()).await;
+        answer.unwrap().int(0).expect("a number")
+    }
+}
+
+fn request(name: &str, wait: Wait) -> AcquireRequest {
+    AcquireRequest::new(LockKey::new(name).unwrap()).with_wait(wait)
+}
+
+const LONG: Wait = Wait::AtMost(Duration::from_secs(30));
+
+const ROWS: &str = "SELECT count(*) FROM polylock_locks WHERE kind = 2";
+
+#[tokio::test]
+async fn held_rows_stay_and_the_purge_waits_for_none() {
+    for url in databases() {
+        let url = format!("{url}?mode=row");
+        let (here, there) = (
+            Arc::new(SqlLock::open(&url).await.unwrap()),
+            Arc::new(SqlLock::open(&url).await.unwrap()),
+        );
+        let purger = Purger::open(&url).await;
+        let held = here.acquire(&request("held", LONG)).await.unwrap();
+        let share = request("shared", LONG).with_mode(Mode::Shared);
+        let shared = here.acquire(&share).await.unwrap();
+        let waiting = tokio::spawn({
+            let there = Arc::clone(&there);
+            async move { there.acquire(&request("held", LONG)).await }
+        });
+        for n in 0..100 {
+            let idle = here.acquire(&request(&format!("idle/{n}"), LONG)).await;
+            idle.unwrap().release().await.unwrap();
+        }
+        // A release is confirmed before the server has ended the transaction of the last one.
+        let began = Instant::now();
+        while purger.number(ROWS).await > 2 {
+            purger.rows(Duration::ZERO).await;
+            assert!(began.elapsed() < Duration::from_secs(4), "the rows stay");
+        }
+        assert_eq!(purger.number(ROWS).await, 2);
+        for name in ["held", "shared"] {
+            let refused = there.acquire(&request(name, Wait::Never)).await;
+            let error = refused.expect_err("two hold the lock");
+            assert_eq!(error.kind(), polylock_core::ErrorKind::Contended, "{error}");
+        }
+        held.release().await.unwrap();
+        waiting.await.unwrap().unwrap().release().await.unwrap();
+        shared.release().await.unwrap();
+    }
+}
+
+/// Says when two are inside at once.
+#[derive(Default)]
+struct Section {
+    is_taken: AtomicBool,
+    entered: AtomicU32,
+}
+
+impl Section {
+    async fn enter(&self) {
+        assert!(!self.is_taken.swap(true, Ordering::SeqCst), "two are in");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        self.is_taken.store(false, Ordering::SeqCst);
+        self.entered.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// Enters a section under the lock of a transaction, which the server may refuse for a deadlock.
+async fn enter_in<D>(mut raw: D::Connection, section: &Section, name: &str)
+where
+    D: sqlx::Database<Connection: Connection<Database = D>>,
+{
+    let locks = TransactionLocks::new().with_wait(LONG);
+    for _ in 0..ROUNDS {
+        let mut transaction = raw.begin().await.unwrap();
+        match locks.acquire_in(&mut *transaction, name).await {
+            Ok(_) => section.enter().await,
+            Err(error) => assert!(error.is_retryable(), "{error}"),
+        }
+        transaction.rollback().await.unwrap();
+    }
+}
+
+/// Rows vanish between the attempt of a waiter and its grant, all the time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_purge_that_never_rests_costs_no_lock_and_no_exclusion() {
+    for url in databases() {
+        let plain = url.clone();
+        let url = format!("{url}?mode=row");
+        let sections: Arc<[Section; 2]> = Arc::default();
+        let mut tasks = Vec::new();
+        for _ in 0..2 {
+            let locks = Arc::new(SqlLock::open(&url).await.unwrap());
+            for n in 0..4 {
+                let (locks, sections) = (Arc::clone(&locks), Arc::clone(&sections));
+                tasks.push(tokio::spawn(async move {
+                    for round in 0..ROUNDS {
+                        let key = format!("k{}", n % 2);
+                        let guard = locks.acquire(&request(&key, LONG)).await.unwrap();
+                        sections[n % 2].enter().await;
+                        guard.release().await.unwrap();
+                        // Now and then nobody has the lock, or waits for it.
+                        tokio::time::sleep(Duration::from_millis(u64::from(round % 8) * 8)).await;
+                    }
+                }));
+            }
+        }
+        let inside = Arc::clone(&sections);
+        tasks.push(match plain.starts_with("postgres") {
+            true => {
+                let raw = PgConnection::connect(&plain).await.unwrap();
+                tokio::spawn(async move { enter_in::<sqlx::Postgres>(raw, &inside[0], "k0").await })
+            }
+            false => {
+                let raw = MySqlConnection::connect(&plain).await.unwrap();
+                tokio::spawn(async move { enter_in::<sqlx::MySql>(raw, &inside[0], "k0").await })
+            }
+        });
+        let purger = Purger::open(&url).await;
+        let mut deleted = 0;
+        while tasks.iter().any(|task| !task.is_finished()) {
+            let before = purger.number(ROWS).await;
+            purger.rows(AGE).await;
+            deleted += i64::from(purger.number(ROWS).await < before);
+            tokio::task::yield_now().await;
+        }
+        for task in tasks {
+            task.await.expect("a lock for everyone");
+        }
+        for section in sections.iter() {
+            assert!(section.entered.load(Ordering::SeqCst) >= 4 * ROUNDS);
+        }
+        assert!(deleted > 10, "{deleted} purges deleted a row");
+        println!("{deleted} purges deleted a row");
+    }
+}
+
+const ROUNDS: u32 = 60;
+
+/// Long enough for a request to lock the row that it has made, most often.
+const AGE: Duration = Duration::from_millis(20);
