@@ -11,7 +11,7 @@ use tracing::Instrument as _;
 
 use super::actor;
 use super::args::Args;
-use super::context::SessionContext;
+use super::context::{SessionContext, SessionMode};
 use super::handle::{Command, Handle};
 use super::lease::ended;
 use crate::budget::RETRY_INTERVAL;
@@ -51,6 +51,14 @@ struct Entry {
     attempts: usize,
     /// A request waits there, and blocks the session until it ends.
     alone: bool,
+}
+
+impl State {
+    /// Whether a session is left to attempts when a waiter has taken one, or may be opened for them.
+    fn can_spare(&self, connections: usize) -> bool {
+        let usable = self.sessions.iter().filter(|entry| entry.is_usable());
+        self.sessions.len() + self.opening < connections || usable.count() + self.opening > 1
+    }
 }
 
 impl Entry {
@@ -112,9 +120,14 @@ impl SessionPool {
         }
     }
 
-    /// A session that holds nothing, for a request that may wait there.
+    /// A session that holds nothing, for a request that may wait there. Where requests share sessions,
+    /// one stays for attempts.
     fn pick_idle(self: &Arc<Self>, key: &LockKey) -> Option<Reservation> {
         let mut state = self.state.lock();
+        if self.context.mode == SessionMode::Advisory && !state.can_spare(self.context.connections)
+        {
+            return None;
+        }
         let is_idle = |entry: &&mut Entry| entry.is_usable() && entry.keys.is_empty();
         let entry = state.sessions.iter_mut().rfind(is_idle)?;
         entry.alone = true;

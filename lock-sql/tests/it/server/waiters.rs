@@ -111,6 +111,47 @@ on!(
     waiters_for_a_transaction_keep_nobody_from_a_free_lock: postgres_row, mariadb_row
 );
 
+/// More keys are waited for than there are connections.
+async fn waiters_for_held_locks_keep_nobody_from_a_free_lock(site: Site) {
+    let holder = site.open().await;
+    let mut held = Vec::new();
+    for n in 0..3 * FEW {
+        held.push(take(&holder, &format!("held/{n}")).await);
+    }
+    let few = usize::try_from(FEW).expect("it is small");
+    let locks = std::sync::Arc::new(site.clone().with_connections(few).open().await);
+    let waiting: Vec<_> = (0..held.len())
+        .map(|n| {
+            let locks = std::sync::Arc::clone(&locks);
+            let request = request(&format!("held/{n}")).with_wait(Wait::AtMost(SOON * 6));
+            tokio::spawn(async move { locks.acquire(&request).await })
+        })
+        .collect();
+    until("they wait", async || site.waiters().await >= FEW - 1).await;
+    let mut times = Vec::new();
+    for n in 0..20 {
+        let asked = Instant::now();
+        take_and_release(&locks, &format!("free/{n}")).await;
+        times.push(asked.elapsed());
+    }
+    times.sort_unstable();
+    assert!(
+        times[times.len() / 2] < FREE_WITHIN,
+        "a free lock took {times:?}"
+    );
+    for guard in held {
+        guard.release().await.expect("it is released");
+    }
+    for waiter in waiting {
+        let guard = waiter.await.expect("no panic").expect("it is granted");
+        guard.release().await.expect("it is released");
+    }
+}
+
+on!(
+    waiters_for_held_locks_keep_nobody_from_a_free_lock: postgres_advisory, mariadb_advisory
+);
+
 /// What a holder in a transaction keeps waiting gets the lock when that ends.
 async fn a_waiter_gets_what_a_transaction_releases(site: Site) {
     let locks = site.open().await;
@@ -145,6 +186,9 @@ on!(a_transaction_keeps_no_lease_from_its_release: postgres_lease, mariadb_lease
 const WAITERS: u64 = 40;
 
 const WAIT: Duration = Duration::from_secs(8);
+
+/// Fewer connections than there are waiters.
+const FEW: u64 = 4;
 
 /// A few round trips and a new session on a busy machine.
 const FREE_WITHIN: Duration = Duration::from_secs(1);
