@@ -36,7 +36,10 @@ pub(crate) enum Cause {
     #[error("{}", .0.class.says())]
     Sql(DbError),
 
-    #[error("table {table:?} has layout {found}, and this version knows layout {known}")]
+    #[error(
+        "table {table:?} has layout {found}, and this version knows layout {known}: {}",
+        layout_fix(.table, *.found, *.known)
+    )]
     Layout {
         table: String,
         found: i64,
@@ -123,6 +126,17 @@ impl fmt::Display for Remove {
                 self.0
             ),
         }
+    }
+}
+
+/// What to do about a table of another layout.
+fn layout_fix(table: &str, found: i64, known: i64) -> String {
+    match found < known {
+        true => format!(
+            "stop the clients that use it, and with no lock held make it anew: DROP TABLE {table}, then \
+             `lockctl schema apply`"
+        ),
+        false => "a later version of polylock uses it, update this one".to_owned(),
     }
 }
 

@@ -106,7 +106,7 @@ async fn many_may_make_the_table_at_once() {
 
 /// A table of layout 1 has one row for each key, and a list of its slots.
 #[tokio::test]
-async fn a_table_of_another_layout_is_refused_with_its_number_and_left_alone() {
+async fn a_table_of_another_layout_is_refused_with_a_way_out_and_left_alone() {
     for server in [PostgresServer::shared(), MariaDbServer::shared()] {
         let url = server.database();
         let sql = |text: &str| server.sql(&url, text);
@@ -119,7 +119,11 @@ async fn a_table_of_another_layout_is_refused_with_its_number_and_left_alone() {
                  token BIGINT NOT NULL DEFAULT 0, shared TEXT, PRIMARY KEY (kind, lock_key))"
         ));
         sql("INSERT INTO polylock_locks (kind, lock_key) VALUES (0, '')");
-        for layout in [1, 7] {
+        let fixes = [
+            (1, "DROP TABLE polylock_locks, then `lockctl schema apply`"),
+            (7, "update this one"),
+        ];
+        for (layout, fix) in fixes {
             sql(&format!("UPDATE polylock_locks SET token = {layout}"));
             let applied = schema(&url).apply().await;
             let mut errors = vec![applied.expect_err("another layout")];
@@ -130,6 +134,7 @@ async fn a_table_of_another_layout_is_refused_with_its_number_and_left_alone() {
                 assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
                 let says = format!("has layout {layout}, and this version knows layout 2");
                 assert!(error.message().contains(&says), "{error}");
+                assert!(error.message().contains(fix), "{error}");
             }
         }
         // One that does not say what it is becomes none of this version.
@@ -137,6 +142,9 @@ async fn a_table_of_another_layout_is_refused_with_its_number_and_left_alone() {
         let error = refusal(&url).await;
         assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
         assert_eq!(sql("SELECT COUNT(*) FROM polylock_locks"), [["0"]]);
+        sql("DROP TABLE polylock_locks");
+        schema(&url).apply().await.expect("it is made anew");
+        take(&url).await;
     }
 }
 
