@@ -281,9 +281,11 @@ impl SqlConfig {
     /// Sets how many connections there are at most, 2 to 1000. Default: 10.
     ///
     /// They are separate from those of the application, and opened on demand. In [`SqlMode::Row`]
-    /// each lock that is held or waited for takes one, so this limits the locks of the process; in
-    /// the other modes, it limits how many statements run at once. Leases have up to two more for
-    /// renewals, and on PostgreSQL one that listens while there are waiters or holders.
+    /// each lock that is held or waited for takes one, so this limits the locks of the process. In
+    /// [`SqlMode::Advisory`] each key that is waited for takes one; the last one is left to other
+    /// requests, and more waiters poll every second. Of leases it limits how many statements run at once;
+    /// they have up to two more for renewals, and on PostgreSQL one that listens while there are waiters
+    /// or holders.
     ///
     /// # Errors
     ///
@@ -351,9 +353,12 @@ impl SqlConfig {
 
     /// Sets how long the row of an unused lock is kept. Default: 7 days.
     ///
-    /// Rows are reused, so this bounds the size of the table where keys are never used again. Fencing
-    /// tokens go on increasing after their row is gone, with the largest one kept for all. Needs the
-    /// right to `DELETE`; without it, rows stay.
+    /// Rows are reused, so this bounds the size of the table where keys are never used again. Clients of
+    /// every mode purge a few rows for each one that they make. In [`SqlMode::Row`] and in transactions
+    /// the time counts from when the row was made, and a second at least; a row that is locked stays.
+    /// Fencing tokens go on increasing after their row is gone. The rows of a
+    /// [`Fence`](crate::transaction::Fence) stay for good. Needs the right to `DELETE`; without it, rows
+    /// stay.
     #[must_use]
     pub fn with_retention(mut self, retention: Duration) -> Self {
         self.retention = retention;

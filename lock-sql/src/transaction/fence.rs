@@ -21,7 +21,8 @@ use super::place::Place;
 ///
 /// # Guarantees
 ///
-/// A transaction that passed with a token and is committed keeps smaller tokens out for ever. Two
+/// A transaction that passed with a token and is committed keeps smaller tokens out for ever: the row of
+/// a resource is never purged. Two
 /// that pass for one resource run one after the other: the second waits until the first has ended.
 ///
 /// The [example of the module](super#examples) refuses a late write.
