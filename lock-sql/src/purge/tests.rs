@@ -51,10 +51,11 @@ struct Purger {
 }
 
 impl Purger {
-    async fn open(url: &str) -> Self {
-        let config = SqlConfig::from_url(&LockUrl::parse(url).unwrap()).unwrap();
+    fn new(url: &str) -> Self {
+        let config =
+            SqlConfig::from_url(&LockUrl::parse(url).expect("a URL")).expect("a configuration");
         let engine = Engine::of_this_process("test");
-        let target: Arc<Target> = Arc::new(config.target().unwrap());
+        let target: Arc<Target> = Arc::new(config.target().expect("a target"));
         let pool = Pool::new(&engine, &target, 2, Duration::from_secs(5));
         Self {
             purge: Purge::new(&engine, &pool, &config),
@@ -73,12 +74,12 @@ impl Purger {
 
     async fn number(&self, text: &str) -> i64 {
         let answer = self.pool.statement(&Sql::new(text), Vec::new()).await;
-        answer.unwrap().int(0).expect("a number")
+        answer.expect("an answer").int(0).expect("a number")
     }
 }
 
 fn request(name: &str, wait: Wait) -> AcquireRequest {
-    AcquireRequest::new(LockKey::new(name).unwrap()).with_wait(wait)
+    AcquireRequest::new(LockKey::new(name).expect("a key")).with_wait(wait)
 }
 
 const LONG: Wait = Wait::AtMost(Duration::from_secs(30));
@@ -93,7 +94,7 @@ async fn held_rows_stay_and_the_purge_waits_for_none() {
             Arc::new(SqlLock::open(&url).await.unwrap()),
             Arc::new(SqlLock::open(&url).await.unwrap()),
         );
-        let purger = Purger::open(&url).await;
+        let purger = Purger::new(&url);
         let held = here.acquire(&request("held", LONG)).await.unwrap();
         let share = request("shared", LONG).with_mode(Mode::Shared);
         let shared = here.acquire(&share).await.unwrap();
@@ -146,12 +147,12 @@ where
 {
     let locks = TransactionLocks::new().with_wait(LONG);
     for _ in 0..ROUNDS {
-        let mut transaction = raw.begin().await.unwrap();
+        let mut transaction = raw.begin().await.expect("it begins");
         match locks.acquire_in(&mut *transaction, name).await {
             Ok(_) => section.enter().await,
             Err(error) => assert!(error.is_retryable(), "{error}"),
         }
-        transaction.rollback().await.unwrap();
+        transaction.rollback().await.expect("it ends");
     }
 }
 
@@ -190,7 +191,7 @@ async fn a_purge_that_never_rests_costs_no_lock_and_no_exclusion() {
                 tokio::spawn(async move { enter_in::<sqlx::MySql>(raw, &inside[0], "k0").await })
             }
         });
-        let purger = Purger::open(&url).await;
+        let purger = Purger::new(&url);
         let mut deleted = 0;
         while tasks.iter().any(|task| !task.is_finished()) {
             let before = purger.number(ROWS).await;
@@ -205,7 +206,6 @@ async fn a_purge_that_never_rests_costs_no_lock_and_no_exclusion() {
             assert!(section.entered.load(Ordering::SeqCst) >= 4 * ROUNDS);
         }
         assert!(deleted > 10, "{deleted} purges deleted a row");
-        println!("{deleted} purges deleted a row");
     }
 }
 
