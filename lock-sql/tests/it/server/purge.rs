@@ -1,10 +1,12 @@
 //! The rows of keys that are used once do not fill the table.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use polylock_core::{DistributedLock as _, ErrorKind, Mode, Wait};
 use polylock_sql::SqlLock;
 
-use crate::server::support::{Site, on, take, take_and_release};
+use crate::server::support::{Kind, Site, ms, on, request, take, take_and_release, until};
 
 /// Ten thousand keys, each locked once. Their rows grow old between the batches.
 async fn keys_that_are_locked_once_leave_a_bounded_table(site: Site) {
@@ -50,6 +52,69 @@ async fn rows(site: &Site) -> u64 {
 }
 
 on!(keys_that_are_locked_once_leave_a_bounded_table: postgres_row, mariadb_row);
+
+/// Waiters are in line for the row of a key when its deletion is committed.
+async fn waiters_outlast_the_deletion_of_their_row(site: Site) {
+    let locks = Arc::new(site.open().await);
+    take_and_release(&locks, "job").await;
+    let deleting = tokio::spawn(delete_slowly(site.clone()));
+    until("the row is locked", async || {
+        let one = request("job").with_wait(Wait::Never);
+        match locks.acquire(&one).await {
+            Ok(guard) => {
+                guard.release().await.expect("it is released");
+                false
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+                true
+            }
+        }
+    })
+    .await;
+    let is_taken = Arc::new(AtomicBool::new(false));
+    let waiting: Vec<_> = (0..6)
+        .map(|_| {
+            let (site, is_taken) = (site.clone(), Arc::clone(&is_taken));
+            tokio::spawn(async move {
+                let guard = take(&site.open().await, "job").await;
+                assert!(!is_taken.swap(true, Ordering::SeqCst), "two hold the lock");
+                tokio::time::sleep(ms(50)).await;
+                is_taken.store(false, Ordering::SeqCst);
+                guard.release().await.expect("it is released");
+            })
+        })
+        .collect();
+    let reading = tokio::spawn({
+        let locks = Arc::clone(&locks);
+        let shared = request("job").with_mode(Mode::Shared);
+        async move { locks.acquire(&shared).await.map(drop) }
+    });
+    until("they wait", async || site.waiters().await > 6).await;
+    assert!(!deleting.is_finished(), "it is committed already");
+    for waiter in waiting {
+        waiter.await.expect("it is granted");
+    }
+    reading.await.expect("no panic").expect("it is granted");
+    deleting.await.expect("no panic");
+    assert_eq!(rows(&site).await, 1);
+}
+
+/// As a purge does whose commit takes long.
+async fn delete_slowly(site: Site) {
+    let sleep = match site.kind() {
+        Kind::MariaDb => "SLEEP(5)",
+        Kind::Postgres => "pg_sleep(5)",
+    };
+    let key = site.bytes(b"job");
+    site.sql(format!(
+        "BEGIN; DELETE FROM {} WHERE kind = 2 AND lock_key = {key}; SELECT {sleep}; COMMIT",
+        site.table
+    ))
+    .await;
+}
+
+on!(waiters_outlast_the_deletion_of_their_row: postgres_row, mariadb_row);
 
 const BATCHES: u64 = 10;
 const IN_BATCH: u64 = 1_000;
