@@ -86,14 +86,14 @@ impl Leases {
         budget.mark_contended(request);
         let waiting = self.store.release_notifier().enter(request.key());
         let mut backoff = Duration::ZERO;
-        let (mut is_told, mut was_soon, mut is_unknown) = (false, false, false);
+        let (mut is_woken, mut was_soon, mut is_unknown) = (false, false, false);
         while budget.waits() {
             let mut released = pin!(waiting.released.notified());
             // Listen before looking, or a release in between would be missed.
             released.as_mut().enable();
             // Before reading as well: notifications count from there.
             let pace = self.store.pace();
-            let is_notified = std::mem::take(&mut is_told) && pace.is_told;
+            let is_notified = std::mem::take(&mut is_woken) && pace.notifies;
             let Refusal { until, is_soon } = match self.poll(request, place, is_notified).await {
                 Ok(Attempt::Granted(guard)) => return guard,
                 // Another waiter was faster, and notifies only those that have read since.
@@ -121,10 +121,14 @@ impl Leases {
             let last = if is_soon { pace.last / 4 } else { pace.last };
             backoff = backoff.clamp(pace.first, last);
             let delay = self.engine.jitter(backoff / 2, backoff).min(left);
-            is_told = before(budget.at_most(Instant::now() + delay), released)
+            is_woken = before(budget.at_most(Instant::now() + delay), released)
                 .await
                 .is_some();
-            backoff = if is_told { Duration::ZERO } else { backoff * 2 };
+            backoff = if is_woken {
+                Duration::ZERO
+            } else {
+                backoff * 2
+            };
         }
         Err(budget.timed_out(silent))
     }

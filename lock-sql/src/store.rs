@@ -46,7 +46,7 @@ pub(crate) trait Store: Renewer {
         Pace::POLLED
     }
 
-    /// Gives back what `id` has, if it has anything.
+    /// Releases what `id` has, if it has anything.
     async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure>;
 
     /// Makes an exclusive lock a shared one.
@@ -93,7 +93,7 @@ pub(crate) struct Pace {
     pub(crate) last: Duration,
     /// Whether other clients notify this process of a release, once it has read the rows: a
     /// notified waiter need not read them again.
-    pub(crate) is_told: bool,
+    pub(crate) notifies: bool,
 }
 
 impl Pace {
@@ -101,15 +101,15 @@ impl Pace {
     pub(crate) const POLLED: Self = Self {
         first: Duration::from_millis(1),
         last: Duration::from_millis(20),
-        is_told: false,
+        notifies: false,
     };
 
     /// For notified waiters; messages may be lost, and the holder may have died.
     #[cfg(feature = "postgres")]
-    pub(crate) const TOLD: Self = Self {
+    pub(crate) const NOTIFIED: Self = Self {
         first: Duration::from_secs(1),
         last: Duration::from_secs(1),
-        is_told: true,
+        notifies: true,
     };
 }
 

@@ -35,8 +35,9 @@ pub(super) struct Listener {
     /// A waiter needs it at once.
     attended: Notify,
     table: String,
-    hears: AtomicBool,
-    tell: Arc<Sql>,
+    /// Whether messages arrive.
+    is_receiving: AtomicBool,
+    notify: Arc<Sql>,
     state: Mutex<State>,
 }
 
@@ -67,7 +68,7 @@ impl Listener {
         (release_notifier, held_leases): (&Arc<ReleaseNotifier>, &Arc<HeldLeases>),
         table: &str,
     ) -> Arc<Self> {
-        let tell = format!("SELECT pg_notify('{CHANNEL}', convert_from({{1}}, 'UTF8'))");
+        let notify = format!("SELECT pg_notify('{CHANNEL}', convert_from({{1}}, 'UTF8'))");
         Arc::new(Self {
             engine: engine.clone(),
             target: Arc::clone(target),
@@ -76,15 +77,15 @@ impl Listener {
             held_leases: Arc::clone(held_leases),
             attended: Notify::new(),
             table: table.to_owned(),
-            hears: AtomicBool::new(false),
-            tell: Sql::new(tell),
+            is_receiving: AtomicBool::new(false),
+            notify: Sql::new(notify),
             state: Mutex::default(),
         })
     }
 
     /// Whether messages arrive.
-    pub(super) fn hears(&self) -> bool {
-        self.hears.load(Ordering::Acquire)
+    pub(super) fn is_receiving(&self) -> bool {
+        self.is_receiving.load(Ordering::Acquire)
     }
 
     /// Whether a pooler is in the path, so that no message ever arrives.
@@ -110,7 +111,7 @@ impl Listener {
         } else {
             self.engine.spawn_service(Running(Arc::clone(self)).run());
         }
-        self.hears()
+        self.is_receiving()
     }
 
     /// A lease is held. Short holds open no connection.
@@ -125,16 +126,16 @@ impl Listener {
     }
 
     /// Notifies the holders of a broken lock, if they listen.
-    pub(super) async fn tell_broken(&self, key: &LockKey) {
+    pub(super) async fn notify_broken(&self, key: &LockKey) {
         let message = format!("{BROKEN}{}", topic(&self.table, key));
         let values = vec![Value::from(message)];
-        if let Err(failure) = self.pool.statement(&self.tell, values).await {
-            tracing::debug!(cause = %failure.cause, "holders are not told that a lock is broken");
+        if let Err(failure) = self.pool.statement(&self.notify, values).await {
+            tracing::debug!(cause = %failure.cause, "holders are not notified that a lock is broken");
         }
     }
 
     /// Wakes the waiters that a message is for, or makes holders renew at once.
-    fn hear(&self, message: &str) {
+    fn dispatch(&self, message: &str) {
         if let Some(broken) = message.strip_prefix(BROKEN) {
             self.held_leases
                 .check(|key| topic(&self.table, key) == broken);
@@ -178,7 +179,7 @@ impl Running {
             match self.listen().await {
                 Ok(()) => backoff = MIN_BACKOFF,
                 Err(failure) => {
-                    tracing::debug!(cause = %failure.cause, "waiters hear nothing, and ask");
+                    tracing::debug!(cause = %failure.cause, "no notifications arrive, and waiters poll");
                     let jittered = self.0.engine.jitter(backoff / 2, backoff);
                     tokio::time::sleep(jittered).await;
                     backoff = (backoff * 2).min(MAX_BACKOFF);
@@ -192,11 +193,11 @@ impl Running {
         let mut listener = tokio::time::timeout(OPENING, self.open())
             .await
             .map_err(|_| Failure::of_opening(late()))??;
-        let _deaf = Deaf(&self.0);
-        self.0.hears.store(true, Ordering::Release);
+        let _receiving = Receiving(&self.0);
+        self.0.is_receiving.store(true, Ordering::Release);
         while self.0.is_wanted() {
             match tokio::time::timeout(SILENCE, listener.try_recv()).await {
-                Ok(Ok(Some(message))) => self.0.hear(message.payload()),
+                Ok(Ok(Some(message))) => self.0.dispatch(message.payload()),
                 Ok(Ok(None)) => return Err(Failure::of_opening(late())),
                 Ok(Err(error)) => return Err(of(error)),
                 Err(_) => ping(&mut listener).await?,
@@ -223,12 +224,12 @@ impl Running {
         listener.listen(CHANNEL).await.map_err(of)?;
         let greeting = self.0.engine.lease_id().to_hex();
         let values = vec![Value::from(greeting.as_str())];
-        self.0.pool.statement(&self.0.tell, values).await?;
+        self.0.pool.statement(&self.0.notify, values).await?;
         while let Some(message) = listener.try_recv().await.map_err(of)? {
             if message.payload() == greeting {
                 return Ok(listener);
             }
-            self.0.hear(message.payload());
+            self.0.dispatch(message.payload());
         }
         Err(Failure::of_opening(late()))
     }
@@ -252,11 +253,11 @@ impl Drop for Running {
 }
 
 /// Reports the end of notifications to the clients that rely on them.
-struct Deaf<'a>(&'a Listener);
+struct Receiving<'a>(&'a Listener);
 
-impl Drop for Deaf<'_> {
+impl Drop for Receiving<'_> {
     fn drop(&mut self) {
-        self.0.hears.store(false, Ordering::Release);
+        self.0.is_receiving.store(false, Ordering::Release);
         self.0.release_notifier.wake_all();
     }
 }

@@ -77,7 +77,7 @@ impl DatabaseStore {
     pub(crate) fn new(engine: &Engine, target: &Arc<Target>, config: &Arc<SqlConfig>) -> Self {
         let usage = Usage {
             table: &config.table_sql(),
-            tells: config.server.is_postgres() && config.notify,
+            notifies: config.server.is_postgres() && config.notify,
         };
         let statements = Arc::new(match config.server {
             #[cfg(feature = "mysql")]
@@ -102,7 +102,7 @@ impl DatabaseStore {
             records: Records::new(&purge, &all, config),
             purge,
             #[cfg(feature = "postgres")]
-            listener: usage.tells.then(|| {
+            listener: usage.notifies.then(|| {
                 Listener::new(
                     engine,
                     target,
@@ -196,14 +196,14 @@ impl Store for DatabaseStore {
 
     fn pace(&self) -> Pace {
         #[cfg(feature = "postgres")]
-        if self.listener.as_ref().is_some_and(|it| it.hears()) {
-            return Pace::TOLD;
+        if self.listener.as_ref().is_some_and(|it| it.is_receiving()) {
+            return Pace::NOTIFIED;
         }
         Pace::POLLED
     }
 
     async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {
-        self.give_back(key, id).await
+        self.release_lease(key, id).await
     }
 
     async fn downgrade(&self, key: &LockKey, id: LeaseId) -> Result<LeaseState, Failure> {
@@ -257,7 +257,7 @@ impl Store for DatabaseStore {
         // Holders that do not listen notice at a renewal.
         #[cfg(feature = "postgres")]
         if let (Some(_), Some(listener)) = (&broken, &self.listener) {
-            listener.tell_broken(key).await;
+            listener.notify_broken(key).await;
         }
         Ok(broken)
     }

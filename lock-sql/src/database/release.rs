@@ -1,4 +1,4 @@
-//! Giving a lock back.
+//! Releasing a lock.
 
 use polylock_core::engine::LeaseId;
 use polylock_core::{LockKey, Released};
@@ -9,7 +9,11 @@ use crate::table::{LockRows, ReadContext};
 use crate::wire::{Answer, Class};
 
 impl DatabaseStore {
-    pub(super) async fn give_back(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {
+    pub(super) async fn release_lease(
+        &self,
+        key: &LockKey,
+        id: LeaseId,
+    ) -> Result<Released, Failure> {
         let is_settled = self.in_flight.settle(id, self.timeout).await;
         match self.insist(key, id).await? {
             Released::Clean => {
@@ -23,19 +27,19 @@ impl DatabaseStore {
     }
 
     async fn insist(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {
-        let failure = match self.try_give_back(key, id).await {
+        let failure = match self.try_release(key, id).await {
             Err(failure) if failure.class().is_some_and(Class::ends_connection) => failure,
             answered => return answered,
         };
         // The connection was most likely closed while it was idle. If it was not, the order of the
         // requests is unknown.
-        match self.try_give_back(key, id).await {
+        match self.try_release(key, id).await {
             Ok(Released::Clean) => Ok(Released::Clean),
             _ => Err(failure),
         }
     }
 
-    async fn try_give_back(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {
+    async fn try_release(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {
         let sql = match self.shared_leases.has(id) {
             true => &self.statements.leave,
             false => &self.statements.release,

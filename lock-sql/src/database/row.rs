@@ -26,7 +26,7 @@ impl DatabaseStore {
                 return Ok(act(&mut LockRows::default(), &codec::context_at(0)));
             };
             let done = act(&mut stored.lock, &stored.ctx);
-            if !stored.lock.is_changed() || self.store_and_tell(&stored).await? {
+            if !stored.lock.is_changed() || self.store_and_notify(&stored).await? {
                 return Ok(done);
             }
             again.wait(&self.engine).await?;
@@ -62,9 +62,9 @@ impl DatabaseStore {
     }
 
     /// Writes the rows of a key back; false if they have changed since they were read.
-    async fn store_and_tell(&self, stored: &Stored) -> Result<bool, Failure> {
+    async fn store_and_notify(&self, stored: &Stored) -> Result<bool, Failure> {
         let rows = codec::write(stored);
-        let (sql, mut values) = self.statements.store_and_tell.with(&rows);
+        let (sql, mut values) = self.statements.store_and_notify.with(&rows);
         values.extend(self.topic(&stored.key));
         Ok(self.pool.statement(&sql, values).await?.affected > 0)
     }

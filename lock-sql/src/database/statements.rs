@@ -39,7 +39,7 @@ pub(crate) struct Statements {
     /// Writes the rows of keys that still have their version: key, version, slot, and what is written.
     pub(crate) store: Many,
     /// The same for one key, and notifies the waiters; then the topic.
-    pub(crate) store_and_tell: Many,
+    pub(crate) store_and_notify: Many,
 }
 
 /// The statements of a queue. They change no version, so that concurrent decisions need not be
@@ -79,7 +79,7 @@ pub(crate) struct Usage<'a> {
     /// Quoted, with its schema.
     pub(crate) table: &'a str,
     /// Whether waiters are notified.
-    pub(crate) tells: bool,
+    pub(crate) notifies: bool,
 }
 
 /// A statement for several rows of values.

@@ -149,7 +149,7 @@ impl DatabaseStore {
 
     pub(super) async fn look_at(&self, key: &LockKey, claim: &Claim) -> Result<Seen, Failure> {
         #[cfg(feature = "postgres")]
-        self.ask_to_be_told(key).await?;
+        self.request_notification(key).await?;
         let Some(stored) = self.load(key).await? else {
             return Ok(Ok(()));
         };
@@ -159,7 +159,7 @@ impl DatabaseStore {
 
     /// Asks for a notification when the lock is released, if notifications arrive.
     #[cfg(feature = "postgres")]
-    async fn ask_to_be_told(&self, key: &LockKey) -> Result<(), Failure> {
+    async fn request_notification(&self, key: &LockKey) -> Result<(), Failure> {
         if let (Some(listener), Some(want)) = (&self.listener, &self.statements.want)
             && listener.attend(key)
         {

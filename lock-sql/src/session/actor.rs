@@ -140,7 +140,7 @@ impl Actor {
                     continue;
                 }
                 () = alarm.as_mut() => {
-                    if due <= Instant::now() && !self.tend().await {
+                    if due <= Instant::now() && !self.do_what_is_due().await {
                         break;
                     }
                     alarm.as_mut().reset(self.due());
@@ -203,7 +203,7 @@ impl Actor {
     }
 
     /// Does what is due; false if the session is not needed any more.
-    async fn tend(&mut self) -> bool {
+    async fn do_what_is_due(&mut self) -> bool {
         if self.watch_at.is_some_and(|at| at <= Instant::now()) {
             self.watch();
             return true;

@@ -30,7 +30,7 @@ impl LossReport {
             }
         });
         if asked.await.is_err() {
-            tracing::debug!("nobody says why a session ended");
+            tracing::debug!("the server does not say why a session ended");
         }
     }
 }

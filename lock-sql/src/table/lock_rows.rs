@@ -95,7 +95,7 @@ impl LockRows {
                         until,
                     });
                 }
-                return Err(self.tell_place(refusal, claim.ticket, ctx));
+                return Err(self.with_turn(refusal, claim.ticket, ctx));
             }
         };
         if let Some(ticket) = claim.ticket {
@@ -149,7 +149,7 @@ impl LockRows {
         if lapses && self.is_kept_by_many(claim.mode, ctx) || claim.ticket.is_some_and(is_due) {
             return Ok(());
         }
-        decided.map_err(|refusal| self.tell_place(refusal, claim.ticket, ctx))
+        decided.map_err(|refusal| self.with_turn(refusal, claim.ticket, ctx))
     }
 
     /// Whether an exclusive waiter waits for shared holders.
@@ -177,7 +177,7 @@ impl LockRows {
                     let expires = request.renewed_end(ctx.moment, end);
                     (holder.boot, holder.shift) = (ctx.boot, ctx.shift);
                     (holder.expires, holder.end) = (expires, None);
-                    // Whoever cannot compare the clocks observes the row for as long.
+                    // A reader that cannot compare the clocks observes the row for as long.
                     holder.ttl = expires.since(ctx.moment);
                 }
                 LeaseState::Held

@@ -28,7 +28,7 @@ impl LockRows {
     }
 
     /// Says to the first ones in the queue that their turn comes soon.
-    pub(super) fn tell_place(
+    pub(super) fn with_turn(
         &self,
         refusal: Refusal,
         ticket: Option<LeaseId>,
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_that_died_or_gave_up_is_in_nobodys_way() {
+    fn a_waiter_that_died_or_gave_up_is_passed_over() {
         for is_dead in [true, false] {
             let mut lock = LockRows::default();
             take(&mut lock, &queued(1), &later(0)).unwrap();

@@ -57,7 +57,7 @@ connections! {
 ///
 /// Each method leaves the transaction as it was when it returns `Ok`, but for what it is for, and
 /// also when the error is [`Contended`](polylock_core::ErrorKind::Contended).
-#[expect(unnameable_types, reason = "nobody else implements it")]
+#[expect(unnameable_types, reason = "no other crate implements it")]
 pub trait DatabaseTransaction: Send {
     /// The name of the backend, for errors.
     const BACKEND: &str;

@@ -6,7 +6,7 @@ use crate::dialect::TableName;
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[expect(
     unnameable_types,
-    reason = "it stands in a trait that nobody else implements"
+    reason = "it stands in a trait that no other crate implements"
 )]
 pub struct Place {
     schema: Option<TableName>,

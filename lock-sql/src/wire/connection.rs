@@ -11,7 +11,7 @@ use sqlx::MySql;
 use sqlx::Postgres;
 
 use super::db_error::{Class, DbError};
-use super::seats::Seat;
+use super::reserved_connections::ReservedConnection;
 use super::socket::{Duplicate, Watch};
 use super::sql::Sql;
 use super::target::{ClientOptions, Target};
@@ -43,7 +43,7 @@ enum Place<DB: Database> {
     /// Nowhere else.
     Own(Box<DB::Connection>),
     /// Among those of a pool of the application.
-    Seat(Seat<DB>),
+    Reserved(ReservedConnection<DB>),
 }
 
 impl<DB: Database> Deref for Place<DB> {
@@ -52,7 +52,7 @@ impl<DB: Database> Deref for Place<DB> {
     fn deref(&self) -> &DB::Connection {
         match self {
             Self::Own(connection) => connection,
-            Self::Seat(seat) => seat,
+            Self::Reserved(connection) => connection,
         }
     }
 }
@@ -61,7 +61,7 @@ impl<DB: Database> DerefMut for Place<DB> {
     fn deref_mut(&mut self) -> &mut DB::Connection {
         match self {
             Self::Own(connection) => connection,
-            Self::Seat(seat) => seat,
+            Self::Reserved(connection) => connection,
         }
     }
 }
@@ -72,16 +72,16 @@ impl Connection {
             #[cfg(feature = "mysql")]
             ClientOptions::MySql(options) => {
                 let opened = Box::pin(super::mysql::open(&options));
-                Raw::MySql(match target.mysql_seats() {
-                    Some(seats) => Place::Seat(seats.open(opened).await?),
+                Raw::MySql(match target.mysql_reserved() {
+                    Some(reserved) => Place::Reserved(reserved.open(opened).await?),
                     None => Place::Own(Box::new(opened.await?)),
                 })
             }
             #[cfg(feature = "postgres")]
             ClientOptions::Postgres(options) => {
                 let opened = Box::pin(super::postgres::open(&options));
-                Raw::Postgres(match target.postgres_seats() {
-                    Some(seats) => Place::Seat(seats.open(opened).await?),
+                Raw::Postgres(match target.postgres_reserved() {
+                    Some(reserved) => Place::Reserved(reserved.open(opened).await?),
                     None => Place::Own(Box::new(opened.await?)),
                 })
             }

@@ -6,7 +6,7 @@ mod db_error;
 pub(crate) mod mysql;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
-mod seats;
+mod reserved_connections;
 mod socket;
 mod sql;
 mod target;

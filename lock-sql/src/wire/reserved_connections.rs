@@ -1,7 +1,7 @@
 //! Connections of locks that count among those of a pool of the application.
 //!
 //! A pool serves requests in their order, so that a renewal would wait behind the queries of the
-//! application. A seat is a connection that the pool has given out for good: its place among the
+//! application. A reserved connection is one that the pool has given out for good: its place among the
 //! connections of the pool is that of a lock, and what is in it is replaced when it breaks. It is
 //! opened here and not by the pool, on the runtime of the engine: on one of the pool's, a renewal would
 //! wait for a runtime that the application blocks, under settings that its hooks have left.
@@ -23,8 +23,8 @@ use super::DbError;
 use crate::error::{Cause, Failure};
 use crate::mutex::Mutex;
 
-/// The seats of one lock service.
-pub(crate) struct Seats<DB: Database> {
+/// The reserved connections of one lock service.
+pub(crate) struct ReservedConnections<DB: Database> {
     engine: Engine,
     pool: Pool<DB>,
     state: Mutex<State<DB>>,
@@ -37,7 +37,7 @@ struct State<DB: Database> {
     is_closed: bool,
 }
 
-/// The connection in a free seat.
+/// The connection in a free place.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Content {
     /// It is as it was opened at that time.
@@ -46,9 +46,9 @@ enum Content {
     Used,
 }
 
-impl<DB: Database> Seats<DB> {
+impl<DB: Database> ReservedConnections<DB> {
     /// Takes so many connections of the pool for good, and opens one in the place of each. Dropped or
-    /// failed, it gives all of them back.
+    /// failed, it returns all of them.
     pub(super) async fn reserve<F>(
         engine: &Engine,
         pool: &Pool<DB>,
@@ -77,7 +77,7 @@ impl<DB: Database> Seats<DB> {
             free.push((permit, Content::Unused(Instant::now())));
         }
         let (alive, mut ended) = oneshot::channel();
-        let seats = Arc::new(Self {
+        let reserved = Arc::new(Self {
             engine: engine.clone(),
             pool: pool.clone(),
             state: Mutex::new(State {
@@ -86,26 +86,26 @@ impl<DB: Database> Seats<DB> {
             }),
             _alive: alive,
         });
-        let (weak, mut closing) = (Arc::downgrade(&seats), pool.close_event());
+        let (weak, mut closing) = (Arc::downgrade(&reserved), pool.close_event());
         engine.spawn_service(async move {
             tokio::select! {
                 () = &mut closing => {}
                 _ = &mut ended => return,
             }
-            if let Some(seats) = weak.upgrade() {
-                seats.close();
+            if let Some(reserved) = weak.upgrade() {
+                reserved.close();
             }
         });
-        Ok(seats)
+        Ok(reserved)
     }
 
-    /// A free seat with a connection in it: the one that it was reserved with a moment ago, or another.
+    /// A free place with a connection in it: the one that it was reserved with a moment ago, or another.
     ///
-    /// Dropped, it leaves the seat free.
+    /// Dropped, it leaves the place free.
     pub(super) async fn open(
         self: &Arc<Self>,
         dial: impl Future<Output = Result<DB::Connection, DbError>>,
-    ) -> Result<Seat<DB>, DbError> {
+    ) -> Result<ReservedConnection<DB>, DbError> {
         let free = {
             let mut state = self.state.lock();
             match state.is_closed {
@@ -115,19 +115,19 @@ impl<DB: Database> Seats<DB> {
             }
         };
         let (permit, content) = free.map_err(DbError::of_client)?;
-        let mut seat = Seat {
+        let mut connection = ReservedConnection {
             permit: Some(permit),
             engine: self.engine.clone(),
-            seats: Arc::downgrade(self),
+            owner: Arc::downgrade(self),
         };
         let is_fresh = matches!(content, Content::Unused(since) if since.elapsed() < FRESH);
         if !is_fresh {
             let opened = dial.await?;
-            if let Some(permit) = &mut seat.permit {
+            if let Some(permit) = &mut connection.permit {
                 drop(permit.replace(opened));
             }
         }
-        Ok(seat)
+        Ok(connection)
     }
 
     /// Ready when the application closes its pool.
@@ -139,7 +139,7 @@ impl<DB: Database> Seats<DB> {
         self.pool.is_closed()
     }
 
-    /// Gives the free seats back; the others follow when their statement ends.
+    /// Returns the free places to the pool; the others follow when their statement ends.
     fn close(&self) {
         let free = {
             let mut state = self.state.lock();
@@ -150,36 +150,36 @@ impl<DB: Database> Seats<DB> {
     }
 }
 
-impl<DB: Database> Drop for Seats<DB> {
+impl<DB: Database> Drop for ReservedConnections<DB> {
     fn drop(&mut self) {
         let free = std::mem::take(&mut self.state.lock().free);
-        give_back(&self.engine, free);
+        return_to_pool(&self.engine, free);
     }
 }
 
-impl<DB: Database> fmt::Debug for Seats<DB> {
+impl<DB: Database> fmt::Debug for ReservedConnections<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Seats")
+        f.debug_struct("ReservedConnections")
             .field("free", &self.state.lock().free.len())
             .finish_non_exhaustive()
     }
 }
 
 /// A connection in a place of the pool.
-pub(crate) struct Seat<DB: Database> {
+pub(crate) struct ReservedConnection<DB: Database> {
     permit: Option<Permit<DB>>,
     engine: Engine,
-    seats: Weak<Seats<DB>>,
+    owner: Weak<ReservedConnections<DB>>,
 }
 
-impl<DB: Database> Drop for Seat<DB> {
+impl<DB: Database> Drop for ReservedConnection<DB> {
     fn drop(&mut self) {
         let Some(permit) = self.permit.take() else {
             return;
         };
-        let permit = match self.seats.upgrade() {
-            Some(seats) => {
-                let mut state = seats.state.lock();
+        let permit = match self.owner.upgrade() {
+            Some(owner) => {
+                let mut state = owner.state.lock();
                 match state.is_closed {
                     true => permit,
                     false => return state.free.push((permit, Content::Used)),
@@ -187,11 +187,11 @@ impl<DB: Database> Drop for Seat<DB> {
             }
             None => permit,
         };
-        give_back(&self.engine, vec![(permit, Content::Used)]);
+        return_to_pool(&self.engine, vec![(permit, Content::Used)]);
     }
 }
 
-impl<DB: Database> Deref for Seat<DB> {
+impl<DB: Database> Deref for ReservedConnection<DB> {
     type Target = DB::Connection;
 
     fn deref(&self) -> &DB::Connection {
@@ -200,7 +200,7 @@ impl<DB: Database> Deref for Seat<DB> {
     }
 }
 
-impl<DB: Database> DerefMut for Seat<DB> {
+impl<DB: Database> DerefMut for ReservedConnection<DB> {
     fn deref_mut(&mut self) -> &mut DB::Connection {
         let permit = self.permit.as_mut();
         permit
@@ -209,13 +209,13 @@ impl<DB: Database> DerefMut for Seat<DB> {
     }
 }
 
-impl<DB: Database> fmt::Debug for Seat<DB> {
+impl<DB: Database> fmt::Debug for ReservedConnection<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Seat")
+        f.write_str("ReservedConnection")
     }
 }
 
-/// A place among the connections of a pool, and the connection there. Given back, the connection is closed:
+/// A place among the connections of a pool, and the connection there. Returned, the connection is closed:
 /// the pool never serves one that locks have used.
 struct Permit<DB: Database>(Option<PoolConnection<DB>>);
 
@@ -252,8 +252,8 @@ impl<DB: Database> Drop for Permit<DB> {
     }
 }
 
-/// Gives places back on the engine: whoever drops the last connection may be outside of any runtime.
-fn give_back<DB: Database>(engine: &Engine, permits: Vec<(Permit<DB>, Content)>) {
+/// Returns places on the engine: the last connection may be dropped outside of any runtime.
+fn return_to_pool<DB: Database>(engine: &Engine, permits: Vec<(Permit<DB>, Content)>) {
     if !permits.is_empty() {
         engine.spawn_service(async move { drop(permits) });
     }

@@ -16,7 +16,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use super::DbError;
-use super::seats::Seats;
+use super::reserved_connections::ReservedConnections;
 use crate::config::{AppPool, Pooler, Server, SqlConfig};
 use crate::error::{Cause, Failure};
 
@@ -27,7 +27,7 @@ pub(crate) struct Target {
     is_given: bool,
     /// Where the options are those of a pool, which may change.
     pooled: Option<Box<SqlConfig>>,
-    seats: OnceLock<PoolSeats>,
+    reserved: OnceLock<AnyReserved>,
     login: LoginSource,
     /// Whether statements of one connection may meet several of the server's.
     pub(crate) is_pooled: AtomicBool,
@@ -107,7 +107,7 @@ impl Target {
             options: client_options(config),
             is_given: config.client.is_some(),
             pooled,
-            seats: OnceLock::new(),
+            reserved: OnceLock::new(),
             login: config.login.clone(),
             is_pooled: AtomicBool::new(config.pooler == Pooler::Transaction),
             flavor: OnceLock::new(),
@@ -176,7 +176,7 @@ impl Target {
             return Ok(());
         };
         let count = config.reserved();
-        let seats = match &config.pool {
+        let reserved = match &config.pool {
             #[cfg(feature = "mysql")]
             Some(AppPool::MySql(pool)) => {
                 let dial = || {
@@ -190,7 +190,9 @@ impl Target {
                         }
                     })
                 };
-                PoolSeats::MySql(Seats::reserve(engine, pool, count, within, dial).await?)
+                AnyReserved::MySql(
+                    ReservedConnections::reserve(engine, pool, count, within, dial).await?,
+                )
             }
             #[cfg(feature = "postgres")]
             Some(AppPool::Postgres(pool)) => {
@@ -207,49 +209,51 @@ impl Target {
                         }
                     })
                 };
-                PoolSeats::Postgres(Seats::reserve(engine, pool, count, within, dial).await?)
+                AnyReserved::Postgres(
+                    ReservedConnections::reserve(engine, pool, count, within, dial).await?,
+                )
             }
             None => return Ok(()),
         };
-        self.seats.get_or_init(|| seats);
+        self.reserved.get_or_init(|| reserved);
         Ok(())
     }
 
     #[cfg(feature = "mysql")]
-    pub(super) fn mysql_seats(&self) -> Option<&Arc<Seats<MySql>>> {
-        match self.seats.get()? {
-            PoolSeats::MySql(seats) => Some(seats),
+    pub(super) fn mysql_reserved(&self) -> Option<&Arc<ReservedConnections<MySql>>> {
+        match self.reserved.get()? {
+            AnyReserved::MySql(reserved) => Some(reserved),
             #[cfg(feature = "postgres")]
-            PoolSeats::Postgres(_) => None,
+            AnyReserved::Postgres(_) => None,
         }
     }
 
     #[cfg(feature = "postgres")]
-    pub(super) fn postgres_seats(&self) -> Option<&Arc<Seats<Postgres>>> {
-        match self.seats.get()? {
+    pub(super) fn postgres_reserved(&self) -> Option<&Arc<ReservedConnections<Postgres>>> {
+        match self.reserved.get()? {
             #[cfg(feature = "mysql")]
-            PoolSeats::MySql(_) => None,
-            PoolSeats::Postgres(seats) => Some(seats),
+            AnyReserved::MySql(_) => None,
+            AnyReserved::Postgres(reserved) => Some(reserved),
         }
     }
 
     /// Whether the application has closed its pool: connections that stay open keep it from ending.
     pub(crate) fn is_closed(&self) -> bool {
-        self.seats.get().is_some_and(|seats| match seats {
+        self.reserved.get().is_some_and(|reserved| match reserved {
             #[cfg(feature = "mysql")]
-            PoolSeats::MySql(seats) => seats.is_closed(),
+            AnyReserved::MySql(reserved) => reserved.is_closed(),
             #[cfg(feature = "postgres")]
-            PoolSeats::Postgres(seats) => seats.is_closed(),
+            AnyReserved::Postgres(reserved) => reserved.is_closed(),
         })
     }
 
     /// Ready when it does; keeps no connection open.
     pub(crate) fn closed(&self) -> impl Future<Output = ()> + Send + use<> {
-        let event = self.seats.get().map(|seats| match seats {
+        let event = self.reserved.get().map(|reserved| match reserved {
             #[cfg(feature = "mysql")]
-            PoolSeats::MySql(seats) => seats.close_event(),
+            AnyReserved::MySql(reserved) => reserved.close_event(),
             #[cfg(feature = "postgres")]
-            PoolSeats::Postgres(seats) => seats.close_event(),
+            AnyReserved::Postgres(reserved) => reserved.close_event(),
         });
         async move {
             match event {
@@ -287,13 +291,13 @@ impl fmt::Debug for Target {
     }
 }
 
-/// The seats of one of the two.
+/// The reserved connections to one of the two.
 #[derive(Debug)]
-enum PoolSeats {
+enum AnyReserved {
     #[cfg(feature = "mysql")]
-    MySql(Arc<Seats<MySql>>),
+    MySql(Arc<ReservedConnections<MySql>>),
     #[cfg(feature = "postgres")]
-    Postgres(Arc<Seats<Postgres>>),
+    Postgres(Arc<ReservedConnections<Postgres>>),
 }
 
 /// The options that a configuration has, those of a pool as they are at the moment.

@@ -12,7 +12,7 @@ use crate::store::Pace;
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Shorter than any poll interval of a notified waiter, with room for a busy machine.
-const TOLD: Duration = Duration::from_millis(450);
+const NOTIFIED: Duration = Duration::from_millis(450);
 const ASKED: Duration = Duration::from_secs(2);
 
 pub(super) fn request(name: &str) -> AcquireRequest {
@@ -65,19 +65,19 @@ async fn hand_offs(here: &Arc<Leases>, there: &Arc<Leases>, count: usize) -> Vec
     times
 }
 
-async fn hears(leases: &Arc<Leases>) {
-    let is_told = async || leases.store.pace() == Pace::TOLD;
-    until("it hears", is_told).await;
+async fn receives(leases: &Arc<Leases>) {
+    let is_notified = async || leases.store.pace() == Pace::NOTIFIED;
+    until("it receives", is_notified).await;
 }
 
 #[tokio::test]
-async fn a_waiter_is_told_and_asks_no_more_than_once_a_second() {
+async fn a_waiter_is_notified_and_polls_no_more_than_once_a_second() {
     let url = PostgresServer::shared().database();
     let (here, there) = (leases(&url, "").await, leases(&url, "").await);
     let client = Client::open(&url, "").await;
     let guard = here.acquire(&request("k")).await.unwrap();
     let waiting = wait(&there, request("k"));
-    hears(&there).await;
+    receives(&there).await;
     // What a backend has done it reports when it has been idle for a second.
     let done = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";
     tokio::time::sleep(Duration::from_millis(2500)).await;
@@ -89,13 +89,13 @@ async fn a_waiter_is_told_and_asks_no_more_than_once_a_second() {
     let begun = Instant::now();
     guard.release().await.unwrap();
     let (guard, when) = waiting.await.unwrap();
-    assert!(when - begun < TOLD, "granted after {:?}", when - begun);
+    assert!(when - begun < NOTIFIED, "granted after {:?}", when - begun);
     let waiting = wait(&here, request("k"));
-    hears(&here).await;
+    receives(&here).await;
     guard.release().await.unwrap();
     waiting.await.unwrap().0.release().await.unwrap();
     let times = hand_offs(&here, &there, 20).await;
-    assert!(times[10] < TOLD, "granted after {times:?}");
+    assert!(times[10] < NOTIFIED, "granted after {times:?}");
 }
 
 #[tokio::test]
@@ -131,13 +131,13 @@ async fn waiters_that_poll_are_served_in_the_order_of_their_arrival() {
 }
 
 #[tokio::test]
-async fn a_waiter_whose_listener_was_killed_is_told_again() {
+async fn a_waiter_whose_listener_was_killed_is_notified_again() {
     let server = PostgresServer::shared();
     let url = server.database();
     let (here, there) = (leases(&url, "").await, leases(&url, "").await);
     let guard = here.acquire(&request("k")).await.unwrap();
     let waiting = wait(&there, request("k"));
-    hears(&there).await;
+    receives(&there).await;
     let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
                 WHERE datname = current_database() AND query LIKE 'LISTEN%'";
     // The holder may have one as well.
@@ -148,11 +148,11 @@ async fn a_waiter_whose_listener_was_killed_is_told_again() {
     let (guard, when) = waiting.await.unwrap();
     assert!(when - begun < ASKED, "granted after {:?}", when - begun);
     let waiting = wait(&here, request("k"));
-    hears(&here).await;
+    receives(&here).await;
     let begun = Instant::now();
     guard.release().await.unwrap();
     let (_guard, when) = waiting.await.unwrap();
-    assert!(when - begun < TOLD, "granted after {:?}", when - begun);
+    assert!(when - begun < NOTIFIED, "granted after {:?}", when - begun);
 }
 
 #[tokio::test]
@@ -162,12 +162,12 @@ async fn a_downgrade_a_break_and_a_permit_wake_waiters() {
     let reader = || request("k").with_mode(Mode::Shared);
     let mut guard = here.acquire(&request("k")).await.unwrap();
     let waiting = wait(&there, reader());
-    hears(&there).await;
+    receives(&there).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
     let begun = Instant::now();
     guard.downgrade().await.unwrap();
     let (shared, when) = waiting.await.unwrap();
-    assert!(when - begun < TOLD, "granted after {:?}", when - begun);
+    assert!(when - begun < NOTIFIED, "granted after {:?}", when - begun);
     // A writer waits for two readers, and comes after the second one.
     let waiting = wait(&there, request("k"));
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -177,12 +177,12 @@ async fn a_downgrade_a_break_and_a_permit_wake_waiters() {
     let begun = Instant::now();
     shared.release().await.unwrap();
     let (writer, when) = waiting.await.unwrap();
-    assert!(when - begun < TOLD, "granted after {:?}", when - begun);
+    assert!(when - begun < NOTIFIED, "granted after {:?}", when - begun);
     let waiting = wait(&there, reader());
     tokio::time::sleep(Duration::from_millis(300)).await;
     let begun = Instant::now();
     here.store.break_all(&key("k"), "why not").await.unwrap();
     let (_reader, when) = waiting.await.unwrap();
-    assert!(when - begun < TOLD, "granted after {:?}", when - begun);
+    assert!(when - begun < NOTIFIED, "granted after {:?}", when - begun);
     drop(writer);
 }

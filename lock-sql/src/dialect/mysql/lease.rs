@@ -71,7 +71,7 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
             "STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k",
         ),
         store: store(),
-        store_and_tell: store(),
+        store_and_notify: store(),
     }
 }
 
@@ -190,7 +190,7 @@ const SHARED_COLUMNS: &str = "IF(n.is_mine, l.slot, 0), IF(n.is_mine, %renewed_t
     IF(n.is_mine, %renewed_end%, h.expires_at)";
 
 /// Shared leases, and with each of them the first row of its key. That one is locked first, and is all
-/// that is waited for: whoever waited for another row would keep it locked. For `slot + 0` see
+/// that is waited for: a statement that waited for another row would keep it locked. For `slot + 0` see
 /// [`LEAVE`].
 const SHARED_DUE: &str = "
 STRAIGHT_JOIN %h%

@@ -23,18 +23,18 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
         rows,
     };
     // The row has been changed just then.
-    let tell = |topic: usize| match usage.tells {
+    let notify = |topic: usize| match usage.notifies {
         true => format!(
             ", CASE WHEN l.wanted_until > l.changed_at
                  THEN pg_notify('{CHANNEL}', convert_from({{{topic}}}, 'UTF8')) END"
         ),
         false => String::new(),
     };
-    let told = tell(FIELDS.len() + 4);
+    let notified = notify(FIELDS.len() + 4);
     Statements {
         take: sql(TAKE),
-        release: sql(&format!("{RELEASE}{}", tell(3))),
-        leave: sql(&format!("{LEAVE}{}", tell(3))),
+        release: sql(&format!("{RELEASE}{}", notify(3))),
+        leave: sql(&format!("{LEAVE}{}", notify(3))),
         reserve: sql(RESERVE),
         adopt: sql(ADOPT),
         insert: sql(INSERT),
@@ -53,7 +53,7 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
              JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k",
         ),
         store: many(&store("")),
-        store_and_tell: many(&store(&told)),
+        store_and_notify: many(&store(&notified)),
     }
 }
 
@@ -187,7 +187,7 @@ due AS (
     FOR NO KEY UPDATE OF l %skip%)";
 
 /// Shared leases, and with each of them the first row of its key. That one is locked first, and is all
-/// that is waited for: whoever waited for another row would keep it locked.
+/// that is waited for: a statement that waited for another row would keep it locked.
 const SHARED_DUE: &str = "
 h AS (
     SELECT lock_key, slot, ttl, expires_at FROM %table%
@@ -222,7 +222,7 @@ fn renew(due: &str, skip: &str) -> String {
 /// Locks the first row of each key, if it has the version that was read, before it writes any of the
 /// key. The CTE reads the first rows once: one that the statement has written would be skipped. For
 /// `slot + 0` see [`DUE`]. Text comes as bytes.
-fn store(told: &str) -> String {
+fn store(notified: &str) -> String {
     let arrays = FIELDS
         .iter()
         .enumerate()
@@ -248,7 +248,7 @@ fn store(told: &str) -> String {
              JOIN h ON h.lock_key = d.k AND h.version = d.v
          ON CONFLICT (kind, lock_key, slot) DO UPDATE SET {set},
              version = excluded.version, changed_at = excluded.changed_at
-         RETURNING l.lock_key{told}",
+         RETURNING l.lock_key{notified}",
         names = names.join(", "),
         values = values.collect::<Vec<_>>().join(", "),
         arrays = arrays.collect::<Vec<_>>().join(", "),

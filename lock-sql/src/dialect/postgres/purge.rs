@@ -8,7 +8,7 @@ use crate::wire::Sql;
 pub(crate) fn texts(table: &str) -> PurgeTexts {
     let usage = Usage {
         table,
-        tells: false,
+        notifies: false,
     };
     let sql = |template: &str| Sql::new(text(usage, template));
     let scan = |kind: u8, columns: &str| {
