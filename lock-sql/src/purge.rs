@@ -203,8 +203,9 @@ impl Inner {
     /// Deletes rows that were made before `retention` and that no transaction has locked.
     ///
     /// A holder keeps its row locked, so that it is not deleted. A waiter whose row is deleted before it
-    /// is served finds none, and makes it again. Only a request without a wait can tell the deletion
-    /// from another holder, for as long as one statement takes, once in the age of a row: it cannot.
+    /// is served finds none, and makes it again. A request without a wait that meets the deletion is
+    /// refused, because it cannot tell that from another holder: once in `retention` for a key, for as
+    /// long as one statement takes.
     async fn purge_rows(&self, retention: Duration) -> Result<(), Failure> {
         let after = self.state.lock().passed.rows.clone();
         let texts = &self.texts;
