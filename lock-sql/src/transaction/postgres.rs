@@ -210,9 +210,9 @@ fn code(db_error: &DbError) -> Option<String> {
     Some(code.into_owned())
 }
 
-/// These rows are deleted only by hand: a row that is missing twice is hidden by a policy or a rule
-/// of the table.
-const ATTEMPTS: u32 = 2;
+/// A purge deletes rows that are older than a second: one that is missing more often than this is hidden
+/// by a policy or a rule of the table.
+const ATTEMPTS: u32 = 8;
 
 /// The largest time-out that a server takes, with room for the larger of the two.
 const MOST: u32 = i32::MAX as u32 - 1000;
