@@ -7,7 +7,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use polylock_core::Mode;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -17,7 +16,8 @@ use crate::locker::Locker;
 use crate::rejection::Rejection;
 use crate::service::{ResponseFuture, call};
 
-/// Lets calls with the same key run one at a time, in all processes that use the same locks.
+/// Lets calls with the same key run one at a time, in all processes that use the same locks, or a few
+/// at a time with [`LockerBuilder::permits`](crate::LockerBuilder::permits).
 ///
 /// # Cancel safety
 ///
@@ -151,7 +151,8 @@ where
         let keys = (options.keys)(&request);
         Box::pin(async move {
             let keys = keys.map_err(Rejection::from)?;
-            let held = options.locker.acquire(keys, Mode::Exclusive, None).await?;
+            let mode = options.locker.mode();
+            let held = options.locker.acquire(keys, mode, None).await?;
             let Some(held) = held else {
                 return call(inner, request).await.map_err(CallError::Inner);
             };

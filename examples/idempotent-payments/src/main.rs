@@ -167,7 +167,7 @@ async fn instance(
                 locker,
                 responses,
                 KeyScope::per_client(customer),
-            ))
+            )?)
         }
     };
     let payments = payments.layer(from_fn(authenticate));

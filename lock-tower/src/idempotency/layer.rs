@@ -54,7 +54,7 @@ use super::{Idempotency, KeyScope, ResponseStore};
 ///     None => Err(KeyError::Missing("the client is unknown".to_owned())),
 /// });
 /// let store = Arc::new(MemoryResponses::new());
-/// let service = IdempotencyLayer::new(payments, store.clone(), accounts)
+/// let service = IdempotencyLayer::new(payments, store.clone(), accounts)?
 ///     .with_missing(MissingKey::Pass)
 ///     .layer(service_fn(|_: Request<Full<Bytes>>| async {
 ///         Ok::<_, Infallible>(Response::new("paid".to_owned()))
@@ -93,9 +93,18 @@ impl IdempotencyLayer {
     ///
     /// `scope` says whether clients share their keys, for which there is no safe default. Put the
     /// layer inside of what authenticates and what limits the time of requests.
-    #[must_use]
-    pub fn new(locker: Locker, store: Arc<dyn ResponseStore>, scope: KeyScope) -> Self {
-        Self {
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the locker has
+    /// [permits](crate::LockerBuilder::permits): two requests with one key would be handled at once.
+    pub fn new(
+        locker: Locker,
+        store: Arc<dyn ResponseStore>,
+        scope: KeyScope,
+    ) -> polylock_core::Result<Self> {
+        locker.expect_exclusive("a request is handled once under an exclusive lock")?;
+        Ok(Self {
             options: Arc::new(IdempotencyOptions {
                 common: CommonOptions::new(locker, OnDisconnect::RunToCompletion),
                 store,
@@ -108,7 +117,7 @@ impl IdempotencyLayer {
                 max_response: 1 << 20,
                 store_timeout: Duration::from_secs(5),
             }),
-        }
+        })
     }
 
     fn change(mut self, change: impl FnOnce(&mut IdempotencyOptions)) -> Self {

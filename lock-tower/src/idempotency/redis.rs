@@ -27,7 +27,7 @@ use super::{Put, ResponseStore, StoreError, StoredResponse};
 ///
 /// # async fn layer(payments: Locker) -> Result<IdempotencyLayer, Box<dyn std::error::Error>> {
 /// let responses = RedisResponses::connect("redis://cache/0").await?;
-/// let layer = IdempotencyLayer::new(payments, Arc::new(responses), KeyScope::shared());
+/// let layer = IdempotencyLayer::new(payments, Arc::new(responses), KeyScope::shared())?;
 /// # Ok(layer) }
 /// ```
 #[derive(Clone)]

@@ -227,7 +227,7 @@ async fn pay(
 # sqlx::raw_sql(account).execute(&db).await?;
 # let locks = Arc::new(polylock_core::memory::Memory::new());
 # let payments = polylock_tower::Locker::builder(locks, "payments").build()?;
-# let layer = IdempotencyLayer::new(payments, Arc::new(responses.clone()), KeyScope::shared());
+# let layer = IdempotencyLayer::new(payments, Arc::new(responses.clone()), KeyScope::shared())?;
 # let store = (responses, db.clone());
 # let service = layer.layer(tower::service_fn(move |request| {
 #     pay(request, store.0.clone(), store.1.clone())

@@ -24,11 +24,12 @@ pub(crate) use self::body::BoxError;
 pub use self::body::{BodyError, LockBody};
 pub use self::service::KeyLock;
 
-/// Lets requests with the same key run one at a time, in all processes that use the same locks.
+/// Lets requests with the same key run one at a time, in all processes that use the same locks, or a
+/// few at a time with [`LockerBuilder::permits`](crate::LockerBuilder::permits).
 ///
 /// The service that it makes is always ready: the key is known only when a request is there, and the
 /// inner service is made ready once the lock is held, so that a waiting request occupies nothing in
-/// it. Limits of concurrency belong inside; time-outs belong outside, and end the wait or the
+/// it. Limits of concurrency in one process belong inside; time-outs belong outside, and end the wait or the
 /// handler by dropping it.
 ///
 /// # Cancel safety
@@ -139,10 +140,13 @@ impl KeyLockLayer {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](polylock_core::ErrorKind::Unsupported) if they are to share a lock, and the
-    /// backend has no shared locks.
+    /// If they are to share a lock: [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the
+    /// locker has [permits](crate::LockerBuilder::permits), which are counted for each request, and
+    /// [`Unsupported`](polylock_core::ErrorKind::Unsupported) if the backend has no shared locks.
     pub fn with_safe_methods(self, then: SafeMethods) -> polylock_core::Result<Self> {
         if then == SafeMethods::Shared {
+            let why = "requests with a safe method share a lock and count no permits";
+            self.options.common.locker.expect_exclusive(why)?;
             self.options.common.locker.check(Mode::Shared)?;
         }
         Ok(self.change(|options| options.safe_methods = then))
@@ -289,13 +293,13 @@ pub enum OnLost {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum SafeMethods {
-    /// They take the lock like the others.
+    /// They take the lock, or a permit, like the others.
     Exclusive,
     /// They pass without a lock. The default.
     #[default]
     Pass,
     /// They share the lock among themselves, and exclude the others. The backend must have shared
-    /// locks.
+    /// locks, and the locker no permits.
     Shared,
 }
 

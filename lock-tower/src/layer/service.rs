@@ -143,10 +143,11 @@ impl LayerOptions {
     }
 
     fn mode(&self, info: &RequestInfo) -> Option<Mode> {
+        let mode = self.common.locker.mode();
         match self.safe_methods {
             // Nothing in gRPC looks at the method.
-            _ if info.is_grpc() || !info.method().is_safe() => Some(Mode::Exclusive),
-            SafeMethods::Exclusive => Some(Mode::Exclusive),
+            _ if info.is_grpc() || !info.method().is_safe() => Some(mode),
+            SafeMethods::Exclusive => Some(mode),
             SafeMethods::Pass => None,
             SafeMethods::Shared => Some(Mode::Shared),
         }

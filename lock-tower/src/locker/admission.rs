@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 /// Max numbers; see [`LockerBuilder`](crate::LockerBuilder).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdmissionLimits {
+    pub(crate) holders_per_key: usize,
     pub(crate) waiters_per_key: usize,
     pub(crate) waiters: usize,
     pub(crate) keys: usize,
@@ -24,8 +25,9 @@ pub(crate) enum LimitReached {
     WaitersOfKey,
 }
 
-/// The requests for a key. The first one, and a single one for a key that is held elsewhere, does
-/// not count as a waiter: with no waiters allowed, one request at a time is still served.
+/// The requests for a key. As many as may hold it at once do not count as waiters, whether they hold
+/// it or another process does: with no waiters allowed, a lock still serves one request at a time, and
+/// four permits serve four.
 ///
 /// Readers do not queue in this process. They count among all waiters while they ask, and not among
 /// those of their key: many that are not kept waiting ask at a time.
@@ -45,15 +47,14 @@ impl KeyCount {
         }
     }
 
-    fn waiters_in_line(self) -> usize {
-        match self.holding {
-            0 => self.asking.saturating_sub(1),
-            _ => self.asking,
-        }
+    fn waiters_in_line(self, max_holders: usize) -> usize {
+        let beyond = (self.asking + self.holding).saturating_sub(max_holders);
+        // Readers that hold the key are more than `max_holders`, and no waiters.
+        beyond.min(self.asking)
     }
 
-    fn waiters(self) -> usize {
-        self.waiters_in_line() + self.reading
+    fn waiters(self, max_holders: usize) -> usize {
+        self.waiters_in_line(max_holders) + self.reading
     }
 }
 
@@ -93,14 +94,16 @@ impl AdmissionLimiter {
             Mode::Shared => SlotState::Reading,
             _ => SlotState::Asking,
         };
+        let max_holders = self.limits.holders_per_key;
         let key = self.counts.hashed(key.clone());
         self.counts.change(&key, |count| {
             let mut after = *count;
             *after.of(state) += 1;
-            if state == SlotState::Asking && after.waiters_in_line() > self.limits.waiters_per_key {
+            let in_line = after.waiters_in_line(max_holders);
+            if state == SlotState::Asking && in_line > self.limits.waiters_per_key {
                 return Err(LimitReached::WaitersOfKey);
             }
-            let waits = after.waiters() > count.waiters();
+            let waits = after.waiters(max_holders) > count.waiters(max_holders);
             if waits && !rises(&self.waiters, self.limits.waiters) {
                 return Err(LimitReached::Waiters);
             }
@@ -143,11 +146,12 @@ impl AdmissionLimiter {
 
     /// Changes the count of a key in a way that makes no more waiters; only `enter` does.
     fn decrement(&self, key: &HashedKey, change: impl FnOnce(&mut KeyCount)) {
+        let max_holders = self.limits.holders_per_key;
         self.counts.change(key, |count| {
-            let before = count.waiters();
+            let before = count.waiters(max_holders);
             change(count);
             // The granted request need not be the first one, so none of them is a waiter by itself.
-            let fewer = before - count.waiters();
+            let fewer = before - count.waiters(max_holders);
             self.waiters.fetch_sub(fewer, Ordering::Relaxed);
             if count.is_idle() && self.keys.fetch_sub(1, Ordering::Relaxed) == 1 {
                 self.emptied.notify_waiters();
@@ -209,11 +213,14 @@ impl fmt::Debug for AdmissionLimiter {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use super::*;
 
     #[test]
     fn waiters_are_counted_in_any_order_of_grants() {
         let limits = AdmissionLimits {
+            holders_per_key: 1,
             waiters_per_key: 2,
             waiters: 2,
             keys: 1,
@@ -236,8 +243,34 @@ mod tests {
     }
 
     #[test]
+    fn requests_within_the_permits_are_no_waiters_in_any_order_of_grants() {
+        let limit = NonZeroU32::new(2).unwrap();
+        let limits = AdmissionLimits {
+            holders_per_key: 2,
+            waiters_per_key: 1,
+            waiters: 1,
+            keys: 1,
+        };
+        let (admission, key) = (AdmissionLimiter::new(limits), LockKey::new("k").unwrap());
+        let enter = || admission.enter(&key, Mode::Permit { limit });
+        let (first, mut second, mut third) = (enter().unwrap(), enter().unwrap(), enter().unwrap());
+        assert_eq!(admission.waiters(), 1);
+        assert_eq!(enter().err(), Some(LimitReached::WaitersOfKey));
+        second.granted();
+        third.granted();
+        assert_eq!(admission.waiters(), 1, "the first one waits");
+        drop(second);
+        assert_eq!(admission.waiters(), 0, "the first one may have a permit");
+        let fourth = enter().unwrap();
+        assert_eq!(admission.waiters(), 1);
+        drop((first, third, fourth));
+        assert_eq!((admission.waiters(), admission.live_keys()), (0, 0));
+    }
+
+    #[test]
     fn readers_do_not_stand_in_line() {
         let limits = AdmissionLimits {
+            holders_per_key: 1,
             waiters_per_key: 1,
             waiters: 3,
             keys: 1,

@@ -1,3 +1,4 @@
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,6 +89,7 @@ impl LockerBuilder {
                 retry_after: Duration::from_secs(1),
                 when_unavailable: WhenUnavailable::default(),
                 limits: AdmissionLimits {
+                    holders_per_key: 1,
                     waiters_per_key: 64,
                     waiters: 4096,
                     keys: 100_000,
@@ -109,18 +111,60 @@ impl LockerBuilder {
         self.request(|request| request.with_wait(Wait::Never))
     }
 
-    /// Changes what is asked of the backend: wait, ttl, longest hold, label, class.
+    /// Lets up to `limit` requests with the same key run at once, in all processes together. Default:
+    /// one.
     ///
-    /// By default the ttl is 30 s, the longest hold 5 min and the class the namespace. Key and mode
-    /// are set for each request; there can be no owner, which would let all requests in at once, and
-    /// the lease is renewed automatically.
+    /// Every process has to name the same limit: a request is granted while fewer than its own limit
+    /// hold the key. Permits go to the lock service one by one and are not handed over inside the
+    /// process, so they are served in the order of their arrival where the backend is
+    /// [fair](polylock_core::Capabilities::fair). A limit of one costs more than a lock and does the
+    /// same.
+    ///
+    /// Fencing tokens tell the order of the grants. The holders of a key run side by side: a store
+    /// that refuses smaller tokens would refuse the writes of some of them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::num::NonZeroU32;
+    /// use std::sync::Arc;
+    ///
+    /// use polylock_core::memory::Memory;
+    /// use polylock_tower::{Locker, Reason};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// const LIMIT: NonZeroU32 = NonZeroU32::new(2).unwrap();
+    /// let exports = Locker::builder(Arc::new(Memory::new()), "exports")
+    ///     .permits(LIMIT)
+    ///     .try_only()
+    ///     .build()?;
+    /// let first = exports.lock("tenant-7").await?;
+    /// let _second = exports.lock("tenant-7").await?;
+    /// let third = exports.lock("tenant-7").await.unwrap_err();
+    /// assert_eq!(third.reason(), Reason::Busy);
+    ///
+    /// first.release().await?;
+    /// exports.lock("tenant-7").await?;
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "semaphore")]
+    pub fn permits(self, limit: NonZeroU32) -> Self {
+        self.request(|request| request.with_mode(Mode::Permit { limit }))
+    }
+
+    /// Changes what is asked of the backend: wait, ttl, longest hold, label, class, and the mode, which
+    /// [`permits`](Self::permits) sets.
+    ///
+    /// By default the ttl is 30 s, the longest hold 5 min and the class the namespace. The key is set
+    /// for each request; there can be no owner, which would let all requests in at once, and the lease
+    /// is renewed automatically.
     pub fn request(mut self, change: impl FnOnce(AcquireRequest) -> AcquireRequest) -> Self {
         self.options.request = change(self.options.request);
         self
     }
 
     /// Sets how many requests may wait for one key in this process. Default: 64; 0 serves one at a
-    /// time and refuses the others.
+    /// time, or as many as there are [permits](Self::permits), and refuses the others.
     pub fn max_waiters_per_key(mut self, max: usize) -> Self {
         self.options.limits.waiters_per_key = max;
         self
@@ -164,11 +208,12 @@ impl LockerBuilder {
     /// # Errors
     ///
     /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the namespace is empty, longer
-    ///   than 64 bytes, or contains a colon or a control character, and if the request has an owner
-    ///   or is to be renewed by hand.
+    ///   than 64 bytes, or contains a colon or a control character, and if the request has an owner,
+    ///   is to be renewed by hand, or is [shared](Mode::Shared): only
+    ///   [requests with a safe method](crate::SafeMethods::Shared) share a lock.
     /// - [`InvalidRequest`](polylock_core::ErrorKind::InvalidRequest) and
     ///   [`Unsupported`](polylock_core::ErrorKind::Unsupported) if no request of this kind could ever be
-    ///   granted.
+    ///   granted, such as one for a permit of a backend that has none.
     pub fn build(self) -> Result<Locker> {
         let namespace = Namespace::new(&self.namespace)?;
         let mut options = self.options;
@@ -176,6 +221,15 @@ impl LockerBuilder {
             let message = "requests have no owner, and their leases are renewed automatically";
             return Err(Error::new(ErrorKind::InvalidConfig, message));
         }
+        options.limits.holders_per_key = match options.request.mode() {
+            Mode::Exclusive => 1,
+            Mode::Permit { limit } => usize::try_from(limit.get()).unwrap_or(usize::MAX),
+            _ => {
+                let message = "requests of a locker are exclusive or have permits: only those with a \
+                               safe method share a lock, see SafeMethods::Shared";
+                return Err(Error::new(ErrorKind::InvalidConfig, message));
+            }
+        };
         if options.request.class().is_none() {
             options.request = options.request.with_class(namespace.as_str());
         }
@@ -185,7 +239,7 @@ impl LockerBuilder {
             admission: AdmissionLimiter::new(options.limits),
             options,
         }));
-        locker.check(Mode::Exclusive)?;
+        locker.check(locker.mode())?;
         for reason in Reason::OF_LOCKS {
             let status = ProblemDetails::new().status(reason);
             locker.observe(RejectionObserver::announced, reason, status);

@@ -84,7 +84,8 @@ impl Locker {
         LockerBuilder::new(locks, namespace)
     }
 
-    /// Acquires the lock of a name.
+    /// Acquires the lock of a name, or a permit of it if the locker has
+    /// [permits](LockerBuilder::permits).
     ///
     /// # Errors
     ///
@@ -97,7 +98,7 @@ impl Locker {
     /// background, at worst after one ttl.
     pub async fn lock(&self, name: impl Into<String>) -> Result<LockerGuard, Rejection> {
         let keys = vec![self.key(&name.into())?];
-        let held = self.acquire_keys(keys, Mode::Exclusive, None).await?;
+        let held = self.acquire_keys(keys, self.mode(), None).await?;
         Ok(LockerGuard::new(held))
     }
 
@@ -117,7 +118,7 @@ impl Locker {
     ) -> Result<LockerGuard, Rejection> {
         let names: Vec<_> = names.into_iter().map(Into::into).collect();
         let keys = self.sorted(&names)?;
-        let held = self.acquire_keys(keys, Mode::Exclusive, None).await?;
+        let held = self.acquire_keys(keys, self.mode(), None).await?;
         Ok(LockerGuard::new(held))
     }
 
@@ -127,7 +128,8 @@ impl Locker {
         self.0.admission.live_keys()
     }
 
-    /// How many requests wait in this process, not counting the first of each key.
+    /// How many requests wait in this process, not counting the first of each key, or as many as it
+    /// has [permits](LockerBuilder::permits).
     #[must_use]
     pub fn waiters(&self) -> usize {
         self.0.admission.waiters()
@@ -152,10 +154,27 @@ impl Locker {
         self.0.options.request.wait()
     }
 
+    /// The mode of requests that change something: exclusive, or a permit.
+    pub(crate) fn mode(&self) -> Mode {
+        self.0.options.request.mode()
+    }
+
     /// Whether requests in this mode could be granted.
     pub(crate) fn check(&self, mode: Mode) -> Result<(), Error> {
         let capabilities = self.0.locks.capabilities();
-        capabilities.check(&self.0.options.request.clone().with_mode(mode))
+        let checked = capabilities.check(&self.0.options.request.clone().with_mode(mode));
+        checked.map_err(|error| error.with_backend(capabilities.backend))
+    }
+
+    /// Refuses permits for what needs a lock.
+    pub(crate) fn expect_exclusive(&self, why: &str) -> Result<(), Error> {
+        match self.mode() {
+            Mode::Exclusive => Ok(()),
+            _ => {
+                let message = format!("{why}: build a locker without permits");
+                Err(Error::new(ErrorKind::InvalidConfig, message))
+            }
+        }
     }
 
     /// Acquires what `keys` says; `None` if the request passes. `client_timeout` is the time that the

@@ -53,7 +53,8 @@ impl Scene {
         let locks = Arc::new(LocalQueue::new(Arc::new(self.memory.client())));
         let locker = options(Locker::builder(locks, "pay")).build();
         let store = Arc::clone(&self.store) as Arc<dyn ResponseStore>;
-        IdempotencyLayer::new(locker.expect("memory serves this"), store, scope)
+        let layer = IdempotencyLayer::new(locker.expect("memory serves this"), store, scope);
+        layer.expect("the locker has no permits")
     }
 }
 

@@ -8,6 +8,7 @@ mod disconnect;
 mod handed;
 mod hold;
 mod lost;
+mod permits;
 mod plain;
 #[cfg(feature = "axum")]
 mod routes;

@@ -111,6 +111,7 @@ impl<B: Bank> Branch<B> {
         let locker = locker.expect("memory serves this");
         let store = Arc::new(self.responses.clone());
         let layer = IdempotencyLayer::new(locker, store, KeyScope::shared())
+            .expect("the locker has no permits")
             .with_stored(move |status, _| layer_stores && status.is_success());
         let (bank, meet) = (self.bank.clone(), Arc::clone(&self.meet));
         let responses = self.responses.clone();
