@@ -25,7 +25,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::support::{Event, InTime as _, SOON, Said, Stage, send, until, until_within};
+use crate::support::{Event, InTime as _, SOON, Said, Stage, send, spawn, until, until_within};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_requests_on_one_key_are_serial_on_redis() {
@@ -69,6 +69,55 @@ async fn assert_serial(url: &str, requests: usize) {
         requests,
         "each was handled once"
     );
+}
+
+/// How many want the hot key, in each of two processes.
+const QUEUED: usize = 16;
+
+/// By order and not by time: the hot key is held all the while, with a queue in each of two
+/// processes, so that a request that waits behind it is not answered at all.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hot_key_does_not_delay_the_others() {
+    let redis = RedisServer::start(RedisOptions::new());
+    let (stage, url) = (Stage::new(), redis.url());
+    let (mut lockers, mut instances, mut hot) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..2 {
+        let locker = locker(&url, |locker| locker.wait(SOON * 4)).await;
+        let layer = by_path(locker.clone());
+        let cold = post(async || "done").layer(layer.clone());
+        let instance = stage.router(layer).route("/cold/{key}", cold);
+        hot.extend((0..QUEUED).map(|id| spawn(&instance, request("/hot", id))));
+        lockers.push(locker);
+        instances.push(instance);
+    }
+    stage.happened(1).await;
+    until("both processes have a queue for the hot key", || {
+        lockers.iter().all(|locker| locker.waiters() == QUEUED - 1)
+    })
+    .await;
+
+    let mut clients = JoinSet::new();
+    for client in 0..8 {
+        let instance = instances[client % 2].clone();
+        clients.spawn(async move {
+            for number in 0..50 {
+                let path = format!("/cold/{client}-{number}");
+                let said = send(&instance, request(&path, number)).await;
+                assert_eq!(said.status, 200, "{path}: {said:?}");
+            }
+        });
+    }
+    let others = clients.join_all();
+    others
+        .in_time("an answer to each request for another key")
+        .await;
+    let inside = stage.events();
+    assert_eq!(inside.len(), 1, "the hot key was not held: {inside:?}");
+
+    stage.let_go(hot.len());
+    for request in hot {
+        assert_eq!(request.said().await.status, 200);
+    }
 }
 
 /// Longer than requests wait, with time for a busy machine.
