@@ -3,7 +3,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use polylock_core::{Backend, DistributedLock, HealthCheck, LockUrl, Result};
 
-use crate::config::{EtcdConfig, SCHEMES};
+use crate::config::{EtcdConfig, PORT, SCHEMES};
 use crate::lock::{self, Etcd};
 
 /// Opens the URLs of etcd; their form and parameters are those of [`EtcdConfig::from_url`].
@@ -31,6 +31,10 @@ pub struct EtcdBackend(());
 impl Backend for EtcdBackend {
     fn schemes(&self) -> &'static [&'static str] {
         SCHEMES
+    }
+
+    fn default_port(&self, _: &str) -> Option<u16> {
+        Some(PORT)
     }
 
     /// None: the prefix plays its part.

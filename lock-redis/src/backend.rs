@@ -3,7 +3,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use polylock_core::{Backend, DistributedLock, HealthCheck, LockUrl, Result};
 
-use crate::config::{RedisConfig, SCHEMES, Servers};
+use crate::config::{RedisConfig, SCHEMES, Servers, default_port};
 use crate::lock::{self, Redis};
 use crate::quorum::{self, Redlock};
 
@@ -31,6 +31,10 @@ pub struct RedisBackend(());
 impl Backend for RedisBackend {
     fn schemes(&self) -> &'static [&'static str] {
         SCHEMES
+    }
+
+    fn default_port(&self, scheme: &str) -> Option<u16> {
+        default_port(scheme)
     }
 
     fn default_namespace(&self) -> &'static str {

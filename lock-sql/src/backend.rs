@@ -3,10 +3,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use polylock_core::{Backend, DistributedLock, HealthCheck, LockUrl, Result};
 
-#[cfg(feature = "_server")]
-use crate::config::SqlConfig;
 #[cfg(feature = "sqlite")]
 use crate::config::SqliteConfig;
+#[cfg(feature = "_server")]
+use crate::config::{Server, SqlConfig};
 #[cfg(feature = "_server")]
 use crate::lock::SqlLock;
 #[cfg(feature = "sqlite")]
@@ -14,7 +14,7 @@ use crate::lock::Sqlite;
 
 /// Makes the backend of a kind of database.
 macro_rules! backend {
-    ($(#[$attribute:meta])* $name:ident: $config:ident, $lock:ident, $schemes:expr) => {
+    ($(#[$attribute:meta])* $name:ident: $config:ident, $lock:ident, $schemes:expr, $port:expr) => {
         $(#[$attribute])*
         #[derive(Clone, Copy, Debug, Default)]
         pub struct $name(());
@@ -23,6 +23,10 @@ macro_rules! backend {
         impl Backend for $name {
             fn schemes(&self) -> &'static [&'static str] {
                 $schemes
+            }
+
+            fn default_port(&self, _: &str) -> Option<u16> {
+                $port
             }
 
             /// None: the table plays its part.
@@ -62,7 +66,7 @@ backend! {
     /// assert_eq!(url.path(), "/shop");
     /// # Ok::<(), polylock_core::Error>(())
     /// ```
-    MySqlBackend: SqlConfig, SqlLock, &["mysql", "mariadb"]
+    MySqlBackend: SqlConfig, SqlLock, &["mysql", "mariadb"], Some(Server::MySql.port())
 }
 
 #[cfg(feature = "postgres")]
@@ -81,7 +85,7 @@ backend! {
     /// assert_eq!(url.path(), "/shop");
     /// # Ok::<(), polylock_core::Error>(())
     /// ```
-    PostgresBackend: SqlConfig, SqlLock, &["postgres", "postgresql"]
+    PostgresBackend: SqlConfig, SqlLock, &["postgres", "postgresql"], Some(Server::Postgres.port())
 }
 
 #[cfg(feature = "sqlite")]
@@ -105,5 +109,5 @@ backend! {
     /// assert!(guard.is_held());
     /// # Ok(()) }
     /// ```
-    SqliteBackend: SqliteConfig, Sqlite, &["sqlite"]
+    SqliteBackend: SqliteConfig, Sqlite, &["sqlite"], None
 }

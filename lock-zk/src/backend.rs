@@ -3,7 +3,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use polylock_core::{Backend, DistributedLock, HealthCheck, LockUrl, Result};
 
-use crate::config::{SCHEMES, ZooKeeperConfig};
+use crate::config::{PORT, SCHEMES, ZooKeeperConfig};
 use crate::lock::{self, ZooKeeper};
 
 /// Opens the URLs of ZooKeeper; their form and parameters are those of [`ZooKeeperConfig::from_url`].
@@ -31,6 +31,10 @@ pub struct ZooKeeperBackend(());
 impl Backend for ZooKeeperBackend {
     fn schemes(&self) -> &'static [&'static str] {
         SCHEMES
+    }
+
+    fn default_port(&self, _: &str) -> Option<u16> {
+        Some(PORT)
     }
 
     /// None: the root plays its part.

@@ -32,6 +32,11 @@ impl Backend for FilesBackend {
         &["files"]
     }
 
+    /// None: a URL names a directory.
+    fn default_port(&self, _: &str) -> Option<u16> {
+        None
+    }
+
     fn default_namespace(&self) -> &'static str {
         ""
     }

@@ -57,6 +57,10 @@ impl Backend for MemoryBackend {
         &["memory"]
     }
 
+    fn default_port(&self, _: &str) -> Option<u16> {
+        None
+    }
+
     fn default_namespace(&self) -> &'static str {
         ""
     }

@@ -14,6 +14,13 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The URL schemes that it serves, in lower case, the canonical one first.
     fn schemes(&self) -> &'static [&'static str];
 
+    /// The port of a URL that has this scheme and names no port; `None` if a URL with it names no host,
+    /// such as that of a file.
+    ///
+    /// [`Registry::parse_url`](crate::Registry::parse_url) suggests the scheme for a host and a port
+    /// without one: of several the first of [`schemes`](Backend::schemes).
+    fn default_port(&self, scheme: &str) -> Option<u16>;
+
     /// The namespace of a URL that names none; empty for none.
     ///
     /// A server that is shared with other data has one, so that locks do not meet it.

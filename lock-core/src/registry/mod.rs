@@ -12,7 +12,7 @@ use crate::event::Observer;
 use crate::health::HealthCheck;
 use crate::layers::Migrate;
 use crate::lock::DistributedLock;
-use crate::url::{LockUrl, is_scheme};
+use crate::url::{LockUrl, is_scheme, leading_endpoint, split_scheme};
 
 use self::stack::Stack;
 
@@ -129,6 +129,28 @@ impl Registry {
         self.backends.keys().copied()
     }
 
+    /// Takes a URL apart as [`LockUrl::parse`] does, and suggests a scheme where there is none: the one
+    /// whose backend listens on the port by [default](Backend::default_port).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LockUrl::parse`], and [`InvalidConfig`](crate::ErrorKind::InvalidConfig) for a host and
+    /// a port without a scheme, such as `cache:6379`. The scheme need not be registered.
+    pub fn parse_url(&self, text: &str) -> Result<LockUrl> {
+        let trimmed = text.trim();
+        if let Some((host, port)) = leading_endpoint(trimmed)
+            && !self.is_scheme_without_host(host)
+        {
+            return Err(self.without_scheme(host, port));
+        }
+        LockUrl::parse(text).map_err(|error| match split_scheme(trimmed) {
+            Some((scheme, rest)) if rest.starts_with("//") && self.has_no_host(scheme) => {
+                scheme::host_of_a_file(&scheme.to_ascii_lowercase())
+            }
+            _ => error,
+        })
+    }
+
     /// Connects to the service at `url` and builds the usual stack:
     /// [`Observe`](crate::layers::Observe) over [`LocalQueue`](crate::layers::LocalQueue) over
     /// [`Prefix`](crate::layers::Prefix) over the backend.
@@ -142,7 +164,7 @@ impl Registry {
     ///
     /// As for [`Backend::connect`].
     pub async fn connect(&self, url: &str) -> Result<Arc<dyn DistributedLock>> {
-        let url = LockUrl::parse(url)?;
+        let url = self.parse_url(url)?;
         let (scheme, backend) = self.find(url.scheme())?;
         let named = |error: Error| error.with_backend(scheme);
         let (stack, url) = Stack::of(&url, backend.default_namespace()).map_err(named)?;
@@ -167,7 +189,7 @@ impl Registry {
         old: &str,
         new: &str,
     ) -> Result<Arc<dyn DistributedLock>> {
-        if self.are_same(&LockUrl::parse(old)?, &LockUrl::parse(new)?)? {
+        if self.are_same(&self.parse_url(old)?, &self.parse_url(new)?)? {
             return Err(Error::config(
                 "the backend to move from is the one to move to",
             ));
@@ -195,7 +217,7 @@ impl Registry {
     ///
     /// As for [`Backend::connect`].
     pub async fn connect_bare(&self, url: &str) -> Result<Arc<dyn DistributedLock>> {
-        let url = LockUrl::parse(url)?;
+        let url = self.parse_url(url)?;
         let (scheme, backend) = self.find(url.scheme())?;
         backend
             .connect(&url)
@@ -239,11 +261,37 @@ impl Registry {
     /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) if the URL is wrong, if nothing is
     /// registered for its scheme, or if a parameter of the layers is wrong.
     pub fn backend_url(&self, url: &str) -> Result<LockUrl> {
-        let url = LockUrl::parse(url)?;
+        let url = self.parse_url(url)?;
         let (scheme, backend) = self.find(url.scheme())?;
         let stack = Stack::of(&url, backend.default_namespace());
         let (_, url) = stack.map_err(|error| error.with_backend(scheme))?;
         Ok(url)
+    }
+
+    /// Whether a URL with a registered scheme names no host.
+    fn has_no_host(&self, scheme: &str) -> bool {
+        let scheme = scheme.to_ascii_lowercase();
+        let backend = self.backends.get(scheme.as_str());
+        backend.is_some_and(|backend| backend.default_port(&scheme).is_none())
+    }
+
+    /// Whether a name before a colon and a number is a scheme: of a path, as in `memory:1`, or one that a
+    /// feature would add.
+    fn is_scheme_without_host(&self, name: &str) -> bool {
+        let name = name.to_ascii_lowercase();
+        let is_registered = self.backends.contains_key(name.as_str());
+        self.has_no_host(&name)
+            || !is_registered && self.features.iter().any(|(scheme, _)| *scheme == name)
+    }
+
+    fn without_scheme(&self, host: &str, port: u16) -> Error {
+        let backends = self.backends.values();
+        let mut schemes = backends.flat_map(|backend| {
+            let schemes = backend.schemes().iter();
+            schemes.filter(|scheme| backend.default_port(scheme) == Some(port))
+        });
+        let registered: Vec<_> = self.schemes().collect();
+        scheme::missing(host, port, schemes.next(), &registered)
     }
 
     fn find(&self, scheme: &str) -> Result<(&'static str, &dyn Backend)> {

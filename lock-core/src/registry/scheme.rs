@@ -19,6 +19,23 @@ pub(super) fn unknown(scheme: &str, registered: &[&str], features: &[(&str, &str
     ))
 }
 
+/// Suggests a scheme for a host and a port that have none.
+pub(super) fn missing(host: &str, port: u16, usual: Option<&&str>, registered: &[&str]) -> Error {
+    Error::config(match usual {
+        Some(scheme) => format!("there is no scheme; did you mean {scheme}://{host}:{port}?"),
+        None => {
+            let registered = list(registered.iter().copied());
+            format!("there is no scheme; write SCHEME://{host}:{port} (registered: {registered})")
+        }
+    })
+}
+
+pub(super) fn host_of_a_file(scheme: &str) -> Error {
+    Error::config(format!(
+        "two slashes make a host of what follows, and a file has none; write {scheme}:PATH"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

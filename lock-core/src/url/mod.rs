@@ -19,7 +19,7 @@ use self::params::Param;
 
 pub use self::host::Host;
 pub use self::params::Params;
-pub(crate) use self::split::is_scheme;
+pub(crate) use self::split::{is_scheme, leading_endpoint, split_scheme};
 pub use self::tls::TlsFiles;
 
 /// The address of a lock service: which backend, where it is, as whom, and with which options.
@@ -74,8 +74,8 @@ impl LockUrl {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) names the mistake and the way out: no
-    /// scheme, an empty host, a port that is missing or not a number, a parameter that is given
+    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) names the mistake and the way out
+    /// ([`Registry::parse_url`](crate::Registry::parse_url) also suggests a scheme): no scheme, an empty host, a port that is missing or not a number, a parameter that is given
     /// twice or has no value, a character that must be escaped. No message quotes the URL.
     pub fn parse(text: &str) -> Result<Self> {
         split::parse(text)

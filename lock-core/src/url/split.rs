@@ -10,14 +10,15 @@ use crate::error::{Error, Result};
 pub(super) fn parse(text: &str) -> Result<LockUrl> {
     let text = text.trim();
     if text.is_empty() {
-        return Err(Error::config(
-            "the URL is empty, write for example sqlite:locks.db",
-        ));
+        return Err(Error::config(format!("the URL is empty, {FORMS}")));
     }
     if text.contains(char::is_control) {
         return Err(Error::config("a URL must not contain control characters"));
     }
-    let (scheme, rest) = split_scheme(text)?;
+    let Some((scheme, rest)) = split_scheme(text) else {
+        return Err(Error::config(format!("there is no scheme; {FORMS}")));
+    };
+    let scheme = scheme.to_ascii_lowercase();
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = match rest.strip_prefix("//") {
         Some(rest) => rest.split_at(rest.find('/').unwrap_or(rest.len())),
@@ -40,17 +41,11 @@ pub(super) fn parse(text: &str) -> Result<LockUrl> {
         Some((username, password)) => (username, Some(decode(password)?)),
         None => (userinfo, None),
     };
-    let hosts = parse_list(hosts, &scheme).map_err(|error| match is_file_like(&scheme) {
-        true => Error::config(format!(
-            "two slashes make a host of what follows, and a file has none; write {scheme}:PATH"
-        )),
-        false => error,
-    })?;
     Ok(LockUrl {
         has_authority: rest.starts_with("//"),
         username: Some(decode(username)?).filter(|name| !name.is_empty()),
         password,
-        hosts,
+        hosts: parse_list(hosts, &scheme)?,
         path: decode(path)?,
         params: params::parse(query)?,
         taken: Vec::new(),
@@ -59,17 +54,10 @@ pub(super) fn parse(text: &str) -> Result<LockUrl> {
     })
 }
 
-/// Splits off the scheme, and finds out whether it is rather a host.
-fn split_scheme(text: &str) -> Result<(String, &str)> {
-    let (scheme, rest) = text.split_once(':').unwrap_or(("", text));
-    if !is_scheme(scheme) {
-        return Err(without_scheme(text));
-    }
-    let scheme = scheme.to_ascii_lowercase();
-    if !is_file_like(&scheme) && leading_port(rest).is_some() {
-        return Err(without_scheme(text));
-    }
-    Ok((scheme, rest))
+/// The scheme as it is written, and what follows its colon.
+pub(crate) fn split_scheme(text: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = text.split_once(':')?;
+    is_scheme(scheme).then_some((scheme, rest))
 }
 
 /// Whether it is written as a scheme: a letter, then letters, digits, `+`, `-` and `.`.
@@ -80,21 +68,9 @@ pub(crate) fn is_scheme(text: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
 }
 
-/// Whether what follows the scheme is a name or a path, never a host.
-fn is_file_like(scheme: &str) -> bool {
-    ["file", "memory", "sqlite"].contains(&scheme)
-}
-
-fn without_scheme(text: &str) -> Error {
-    let hint = match endpoint(text) {
-        Some((host, port)) => format!("did you mean {}://{host}:{port}?", usual_scheme(port)),
-        None => "write for example redis://HOST:6379, or sqlite:PATH for a file".to_owned(),
-    };
-    Error::config(format!("there is no scheme; {hint}"))
-}
-
-/// The first host and port of a text without a scheme, if nothing in it can be a password.
-fn endpoint(text: &str) -> Option<(&str, u16)> {
+/// The first host and port of a text that begins with them, if nothing in it can be a password. The host
+/// may be meant as a scheme, as in `memory:1`.
+pub(crate) fn leading_endpoint(text: &str) -> Option<(&str, u16)> {
     let colon = match text.starts_with('[') {
         true => text.find(']')? + 1,
         false => text.find(':')?,
@@ -115,13 +91,5 @@ fn leading_port(text: &str) -> Option<u16> {
     is_number.then(|| digits.parse().ok())?
 }
 
-/// The service that usually listens on this port.
-fn usual_scheme(port: u16) -> &'static str {
-    match port {
-        2181 => "zk",
-        3306 => "mysql",
-        5432 => "postgres",
-        26379 => "redis-sentinel",
-        _ => "redis",
-    }
-}
+/// What a URL looks like.
+const FORMS: &str = "write SCHEME://HOST:PORT, or SCHEME:PATH for a file";

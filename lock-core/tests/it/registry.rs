@@ -51,6 +51,10 @@ impl Backend for Example {
         &["example", "examples"]
     }
 
+    fn default_port(&self, _: &str) -> Option<u16> {
+        Some(4711)
+    }
+
     fn default_namespace(&self) -> &'static str {
         self.namespace
     }
@@ -244,6 +248,10 @@ async fn schemes_are_listed_taken_and_checked() {
             self.0
         }
 
+        fn default_port(&self, _: &str) -> Option<u16> {
+            None
+        }
+
         fn default_namespace(&self) -> &'static str {
             ""
         }
@@ -363,4 +371,49 @@ async fn nobody_moves_from_a_backend_to_itself() {
             .await
             .is_ok()
     );
+}
+
+#[test]
+fn a_host_without_a_scheme_is_told_which_one_it_needs() {
+    let registry = Example::new().registry();
+    let cases = [
+        (
+            "cache:4711",
+            "there is no scheme; did you mean example://cache:4711?",
+        ),
+        (
+            " example:4711/x",
+            "there is no scheme; did you mean example://example:4711?",
+        ),
+        (
+            "[::1]:4711,h:4711",
+            "there is no scheme; did you mean example://[::1]:4711?",
+        ),
+        (
+            "10.0.0.1:80?a=b",
+            "there is no scheme; write SCHEME://10.0.0.1:80 (registered: example, examples, memory)",
+        ),
+        (
+            "cache",
+            "there is no scheme; write SCHEME://HOST:PORT, or SCHEME:PATH for a file",
+        ),
+        // What looks like a port may be the beginning of a password.
+        (
+            "user:4711/5@h",
+            "an @ stands once, as in SCHEME://USER:PASSWORD@HOST",
+        ),
+        (
+            "memory://C:/locks",
+            "two slashes make a host of what follows, and a file has none; write memory:PATH",
+        ),
+    ];
+    for (text, start) in cases {
+        let error = registry.parse_url(text).expect_err("is refused");
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig);
+        assert!(error.message().starts_with(start), "{text:?}: {error}");
+    }
+    // A name that is a number, and a scheme that only a feature adds.
+    assert_eq!(registry.parse_url("memory:4711").unwrap().path(), "4711");
+    let registry = registry.with_features(&[("other", "other")]);
+    assert_eq!(registry.parse_url("other:4711").unwrap().scheme(), "other");
 }

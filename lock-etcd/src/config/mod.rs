@@ -8,7 +8,7 @@ use std::time::Duration;
 use polylock_core::engine::Engine;
 use polylock_core::{Credentials, Error, ErrorKind, Login, LoginSource, Result, TlsFiles};
 
-pub(crate) use self::url::SCHEMES;
+pub(crate) use self::url::{PORT, SCHEMES};
 
 /// Which etcd cluster has the locks, and how it is used.
 ///

@@ -58,4 +58,4 @@ impl EtcdConfig {
     }
 }
 
-const PORT: u16 = 2379;
+pub(crate) const PORT: u16 = 2379;

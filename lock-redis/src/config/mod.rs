@@ -7,7 +7,7 @@ use polylock_core::engine::Engine;
 use polylock_core::{Credentials, Error, ErrorKind, Login, LoginSource, Result, TlsFiles};
 use redis::{Client, ConnectionAddr};
 
-pub(crate) use self::url::SCHEMES;
+pub(crate) use self::url::{SCHEMES, default_port};
 
 /// Which servers have the locks, and how they are used.
 ///

@@ -201,6 +201,15 @@ fn wrong(message: &str) -> Error {
     Error::new(ErrorKind::InvalidConfig, message)
 }
 
+/// The port of a URL that names none; a socket has none.
+pub(crate) fn default_port(scheme: &str) -> Option<u16> {
+    match scheme {
+        "redis+unix" => None,
+        "redis-sentinel" => Some(SENTINEL_PORT),
+        _ => Some(PORT),
+    }
+}
+
 const LAST_DATABASE: u32 = 1_000_000;
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;

@@ -77,7 +77,7 @@ impl Server {
         }
     }
 
-    pub(super) fn port(self) -> u16 {
+    pub(crate) fn port(self) -> u16 {
         match self {
             #[cfg(feature = "mysql")]
             Self::MySql => 3306,

@@ -10,7 +10,7 @@ use polylock_core::engine::Engine;
 use polylock_core::{Credentials, Error, ErrorKind, Login, LoginSource, Result, TlsFiles};
 use zookeeper_client::Connector;
 
-pub(crate) use self::url::SCHEMES;
+pub(crate) use self::url::{PORT, SCHEMES};
 
 /// Which ensemble has the locks, and how it is used.
 ///

@@ -100,4 +100,4 @@ fn login(
     }
 }
 
-const PORT: u16 = 2181;
+pub(crate) const PORT: u16 = 2181;

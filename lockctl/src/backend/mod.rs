@@ -77,7 +77,7 @@ impl BackendUrl {
         lock_settings: LockSettings,
         file: Option<FromFile>,
     ) -> Result<Self, Failure> {
-        let url = LockUrl::parse(&text)?;
+        let url = polylock::compiled_in().parse_url(&text)?;
         let namespace = url
             .params()
             .string("namespace")

@@ -188,8 +188,9 @@ impl Urls<'_, '_, '_> {
     }
 
     fn has_scheme(&self, url: &str) -> bool {
-        let mut schemes = self.cx.loader.registry.schemes();
-        LockUrl::parse(url).map_or(true, |url| schemes.any(|known| known == url.scheme()))
+        let registry = &self.cx.loader.registry;
+        let is_registered = |url: LockUrl| registry.schemes().any(|known| known == url.scheme());
+        registry.parse_url(url).map_or(true, is_registered)
     }
 }
 

@@ -66,3 +66,24 @@ async fn backends_read_their_urls_before_they_connect() {
         assert!(error.message().starts_with(&expected), "{url}: {error}");
     }
 }
+
+#[tokio::test]
+async fn a_host_and_a_port_without_a_scheme_are_told_which_one_is_usual() {
+    let table = [
+        (cfg!(feature = "etcd"), 2379, "etcd"),
+        (cfg!(feature = "mysql"), 3306, "mysql"),
+        (cfg!(feature = "postgres"), 5432, "postgres"),
+        (cfg!(feature = "redis"), 6379, "redis"),
+        (cfg!(feature = "redis"), 26379, "redis-sentinel"),
+        (cfg!(feature = "zk"), 2181, "zk"),
+    ];
+    for (_, port, scheme) in table.into_iter().filter(|(is_on, ..)| *is_on) {
+        for host in ["localhost", "10.0.0.1", "[::1]"] {
+            let text = format!("{host}:{port}/locks?namespace=a");
+            let error = polylock::connect(&text).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{text}");
+            let expected = format!("there is no scheme; did you mean {scheme}://{host}:{port}?");
+            assert_eq!(error.message(), expected, "{text}");
+        }
+    }
+}

@@ -96,7 +96,7 @@ const TABLE: &[(&str, &str)] = &[
     ),
     (
         "[backend.main]\nurl = '$CACHE_URL'",
-        "2:7: there is no scheme; write for example redis://HOST:6379, or sqlite:PATH for a file; \
+        "2:7: there is no scheme; write SCHEME://HOST:PORT, or SCHEME:PATH for a file; \
          variables are not expanded here, name one by url-env",
     ),
     (
