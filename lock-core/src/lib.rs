@@ -53,6 +53,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod admin;
+mod attempt_state;
 pub mod blocking;
 mod capabilities;
 mod credentials;

@@ -135,3 +135,6 @@ pub enum Renewal {
     /// The caller, by [`LockGuard::renew`](crate::LockGuard::renew).
     Manual,
 }
+
+/// Longest lease that is accepted.
+pub(crate) const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);

@@ -1,12 +1,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::attempt_state::AttemptState;
 use crate::error::{Error, ErrorKind, Result};
-use crate::event::Observer;
+use crate::event::{EventEmitter, Observer};
 use crate::key::LockKey;
 use crate::label::Label;
-use crate::layers::AttemptState;
-use crate::mode::{Mode, Renewal, Wait};
+use crate::mode::{self, Mode, Renewal, Wait};
 use crate::owner::Owner;
 use crate::ticket::Ticket;
 
@@ -66,7 +66,7 @@ impl AcquireRequest {
     pub const MIN_TTL: Duration = Duration::from_millis(500);
 
     /// Longest lease that is accepted.
-    pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+    pub const MAX_TTL: Duration = mode::MAX_TTL;
 
     /// A lease below is lost in a short pause of the process or a failover, and is warned of.
     pub const SHORT_TTL: Duration = Duration::from_secs(5);
@@ -342,12 +342,31 @@ impl AcquireRequest {
         self.options.class.as_deref()
     }
 
-    pub(crate) fn class_shared(&self) -> Option<Arc<str>> {
-        self.options.class.clone()
+    /// What tells of the events of this request.
+    pub(crate) fn emitter(&self, backend: &'static str) -> EventEmitter {
+        EventEmitter {
+            backend,
+            key: self.named().clone(),
+            class: self.options.class.clone(),
+            mode: self.mode(),
+            observer: self.options.observer.clone(),
+        }
     }
 
-    pub(crate) fn observer(&self) -> Option<&Arc<dyn Observer>> {
-        self.options.observer.as_ref()
+    /// Refuses a ticket that the request cannot adopt on `backend`.
+    pub(crate) fn check_ticket(&self, ticket: &Ticket, backend: &str) -> Result<()> {
+        let refused = |message: String| Err(Error::new(ErrorKind::InvalidRequest, message));
+        if ticket.backend() != backend {
+            let of = ticket.backend().escape_debug();
+            return refused(format!("the ticket is one of {of}"));
+        }
+        if ticket.key() != self.named() {
+            return refused("the ticket is one of another key".to_owned());
+        }
+        if self.mode() != Mode::Exclusive {
+            return refused("a ticket is one of an exclusive lock".to_owned());
+        }
+        Ok(())
     }
 
     /// Checks the ranges of the durations.

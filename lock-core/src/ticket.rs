@@ -8,8 +8,7 @@ use crate::engine::LeaseId;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 use crate::label::escape;
-use crate::mode::Mode;
-use crate::request::AcquireRequest;
+use crate::mode::MAX_TTL;
 use crate::token::FencingToken;
 
 /// A held lock on its way from one process to another.
@@ -107,7 +106,7 @@ impl Ticket {
         self.ttl
     }
 
-    /// What was left of the [`min_hold`](AcquireRequest::with_min_hold) when the ticket was made.
+    /// What was left of the [`min_hold`](crate::AcquireRequest::with_min_hold) when the ticket was made.
     #[must_use]
     pub fn min_hold(&self) -> Duration {
         self.min_hold
@@ -125,26 +124,8 @@ impl Ticket {
     /// How long the lease may last at most, by the wall clock of this machine.
     pub(crate) fn longest_left(&self) -> Duration {
         let left = self.ends.duration_since(SystemTime::now());
-        let left = left.unwrap_or_default().min(AcquireRequest::MAX_TTL);
+        let left = left.unwrap_or_default().min(MAX_TTL);
         left.max(self.ttl)
-    }
-
-    /// Refuses what cannot be adopted by `request` on `backend`.
-    pub(crate) fn check(&self, request: &AcquireRequest, backend: &str) -> Result<()> {
-        let refused = |message: String| Err(Error::new(ErrorKind::InvalidRequest, message));
-        if *self.backend != *backend {
-            return refused(format!(
-                "the ticket is one of {}",
-                self.backend.escape_debug()
-            ));
-        }
-        if self.key != *request.named() {
-            return refused("the ticket is one of another key".to_owned());
-        }
-        if request.mode() != Mode::Exclusive {
-            return refused("a ticket is one of an exclusive lock".to_owned());
-        }
-        Ok(())
     }
 }
 
@@ -248,7 +229,7 @@ impl<'a> Fields<'a> {
             .strip_suffix("ms")
             .and_then(|millis| millis.parse().ok());
         let length = millis.map(Duration::from_millis);
-        match length.filter(|length| *length <= AcquireRequest::MAX_TTL) {
+        match length.filter(|length| *length <= MAX_TTL) {
             Some(length) => Ok(Some(length)),
             None => Err(malformed(format!("its {name} is no length of a lease"))),
         }

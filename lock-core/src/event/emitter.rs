@@ -4,28 +4,17 @@ use std::sync::Arc;
 use super::{Event, EventKind, Observer};
 use crate::key::LockKey;
 use crate::mode::{Mode, Wait};
-use crate::request::AcquireRequest;
 
 /// Tells the observer of a request, if it has one, and the log.
 pub(crate) struct EventEmitter {
-    backend: &'static str,
-    key: LockKey,
-    class: Option<Arc<str>>,
-    mode: Mode,
-    observer: Option<Arc<dyn Observer>>,
+    pub(crate) backend: &'static str,
+    pub(crate) key: LockKey,
+    pub(crate) class: Option<Arc<str>>,
+    pub(crate) mode: Mode,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
 impl EventEmitter {
-    pub(crate) fn new(backend: &'static str, request: &AcquireRequest) -> Self {
-        Self {
-            backend,
-            key: request.named().clone(),
-            class: request.class_shared(),
-            mode: request.mode(),
-            observer: request.observer().cloned(),
-        }
-    }
-
     pub(crate) fn key(&self) -> &LockKey {
         &self.key
     }

@@ -208,7 +208,7 @@ impl PendingRelease {
     where
         A: Future<Output = Result<Option<FencingToken>>> + Send,
     {
-        if let Err(error) = ticket.check(request, self.engine().backend()) {
+        if let Err(error) = request.check_ticket(ticket, self.engine().backend()) {
             self.disarm();
             return Err(error);
         }

@@ -16,7 +16,6 @@ pub use crate::event::{Event, EventKind, Observer};
 
 pub use self::key_map::{HashedKey, KeyMap, KeyState};
 pub use self::local_queue::LocalQueue;
-pub(crate) use self::local_queue::attempt_state::AttemptState;
 pub use self::migrate::Migrate;
 pub use self::multi::acquire_all;
 pub use self::observe::Observe;

@@ -153,7 +153,7 @@ impl HeldLease {
             lease,
             liveness,
             timing: LeaseTiming::new(request.ttl()),
-            events: EventEmitter::new(engine.backend(), request),
+            events: request.emitter(engine.backend()),
             since: now,
             min_until: now + request.min_hold(),
             max_until: request.max_hold().map_or(Moment::NEVER, |max| now + max),

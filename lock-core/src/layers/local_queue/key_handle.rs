@@ -7,9 +7,9 @@ use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 
-use super::attempt_state::AttemptState;
 use super::key_queue::{Arrival, KeyQueue, LocalHolder, NextContender, ReentrantWaiter, Vacancy};
 use super::{Table, unanswered};
+use crate::attempt_state::AttemptState;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{HandOver, HeldLease, LockGuard, ReleaseHook, ReleasedLease};
 use crate::key::LockKey;

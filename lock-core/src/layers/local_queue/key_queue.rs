@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::attempt_state::AttemptState;
 use super::key_handle::{Contender, QueuedWaiter, Wakeup};
+use crate::attempt_state::AttemptState;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{HeldLease, LockGuard};
 use crate::layers::KeyState;

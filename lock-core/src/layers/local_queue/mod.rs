@@ -1,6 +1,5 @@
 //! One remote contender for each key and process.
 
-pub(crate) mod attempt_state;
 mod key_handle;
 mod key_queue;
 
@@ -11,6 +10,7 @@ use async_trait::async_trait;
 use tokio::time::Instant;
 
 use crate::admin::LockAdmin;
+use crate::attempt_state::AttemptState;
 use crate::capabilities::Capabilities;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::LockGuard;
@@ -19,7 +19,6 @@ use crate::lock::DistributedLock;
 use crate::mode::{Mode, Wait};
 use crate::request::AcquireRequest;
 
-use self::attempt_state::AttemptState;
 use self::key_handle::{Attempt, Contender, KeyHandle, QueuedWaiter, Wakeup};
 use self::key_queue::{Arrival, HandoverLimits, KeyQueue};
 

@@ -21,7 +21,7 @@ pub(super) struct Attempt {
 impl Attempt {
     pub(super) fn new(backend: &'static str, request: &AcquireRequest, span: Span) -> Self {
         let attempt = Self {
-            events: EventEmitter::new(backend, request),
+            events: request.emitter(backend),
             wait: request.wait(),
             around: match span.is_disabled() {
                 true => Span::none(),

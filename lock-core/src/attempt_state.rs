@@ -11,7 +11,7 @@ use tokio::time::Instant;
 /// it what it sees.
 #[derive(Debug)]
 pub(crate) struct AttemptState {
-    pub(super) ttl: Duration,
+    pub(crate) ttl: Duration,
     begun: Instant,
     /// Where the timers of the attempt are: on another runtime they would panic once that one is
     /// gone.
@@ -21,7 +21,7 @@ pub(crate) struct AttemptState {
 
 impl AttemptState {
     /// `seen_held` if the lock has just been held.
-    pub(super) fn new(ttl: Duration, seen_held: bool) -> Self {
+    pub(crate) fn new(ttl: Duration, seen_held: bool) -> Self {
         Self {
             ttl,
             begun: Instant::now(),
@@ -31,7 +31,7 @@ impl AttemptState {
     }
 
     /// For another attempt in place of this one.
-    pub(super) fn anew(&self, ttl: Duration) -> Self {
+    pub(crate) fn anew(&self, ttl: Duration) -> Self {
         Self {
             begun: self.begun,
             ..Self::new(ttl, self.has_seen_held())
@@ -39,12 +39,12 @@ impl AttemptState {
     }
 
     /// Notes that the attempt begins here.
-    pub(super) fn begin(&self) {
+    pub(crate) fn begin(&self) {
         self.runtime.get_or_init(current_runtime);
     }
 
     /// Whether the attempt was begun on the runtime that is current.
-    pub(super) fn is_here(&self) -> bool {
+    pub(crate) fn is_here(&self) -> bool {
         self.runtime.get() == Some(&current_runtime())
     }
 
@@ -59,11 +59,11 @@ impl AttemptState {
     }
 
     /// Whether the server has had time to answer.
-    pub(super) fn is_overdue(&self) -> bool {
+    pub(crate) fn is_overdue(&self) -> bool {
         self.begun.elapsed() >= ANSWER_TIMEOUT
     }
 
-    pub(super) fn has_seen_held(&self) -> bool {
+    pub(crate) fn has_seen_held(&self) -> bool {
         self.seen_held.load(Ordering::Relaxed)
     }
 }
