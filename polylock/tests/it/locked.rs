@@ -118,7 +118,11 @@ async fn the_lock_is_released_before_the_function_returns() {
         .plan(Request::Release, Fault::LateReply(late));
     let began = Instant::now();
     ship(&locks, 42, "done").await.unwrap();
-    assert_eq!(began.elapsed(), late);
+    assert_eq!(
+        began.elapsed(),
+        late,
+        "it waits for the reply to the release"
+    );
 }
 
 #[tokio::test(start_paused = true)]

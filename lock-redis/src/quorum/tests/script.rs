@@ -34,7 +34,11 @@ fn the_model_answers_as_the_scripts_do() {
                         Vote::Granted(token) => Some(token),
                         Vote::Held(_) | Vote::Rejoining(_) => None,
                     };
-                    assert_eq!(scripts.vote(id, shared), vote, "step {step} of seed {seed}");
+                    let by_script = scripts.vote(id, shared);
+                    assert_eq!(
+                        by_script, vote,
+                        "vote({id}, shared: {shared}) by script and model, step {step} of seed {seed}"
+                    );
                     if let Some(token) = vote {
                         (granted, last) = (granted + 1, token);
                         holders.push(id);
@@ -44,7 +48,11 @@ fn the_model_answers_as_the_scripts_do() {
                     let token = (last + random.below(40)).saturating_sub(20).max(1);
                     let raised = model.raise(id, token, shared, 0);
                     let by_script = scripts.raise(id, token, shared);
-                    assert_eq!(by_script, raised, "step {step} of seed {seed}");
+                    assert_eq!(
+                        by_script, raised,
+                        "raise({id}, {token}, shared: {shared}) by script and model, step {step} of \
+                         seed {seed}"
+                    );
                     overtaken += usize::from(matches!(raised, Overtaken(_)));
                 }
                 _ => {
@@ -56,7 +64,10 @@ fn the_model_answers_as_the_scripts_do() {
             }
         }
     }
-    assert!(granted > 100 && overtaken > 10, "{granted} {overtaken}");
+    assert!(
+        granted > 100 && overtaken > 10,
+        "too few to tell: {granted} votes granted, {overtaken} tokens overtaken"
+    );
 }
 
 /// A node of its own for each lock of a server.
