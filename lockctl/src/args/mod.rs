@@ -209,6 +209,23 @@ mod tests {
     }
 
     #[test]
+    fn every_duration_may_begin_with_a_hyphen_to_be_refused_as_negative() {
+        fn check(command: &clap::Command) -> usize {
+            let is_duration = |arg: &&clap::Arg| {
+                let names = arg.get_value_names().unwrap_or_default();
+                names.iter().any(|name| name.as_str() == "DURATION")
+            };
+            let durations = command.get_arguments().filter(is_duration);
+            let here = durations.inspect(|arg| {
+                let (of, id) = (command.get_name(), arg.get_id());
+                assert!(arg.is_allow_hyphen_values_set(), "{id} of {of}");
+            });
+            here.count() + command.get_subcommands().map(check).sum::<usize>()
+        }
+        assert!(check(&Cli::command()) > 10, "some are not found");
+    }
+
+    #[test]
     fn the_backend_is_known_to_be_an_option_wherever_it_stands() {
         let is_option = |line: &[&str]| Cli::read(line).unwrap().global.is_backend_option;
         assert!(is_option(&["lockctl", "--backend", "memory:", "list"]));

@@ -115,6 +115,32 @@ fn wrong_usage_is_explained() {
     ]);
 }
 
+/// And not that `-5` is an unknown option.
+#[test]
+fn a_negative_duration_is_said_to_be_one() {
+    let place = Place::new();
+    for (option, line) in [
+        ("--ttl", "run --ttl -5s k -- true"),
+        ("--wait", "run --wait -5s k -- true"),
+        ("--ttl", "acquire --ttl -5s k"),
+        ("--interval", "top --interval -5s"),
+        ("--ttl", "doctor --ttl -5s memory:"),
+        ("--hold", "bench --hold -5s memory:"),
+        ("--ttl", "bench --ttl -5s memory:"),
+        ("--duration", "bench --duration -5s memory:"),
+        ("--warm-up", "bench --warm-up -5s memory:"),
+    ] {
+        if line.starts_with("bench") && !cfg!(feature = "bench") {
+            continue;
+        }
+        let ended = place.expect(64, line);
+        ended.says(&[
+            &format!("invalid value '-5s' for '{option} <DURATION>'"),
+            "must not be negative",
+        ]);
+    }
+}
+
 #[test]
 fn help_and_version_are_success() {
     let place = Place::new();

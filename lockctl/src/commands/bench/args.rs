@@ -59,16 +59,40 @@ pub(crate) struct MeasureArgs {
     #[arg(long, value_enum, value_name = "KIND", default_value_t)]
     pub(crate) contenders_as: Contender,
     /// How long each holds the lock; the hold sweep has its own times
-    #[arg(long, value_name = "DURATION", default_value = "0", value_parser = duration)]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "0",
+        value_parser = duration,
+        allow_hyphen_values = true
+    )]
     pub(crate) hold: Duration,
     /// Length of the leases
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "30s",
+        value_parser = duration,
+        allow_hyphen_values = true
+    )]
     pub(crate) ttl: Duration,
     /// Length of a measurement
-    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = duration)]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "3s",
+        value_parser = duration,
+        allow_hyphen_values = true
+    )]
     pub(crate) duration: Duration,
     /// What goes before a measurement and is not counted
-    #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = duration)]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "500ms",
+        value_parser = duration,
+        allow_hyphen_values = true
+    )]
     pub(crate) warm_up: Duration,
     /// How often everything is measured; the order of the targets changes each time
     #[arg(

@@ -37,7 +37,13 @@ pub(crate) struct DoctorArgs {
     #[arg(long)]
     pub(crate) same_locks: bool,
     /// Length of the leases that the round trips are judged for
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "30s",
+        value_parser = duration,
+        allow_hyphen_values = true
+    )]
     pub(crate) ttl: Duration,
 }
 
