@@ -3,8 +3,8 @@
 //!
 //! ```console
 //! $ cargo run -p choose-backend
-//! $ LOCK_PROFILE=staging STAGING_URL=sqlite:/tmp/locks.db cargo run -p choose-backend
-//! $ LOCK_PROFILE=prod PROD_URL=redis://cache \
+//! $ LOCK_DEFAULT_BACKEND=staging STAGING_URL=sqlite:/tmp/locks.db cargo run -p choose-backend
+//! $ LOCK_DEFAULT_BACKEND=prod PROD_URL=redis://cache \
 //!     cargo run -p choose-backend --features polylock/redis
 //! ```
 //!
@@ -136,7 +136,7 @@ mod tests {
         let directory = tempfile::tempdir()?;
         let staging = format!("sqlite:{}", directory.path().join("locks.db").display());
         let loader = Loader::new().with_environment(move |name| match name {
-            "LOCK_PROFILE" => Some("staging".into()),
+            "LOCK_DEFAULT_BACKEND" => Some("staging".into()),
             "STAGING_URL" => Some(staging.clone().into()),
             _ => None,
         });

@@ -83,9 +83,9 @@ pub(crate) struct GlobalArgs {
     // An empty option is a mistake, and an empty variable may not be.
     #[arg(skip)]
     pub(crate) is_config_option: bool,
-    /// Backend of the file, in place of LOCK_PROFILE and of its default
+    /// Backend of the file, in place of LOCK_DEFAULT_BACKEND and of its default
     #[arg(long, value_name = "NAME", global = true)]
-    pub(crate) profile: Option<String>,
+    pub(crate) default_backend: Option<String>,
     /// Class of locks of the file: its backend, ttl and wait, and what it requires
     #[arg(long, value_name = "NAME", global = true)]
     pub(crate) class: Option<String>,

@@ -50,7 +50,7 @@ impl FromFile {
             let names = config.backends().iter().map(|known| known.name.as_str());
             let names: Vec<_> = names.collect();
             let message = format!("{} names no default backend", escaped_path(path));
-            let hint = format!("give --profile NAME, one of {}", names.join(", "));
+            let hint = format!("give --default-backend NAME, one of {}", names.join(", "));
             return Err(Failure::new(Exit::Config, message).with_hint(hint));
         };
         let lock_settings = of_class.map_or(backend.lock_settings, |class| class.lock_settings);
@@ -93,8 +93,8 @@ impl FromFile {
 /// What the command line and the environment say, for any file.
 pub(crate) fn loader(args: &GlobalArgs, env: impl Env) -> Loader {
     let mut loader = Loader::new().with_environment(env);
-    if let Some(profile) = &args.profile {
-        loader = loader.with_profile(profile);
+    if let Some(name) = &args.default_backend {
+        loader = loader.with_default_backend(name);
     }
     if let Some(namespace) = &args.namespace {
         loader = loader.with_namespace(namespace);
@@ -120,9 +120,9 @@ pub(super) fn path(args: &GlobalArgs) -> Option<&Path> {
 
 /// Refuses options that say something of a file that is not read.
 pub(super) fn check(args: &GlobalArgs, reads_file: bool) -> Result<(), Failure> {
-    let option = match (&args.profile, &args.class) {
+    let option = match (&args.default_backend, &args.class) {
         // A URL wins over the name of a backend, and says nothing of a class.
-        (Some(_), None) if reads_file => "--profile",
+        (Some(_), None) if reads_file => "--default-backend",
         (_, Some(_)) => "--class",
         _ => return Ok(()),
     };
@@ -140,7 +140,7 @@ pub(super) fn ambient(
 ) -> Result<(LockSettings, Option<String>), Failure> {
     let reads_namespace = args.namespace.is_none();
     let without_url = move |name: &str| match name {
-        "LOCK_PROFILE" | "LOCK_URL" => None,
+        "LOCK_DEFAULT_BACKEND" | "LOCK_URL" => None,
         "LOCK_KEY_NAMESPACE" if !reads_namespace => None,
         name if name.starts_with("LOCK_BACKEND_") => None,
         _ => env(name),
@@ -162,7 +162,7 @@ fn options(args: &GlobalArgs, path: Option<&Path>) -> String {
     let path = path.map(|path| path.as_os_str().to_string_lossy().into_owned());
     let options = [
         ("config", path.as_ref()),
-        ("profile", args.profile.as_ref()),
+        ("default-backend", args.default_backend.as_ref()),
         ("class", args.class.as_ref()),
         ("namespace", args.namespace.as_ref()),
     ];

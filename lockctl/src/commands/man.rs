@@ -67,7 +67,7 @@ code of the command | The command of run ran to its end.
 const ENVIRONMENT: &str = "\
 LOCK_URL | URL of the backend, overridden by --backend.
 LOCK_CONFIG | Configuration file, overridden by --config.
-LOCK_PROFILE | Backend of the configuration file, overridden by --profile.
+LOCK_DEFAULT_BACKEND | Backend of the configuration file, overridden by --default-backend.
 LOCK_KEY_NAMESPACE | Namespace of all keys, overridden by --namespace.
 LOCK_TTL, LOCK_WAIT, LOCK_MAX_HOLD, LOCK_MIN_HOLD | \
     Lock settings, overridden by the options of a command.

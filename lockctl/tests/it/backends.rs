@@ -104,13 +104,20 @@ fn memory_excludes_nobody_and_is_refused() {
     let file = "default = 'dev'\n[backend.dev]\nurl = 'memory:shop'\n\
                 [backend.prod]\nurl = 'sqlite:prod.db'\n[class.job]\nbackend = 'dev'";
     place.write("lock.toml", file);
-    let ambient = [("LOCK_CONFIG", "lock.toml"), ("LOCK_PROFILE", "dev")];
+    let ambient = [
+        ("LOCK_CONFIG", "lock.toml"),
+        ("LOCK_DEFAULT_BACKEND", "dev"),
+    ];
     let sources: [Case<'_, i32>; 6] = [
         ("--backend memory:", &[], 64),
         ("--backend MEMORY:shop?namespace=a", &[], 64),
         ("", &[("LOCK_URL", "memory:")], 78),
         ("--config lock.toml", &[], 78),
-        ("--config lock.toml --profile prod --class job", &[], 78),
+        (
+            "--config lock.toml --default-backend prod --class job",
+            &[],
+            78,
+        ),
         ("", &ambient, 78),
     ];
     for (at, command) in COMMANDS.iter().enumerate() {
@@ -122,5 +129,8 @@ fn memory_excludes_nobody_and_is_refused() {
         }
     }
     assert_nothing_is_locked(&place);
-    place.expect(0, &format!("--config lock.toml --profile prod {RUN}"));
+    place.expect(
+        0,
+        &format!("--config lock.toml --default-backend prod {RUN}"),
+    );
 }

@@ -233,7 +233,7 @@ fn backends_of_a_configuration_file_are_measured_side_by_side() {
     place.write("locks.toml", file);
     let options = "--config locks.toml --workload uncontended --contenders 1,2";
     // The class says nothing of backends that are named.
-    let targets = "--class job profile:one --target second=profile:two";
+    let targets = "--class job backend:one --target second=backend:two";
     let said = said(&place, &format!("{options} {targets}"));
     let is_named = said.contains("\none ") && said.contains("\nsecond ");
     assert!(is_named, "{said}");

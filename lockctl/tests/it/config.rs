@@ -68,7 +68,7 @@ fn flags_go_before_the_environment_and_that_before_the_file() {
 }
 
 #[test]
-fn a_profile_names_the_backend_and_a_url_wins_over_it() {
+fn an_option_names_the_default_backend_and_a_url_wins_over_it() {
     let place = place(FILE);
     let variables = [
         ("OTHER_URL", "sqlite:other.db"),
@@ -78,10 +78,10 @@ fn a_profile_names_the_backend_and_a_url_wins_over_it() {
     // variable says.
     for (options, variables, database, namespace) in [
         ("", &[][..], "main.db", "shop"),
-        ("--profile other", &variables, "other.db", "shop"),
+        ("--default-backend other", &variables, "other.db", "shop"),
         ("", &variables, "url.db", "shop"),
         (
-            "--profile other --backend sqlite:mine.db",
+            "--default-backend other --backend sqlite:mine.db",
             &variables,
             "mine.db",
             "",
@@ -141,10 +141,10 @@ fn options_of_a_file_need_one() {
     let part = "names a part of a configuration file";
     let unknown = "flag: there is no backend \"mian\", did you mean \"main\"?";
     for (code, options, says) in [
-        (64, "--profile main", part),
+        (64, "--default-backend main", part),
         (64, "--class deploy", part),
         (78, "--config missing.toml", "missing.toml: No such file"),
-        (78, "--config lock.toml --profile mian", unknown),
+        (78, "--config lock.toml --default-backend mian", unknown),
     ] {
         place.expect(code, &format!("{options} list")).says(&[says]);
     }

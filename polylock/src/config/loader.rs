@@ -37,7 +37,7 @@ use super::table::read;
 pub struct Loader {
     pub(super) env: Arc<Lookup>,
     pub(super) registry: Registry,
-    pub(super) profile: Option<String>,
+    pub(super) default_backend: Option<String>,
     pub(super) url: Option<SecretString>,
     pub(super) namespace: Option<String>,
     /// The URL where nothing else names a backend.
@@ -91,7 +91,7 @@ impl Loader {
         Self {
             env: Arc::new(|name| std::env::var_os(name)),
             registry: crate::compiled_in(),
-            profile: None,
+            default_backend: None,
             url: None,
             namespace: None,
             fallback: None,
@@ -110,10 +110,10 @@ impl Loader {
         self
     }
 
-    /// Names the default backend, over `LOCK_PROFILE` and the file. `LOCK_URL` is then not
+    /// Names the default backend, over `LOCK_DEFAULT_BACKEND` and the file. `LOCK_URL` is then not
     /// read.
-    pub fn with_profile(mut self, backend: impl Into<String>) -> Self {
-        self.profile = Some(backend.into());
+    pub fn with_default_backend(mut self, backend: impl Into<String>) -> Self {
+        self.default_backend = Some(backend.into());
         self
     }
 
@@ -217,7 +217,7 @@ impl Loader {
 impl fmt::Debug for Loader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Loader")
-            .field("profile", &self.profile)
+            .field("default_backend", &self.default_backend)
             .field("scope", &self.scope)
             .finish_non_exhaustive()
     }

@@ -36,9 +36,9 @@ pub(super) struct Context<'t, 'l> {
 }
 
 /// The variable that names the default backend.
-const PROFILE: &str = "LOCK_PROFILE";
+const DEFAULT_BACKEND: &str = "LOCK_DEFAULT_BACKEND";
 
-/// The URL of the default backend, unless [`PROFILE`] or the program names it.
+/// The URL of the default backend, unless [`DEFAULT_BACKEND`] or the program names it.
 const URL: &str = "LOCK_URL";
 
 /// The beginning of the other variables of that backend.
@@ -107,7 +107,7 @@ impl Context<'_, '_> {
 pub(super) fn resolve(cx: &Context<'_, '_>, mut document: Document<'_>) -> Resolved {
     check_names(cx, &document.backends);
     check_names(cx, &document.classes);
-    let is_profile = set_top(cx, &mut document.top);
+    let is_named = set_top(cx, &mut document.top);
     let Document {
         top,
         mut backends,
@@ -120,7 +120,7 @@ pub(super) fn resolve(cx: &Context<'_, '_>, mut document: Document<'_>) -> Resol
     check_migrations(cx, &backends);
     for backend in &mut backends {
         let is_default = top.says("default", backend.name());
-        set_backend(cx, backend, is_default, is_profile);
+        set_backend(cx, backend, is_default, is_named);
     }
     for class in &mut classes {
         set_class(cx, class, &top, &backends);
@@ -185,12 +185,12 @@ fn set_top(cx: &Context<'_, '_>, top: &mut Table<'_>) -> bool {
         cx.report.error(namespace.span(), error.message());
         top.reject("namespace");
     }
-    let profile = above(&cx.loader.profile, PROFILE);
-    let is_profile = profile.is_some();
-    if let Some(profile) = profile {
-        top.set("default", profile);
+    let name = above(&cx.loader.default_backend, DEFAULT_BACKEND);
+    let is_named = name.is_some();
+    if let Some(name) = name {
+        top.set("default", name);
     }
-    is_profile
+    is_named
 }
 
 /// Finds the default backend, and adds it if only a variable or the program has it.
@@ -259,14 +259,14 @@ fn check_migrations(cx: &Context<'_, '_>, backends: &[Table<'_>]) {
 }
 
 /// Sets what environment and flags say of a backend.
-fn set_backend(cx: &Context<'_, '_>, backend: &mut Table<'_>, is_default: bool, is_profile: bool) {
+fn set_backend(cx: &Context<'_, '_>, backend: &mut Table<'_>, is_default: bool, is_named: bool) {
     check_sources(cx, backend);
     let own = format!("LOCK_BACKEND_{}_", spelt(backend.name()));
     let keys = keys_of::<LockSettings>();
     // The last one counts.
     if is_default {
         cx.set_from_variables(backend, OF_DEFAULT, keys);
-        if !is_profile {
+        if !is_named {
             cx.set_from_variables(backend, OF_DEFAULT, &["url"]);
         }
     }

@@ -36,7 +36,7 @@ pub(crate) enum BenchCommand {
 /// Options of `bench` itself.
 #[derive(Args, Debug)]
 pub(crate) struct MeasureArgs {
-    /// Lock services to measure; env:VARIABLE for one whose URL is in a variable, profile:NAME for
+    /// Lock services to measure; env:VARIABLE for one whose URL is in a variable, backend:NAME for
     /// one of the configuration file
     #[arg(value_name = "URL")]
     pub(crate) urls: Vec<String>,

@@ -25,7 +25,7 @@ pub(super) fn openers() -> Openers {
 }
 
 impl Targets {
-    /// Takes those that are named; else the one of `--backend` or `--profile`, though not of
+    /// Takes those that are named; else the one of `--backend` or `--default-backend`, though not of
     /// variables, which are set for other commands; else memory and a SQLite file.
     pub(super) fn choose(app: &App, args: &MeasureArgs) -> Result<Self, Failure> {
         let mut named = Vec::new();
@@ -35,7 +35,7 @@ impl Targets {
         }
         for text in &args.urls {
             let url = url_at(app, text)?;
-            let name = text.strip_prefix(PROFILE).map(str::to_owned);
+            let name = text.strip_prefix(BACKEND).map(str::to_owned);
             named.push((name.unwrap_or_else(|| free_name(&url, &named)), url));
         }
         if named.is_empty() {
@@ -69,7 +69,7 @@ fn chosen(app: &App) -> Result<Option<(String, String)>, Failure> {
     let global = &app.global;
     let ambient = env::var("LOCK_URL").ok();
     let is_ambient = global.backend == ambient && !global.is_backend_option;
-    if global.profile.is_none() && global.class.is_none() && is_ambient {
+    if global.default_backend.is_none() && global.class.is_none() && is_ambient {
         if ambient.is_some() {
             app.console.note(
                 "measuring memory and SQLite; LOCK_URL is measured by `lockctl bench env:LOCK_URL`",
@@ -78,7 +78,7 @@ fn chosen(app: &App) -> Result<Option<(String, String)>, Failure> {
         return Ok(None);
     }
     let url = app.backend()?.text().to_owned();
-    let name = global.profile.clone();
+    let name = global.default_backend.clone();
     Ok(Some((name.unwrap_or_else(|| free_name(&url, &[])), url)))
 }
 
@@ -94,15 +94,15 @@ fn name_and_place(text: &str) -> Result<(&str, &str), Failure> {
     }
 }
 
-/// The URL itself, that in the variable of `env:VARIABLE`, or that of `profile:NAME` in the
+/// The URL itself, that in the variable of `env:VARIABLE`, or that of `backend:NAME` in the
 /// configuration file.
 fn url_at(app: &App, place: &str) -> Result<String, Failure> {
-    if let Some(profile) = place.strip_prefix(PROFILE) {
+    if let Some(name) = place.strip_prefix(BACKEND) {
         let mut global = app.global.clone();
         global.backend = None;
         // A class has a backend of its own, which would be measured under the name of this one.
         global.class = None;
-        global.profile = Some(profile.to_owned());
+        global.default_backend = Some(name.to_owned());
         let backend = BackendUrl::choose(&global, |name: &str| env::var_os(name))?;
         return Ok(backend.text().to_owned());
     }
@@ -115,7 +115,7 @@ fn url_at(app: &App, place: &str) -> Result<String, Failure> {
     }
 }
 
-const PROFILE: &str = "profile:";
+const BACKEND: &str = "backend:";
 
 /// A name for a URL: its scheme and mode, and a number if others have these too.
 fn free_name(url: &str, taken: &[(String, String)]) -> String {

@@ -223,9 +223,9 @@ fn an_error_in_the_environment_is_told_by_its_variable() {
             "env LOCK_BACKEND_MAIN_TTL: ttl must be between 500ms and 24h, not 2592000s",
         ),
         (
-            "LOCK_PROFILE",
+            "LOCK_DEFAULT_BACKEND",
             "mian",
-            "env LOCK_PROFILE: there is no backend \"mian\", did you mean \"main\"?",
+            "env LOCK_DEFAULT_BACKEND: there is no backend \"mian\", did you mean \"main\"?",
         ),
         (
             "LOCK_CLASS_PAY_BACKEND",

@@ -58,7 +58,11 @@ fn each_level_goes_before_the_next() {
 
 #[test]
 fn an_empty_variable_is_none() {
-    let variables = [("LOCK_URL", ""), ("LOCK_TTL", ""), ("LOCK_PROFILE", "")];
+    let variables = [
+        ("LOCK_URL", ""),
+        ("LOCK_TTL", ""),
+        ("LOCK_DEFAULT_BACKEND", ""),
+    ];
     let expected = ["backend.main.ttl = 40s (line 6)", "default = main (line 2)"];
     assert_settings(&loader(&variables), FILE, &expected);
 }
@@ -87,10 +91,13 @@ fn a_class_has_what_it_says_and_else_what_its_backend_says() {
 }
 
 #[test]
-fn a_named_profile_is_not_redirected() {
-    let by_variable = loader(&[("LOCK_URL", "memory:env"), ("LOCK_PROFILE", "other-one")]);
+fn a_named_default_backend_is_not_redirected() {
+    let by_variable = loader(&[
+        ("LOCK_URL", "memory:env"),
+        ("LOCK_DEFAULT_BACKEND", "other-one"),
+    ]);
     let expected = [
-        "default = other-one (env LOCK_PROFILE)",
+        "default = other-one (env LOCK_DEFAULT_BACKEND)",
         "backend.other-one.url = memory:other?namespace=shop (line 8)",
     ];
     assert_settings(&by_variable, FILE, &expected);
@@ -98,7 +105,7 @@ fn a_named_profile_is_not_redirected() {
         "default = main (flag)",
         "backend.main.url = memory:file?namespace=shop (line 5)",
     ];
-    assert_settings(&by_variable.with_profile("main"), FILE, &expected);
+    assert_settings(&by_variable.with_default_backend("main"), FILE, &expected);
 }
 
 #[test]

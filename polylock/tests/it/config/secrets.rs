@@ -137,7 +137,7 @@ fn a_variable_or_a_flag_with_a_password_is_not_repeated() {
             "LOCK_URL",
             "LOCK_BACKEND_MAIN_URL",
             "LOCK_TTL",
-            "LOCK_PROFILE",
+            "LOCK_DEFAULT_BACKEND",
         ] {
             let file = "backend.main.url = 'memory:'\n";
             assert_silent(&loader(&[(variable, url)]), file);
@@ -146,7 +146,7 @@ fn a_variable_or_a_flag_with_a_password_is_not_repeated() {
         assert!(!format!("{flag:?}").contains(SECRET));
         assert_silent(&flag, "");
         assert_silent(
-            &loader(&[]).with_profile(url),
+            &loader(&[]).with_default_backend(url),
             "backend.main.url = 'memory:'",
         );
         assert_silent(
