@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::secret::Secret;
 
 /// Supplies the user and the password of a connection, each time that one is opened.
 ///
@@ -46,13 +47,14 @@ pub trait Credentials: fmt::Debug + Send + Sync + 'static {
     async fn login(&self) -> Result<Login>;
 }
 
-/// A user and a password. `Debug` does not show the password.
+/// A user and a password. `Debug` does not show the password, and its memory is overwritten when the login
+/// is dropped.
 ///
 /// The example of [`Credentials`] makes one.
 #[derive(Clone, Default, Eq, PartialEq)]
 pub struct Login {
     username: Option<String>,
-    password: Option<String>,
+    password: Option<Secret>,
 }
 
 impl Login {
@@ -72,7 +74,7 @@ impl Login {
     /// Sets the password.
     #[must_use]
     pub fn with_password(mut self, password: impl Into<String>) -> Self {
-        self.password = Some(password.into());
+        self.password = Some(password.into().into());
         self
     }
 
@@ -85,7 +87,7 @@ impl Login {
     /// The password in clear text: for the driver, and for nothing that prints.
     #[must_use]
     pub fn password(&self) -> Option<&str> {
-        self.password.as_deref()
+        self.password.as_ref().map(Secret::expose)
     }
 }
 
@@ -93,7 +95,7 @@ impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Login")
             .field("username", &self.username)
-            .field("password", &self.password.as_ref().map(|_| "***"))
+            .field("password", &self.password)
             .finish()
     }
 }
@@ -156,15 +158,16 @@ impl Credentials for PasswordFile {
         // A file system that hangs must not stop the thread that renews leases.
         let read = tokio::task::spawn_blocking(move || std::fs::read_to_string(path));
         let text = read.await.map_err(|error| self.unreadable(error))?;
-        let text = text.map_err(|error| self.unreadable(error))?;
-        let password = text.strip_suffix('\n').unwrap_or(&text);
+        let text = Secret::from(text.map_err(|error| self.unreadable(error))?);
+        let text = text.expose();
+        let password = text.strip_suffix('\n').unwrap_or(text);
         let password = password.strip_suffix('\r').unwrap_or(password);
         if password.is_empty() {
             return Err(self.unreadable("it is empty"));
         }
         Ok(Login {
             username: self.username.clone(),
-            password: Some(password.to_owned()),
+            password: Some(password.to_owned().into()),
         })
     }
 }

@@ -76,6 +76,7 @@ mod mode;
 mod owner;
 mod registry;
 mod request;
+mod secret;
 #[doc(hidden)]
 pub mod suggest;
 mod ticket;

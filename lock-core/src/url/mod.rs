@@ -14,6 +14,7 @@ use std::str::FromStr;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::error::{Error, Result};
+use crate::secret::Secret;
 
 use self::params::Param;
 
@@ -60,7 +61,7 @@ pub struct LockUrl {
     /// Whether two slashes follow the scheme.
     has_authority: bool,
     username: Option<String>,
-    password: Option<String>,
+    password: Option<Secret>,
     hosts: Vec<Host>,
     path: String,
     params: Vec<Param>,
@@ -102,7 +103,7 @@ impl LockUrl {
     /// The password in clear text, percent-decoded: for the driver, and for nothing that prints.
     #[must_use]
     pub fn password(&self) -> Option<&str> {
-        self.password.as_deref()
+        self.password.as_ref().map(Secret::expose)
     }
 
     /// The path, percent-decoded: with its leading slash after hosts (`/0`, `/chroot`), and as it

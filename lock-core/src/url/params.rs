@@ -7,13 +7,14 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use super::percent::decode;
 use crate::error::{Error, Result};
+use crate::secret::Secret;
 use crate::suggest::{did_you_mean, list, nearest};
 
 /// A parameter of a URL, percent-decoded.
 #[derive(Clone)]
 pub(super) struct Param {
     pub(super) name: String,
-    value: String,
+    value: Secret,
     /// Whether it stands behind a secret: an `&` that is not escaped makes the rest of the secret
     /// look like this parameter, so neither name nor value are ever shown.
     behind_secret: bool,
@@ -114,7 +115,7 @@ pub(super) fn parse(query: &str) -> Result<Vec<Param>> {
         }
         params.push(Param {
             name,
-            value,
+            value: value.into(),
             behind_secret,
             behind_hidden,
         });
@@ -130,7 +131,7 @@ pub(super) fn show(params: &[Param], f: &mut fmt::Formatter<'_>) -> fmt::Result 
         if !is_public(&param.name) {
             return f.write_str("***");
         }
-        write!(f, "{}", utf8_percent_encode(&param.value, VALUE))?;
+        write!(f, "{}", utf8_percent_encode(param.value.expose(), VALUE))?;
         separator = '&';
     }
     Ok(())
@@ -194,7 +195,7 @@ impl<'a> Params<'a> {
 
     /// Reads a text, which may be empty.
     pub fn string(&mut self, name: &'static str) -> Option<&'a str> {
-        self.take(name).map(|param| param.value.as_str())
+        self.take(name).map(|param| param.value.expose())
     }
 
     /// Reads a duration with its unit, such as `500ms`, `30s` or `1m 30s`.
@@ -206,7 +207,7 @@ impl<'a> Params<'a> {
         let Some(param) = self.take(name) else {
             return Ok(None);
         };
-        let value = param.value.trim();
+        let value = param.value.expose().trim();
         if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
             let example = if param.is_quotable() { value } else { "30" };
             let expected = format!("a duration with a unit, write for example {name}={example}s");
@@ -226,7 +227,7 @@ impl<'a> Params<'a> {
         let Some(param) = self.take(name) else {
             return Ok(None);
         };
-        match param.value.as_str() {
+        match param.value.expose() {
             "on" | "true" => Ok(Some(true)),
             "off" | "false" => Ok(Some(false)),
             _ => Err(wrong(param, "on or off")),
@@ -247,6 +248,7 @@ impl<'a> Params<'a> {
         };
         let number = param
             .value
+            .expose()
             .parse()
             .ok()
             .filter(|number| range.contains(number));
@@ -263,9 +265,12 @@ impl<'a> Params<'a> {
         let Some(param) = self.take(name) else {
             return Ok(None);
         };
-        let word = words.iter().copied().find(|word| *word == param.value);
+        let word = words
+            .iter()
+            .copied()
+            .find(|word| *word == param.value.expose());
         let Some(word) = word else {
-            let near = nearest(&param.value, words.iter().copied());
+            let near = nearest(param.value.expose(), words.iter().copied());
             let hint = did_you_mean(near);
             return Err(wrong(
                 param,
@@ -301,7 +306,7 @@ impl<'a> Params<'a> {
 }
 
 fn wrong(param: &Param, expected: &str) -> Error {
-    let Param { name, value, .. } = param;
+    let (name, value) = (&param.name, param.value.expose());
     Error::config(match param.is_quotable() {
         true => format!("parameter {name:?} is {value:?} and must be {expected}"),
         false => format!("parameter {name:?} must be {expected}"),

@@ -38,7 +38,7 @@ pub(super) fn parse(text: &str) -> Result<LockUrl> {
     }
     let (userinfo, hosts) = authority.split_once('@').unwrap_or(("", authority));
     let (username, password) = match userinfo.split_once(':') {
-        Some((username, password)) => (username, Some(decode(password)?)),
+        Some((username, password)) => (username, Some(decode(password)?.into())),
         None => (userinfo, None),
     };
     Ok(LockUrl {
