@@ -47,8 +47,8 @@ pub trait Credentials: fmt::Debug + Send + Sync + 'static {
     async fn login(&self) -> Result<Login>;
 }
 
-/// A user and a password. `Debug` does not show the password, and its memory is overwritten when the login
-/// is dropped.
+/// A user and a password. `Debug` does not show the password. It is overwritten in memory when the login is
+/// dropped, as far as safe code can.
 ///
 /// The example of [`Credentials`] makes one.
 #[derive(Clone, Default, Eq, PartialEq)]
@@ -156,9 +156,10 @@ impl Credentials for PasswordFile {
     async fn login(&self) -> Result<Login> {
         let path = self.path.clone();
         // A file system that hangs must not stop the thread that renews leases.
-        let read = tokio::task::spawn_blocking(move || std::fs::read_to_string(path));
+        let read = move || std::fs::read_to_string(path).map(Secret::from);
+        let read = tokio::task::spawn_blocking(read);
         let text = read.await.map_err(|error| self.unreadable(error))?;
-        let text = Secret::from(text.map_err(|error| self.unreadable(error))?);
+        let text = text.map_err(|error| self.unreadable(error))?;
         let text = text.expose();
         let password = text.strip_suffix('\n').unwrap_or(text);
         let password = password.strip_suffix('\r').unwrap_or(password);

@@ -7,7 +7,7 @@ use std::hint::black_box;
 ///
 /// `Debug` shows `***`. The text is overwritten before its memory is freed, as far as that is possible
 /// without `unsafe`; copies that a driver makes of it are its own.
-#[derive(Clone, Default, Eq, PartialEq)]
+#[derive(Clone, Eq, PartialEq)]
 pub(crate) struct Secret(String);
 
 impl Secret {

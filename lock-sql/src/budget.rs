@@ -54,7 +54,7 @@ impl Budget {
     /// The server says that another client holds the lock.
     pub(crate) fn mark_contended(&self, request: &AcquireRequest) {
         self.was_held.store(true, Ordering::Relaxed);
-        self.note_answer();
+        *self.outage.lock() = None;
         request.mark_contended();
     }
 
@@ -63,9 +63,10 @@ impl Budget {
         self.was_held.load(Ordering::Relaxed)
     }
 
-    /// The server is there.
-    pub(crate) fn note_answer(&self) {
-        *self.outage.lock() = None;
+    /// The server is old enough to grant locks, which says nothing of whether it is within reach now.
+    #[cfg(feature = "_server")]
+    pub(crate) fn note_old_enough(&self) {
+        self.outage.lock().take_if(|failure| failure.is_restart());
     }
 
     /// The server is away, or grants nothing yet.

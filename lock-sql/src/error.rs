@@ -37,7 +37,7 @@ pub(crate) enum Cause {
     Sql(DbError),
 
     #[error(
-        "table {table:?} has layout {found}, and this version knows layout {known}: {}",
+        "table {table} has layout {found}, and this version knows layout {known}: {}",
         layout_fix(.table, *.found, *.known)
     )]
     Layout {
@@ -133,8 +133,8 @@ impl fmt::Display for Remove {
 fn layout_fix(table: &str, found: i64, known: i64) -> String {
     match found < known {
         true => format!(
-            "stop the clients that use it, and with no lock held make it anew: DROP TABLE {table}, then \
-             `lockctl schema apply`"
+            "stop the clients that use it, and with no lock held make it anew, which forgets the tokens of \
+             fences: DROP TABLE {table}, then `lockctl schema apply`"
         ),
         false => "a later version of polylock uses it, update this one".to_owned(),
     }
@@ -228,6 +228,8 @@ impl Failure {
             Cause::Silent(_) => true,
             #[cfg(feature = "_server")]
             Cause::SessionOver => true,
+            #[cfg(feature = "_server")]
+            Cause::Sql(db_error) if matches!(*db_error.source, sqlx::Error::PoolClosed) => false,
             #[cfg(feature = "_server")]
             Cause::Sql(db_error) => db_error.class.is_the_end() || db_error.class == Class::TooMany,
             _ => false,

@@ -110,7 +110,10 @@ impl Leases {
                     backoff = Duration::ZERO;
                     continue;
                 }
-                Err(failure) => return Err(failure.into()),
+                Err(mut failure) => {
+                    failure.outcome_unknown |= is_unknown;
+                    return Err(failure.into());
+                }
             };
             budget.mark_contended(request);
             if is_soon && !std::mem::replace(&mut was_soon, is_soon) {
@@ -143,7 +146,13 @@ impl Leases {
     ) -> Result<Attempt, Failure> {
         if !is_notified {
             let claim = self.claim(request, place, true);
-            if let Err(refusal) = self.store.look(request.key(), &claim).await? {
+            let looked = self.store.look(request.key(), &claim).await;
+            // It has asked for nothing that could be granted.
+            let looked = looked.map_err(|failure| Failure {
+                outcome_unknown: false,
+                ..failure
+            })?;
+            if let Err(refusal) = looked {
                 return Ok(Attempt::Held(refusal));
             }
         }

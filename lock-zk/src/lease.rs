@@ -100,6 +100,14 @@ impl ZooKeeperLease {
         matches!(self.node.get(), KnownNode::Unknown)
     }
 
+    /// What a release comes to that finds no node.
+    fn found_gone(&self) -> Released {
+        match self.is_deleted_perhaps.load(Ordering::Relaxed) {
+            true => Released::Clean,
+            false => Released::AlreadyLost,
+        }
+    }
+
     /// Deletes the node, again and again until it is gone for certain.
     async fn delete(&self) -> Result<Released, Failure> {
         loop {
@@ -108,7 +116,7 @@ impl ZooKeeperLease {
                 KnownNode::At(node) => node,
                 KnownNode::Unknown => match self.find().await {
                     Ok(Some(node)) => node,
-                    Ok(None) => return Ok(Released::AlreadyLost),
+                    Ok(None) => return Ok(self.found_gone()),
                     Err(failure) if failure.is_over() => return Ok(Released::AlreadyLost),
                     Err(failure) if failure.is_ambiguous() => {
                         sleep(RETRY_BACKOFF).await;
@@ -121,12 +129,7 @@ impl ZooKeeperLease {
             match deleted.map_err(Failure::from) {
                 Ok(()) => return Ok(Released::Clean),
                 Err(failure) if failure.is_over() => return Ok(Released::AlreadyLost),
-                Err(failure) if is_gone(&failure) => {
-                    return Ok(match self.is_deleted_perhaps.load(Ordering::Relaxed) {
-                        true => Released::Clean,
-                        false => Released::AlreadyLost,
-                    });
-                }
+                Err(failure) if is_gone(&failure) => return Ok(self.found_gone()),
                 // The next one waits until the client is connected again.
                 Err(failure) if failure.is_ambiguous() => {
                     self.is_deleted_perhaps.store(true, Ordering::Relaxed);

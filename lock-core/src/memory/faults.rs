@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// What can go wrong between a client and a [`Memory`](super::Memory) store, injected by tests.
 ///
-/// MemoryFaults are taken in the order in which they were planned, each by the next request of its kind.
+/// Faults are taken in the order in which they were planned, each by the next request of its kind.
 ///
 /// # Examples
 ///

@@ -144,7 +144,7 @@ impl Registry {
             return Err(self.without_scheme(host, port));
         }
         LockUrl::parse(text).map_err(|error| match split_scheme(trimmed) {
-            Some((scheme, rest)) if rest.starts_with("//") && self.has_no_host(scheme) => {
+            Some((scheme, rest)) if names_a_host(rest) && self.has_no_host(scheme) => {
                 scheme::host_of_a_file(&scheme.to_ascii_lowercase())
             }
             _ => error,
@@ -303,4 +303,10 @@ impl Registry {
             }
         }
     }
+}
+
+/// Whether two slashes make a host of what follows a scheme.
+fn names_a_host(rest: &str) -> bool {
+    let authority = rest.strip_prefix("//");
+    authority.is_some_and(|authority| !authority.is_empty() && !authority.starts_with(['/', '?']))
 }

@@ -75,9 +75,10 @@ impl LockUrl {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) names the mistake and the way out
-    /// ([`Registry::parse_url`](crate::Registry::parse_url) also suggests a scheme): no scheme, an empty host, a port that is missing or not a number, a parameter that is given
-    /// twice or has no value, a character that must be escaped. No message quotes the URL.
+    /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) names what is wrong and how to write it: no
+    /// scheme, an empty host, a port that is missing or not a number, a parameter that is given twice or
+    /// has no value, a character that must be escaped. No message quotes the URL.
+    /// [`Registry::parse_url`](crate::Registry::parse_url) suggests a scheme as well.
     pub fn parse(text: &str) -> Result<Self> {
         split::parse(text)
     }
@@ -171,7 +172,11 @@ impl LockUrl {
     /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) if there is none.
     pub fn expect_hosts(&self) -> Result<&[Host]> {
         if self.hosts.is_empty() {
-            let message = format!("there is no host, write {}://HOST:PORT", self.scheme);
+            let scheme = &self.scheme;
+            let message = match !self.has_authority && self.path.parse::<u16>().is_ok() {
+                true => format!("there is no scheme, write SCHEME://{scheme}:{}", self.path),
+                false => format!("there is no host, write {scheme}://HOST:PORT"),
+            };
             return Err(Error::config(message));
         }
         Ok(&self.hosts)

@@ -12,8 +12,9 @@ pub(super) fn decode(part: &str) -> Result<String> {
             ));
         }
     }
-    let decoded = percent_decode_str(part).decode_utf8();
+    // Memory that need not grow: it would leave copies of a password behind.
+    let mut bytes = Vec::with_capacity(part.len());
+    bytes.extend(percent_decode_str(part));
     // The cause is left out: it would say where in a password the trouble is.
-    let decoded = decoded.map_err(|_| Error::config("an escaped byte in the URL is not UTF-8"))?;
-    Ok(decoded.into_owned())
+    String::from_utf8(bytes).map_err(|_| Error::config("an escaped byte in the URL is not UTF-8"))
 }

@@ -374,7 +374,7 @@ async fn nobody_moves_from_a_backend_to_itself() {
 }
 
 #[test]
-fn a_host_without_a_scheme_is_told_which_one_it_needs() {
+fn a_host_without_a_scheme_gets_a_suggestion() {
     let registry = Example::new().registry();
     let cases = [
         (
@@ -406,6 +406,7 @@ fn a_host_without_a_scheme_is_told_which_one_it_needs() {
             "memory://C:/locks",
             "two slashes make a host of what follows, and a file has none; write memory:PATH",
         ),
+        ("memory:///locks?a=1&a=2", "parameter \"a\" is given twice"),
     ];
     for (text, start) in cases {
         let error = registry.parse_url(text).expect_err("is refused");

@@ -68,7 +68,7 @@ impl Renewer for Quorum {
         let states = votes.iter().zip(broken);
         let states = states.map(|(votes, broken)| match votes.verdict() {
             Decision::Yes => Ok(LeaseState::Held),
-            // Broken if any node says so.
+            // Broken if any node said so before the majority was known.
             Decision::No if broken => Ok(LeaseState::Lost(LostReason::Broken)),
             Decision::No => Ok(LeaseState::Lost(LostReason::Stolen)),
             Decision::Open | Decision::Unknown => {

@@ -1,6 +1,7 @@
 -- Extends leases; takes none that has ended.
 --
--- KEYS: LOCK and NOTES for each lock. ARGV: id, ttl (ms), "least" or "exact", and "<token>|<held for (ms)>" to be stored or "", for each key.
+-- KEYS, for each lock: LOCK, NOTES. ARGV, for each lock: id, ttl (ms), "least" or "exact", and what is
+-- to be stored, "<token>|<held for (ms)>" or "".
 -- With "least", none is shorter afterwards: a request that is late must not cut a lease that was extended.
 -- Gives for each 1 if it is held, 2 if an administrator broke it, else 0.
 local call = redis.call

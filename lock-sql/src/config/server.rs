@@ -353,9 +353,10 @@ impl SqlConfig {
 
     /// Sets how long the row of an unused lock is kept. Default: 7 days.
     ///
-    /// Rows are reused, so this bounds the size of the table where keys are never used again. Clients of
-    /// every mode purge a few rows for each one that they make. In [`SqlMode::Row`] and in transactions
-    /// the time counts from when the row was made, and a second at least; a row that is locked stays.
+    /// Rows are reused, so this bounds the size of the table where keys are never used again. A client
+    /// purges a few rows for each one that it makes, and for each record that it writes. In
+    /// [`SqlMode::Row`] and in transactions the time counts from when the row was made, or on PostgreSQL
+    /// from the last transaction, and a second at least; a row that is locked stays.
     /// Fencing tokens go on increasing after their row is gone. The rows of a
     /// [`Fence`](crate::transaction::Fence) stay for good. Needs the right to `DELETE`; without it, rows
     /// stay.

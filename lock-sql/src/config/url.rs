@@ -76,7 +76,10 @@ fn server(scheme: &str) -> Result<Server> {
         "postgres" | "postgresql" => Ok(Server::Postgres),
         #[cfg(feature = "mysql")]
         "mysql" | "mariadb" => Ok(Server::MySql),
-        _ => Err(wrong("the scheme is none of those that are compiled in")),
+        _ => Err(wrong(
+            "the scheme is none of those that are compiled in: write postgres://HOST:PORT or \
+             mysql://HOST:PORT",
+        )),
     }
 }
 

@@ -146,14 +146,19 @@ where
     D: sqlx::Database<Connection: Connection<Database = D>>,
 {
     let locks = TransactionLocks::new().with_wait(LONG);
+    let mut entered = 0;
     for _ in 0..ROUNDS {
         let mut transaction = raw.begin().await.expect("it begins");
         match locks.acquire_in(&mut *transaction, name).await {
-            Ok(_) => section.enter().await,
+            Ok(_) => {
+                section.enter().await;
+                entered += 1;
+            }
             Err(error) => assert!(error.is_retryable(), "{error}"),
         }
         transaction.rollback().await.expect("it ends");
     }
+    assert!(entered > ROUNDS / 2, "{entered} transactions got the lock");
 }
 
 /// Rows vanish between the attempt of a waiter and its grant, all the time.

@@ -52,7 +52,7 @@ pub(crate) async fn ensure(
             Seen::Layout(LAYOUT) if tried == 0 => return Ok(Applied::Found),
             Seen::Layout(LAYOUT) => return Ok(Applied::Created),
             Seen::Layout(found) => {
-                return Err(Cause::layout(config.table.as_str(), found, LAYOUT).into());
+                return Err(Cause::layout(&config.table_sql(), found, LAYOUT).into());
             }
             Seen::Undescribed => {
                 let describe = Sql::new(texts(config).describe);

@@ -196,9 +196,10 @@ impl Actor {
                 }
             }
         };
-        // Without an answer, closing the connection frees what may have been granted.
+        // Without an answer, closing the connection frees what may have been granted. It is no word of
+        // another holder.
         let Some(answer) = answer else {
-            return Ok(None);
+            return Err(Failure::silent(SLACK + ENDING, true));
         };
         let answered = self.answered(connection, sent, answer);
         if is_cancelled {

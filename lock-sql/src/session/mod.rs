@@ -146,8 +146,7 @@ impl Sessions {
         let key = request.key();
         let is_row = self.context.mode == SessionMode::Row;
         let mut reservation = self.pool.reservation(key, is_row).await?;
-        // The server is old enough.
-        budget.note_answer();
+        budget.note_old_enough();
         let mut until = None;
         loop {
             let id = self.context.engine.lease_id();
@@ -157,7 +156,9 @@ impl Sessions {
                 Ok(Taken::Held(reservation)) => reservation,
                 // A wait that was cut off took its session along.
                 Err(failure) if until.is_some() && failure.is_late() => {
-                    self.pool.reservation(key, true).await?
+                    reservation = self.pool.reservation(key, is_row).await?;
+                    until = is_row.then(|| budget.at_most(Instant::now() + SLICE));
+                    continue;
                 }
                 Err(failure) => return Err(failure),
             };

@@ -263,6 +263,8 @@ impl SessionPool {
                 .position(|entry| entry.session.id == session.id && entry.keys.is_empty());
             at.map(|at| state.sessions.swap_remove(at))
         };
+        // Another one may be opened in its place.
+        self.changed.notify_waiters();
         retired.is_some()
     }
 

@@ -77,7 +77,7 @@ tx.commit().await?;
 //!
 //! Acquire several locks in the order of their keys, or two transactions may deadlock. The server
 //! ends one of them after a moment, with `Unavailable`. It does so on MySQL and MariaDB too when
-//! several wait for a key that was never locked before, and the transaction of its holder is rolled
+//! several wait for a key that has no row yet or whose row was purged, and the transaction of its holder is rolled
 //! back.
 //!
 //! The lock costs one round trip when it is free, and a row that is written. A waiter costs its

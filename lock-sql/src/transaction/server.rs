@@ -42,11 +42,12 @@ pub(super) fn is_admitted(answer: &Answer) -> bool {
 
 /// Refuses a table that means something else by its columns.
 pub(super) fn check_layout(place: &Place, layout: Option<i64>) -> Result<(), Error> {
-    if layout == Some(LAYOUT) {
-        return Ok(());
+    match layout {
+        Some(LAYOUT) => Ok(()),
+        Some(found) => Err(Failure::from(Cause::layout(place.name(), found, LAYOUT)).into()),
+        // Not described yet, which is no older layout.
+        None => Err(malformed(place)),
     }
-    let wrong = Cause::layout(place.name(), layout.unwrap_or(0), LAYOUT);
-    Err(Failure::from(wrong).into())
 }
 
 /// What was written a statement ago is not there, or is no number.

@@ -110,19 +110,17 @@ async fn a_table_of_another_layout_is_refused_with_a_way_out_and_left_alone() {
     for server in [PostgresServer::shared(), MariaDbServer::shared()] {
         let url = server.database();
         let sql = |text: &str| server.sql(&url, text);
-        let (role, bytes) = match url.starts_with("postgres") {
-            true => ("SET ROLE test; ", "bytea"),
-            false => ("", "VARBINARY(513)"),
+        let (role, bytes, name) = match url.starts_with("postgres") {
+            true => ("SET ROLE test; ", "bytea", "\"public\".\"polylock_locks\""),
+            false => ("", "VARBINARY(513)", "`polylock_locks`"),
         };
+        let drop = format!("DROP TABLE {name}, then `lockctl schema apply`");
         sql(&format!(
             "{role}CREATE TABLE polylock_locks (kind SMALLINT NOT NULL, lock_key {bytes} NOT NULL,
                  token BIGINT NOT NULL DEFAULT 0, shared TEXT, PRIMARY KEY (kind, lock_key))"
         ));
         sql("INSERT INTO polylock_locks (kind, lock_key) VALUES (0, '')");
-        let fixes = [
-            (1, "DROP TABLE polylock_locks, then `lockctl schema apply`"),
-            (7, "update this one"),
-        ];
+        let fixes = [(1, drop.as_str()), (7, "update this one")];
         for (layout, fix) in fixes {
             sql(&format!("UPDATE polylock_locks SET token = {layout}"));
             let applied = schema(&url).apply().await;
@@ -142,7 +140,7 @@ async fn a_table_of_another_layout_is_refused_with_a_way_out_and_left_alone() {
         let error = refusal(&url).await;
         assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
         assert_eq!(sql("SELECT COUNT(*) FROM polylock_locks"), [["0"]]);
-        sql("DROP TABLE polylock_locks");
+        sql(&format!("DROP TABLE {name}"));
         schema(&url).apply().await.expect("it is made anew");
         take(&url).await;
     }

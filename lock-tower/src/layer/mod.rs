@@ -141,7 +141,7 @@ impl KeyLockLayer {
     /// # Errors
     ///
     /// If they are to share a lock: [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the
-    /// locker has [permits](crate::LockerBuilder::permits), which are counted for each request, and
+    /// locker has [permits](crate::LockerBuilder::permits), which shared requests would not take, and
     /// [`Unsupported`](polylock_core::ErrorKind::Unsupported) if the backend has no shared locks.
     pub fn with_safe_methods(self, then: SafeMethods) -> polylock_core::Result<Self> {
         if then == SafeMethods::Shared {

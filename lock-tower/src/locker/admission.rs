@@ -49,7 +49,7 @@ impl KeyCount {
 
     fn waiters_in_line(self, max_holders: usize) -> usize {
         let beyond = (self.asking + self.holding).saturating_sub(max_holders);
-        // Readers that hold the key are more than `max_holders`, and no waiters.
+        // More readers than `max_holders` can hold the key; they are not waiters.
         beyond.min(self.asking)
     }
 

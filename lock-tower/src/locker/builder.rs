@@ -170,7 +170,8 @@ impl LockerBuilder {
         self
     }
 
-    /// Sets how many requests may wait in this process for all keys. Default: 4,096.
+    /// Sets how many requests may wait in this process for all keys. Default: 4,096. Of each key, as many as
+    /// there are [permits](Self::permits) are not counted.
     pub fn max_waiters(mut self, max: usize) -> Self {
         self.options.limits.waiters = max;
         self

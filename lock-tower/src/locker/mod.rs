@@ -128,8 +128,8 @@ impl Locker {
         self.0.admission.live_keys()
     }
 
-    /// How many requests wait in this process, not counting the first of each key, or as many as it
-    /// has [permits](LockerBuilder::permits).
+    /// How many requests wait in this process, not counting the first of each key. With
+    /// [permits](LockerBuilder::permits), the first N of each key do not count.
     #[must_use]
     pub fn waiters(&self) -> usize {
         self.0.admission.waiters()

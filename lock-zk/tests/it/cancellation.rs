@@ -107,6 +107,11 @@ async fn a_downgrade_that_is_refused_after_its_reply_was_lost_keeps_the_lock() {
     let planned = place.proxy().plan(is_exchange, lost);
     let downgraded = tokio::spawn(async move { (guard.downgrade().await, guard) });
     planned.met(SOON).await;
+    let reader_only = async || {
+        let nodes = place.tree().nodes("a").await;
+        nodes.len() == 1 && nodes[0].contains("__READ__")
+    };
+    until("the server has made the exchange", reader_only).await;
     // The server refuses the repetition before it sees that the node is there.
     let directory = place.tree().directory("a");
     let no_creation = Permission::READ | Permission::DELETE | Permission::ADMIN;
@@ -118,13 +123,7 @@ async fn a_downgrade_that_is_refused_after_its_reply_was_lost_keeps_the_lock() {
     let error = downgraded.expect_err("the repetition is refused");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.is_outcome_unknown());
-    // What is left of the writer goes away behind the refusal.
-    until("only the node of a reader is there", async || {
-        let nodes = place.tree().nodes("a").await;
-        nodes.len() == 1 && nodes[0].contains("__READ__")
-    })
-    .await;
-    assert!(guard.is_held());
+    assert!(reader_only().await && guard.is_held());
     release_clean(guard).await;
     place.assert_nothing_left(&[&locks], "a").await;
 }

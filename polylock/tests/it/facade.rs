@@ -68,7 +68,7 @@ async fn backends_read_their_urls_before_they_connect() {
 }
 
 #[tokio::test]
-async fn a_host_and_a_port_without_a_scheme_are_told_which_one_is_usual() {
+async fn a_host_and_a_port_without_a_scheme_get_a_suggestion() {
     let table = [
         (cfg!(feature = "etcd"), 2379, "etcd"),
         (cfg!(feature = "mysql"), 3306, "mysql"),

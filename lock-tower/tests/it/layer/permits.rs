@@ -111,7 +111,7 @@ fn most_at_once(events: &[Event]) -> usize {
     inside.max().unwrap_or(0)
 }
 
-/// Memory is fair; in which process a request waits makes no difference.
+/// Memory is fair.
 #[tokio::test(start_paused = true)]
 async fn requests_are_served_in_the_order_of_their_arrival() {
     let scene = Scene::new();
@@ -184,7 +184,8 @@ async fn a_request_that_goes_away_frees_its_permit_or_its_place() {
 async fn a_request_that_is_dropped_at_any_poll_leaves_no_permit() {
     let scene = Scene::new();
     let locker = scene.locker_with(|locker| with_permits(locker).try_only());
-    let service = by_path(scene.locker_with(with_permits)).layer(handler(async |_| {
+    let served = scene.locker_with(with_permits);
+    let service = by_path(served.clone()).layer(handler(async |_| {
         tokio::task::yield_now().await;
         "done"
     }));
@@ -208,13 +209,22 @@ async fn a_request_that_is_dropped_at_any_poll_leaves_no_permit() {
         }
         drop((request, others));
         settle().await;
-        assert_eq!(locker.live_keys(), 0, "after {polls} polls");
+        let left = (served.waiters(), served.live_keys());
+        assert_eq!(left, (0, 0), "after {polls} polls");
+        let all = [(); PERMITS].map(|()| locker.lock("/a"));
+        let all = futures_util::future::join_all(all).await;
+        assert!(
+            all.iter().all(Result::is_ok),
+            "after {polls} polls: {all:?}"
+        );
+        drop(all);
+        settle().await;
     }
     assert!(finished, "30 polls are not enough to get to the end");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_a_permit_does_not_count_among_those_who_wait() {
+async fn holders_of_permits_are_not_waiters() {
     let one = |locker: LockerBuilder| with_permits(locker).max_waiters_per_key(1);
     let (locker, stage) = (Scene::new().locker_with(one), Stage::new());
     let service = by_path(locker.clone()).layer(stage.handler());
