@@ -317,8 +317,18 @@ async fn a_pool_that_is_closed_waits_for_no_lock(site: Site) {
     let pool = AppPool::open(&site, 6).await;
     let locks = Arc::new(pool.locks(&site).await);
     let guard = short(&locks, "job").await;
+    let waiter = tokio::spawn({
+        let locks = Arc::clone(&locks);
+        async move { locks.lock_within("job", SOON * 10).await }
+    });
+    // It has seen by then that the lock is held, which no condition tells.
+    tokio::time::sleep(Duration::from_millis(300)).await;
     let closed = tokio::time::timeout(SOON, pool.close()).await;
     closed.expect("it does not hang");
+    let waited = tokio::time::timeout(SOON * 2, waiter).await;
+    let waited = waited.expect("a pool that is closed is no outage to wait for");
+    let error = waited.expect("no panic").expect_err("it has no connection");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     let (reason, _) = loss(&guard, 2 * SOON).await;
     assert_eq!(reason, LostReason::Unreachable);
     let error = locks
