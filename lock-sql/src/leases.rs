@@ -99,7 +99,7 @@ impl Leases {
                 // Another waiter was faster, and notifies only those that have read since.
                 Ok(Attempt::Held(_)) if is_notified => continue,
                 Ok(Attempt::Held(refusal)) => refusal,
-                Err(mut failure) if failure.is_outage() => {
+                Err(mut failure) if failure.is_outage() && self.store.outlasts_outages() => {
                     // What was granted without an answer is released by its id, and the next attempt
                     // has another one. An answer to that does not say what became of the first.
                     is_unknown |= failure.outcome_unknown;

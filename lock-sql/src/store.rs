@@ -29,6 +29,12 @@ pub(crate) trait Store: Renewer {
     /// release.
     fn has_queue(&self) -> bool;
 
+    /// Whether waiters keep waiting while the database is away. Not where each request to a disk that
+    /// hangs leaves a thread behind.
+    fn outlasts_outages(&self) -> bool {
+        true
+    }
+
     /// Takes a waiter out of the queue.
     async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure>;
 

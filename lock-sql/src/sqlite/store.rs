@@ -163,6 +163,10 @@ impl Store for SqliteStore {
             .await
     }
 
+    fn outlasts_outages(&self) -> bool {
+        false
+    }
+
     fn has_queue(&self) -> bool {
         true
     }
