@@ -1,5 +1,7 @@
 //! Futures and values that are dropped wherever they are leave nothing behind.
 
+use std::time::Duration;
+
 use lock_testkit::polled;
 use lock_testkit::proxy::{Command, Fate, Then};
 use polylock_core::{DistributedLock, ErrorKind, Released};
@@ -99,6 +101,13 @@ async fn a_node_that_was_not_deleted_by_its_owner_was_lost() {
 
 #[tokio::test]
 async fn a_downgrade_that_is_refused_after_its_reply_was_lost_keeps_the_lock() {
+    // Released at once, while the client looks for the node, and after that.
+    for held_for in [ms(0), ms(500)] {
+        refused_downgrade(held_for).await;
+    }
+}
+
+async fn refused_downgrade(held_for: Duration) {
     let place = Place::new().await;
     let locks = place.patient().await;
     let mut guard = take(&locks, "a").await;
@@ -123,7 +132,8 @@ async fn a_downgrade_that_is_refused_after_its_reply_was_lost_keeps_the_lock() {
     let error = downgraded.expect_err("the repetition is refused");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.is_outcome_unknown());
-    assert!(reader_only().await && guard.is_held());
+    tokio::time::sleep(held_for).await;
+    assert!(guard.is_held() && reader_only().await);
     release_clean(guard).await;
     place.assert_nothing_left(&[&locks], "a").await;
 }
