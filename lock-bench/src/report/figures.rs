@@ -225,11 +225,12 @@ impl Report {
 
 impl Figures {
     fn of(series: &Series, cores: u32) -> Self {
-        use Workload::{CrashRecovery, Footprint as Held, Layer, OpenLoop, Uncontended};
+        use Workload::{CrashRecovery, Footprint as Held, Http, Layer, OpenLoop, Uncontended};
         let (samples, workload) = (&series.samples, series.workload);
         let total = |count: fn(&Sample) -> u64| samples.iter().map(count).sum();
         // Fairness is among those who want the same key.
-        let is_alone = [Uncontended, OpenLoop, CrashRecovery, Layer, Held].contains(&workload);
+        let is_alone =
+            [Uncontended, OpenLoop, CrashRecovery, Layer, Http, Held].contains(&workload);
         let is_shared = series.parameters.contenders > 1 && !is_alone;
         let is_footprint = workload == Held;
         let all = |figure: fn(&Sample) -> Option<f64>| spread(series, figure);
@@ -285,7 +286,9 @@ impl Figures {
         let cost = match series.workload {
             Workload::HandOff => self.hand_off.map(|q| q.p50.median),
             Workload::OpenLoop => self.acquire.map(|q| q.p50.median),
-            Workload::CrashRecovery | Workload::Layer | Workload::Footprint => None,
+            Workload::CrashRecovery | Workload::Layer | Workload::Http | Workload::Footprint => {
+                None
+            }
             _ => self.time_per_acquisition(series),
         };
         cost.filter(|cost| *cost > 0.0)

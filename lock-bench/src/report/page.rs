@@ -86,7 +86,7 @@ fn answer(workload: Workload) -> (&'static str, bool, &'static str) {
         Workload::HoldSweep => ("in use", true, "in use {} of the time"),
         Workload::OpenLoop => ("p99", false, "99 % served within {}"),
         Workload::CrashRecovery => ("recovery p50", false, "free {} after the kill"),
-        Workload::Layer => ("added", false, "adds {} to a request"),
+        Workload::Layer | Workload::Http => ("added", false, "adds {} to a request"),
         Workload::Footprint => ("bytes/lock", false, "{} bytes a held lock"),
     }
 }

@@ -11,7 +11,7 @@ use crate::report::{Sample, Series};
 use crate::subject::Failure;
 use crate::target::Probe;
 use crate::worker::{Process, Work};
-use crate::workloads::{Job, Task, serve_requests};
+use crate::workloads::{Job, Task, Transport, serve_requests};
 
 /// One measurement, of one target under one workload.
 pub(super) struct Measurement<'a> {
@@ -63,10 +63,15 @@ impl Measurement<'_> {
         let window = self.window(LEAD);
         let job = self.job(0..self.series.parameters.contenders);
         let opened = &self.target.opened;
+        let transport = match self.series.workload {
+            Workload::Layer => Some(Transport::Call),
+            Workload::Http => Some(Transport::Http),
+            _ => None,
+        };
         let recorded = async {
-            match (self.series.workload, &opened.locks) {
-                (Workload::Layer, Some(locks)) => {
-                    serve_requests(Arc::clone(locks), job, window).await
+            match (transport, &opened.locks) {
+                (Some(transport), Some(locks)) => {
+                    serve_requests(Arc::clone(locks), job, transport, window).await
                 }
                 _ => opened.contend(job, window).await,
             }

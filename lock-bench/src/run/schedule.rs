@@ -68,7 +68,10 @@ enum Fit {
 }
 
 fn fit(opened: &Opened, workload: Workload, contenders_as: ContendersAs) -> Fit {
-    let needs_locks = matches!(workload, Workload::Layer | Workload::Footprint);
+    let needs_locks = matches!(
+        workload,
+        Workload::Layer | Workload::Http | Workload::Footprint
+    );
     let needs_processes = match workload {
         Workload::CrashRecovery => true,
         _ => contenders_as == ContendersAs::Processes && !needs_locks,
@@ -94,8 +97,8 @@ pub(super) fn wants_bare(plan: &Plan) -> bool {
 }
 
 fn has_limit(workload: Workload) -> bool {
-    use Workload::{CrashRecovery, Footprint, Layer};
-    !matches!(workload, CrashRecovery | Footprint | Layer)
+    use Workload::{CrashRecovery, Footprint, Http, Layer};
+    !matches!(workload, CrashRecovery | Footprint | Http | Layer)
 }
 
 /// The parameters with which a workload is measured, one after the other.
@@ -138,7 +141,7 @@ fn parameters(plan: &Plan, workload: Workload) -> Vec<Parameters> {
             contenders_as: ContendersAs::Processes,
             ..with(2, 1, Duration::ZERO)
         }],
-        Workload::Layer => all.map(|n| tasks(with(n, n, plan.hold))).collect(),
+        Workload::Layer | Workload::Http => all.map(|n| tasks(with(n, n, plan.hold))).collect(),
         Workload::Footprint => {
             let locks = most.max(MIN_LOCKS);
             vec![tasks(with(locks, locks, Duration::ZERO))]

@@ -1,25 +1,37 @@
 use std::convert::Infallible;
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use polylock::DistributedLock;
-use polylock::tower::plain::{CallError, CallLockLayer};
+use polylock::tower::plain::CallLockLayer;
 use polylock::tower::{HeldLock, Keys, Locker};
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 
 use super::Job;
 use super::closed_loop::{PAUSE, is_over};
+use super::http::Servers;
 use super::{before_last_call, stuck, together};
 use crate::clock;
 use crate::measure::{Log, Recorded, Span, Window};
 use crate::report::Requests;
 use crate::subject::Failure;
 
+/// How requests reach their service.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Transport {
+    /// By a call of a function.
+    Call,
+    /// By a connection of the client over the loopback interface.
+    Http,
+}
+
 /// Has clients in this process send requests to a service in this process, each with a key of its
 /// own: through the layer and without it, in turn.
 pub(crate) async fn serve_requests(
     locks: Arc<dyn DistributedLock>,
     job: Job,
+    transport: Transport,
     window: Window,
 ) -> Result<Recorded, Failure> {
     let ttl = job.ttl;
@@ -27,7 +39,15 @@ pub(crate) async fn serve_requests(
         .wait(clock::until(window.end).max(Duration::from_millis(1)))
         .request(|request| request.with_ttl(ttl).with_max_hold(None))
         .build()?;
-    let hold = job.hold;
+    let (hold, max_spans) = (job.hold, job.max_spans);
+    let log = || Log::new(window, max_spans);
+    if transport == Transport::Http {
+        let servers = Servers::start(locker, hold).await?;
+        let clients = job
+            .contenders
+            .map(|number| servers.client(number, log(), window));
+        return together(clients, window).await;
+    }
     let plain = service_fn(move |call| serve(call, hold));
     let layer = CallLockLayer::new(
         locker,
@@ -35,27 +55,27 @@ pub(crate) async fn serve_requests(
         |call: &mut Call, held| call.held = Some(held),
     );
     let locked = layer.layer(plain);
-    let contenders = job.contenders.map(|number| {
-        let log = Log::new(window, job.max_spans);
-        client(number, log, plain, locked.clone(), window)
-    });
-    together(contenders, window).await
+    let clients = job
+        .contenders
+        .map(|number| client(number, log(), plain, locked.clone(), window));
+    together(clients, window).await
 }
 
 /// A request, with what the layer puts into it.
-struct Call {
-    name: Arc<str>,
-    held: Option<HeldLock>,
+#[derive(Default)]
+pub(super) struct Call {
+    pub(super) name: Arc<str>,
+    pub(super) held: Option<HeldLock>,
 }
 
 /// What the handler saw.
-struct LayerResponse {
-    token: Option<u64>,
-    began: u64,
-    ended: u64,
+pub(super) struct LayerResponse {
+    pub(super) token: Option<u64>,
+    pub(super) began: u64,
+    pub(super) ended: u64,
 }
 
-async fn serve(call: Call, hold: Duration) -> Result<LayerResponse, Infallible> {
+pub(super) async fn serve(call: Call, hold: Duration) -> Result<LayerResponse, Infallible> {
     let began = clock::now();
     if !hold.is_zero() {
         tokio::time::sleep(hold).await;
@@ -68,7 +88,7 @@ async fn serve(call: Call, hold: Duration) -> Result<LayerResponse, Infallible> 
     })
 }
 
-async fn client<P, L>(
+pub(super) async fn client<P, L>(
     number: u32,
     mut log: Log,
     plain: P,
@@ -76,11 +96,11 @@ async fn client<P, L>(
     window: Window,
 ) -> Result<Recorded, Failure>
 where
-    P: Service<Call, Response = LayerResponse, Error = Infallible, Future: Send>
+    P: Service<Call, Response = LayerResponse, Error: Error + 'static, Future: Send>
         + Clone
         + Send
         + Sync,
-    L: Service<Call, Response = LayerResponse, Error = CallError<Infallible>, Future: Send>
+    L: Service<Call, Response = LayerResponse, Error: Error + 'static, Future: Send>
         + Clone
         + Send
         + Sync,
@@ -121,9 +141,10 @@ where
                 }
             }
             let requested = clock::now();
-            let Ok(_answer) = plain.clone().oneshot(call()).await;
-            if window.has(requested) {
-                requests.without.record_ns(clock::now() - requested);
+            match plain.clone().oneshot(call()).await {
+                Ok(_) if !window.has(requested) => {}
+                Ok(_) => requests.without.record_ns(clock::now() - requested),
+                Err(error) => log.push_failure(&Failure::of("without the layer", &error)),
             }
             tokio::task::coop::consume_budget().await;
         }

@@ -2,6 +2,7 @@
 
 mod closed_loop;
 mod footprint;
+mod http;
 mod layer;
 mod open_loop;
 
@@ -22,7 +23,7 @@ use self::open_loop::open;
 
 pub(crate) use self::closed_loop::{Acquired, acquire};
 pub(crate) use self::footprint::HeldLocks;
-pub(crate) use self::layer::serve_requests;
+pub(crate) use self::layer::{Transport, serve_requests};
 
 /// What the contenders of one process do.
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -8,7 +8,7 @@ use polylock_bench::target::Openers;
 
 use crate::support::{self, Fault, faulty, memory, plan, run, sample};
 
-const ALL_WITHOUT_CRASHES: [Workload; 7] = [
+const ALL_WITHOUT_CRASHES: [Workload; 8] = [
     Workload::Uncontended,
     Workload::Contended,
     Workload::HandOff,
@@ -16,6 +16,7 @@ const ALL_WITHOUT_CRASHES: [Workload; 7] = [
     Workload::HoldSweep,
     Workload::OpenLoop,
     Workload::Layer,
+    Workload::Http,
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -35,7 +36,7 @@ async fn every_workload_is_measured_on_memory_and_sqlite() {
     for series in &report.series {
         let (is_open, is_layer) = (
             series.workload == Workload::OpenLoop,
-            series.workload == Workload::Layer,
+            [Workload::Layer, Workload::Http].contains(&series.workload),
         );
         let [sample] = &series.samples[..] else {
             panic!("{series}: {} samples", series.samples.len());
@@ -54,7 +55,9 @@ async fn every_workload_is_measured_on_memory_and_sqlite() {
         assert!(sample.held_ns <= 2 * sample.duration_ns, "{of}");
         match series.workload {
             Workload::HandOff | Workload::Fairness => assert!(!sample.hand_off.is_empty(), "{of}"),
-            Workload::Uncontended | Workload::Layer => assert!(sample.hand_off.is_empty(), "{of}"),
+            Workload::Uncontended | Workload::Layer | Workload::Http => {
+                assert!(sample.hand_off.is_empty(), "{of}");
+            }
             _ => {}
         }
         assert_eq!(series.parameters.rate.is_some(), is_open, "{of}");
