@@ -1,7 +1,9 @@
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use polylock_core::{AcquireRequest, Error, ErrorKind, Wait};
+use polylock_core::engine::before;
+use polylock_core::{AcquireRequest, Error, ErrorKind, Result, Wait};
 use tokio::time::Instant;
 
 use crate::error::Failure;
@@ -13,6 +15,8 @@ pub(crate) struct Budget {
     wait: Wait,
     deadline: Option<Instant>,
     was_held: AtomicBool,
+    /// Whether the server owes an answer that says whether the lock is held still.
+    is_unanswered: AtomicBool,
     /// Why the last attempt had no answer, while another one follows.
     outage: Mutex<Option<Failure>>,
 }
@@ -24,6 +28,7 @@ impl Budget {
             wait,
             deadline: wait.deadline(),
             was_held: AtomicBool::new(false),
+            is_unanswered: AtomicBool::new(false),
             outage: Mutex::default(),
         }
     }
@@ -75,12 +80,43 @@ impl Budget {
         request.mark_unresponsive();
     }
 
+    /// Asks the server for the lock. Until it answers, nothing says that another client holds it.
+    pub(crate) async fn asking<T>(&self, question: impl Future<Output = T>) -> T {
+        self.is_unanswered.store(true, Ordering::Relaxed);
+        let answer = question.await;
+        self.is_unanswered.store(false, Ordering::Relaxed);
+        answer
+    }
+
+    /// Runs the attempts of a request until `limit`, and for [`LATE`] longer while the server owes an
+    /// answer: one that is slow still tells contention from an outage. `otherwise` is the error if nothing
+    /// is known of the lock.
+    pub(crate) async fn bound<T>(
+        &self,
+        limit: Instant,
+        attempts: impl Future<Output = Result<T>>,
+        otherwise: impl FnOnce() -> Error,
+    ) -> Result<T> {
+        let mut attempts = pin!(attempts);
+        let mut acquired = before(limit, attempts.as_mut()).await;
+        if acquired.is_none() && self.is_late() {
+            acquired = before(limit + LATE, attempts).await;
+        }
+        acquired.unwrap_or_else(|| Err(self.timed_out(otherwise)))
+    }
+
+    /// Whether a waiter that has seen the lock held waits for an answer.
+    fn is_late(&self) -> bool {
+        self.was_held() && self.is_unanswered.load(Ordering::Relaxed)
+    }
+
     /// The error of a caller whose time is over; `otherwise` if nothing is known of the lock.
     pub(crate) fn timed_out(&self, otherwise: impl FnOnce() -> Error) -> Error {
         if let Some(failure) = self.outage.lock().take() {
             return failure.into();
         }
         match self.was_held() {
+            true if self.is_late() => silent(),
             true => self.contended(),
             false => otherwise(),
         }
@@ -100,5 +136,53 @@ pub(crate) fn silent() -> Error {
 /// How long a waiter sleeps after an attempt that found the server away.
 pub(crate) const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
+/// How late an answer may be that ends a wait.
+const LATE: Duration = Duration::from_secs(1);
+
 /// What an attempt gets at least before a wait ends.
 const MIN_TIME: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use polylock_core::LockKey;
+    use tokio::time::{advance, sleep};
+
+    use super::*;
+
+    const WAIT: Duration = Duration::from_secs(3);
+
+    /// What becomes of a waiter that asks before the end of its wait and is answered after it, and when.
+    async fn asks(answered_after: Option<Duration>) -> (ErrorKind, Duration) {
+        let key = LockKey::new("job").expect("it is a key");
+        let request = AcquireRequest::new(key).with_wait(Wait::AtMost(WAIT));
+        let (budget, began) = (Budget::of(&request), Instant::now());
+        let attempts = async {
+            budget.mark_contended(&request);
+            sleep(WAIT / 2).await;
+            let answer = async {
+                match answered_after {
+                    Some(after) => sleep(WAIT / 2 + after).await,
+                    None => pending().await,
+                }
+            };
+            budget.asking(answer).await;
+            // It asks no more.
+            pending::<Result<()>>().await
+        };
+        let limit = budget.limit(Duration::ZERO).expect("it waits");
+        let refused = budget.bound(limit, attempts, silent).await;
+        let error = refused.expect_err("nobody grants it");
+        (error.kind(), began.elapsed() - WAIT)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_owes_an_answer_gets_a_second_more_to_say_that_the_lock_is_held() {
+        let now = Duration::ZERO;
+        advance(Duration::from_secs(1)).await;
+        assert_eq!(asks(None).await, (ErrorKind::Unavailable, LATE));
+        assert_eq!(asks(Some(LATE / 2)).await, (ErrorKind::Contended, LATE));
+        assert_eq!(asks(Some(now)).await.0, ErrorKind::Contended);
+    }
+}

@@ -51,10 +51,7 @@ impl Leases {
         let acquired = self.wait(request, &budget, &place);
         let acquired = match budget.limit(Duration::ZERO) {
             // The database may hang with the time of the waiter.
-            Some(limit) => match before(limit, acquired).await {
-                Some(acquired) => acquired,
-                None => Err(budget.timed_out(silent)),
-            },
+            Some(limit) => budget.bound(limit, acquired, silent).await,
             None => acquired.await,
         };
         acquired.map_err(|e| {
@@ -86,18 +83,25 @@ impl Leases {
         budget.mark_contended(request);
         let waiting = self.store.release_notifier().enter(request.key());
         let mut backoff = Duration::ZERO;
-        let (mut is_woken, mut was_soon, mut is_unknown) = (false, false, false);
+        let (mut is_woken, mut is_unknown, mut lost_races) = (false, false, 0);
         while budget.waits() {
             let mut released = pin!(waiting.released.notified());
             // Listen before looking, or a release in between would be missed.
             released.as_mut().enable();
             // Before reading as well: notifications count from there.
             let pace = self.store.pace();
-            let is_notified = std::mem::take(&mut is_woken) && pace.notifies;
-            let Refusal { until, is_soon } = match self.poll(request, place, is_notified).await {
+            // One that came too late again and again is one of many: it looks first, which costs the database
+            // less than an attempt.
+            let is_notified =
+                std::mem::take(&mut is_woken) && pace.notifies && lost_races < MAX_LOST_RACES;
+            let polling = self.poll(request, place, is_notified);
+            let Refusal { until, ahead } = match budget.asking(polling).await {
                 Ok(Attempt::Granted(guard)) => return guard,
                 // Another waiter was faster, and notifies only those that have read since.
-                Ok(Attempt::Held(_)) if is_notified => continue,
+                Ok(Attempt::Held(_)) if is_notified => {
+                    lost_races += 1;
+                    continue;
+                }
                 Ok(Attempt::Held(refusal)) => refusal,
                 Err(mut failure) if failure.is_outage() && self.store.outlasts_outages() => {
                     // What was granted without an answer is released by its id, and the next attempt
@@ -116,13 +120,9 @@ impl Leases {
                 }
             };
             budget.mark_contended(request);
-            if is_soon && !std::mem::replace(&mut was_soon, is_soon) {
-                backoff = Duration::ZERO;
-            }
             let left = until.since(self.engine.now());
-            // There are two of them for each key at most.
-            let last = if is_soon { pace.last / 4 } else { pace.last };
-            backoff = backoff.clamp(pace.first, last);
+            let longest = pace.longest(ahead);
+            backoff = backoff.clamp(pace.first, longest);
             let delay = self.engine.jitter(backoff / 2, backoff).min(left);
             is_woken = before(budget.at_most(Instant::now() + delay), released)
                 .await
@@ -204,6 +204,9 @@ impl Leases {
         claim
     }
 }
+
+/// How often a waiter that is notified of a release tries at once to acquire the lock.
+const MAX_LOST_RACES: u32 = 3;
 
 /// What an attempt for a lock comes to.
 enum Attempt {

@@ -9,7 +9,7 @@ use polylock_core::{FencingToken, LeaseState, LockKey, Released, RenewalRequest,
 use crate::error::Failure;
 use crate::held_leases::HeldLeases;
 use crate::release_notifier::ReleaseNotifier;
-use crate::table::{Claim, Refusal, Tokens};
+use crate::table::{Claim, MAX_WAITERS, Refusal, Tokens};
 
 /// The table of leases in one database: what `mode=lease` needs of each. It renews them, in as few
 /// transactions as they fit in.
@@ -96,7 +96,7 @@ pub(crate) struct Pace {
     /// At first; twice as long each time. Half of them on average sleep this long, the others
     /// shorter, so that waiters do not come all at once.
     pub(crate) first: Duration,
-    pub(crate) last: Duration,
+    last: Duration,
     /// Whether other clients notify this process of a release, once it has read the rows: a
     /// notified waiter need not read them again.
     pub(crate) notifies: bool,
@@ -117,10 +117,40 @@ impl Pace {
         last: Duration::from_secs(1),
         notifies: true,
     };
+
+    /// The longest pause of a waiter with so many ahead of it in the queue. If hundreds polled as often as
+    /// the first ones do, the database would have no time left for the holder.
+    pub(crate) fn longest(&self, ahead: Option<usize>) -> Duration {
+        match ahead {
+            _ if self.notifies => self.last,
+            // The second one has to notice that it becomes the first.
+            Some(0 | 1) => self.last / 4,
+            Some(MAX_WAITERS..) => OUTSIDE,
+            _ => self.last,
+        }
+    }
 }
+
+/// The longest pause of a waiter that found the queue full: its turn is far away.
+const OUTSIDE: Duration = Duration::from_millis(500);
 
 /// The tokens of a new holder, or why there is none.
 pub(crate) type Taken = Result<Tokens, Refusal>;
 
 /// Whether there could be a new holder.
 pub(crate) type Seen = Result<(), Refusal>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_waiter_that_found_the_queue_full_polls_seldom() {
+        let longest = |ahead| Pace::POLLED.longest(ahead).as_millis();
+        let places = [Some(0), Some(1), Some(2), Some(MAX_WAITERS - 1)];
+        assert_eq!(places.map(longest), [5, 5, 20, 20]);
+        assert_eq!(longest(Some(MAX_WAITERS)), 500);
+        // It shares the lock, and has no place.
+        assert_eq!(longest(None), 20);
+    }
+}

@@ -43,11 +43,19 @@ pub(super) struct Listener {
 
 #[derive(Default)]
 struct State {
-    /// The notifications for each lock.
-    topics: HashMap<String, (LockKey, Moment)>,
+    topics: HashMap<String, Topic>,
     /// When the last waiter was here.
     last: Option<Moment>,
     is_running: bool,
+}
+
+/// The notifications for one lock.
+struct Topic {
+    key: LockKey,
+    /// When its last waiter was here.
+    attended: Moment,
+    /// When the database was last asked to notify.
+    wanted: Option<Moment>,
 }
 
 /// The payload for the waiters of a lock: it names the lock to clients that know its key.
@@ -93,25 +101,40 @@ impl Listener {
         self.target.is_pooled()
     }
 
-    /// A waiter arrives; returns whether messages arrive.
+    /// A waiter arrives; returns whether the database has to be asked to notify it: messages arrive, and
+    /// it was not asked lately.
     pub(super) fn attend(self: &Arc<Self>, key: &LockKey) -> bool {
         if self.is_pooled() {
             return false;
         }
         let now = self.engine.now();
-        let is_running = {
+        let (is_running, is_wanted) = {
             let mut state = self.state.lock();
             state.last = Some(now);
-            let topic = topic(&self.table, key);
-            state.topics.insert(topic, (key.clone(), now));
-            std::mem::replace(&mut state.is_running, true)
+            let topic = state.topics.entry(topic(&self.table, key));
+            let topic = topic.or_insert_with(|| Topic {
+                key: key.clone(),
+                attended: now,
+                wanted: None,
+            });
+            topic.attended = now;
+            let is_wanted = topic.wanted.is_some_and(|at| now.since(at) < WANT_EVERY);
+            (std::mem::replace(&mut state.is_running, true), is_wanted)
         };
         if is_running {
             self.attended.notify_one();
         } else {
             self.engine.spawn_service(Running(Arc::clone(self)).run());
         }
-        self.is_receiving()
+        self.is_receiving() && !is_wanted
+    }
+
+    /// The database notifies of a release for a while; it was asked at `sent`.
+    pub(super) fn note_wanted(&self, key: &LockKey, sent: Moment) {
+        let topic = topic(&self.table, key);
+        if let Some(topic) = self.state.lock().topics.get_mut(&topic) {
+            topic.wanted = Some(sent);
+        }
     }
 
     /// A lease is held. Short holds open no connection.
@@ -143,7 +166,7 @@ impl Listener {
         }
         let key = {
             let state = self.state.lock();
-            state.topics.get(message).map(|(key, _)| key.clone())
+            state.topics.get(message).map(|topic| topic.key.clone())
         };
         if let Some(key) = key {
             self.release_notifier.wake(&key);
@@ -156,7 +179,7 @@ impl Listener {
         let is_held = self.held_leases.is_held_for(MOMENT);
         let recent = |since: Moment| now.since(since) < IDLE;
         let mut state = self.state.lock();
-        state.topics.retain(|_, (_, since)| recent(*since));
+        state.topics.retain(|_, topic| recent(topic.attended));
         if is_held {
             state.last = Some(now);
         }
@@ -272,6 +295,10 @@ fn late() -> DbError {
 
 /// How long the connection is kept after the last waiter.
 const IDLE: Duration = Duration::from_secs(60);
+
+/// How often a process asks the database to notify the waiters for a lock at most. It does so for another
+/// second at least by then, which is as long as a waiter sleeps.
+const WANT_EVERY: Duration = Duration::from_millis(400);
 
 /// How long a lease is held before this process listens for it.
 const MOMENT: Duration = Duration::from_secs(1);

@@ -163,23 +163,24 @@ impl DatabaseStore {
         if let (Some(listener), Some(want)) = (&self.listener, &self.statements.want)
             && listener.attend(key)
         {
-            let values = vec![Value::from(key.as_bytes())];
+            let (values, sent) = (vec![Value::from(key.as_bytes())], self.engine.now());
             let asked = self.pool.statement(want, values).await;
             // Whatever became of it, it took no lock.
             asked.map_err(|failure| failure.cause)?;
+            listener.note_wanted(key, sent);
         }
         Ok(())
     }
 
     /// A refusal in the time of this process.
     fn here(&self, refusal: Refusal, mode: Mode, stored: &Stored) -> Refusal {
-        let Refusal { mut until, is_soon } = refusal;
+        let Refusal { mut until, ahead } = refusal;
         // An exclusive waiter comes back to renew its claim.
         if stored.lock.is_kept_by_many(mode, &stored.ctx) {
             until = until.min(stored.ctx.moment + CLAIM / 2);
         }
         let left = until.since(stored.ctx.moment);
         let until = self.engine.now() + left;
-        Refusal { until, is_soon }
+        Refusal { until, ahead }
     }
 }

@@ -107,10 +107,7 @@ impl Sessions {
             false => Some(Instant::now() + self.context.request_timeout),
         };
         let acquired = match limit {
-            Some(limit) => match before(limit, attempts).await {
-                Some(acquired) => acquired,
-                None => Err(budget.timed_out(|| self.unserved())),
-            },
+            Some(limit) => budget.bound(limit, attempts, || self.unserved()).await,
             None => attempts.await,
         };
         acquired.map_err(|e| self.named(e).with_key(request.key()))
@@ -151,7 +148,8 @@ impl Sessions {
         loop {
             let id = self.context.engine.lease_id();
             let lease = Arc::new(SessionLease::new(id, self.capabilities.downgrade));
-            reservation = match self.take(reservation, request, id, until).await {
+            let taking = self.take(reservation, request, id, until);
+            reservation = match budget.asking(taking).await {
                 Ok(Taken::Granted(granted)) => return Ok(self.guard(request, &lease, granted)),
                 Ok(Taken::Held(reservation)) => reservation,
                 // A wait that was cut off took its session along.

@@ -22,6 +22,7 @@ pub(crate) use self::lock_rows::LockRows;
 pub(crate) use self::lock_rows::{CLAIM, TOKENS_AT_ONCE};
 #[cfg(feature = "sqlite")]
 pub(crate) use self::purge::{Purge, purge};
+pub(crate) use self::queue::MAX_WAITERS;
 #[cfg(feature = "_server")]
 pub(crate) use self::queue::TICKET;
 #[cfg(feature = "_server")]
@@ -69,16 +70,14 @@ pub(crate) fn is_sharing(mode: Mode) -> bool {
 pub(crate) struct Refusal {
     /// When its lease ends, unless it releases or renews.
     pub(crate) until: Moment,
-    /// Whether the waiter is one of the first in the queue.
-    pub(crate) is_soon: bool,
+    /// How many waiters are ahead of this one in the queue, if it has a place there. Of one that found the
+    /// queue full: how many are in it.
+    pub(crate) ahead: Option<usize>,
 }
 
 impl Refusal {
     pub(crate) const fn held(until: Moment) -> Self {
-        Self {
-            until,
-            is_soon: false,
-        }
+        Self { until, ahead: None }
     }
 }
 

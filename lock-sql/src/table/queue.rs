@@ -27,18 +27,20 @@ impl LockRows {
         }
     }
 
-    /// Says to the first ones in the queue that their turn comes soon.
+    /// Says how many waiters are ahead of this one.
     pub(super) fn with_turn(
         &self,
         refusal: Refusal,
         ticket: Option<LeaseId>,
         ctx: &ReadContext,
     ) -> Refusal {
-        let mut waiters: Vec<_> = self.waiters(ctx).map(|(_, waiter)| waiter).collect();
-        waiters.sort_by_key(|waiter| waiter.token);
-        let mut first = waiters.iter().take(SOON);
-        let is_soon = first.any(|waiter| Some(waiter.id) == ticket);
-        Refusal { is_soon, ..refusal }
+        let ahead = ticket.and_then(|ticket| {
+            let mut waiters: Vec<_> = self.waiters(ctx).map(|(_, waiter)| waiter).collect();
+            waiters.sort_by_key(|waiter| waiter.token);
+            let mine = waiters.iter().position(|waiter| waiter.id == ticket);
+            mine.or_else(|| (waiters.len() >= MAX_WAITERS).then_some(waiters.len()))
+        });
+        Refusal { ahead, ..refusal }
     }
 
     /// Whether a waiter has to say that it is there: it has no place, or not for long.
@@ -101,12 +103,8 @@ impl LockRows {
 /// How long a place is kept for a waiter that does not renew it. It looks several times as often.
 pub(crate) const TICKET: Duration = Duration::from_secs(1);
 
-/// How many of the first waiters poll faster: the second one has to notice that it becomes the
-/// first.
-const SOON: usize = 2;
-
 /// More wait without a place, so that a look at the lock costs no more.
-const MAX_WAITERS: usize = 16;
+pub(crate) const MAX_WAITERS: usize = 16;
 
 #[cfg(all(test, feature = "sqlite"))]
 mod tests {
@@ -143,16 +141,10 @@ mod tests {
         let mut lock = LockRows::default();
         take(&mut lock, &queued(1), &later(0)).unwrap();
         let held = at(0) + Duration::from_secs(30);
-        let (soon, not_soon) = (
-            Err(Refusal {
-                until: held,
-                is_soon: true,
-            }),
-            Err(Refusal::held(held)),
-        );
-        for (n, then) in [(2, soon), (3, soon), (5, not_soon)] {
-            assert_eq!(take(&mut lock, &queued(n), &later(2)), not_soon);
-            assert_eq!(take(&mut lock, &queued(n), &later(2)), then);
+        for (n, ahead) in [(2, 0), (3, 1), (5, 2)] {
+            let refused = |ahead| Err(Refusal { until: held, ahead });
+            assert_eq!(take(&mut lock, &queued(n), &later(2)), refused(None));
+            assert_eq!(take(&mut lock, &queued(n), &later(2)), refused(Some(ahead)));
         }
         lock.dequeue(id(105), &later(2));
         lock.release(id(1), &later(10));
@@ -206,6 +198,8 @@ mod tests {
             take(&mut lock, &queued(n), &later(1)).unwrap_err();
         }
         assert_eq!(lock.waiters(&later(2)).count(), MAX_WAITERS);
+        let no_place = take(&mut lock, &queued(39), &later(2)).unwrap_err();
+        assert_eq!(no_place.ahead, Some(MAX_WAITERS));
         let info = lock.info(&polylock_core::LockKey::new("k").unwrap(), &later(2));
         assert_eq!(info.unwrap().holders.len(), 1);
         lock.release(id(1), &later(3));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_testkit::proxy::{Fate, Then};
+use lock_testkit::proxy::{Direction, Fate, Then};
 use polylock_core::layers::LocalQueue;
 use polylock_core::memory::Reachable;
 use polylock_core::{DistributedLock, ErrorKind, Wait};
@@ -59,6 +59,30 @@ async fn a_wait_that_ends_in_an_outage_is_no_contention(site: Site) {
 }
 
 everywhere!(a_wait_that_ends_in_an_outage_is_no_contention);
+
+/// A server that is gone without a word has not said that the lock is held still.
+async fn a_wait_that_ends_in_silence_is_no_contention(site: Site) {
+    let proxy = site.proxy();
+    let (holder, waiter) = (site.open().await, site.open_at(proxy.port()).await);
+    let guard = take(&holder, "job").await;
+    let (began, wait) = (Instant::now(), OUTAGE * 2);
+    let short = request("job").with_wait(Wait::AtMost(wait));
+    let waiting = tokio::spawn(async move { waiter.acquire(&short).await.map(drop) });
+    site.until_it_waits("job").await;
+    proxy.refuse();
+    proxy.hold(Direction::Both);
+    let refused = waiting.await.expect("no panic");
+    let error = refused.expect_err("two hold the lock");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let late = began.elapsed().saturating_sub(wait);
+    assert!(late < Duration::from_secs(2), "{late:?} late");
+    proxy.accept();
+    proxy.resume(Direction::Both);
+    guard.release().await.expect("it is released");
+    assert_free(&site, "job").await;
+}
+
+everywhere!(a_wait_that_ends_in_silence_is_no_contention);
 
 async fn a_waiter_that_is_dropped_in_an_outage_leaves_nothing(site: Site) {
     let proxy = site.proxy();
