@@ -114,7 +114,7 @@ workloads! {
     CrashRecovery "crash-recovery",
     /// What the tower layer adds to a request.
     Layer "layer",
-    /// The same where requests come by HTTP/1.1.
+    /// What the tower layer adds to a request over HTTP/1.1.
     Http "http",
     /// What held and wanted locks cost while nothing else happens: memory, processor, renewals.
     Footprint "footprint",

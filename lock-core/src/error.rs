@@ -187,7 +187,7 @@ impl Error {
         self.0.kind
     }
 
-    /// Whether the same call may succeed later without anybody changing a configuration.
+    /// Whether the same call may succeed later without a change of the configuration.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self.0.kind {

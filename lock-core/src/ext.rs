@@ -132,7 +132,7 @@ pub trait DistributedLockExt: DistributedLock {
     /// is larger than that of the ticket, and its deadline counts from before the server was asked. The
     /// backend, the key and its namespace have to be those of the process that made the ticket. Of several
     /// that adopt one ticket, one has the lock. Tasks of this process that wait for the key go on waiting
-    /// at the server, and nobody enters the lock again as the same [`Owner`].
+    /// at the server, and no call enters the lock again as the same [`Owner`].
     ///
     /// A request without an answer is repeated, for 30 s at most and no longer than the lease can last. For
     /// another limit and other options: [`AcquireRequest::adopting`].
@@ -163,7 +163,7 @@ pub trait DistributedLockExt: DistributedLock {
 
     /// Asks the server for an answer, for the readiness endpoint of a service.
     ///
-    /// One question on a connection that locks use, about a key that nobody locks
+    /// One question on a connection that locks use, about a key that no client locks
     /// ([`LockAdmin::inspect`](crate::admin::LockAdmin::inspect)); nothing is written. `Ok` says that
     /// the server answered, for a quorum most of its servers, and that this client may read its locks.
     ///
@@ -485,7 +485,7 @@ async fn name_holder<L: DistributedLock + ?Sized>(lock: &L, wait: Wait, error: E
     else {
         return error;
     };
-    let look = tokio::time::timeout(LONGEST_LOOK, admin.inspect(key)).await;
+    let look = tokio::time::timeout(HOLDER_LOOKUP_TIMEOUT, admin.inspect(key)).await;
     let info = look.ok().and_then(Result::ok).flatten();
     match info.and_then(|info| info.holders.into_iter().next()) {
         Some(holder) => error.with_holder(holder),
@@ -497,7 +497,7 @@ async fn name_holder<L: DistributedLock + ?Sized>(lock: &L, wait: Wait, error: E
 static LOOKS: Semaphore = Semaphore::const_new(1);
 
 /// Longest time to look for the holder after a wait has timed out.
-const LONGEST_LOOK: Duration = Duration::from_millis(250);
+const HOLDER_LOOKUP_TIMEOUT: Duration = Duration::from_millis(250);
 
 fn unless_contended<G>(result: Result<G>) -> Result<Option<G>> {
     match result {

@@ -16,7 +16,7 @@ use crate::token::FencingToken;
 /// [`LockGuard::into_ticket`](crate::LockGuard::into_ticket) makes one, and nothing renews the lease from
 /// then on. Another process, or the same one later, adopts it with
 /// [`DistributedLockExt::adopt`](crate::DistributedLockExt::adopt) and has a guard as if it had acquired
-/// the lock. The lock is never free in between. A ticket that nobody adopts in time ends with its lease.
+/// the lock. The lock is never free in between. A ticket that is not adopted in time ends with its lease.
 ///
 /// # The text form
 ///
@@ -48,7 +48,7 @@ use crate::token::FencingToken;
 /// assert!(web.try_lock("orders/42").await?.is_some());
 /// # Ok(()) }
 /// ```
-#[must_use = "the lock is held by nobody until the ticket is adopted"]
+#[must_use = "the lock has no holder until the ticket is adopted"]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Ticket {
     pub(crate) backend: Box<str>,

@@ -25,7 +25,7 @@ pub(crate) struct Connection {
 struct Server {
     url: String,
     client: Mutex<Option<Numbered>>,
-    /// How many connections were made. Held by whoever makes the next one, so that a thousand requests
+    /// How many connections were made. Held to make the next one, so that a thousand requests
     /// make one.
     connecting: tokio::sync::Mutex<u64>,
 }
@@ -153,7 +153,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The client of a server, which lives on the engine whoever asks for it first.
+    /// The client of a server, which lives on the engine whichever task asks for it first.
     async fn client(&self, at: usize) -> Result<Numbered, Failure> {
         let server = &self.servers[at % self.servers.len()];
         let known = server.client().clone();

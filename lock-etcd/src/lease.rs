@@ -31,7 +31,7 @@ pub(crate) struct EtcdLease {
     state: Mutex<State>,
     /// A request to create or adopt the key has ended.
     settled: Notify,
-    /// Held by whoever writes what is stored at the key.
+    /// Held to write what is stored at the key.
     pub(crate) writing: tokio::sync::Mutex<()>,
 }
 

@@ -34,7 +34,7 @@ struct Stream {
 
 /// A keep-alive that a server has answered.
 ///
-/// That proves nothing by itself: a leader answers without asking anybody, also one that another has
+/// That proves nothing by itself: a leader answers without asking the members, also one that another has
 /// replaced.
 pub(crate) struct KeepAlive {
     pub(crate) sent: Moment,
@@ -162,7 +162,7 @@ pub(crate) fn whole_seconds(ttl: Duration) -> u64 {
 const MAX_SECONDS: u64 = 9_000_000_000;
 
 impl Drop for ServerLease {
-    /// Revokes a lease that nobody needs.
+    /// Revokes a lease that is not needed.
     fn drop(&mut self) {
         if self.is_retired() || self.age() > self.ttl {
             return;

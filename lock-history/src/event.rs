@@ -92,7 +92,7 @@ pub enum What {
     },
     /// The release was answered.
     Released {
-        /// Whether the lock was held until then; `None` if nobody knows.
+        /// Whether the lock was held until then; `None` if that is unknown.
         clean: Option<bool>,
     },
     /// The holder is about to release the lock.

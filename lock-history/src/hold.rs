@@ -1,4 +1,4 @@
-//! Whether anybody is granted a lock while another one relies on it.
+//! Whether a lock is granted while another holder relies on it.
 
 use std::collections::BTreeMap;
 
@@ -79,7 +79,7 @@ pub struct Exclusion {
 type Inside = BTreeMap<(u64, u64), Hold>;
 
 impl Exclusion {
-    /// A key that nobody holds.
+    /// A key without a holder.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -88,7 +88,7 @@ impl Exclusion {
     /// Adds a hold, and returns one that lasts at its begin and excludes it: the one that ends last.
     ///
     /// Of permits, that is one of those who have reached the limit of the new hold. A hold that ends
-    /// when it begins excludes nobody.
+    /// when it begins excludes no other.
     pub fn enter(&mut self, hold: Hold) -> Option<Hold> {
         if hold.until <= hold.from {
             return None;

@@ -5,7 +5,7 @@ use crate::{Access, Hold};
 /// Judges the fencing tokens of one key, hold by hold.
 ///
 /// A token must be larger than that of every earlier holder whom its holder excludes, and than that
-/// of everybody who was granted the lock before its holder requested it. Readers that requested the
+/// of all that were granted the lock before its holder requested it. Readers that requested the
 /// lock at the same time may have the same token.
 ///
 /// Holds come in the order of [`from`](Hold::from). Memory grows with the number of shared holds and
@@ -19,7 +19,7 @@ pub struct TokenOrder {
 }
 
 impl TokenOrder {
-    /// A key that nobody has held.
+    /// A key that has had no holder.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

@@ -6,7 +6,7 @@ use crate::{Exclusion, Hold, TokenOrder};
 #[non_exhaustive]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Violation {
-    /// A release took the lock from somebody who was granted it after the releaser.
+    /// A release took the lock from a holder that was granted it after the releaser.
     ForeignRelease {
         /// Who released.
         by: u64,
@@ -30,7 +30,7 @@ pub enum Violation {
         /// By how many nanoseconds.
         by: u64,
     },
-    /// A lock was gone before its time, and nobody had broken it.
+    /// A lock was gone before its time, and was not broken.
     LostWithoutCause {
         /// Who lost the lock.
         holder: u64,
@@ -54,7 +54,7 @@ pub enum Violation {
         /// The token of the write.
         token: u64,
     },
-    /// Somebody waited for a lock that nobody held.
+    /// A waiter waited for a free lock.
     Starved {
         /// Who waited.
         waiter: u64,

@@ -20,7 +20,7 @@ use crate::server::{Acquisition, Holder};
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Granted(Grant),
-    /// The lease ended before anybody noticed that it had begun; another attempt may follow.
+    /// The lease ended before the client noticed that it had begun; another attempt may follow.
     Gone,
     /// The server keeps nothing of this acquisition.
     Refused(Error),

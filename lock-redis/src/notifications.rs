@@ -47,7 +47,7 @@ impl GrantNotifications {
     }
 
     /// Messages may have been lost, or another server is the master, which may not know of the grants
-    /// that nobody has read yet: waiters ask.
+    /// that was not read yet: waiters ask.
     pub(crate) fn interrupt(&self) {
         // Outside of the mutex: what is notified may run at once, and listen or stop.
         let waiters: Vec<_> = self.lock().values().cloned().collect();

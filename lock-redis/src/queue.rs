@@ -308,7 +308,7 @@ impl Waiter {
             Phase::Silent { failure, .. } => failure.clone().into(),
             Phase::Joined | Phase::Held { .. } => self.budget.contended(),
             Phase::Asking => {
-                let message = "the server did not answer before the wait was over";
+                let message = "the wait timed out without a reply of the server";
                 Error::new(ErrorKind::Unavailable, message).with_unknown_outcome()
             }
         }

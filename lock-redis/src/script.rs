@@ -52,7 +52,7 @@ scripts! {
     /// Shows the lock.
     INSPECT = "inspect": "holders", "queue", "inspect", "inspect.return";
     /// Records a token that several nodes agree on.
-    RAISE = "raise": "holders", "raise";
+    AGREE = "agree": "holders", "agree";
     /// Stores the record of a key.
     RECORD = "record": "record";
     /// Releases the lock, or leaves its queue, and grants it to the first waiter.

@@ -20,7 +20,7 @@ pub(crate) async fn explained(failure: Failure, uses_tls: bool) -> Failure {
         }
         _ => return failure,
     };
-    match timeout(LONGEST_LOOK, look(&server, uses_tls)).await {
+    match timeout(LOOK_TIMEOUT, look(&server, uses_tls)).await {
         Ok(Ok(Some(what))) => {
             let kind = failure.cause.kind();
             Cause::Stranger { server, what, kind }.into()
@@ -30,7 +30,8 @@ pub(crate) async fn explained(failure: Failure, uses_tls: bool) -> Failure {
     }
 }
 
-const LONGEST_LOOK: Duration = Duration::from_secs(1);
+/// How long a client tries to find out what listens there.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a server may take for its first bytes.
 const FIRST_BYTES: Duration = Duration::from_millis(300);

@@ -16,7 +16,7 @@ use crate::support::{
 };
 
 /// A fail-over takes seconds.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A lease that outlasts a fail-over, and several renewals.
 fn long(name: &str) -> AcquireRequest {
@@ -24,7 +24,7 @@ fn long(name: &str) -> AcquireRequest {
 }
 
 fn lasting(name: &str, ttl: Duration) -> AcquireRequest {
-    within(request(name).with_ttl(ttl), PATIENCE)
+    within(request(name).with_ttl(ttl), TIMEOUT)
 }
 
 /// The replica hears nothing more of its master.
@@ -67,13 +67,13 @@ async fn a_fail_over_that_loses_the_lock_is_noticed_and_the_token_grows() {
 
 /// So many requests of waiters.
 fn requests(count: usize) -> impl Iterator<Item = AcquireRequest> {
-    let one = within(request("a").with_ttl(TTL * 3), PATIENCE * 2);
+    let one = within(request("a").with_ttl(TTL * 3), TIMEOUT * 2);
     std::iter::repeat_n(one, count)
 }
 
 async fn served(tasks: JoinSet<()>, recorder: &Recorder) {
     tasks.join_all().await;
-    let checker = Checker::new().with_max_idle(PATIENCE);
+    let checker = Checker::new().with_max_idle(TIMEOUT);
     checker.check(&recorder.events()).assert_clean();
 }
 
@@ -106,13 +106,13 @@ async fn a_fail_over_keeps_what_is_replicated_and_serves_who_waits() {
             ErrorKind::Contended => break,
             kind => assert_eq!(kind, ErrorKind::Unavailable, "{error}"),
         }
-        assert!(began.elapsed() < PATIENCE, "no fail-over");
+        assert!(began.elapsed() < TIMEOUT, "no fail-over");
         tokio::time::sleep(ms(50)).await;
     }
     // Its client may hear of the new master a moment later.
     let renewed = loop {
         match held.renew().await {
-            Err(error) if error.kind() == ErrorKind::Unavailable && began.elapsed() < PATIENCE => {
+            Err(error) if error.kind() == ErrorKind::Unavailable && began.elapsed() < TIMEOUT => {
                 tokio::time::sleep(ms(50)).await;
             }
             renewed => break renewed,
@@ -138,7 +138,7 @@ async fn a_lock_that_too_few_replicas_know_is_not_granted_and_not_left() {
         .expect("it is in range");
     let (locks, other) = (open(careful).await, open(config).await);
     let once = attempt("a");
-    let patient = within(request("a"), PATIENCE);
+    let patient = within(request("a"), TIMEOUT);
     let guard = acquire(&locks, &patient).await;
     guard.release().await.expect("it is released");
     servers.wait_for_replica();
@@ -148,7 +148,7 @@ async fn a_lock_that_too_few_replicas_know_is_not_granted_and_not_left() {
     let guard = acquire(&other, &once).await;
     guard.release().await.expect("it is released");
     servers.servers()[1].resume();
-    let guard = acquire(&locks, &within(request("a"), PATIENCE)).await;
+    let guard = acquire(&locks, &within(request("a"), TIMEOUT)).await;
     guard.release().await.expect("it is released");
 }
 
@@ -165,7 +165,7 @@ async fn what_too_few_replicas_know_is_neither_adopted_nor_recorded() {
     guard.abandon();
     let admin = locks.admin().expect("it has an administration");
     let adopt = || admin.adopt_lease(&key, id, new, TTL * 30);
-    let write = || admin.write_record(&key, &record, PATIENCE);
+    let write = || admin.write_record(&key, &record, TIMEOUT);
     servers.servers()[1].stop();
     for error in [adopt().await.map(drop), write().await.map(drop)].map(Result::unwrap_err) {
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -16,7 +16,7 @@ use crate::support::{SOON, key, ms, until};
 const TTL: Duration = Duration::from_secs(6);
 
 /// Everything that a test waits for comes in this time.
-const PATIENCE: Duration = Duration::from_secs(40);
+const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Two processes that want one lock, each on a side.
 struct Sides {
@@ -49,18 +49,18 @@ impl Sides {
 
 fn take(host: &NetworkHost, url: &str) -> TakerProcess {
     let taker = Taker::example("redis-taker", url).with_prefix(host.prefix());
-    let take = taker.take(&key("a")).with_ttl(TTL).with_wait(PATIENCE);
+    let take = taker.take(&key("a")).with_ttl(TTL).with_wait(TIMEOUT);
     take.spawn().expect("it starts")
 }
 
 async fn granted(process: &TakerProcess) -> HistoryEvent {
     let granted = |what: &What| matches!(what, What::Granted { .. });
-    process.told(PATIENCE, granted).await
+    process.told(TIMEOUT, granted).await
 }
 
 async fn lost(process: &TakerProcess) -> HistoryEvent {
     let lost = |what: &What| matches!(what, What::Lost { .. });
-    process.told(PATIENCE, lost).await
+    process.told(TIMEOUT, lost).await
 }
 
 fn token(event: &HistoryEvent) -> Option<u64> {
@@ -96,7 +96,7 @@ async fn overlap_of(
 }
 
 async fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     while !is_true() {
         assert!(
             tokio::time::Instant::now() < deadline,

@@ -15,7 +15,7 @@ pub(crate) struct Budget {
     wait: Wait,
     deadline: Option<Instant>,
     was_held: AtomicBool,
-    /// Whether the server owes an answer that says whether the lock is held still.
+    /// Whether a request is in flight whose reply says whether the lock is still held.
     is_unanswered: AtomicBool,
     /// Why the last attempt had no answer, while another one follows.
     outage: Mutex<Option<Failure>>,
@@ -80,7 +80,7 @@ impl Budget {
         request.mark_unresponsive();
     }
 
-    /// Asks the server for the lock. Until it answers, nothing says that another client holds it.
+    /// Sends a request for the lock. Until its reply, nothing says that another client holds the lock.
     pub(crate) async fn asking<T>(&self, question: impl Future<Output = T>) -> T {
         self.is_unanswered.store(true, Ordering::Relaxed);
         let answer = question.await;
@@ -88,9 +88,29 @@ impl Budget {
         answer
     }
 
-    /// Runs the attempts of a request until `limit`, and for [`LATE`] longer while the server owes an
-    /// answer: one that is slow still tells contention from an outage. `otherwise` is the error if nothing
-    /// is known of the lock.
+    /// Polls for the lock as [`asking`](Self::asking) does. A server that is silent for long has not said that
+    /// the lock is still held, also to those that wait for this attempt.
+    pub(crate) async fn polling<T>(
+        &self,
+        request: &AcquireRequest,
+        poll: impl Future<Output = T>,
+    ) -> T {
+        let mut poll = pin!(poll);
+        let answer = async {
+            match before(Instant::now() + POLL_TIMEOUT, poll.as_mut()).await {
+                Some(answer) => answer,
+                None => {
+                    request.mark_unresponsive();
+                    poll.await
+                }
+            }
+        };
+        self.asking(answer).await
+    }
+
+    /// Runs the attempts of a request until `limit`, and for [`REPLY_GRACE`] longer while a request of a
+    /// waiter is in flight: a slow reply still tells contention from an outage. `otherwise` is the error if
+    /// nothing is known of the lock.
     pub(crate) async fn bound<T>(
         &self,
         limit: Instant,
@@ -100,12 +120,12 @@ impl Budget {
         let mut attempts = pin!(attempts);
         let mut acquired = before(limit, attempts.as_mut()).await;
         if acquired.is_none() && self.is_late() {
-            acquired = before(limit + LATE, attempts).await;
+            acquired = before(limit + REPLY_GRACE, attempts).await;
         }
         acquired.unwrap_or_else(|| Err(self.timed_out(otherwise)))
     }
 
-    /// Whether a waiter that has seen the lock held waits for an answer.
+    /// Whether a waiter that has seen the lock held waits for a reply.
     fn is_late(&self) -> bool {
         self.was_held() && self.is_unanswered.load(Ordering::Relaxed)
     }
@@ -116,7 +136,7 @@ impl Budget {
             return failure.into();
         }
         match self.was_held() {
-            true if self.is_late() => silent(),
+            true if self.is_unanswered.load(Ordering::Relaxed) => silent(),
             true => self.contended(),
             false => otherwise(),
         }
@@ -129,15 +149,18 @@ impl Budget {
 
 /// No server has answered within the wait.
 pub(crate) fn silent() -> Error {
-    let message = "the database did not answer before the wait was over";
+    let message = "the wait timed out without a reply of the database";
     Error::new(ErrorKind::Unavailable, message).with_unknown_outcome()
 }
 
 /// How long a waiter sleeps after an attempt that found the server away.
 pub(crate) const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How late an answer may be that ends a wait.
-const LATE: Duration = Duration::from_secs(1);
+/// How long after the end of a wait a reply is waited for that is due.
+const REPLY_GRACE: Duration = Duration::from_secs(1);
+
+/// A poll without a reply for this long says that the server is silent.
+const POLL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What an attempt gets at least before a wait ends.
 const MIN_TIME: Duration = Duration::from_millis(100);
@@ -147,14 +170,15 @@ mod tests {
     use std::future::pending;
 
     use polylock_core::LockKey;
-    use tokio::time::{advance, sleep};
+    use tokio::time::sleep;
 
     use super::*;
 
     const WAIT: Duration = Duration::from_secs(3);
 
-    /// What becomes of a waiter that asks before the end of its wait and is answered after it, and when.
-    async fn asks(answered_after: Option<Duration>) -> (ErrorKind, Duration) {
+    /// What becomes of a waiter whose last request was sent before the end of its wait and gets this
+    /// reply so long after it, and how late that is.
+    async fn waits(reply: Option<(Duration, Result<()>)>) -> (Result<()>, Duration) {
         let key = LockKey::new("job").expect("it is a key");
         let request = AcquireRequest::new(key).with_wait(Wait::AtMost(WAIT));
         let (budget, began) = (Budget::of(&request), Instant::now());
@@ -162,27 +186,46 @@ mod tests {
             budget.mark_contended(&request);
             sleep(WAIT / 2).await;
             let answer = async {
-                match answered_after {
-                    Some(after) => sleep(WAIT / 2 + after).await,
+                match reply {
+                    Some((after, reply)) => {
+                        sleep(WAIT / 2 + after).await;
+                        reply
+                    }
                     None => pending().await,
                 }
             };
-            budget.asking(answer).await;
-            // It asks no more.
-            pending::<Result<()>>().await
+            budget.asking(answer).await
         };
         let limit = budget.limit(Duration::ZERO).expect("it waits");
-        let refused = budget.bound(limit, attempts, silent).await;
-        let error = refused.expect_err("nobody grants it");
-        (error.kind(), began.elapsed() - WAIT)
+        let acquired = budget.bound(limit, attempts, silent).await;
+        (acquired, began.elapsed() - WAIT)
+    }
+
+    fn kind(acquired: &Result<()>) -> Option<ErrorKind> {
+        acquired.as_ref().err().map(Error::kind)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_owes_an_answer_gets_a_second_more_to_say_that_the_lock_is_held() {
-        let now = Duration::ZERO;
-        advance(Duration::from_secs(1)).await;
-        assert_eq!(asks(None).await, (ErrorKind::Unavailable, LATE));
-        assert_eq!(asks(Some(LATE / 2)).await, (ErrorKind::Contended, LATE));
-        assert_eq!(asks(Some(now)).await.0, ErrorKind::Contended);
+    async fn a_reply_that_is_due_is_waited_for_a_second_longer() {
+        let (silence, late) = waits(None).await;
+        assert_eq!(kind(&silence), Some(ErrorKind::Unavailable));
+        assert_eq!(late, REPLY_GRACE);
+        let soon = REPLY_GRACE / 2;
+        let held = waits(Some((soon, Err(Error::contended(Wait::AtMost(WAIT)))))).await;
+        assert_eq!((kind(&held.0), held.1), (Some(ErrorKind::Contended), soon));
+        let granted = waits(Some((soon, Ok(())))).await;
+        assert_eq!((kind(&granted.0), granted.1), (None, soon));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiter_without_a_request_in_flight_ends_in_time() {
+        let key = LockKey::new("job").expect("it is a key");
+        let request = AcquireRequest::new(key).with_wait(Wait::AtMost(WAIT));
+        let (budget, began) = (Budget::of(&request), Instant::now());
+        budget.mark_contended(&request);
+        let limit = budget.limit(Duration::ZERO).expect("it waits");
+        let acquired = budget.bound(limit, pending::<Result<()>>(), silent).await;
+        assert_eq!(kind(&acquired), Some(ErrorKind::Contended));
+        assert_eq!(began.elapsed(), WAIT);
     }
 }

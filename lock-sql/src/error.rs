@@ -57,10 +57,10 @@ pub(crate) enum Cause {
     #[error("other records with the same token are stored all the time")]
     Overtaken,
 
-    #[error("{path:?} is on a network file system, where locks in SQLite exclude nobody")]
+    #[error("{path:?} is on a network file system, where locks in SQLite do not exclude")]
     Network { path: PathBuf },
 
-    #[error("the database refused a statement, its table may be somebody else's")]
+    #[error("the database refused a statement, its table may belong to another program")]
     Refused { source: Source },
 
     #[error("the database file {path:?} was replaced or deleted")]
@@ -122,7 +122,7 @@ impl fmt::Display for Remove {
             true => Ok(()),
             false => write!(
                 f,
-                ", and it is left as it is; if nobody needs it: {}",
+                ", and it is left as it is; if it is not needed: {}",
                 self.0
             ),
         }
@@ -151,7 +151,7 @@ pub(crate) fn foreign(
     let owner = owner.map_or_else(String::new, |owner| format!(" of {owner}"));
     let says = format!(
         "the table {name}{owner} has the columns {columns}, is no table of locks and is left as it is; \
-         name another one by table=NAME in the URL, or, if nobody needs it, remove it: {remove}"
+         name another one by table=NAME in the URL, or, if it is not needed, remove it: {remove}"
     );
     Cause::said(ErrorKind::Foreign, says, source)
 }
@@ -300,11 +300,13 @@ impl Class {
             Self::Gone => "the connection to the server broke, or cannot be made",
             Self::Insecure => "the server takes no such connection without TLS, write tls=on",
             Self::Killed => "the server was told to end the connection",
-            Self::LockTimeout => "the row was locked by somebody else for too long",
+            Self::LockTimeout => "another transaction has locked the row for too long",
             Self::NoLogin => "there are no credentials for the server",
             Self::NoTable => "the table, its schema or the database does not exist",
             Self::NoTls => "the server speaks no TLS, and tls=on asks for it",
-            Self::Other => "the server refused a statement, the table may be somebody else's",
+            Self::Other => {
+                "the server refused a statement, the table may belong to another program"
+            }
             Self::ReadOnly => "the server takes no writes, it may be a replica",
             Self::Starting => "the server starts, stops or recovers",
             Self::TooMany => "the server has no room for another connection",

@@ -77,31 +77,26 @@ impl Leases {
         budget: &Budget,
         place: &Place,
     ) -> Result<LockGuard> {
-        if let Attempt::Granted(guard) = self.attempt(request, place, false).await? {
+        if let Attempt::Granted(guard) = self
+            .attempt(self.claim(request, place, false), request, place)
+            .await?
+        {
             return guard;
         }
         budget.mark_contended(request);
         let waiting = self.store.release_notifier().enter(request.key());
         let mut backoff = Duration::ZERO;
-        let (mut is_woken, mut is_unknown, mut lost_races) = (false, false, 0);
+        let (mut is_woken, mut is_unknown) = (false, false);
         while budget.waits() {
             let mut released = pin!(waiting.released.notified());
             // Listen before looking, or a release in between would be missed.
             released.as_mut().enable();
             // Before reading as well: notifications count from there.
             let pace = self.store.pace();
-            // One that came too late again and again is one of many: it looks first, which costs the database
-            // less than an attempt.
-            let is_notified =
-                std::mem::take(&mut is_woken) && pace.notifies && lost_races < MAX_LOST_RACES;
+            let is_notified = std::mem::take(&mut is_woken) && pace.notifies;
             let polling = self.poll(request, place, is_notified);
-            let Refusal { until, ahead } = match budget.asking(polling).await {
+            let Refusal { until, ahead } = match budget.polling(request, polling).await {
                 Ok(Attempt::Granted(guard)) => return guard,
-                // Another waiter was faster, and notifies only those that have read since.
-                Ok(Attempt::Held(_)) if is_notified => {
-                    lost_races += 1;
-                    continue;
-                }
                 Ok(Attempt::Held(refusal)) => refusal,
                 Err(mut failure) if failure.is_outage() && self.store.outlasts_outages() => {
                     // What was granted without an answer is released by its id, and the next attempt
@@ -121,8 +116,8 @@ impl Leases {
             };
             budget.mark_contended(request);
             let left = until.since(self.engine.now());
-            let longest = pace.longest(ahead);
-            backoff = backoff.clamp(pace.first, longest);
+            let (min, max) = pace.bounds(ahead);
+            backoff = backoff.clamp(min, max);
             let delay = self.engine.jitter(backoff / 2, backoff).min(left);
             is_woken = before(budget.at_most(Instant::now() + delay), released)
                 .await
@@ -156,18 +151,19 @@ impl Leases {
                 return Ok(Attempt::Held(refusal));
             }
         }
-        self.attempt(request, place, true).await
+        let mut claim = self.claim(request, place, true);
+        claim.is_notified = is_notified;
+        self.attempt(claim, request, place).await
     }
 
     /// Tries once to acquire the lock.
     async fn attempt(
         &self,
+        claim: Claim,
         request: &AcquireRequest,
         place: &Place,
-        is_queued: bool,
     ) -> Result<Attempt, Failure> {
         let key = request.key();
-        let claim = self.claim(request, place, is_queued);
         let lease = Arc::new(TableLease::new(&self.store, key, claim.id));
         let armed: Arc<dyn Lease> = Arc::<TableLease>::clone(&lease);
         // Armed before the request leaves: dropped from here on, it releases what was acquired.
@@ -204,9 +200,6 @@ impl Leases {
         claim
     }
 }
-
-/// How often a waiter that is notified of a release tries at once to acquire the lock.
-const MAX_LOST_RACES: u32 = 3;
 
 /// What an attempt for a lock comes to.
 enum Attempt {

@@ -95,7 +95,7 @@ pub(crate) trait Store: Renewer {
 pub(crate) struct Pace {
     /// At first; twice as long each time. Half of them on average sleep this long, the others
     /// shorter, so that waiters do not come all at once.
-    pub(crate) first: Duration,
+    first: Duration,
     last: Duration,
     /// Whether other clients notify this process of a release, once it has read the rows: a
     /// notified waiter need not read them again.
@@ -118,21 +118,21 @@ impl Pace {
         notifies: true,
     };
 
-    /// The longest pause of a waiter with so many ahead of it in the queue. If hundreds polled as often as
-    /// the first ones do, the database would have no time left for the holder.
-    pub(crate) fn longest(&self, ahead: Option<usize>) -> Duration {
+    /// Least and largest backoff of a waiter with so many ahead of it in the queue. If hundreds polled as
+    /// often as the first ones do, the database would have no time left for the holder.
+    pub(crate) fn bounds(&self, ahead: Option<usize>) -> (Duration, Duration) {
         match ahead {
-            _ if self.notifies => self.last,
+            _ if self.notifies => (self.first, self.last),
             // The second one has to notice that it becomes the first.
-            Some(0 | 1) => self.last / 4,
-            Some(MAX_WAITERS..) => OUTSIDE,
-            _ => self.last,
+            Some(0 | 1) => (self.first, self.last / 4),
+            Some(MAX_WAITERS..) => (BACKOFF_WITHOUT_PLACE, BACKOFF_WITHOUT_PLACE),
+            _ => (self.first, self.last),
         }
     }
 }
 
-/// The longest pause of a waiter that found the queue full: its turn is far away.
-const OUTSIDE: Duration = Duration::from_millis(500);
+/// Backoff of a waiter that found the queue full: its turn is far away.
+const BACKOFF_WITHOUT_PLACE: Duration = Duration::from_millis(200);
 
 /// The tokens of a new holder, or why there is none.
 pub(crate) type Taken = Result<Tokens, Refusal>;
@@ -146,11 +146,15 @@ mod tests {
 
     #[test]
     fn a_waiter_that_found_the_queue_full_polls_seldom() {
-        let longest = |ahead| Pace::POLLED.longest(ahead).as_millis();
+        let bounds = |ahead| {
+            let (min, max) = Pace::POLLED.bounds(ahead);
+            (min.as_millis(), max.as_millis())
+        };
         let places = [Some(0), Some(1), Some(2), Some(MAX_WAITERS - 1)];
-        assert_eq!(places.map(longest), [5, 5, 20, 20]);
-        assert_eq!(longest(Some(MAX_WAITERS)), 500);
+        assert_eq!(places.map(bounds), [(1, 5), (1, 5), (1, 20), (1, 20)]);
+        // Also after it was woken.
+        assert_eq!(bounds(Some(MAX_WAITERS)), (200, 200));
         // It shares the lock, and has no place.
-        assert_eq!(longest(None), 20);
+        assert_eq!(bounds(None), (1, 20));
     }
 }

@@ -9,7 +9,7 @@ use http::StatusCode;
 use http::request::Parts;
 use http_body_util::BodyExt as _;
 
-use crate::held::{HeldLock, NotHeld};
+use crate::held_lock::{HeldLock, NotHeld};
 use crate::keys::{KeyError, Keys, MAX_NAME_LEN};
 use crate::locker::Locker;
 use crate::rejection::{ProblemDetails, Rejection, RejectionResponder, RequestInfo};

@@ -48,7 +48,7 @@
 
 #[cfg(feature = "axum")]
 mod axum;
-mod held;
+mod held_lock;
 pub mod idempotency;
 pub mod keys;
 mod layer;
@@ -57,7 +57,7 @@ pub mod plain;
 mod rejection;
 mod service;
 
-pub use crate::held::{HeldLock, LockerGuard, NotHeld};
+pub use crate::held_lock::{HeldLock, LockerGuard, NotHeld};
 pub use crate::keys::extractor::{KeyError, KeyExtractor, Keys};
 pub use crate::layer::{
     BodyError, HoldUntil, KeyLock, KeyLockLayer, LockBody, OnDisconnect, OnLost, SafeMethods,

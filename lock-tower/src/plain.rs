@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::held::{HeldLock, LockerGuard};
+use crate::held_lock::{HeldLock, LockerGuard};
 use crate::keys::{KeyError, Keys};
 use crate::locker::Locker;
 use crate::rejection::Rejection;

@@ -47,7 +47,7 @@ pub(crate) fn start(args: &GlobalArgs) {
 /// Waits a moment for what was logged to be read.
 pub(crate) fn flush() {
     if let Some(writer) = LOG.get() {
-        writer.flush(PATIENCE);
+        writer.flush(FLUSH_TIMEOUT);
     }
 }
 
@@ -63,7 +63,7 @@ const OURS: [&str; 5] = [
 static LOG: OnceLock<Arc<Writer>> = OnceLock::new();
 
 /// Time for a slow reader.
-const PATIENCE: Duration = Duration::from_millis(500);
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Hands lines to a thread of their own: the scheduler logs as well, and a pipe without a reader
 /// must not delay its renewals.

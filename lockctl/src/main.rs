@@ -7,7 +7,7 @@ mod backend;
 mod child;
 mod commands;
 mod exit;
-mod held;
+mod held_keys;
 mod logging;
 mod output;
 mod pattern;
@@ -16,13 +16,13 @@ mod waiting;
 use std::process::ExitCode;
 
 use crate::args::Cli;
-use crate::child::{Linger, Successor};
+use crate::child::{Exec, Linger};
 use crate::exit::Exit;
 use crate::output::{Console, Failure};
 
 fn main() -> ExitCode {
     // Before any thread is started: the process is about to become another program.
-    if let Some(successor) = Successor::of_arguments(std::env::args_os().skip(1)) {
+    if let Some(successor) = Exec::of_arguments(std::env::args_os().skip(1)) {
         let failure = successor.become_it();
         Console::new(0).fail(&failure);
         return failure.exit().into();

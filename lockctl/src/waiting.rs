@@ -74,7 +74,7 @@ pub(crate) enum Outcome<G> {
 }
 
 /// Waiting that lasts longer is worth a word.
-const PATIENCE: Duration = Duration::from_millis(250);
+const QUIET_WAIT: Duration = Duration::from_millis(250);
 
 /// Longest time to look for the holder; the lock itself is not held up by that.
 const LOOK: Duration = Duration::from_secs(1);
@@ -134,7 +134,7 @@ impl Waiting<'_> {
         loop {
             acquired.mark_unchanged();
             // One that comes meanwhile may have been the one that was held.
-            if let Ok(changed) = tokio::time::timeout(PATIENCE, acquired.changed()).await {
+            if let Ok(changed) = tokio::time::timeout(QUIET_WAIT, acquired.changed()).await {
                 changed.expect("BUG: the keys that are acquired outlive the waiting");
                 continue;
             }

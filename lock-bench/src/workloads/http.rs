@@ -26,13 +26,13 @@ use crate::measure::{Log, Recorded, Window};
 use crate::subject::Failure;
 
 /// Two servers, one of which has the layer. They end when they are dropped.
-pub(super) struct Servers {
+pub(super) struct HttpServers {
     plain: SocketAddr,
     locked: SocketAddr,
     _tasks: JoinSet<()>,
 }
 
-impl Servers {
+impl HttpServers {
     pub(super) async fn start(locker: Locker, hold: Duration) -> Result<Self, Failure> {
         let handler = service_fn(move |request: Request<Incoming>| handle(request, hold));
         let layer = KeyLockLayer::new(locker, |parts: &Parts| {

@@ -10,7 +10,7 @@ use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 
 use super::Job;
 use super::closed_loop::{PAUSE, is_over};
-use super::http::Servers;
+use super::http::HttpServers;
 use super::{before_last_call, stuck, together};
 use crate::clock;
 use crate::measure::{Log, Recorded, Span, Window};
@@ -42,7 +42,7 @@ pub(crate) async fn serve_requests(
     let (hold, max_spans) = (job.hold, job.max_spans);
     let log = || Log::new(window, max_spans);
     if transport == Transport::Http {
-        let servers = Servers::start(locker, hold).await?;
+        let servers = HttpServers::start(locker, hold).await?;
         let clients = job
             .contenders
             .map(|number| servers.client(number, log(), window));
@@ -144,7 +144,10 @@ where
             match plain.clone().oneshot(call()).await {
                 Ok(_) if !window.has(requested) => {}
                 Ok(_) => requests.without.record_ns(clock::now() - requested),
-                Err(error) => log.push_failure(&Failure::of("without the layer", &error)),
+                Err(error) => {
+                    log.push_failure(&Failure::of("without the layer", &error));
+                    tokio::time::sleep(PAUSE).await;
+                }
             }
             tokio::task::coop::consume_budget().await;
         }

@@ -129,7 +129,7 @@ pub async fn breaking_a_lock_lets_the_next_one_in(case: Case) {
     next.release().await.expect("a held lock is released");
 }
 
-/// To break a lock that nobody holds does nothing.
+/// Breaking a free lock does nothing.
 pub async fn breaking_a_free_lock_does_nothing(case: Case) {
     let (client, key) = (case.client().await, case.key());
     assert_eq!(broken(&client, &key).await, None);

@@ -14,7 +14,7 @@ use polylock_core::{
 use super::support::granted;
 use crate::{Faults, Harness, Look};
 
-/// What a case has in its hands: a harness and keys that nobody else uses.
+/// What a case has in its hands: a harness and keys of its own.
 #[derive(Clone)]
 pub struct Case {
     harness: Arc<dyn Harness>,
@@ -107,7 +107,7 @@ impl Case {
         granted(locks, &request).await
     }
 
-    /// The same with a lease that nobody renews.
+    /// The same with a lease without renewals.
     pub(super) async fn lease(&self, locks: &dyn DistributedLock, key: &LockKey) -> LockGuard {
         granted(locks, &self.request(key).with_renewal(Renewal::Manual)).await
     }

@@ -15,7 +15,7 @@ pub(super) fn token(guard: &LockGuard) -> u64 {
     guard.fencing_token().expect("a holder has a token").value()
 }
 
-/// Asserts that whoever gets the lock next has a larger token; it is given back.
+/// Asserts that the next holder has a larger token; it releases the lock.
 async fn grows(case: &Case, key: &LockKey, token_before: u64) -> u64 {
     let client = case.client().await;
     let guard = granted(&client, &case.request(key)).await;

@@ -12,7 +12,7 @@ use super::Case;
 use super::case::SOON;
 use super::support::{granted, on_a_thread, released};
 
-/// A lock that nobody gives back stays taken for longer than its ttl.
+/// A lock that is not released stays held for longer than its ttl.
 pub async fn renewal_keeps_a_lock_beyond_its_ttl(case: Case) {
     let (client, other, key) = (case.client().await, case.client().await, case.key());
     let guard = case.lock(&client, &key).await;
@@ -43,7 +43,7 @@ pub async fn renewal_keeps_many_locks(case: Case) {
     }
 }
 
-/// A lease that nobody renews is lost at its end, and the lock is free.
+/// A lease without renewals is lost at its end, and the lock is free.
 pub async fn a_lease_without_renewal_runs_out(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let guard = case.lease(&client, &key).await;
@@ -210,7 +210,7 @@ pub async fn expiring_does_not_warn_of_a_lock_that_is_renewed(case: Case) {
     guard.release().await.expect("a held lock is released");
 }
 
-/// A signal that nobody awaits costs nothing and changes nothing.
+/// A signal without a listener costs nothing and changes nothing.
 pub async fn a_held_lock_is_not_signaled(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let guard = case.lock(&client, &key).await;

@@ -127,7 +127,7 @@ pub async fn a_released_lock_is_never_lost(case: Case) {
     assert!(lost.is_err() && signal.reason().is_none(), "{signal:?}");
 }
 
-/// A holder whose lock the server took away learns it, and its release hurts nobody.
+/// A holder whose lock the server took away is notified, and its release hurts no other.
 pub async fn a_holder_learns_that_the_server_ended_its_lock(case: Case) {
     let (holder, other, key) = (case.client().await, case.client().await, case.key());
     let guard = case.lock(&holder, &key).await;

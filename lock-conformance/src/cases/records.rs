@@ -31,7 +31,7 @@ pub async fn a_record_outlives_its_holder(case: Case) {
     assert_eq!(read(&other, &key).await, Some(record));
 }
 
-/// The key need not be locked, and nobody takes its record for a lock.
+/// The key need not be locked, and its record counts as no lock.
 pub async fn a_record_is_no_lock(case: Case) {
     let (client, other, key) = (case.client().await, case.client().await, case.key());
     assert_eq!(read(&other, &key).await, None);

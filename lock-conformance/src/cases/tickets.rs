@@ -8,7 +8,7 @@ use super::Case;
 use super::case::SOON;
 use super::support::{POLLS, Polled, When, granted, polled, released};
 
-/// Who adopts a ticket holds the lock as if it had acquired it, and nobody did in between.
+/// A process that adopts a ticket holds the lock as if it had acquired it, without another holder in between.
 pub async fn a_ticket_passes_the_lock_to_another_client(case: Case) {
     let (client, other, key) = (case.queue().await, case.queue().await, case.key());
     let guard = case.lock(&*client, &key).await;

@@ -88,7 +88,7 @@ impl Election {
     /// Makes a candidate of the election `name`, which is the key of its lock and the class of its
     /// metrics. Nothing is sent.
     ///
-    /// Nothing else should lock that key: a job of the same name waits while somebody leads, and each replaces
+    /// Nothing else should lock that key: a job of the same name waits while there is a leader, and each replaces
     /// the record of the other.
     ///
     /// # Errors
@@ -133,7 +133,7 @@ impl Election {
         self
     }
 
-    /// Sets who hears of elections, for metrics. Default: nobody.
+    /// Sets the observer of elections, for metrics. Default: none.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn CoordinationObserver>) -> Self {
         self.observer = Some(observer);
@@ -285,9 +285,9 @@ impl Election {
         self.role.subscribe()
     }
 
-    /// Asks who leads; `None` if nobody does.
+    /// Asks who leads; `None` without a leader.
     ///
-    /// Two requests, one if nobody leads.
+    /// Two requests, one without a leader.
     ///
     /// # Errors
     ///
@@ -301,7 +301,7 @@ impl Election {
     }
 
     /// Follows who leads: the first item is what there is, and each later one is a change of the leader
-    /// or of its address. `None` means that nobody leads.
+    /// or of its address. `None` means that there is no leader.
     ///
     /// It asks once a second, so that a short term may be missed. A question that fails is repeated, and
     /// no item; it is logged at warn once.

@@ -39,7 +39,7 @@ pub use self::last_run::{LastRun, RunOutcome};
 /// at least `period - min(period / 10, 1 min) - d` apart, so that one tick of all of them is one run as
 /// long as `d` is below that. A clock that is fast by `h`, up to a period, delays the next run of the
 /// others by `h`. A run that began later than a period from now, by the clock of the one that
-/// looks, was recorded by a clock that is wrong, and does not count: otherwise nobody would run the job
+/// looks, was recorded by a clock that is wrong, and does not count: otherwise no host would run the job
 /// until then. An instance whose clock is late by more than a period runs the job each time.
 ///
 /// # Cost
@@ -196,7 +196,7 @@ impl Once {
         self
     }
 
-    /// Sets who hears of runs, for metrics. Default: nobody.
+    /// Sets the observer of runs, for metrics. Default: none.
     #[must_use]
     pub fn observer(mut self, observer: Arc<dyn CoordinationObserver>) -> Self {
         self.observer = Some(observer);

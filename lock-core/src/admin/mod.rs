@@ -123,7 +123,7 @@ pub trait LockAdmin: Send + Sync {
     /// Gives a held exclusive lease another id, with a larger fencing token and a new ttl; `None` if `id`
     /// does not hold the lock any more.
     ///
-    /// Whoever knows the old id can do nothing to the lease afterwards, so that of two callers with
+    /// A client that knows the old id can do nothing to the lease afterwards, so that of two callers with
     /// different new ids one is given the lease. The same call again, with the same new id, is
     /// answered as the first one was while the lease is held, and extends it to the ttl from then on.
     ///
@@ -160,7 +160,7 @@ pub trait LockAdmin: Send + Sync {
     /// Stores the record of a key in place of the one that is there; false, and nothing is changed, if
     /// that one has a larger token.
     ///
-    /// It is kept for `keep` at least, whoever holds the lock meanwhile; some backends keep it until
+    /// It is kept for `keep` at least, also through changes of the holder; some backends keep it until
     /// it is replaced.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::error::{Error, ErrorKind, Result};
 use crate::token::FencingToken;
 
-/// A few bytes that a holder has stored beside its lock, for whoever comes later.
+/// A few bytes that a holder has stored beside its lock, for later holders and observers.
 ///
 /// The token of the holder is stored with them, so that a holder that was paused beyond its lease
 /// cannot replace what its successor has stored.

@@ -17,7 +17,7 @@ pub(super) struct Background {
 }
 
 impl Background {
-    /// Runs `task` to its end without anybody waiting.
+    /// Runs `task` to its end; nothing waits for it.
     ///
     /// The first poll happens here, so that work without I/O is done on return. Called from
     /// destructors: neither blocks nor panics, whatever runtime or none is current.

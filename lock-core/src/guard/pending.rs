@@ -81,7 +81,7 @@ impl PendingRelease {
             .with_key(request.key()))
     }
 
-    /// Releases now and waits for the answer, for an attempt that must be out of everybody's way
+    /// Releases now and waits for the answer, for an attempt that must be out of the way
     /// before it is reported as failed. Without a definite answer it goes on in the background.
     ///
     /// # Cancel safety

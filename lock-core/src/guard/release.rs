@@ -19,7 +19,7 @@ use crate::token::FencingToken;
 
 /// Where a lock returns to before it goes back to the server: the local queue of its key.
 pub(crate) trait ReleaseHook: Send + Sync {
-    /// Passes the lease to the next waiter of this process, or returns it: at once where nobody waits.
+    /// Passes the lease to the next waiter of this process, or returns it: at once without a waiter.
     fn hand_over(&self, lease: ReleasedLease) -> Result<HandOver, ReleasedLease>;
 
     /// The holder is gone: lost, abandoned, or about to be released on the server.
@@ -240,7 +240,7 @@ pub(super) fn release_timeout(ttl: Duration) -> Duration {
 /// Longest time that one release may take; the next one uses a connection that may be healthier.
 const MAX_RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Keeps the lock taken until its least hold is over, without anybody renewing it after that.
+/// Keeps the lock taken until its least hold is over, without renewals after that.
 async fn expire_at_min_hold(hold: &Arc<HeldLease>) -> Result<Released> {
     if let Liveness::Reported = hold.liveness() {
         let hold = Arc::clone(hold);

@@ -274,7 +274,7 @@ impl Table {
         Some(LockInfo::new(key.clone(), mode, holders).with_waiters(waiters))
     }
 
-    /// Whether the claim holds the lock, or did when anybody looked last.
+    /// Whether the claim holds the lock, or did when it was looked at last.
     pub(super) fn is_holder(&self, key: &LockKey, id: LeaseId) -> bool {
         let lock = self.locks.get(key);
         lock.is_some_and(|lock| lock.holders.iter().any(|holder| holder.claim.id == id))

@@ -35,7 +35,7 @@ impl Stack {
         let has_queue = params.bool("local-queue")?.unwrap_or(true);
         let max_handovers = params.integer("max-handovers", 0..=MAX_HANDOVERS)?;
         let handover_time = params.duration("handover-time")?;
-        if handover_time.is_some_and(|time| time > LONGEST_RUN) {
+        if handover_time.is_some_and(|time| time > MAX_HANDOVER_TIME) {
             return Err(Error::config("handover-time is at most 60s"));
         }
         let max_waiters = params.integer("max-waiters", 1..=MAX_WAITERS)?;
@@ -90,6 +90,6 @@ impl Stack {
 /// More would keep other processes out for longer than any lease.
 const MAX_HANDOVERS: u32 = 1_000_000;
 /// A lease that stays in one process for longer starves the others.
-const LONGEST_RUN: Duration = Duration::from_secs(60);
+const MAX_HANDOVER_TIME: Duration = Duration::from_secs(60);
 /// More would take gigabytes of memory for one key.
 const MAX_WAITERS: usize = 1_000_000;

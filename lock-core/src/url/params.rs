@@ -173,7 +173,7 @@ const VALUE: &AsciiSet = &CONTROLS
 /// );
 /// # Ok::<(), polylock_core::Error>(())
 /// ```
-#[must_use = "a parameter that nobody knows is reported by `finish`"]
+#[must_use = "an unknown parameter is reported by `finish`"]
 pub struct Params<'a> {
     left: Vec<&'a Param>,
     known: Vec<&'static str>,

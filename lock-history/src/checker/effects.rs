@@ -1,4 +1,4 @@
-//! Nobody touches another holder's lock, and who loses one is told in time.
+//! No client touches another holder's lock, and a holder that loses its lock is notified in time.
 
 use crate::event::Access;
 use crate::span::{KeyHistory, Span, Tenure};

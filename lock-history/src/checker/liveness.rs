@@ -1,4 +1,4 @@
-//! A lock that is free goes to somebody who waits for it, and nothing is left at the end.
+//! A free lock goes to a waiter, and nothing is left at the end.
 
 use crate::span::KeyHistory;
 use crate::violation::Violation;
@@ -24,7 +24,7 @@ pub(super) fn check(history: &KeyHistory, max_idle: u64, found: &mut Vec<Violati
     }
 }
 
-/// Times longer than `max_idle` in which nobody held the lock and nothing interfered, in order.
+/// Times longer than `max_idle` in which the lock was free and nothing interfered, in order.
 fn gaps(history: &KeyHistory, max_idle: u64) -> Vec<(u64, u64)> {
     let mut marks: Vec<_> = history
         .tenures()

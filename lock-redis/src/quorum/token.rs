@@ -17,7 +17,7 @@ use super::node::QuorumNode;
 use super::votes::majority;
 use crate::error::Failure;
 use crate::reply;
-use crate::script::RAISE;
+use crate::script::AGREE;
 use crate::tokens::count_of;
 
 /// The token that a client proposes to all nodes: the time of its clock, in microseconds.
@@ -135,7 +135,7 @@ impl QuorumNode {
         );
         let retention = self.retention.as_bytes();
         let args = [retention, of.holder.id(), token.as_bytes(), last.as_bytes()];
-        match self.server.run(&RAISE, &of.keys, &args).await? {
+        match self.server.run(&AGREE, &of.keys, &args).await? {
             Value::Int(0) => Ok(Raised::NotHeld),
             Value::Int(1) => Ok(Raised::Done),
             reply => reply::token(&reply).map(Raised::Overtaken),

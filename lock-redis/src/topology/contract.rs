@@ -106,7 +106,7 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
     async fn call(&self, call: Call<'_>) -> Result<Done, Failure>;
 
     /// Makes sure that what `done` granted or extended stands: that its server was not replaced
-    /// before it answered, as far as anybody can know by questions that are no older than `age`.
+    /// before it answered, as far as can be known by questions that are no older than `age`.
     /// Waits for answers `within` a time.
     async fn confirm(
         &self,
@@ -122,7 +122,7 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
         true
     }
 
-    /// Whether there is anybody to confirm what a server says.
+    /// Whether there is a server to confirm what another says.
     fn confirms(&self) -> bool {
         false
     }

@@ -15,7 +15,7 @@ use super::support::{
 const DELAY: Duration = Duration::from_secs(2);
 
 /// Longer than nodes have to be watched.
-const PATIENCE: Duration = Duration::from_secs(8);
+const TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Clients of this ensemble take no votes of nodes that are younger than the delay.
 async fn careful(nodes: &RedisNodes) -> std::sync::Arc<polylock_redis::Redlock> {
@@ -36,7 +36,7 @@ async fn an_ensemble_that_has_just_started_is_waited_for() {
         error.is_retryable() && !error.is_outcome_unknown(),
         "{error:?}"
     );
-    let guard = acquire(&locks, &within(request("a"), PATIENCE)).await;
+    let guard = acquire(&locks, &within(request("a"), TIMEOUT)).await;
     assert_took("waiting for the first votes", began, DELAY..);
     release(guard).await;
 }
@@ -136,7 +136,7 @@ async fn a_user_without_the_key_for_ages_waits_by_itself() {
     let locks = open(config.with_rejoin_delay(DELAY).expect("it is in range")).await;
     let began = Instant::now();
     assert_refused(&locks, request("a"), ErrorKind::Unavailable).await;
-    let guard = acquire(&locks, &within(request("a"), PATIENCE)).await;
+    let guard = acquire(&locks, &within(request("a"), TIMEOUT)).await;
     assert_took("waiting for the first votes", began, DELAY - SLACK..);
     release(guard).await;
     release(take(&old, "a").await).await;
@@ -156,7 +156,7 @@ async fn an_empty_node_does_not_vote_and_a_clock_that_steps_makes_it_no_older() 
 async fn restart_two_and_set_their_clocks(seconds: i64) {
     let nodes = RedisNodes::start(3, &RedisOptions::new().with_clock());
     let (locks, other) = (careful(&nodes).await, careful(&nodes).await);
-    let guard = acquire(&locks, &within(lease("a").with_ttl(DELAY), PATIENCE)).await;
+    let guard = acquire(&locks, &within(lease("a").with_ttl(DELAY), TIMEOUT)).await;
     assert!(locks.shutdown(SOON).await);
     for node in nodes.iter().take(2) {
         node.restart();
@@ -173,7 +173,7 @@ async fn restart_two_and_set_their_clocks(seconds: i64) {
         }
         tokio::time::sleep(ms(10)).await;
     }
-    let next = acquire(&other, &within(request("a"), PATIENCE)).await;
+    let next = acquire(&other, &within(request("a"), TIMEOUT)).await;
     assert!(token(&next) > token(&guard));
     release(next).await;
 }
@@ -232,7 +232,7 @@ async fn a_user_without_info_is_denied() {
             .expect("it is in range"),
     )
     .await;
-    let _error = assert_error(&locks, &within(request("a"), PATIENCE), ErrorKind::Denied).await;
+    let _error = assert_error(&locks, &within(request("a"), TIMEOUT), ErrorKind::Denied).await;
     // Without a delay nobody asks.
     release(take(&*open(config).await, "a").await).await;
 }

@@ -34,7 +34,7 @@ pub(crate) fn request(name: &str) -> AcquireRequest {
     crate::support::request(name).with_ttl(TTL)
 }
 
-/// The same with a lease that nobody renews.
+/// The same with a lease without renewals.
 pub(crate) fn lease(name: &str) -> AcquireRequest {
     request(name).with_renewal(Renewal::Manual)
 }

@@ -52,7 +52,7 @@ pub(crate) fn request(name: &str) -> AcquireRequest {
     AcquireRequest::new(key(name)).with_ttl(TTL)
 }
 
-/// The same with a lease that nobody renews.
+/// The same with a lease without renewals.
 pub(crate) fn lease(name: &str) -> AcquireRequest {
     request(name).with_renewal(Renewal::Manual)
 }

@@ -2,7 +2,7 @@ use lock_testkit::proxy::Command;
 use lock_testkit::servers::RedisServer;
 use polylock_core::memory::Request;
 
-use self::script::{ACQUIRE, ADOPT, RAISE, RELEASE, RENEW, Script, VOTE, WITHDRAW};
+use self::script::{ACQUIRE, ADOPT, AGREE, RELEASE, RENEW, Script, VOTE, WITHDRAW};
 
 #[allow(dead_code, reason = "some scripts are none of these requests")]
 #[path = "../../src/script.rs"]
@@ -11,7 +11,7 @@ mod script;
 static SCRIPTS: [(&Script, Request); 7] = [
     (&ACQUIRE, Request::Acquire),
     (&VOTE, Request::Acquire),
-    (&RAISE, Request::Acquire),
+    (&AGREE, Request::Acquire),
     (&ADOPT, Request::Adopt),
     (&RENEW, Request::Renew),
     (&RELEASE, Request::Release),

@@ -144,7 +144,7 @@ const RULES: &[HealthRule<Facts>] = &[
             }
             None => Status::Ok.because("the server takes writes"),
         },
-        impact: "the server may be a replica, whose locks exclude nobody on its source",
+        impact: "the server may be a replica, whose locks do not exclude clients of its source",
         fix: "name its source",
     },
     HealthRule {

@@ -25,7 +25,7 @@ const RULES: &[HealthRule<Option<FileSystem>>] = &[
             }
             _ => None,
         },
-        impact: "locks in SQLite exclude nobody there",
+        impact: "locks in SQLite do not exclude there",
         fix: "put the file on a disk of this machine, or use a server",
     },
     HealthRule {

@@ -222,11 +222,11 @@ fn micros(moment: Moment) -> u64 {
 /// At least one, since a lease of none would not be one, and no more than can be added to a time.
 pub(crate) fn whole_micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros())
-        .unwrap_or(LONGEST)
-        .clamp(1, LONGEST)
+        .unwrap_or(MAX_TIME)
+        .clamp(1, MAX_TIME)
 }
 
-const LONGEST: u64 = NEVER / 4;
+const MAX_TIME: u64 = NEVER / 4;
 
 fn number(value: &Value) -> Option<u64> {
     value.int().and_then(|number| u64::try_from(number).ok())

@@ -54,8 +54,8 @@ struct Topic {
     key: LockKey,
     /// When its last waiter was here.
     attended: Moment,
-    /// When the database was last asked to notify.
-    wanted: Option<Moment>,
+    /// When the last request for notifications was sent that the database has done.
+    requested: Option<Moment>,
 }
 
 /// The payload for the waiters of a lock: it names the lock to clients that know its key.
@@ -108,32 +108,34 @@ impl Listener {
             return false;
         }
         let now = self.engine.now();
-        let (is_running, is_wanted) = {
+        let (is_running, is_requested) = {
             let mut state = self.state.lock();
             state.last = Some(now);
             let topic = state.topics.entry(topic(&self.table, key));
             let topic = topic.or_insert_with(|| Topic {
                 key: key.clone(),
                 attended: now,
-                wanted: None,
+                requested: None,
             });
             topic.attended = now;
-            let is_wanted = topic.wanted.is_some_and(|at| now.since(at) < WANT_EVERY);
-            (std::mem::replace(&mut state.is_running, true), is_wanted)
+            let is_requested = topic
+                .requested
+                .is_some_and(|at| now.since(at) < REQUEST_INTERVAL);
+            (std::mem::replace(&mut state.is_running, true), is_requested)
         };
         if is_running {
             self.attended.notify_one();
         } else {
             self.engine.spawn_service(Running(Arc::clone(self)).run());
         }
-        self.is_receiving() && !is_wanted
+        self.is_receiving() && !is_requested
     }
 
     /// The database notifies of a release for a while; it was asked at `sent`.
-    pub(super) fn note_wanted(&self, key: &LockKey, sent: Moment) {
+    pub(super) fn note_requested(&self, key: &LockKey, sent: Moment) {
         let topic = topic(&self.table, key);
         if let Some(topic) = self.state.lock().topics.get_mut(&topic) {
-            topic.wanted = Some(sent);
+            topic.requested = Some(sent);
         }
     }
 
@@ -281,6 +283,11 @@ struct Receiving<'a>(&'a Listener);
 impl Drop for Receiving<'_> {
     fn drop(&mut self) {
         self.0.is_receiving.store(false, Ordering::Release);
+        // The next connection may be to a server that does not have the requests.
+        let mut state = self.0.state.lock();
+        let topics = state.topics.values_mut();
+        topics.for_each(|topic| topic.requested = None);
+        drop(state);
         self.0.release_notifier.wake_all();
     }
 }
@@ -296,9 +303,9 @@ fn late() -> DbError {
 /// How long the connection is kept after the last waiter.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// How often a process asks the database to notify the waiters for a lock at most. It does so for another
-/// second at least by then, which is as long as a waiter sleeps.
-const WANT_EVERY: Duration = Duration::from_millis(400);
+/// For how long a process relies on its last request for the notifications of a lock. The database keeps it for
+/// 1.25 s longer at least; a waiter reads the rows and then sleeps for a second at most.
+const REQUEST_INTERVAL: Duration = Duration::from_millis(250);
 
 /// How long a lease is held before this process listens for it.
 const MOMENT: Duration = Duration::from_secs(1);

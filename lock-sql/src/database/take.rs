@@ -38,6 +38,11 @@ impl DatabaseStore {
             {
                 return Ok(Ok(tokens));
             }
+            #[cfg(feature = "postgres")]
+            if claim.is_notified {
+                // Before the rows are read, or a release in between would be missed.
+                self.request_notification(key).await?;
+            }
             let Some(mut stored) = self.load(key).await? else {
                 // It is not deleted at once; a client that may not see it would insert it forever.
                 if std::mem::replace(&mut is_made, true) {
@@ -167,7 +172,7 @@ impl DatabaseStore {
             let asked = self.pool.statement(want, values).await;
             // Whatever became of it, it took no lock.
             asked.map_err(|failure| failure.cause)?;
-            listener.note_wanted(key, sent);
+            listener.note_requested(key, sent);
         }
         Ok(())
     }

@@ -104,7 +104,7 @@ impl SqlLock {
     /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if there is no such database, if the
     ///   mode does not go with the server or with a pooler in the path, if the table is missing and
     ///   not to be made, or if the server is not fit for locks and the configuration is strict.
-    /// - [`Foreign`](polylock_core::ErrorKind::Foreign) if the table is somebody else's.
+    /// - [`Foreign`](polylock_core::ErrorKind::Foreign) if the table belongs to another program.
     /// - [`Protocol`](polylock_core::ErrorKind::Protocol) if the table has another layout.
     ///
     /// # Cancel safety

@@ -134,7 +134,7 @@ impl Schema {
     ///   writes.
     /// - [`Denied`](ErrorKind::Denied) if the user may not do it.
     /// - [`InvalidConfig`](ErrorKind::InvalidConfig) if there is no such database or schema.
-    /// - [`Foreign`](ErrorKind::Foreign) if the table is somebody else's.
+    /// - [`Foreign`](ErrorKind::Foreign) if the table belongs to another program.
     /// - [`Protocol`](ErrorKind::Protocol) if the table has another layout.
     ///
     /// # Cancel safety

@@ -299,7 +299,7 @@ impl Actor {
 }
 
 fn pooled() -> Failure {
-    let message = "a transaction pooler is in the path, where locks of sessions exclude nobody; use \
+    let message = "a transaction pooler is in the path, where locks of sessions do not exclude; use \
                    mode=lease";
     Cause::Config(message.to_owned()).into()
 }

@@ -120,6 +120,10 @@ impl Sessions {
             match self.attempt(request, budget).await {
                 Err(failure) if failure.ends_session() && failures < MAX_FAILURES => {
                     failures += 1;
+                    // Until another session says so, nothing says that the lock is still held.
+                    if budget.was_held() && failure.is_outage() {
+                        budget.note_outage(request, failure);
+                    }
                 }
                 // A waiter keeps waiting while the server is away.
                 Err(failure)

@@ -72,7 +72,7 @@ impl Connection {
         self.files.check()
     }
 
-    /// Reads the rows of some keys, without keeping anybody from writing.
+    /// Reads the rows of some keys, without keeping others from writing.
     pub(super) async fn load(&mut self, keys: &[&[u8]]) -> Result<Loaded, Cause> {
         let sql = self.place.statements.load(keys.len());
         self.loaded(sql, keys).await

@@ -44,6 +44,8 @@ pub(crate) struct Claim {
     pub(crate) ticket: Option<LeaseId>,
     /// Whether it was refused before, and so has a place.
     pub(crate) is_queued: bool,
+    /// Whether it follows a notification. If another waiter was faster, the next one has to be requested.
+    pub(crate) is_notified: bool,
 }
 
 impl Claim {
@@ -56,6 +58,7 @@ impl Claim {
             waits: request.wait().waits(),
             ticket: None,
             is_queued: false,
+            is_notified: false,
         }
     }
 }

@@ -107,7 +107,7 @@ impl TransactionLocks {
     /// After `Contended` the transaction is as it was and can go on; after every other error roll
     /// it back. (PostgreSQL and SQLite would let it go on, MySQL may have rolled back all of it.)
     ///
-    /// - [`Contended`](ErrorKind::Contended) if somebody holds the lock and the wait is over.
+    /// - [`Contended`](ErrorKind::Contended) if another client holds the lock and the wait is over.
     /// - [`Unavailable`](ErrorKind::Unavailable) if transactions wait for each other, if the
     ///   isolation of this one does not allow for what others have done since it began (repeat it
     ///   from its beginning), if the server has started anew and sessions of before may be believed
@@ -134,7 +134,7 @@ impl TransactionLocks {
         let key = key.try_into().map_err(Into::into)?;
         let taken = self.take(connection, &key, self.wait).await?;
         taken.ok_or_else(|| {
-            let message = "somebody else holds the lock";
+            let message = "another client holds the lock";
             Error::new(ErrorKind::Contended, message).with_key(&key)
         })
     }

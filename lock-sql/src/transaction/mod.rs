@@ -96,8 +96,8 @@ tx.commit().await?;
 //!
 //! # SQLite
 //!
-//! A transaction that may write keeps everybody else from writing, to all tables of the file, so
-//! there is never anybody to wait for: a lease that is held is `Contended` at once, whatever the
+//! A transaction that may write keeps all others from writing, to all tables of the file, so
+//! there is never a holder to wait for: a lease that is held is `Contended` at once, whatever the
 //! wait. Begin by `BEGIN IMMEDIATE`, which waits for the other transaction by the busy time-out of
 //! the connection. A transaction that has read first may find that others have written since, with
 //! `Unavailable`.

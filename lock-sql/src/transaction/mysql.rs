@@ -90,7 +90,7 @@ async fn within_transaction(
 async fn still_open(raw: &mut MySqlConnection) -> Result<()> {
     let probed = mysql::text(raw, PROBE.to_owned()).await;
     probed.map(drop).map_err(|db_error| {
-        let message = "somebody else holds the lock, and the server rolled the transaction back \
+        let message = "another client holds the lock, and the server rolled the transaction back \
                        when the wait was over";
         Error::new(ErrorKind::Unavailable, message).with_source(db_error.source)
     })

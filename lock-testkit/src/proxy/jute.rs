@@ -79,7 +79,7 @@ impl Jute {
 /// Reads the frame that the bytes begin with.
 fn frame<T>(bytes: &[u8], read: impl FnOnce(&mut Fields<'_>) -> Option<T>) -> Parsed<T> {
     let (length, rest) = bytes.split_first_chunk().ok_or(Unread::Incomplete)?;
-    let Ok(length @ ..=LONGEST) = usize::try_from(i32::from_be_bytes(*length)) else {
+    let Ok(length @ ..=MAX_FRAME) = usize::try_from(i32::from_be_bytes(*length)) else {
         return Err(Unread::Foreign);
     };
     let body = rest.get(..length).ok_or(Unread::Incomplete)?;
@@ -177,4 +177,4 @@ const EVENT: i32 = -1;
 
 /// The longest frame in bytes, above the 1 MiB that a server takes. What begins with text or a TLS
 /// record would be longer.
-const LONGEST: usize = 16 << 20;
+const MAX_FRAME: usize = 16 << 20;

@@ -30,7 +30,7 @@ impl Protocol for MySql {
         let (header, rest) = bytes.split_first_chunk::<4>().ok_or(Unread::Incomplete)?;
         let [low, middle, high, number] = *header;
         let length = u32::from_le_bytes([low, middle, high, 0]) as usize;
-        if exchange.encrypted || length == LONGEST {
+        if exchange.encrypted || length == MAX_PACKET {
             return Err(Unread::Foreign);
         }
         let body = rest.get(..length).ok_or(Unread::Incomplete)?;
@@ -102,4 +102,4 @@ fn int(bytes: &[u8], at: usize) -> Option<u32> {
 const OK: u8 = 0x00;
 
 /// A packet of this length goes on in the next one.
-const LONGEST: usize = 0x00ff_ffff;
+const MAX_PACKET: usize = 0x00ff_ffff;

@@ -91,7 +91,7 @@ impl Exchange {
 /// What follows a length, which counts itself; the first message of a connection has no letter.
 fn body(bytes: &[u8]) -> Parsed<&[u8]> {
     let length = *bytes.first_chunk().ok_or(Unread::Incomplete)?;
-    let Ok(length @ 4..=LONGEST) = usize::try_from(i32::from_be_bytes(length)) else {
+    let Ok(length @ 4..=MAX_MESSAGE) = usize::try_from(i32::from_be_bytes(length)) else {
         return Err(Unread::Foreign);
     };
     let body = bytes.get(4..length).ok_or(Unread::Incomplete)?;
@@ -105,4 +105,4 @@ const ENDS: [u8; 9] = *b"QSFpHXcdf";
 
 /// The longest message in bytes, above what tests send. What begins with a TLS record would be
 /// longer.
-const LONGEST: usize = 16 << 20;
+const MAX_MESSAGE: usize = 16 << 20;

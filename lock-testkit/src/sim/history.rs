@@ -106,7 +106,7 @@ impl Simulation {
 async fn finish(world: &Arc<World>, findings: &mut Vec<SimViolation>) {
     let mut found = |kind, what: String| findings.push(SimViolation::new(kind, world.now(), what));
     sleep(world.plan.work_ends).await;
-    let until = world.now() + LONGEST_OPERATION;
+    let until = world.now() + MAX_OPERATION_TIME;
     while !world.are_all_idle() {
         if world.now() > until {
             let book = world.log.book();
@@ -158,7 +158,7 @@ async fn finish(world: &Arc<World>, findings: &mut Vec<SimViolation>) {
 }
 
 /// Nothing that works takes longer: the longest wait, lease and hold together.
-const LONGEST_OPERATION: Duration = Duration::from_secs(40);
+const MAX_OPERATION_TIME: Duration = Duration::from_secs(40);
 
 impl World {
     /// Whether a lease may last although everybody is done: its holder left it to run out.

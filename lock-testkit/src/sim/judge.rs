@@ -8,7 +8,7 @@ use polylock_core::{ErrorKind, LockKey, LostReason, Mode, Released, Renewal, Wai
 
 use super::log::{AcquireOutcome, Book, Ending, Operation};
 use super::nemesis::Fault;
-use super::plan::{MOST_DRIFT, SETTLING};
+use super::plan::{MAX_DRIFT, SETTLING};
 use super::store::Tenure;
 use super::world::World;
 use crate::history::{Checker, Summary, Violation};
@@ -515,7 +515,7 @@ fn kind(violation: &Violation) -> ViolationKind {
 
 /// A timer that follows a clock which is too fast by the most is late by that share of the second
 /// after which the scheduler looks again, and by the millisecond that timers are rounded to.
-const SLACK: Duration = Duration::from_millis(MOST_DRIFT as u64 / 1000 + 3);
+const SLACK: Duration = Duration::from_millis(MAX_DRIFT as u64 / 1000 + 3);
 
 const CONTENDED: AcquireOutcome = AcquireOutcome::Failed(ErrorKind::Contended);
 

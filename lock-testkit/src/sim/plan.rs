@@ -51,7 +51,7 @@ pub(crate) struct Weather {
 
 /// Clocks run apart by this at most, in parts per million: 1.05 / 0.95 is just inside the tenth
 /// that the margin of a lease covers.
-pub(crate) const MOST_DRIFT: i32 = 50_000;
+pub(crate) const MAX_DRIFT: i32 = 50_000;
 
 /// The leases that operations ask for.
 pub(crate) const TTLS: [Duration; 4] = [
@@ -108,8 +108,8 @@ impl Plan {
 
 /// A drift for a clock; some run true.
 pub(crate) fn drift(rng: &mut Rng) -> i32 {
-    let most = i64::from(MOST_DRIFT);
-    let drift = i64::try_from(rng.below(2 * MOST_DRIFT as u64 + 1)).unwrap_or(most) - most;
+    let most = i64::from(MAX_DRIFT);
+    let drift = i64::try_from(rng.below(2 * MAX_DRIFT as u64 + 1)).unwrap_or(most) - most;
     let drift = *rng.pick(&[0, drift, drift, -most, most]);
     i32::try_from(drift).unwrap_or(0)
 }

@@ -118,7 +118,7 @@ fn connections_are_refused_and_cut() {
     let mut before = client(&proxy);
     before.command(&["PING"]).expect("a reply");
     proxy.refuse();
-    let refused = RespClient::connect(proxy.port(), PATIENCE).expect_err("connected");
+    let refused = RespClient::connect(proxy.port(), TIMEOUT).expect_err("connected");
     assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
     before.command(&["PING"]).expect("a reply");
     proxy.set_reachable(Reachable::Cut);
@@ -213,7 +213,7 @@ async fn faults_meet_the_requests_of_their_kind() {
     assert_eq!(ask(0, "DECR").expect("a reply"), Reply::Integer(-2));
     faults.set_reachable(Reachable::Cut);
     for proxy in faults.proxies() {
-        RespClient::connect(proxy.port(), PATIENCE).expect_err("connected");
+        RespClient::connect(proxy.port(), TIMEOUT).expect_err("connected");
     }
     faults.set_reachable(Reachable::Connected);
     assert_eq!((count(&servers[0]), count(&servers[1])), (-2, 1));
@@ -221,7 +221,7 @@ async fn faults_meet_the_requests_of_their_kind() {
     let planned = Planned::each(|command| command.is("INCR"), Fate::LateReply(MOMENT));
     faults.proxies()[0].add(&planned);
     ask(0, "INCR").expect("a reply");
-    planned.met(PATIENCE).await;
+    planned.met(TIMEOUT).await;
 }
 
 fn start() -> (RedisServer, Proxy) {
@@ -231,7 +231,7 @@ fn start() -> (RedisServer, Proxy) {
 }
 
 fn client(proxy: &Proxy) -> RespClient {
-    RespClient::connect(proxy.port(), PATIENCE).expect("the proxy accepts")
+    RespClient::connect(proxy.port(), TIMEOUT).expect("the proxy accepts")
 }
 
 fn count(server: &RedisServer) -> i64 {
@@ -243,6 +243,6 @@ fn simple(text: &str) -> Reply {
 }
 
 const MOMENT: Duration = Duration::from_millis(60);
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Longer than a busy machine takes for a few commands.
 const LATE: Duration = Duration::from_secs(2);

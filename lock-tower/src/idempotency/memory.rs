@@ -93,7 +93,7 @@ impl ResponseStore for MemoryResponses {
         if let Some(there) = kept.responses.get(key) {
             return Ok(Put::beside(there, response));
         }
-        let end = now.checked_add(retention.min(LONGEST)).unwrap_or(now);
+        let end = now.checked_add(retention.min(MAX_KEEP)).unwrap_or(now);
         kept.insert(key, response.clone(), end);
         while kept.bytes > self.max_bytes {
             kept.drop_first();
@@ -103,7 +103,7 @@ impl ResponseStore for MemoryResponses {
 }
 
 /// Longer than a process runs, and short enough to be added to a time.
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+const MAX_KEEP: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 impl Responses {
     fn insert(&mut self, key: &LockKey, response: StoredResponse, end: Instant) {

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use polylock_core::{LockKey, Mode};
 use tower_service::Service;
 
-use crate::held::{HeldLock, LockerGuard};
+use crate::held_lock::{HeldLock, LockerGuard};
 use crate::keys::{KeyError, join};
 use crate::layer::{BoxError, LockBody};
 use crate::plain::CallError;

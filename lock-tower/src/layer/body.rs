@@ -8,7 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use polylock_core::LostReason;
 
-use crate::held::LockerGuard;
+use crate::held_lock::LockerGuard;
 
 use super::OnLost;
 use super::body_lock::BodyLock;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-use crate::held::{HeldLock, LockerGuard};
+use crate::held_lock::{HeldLock, LockerGuard};
 
 use super::OnLost;
 use super::body::BodyError;

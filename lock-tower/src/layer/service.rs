@@ -10,7 +10,7 @@ use polylock_core::Mode;
 use tokio::time::Instant;
 use tower_service::Service;
 
-use crate::held::{HeldLock, LockerGuard};
+use crate::held_lock::{HeldLock, LockerGuard};
 use crate::plain::CallError;
 use crate::rejection::{Rejection, RequestInfo, grpc_timeout};
 use crate::service::{ResponseFuture, call};

@@ -14,7 +14,7 @@ use polylock_core::layers::acquire_all;
 use polylock_core::{DistributedLock, Error, ErrorKind, LockKey, Mode, Wait};
 use tokio::time::{Instant, timeout};
 
-use crate::held::{HeldLock, LockerGuard};
+use crate::held_lock::{HeldLock, LockerGuard};
 use crate::keys::{KeyError, Keys};
 use crate::rejection::{Reason, RejectedRequest, Rejection, RejectionObserver};
 
@@ -102,7 +102,7 @@ impl Locker {
         Ok(LockerGuard::new(held))
     }
 
-    /// Acquires the locks of all of the names or of none, in one order for everybody. There have to
+    /// Acquires the locks of all of the names or of none, in the same order everywhere. There have to
     /// be 1 to 64 names.
     ///
     /// # Errors

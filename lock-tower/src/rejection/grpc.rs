@@ -62,7 +62,7 @@ mod status {
     use tonic::{Code, Status};
     use tonic_types::{ErrorDetails, StatusExt as _};
 
-    use crate::held::NotHeld;
+    use crate::held_lock::NotHeld;
     use crate::rejection::{Reason, Rejection};
 
     /// With `RetryInfo` where another try is worth it, and `ErrorInfo` whose reason is

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use polylock_core::{Error, LostReason};
 
-use crate::held::NotHeld;
+use crate::held_lock::NotHeld;
 use crate::keys::KeyError;
 
 pub(crate) use self::grpc::grpc_timeout;

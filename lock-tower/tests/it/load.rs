@@ -121,7 +121,7 @@ async fn a_hot_key_does_not_delay_the_others() {
 }
 
 /// Longer than requests wait, with time for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(8);
+const TIMEOUT: Duration = Duration::from_secs(8);
 const TTL: Duration = Duration::from_secs(1);
 /// The handler of `slow` takes longer than a lease that is not renewed, the other two none.
 const PATHS: [&str; 3] = ["/work/a", "/work/b", "/slow/c"];
@@ -152,7 +152,7 @@ async fn every_request_is_answered_and_none_unprotected_while_redis_stops_dies_a
     for reply in &replies {
         *told.entry(reply.said.status).or_default() += 1;
         assert_eq!(reply.said.header(UNPROTECTED), None, "{reply:?}");
-        assert!(reply.took < PATIENCE, "answered late: {reply:?}");
+        assert!(reply.took < TIMEOUT, "answered late: {reply:?}");
     }
     println!("statuses: {told:?}");
     let known = [200, 409, 429, 503];
@@ -450,7 +450,7 @@ impl Traffic {
         };
         let what = format!("{status} on all paths {when}");
         // A backend may ask a server that is silent again for 10 s before it gives up.
-        until_within(PATIENCE * 2, &what, || PATHS.iter().all(is_met)).await;
+        until_within(TIMEOUT * 2, &what, || PATHS.iter().all(is_met)).await;
     }
 
     async fn end(self) -> Vec<Reply> {

@@ -326,7 +326,7 @@ impl ZooKeeperConfig {
         }
     }
 
-    /// Whether everybody may touch the nodes, and nobody has said so.
+    /// Whether every client may touch the nodes, and the configuration does not say so.
     pub(crate) fn is_open_by_default(&self) -> bool {
         self.access.is_none() && !self.has_identity()
     }
@@ -449,7 +449,7 @@ pub enum NodeAccess {
     /// Clients with the identity that created the node. The default with a login, a certificate or a
     /// connector of the application.
     Creator,
-    /// The same, and everybody may read: list and watch locks, and not take or break them.
+    /// The same, and every client may read: list and watch locks, and not take or break them.
     CreatorAndReaders,
     /// Everybody may do everything. The default without a login.
     Everybody,

@@ -108,7 +108,7 @@ impl FromStr for EventsTarget {
     }
 }
 
-/// The id of a lease; whoever knows it can release the lock, so it is never printed by chance.
+/// The id of a lease; it is enough to release the lock, so it is never printed by chance.
 #[derive(Clone, Copy)]
 pub(crate) struct LeaseText(pub(crate) polylock::engine::LeaseId);
 

@@ -47,7 +47,7 @@ pub(super) fn check_scheme(scheme: &str, is_option: bool) -> Result<(), Failure>
         true => Exit::Usage,
         false => Exit::Config,
     };
-    let message = "memory: is a store of one process, and a lock in it keeps nobody else out";
+    let message = "memory: is a store of one process, and a lock in it excludes no other process";
     Err(Failure::new(exit, message).with_hint(
         "name a server, or a file as in sqlite:PATH: by --backend, by LOCK_URL, or by --default-backend \
          of a configuration file",

@@ -6,7 +6,7 @@ use polylock::{FencingToken, Label};
 
 use super::Locks;
 use crate::backend::BackendUrl;
-use crate::held::{self, HeldKeys};
+use crate::held_keys::{self, HeldKeys};
 use crate::output::unix_ms;
 
 /// A variable, with `None` for one that must not be inherited.
@@ -55,7 +55,7 @@ impl<'a> Facts<'a> {
     ) -> Vec<Variable> {
         let number = |name| env(name).and_then(|value| value.to_str()?.parse::<u32>().ok());
         let depth = number("LOCK_DEPTH").unwrap_or(0).saturating_add(1);
-        let held = HeldKeys::read(env(held::VARIABLE).as_deref());
+        let held = HeldKeys::read(env(held_keys::VARIABLE).as_deref());
         let held = held.and(self.backend, self.locks.iter().map(|(key, _)| *key));
         let (first, token) = self
             .locks
@@ -70,7 +70,7 @@ impl<'a> Facts<'a> {
             ("LOCK_FENCING_TOKEN", token.map(|token| token.to_string())),
             ("LOCK_FENCING_TOKENS", self.tokens()),
             ("LOCK_HELD", Some("1".to_owned())),
-            (held::VARIABLE, Some(held.to_json())),
+            (held_keys::VARIABLE, Some(held.to_json())),
             ("LOCK_KEY", Some(first.to_owned())),
             ("LOCK_KEYS", Some(self.keys())),
             ("LOCK_NAMESPACE", Some(self.backend.namespace().to_owned())),

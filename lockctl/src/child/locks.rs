@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::output::escaped;
 
-/// The locks that a command runs under, whoever owns the guards; it ends with the first that is lost.
+/// The locks that a command runs under, whatever owns the guards; it ends with the first that is lost.
 #[derive(Debug)]
 pub(crate) struct Locks<'a>(Vec<&'a LockGuard>);
 

@@ -1,9 +1,9 @@
 //! The command that runs under the locks: its start, environment and end.
 
 mod environment;
-mod family;
 mod linger;
 mod locks;
+mod processes;
 mod runner;
 mod signals;
 mod spawn;
@@ -11,7 +11,7 @@ mod stop;
 mod supervise;
 
 use self::environment::Facts;
-use self::family::reap_orphans;
+use self::processes::reap_orphans;
 use self::spawn::spawn;
 use self::supervise::Watch;
 
@@ -19,6 +19,6 @@ pub(crate) use self::linger::Linger;
 pub(crate) use self::locks::Locks;
 pub(crate) use self::runner::Runner;
 pub(crate) use self::signals::{Signals, name};
-pub(crate) use self::spawn::{Successor, wants_own_group};
+pub(crate) use self::spawn::{Exec, wants_own_group};
 pub(crate) use self::stop::Stop;
 pub(crate) use self::supervise::{Ending, Rules};

@@ -10,7 +10,7 @@ use tokio::process::{Child, Command};
 use tokio::time::sleep;
 
 use super::environment::Variable;
-use super::family::Family;
+use super::processes::CommandProcesses;
 use super::stop::POLL_INTERVAL;
 use crate::commands::Pgid;
 use crate::exit::Exit;
@@ -21,7 +21,7 @@ use crate::output::Failure;
 pub(crate) struct Running {
     pub(crate) child: Child,
     pub(crate) pid: Pid,
-    pub(super) family: Family,
+    pub(super) processes: CommandProcesses,
 }
 
 impl Running {
@@ -30,9 +30,9 @@ impl Running {
     /// # Cancel safety
     ///
     /// Nothing is lost: the status is kept.
-    pub(super) async fn ended(&mut self, with_family: bool) -> io::Result<ExitStatus> {
+    pub(super) async fn ended(&mut self, with_descendants: bool) -> io::Result<ExitStatus> {
         let status = self.child.wait().await?;
-        while with_family && self.family.is_alive() {
+        while with_descendants && self.processes.is_alive() {
             sleep(POLL_INTERVAL).await;
         }
         Ok(status)
@@ -57,7 +57,7 @@ pub(crate) fn spawn(
     if own_group {
         starter.process_group(0);
     }
-    let family = Family::before(own_group);
+    let processes = CommandProcesses::before(own_group);
     let child = starter.stdin(Stdio::inherit()).kill_on_drop(true).spawn();
     let child = child.map_err(|e| cannot_execute(&command[0], &e))?;
     let pid = child
@@ -67,7 +67,7 @@ pub(crate) fn spawn(
     Ok(Running {
         child,
         pid,
-        family: family(pid),
+        processes: processes(pid),
     })
 }
 
@@ -112,12 +112,12 @@ fn direct(command: &[OsString]) -> Command {
 
 /// What the process becomes that was started as `lockctl __exec --parent PID -- COMMAND...`.
 #[derive(Debug, Eq, PartialEq)]
-pub(crate) struct Successor {
+pub(crate) struct Exec {
     parent: i32,
     command: Vec<OsString>,
 }
 
-impl Successor {
+impl Exec {
     /// Reads the arguments without the program's name; `None` if they are those of a user.
     pub(crate) fn of_arguments(mut args: impl Iterator<Item = OsString>) -> Option<Self> {
         args.next().filter(|first| first == EXEC)?;
@@ -183,9 +183,9 @@ mod tests {
 
     #[test]
     fn only_lockctl_itself_asks_for_a_successor() {
-        let read = |args: &[&str]| Successor::of_arguments(args.iter().map(OsString::from));
+        let read = |args: &[&str]| Exec::of_arguments(args.iter().map(OsString::from));
         let command = vec!["ls".into(), "--".into()];
-        let successor = Successor { parent: 7, command };
+        let successor = Exec { parent: 7, command };
         assert_eq!(
             read(&["__exec", "--parent", "7", "--", "ls", "--"]),
             Some(successor)

@@ -110,7 +110,7 @@ impl Watch<'_> {
 
     /// Sends to everything that the command is made of.
     pub(super) fn send(&self, signal: Signal) {
-        self.running.family.signal(signal);
+        self.running.processes.signal(signal);
     }
 
     /// Passes on what `lockctl` got.
@@ -118,7 +118,7 @@ impl Watch<'_> {
         match signal {
             _ if self.is_of_terminal(signal) => {}
             Signal::INT if interrupts > 1 => self.send(Signal::KILL),
-            _ => self.running.family.signal_command(signal),
+            _ => self.running.processes.signal_command(signal),
         }
     }
 
@@ -140,11 +140,11 @@ impl Watch<'_> {
 
     /// Kills what is left of the command, and waits until it is dead.
     pub(super) async fn kill_the_rest(&self) {
-        let family = &self.running.family;
+        let processes = &self.running.processes;
         let killing = async {
             loop {
-                family.kill_the_rest();
-                if !family.is_alive() {
+                processes.kill_the_rest();
+                if !processes.is_alive() {
                     break;
                 }
                 sleep(POLL_INTERVAL).await;

@@ -25,7 +25,7 @@ pub(crate) enum ConfigCommand {
     Check {
         /// File to check [default: that of --config]
         file: Option<PathBuf>,
-        /// Backends that nobody uses must be right as well
+        /// Unused backends must be right as well
         #[arg(long)]
         all: bool,
     },

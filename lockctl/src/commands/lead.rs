@@ -16,7 +16,7 @@ use super::{App, SHUTDOWN, key};
 use crate::args::address;
 use crate::child::{Ending, Locks, Rules, Runner, Signals, Stop};
 use crate::exit::Exit;
-use crate::held::{self, HeldKeys};
+use crate::held_keys::{self, HeldKeys};
 use crate::output::{Escaped, Failure, escaped, human};
 use crate::waiting::{Acquired, Waiting};
 
@@ -60,7 +60,7 @@ pub(super) async fn lead(app: &App, args: LeadArgs) -> Result<Exit, Failure> {
     if !stdin().is_terminal() {
         signals = signals.without_hangup();
     }
-    let outer = HeldKeys::read(env::var_os(held::VARIABLE).as_deref());
+    let outer = HeldKeys::read(env::var_os(held_keys::VARIABLE).as_deref());
     outer.refuse(&backend, [name.as_str()])?;
     let runner = args
         .command

@@ -16,7 +16,7 @@ use crate::output::{
     rows_page, timestamp, unix_ms, who,
 };
 
-/// Show who leads an election, and its address; exit 0 also if nobody does
+/// Show who leads an election, and its address; exit 0 also if there is no leader
 #[derive(Args, Debug)]
 pub(crate) struct LeaderArgs {
     /// Name of the election

@@ -15,7 +15,7 @@ use crate::args::{LeaseText, duration, note};
 use crate::backend::BackendUrl;
 use crate::child::Signals;
 use crate::exit::Exit;
-use crate::held::{self, HeldKeys};
+use crate::held_keys::{self, HeldKeys};
 use crate::output::{Escaped, Events, Failure, deliver, print, print_json, unix_ms};
 use crate::waiting::{Acquired, Outcome, Waiting};
 
@@ -68,7 +68,7 @@ pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Failur
     let backend = app.backend()?;
     let request = request(&key, &args, &backend)?;
     let mut signals = Signals::catch().map_err(Failure::internal("cannot catch signals"))?;
-    let outer = HeldKeys::read(env::var_os(held::VARIABLE).as_deref());
+    let outer = HeldKeys::read(env::var_os(held_keys::VARIABLE).as_deref());
     outer.refuse(&backend, [key.as_str()])?;
     let locks = tokio::select! {
         signal = signals.next_that_ends() => return Ok(Exit::Signaled(signal.as_raw())),

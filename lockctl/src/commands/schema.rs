@@ -11,7 +11,7 @@ use crate::output::{Failure, print, print_json};
 /// Show or make the table that a database keeps its locks in
 ///
 /// For programs that may not create tables. They need SELECT, INSERT and UPDATE on the table, and
-/// DELETE if rows that nobody uses are to be removed; with mode=row and mode=advisory, on the sequence
+/// DELETE if unused rows are to be removed; with mode=row and mode=advisory, on the sequence
 /// of the tokens SELECT and UPDATE (PostgreSQL), or SELECT and INSERT (MySQL and MariaDB).
 #[derive(Args, Debug)]
 pub(crate) struct SchemaArgs {

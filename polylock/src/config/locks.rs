@@ -452,7 +452,7 @@ fn unmet(class: &ClassSettings, open: &Open) -> Option<Error> {
         true => String::new(),
         false => {
             let closed = list(open.closed.iter().map(String::as_str));
-            format!("; not asked, because nobody uses them: {closed}")
+            format!("; not asked, because nothing uses them: {closed}")
         }
     };
     let message = format!(

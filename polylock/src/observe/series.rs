@@ -167,7 +167,7 @@ impl<H> Series<H> {
             if let Some(class) = all.get(name) {
                 return Arc::clone(class);
             }
-            let full = all.len() >= MOST_CLASSES && !self.declared.iter().any(|d| **d == *name);
+            let full = all.len() >= MAX_CLASSES && !self.declared.iter().any(|d| **d == *name);
             let name: Arc<str> = if full { OTHERS.into() } else { name.into() };
             let class = all.entry(Arc::clone(&name)).or_insert_with(|| {
                 let handles = RwLock::default();
@@ -210,6 +210,6 @@ impl<H> fmt::Debug for Series<H> {
 }
 
 /// More values of a label than that make a dashboard useless, and the service for metrics slow.
-const MOST_CLASSES: usize = 1_000;
+const MAX_CLASSES: usize = 1_000;
 /// The class of those that come when there are so many.
 const OTHERS: &str = "other";

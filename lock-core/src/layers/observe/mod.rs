@@ -82,7 +82,7 @@ impl DistributedLock for Observe {
         self.inner.capabilities()
     }
 
-    /// Written out: what nobody hears of needs no future of this layer.
+    /// Written out: without an observer this layer needs no future.
     fn acquire<'l, 'r, 'f>(
         &'l self,
         request: &'r AcquireRequest,

@@ -5,7 +5,7 @@ use super::super::token::Raised;
 use super::super::votes::Vote;
 use crate::script::BLOCK;
 
-/// What `vote.lua`, `raise.lua`, `renew.lua` and `withdraw.lua` do.
+/// What `vote.lua`, `agree.lua`, `renew.lua` and `withdraw.lua` do.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Node {
     /// How far its clock, below which it gives no token, is ahead. Without one, the counters alone

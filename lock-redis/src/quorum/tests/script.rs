@@ -10,7 +10,7 @@ use super::super::token::Raised::{self, Done, NotHeld, Overtaken};
 use super::super::votes::Vote;
 use super::node::{Node, end};
 use crate::keys::{Counter, Keys};
-use crate::script::{RAISE, Script, VOTE, WITHDRAW};
+use crate::script::{AGREE, Script, VOTE, WITHDRAW};
 
 /// Readers and writers vote, record tokens around the last one and release, some before their votes.
 #[test]
@@ -121,11 +121,11 @@ impl Scripts<'_> {
     fn raise(&self, id: u64, token: u64, shared: bool) -> Raised {
         let token = self.base + token;
         let top = end(shared, token).to_string();
-        match self.eval(&RAISE, &[RETENTION, &hex(id), &token.to_string(), &top]) {
+        match self.eval(&AGREE, &[RETENTION, &hex(id), &token.to_string(), &top]) {
             Reply::Integer(0) => NotHeld,
             Reply::Integer(1) => Done,
             Reply::Integer(last) => Overtaken(self.after_base(last)),
-            reply => panic!("raise.lua answers {reply:?}"),
+            reply => panic!("agree.lua answers {reply:?}"),
         }
     }
 

@@ -108,6 +108,7 @@ fn claim(n: u8, mode: Mode) -> Claim {
         waits: n % 2 == 1,
         ticket: None,
         is_queued: false,
+        is_notified: false,
     }
 }
 

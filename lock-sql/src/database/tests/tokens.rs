@@ -51,6 +51,7 @@ async fn the_usual_is_one_statement_and_hundreds_of_renewals_are_few() {
             waits: false,
             ticket: None,
             is_queued: false,
+            is_notified: false,
         };
         client.store.take(&key(&name), claim).await.unwrap()
     };

@@ -16,7 +16,7 @@ const BEGIN_CLOCK: &str = "SET @polylock_begun = SYSDATE(6)";
 const ELAPSED: &str = "CAST(TIMESTAMPDIFF(MICROSECOND, @polylock_begun, SYSDATE(6)) AS SIGNED)";
 
 /// Longest time-outs that the server takes, in seconds.
-const LONGEST: &str = "86400";
+const MAX_TIMEOUT_SECONDS: &str = "86400";
 
 /// Row locks: the row of kind 2 is locked, and the one of kind 3 names the holder.
 pub(crate) fn row(table: &str, flavor: Flavor) -> SessionStatements {
@@ -27,7 +27,7 @@ pub(crate) fn row(table: &str, flavor: Flavor) -> SessionStatements {
     let (draw, token) = tokens::draw(table, flavor);
     let take = |strength: &str, waits: bool| {
         let (set, suffix, elapsed) = if waits {
-            let wait = format!("LEAST(GREATEST(CEIL({{4}} / 1000), 1), {LONGEST})");
+            let wait = format!("LEAST(GREATEST(CEIL({{4}} / 1000), 1), {MAX_TIMEOUT_SECONDS})");
             // A setting takes no expression on some servers, and a variable on all.
             let set = format!(
                 "{BEGIN_CLOCK}; SET @polylock_wait = CAST({wait} AS SIGNED);
@@ -163,7 +163,7 @@ fn common(
     SessionStatements {
         // While the server knows this name, the session is there.
         setup: Sql::new(format!(
-            "SET @polylock_timeout = CAST(LEAST(GREATEST(CEIL({{11}} / 1000), 1), {LONGEST})
+            "SET @polylock_timeout = CAST(LEAST(GREATEST(CEIL({{11}} / 1000), 1), {MAX_TIMEOUT_SECONDS})
                  AS SIGNED);
              SET SESSION wait_timeout = @polylock_timeout; {unlimited};
              SELECT CAST(GET_LOCK({}, 0) AS SIGNED); {}; {}",

@@ -60,10 +60,30 @@ async fn a_wait_that_ends_in_an_outage_is_no_contention(site: Site) {
 
 everywhere!(a_wait_that_ends_in_an_outage_is_no_contention);
 
-/// A server that is gone without a word has not said that the lock is held still.
+/// A server that is gone without a word has not said that the lock is still held.
 async fn a_wait_that_ends_in_silence_is_no_contention(site: Site) {
+    waits_in_silence(&site, |waiter| waiter).await;
+}
+
+everywhere!(a_wait_that_ends_in_silence_is_no_contention);
+
+/// The queue of the process has one attempt for all of its waiters, which outlasts their waits.
+async fn a_wait_in_the_queue_of_the_process_that_ends_in_silence_is_no_contention(site: Site) {
+    waits_in_silence(&site, |waiter| Arc::new(LocalQueue::new(waiter))).await;
+}
+
+on!(
+    a_wait_in_the_queue_of_the_process_that_ends_in_silence_is_no_contention:
+    postgres_lease, mariadb_lease
+);
+
+async fn waits_in_silence(
+    site: &Site,
+    layer: impl FnOnce(Arc<dyn DistributedLock>) -> Arc<dyn DistributedLock>,
+) {
     let proxy = site.proxy();
-    let (holder, waiter) = (site.open().await, site.open_at(proxy.port()).await);
+    let holder = site.open().await;
+    let waiter = layer(Arc::new(site.open_at(proxy.port()).await));
     let guard = take(&holder, "job").await;
     let (began, wait) = (Instant::now(), OUTAGE * 2);
     let short = request("job").with_wait(Wait::AtMost(wait));
@@ -79,10 +99,8 @@ async fn a_wait_that_ends_in_silence_is_no_contention(site: Site) {
     proxy.accept();
     proxy.resume(Direction::Both);
     guard.release().await.expect("it is released");
-    assert_free(&site, "job").await;
+    assert_free(site, "job").await;
 }
-
-everywhere!(a_wait_that_ends_in_silence_is_no_contention);
 
 async fn a_waiter_that_is_dropped_in_an_outage_leaves_nothing(site: Site) {
     let proxy = site.proxy();

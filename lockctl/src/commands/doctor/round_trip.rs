@@ -46,7 +46,10 @@ pub(super) async fn measure(
 }
 
 fn taken() -> Error {
-    Error::new(ErrorKind::Protocol, "a key that nobody else knows is held")
+    Error::new(
+        ErrorKind::Protocol,
+        "a key that no other client knows is held",
+    )
 }
 
 const WARM_UP: usize = 3;

@@ -185,7 +185,7 @@ impl Seen {
         HealthCheck::error(
             "exclusion",
             what,
-            "the lock excludes nobody: the connections end at servers that do not know each \
+            "the lock does not exclude: the connections end at servers that do not know each \
              other, or the server has lost what it acknowledged",
             "name one server, or one primary, and not several behind one address",
         )
@@ -255,7 +255,7 @@ async fn leave(pair: Pair<'_>, key: &str, ttl: Duration) -> Outcome<HealthCheck>
 
 fn expiry(ttl: Duration, took: Duration, was_held: bool) -> HealthCheck {
     let what = format!(
-        "a lease of {} that nobody renewed was free after {}",
+        "a lease of {} without renewals was free after {}",
         human(ttl),
         exact(took)
     );

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::{App, SHUTDOWN};
 use crate::child::{Ending, Locks, Runner, Signals, Stop};
 use crate::exit::Exit;
-use crate::held::{self, HeldKeys};
+use crate::held_keys::{self, HeldKeys};
 use crate::output::{Failure, escaped, human};
 use crate::waiting::{Acquired, Outcome, Waiting};
 
@@ -32,7 +32,7 @@ pub(super) async fn run(app: &App, args: RunArgs) -> Result<Exit, Failure> {
     let plan = Plan::new(args, &backend)?;
     // Before anything can be held: a signal from here on leaves nothing behind.
     let mut signals = Signals::catch().map_err(Failure::internal("cannot catch signals"))?;
-    let outer = HeldKeys::read(env::var_os(held::VARIABLE).as_deref());
+    let outer = HeldKeys::read(env::var_os(held_keys::VARIABLE).as_deref());
     outer.refuse(&backend, plan.keys.iter().map(LockKey::as_str))?;
     let command = &plan.args.command;
     let runner = command.runner(plan.rules, &plan.request, backend, &app.console)?;

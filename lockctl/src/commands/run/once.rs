@@ -42,7 +42,7 @@ pub(crate) struct OnceArgs {
     once_key: Option<String>,
 }
 
-/// Nobody waits for a job that another host runs, and its record lasts longer than any hold.
+/// A job that another host runs is not waited for, and its record lasts longer than any hold.
 const SENSELESS: [&str; 6] = [
     "conflict_exit_code",
     "min_hold",

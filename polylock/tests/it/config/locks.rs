@@ -181,9 +181,9 @@ async fn demands_that_are_not_met_fail_at_the_start_all_at_once() {
     assert_eq!(
         error.message(),
         "the class \"first\" requires fair, push, which sqlite of its backend \"file\" does not \
-         have (backends that have all it requires: main; not asked, because nobody uses them: \
+         have (backends that have all it requires: main; not asked, because nothing uses them: \
          spare); the class \"second\" requires push, which sqlite of its backend \"file\" does not \
-         have (backends that have all it requires: main; not asked, because nobody uses them: \
+         have (backends that have all it requires: main; not asked, because nothing uses them: \
          spare)"
     );
     let third = &config.classes()[2];

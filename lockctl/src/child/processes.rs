@@ -30,15 +30,15 @@ pub(super) fn reap_orphans() {
 
 /// The command and what it has started.
 #[derive(Debug)]
-pub(super) enum Family {
+pub(super) enum CommandProcesses {
     /// The process group that the command leads.
     Group(Pid),
     /// The descendants of this process, without the children that it had before the command.
     Descendants { command: Pid, others: Vec<Pid> },
 }
 
-impl Family {
-    /// Says how the family of the next command is found.
+impl CommandProcesses {
+    /// Says how the processes of the next command are found.
     pub(super) fn before(own_group: bool) -> impl FnOnce(Pid) -> Self {
         let others = (!own_group).then(|| {
             adopt_orphans();
@@ -208,15 +208,15 @@ mod tests {
             .spawn()
             .unwrap();
         let pid = Pid::from_raw(i32::try_from(shell.id()).unwrap()).unwrap();
-        let family = Family::Group(pid);
-        assert!(family.is_alive());
-        family.kill_the_rest();
+        let processes = CommandProcesses::Group(pid);
+        assert!(processes.is_alive());
+        processes.kill_the_rest();
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
-        while family.is_alive() && std::time::Instant::now() < deadline {
+        while processes.is_alive() && std::time::Instant::now() < deadline {
             std::thread::yield_now();
         }
         // Nobody has waited for it.
-        assert!(test_kill_process_group(pid).is_ok() && !family.is_alive());
+        assert!(test_kill_process_group(pid).is_ok() && !processes.is_alive());
         shell.wait().unwrap();
     }
 }
