@@ -152,7 +152,7 @@ fn may_not_read(config: &SqlConfig, db_error: DbError) -> Failure {
 fn may_not_make(config: &SqlConfig, db_error: DbError) -> Failure {
     let table = config.table_sql();
     let says = format!(
-        "there is no table {table}, and this user may not make it: let a user who may run lockctl \
+        "there is no table {table}, and this user may not create it: as another user, run lockctl \
          schema apply, or what lockctl schema print shows"
     );
     Cause::said(ErrorKind::Denied, says, db_error.source).into()

@@ -28,7 +28,7 @@ pub(crate) fn texts(table: &str) -> PurgeTexts {
             1,
             "CAST(COALESCE(%free% AND l.changed_at <= %now% - {2}, 0) AS SIGNED), l.last_token",
         ),
-        raise: sql(AGREE),
+        raise: sql(RAISE),
         delete_leases: many(
             "DELETE l FROM",
             vec!["k", "retention", "least"],
@@ -47,7 +47,7 @@ pub(crate) fn texts(table: &str) -> PurgeTexts {
     }
 }
 
-const AGREE: &str = "
+const RAISE: &str = "
 UPDATE %table% SET last_token = GREATEST(last_token, {1}) WHERE kind = 0 AND lock_key = ''";
 
 const DELETE_LEASES: &str = "

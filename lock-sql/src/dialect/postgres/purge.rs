@@ -23,7 +23,7 @@ pub(crate) fn texts(table: &str) -> PurgeTexts {
             1,
             "(%free% AND l.changed_at <= m.now - {2})::int::bigint, l.last_token",
         ),
-        raise: sql(AGREE),
+        raise: sql(RAISE),
         delete_leases: Many::Arrays(sql(DELETE_LEASES)),
         scan_rows: scan(2, "(l.changed_at <= m.now - {2})::int::bigint"),
         delete_rows: Many::Arrays(sql(DELETE_ROWS)),
@@ -32,7 +32,7 @@ pub(crate) fn texts(table: &str) -> PurgeTexts {
     }
 }
 
-const AGREE: &str = "
+const RAISE: &str = "
 UPDATE %table% SET last_token = GREATEST(last_token, {1}) WHERE kind = 0 AND lock_key = ''";
 
 const DELETE_LEASES: &str = "
