@@ -132,7 +132,7 @@ impl Pace {
 }
 
 /// Backoff of a waiter that found the queue full: its turn is far away.
-const BACKOFF_WITHOUT_PLACE: Duration = Duration::from_millis(200);
+const BACKOFF_WITHOUT_PLACE: Duration = Duration::from_millis(500);
 
 /// The tokens of a new holder, or why there is none.
 pub(crate) type Taken = Result<Tokens, Refusal>;
@@ -153,7 +153,7 @@ mod tests {
         let places = [Some(0), Some(1), Some(2), Some(MAX_WAITERS - 1)];
         assert_eq!(places.map(bounds), [(1, 5), (1, 5), (1, 20), (1, 20)]);
         // Also after it was woken.
-        assert_eq!(bounds(Some(MAX_WAITERS)), (200, 200));
+        assert_eq!(bounds(Some(MAX_WAITERS)), (500, 500));
         // It shares the lock, and has no place.
         assert_eq!(bounds(None), (1, 20));
     }
