@@ -85,7 +85,8 @@ async fn waits_in_silence(
     let holder = site.open().await;
     let waiter = layer(Arc::new(site.open_at(proxy.port()).await));
     let guard = take(&holder, "job").await;
-    let (began, wait) = (Instant::now(), OUTAGE * 2);
+    // A waiter that is notified polls every second, and a poll counts as unanswered after another one.
+    let (began, wait) = (Instant::now(), OUTAGE * 4);
     let short = request("job").with_wait(Wait::AtMost(wait));
     let waiting = tokio::spawn(async move { waiter.acquire(&short).await.map(drop) });
     site.until_it_waits("job").await;
