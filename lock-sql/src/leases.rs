@@ -77,10 +77,8 @@ impl Leases {
         budget: &Budget,
         place: &Place,
     ) -> Result<LockGuard> {
-        if let Attempt::Granted(guard) = self
-            .attempt(self.claim(request, place, false), request, place)
-            .await?
-        {
+        let first = self.claim(request, place, false);
+        if let Attempt::Granted(guard) = self.attempt(first, request, place).await? {
             return guard;
         }
         budget.mark_contended(request);

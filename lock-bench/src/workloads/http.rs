@@ -90,20 +90,10 @@ async fn handle(
     hold: Duration,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let held = request.extensions_mut().remove::<HeldLock>();
-    let Ok(answer) = serve(
-        Call {
-            held,
-            ..Call::default()
-        },
-        hold,
-    )
-    .await;
-    let LayerResponse {
-        token,
-        began,
-        ended,
-    } = answer;
-    let text = format!("{} {began} {ended}", token.unwrap_or_default());
+    let name = Arc::default();
+    let Ok(seen) = serve(Call { name, held }, hold).await;
+    let token = seen.token.unwrap_or_default();
+    let text = format!("{token} {} {}", seen.began, seen.ended);
     Ok(Response::new(text.into()))
 }
 

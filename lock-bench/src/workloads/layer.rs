@@ -62,7 +62,6 @@ pub(crate) async fn serve_requests(
 }
 
 /// A request, with what the layer puts into it.
-#[derive(Default)]
 pub(super) struct Call {
     pub(super) name: Arc<str>,
     pub(super) held: Option<HeldLock>,
