@@ -1,5 +1,7 @@
 //! One acquisition, from its first request to its grant.
 
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::join;
@@ -32,6 +34,8 @@ pub(crate) struct Attempt<'a> {
     pub(crate) request: &'a AcquireRequest,
     pub(crate) budget: &'a TimeBudget,
     pub(crate) lease: &'a ZooKeeperLease,
+    /// Whether it has waited for another contender.
+    pub(crate) has_waited: AtomicBool,
 }
 
 /// Why an attempt does not go on.
@@ -114,6 +118,7 @@ impl Attempt<'_> {
                 return Ok(Outcome::Refused(self.budget.contended()));
             }
             self.request.mark_contended();
+            self.has_waited.store(true, Ordering::Relaxed);
             listing = match self.wait(&blocker, &node).await? {
                 Some(listing) => listing,
                 None => self.list().await?,
@@ -361,10 +366,11 @@ impl Attempt<'_> {
     }
 
     /// Waits for a change, for as long as there is time and the session lasts.
-    async fn changed<T>(&self, change: impl Future<Output = T>) -> Result<(), AttemptError> {
+    async fn changed<T>(&self, change: impl Future<Output = T>) -> Result<T, AttemptError> {
         let changed = async {
             tokio::select! {
-                _ = change => Ok(()),
+                biased;
+                change = change => Ok(change),
                 () = self.lease.session.ended() => Err(AttemptError::Gone),
             }
         };
@@ -396,13 +402,23 @@ impl Attempt<'_> {
         }
     }
 
-    /// Bounds one step.
+    /// Bounds one step. A waiter keeps its place for as long as its session lasts, also without a reply; the
+    /// end of its wait is no contention then.
     async fn until<T>(
         &self,
         until: Instant,
         work: impl Future<Output = T>,
     ) -> Result<T, AttemptError> {
-        before(until, work).await.ok_or(AttemptError::Late)
+        let mut work = pin!(work);
+        if let Some(done) = before(until, work.as_mut()).await {
+            return Ok(done);
+        }
+        if !(self.has_waited.load(Ordering::Relaxed) && self.budget.waits()) {
+            return Err(AttemptError::Late);
+        }
+        self.budget.mark_free();
+        self.request.mark_unresponsive();
+        self.changed(work).await
     }
 
     /// Lets the client reconnect before the next request; returns errors that a repetition does not

@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -163,6 +164,7 @@ impl Client {
             request,
             budget,
             lease: &lease,
+            has_waited: AtomicBool::new(false),
         };
         match attempt.run().await {
             Ok(Outcome::Granted(grant)) => pending.granted(request, grant).map(Some),

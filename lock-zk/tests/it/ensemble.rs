@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions};
+use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
 use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, LostReason};
 use polylock_zk::ZooKeeper;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{
-    SESSION, SOON, Site, assert_error, granted, loss, ms, open, release_clean, take, token,
+    SESSION, SOON, Site, assert_error, granted, loss, ms, open, release_clean, take, token, until,
     waiting, within,
 };
 
@@ -31,6 +31,19 @@ async fn patient(site: &Site) -> Arc<ZooKeeper> {
 
 fn long(name: &str) -> AcquireRequest {
     within(name, LONG * 6)
+}
+
+/// The watches that all servers have.
+fn watches(ensemble: &ZooKeeperEnsemble) -> u32 {
+    let count = |server: &ZooKeeperServer| {
+        let metrics = server.four_letter("mntr");
+        let mut watches = metrics
+            .lines()
+            .filter_map(|line| line.strip_prefix("zk_watch_count"));
+        let watches = watches.next().expect("a number of watches");
+        watches.trim().parse::<u32>().expect("a number")
+    };
+    ensemble.servers().iter().map(count).sum()
 }
 
 async fn assert_nothing_left(site: &Site, clients: &[&Arc<ZooKeeper>], name: &str) {
@@ -124,7 +137,10 @@ async fn without_a_quorum_nobody_holds_and_nobody_is_granted_a_lock() {
     let lasting = site.config().with_session_timeout(SESSION * 10);
     let other = open(lasting.expect("it is in range")).await;
     let guard = take(&locks, "a").await;
+    // Its node may be in sight before the reply to it arrives, and it waits once it has its watch.
+    let before = watches(&ensemble);
     let waiter = site.waiter(&other, long("a")).await;
+    until("it watches", async || watches(&ensemble) > before).await;
     let servers = ensemble.servers();
     servers[0].kill();
     let began = Instant::now();

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::support::{
     Place, SOON, admin, assert_error, attempt, granted, handed_over, is_entry, is_exchange, key,
-    ms, permits, release_clean, request, take, token, waiting,
+    ms, open, permits, release_clean, request, take, token, until, waiting, within,
 };
 
 /// The network fails before the request arrives and after, with a word and without one.
@@ -138,6 +138,41 @@ async fn a_waiter_whose_watch_is_lost_is_served_once() {
         release_clean(next).await;
     })
     .await;
+}
+
+/// Its place lasts as long as its session.
+#[tokio::test]
+async fn a_waiter_outlasts_a_request_that_gets_no_reply_within_the_timeout() {
+    let place = Place::new().await;
+    let config = place.config().with_session_timeout(SOON * 2);
+    let config = config.and_then(|config| config.with_timeout(ms(300)));
+    let (locks, other) = (
+        open(config.expect("it is in range")).await,
+        place.elsewhere().await,
+    );
+    let silent = Fate::LostReply(Then::CutAfter(ms(1_200)));
+    let holder = take(&other, "a").await;
+    let planned = place.proxy().plan(is_watch, silent);
+    let next = waiting(&locks, request("a"));
+    planned.met(SOON).await;
+    tokio::time::sleep(ms(900)).await;
+    assert!(!next.is_finished(), "it fails with its watch");
+    // The second watch is set, and its event leads to a list.
+    let watch = place.proxy().watch(is_watch);
+    until("it watches", async || watch.count() > 0).await;
+    let planned = place.proxy().plan(is_list, silent);
+    release_clean(holder).await;
+    planned.met(SOON).await;
+    tokio::time::sleep(ms(900)).await;
+    assert!(!next.is_finished(), "it fails with its list");
+    release_clean(granted(next).await).await;
+    // A wait that ends in silence is no contention.
+    let holder = take(&other, "a").await;
+    let silent = Fate::LostReply(Then::CutAfter(ms(2_000)));
+    place.proxy().plan(is_watch, silent);
+    assert_error(&locks, &within("a", ms(1_000)), ErrorKind::Unavailable).await;
+    release_clean(holder).await;
+    place.assert_nothing_left(&[&locks, &other], "a").await;
 }
 
 /// The third waits for the second to get its permit, and the second for any change.
