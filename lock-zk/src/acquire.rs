@@ -322,6 +322,9 @@ impl Attempt<'_> {
                 return Ok(Some(listing));
             }
         }
+        // The blocker was there, also if the reply took long enough to count as silence.
+        self.budget.mark_held();
+        self.request.mark_contended();
         self.changed(watching.watcher.changed()).await?;
         Ok(None)
     }
@@ -397,13 +400,19 @@ impl Attempt<'_> {
                 Err(failure) if failure.client() == Some(&ClientError::NoNode) => {
                     return Err(AttemptError::Gone);
                 }
-                Err(failure) => self.pause_if_ambiguous(failure).await?,
+                Err(failure) => {
+                    let is_unclear = failure.is_unclear_reply();
+                    self.pause_if_ambiguous(failure).await?;
+                    if is_unclear && Instant::now() >= until {
+                        return Err(AttemptError::Late);
+                    }
+                }
             }
         }
     }
 
-    /// Bounds one step. A waiter keeps its place for as long as its session lasts, also without a reply; the
-    /// end of its wait is no contention then.
+    /// Bounds one step. A waiter without a reply keeps its place for as long as its session lasts; if its
+    /// wait ends meanwhile, the error is `Unavailable`.
     async fn until<T>(
         &self,
         until: Instant,

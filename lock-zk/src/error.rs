@@ -100,6 +100,19 @@ impl Failure {
         }
     }
 
+    /// Whether a server has answered, in a way that does not say what has become of the request.
+    pub(crate) fn is_unclear_reply(&self) -> bool {
+        matches!(
+            &self.0,
+            Cause::Malformed(_)
+                | Cause::Client(
+                    ClientError::UnexpectedError(_)
+                        | ClientError::UnexpectedErrorCode(_)
+                        | ClientError::UnmarshalError { .. }
+                )
+        )
+    }
+
     /// Whether the same request may succeed later.
     pub(crate) fn is_retryable(&self) -> bool {
         self.0.kind() == ErrorKind::Unavailable

@@ -135,6 +135,8 @@ impl ZooKeeperConfig {
     /// Sets how long one request may take, 100 ms to 1 min, before it is
     /// [`Unavailable`](ErrorKind::Unavailable). Default: 10 s.
     ///
+    /// A waiter in the queue waits longer for a reply, until its wait or its session ends.
+    ///
     /// A session survives the loss of a server, and the requests that come meanwhile wait for the
     /// next one. A server that hangs is noticed after two fifths of the session time-out at the
     /// latest: 8 s for the default one, which is why this default is longer.

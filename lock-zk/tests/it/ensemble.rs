@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
+use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions};
 use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, LostReason};
 use polylock_zk::ZooKeeper;
 use tokio::task::JoinSet;
@@ -34,16 +34,11 @@ fn long(name: &str) -> AcquireRequest {
 }
 
 /// The watches that all servers have.
-fn watches(ensemble: &ZooKeeperEnsemble) -> u32 {
-    let count = |server: &ZooKeeperServer| {
-        let metrics = server.four_letter("mntr");
-        let mut watches = metrics
-            .lines()
-            .filter_map(|line| line.strip_prefix("zk_watch_count"));
-        let watches = watches.next().expect("a number of watches");
-        watches.trim().parse::<u32>().expect("a number")
-    };
-    ensemble.servers().iter().map(count).sum()
+fn watches(ensemble: &ZooKeeperEnsemble) -> i64 {
+    let servers = ensemble.servers().iter();
+    servers
+        .filter_map(|server| server.mntr("zk_watch_count"))
+        .sum()
 }
 
 async fn assert_nothing_left(site: &Site, clients: &[&Arc<ZooKeeper>], name: &str) {
@@ -137,10 +132,9 @@ async fn without_a_quorum_nobody_holds_and_nobody_is_granted_a_lock() {
     let lasting = site.config().with_session_timeout(SESSION * 10);
     let other = open(lasting.expect("it is in range")).await;
     let guard = take(&locks, "a").await;
-    // Its node may be in sight before the reply to it arrives, and it waits once it has its watch.
-    let before = watches(&ensemble);
     let waiter = site.waiter(&other, long("a")).await;
-    until("it watches", async || watches(&ensemble) > before).await;
+    // The holder watches its own node, and the waiter that of the holder.
+    until("both watch", async || watches(&ensemble) == 2).await;
     let servers = ensemble.servers();
     servers[0].kill();
     let began = Instant::now();

@@ -143,34 +143,51 @@ async fn a_waiter_whose_watch_is_lost_is_served_once() {
 /// Its place lasts as long as its session.
 #[tokio::test]
 async fn a_waiter_outlasts_a_request_that_gets_no_reply_within_the_timeout() {
+    let (timeout, silence) = (ms(1_000), ms(2_500));
     let place = Place::new().await;
     let config = place.config().with_session_timeout(SOON * 2);
-    let config = config.and_then(|config| config.with_timeout(ms(300)));
-    let (locks, other) = (
-        open(config.expect("it is in range")).await,
-        place.elsewhere().await,
-    );
-    let silent = Fate::LostReply(Then::CutAfter(ms(1_200)));
+    let config = config.and_then(|config| config.with_timeout(timeout));
+    let locks = open(config.expect("it is in range")).await;
+    let other = place.elsewhere().await;
+    let silent = Fate::LostReply(Then::CutAfter(silence));
     let holder = take(&other, "a").await;
     let planned = place.proxy().plan(is_watch, silent);
     let next = waiting(&locks, request("a"));
     planned.met(SOON).await;
-    tokio::time::sleep(ms(900)).await;
-    assert!(!next.is_finished(), "it fails with its watch");
-    // The second watch is set, and its event leads to a list.
     let watch = place.proxy().watch(is_watch);
-    until("it watches", async || watch.count() > 0).await;
+    tokio::time::sleep(timeout + ms(500)).await;
+    assert!(!next.is_finished(), "it fails with its watch");
+    until("it watches again", async || watch.count() > 0).await;
+    // The end of the watch leads to a list.
     let planned = place.proxy().plan(is_list, silent);
     release_clean(holder).await;
     planned.met(SOON).await;
-    tokio::time::sleep(ms(900)).await;
-    assert!(!next.is_finished(), "it fails with its list");
     release_clean(granted(next).await).await;
     // A wait that ends in silence is no contention.
+    let wait = timeout + ms(500);
     let holder = take(&other, "a").await;
-    let silent = Fate::LostReply(Then::CutAfter(ms(2_000)));
-    place.proxy().plan(is_watch, silent);
-    assert_error(&locks, &within("a", ms(1_000)), ErrorKind::Unavailable).await;
+    let planned = place.proxy().plan(is_watch, silent);
+    let began = Instant::now();
+    assert_error(&locks, &within("a", wait), ErrorKind::Unavailable).await;
+    assert!(began.elapsed() >= wait, "after {:?}", began.elapsed());
+    assert_eq!(planned.struck(), 1);
+    release_clean(holder).await;
+    place.assert_nothing_left(&[&locks, &other], "a").await;
+}
+
+/// A reply that comes after the timeout says as much as one in time.
+#[tokio::test]
+async fn a_wait_behind_a_holder_whose_watch_was_slow_ends_in_contention() {
+    let place = Place::new().await;
+    let config = place.config().with_session_timeout(SOON * 2);
+    let config = config.and_then(|config| config.with_timeout(ms(1_000)));
+    let locks = open(config.expect("it is in range")).await;
+    let other = place.elsewhere().await;
+    let holder = take(&other, "a").await;
+    let late = Fate::LateReply(ms(1_500));
+    let planned = place.proxy().plan(is_watch, late);
+    assert_error(&locks, &within("a", ms(3_000)), ErrorKind::Contended).await;
+    assert_eq!(planned.struck(), 1);
     release_clean(holder).await;
     place.assert_nothing_left(&[&locks, &other], "a").await;
 }
