@@ -1,4 +1,4 @@
-//! What is known of the one request of this process on the server.
+//! The state of the one request of this process on the server.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::runtime;
 use tokio::time::Instant;
 
-/// One contention for a key; the request on the server refers to it, so that the backend can note in
-/// it what it sees.
+/// One attempt to acquire a key. The request on the server refers to it, and the backend records in it
+/// what the server reports.
 #[derive(Debug)]
 pub(crate) struct AttemptState {
     pub(crate) ttl: Duration,

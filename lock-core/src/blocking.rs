@@ -19,8 +19,8 @@
 //!
 //! # Panics
 //!
-//! Like every function of tokio that blocks, those of this module panic in async code, where they
-//! would stop all tasks of the thread. `tokio::task::spawn_blocking` is a place for them.
+//! Like tokio's blocking functions, those of this module panic in async code, where they would stop
+//! all tasks of the thread. Call them in `tokio::task::spawn_blocking`.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -37,10 +37,10 @@ use crate::lease::Released;
 use crate::lock::DistributedLock;
 use crate::request::AcquireRequest;
 
-/// Blocks the thread until a future is ready; for what [`BlockingLock`] has no method for.
+/// Blocks the thread until a future is ready; for operations that [`BlockingLock`] lacks.
 ///
-/// The future runs on this thread. Timers, sockets and the tasks that it spawns belong to the thread
-/// of the lease engine: give it what waits, not what computes.
+/// The future runs on this thread. Its timers, sockets and spawned tasks belong to the thread of the
+/// lease engine: do not spawn tasks that compute.
 ///
 /// # Panics
 ///
@@ -159,8 +159,8 @@ impl BlockingLock {
         block_on(self.lock.lock_within(key, limit)).map(BlockingGuard::from)
     }
 
-    /// Acquires what the request asks for, and waits as long as it allows: shared locks, permits, a
-    /// ttl of its own.
+    /// Acquires the requested lock, and waits as long as the request allows; for shared locks,
+    /// permits and other ttls.
     ///
     /// # Errors
     ///
@@ -174,9 +174,10 @@ impl BlockingLock {
         block_on(builder.with(|_| request).acquire()).map(BlockingGuard::from)
     }
 
-    /// Waits for the releases of guards that were dropped; true if all were done `within` the time.
+    /// Waits for the releases of dropped guards; true if all finish `within` the time.
     ///
-    /// Call it before the program ends: what was not sent by then is free only after its ttl.
+    /// Call it before the program ends: a lock whose release was not sent is free only after its
+    /// ttl.
     ///
     /// # Panics
     ///
@@ -195,7 +196,7 @@ impl BlockingLock {
 
 /// A held lock, for code without `async`; see [`LockGuard`].
 ///
-/// Dropping it gives the lock back in the background and does not block.
+/// Dropping it releases the lock in the background and does not block.
 ///
 /// # Examples
 ///
@@ -265,7 +266,7 @@ impl BlockingGuard {
         block_on(self.guard.downgrade())
     }
 
-    /// Gives the lock back and waits for the answer; see [`LockGuard::release`].
+    /// Releases the lock and waits for the reply; see [`LockGuard::release`].
     ///
     /// # Errors
     ///

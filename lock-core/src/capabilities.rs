@@ -45,23 +45,23 @@ pub struct Capabilities {
     /// How far the order of fencing tokens can be trusted.
     pub fencing: Fencing,
     /// Whether a new token is never below the time of the server's clock, in microseconds since
-    /// 1970 and read to the millisecond or better, so that those of two such servers can be compared
-    /// to within the difference of their clocks. A lease that is handed over inside a process may
-    /// bring a token from when it was acquired.
+    /// 1970, read to the millisecond or better. Tokens of two such servers are comparable to within
+    /// the difference of their clocks. After a hand-over inside a process, the token may date from
+    /// when the lease was acquired.
     pub clock_tokens: bool,
     /// Whether holders can be listed, inspected and broken.
     pub admin: bool,
     /// Longest key in bytes.
     pub max_key_len: usize,
-    /// How many locks a client can hold at once: where each needs a connection, the parameter
-    /// `connections`; else unlimited, which is the default.
+    /// Max locks that a client can hold at once: the parameter `connections` where each lock needs a
+    /// connection, else unlimited, which is the default.
     pub max_locks: usize,
-    /// Shortest ttl of a request, 1 s unless the backend says less. A shorter one is refused as
-    /// [`InvalidRequest`](ErrorKind::InvalidRequest) that gives the reason.
+    /// Min ttl of a request, 1 s unless the backend allows less. A shorter one is refused as
+    /// [`InvalidRequest`](ErrorKind::InvalidRequest), which gives the reason.
     pub min_ttl: Duration,
     /// Whether [`Mode::Permit`] is served.
     pub permits: bool,
-    /// Whether a request with the [`Owner`](crate::Owner) of the holder enters again.
+    /// Whether a request with the [`Owner`](crate::Owner) of the holder re-enters the lock.
     pub reentry: bool,
     /// Whether [`Mode::Shared`] is served.
     pub shared: bool,
@@ -77,9 +77,9 @@ pub struct Capabilities {
 pub enum LockLifetime {
     /// The database connection.
     Connection,
-    /// A lease, at its time.
+    /// The expiry of a lease.
     Lease,
-    /// The session of the client, after its time-out.
+    /// The session of the client, after its timeout.
     Session,
 }
 
@@ -113,7 +113,7 @@ pub enum Fencing {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Waiting {
-    /// It asks again, with a jittered pause.
+    /// The waiter polls, with jitter.
     Poll,
     /// The server notifies it.
     Push,
@@ -135,7 +135,7 @@ fn warn_of_short_ttl(request: &AcquireRequest) {
 }
 
 impl Capabilities {
-    /// The least that a backend has: an exclusive lock bound to a lease, no tokens, polled.
+    /// The minimum of every backend: an exclusive lock bound to a lease, no tokens, polled.
     ///
     /// For implementors, which enable what they support:
     ///
@@ -167,7 +167,7 @@ impl Capabilities {
         }
     }
 
-    /// Refuses a request that needs what is missing here, or whose durations are out of range.
+    /// Refuses a request that needs a missing capability, or whose durations are out of range.
     ///
     /// Every implementation of [`DistributedLock`](crate::DistributedLock) that talks to a server
     /// calls it before it sends anything.

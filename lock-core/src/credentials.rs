@@ -7,11 +7,11 @@ use async_trait::async_trait;
 use crate::error::{Error, ErrorKind, Result};
 use crate::secret::Secret;
 
-/// Supplies the user and the password of a connection, each time that one is opened.
+/// Supplies the user and the password each time a connection is opened.
 ///
-/// For passwords that change while the program runs: rotated secrets, tokens of a cloud. Open
-/// connections keep the login that they were opened with; the next one, after a fail-over or a
-/// broken connection, has the new one, and no lock is lost in between.
+/// For passwords that change while the program runs, such as rotated secrets and cloud tokens. Open
+/// connections keep their login. The next connection, after a failover or a broken connection, uses the new
+/// one, and no lock is lost in between.
 ///
 /// # Examples
 ///

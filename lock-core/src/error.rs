@@ -78,11 +78,11 @@ struct Inner {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum ErrorKind {
-    /// Another client holds the lock, and the wait of the request has timed out.
+    /// Another client holds the lock, and the request timed out.
     Contended,
-    /// The server refuses these credentials, or they lack a right.
+    /// The server refuses these credentials, or they lack a permission.
     Denied,
-    /// Something else than a lock is stored where the lock would be; the message says what, and how
+    /// Something other than a lock is stored in the place of the lock; the message names it, and how
     /// to remove it.
     Foreign,
     /// A URL, an option or a configuration is wrong.
@@ -91,9 +91,10 @@ pub enum ErrorKind {
     InvalidKey,
     /// A duration or another value of the request is out of its range.
     InvalidRequest,
-    /// The lock was held and is lost; [`Error::lost_reason`] says why, except of a ticket whose lease has ended.
+    /// A held lock was lost; [`Error::lost_reason`] says why. For a ticket whose lease has ended there
+    /// is no reason.
     Lost,
-    /// The server answered something that this client does not understand.
+    /// The client does not understand the reply of the server.
     Protocol,
     /// The local queue for this key is full.
     QueueFull,
@@ -127,8 +128,7 @@ impl Error {
         error
     }
 
-    /// Makes the error of a request that found the lock held until its wait was over. For backends
-    /// and layers.
+    /// Makes the error of a request that timed out while the lock was held. For backends and layers.
     #[must_use]
     pub fn contended(wait: Wait) -> Self {
         let message = match wait {
@@ -153,14 +153,14 @@ impl Error {
         self
     }
 
-    /// Names the key that the call was about, in place of the one that an inner layer knows.
+    /// Names the key of the call, in place of the key of an inner layer.
     #[must_use]
     pub fn with_key(mut self, key: &LockKey) -> Self {
         self.0.key = Some(key.clone());
         self
     }
 
-    /// Names the holder that was in the way.
+    /// Names the holder that blocked the call.
     #[must_use]
     pub fn with_holder(mut self, holder: HolderInfo) -> Self {
         self.0.holder = Some(Box::new(holder));
@@ -226,11 +226,11 @@ impl Error {
         self.0.key.as_ref()
     }
 
-    /// The holder that a wait ended for, as the server knew it right after; of several the first.
+    /// The holder just after a wait has timed out, as the server knew it; the first of several.
     ///
-    /// [`RequestBuilder::acquire`](crate::RequestBuilder::acquire) and what is built on it look for
-    /// it when a wait has timed out. `None` if the lock was free by then, if the server did not say in
-    /// time, or if nothing looked.
+    /// [`RequestBuilder::acquire`](crate::RequestBuilder::acquire) and functions built on it look it
+    /// up after a timeout. `None` if the lock was free by then, if the server did not reply in time,
+    /// or without a lookup.
     #[must_use]
     pub fn holder(&self) -> Option<&HolderInfo> {
         self.0.holder.as_deref()

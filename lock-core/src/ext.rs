@@ -16,7 +16,7 @@ use crate::owner::Owner;
 use crate::request::AcquireRequest;
 use crate::ticket::Ticket;
 
-/// Conveniences for every [`DistributedLock`]; never implemented by hand.
+/// Convenience methods for every [`DistributedLock`]; never implemented by hand.
 ///
 /// Keys are taken as `&str`, `String` or [`LockKey`].
 ///
@@ -44,8 +44,8 @@ pub trait DistributedLockExt: DistributedLock {
     ///
     /// # Cancel safety
     ///
-    /// A dropped future gives up its place in the queue and whatever it was granted; at worst the
-    /// lock is free after one ttl.
+    /// A dropped future leaves the queue, and releases a granted lock in the background; at worst the lock
+    /// is free after one ttl.
     fn lock<K>(&self, key: K) -> impl Future<Output = Result<LockGuard>> + Send
     where
         K: TryInto<LockKey, Error: Into<Error>>,
@@ -71,8 +71,7 @@ pub trait DistributedLockExt: DistributedLock {
 
     /// Acquires an exclusive lock, and waits for it for at most `limit`.
     ///
-    /// The error of a wait that has timed out may come 250 ms later: see
-    /// [`RequestBuilder::acquire`].
+    /// The error of a timeout may come 250 ms later: see [`RequestBuilder::acquire`].
     ///
     /// # Errors
     ///
@@ -92,11 +91,10 @@ pub trait DistributedLockExt: DistributedLock {
         self.request(key).wait(Wait::AtMost(limit)).acquire()
     }
 
-    /// Acquires exclusive locks on all of the keys or on none, and waits for them for at most 30 s
-    /// in all.
+    /// Acquires exclusive locks on all of the keys or on none, and waits at most 30 s in total.
     ///
-    /// The keys are sorted first, so that two callers with the same keys in different orders do not
-    /// block each other for ever. A key that is named twice is locked once.
+    /// The keys are sorted first, so that two callers with the same keys in different orders cannot
+    /// deadlock. A key that is named twice is locked once.
     ///
     /// # Errors
     ///
@@ -128,13 +126,13 @@ pub trait DistributedLockExt: DistributedLock {
 
     /// Adopts the lock of a ticket, which another process held until then.
     ///
-    /// The guard is like one that was acquired: it is renewed, its [fencing token](LockGuard::fencing_token)
-    /// is larger than that of the ticket, and its deadline counts from before the server was asked. The
-    /// backend, the key and its namespace have to be those of the process that made the ticket. Of several
-    /// that adopt one ticket, one has the lock. Tasks of this process that wait for the key go on waiting
-    /// at the server, and no call enters the lock again as the same [`Owner`].
+    /// The guard behaves like an acquired one: it is renewed, its [fencing token](LockGuard::fencing_token)
+    /// is larger than that of the ticket, and its deadline counts from just before the request. The backend,
+    /// the key and its namespace must be those of the process that made the ticket. If several callers adopt
+    /// one ticket, only one gets the lock. Tasks of this process that wait for the key keep waiting at the
+    /// server, and no call re-enters the lock as the same [`Owner`].
     ///
-    /// A request without an answer is repeated, for 30 s at most and no longer than the lease can last. For
+    /// A request without a reply is retried for at most 30 s, and no longer than the lease can last. For
     /// another limit and other options: [`AcquireRequest::adopting`].
     ///
     /// # Errors
@@ -150,7 +148,7 @@ pub trait DistributedLockExt: DistributedLock {
     ///
     /// # Cancel safety
     ///
-    /// What was adopted is released in the background, and free when the lease ends at worst. If the server
+    /// An adopted lock is released in the background; at worst it is free when the lease ends. If the server
     /// has not seen the request, the ticket can still be adopted.
     ///
     /// # Examples
@@ -161,16 +159,16 @@ pub trait DistributedLockExt: DistributedLock {
         async move { self.acquire(&request).await }
     }
 
-    /// Asks the server for an answer, for the readiness endpoint of a service.
+    /// Checks that the server answers, for the readiness endpoint of a service.
     ///
-    /// One question on a connection that locks use, about a key that no client locks
-    /// ([`LockAdmin::inspect`](crate::admin::LockAdmin::inspect)); nothing is written. `Ok` says that
-    /// the server answered, for a quorum most of its servers, and that this client may read its locks.
+    /// Sends one read on a connection that locks use, for a key that no client locks
+    /// ([`LockAdmin::inspect`](crate::admin::LockAdmin::inspect)). `Ok` means that the server answered, for
+    /// a quorum most of its servers, and that this client may read its locks.
     ///
     /// # Errors
     ///
-    /// - [`Unavailable`](ErrorKind::Unavailable) without an answer in `within`. Outside of a tokio
-    ///   runtime the time-out of the backend counts instead.
+    /// - [`Unavailable`](ErrorKind::Unavailable) without a reply `within` the time. Outside of a tokio
+    ///   runtime the timeout of the backend applies instead.
     /// - [`Unsupported`](ErrorKind::Unsupported) if the backend has no
     ///   [`admin`](DistributedLock::admin).
     /// - Others of `inspect`, such as [`Denied`](ErrorKind::Denied).
@@ -257,12 +255,12 @@ impl<L: DistributedLock + ?Sized> DistributedLockExt for L {}
 #[derive(Debug)]
 pub struct RequestBuilder<'a, L: ?Sized> {
     lock: &'a L,
-    /// A name that is not a key is reported when the request is sent.
+    /// An invalid key is reported when the request is sent.
     request: Result<AcquireRequest>,
 }
 
 impl<L: DistributedLock + ?Sized> RequestBuilder<'_, L> {
-    /// Changes the request, for options that are kept elsewhere.
+    /// Applies `with` to the request, for options that are stored elsewhere.
     pub fn with(mut self, with: impl FnOnce(AcquireRequest) -> AcquireRequest) -> Self {
         self.request = self.request.map(with);
         self
@@ -312,8 +310,8 @@ impl<L: DistributedLock + ?Sized> RequestBuilder<'_, L> {
         self.with(|request| request.with_owner(owner.clone()))
     }
 
-    /// Sets what others see of the holder; see [`AcquireRequest::with_label`]. Default: host, process
-    /// id and program.
+    /// Sets the label of the holder that others see; see [`AcquireRequest::with_label`]. Default: host,
+    /// process id and program.
     pub fn label(self, label: Label) -> Self {
         self.with(|request| request.with_label(label))
     }
@@ -325,8 +323,8 @@ impl<L: DistributedLock + ?Sized> RequestBuilder<'_, L> {
 
     /// Acquires the lock and waits for it.
     ///
-    /// After a wait that has timed out it looks for the [`holder`](Error::holder), for 250 ms at
-    /// most, and once at a time in a process.
+    /// After a timeout it looks up the [`holder`](Error::holder), for at most 250 ms and one lookup at a
+    /// time in a process.
     ///
     /// # Errors
     ///
@@ -399,7 +397,7 @@ impl<L: DistributedLock + ?Sized> MultiRequestBuilder<'_, L> {
 
     /// Acquires all of the locks and waits for them.
     ///
-    /// After a wait that has timed out it looks for the holder, as [`RequestBuilder::acquire`] does.
+    /// After a timeout it looks up the holder, as [`RequestBuilder::acquire`] does.
     ///
     /// # Errors
     ///
@@ -423,7 +421,7 @@ impl<L: DistributedLock + ?Sized> MultiRequestBuilder<'_, L> {
 
     async fn acquire_in_order(self) -> Result<MultiGuard> {
         let mut keys = self.keys?;
-        // One order for everybody: crossing pairs cannot deadlock.
+        // Every caller uses the same order, so crossing pairs cannot deadlock.
         keys.sort();
         keys.dedup();
         let request = self.request.request?;
@@ -475,7 +473,7 @@ async fn ask<L: DistributedLock + ?Sized>(lock: &L, within: Duration) -> Result<
 
 /// Adds the holder to the error of a wait that has timed out.
 async fn name_holder<L: DistributedLock + ?Sized>(lock: &L, wait: Wait, error: Error) -> Error {
-    // An acquisition whose outcome is unknown may be in its own way.
+    // With an unknown outcome, the holder may be this acquisition itself.
     let is_held = error.kind() == ErrorKind::Contended && !error.is_outcome_unknown();
     // The timer needs a runtime.
     if !is_held || !wait.waits() || Handle::try_current().is_err() {
@@ -493,7 +491,7 @@ async fn name_holder<L: DistributedLock + ?Sized>(lock: &L, wait: Wait, error: E
     }
 }
 
-/// One look at a time in a process: of many waits that end together, the others do without.
+/// Limits a process to one lookup at a time. When many waits end together, the others skip it.
 static LOOKS: Semaphore = Semaphore::const_new(1);
 
 /// Longest time to look for the holder after a wait has timed out.
@@ -507,7 +505,7 @@ fn unless_contended<G>(result: Result<G>) -> Result<Option<G>> {
     }
 }
 
-/// Stands for the keys while the options of a request for several are put together.
+/// A placeholder key for the options of a request for several keys.
 fn any_key() -> LockKey {
     LockKey::new("*").expect("BUG: a star is a key")
 }

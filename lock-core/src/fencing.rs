@@ -1,4 +1,4 @@
-//! Checks of fencing tokens, where the data live.
+//! Checks of fencing tokens at the protected resource.
 //!
 //! A holder may be paused for longer than its lease, and write after another client has acquired
 //! the lock. The resource detects this by the token: it stores the largest token it has seen, and
@@ -36,7 +36,7 @@ use crate::token::FencingToken;
 #[non_exhaustive]
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct StaleToken {
-    /// What the write was for, as the writer calls it.
+    /// The writer's name for the resource.
     pub resource: String,
     /// The token of the write.
     pub token: FencingToken,
@@ -79,12 +79,11 @@ impl fmt::Display for StaleToken {
 
 impl StdError for StaleToken {}
 
-/// Tells a stale write by the number of rows that a conditional update has changed.
+/// Detects a stale write by the number of rows that a conditional update changed.
 ///
-/// For tables with a column for the token, whose updates are of the form
-/// `UPDATE orders SET state = $3, fence = $1 WHERE id = $2 AND fence <= $1`. No row is changed when
-/// the token is stale, and when there is no such row either: insert that first. Returns the number
-/// of rows.
+/// For tables with a token column, whose updates are of the form
+/// `UPDATE orders SET state = $3, fence = $1 WHERE id = $2 AND fence <= $1`. A stale token changes
+/// no row. A missing row looks the same, so insert the row first. Returns the number of rows.
 ///
 /// # Errors
 ///

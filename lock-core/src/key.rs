@@ -7,10 +7,10 @@ use crate::error::{Error, Result};
 
 /// The name of a lock.
 ///
-/// A key is 1 to [`LockKey::MAX_LEN`] bytes of UTF-8 without control characters, and nothing else
-/// is asked of it: `/`, `..`, quotes, emoji and right-to-left text are carried to every backend
-/// exactly. Two keys are the same lock if and only if their bytes are equal; `é` written as one
-/// code point and as two are two locks.
+/// A key is 1 to [`LockKey::MAX_LEN`] bytes of UTF-8 without control characters. There are no other
+/// rules: `/`, `..`, quotes, emoji and right-to-left text reach every backend unchanged. Two keys
+/// are the same lock if and only if their bytes are equal; `é` as one code point and as two are two
+/// locks.
 ///
 /// Cloning is cheap.
 ///
@@ -155,7 +155,7 @@ impl TryFrom<&String> for LockKey {
     }
 }
 
-/// Lets [`DistributedLockExt`](crate::DistributedLockExt) take a name or a ready key alike.
+/// Lets [`DistributedLockExt`](crate::DistributedLockExt) accept a name or a ready key.
 impl From<Infallible> for Error {
     fn from(never: Infallible) -> Self {
         match never {}

@@ -3,7 +3,7 @@ use std::sync::{Arc, OnceLock};
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
-/// What others see of a holder: its name and where it runs.
+/// The identity of a holder that others see: its name and where it runs.
 ///
 /// Backends store the label beside the lock, so that `lockctl list` and errors can name the holder.
 /// It never contains the command line, which may carry secrets.

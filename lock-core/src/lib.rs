@@ -16,9 +16,8 @@
 //!
 //! # In applications
 //!
-//! Depend on the facade crate `polylock`, which opens backends by URL. What is used every day:
-//! [`DistributedLockExt`] acquires, [`LockGuard`] is what is held, [`Error::kind`] says what went
-//! wrong.
+//! Depend on the facade crate `polylock`, which opens backends by URL. [`DistributedLockExt`]
+//! acquires locks, [`LockGuard`] is a held lock, and [`Error::kind`] tells errors apart.
 //!
 //! # In libraries
 //!
@@ -27,28 +26,28 @@
 //!
 //! # In backends
 //!
-//! Implement [`DistributedLock`], [`Lease`] and, for leases that end by themselves, [`Renewer`];
-//! stand on an [`Engine`](engine::Engine); make guards by [`PendingRelease`]. The lease engine, the
-//! local queue, re-entry, loss signals and background releases come from here.
+//! Implement [`DistributedLock`], [`Lease`] and, for leases that expire, [`Renewer`]. Use an
+//! [`Engine`](engine::Engine), and make guards with [`PendingRelease`]. This crate supplies the lease
+//! engine, the local queue, re-entry, loss signals and background releases.
 //!
 //! # Cancel safety
 //!
 //! Futures of this crate may be dropped at any await point. A dropped acquisition leaves its queue
-//! and releases what it was granted, in the background; a dropped release goes on. If the server is
-//! unreachable, a lock stays taken for at most one ttl. Each function documents more under this
-//! heading.
+//! and releases a granted lock in the background. A dropped release continues in the background. If
+//! the server is unreachable, a lock stays held for at most one ttl. Each function documents more
+//! under this heading.
 //!
 //! # Time
 //!
-//! A lease counts from before its request left, by a clock that goes on while the machine is
-//! suspended, and less a margin for clocks that do not run alike: a tenth of its ttl, 50 ms at least.
-//! Locks of ZooKeeper live with a session, and keep a sixteenth of its timeout back. Durations are
-//! [`Duration`](std::time::Duration), and in URLs they carry their unit (`busy-timeout=5s`).
+//! A lease counts from just before its request is sent, by a clock that also advances while the
+//! machine is suspended. A margin for clock drift is subtracted: a tenth of the ttl, at least 50 ms.
+//! ZooKeeper locks live with a session; their margin is a sixteenth of its timeout. Durations are
+//! [`Duration`](std::time::Duration); in URLs they carry a unit (`busy-timeout=5s`).
 //!
 //! # Threads
 //!
 //! The first lock of a process starts one thread, `polylock-engine`. It renews the leases of all
-//! backends and sends background releases, so that code which blocks its own runtime loses no locks.
+//! backends and sends background releases, so that code that blocks its own runtime loses no locks.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -106,7 +105,7 @@ pub use crate::ticket::Ticket;
 pub use crate::token::FencingToken;
 pub use crate::url::{Host, LockUrl, Params, TlsFiles};
 
-/// What almost every user of a lock names.
+/// The names that almost every user of a lock imports.
 pub mod prelude {
     pub use crate::{
         DistributedLock, DistributedLockExt, Error, ErrorKind, LockGuard, LockKey, Mode, Released,

@@ -18,9 +18,9 @@ use crate::request::AcquireRequest;
 ///
 /// # Guarantees
 ///
-/// While a guard [is held](LockGuard::is_held), no other guard excludes or should have excluded it,
-/// under the assumptions that `docs/guarantees.md` states for each backend. An error is never
-/// reported as contention, and contention never as an error of the server.
+/// While a guard [is held](LockGuard::is_held), no conflicting guard is held, under the assumptions
+/// that `docs/guarantees.md` states for each backend. An error is never reported as contention, and
+/// contention never as a server error.
 ///
 /// # For implementors
 ///
@@ -64,7 +64,7 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// What this stack can do.
     fn capabilities(&self) -> Capabilities;
 
-    /// Acquires what the request asks for, and waits as long as it allows.
+    /// Acquires the requested lock, and waits as long as the request allows.
     ///
     /// # Errors
     ///
@@ -75,24 +75,23 @@ pub trait DistributedLock: fmt::Debug + Send + Sync + 'static {
     /// - [`Unsupported`](crate::ErrorKind::Unsupported),
     ///   [`InvalidKey`](crate::ErrorKind::InvalidKey) or
     ///   [`InvalidRequest`](crate::ErrorKind::InvalidRequest) before anything is sent.
-    /// - [`Foreign`](crate::ErrorKind::Foreign) if something other than a lock is stored in its
-    ///   place; it is left as it is.
+    /// - [`Foreign`](crate::ErrorKind::Foreign) if something other than a lock is stored in the
+    ///   place of the lock; it is left unchanged.
     /// - [`QueueFull`](crate::ErrorKind::QueueFull), [`Denied`](crate::ErrorKind::Denied) and
     ///   [`Protocol`](crate::ErrorKind::Protocol) as their names say.
     ///
     /// # Cancel safety
     ///
-    /// A dropped future leaves the queue. What the server granted meanwhile is released in the
-    /// background; if that fails, the lock is free after one ttl.
+    /// A dropped future leaves the queue. A lock that the server granted meanwhile is released in
+    /// the background; if that fails, it is free after one ttl.
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard>;
 
     /// The administration of the locks, if the backend has any.
     fn admin(&self) -> Option<&dyn LockAdmin>;
 
-    /// Waits for the background releases of this stack; true if all were done `within` the time.
+    /// Waits for the background releases of this stack; true if all finish `within` the time.
     ///
-    /// Call it before the process ends. Guards that live are not touched, and the locks can be used
-    /// afterwards.
+    /// Call it before the process ends. Live guards are not affected, and the locks stay usable.
     ///
     /// # Cancel safety
     ///

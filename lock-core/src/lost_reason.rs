@@ -26,16 +26,16 @@ use std::fmt;
 pub enum LostReason {
     /// An administrator broke the lock.
     Broken,
-    /// The lease ran out: it was not renewed in time, or the process or the machine was paused.
+    /// The lease expired: it was not renewed in time, or the process or the machine was paused.
     Expired,
     /// The holder kept the lock for longer than `max_hold`.
     MaxHold,
     /// The session or connection that the lock lived in has ended.
     SessionEnded,
-    /// The server does not know this holder any more: another one has the lock, or the server lost
-    /// its data.
+    /// The server no longer knows this holder: another holder has the lock, or the server lost its
+    /// data.
     Stolen,
-    /// Every renewal failed until the lease ran out.
+    /// Every renewal failed until the lease expired.
     Unreachable,
 }
 

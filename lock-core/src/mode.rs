@@ -1,4 +1,4 @@
-//! The ways in which a lock can be wanted.
+//! How a lock is requested: mode, wait and renewal.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -31,11 +31,12 @@ pub enum Mode {
     #[doc(alias = "mutex")]
     #[default]
     Exclusive,
-    /// One of several holders. The request is granted when fewer than `limit` hold the lock; later
-    /// requests with larger limits may join. Where waiters queue, earlier waiters go first.
+    /// One of several holders. The request is granted when fewer than `limit` holders have the
+    /// lock; later requests with larger limits may join. Where waiters queue, earlier waiters go
+    /// first.
     #[doc(alias = "semaphore")]
     Permit {
-        /// Greatest number of holders when the request is granted, itself included; at least 1.
+        /// Max number of holders when the request is granted, itself included; at least 1.
         limit: NonZeroU32,
     },
     /// Any number of holders, and no exclusive one.
@@ -45,9 +46,9 @@ pub enum Mode {
 
 /// How long to wait for a lock that is held.
 ///
-/// The wait is one budget for everything: the local queue, the check-out of a connection, the
-/// commands in flight. [`RequestBuilder::acquire`](crate::RequestBuilder::acquire) may look for the
-/// holder after it has ended.
+/// One limit covers everything: the local queue, the connection checkout and the commands in flight.
+/// [`RequestBuilder::acquire`](crate::RequestBuilder::acquire) may look up the holder after the
+/// wait has ended.
 ///
 /// # Examples
 ///
@@ -94,8 +95,8 @@ impl Wait {
         }
     }
 
-    /// When a wait that begins now ends; `None` for [`Forever`](Wait::Forever), for
-    /// [`Never`](Wait::Never) and for a limit beyond the clock. Ask [`waits`](Wait::waits) first.
+    /// The deadline of a wait that begins now; `None` for [`Forever`](Wait::Forever), for
+    /// [`Never`](Wait::Never) and for a limit beyond the clock. Check [`waits`](Wait::waits) first.
     #[must_use]
     pub fn deadline(self) -> Option<Instant> {
         match self {
@@ -128,11 +129,11 @@ impl Wait {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Renewal {
-    /// The library, at a third of the ttl, until the guard is released or `max_hold` is over.
-    /// The default.
+    /// The library renews, at a third of the ttl, until the guard is released or `max_hold` is
+    /// over. The default.
     #[default]
     Automatic,
-    /// The caller, by [`LockGuard::renew`](crate::LockGuard::renew).
+    /// The caller renews, by [`LockGuard::renew`](crate::LockGuard::renew).
     Manual,
 }
 

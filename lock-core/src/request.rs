@@ -28,7 +28,7 @@ use crate::ticket::Ticket;
 /// ```
 #[derive(Clone, Debug)]
 pub struct AcquireRequest {
-    // What the layers change stands here, so that they need no copy of the rest.
+    // The fields that layers change, so that they need no copy of the rest.
     key: LockKey,
     wait: Wait,
     owner: Option<Owner>,
@@ -39,7 +39,7 @@ pub struct AcquireRequest {
 /// Shared between the layers that pass a request on; copied on write.
 #[derive(Clone, Debug)]
 struct Options {
-    /// The key as the user named it, where a layer stores it under another one.
+    /// The user's key, where a layer stores the lock under another one.
     named: LockKey,
     mode: Mode,
     ttl: Duration,
@@ -54,25 +54,24 @@ struct Options {
 }
 
 impl AcquireRequest {
-    /// Lease of a request that names none.
+    /// Lease of a request that sets none.
     pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
-    /// Shortest lease that any backend serves; [`Capabilities::min_ttl`](crate::Capabilities) says
-    /// which one does. One below 5 s is warned of, because a pause of a busy machine or a fail-over of
-    /// the server then costs the lock.
+    /// Shortest lease of any backend; [`Capabilities::min_ttl`](crate::Capabilities) has the limit of each.
+    /// A lease below 5 s logs a warning, because a pause of a busy machine or a failover of the server can
+    /// then lose the lock.
     ///
-    /// It is the shortest one of which the 50 ms that no lease is relied on are a tenth: a renewal and
-    /// its repetition, which may take 100 ms each, fit into what is left of it after a third.
+    /// The 50 ms min margin is a tenth of this lease. A renewal is due after a third of it. The rest leaves
+    /// time for the renewal and one retry, which may take 100 ms each.
     pub const MIN_TTL: Duration = Duration::from_millis(500);
 
     /// Longest lease that is accepted.
     pub const MAX_TTL: Duration = mode::MAX_TTL;
 
-    /// A lease below is lost in a short pause of the process or a failover, and is warned of.
+    /// A shorter lease logs a warning: a short pause of the process or a failover loses it.
     pub const SHORT_TTL: Duration = Duration::from_secs(5);
 
-    /// Time after which a lock is taken from a holder that keeps renewing, unless the request says
-    /// otherwise.
+    /// Default max hold, after which renewal stops and the lock is lost.
     pub const DEFAULT_MAX_HOLD: Duration = Duration::from_secs(60 * 60);
 
     /// Asks for an exclusive lock on `key` with the defaults of each option.
@@ -102,13 +101,13 @@ impl AcquireRequest {
 
     /// Asks for the lease of a ticket, on its key and with its ttl.
     ///
-    /// [`DistributedLockExt::adopt`](crate::DistributedLockExt::adopt) sends it as it is; for other
+    /// [`DistributedLockExt::adopt`](crate::DistributedLockExt::adopt) sends it unchanged; for other
     /// options pass it to [`DistributedLock::acquire`](crate::DistributedLock::acquire). The
-    /// [wait](Self::with_wait) bounds how long a server that does not answer is asked again. The
-    /// [`min_hold`](Self::with_min_hold) is what the ticket has left, and the
-    /// [`max_hold`](Self::with_max_hold) the default, or the `min_hold` if that is longer; both count from
-    /// the adoption. The mode is exclusive, and the label stays that of the process that made the ticket
-    /// where the backend keeps it with the lock.
+    /// [wait](Self::with_wait) limits how long an unresponsive server is retried. The
+    /// [`min_hold`](Self::with_min_hold) is the rest of the ticket's min hold. The
+    /// [`max_hold`](Self::with_max_hold) is the default, or the `min_hold` if that is longer. Both count
+    /// from the adoption. The mode is exclusive. Where the backend stores the label with the lock, it
+    /// stays that of the process that made the ticket.
     ///
     /// # Examples
     ///
@@ -151,12 +150,12 @@ impl AcquireRequest {
         Self { wait, ..self }
     }
 
-    /// Sets the lease, 1 s to 24 h, or 500 ms where a renewal costs the server no write to disk: Redis
+    /// Sets the lease, 1 s to 24 h, or from 500 ms where a renewal costs the server no write to disk: Redis
     /// and memory. Default: 30 s.
     ///
-    /// A shorter lease frees the lock of a crashed holder sooner and survives shorter pauses and
-    /// outages; a longer one is the other way round. Backends that are bound to a connection or a
-    /// session free the lock with that, and use the ttl for the bounds they state.
+    /// A shorter lease frees the lock of a crashed holder sooner, but survives only shorter pauses and
+    /// outages. Backends that bind a lock to a connection or a session free the lock when that ends, and use
+    /// the ttl for the bounds they state.
     #[must_use]
     pub fn with_ttl(self, ttl: Duration) -> Self {
         self.change(|options| options.ttl = ttl)
@@ -168,44 +167,43 @@ impl AcquireRequest {
         self.change(|options| options.renewal = renewal)
     }
 
-    /// Keeps the lock at least this long after it was acquired, even if it is released sooner.
-    /// Default: zero, at most 24 h.
+    /// Keeps the lock held at least this long after the acquisition, even if it is released sooner. Default:
+    /// zero, at most 24 h.
     ///
-    /// For jobs that must not run twice within a period although their clocks differ. A release
-    /// within that time lets the lease expire and does not wait for it. Where a lock
-    /// lives with a session or a connection this process keeps it, and
-    /// [`shutdown`](crate::DistributedLock::shutdown) waits for that.
+    /// For jobs that must not run twice within a period although their clocks differ. A release within that
+    /// time lets the lease expire and does not wait for it. A lock that lives with a session or a connection
+    /// is kept by this process instead, and [`shutdown`](crate::DistributedLock::shutdown) waits for that.
     #[must_use]
     pub fn with_min_hold(self, min_hold: Duration) -> Self {
         self.change(|options| options.min_hold = min_hold)
     }
 
     /// Ends automatic renewal this long after the acquisition; the lock is then lost with
-    /// [`LostReason::MaxHold`](crate::LostReason::MaxHold). Default: 1 h. `None` renews without
-    /// end, so that a wedged holder keeps the lock for as long as its process lives.
+    /// [`LostReason::MaxHold`](crate::LostReason::MaxHold). Default: 1 h. With `None` renewal never ends, so
+    /// that a hung holder keeps the lock for as long as its process lives.
     #[must_use]
     pub fn with_max_hold(self, max_hold: impl Into<Option<Duration>>) -> Self {
         self.change(|options| options.max_hold = max_hold.into())
     }
 
-    /// Acquires the lock from the server in any case, and takes over no lease of another task of this
-    /// process. Default: it may, which costs the server nothing.
+    /// Acquires the lock from the server, never by a hand-over from another task of this process. Default:
+    /// hand-overs are allowed, which cost the server nothing.
     ///
-    /// A server need not learn of a hand-over, and shows the label and the token of the first holder. For
-    /// a holder that others look up, such as a leader.
+    /// After a hand-over the server may still show the label and the token of the first holder. For a holder
+    /// that others look up, such as a leader.
     #[must_use]
     pub fn without_hand_over(self) -> Self {
         self.change(|options| options.takes_hand_overs = false)
     }
 
-    /// Lets the request enter a lock that a request with the same owner holds. Default: none.
+    /// Lets the request re-enter a lock that the same owner holds. Default: none.
     #[must_use]
     pub fn with_owner(self, owner: Owner) -> Self {
         let owner = Some(owner);
         Self { owner, ..self }
     }
 
-    /// Sets what others see of the holder. Default: host, process id and program.
+    /// Sets the label of the holder that others see. Default: host, process id and program.
     #[must_use]
     pub fn with_label(self, label: Label) -> Self {
         self.change(|options| options.label = label)
@@ -236,7 +234,7 @@ impl AcquireRequest {
         &self.options.named
     }
 
-    /// For what is below the local queue, which bounds the wait and counts the re-entries.
+    /// For the layers below the local queue, which limits the wait and counts the re-entries.
     pub(crate) fn in_attempt(self, wait: Wait, attempt_state: &Arc<AttemptState>) -> Self {
         Self {
             wait,
@@ -248,8 +246,8 @@ impl AcquireRequest {
 
     /// Notes that another client holds the lock. For implementors.
     ///
-    /// A backend calls it as soon as the server says so, each time or once, on the request that it
-    /// was given: a layer above whose wait ends knows then that the server has answered, and reports
+    /// A backend calls it as soon as the server reports a holder, each time or once, on the request that it
+    /// was given. If the wait ends in a layer above, that layer then reports
     /// [`Contended`](ErrorKind::Contended) and not [`Unavailable`](ErrorKind::Unavailable).
     pub fn mark_contended(&self) {
         if let Some(attempt_state) = &self.attempt_state {
@@ -257,10 +255,10 @@ impl AcquireRequest {
         }
     }
 
-    /// Notes that the server does not answer any more. For implementors.
+    /// Notes that the server no longer answers. For implementors.
     ///
-    /// A backend that goes on to ask calls it, so that a layer above whose wait ends meanwhile does
-    /// not report what the server said before. [`mark_contended`](AcquireRequest::mark_contended) undoes it.
+    /// A backend that keeps retrying calls it. If the wait ends in a layer above meanwhile, that layer then
+    /// ignores the server's earlier replies. [`mark_contended`](AcquireRequest::mark_contended) undoes it.
     pub fn mark_unresponsive(&self) {
         if let Some(attempt_state) = &self.attempt_state {
             attempt_state.mark_unresponsive();
@@ -301,13 +299,13 @@ impl AcquireRequest {
         self.options.renewal
     }
 
-    /// Least time that the lock stays taken.
+    /// Min time that the lock stays held.
     #[must_use]
     pub fn min_hold(&self) -> Duration {
         self.options.min_hold
     }
 
-    /// Longest time that the lock is renewed.
+    /// Max time that the lock is renewed.
     #[must_use]
     pub fn max_hold(&self) -> Option<Duration> {
         self.options.max_hold
@@ -323,7 +321,7 @@ impl AcquireRequest {
         self.owner.as_ref()
     }
 
-    /// What others see of the holder.
+    /// The label of the holder that others see.
     #[must_use]
     pub fn label(&self) -> &Label {
         &self.options.label
@@ -342,7 +340,7 @@ impl AcquireRequest {
         self.options.class.as_deref()
     }
 
-    /// What tells of the events of this request.
+    /// Emits the events of this request.
     pub(crate) fn emitter(&self, backend: &'static str) -> EventEmitter {
         EventEmitter {
             backend,

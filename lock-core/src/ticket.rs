@@ -13,17 +13,17 @@ use crate::token::FencingToken;
 
 /// A held lock on its way from one process to another.
 ///
-/// [`LockGuard::into_ticket`](crate::LockGuard::into_ticket) makes one, and nothing renews the lease from
-/// then on. Another process, or the same one later, adopts it with
-/// [`DistributedLockExt::adopt`](crate::DistributedLockExt::adopt) and has a guard as if it had acquired
-/// the lock. The lock is never free in between. A ticket that is not adopted in time ends with its lease.
+/// [`LockGuard::into_ticket`](crate::LockGuard::into_ticket) makes one and stops renewing the lease. Another
+/// process, or the same one later, adopts it with
+/// [`DistributedLockExt::adopt`](crate::DistributedLockExt::adopt) and gets a guard as if it had acquired
+/// the lock. The lock is never free in between. If the ticket is not adopted in time, the lease expires.
 ///
 /// # The text form
 ///
 /// One line of `name=value` pairs joined by `&`, without spaces: `Display` writes it, `FromStr` reads it,
-/// and with the feature `serde` it is serialized as this text. It holds no password, but **the id in it is
-/// the right to the lock**: who can read a ticket can adopt it, and release the lock. Keep it out of logs;
-/// `Debug` shows a few digits of the id.
+/// and the feature `serde` serializes it as this text. It holds no password, but **the id in it is the right
+/// to the lock**: any reader of a ticket can adopt it, and release the lock. Keep it out of logs; `Debug`
+/// shows a few digits of the id.
 ///
 /// # Examples
 ///
@@ -64,7 +64,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// The same in whole milliseconds, as the text form has it: no time is promised that is not left.
+    /// The same in whole milliseconds, as in the text form. Rounding never promises time beyond the lease.
     pub(crate) fn rounded(self) -> Self {
         let min_hold = self.min_hold + Duration::from_nanos(999_999);
         Self {
@@ -82,7 +82,7 @@ impl Ticket {
         &self.backend
     }
 
-    /// The locked key, without a namespace: the process that adopts it has the same one.
+    /// The locked key, without a namespace. The adopting process uses the same namespace.
     #[must_use]
     pub fn key(&self) -> &LockKey {
         &self.key
@@ -94,34 +94,35 @@ impl Ticket {
         self.lease
     }
 
-    /// The token of the holder that made the ticket, for the record. Who adopts the lock has a larger one.
+    /// The token of the holder that made the ticket, for the record. The adopting holder gets a larger one.
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.token
     }
 
-    /// The ttl of the lock, which is that of the process that adopts it as well, unless it asks for another.
+    /// The ttl of the lock. The adopting process uses it too, unless it requests another.
     #[must_use]
     pub fn ttl(&self) -> Duration {
         self.ttl
     }
 
-    /// What was left of the [`min_hold`](crate::AcquireRequest::with_min_hold) when the ticket was made.
+    /// The rest of the [`min_hold`](crate::AcquireRequest::with_min_hold) when the ticket was made.
     #[must_use]
     pub fn min_hold(&self) -> Duration {
         self.min_hold
     }
 
-    /// Until when the ticket can be relied on, by the wall clock of the machine that made it.
+    /// The time until which the ticket is valid, by the wall clock of the machine that made it.
     ///
-    /// That of the guard's [`valid_until`](crate::LockGuard::valid_until): a tenth of the lease before its
-    /// end on the server. For people and logs, since clocks differ: the server decides what is adopted.
+    /// It equals the guard's [`valid_until`](crate::LockGuard::valid_until): a tenth of the lease before its
+    /// end on the server. For people and logs, since clocks differ: the server decides whether a ticket can
+    /// be adopted.
     #[must_use]
     pub fn valid_until(&self) -> SystemTime {
         self.valid_until
     }
 
-    /// How long the lease may last at most, by the wall clock of this machine.
+    /// Max time that the lease may still last, by the wall clock of this machine.
     pub(crate) fn longest_left(&self) -> Duration {
         let left = self.ends.duration_since(SystemTime::now());
         let left = left.unwrap_or_default().min(MAX_TTL);
@@ -138,7 +139,7 @@ fn in_millis(time: SystemTime) -> SystemTime {
     SystemTime::UNIX_EPOCH + whole_millis(since.unwrap_or_default().min(LAST_MOMENT))
 }
 
-/// The end of the year 9999, of which later ones have no text form.
+/// The end of the year 9999. Later times have no text form.
 const LAST_MOMENT: Duration = Duration::from_millis(253_402_300_799_999);
 
 /// The text form.
@@ -236,7 +237,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The text is left out: it may be a ticket but for one character.
+/// Omits the text, which may be a ticket with one wrong character.
 fn malformed(reason: impl fmt::Display) -> Error {
     Error::new(ErrorKind::InvalidRequest, format!("not a ticket: {reason}"))
 }
@@ -395,7 +396,7 @@ mod tests {
             drop(text.parse::<Ticket>());
         }
 
-        /// One character of a ticket is another one, or none.
+        /// A ticket with one character changed or missing.
         #[test]
         fn no_change_of_a_text_panics(at in 0..TEXT.len(), change in "[ -~\u{e9}]?") {
             let mut text = TEXT.to_owned();

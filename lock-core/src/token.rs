@@ -2,12 +2,12 @@ use std::fmt;
 
 /// A number that grows with every holder of a key.
 ///
-/// Send it with each write to the protected resource, and let the resource refuse a number smaller
-/// than the largest one it has seen: then a holder that was paused beyond its lease cannot undo
-/// what its successor did. Tokens of one key increase strictly over holders, across release, crash,
-/// restart and expiry; how far that reaches on a backend is stated by
-/// [`Capabilities::fencing`](crate::Capabilities). Holders that do not exclude each other, such as
-/// readers, may have the same token. Tokens of different keys are not comparable.
+/// Send it with each write to the protected resource, and let the resource refuse a token smaller than the
+/// largest one it has seen. A holder that was paused beyond its lease then cannot overwrite the work of
+/// its successor. Tokens of one key increase strictly from holder to holder, across release, crash,
+/// restart and expiry; [`Capabilities::fencing`](crate::Capabilities) states how far a backend guarantees
+/// that. Holders that do not exclude each other, such as readers, may have the same token. Tokens of
+/// different keys are not comparable.
 ///
 /// A token fits into 63 bits, so that SQL databases can store it in a signed `BIGINT`.
 ///

@@ -1,4 +1,4 @@
-//! What an operator sees and does.
+//! Administration: list, inspect, watch and break locks.
 
 mod record;
 mod watch;
@@ -65,11 +65,10 @@ pub trait LockAdmin: Send + Sync {
     /// Nothing is changed.
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>>;
 
-    /// Takes the lock from all of its holders. Returns what it broke, or `None` if the lock was
-    /// free.
+    /// Breaks the lock for all of its holders. Returns the broken lock, or `None` if it was free.
     ///
-    /// The holders learn [`Broken`](crate::LostReason::Broken), at their next renewal at the
-    /// latest; until then they go on. The next holder has a larger fencing token.
+    /// The holders lose it as [`Broken`](crate::LostReason::Broken), at their next renewal at the latest;
+    /// until then they continue. The next holder has a larger fencing token.
     ///
     /// # Errors
     ///
@@ -83,8 +82,7 @@ pub trait LockAdmin: Send + Sync {
 
     /// Reports changes of the locks whose key begins with `prefix`, until the receiver is dropped.
     ///
-    /// Backends that cannot push compare what they see a few times a second, and may miss a lock
-    /// that was held in between.
+    /// Backends without push poll a few times a second, and may miss a lock that was held in between.
     ///
     /// # Errors
     ///
@@ -95,7 +93,7 @@ pub trait LockAdmin: Send + Sync {
     /// Nothing is changed.
     async fn watch(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>>;
 
-    /// Extends a lease that another process took and left, by its id; for scripts that keep a lock
+    /// Renews a lease that another process acquired and left, by its id; for scripts that keep a lock
     /// across commands.
     ///
     /// # Errors
@@ -109,7 +107,7 @@ pub trait LockAdmin: Send + Sync {
     /// The lease may or may not be extended.
     async fn renew_lease(&self, key: &LockKey, id: LeaseId, ttl: Duration) -> Result<LeaseState>;
 
-    /// Gives back a lease that another process took and left, by its id.
+    /// Releases a lease that another process acquired and left, by its id.
     ///
     /// # Errors
     ///
@@ -121,11 +119,11 @@ pub trait LockAdmin: Send + Sync {
     async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released>;
 
     /// Gives a held exclusive lease another id, with a larger fencing token and a new ttl; `None` if `id`
-    /// does not hold the lock any more.
+    /// no longer holds the lock.
     ///
-    /// A client that knows the old id can do nothing to the lease afterwards, so that of two callers with
-    /// different new ids one is given the lease. The same call again, with the same new id, is
-    /// answered as the first one was while the lease is held, and extends it to the ttl from then on.
+    /// The old id is invalid afterwards, so that of two callers with different new ids only one gets the
+    /// lease. A repeated call with the same new id gets the same reply while the lease is held, and
+    /// extends it to the ttl from then on.
     ///
     /// # Errors
     ///
@@ -142,8 +140,8 @@ pub trait LockAdmin: Send + Sync {
         ttl: Duration,
     ) -> Result<Option<FencingToken>>;
 
-    /// What a holder of the key has stored beside the lock; `None` if there is nothing, or it was kept
-    /// for its time.
+    /// The record that a holder of the key stored beside the lock; `None` if there is none, or its time is
+    /// over.
     ///
     /// The key need not be locked.
     ///
@@ -157,10 +155,10 @@ pub trait LockAdmin: Send + Sync {
     /// Nothing is changed.
     async fn record(&self, key: &LockKey) -> Result<Option<Record>>;
 
-    /// Stores the record of a key in place of the one that is there; false, and nothing is changed, if
-    /// that one has a larger token.
+    /// Stores the record of a key in place of the current one. Returns false, and changes nothing, if the
+    /// current one has a larger token.
     ///
-    /// It is kept for `keep` at least, also through changes of the holder; some backends keep it until
+    /// The record is kept for at least `keep`, also when the holder changes; some backends keep it until
     /// it is replaced.
     ///
     /// # Errors

@@ -41,11 +41,11 @@ pub struct Record {
 }
 
 impl Record {
-    /// Most bytes of a record.
+    /// Max length of a record, in bytes.
     pub const MAX_LEN: usize = 4096;
 
-    /// How often a backend writes a record at most, each time with a larger
-    /// [version](Self::version_above), until it gives up.
+    /// How often a backend tries to write a record, each time with a larger [version](Self::version_above),
+    /// until it gives up.
     pub const MAX_WRITES: usize = 16;
 
     /// A record of the holder with `token`.
@@ -74,7 +74,7 @@ impl Record {
     /// A version for the next write of a record, for backends that order the records of one token.
     ///
     /// It is larger than `stored` and than every earlier result in this process, and not below the wall clock
-    /// in microseconds, so that a copy of an earlier write that arrives late replaces no later one.
+    /// in microseconds. A delayed copy of an earlier write therefore replaces no later one.
     #[must_use]
     pub fn version_above(stored: u64) -> u64 {
         static LAST: AtomicU64 = AtomicU64::new(0);

@@ -7,14 +7,14 @@ use super::{LockEvent, LockInfo};
 use crate::error::Result;
 use crate::key::LockKey;
 
-/// Watches locks by looking five times a second at what is held. For backends that cannot push.
+/// Watches locks by polling the held locks five times a second. For backends that cannot push.
 ///
-/// What is held at the first look is no event. A look that fails later shows nothing; the next one may
-/// see more.
+/// Locks held at the first poll are no events. A later poll that fails reports nothing; the next one
+/// may report more.
 ///
 /// # Errors
 ///
-/// Those of the first look.
+/// Those of the first poll.
 ///
 /// # Panics
 ///
@@ -43,12 +43,12 @@ where
     .await
 }
 
-/// The same where tokens do not tell one holder from another: `look` gives each lock the marks of its
-/// holders. A mark that the last look has not seen is a new holder.
+/// The same where tokens do not identify holders: `look` returns each lock with the marks of its
+/// holders. A mark that was not in the last poll is a new holder.
 ///
 /// # Errors
 ///
-/// Those of the first look.
+/// Those of the first poll.
 ///
 /// # Panics
 ///
@@ -82,10 +82,10 @@ where
     Ok(receiver)
 }
 
-/// Time between two looks.
+/// Time between two polls.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What happened since the last look, which has seen these holders.
+/// The events since the last poll, which saw these holders.
 fn events<H: Clone + Ord>(
     seen: &mut BTreeMap<LockKey, BTreeSet<H>>,
     held: Vec<(LockInfo, BTreeSet<H>)>,

@@ -4,10 +4,10 @@ use std::task::Poll;
 
 use tokio::time::{Instant, sleep_until};
 
-/// What `work` comes to, or `None` if that is later than `deadline`. For implementors.
+/// The output of `work`, or `None` if it is not ready by `deadline`. For implementors.
 ///
-/// Work that is late because its whole runtime was blocked has its answer unread in a socket: it gets
-/// a few more turns before it counts as late.
+/// If the whole runtime was blocked, the reply may be unread in a socket: `work` gets a few more
+/// turns before it counts as late.
 ///
 /// # Panics
 ///

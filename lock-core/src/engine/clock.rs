@@ -69,9 +69,9 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 /// The clock of the machine, which counts the time in which it is suspended: `CLOCK_BOOTTIME` on
 /// Linux, `CLOCK_MONOTONIC` on macOS, `QueryPerformanceCounter` on Windows.
 ///
-/// `std::time::Instant` stands still on Linux and macOS while the machine is suspended, and a lease
-/// that is measured by it would outlive what the server has given away. On Windows it begins with the
-/// process: moments of two processes cannot be compared there.
+/// `std::time::Instant` stands still on Linux and macOS while the machine is suspended: a lease
+/// measured by it would outlast the lease on the server. On Windows it begins with the process: moments
+/// of two processes cannot be compared there.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BootClock(());
 

@@ -139,8 +139,8 @@ impl Engine {
             .spawn(&*self.scheduler.spawn, Box::pin(task));
     }
 
-    /// Runs a task that [`drain`](Engine::drain) does not wait for: the pings of a session, a
-    /// subscription, whatever goes on for as long as a connection lives.
+    /// Runs a task that [`drain`](Engine::drain) does not wait for, such as the pings of a session
+    /// or a subscription, for as long as a connection lives.
     pub fn spawn_service(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.scheduler.spawn.spawn(Box::pin(task));
     }
@@ -283,7 +283,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     OwnThread::of_this_process().block_on(future)
 }
 
-/// Has a shutdown wait until work that its caller has dropped is dropped, and its undoing has begun.
+/// Makes a shutdown wait until work dropped by its caller is dropped, and its undoing has begun.
 struct Abandoned<'a> {
     engine: &'a Engine,
     ended: Option<oneshot::Receiver<()>>,

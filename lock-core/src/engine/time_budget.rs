@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind};
 use crate::mode::Wait;
 use crate::request::AcquireRequest;
 
-/// The wait of one request, as a deadline, and whether it met another holder. For implementors whose waiters
+/// The deadline of one request's wait, and whether another holder was seen. For implementors whose waiters
 /// queue at the server.
 ///
 /// # Examples
@@ -106,7 +106,7 @@ impl TimeBudget {
         self.was_held.store(false, Ordering::Relaxed);
     }
 
-    /// The error of a caller whose time is over.
+    /// The error of a caller that is out of time, for its wait or for one step.
     pub fn timed_out(&self) -> Error {
         if self.was_held() && self.is_over() {
             return self.contended();
@@ -114,7 +114,7 @@ impl TimeBudget {
         Error::new(ErrorKind::Unavailable, self.silent).with_unknown_outcome()
     }
 
-    /// The error of a caller whose attempts come to nothing: this one, unless the lock was seen to be held.
+    /// The error of a caller whose attempts all fail: `message`, unless the lock was seen to be held.
     pub fn unserved(&self, message: &'static str) -> Error {
         match self.was_held() {
             true => self.contended(),
@@ -135,5 +135,5 @@ impl TimeBudget {
 /// What an attempt gets at least before a wait ends.
 const MIN_TIME: Duration = Duration::from_millis(100);
 
-/// An entry that is in others' way goes in one round trip, or in the background.
+/// A queue entry that blocks others is removed in one round trip, or in the background.
 const MAX_UNDO: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! What happens to locks, for observers and the log.
+//! Lock events, for observers and the log.
 
 mod emitter;
 
@@ -13,7 +13,7 @@ use crate::token::FencingToken;
 
 pub(crate) use self::emitter::EventEmitter;
 
-/// Hears what happens to locks, for metrics and audits.
+/// Receives the events of locks, for metrics and audits.
 ///
 /// Called on the thread of the event, also on the scheduler's: it must return quickly and not
 /// block. A panic is caught and does not affect the lock.
@@ -74,8 +74,9 @@ pub struct Event<'a> {
 }
 
 impl Event<'_> {
-    /// How a request ended, in one word: `acquired`, `busy` if it could not have the lock at once
-    /// and does not wait or may not, `cancelled`, `error`, or `timeout` if it waited in vain.
+    /// How a request ended, in one word: `acquired`, `busy` if the lock was not free at once and the
+    /// request does not or may not wait, `cancelled`, `error`, or `timeout` if the lock was still held at the
+    /// end of the wait.
     #[must_use]
     pub fn outcome(&self) -> Option<&'static str> {
         outcome(self.wait?, &self.kind)
@@ -130,7 +131,7 @@ pub enum EventKind<'a> {
     /// the caller has stopped waiting when the grant arrives. A lock that is lost while it is
     /// granted may send `Lost` first.
     Held,
-    /// The holder is done: the lock goes back, or to the next one of this process.
+    /// The holder is done: the lock is released, or handed over in this process.
     GivenUp {
         /// Time since it was acquired.
         held: Duration,
@@ -142,7 +143,7 @@ pub enum EventKind<'a> {
         /// Time since it was acquired.
         held: Duration,
     },
-    /// What became of a lock whose holder is done.
+    /// The outcome of a lock whose holder is done.
     Released {
         /// Time since it was acquired, release included.
         held: Duration,
@@ -156,7 +157,7 @@ pub enum EventKind<'a> {
     Renewed {
         /// Validity that the lease has now.
         slack: Duration,
-        /// Validity that it had left when the renewal came to pass.
+        /// Validity that was left when the lease was renewed.
         left: Duration,
     },
     /// A renewal failed; it is tried again while the lease is valid.

@@ -33,12 +33,11 @@ use crate::lost_reason::LostReason;
 /// | a session ([`LockLifetime::Session`](crate::LockLifetime): ZooKeeper) | a change reaches the client by a watch, and beyond about 500 held locks by the next heartbeat. A client without a connection waits for the end of `valid_until` |
 /// | a connection ([`LockLifetime::Connection`](crate::LockLifetime): `mode=row`, `mode=advisory`) | an end that the socket does not show waits for the next probe of the connection; a broken record waits for its next check |
 ///
-/// With [`Renewal::Manual`](crate::Renewal) there are no renewals but those of the caller: a lease
-/// that was taken away is lost at its end. [Fencing tokens](crate::FencingToken) keep late writes
-/// out meanwhile.
+/// With [`Renewal::Manual`](crate::Renewal) only the caller renews: without a renewal, a lease that was
+/// taken away is lost at its end. [Fencing tokens](crate::FencingToken) keep late writes out meanwhile.
 ///
-/// The signal needs the process to run: after a stop, or a suspension of the machine, beyond
-/// the end of the lock it fires within a second of the resumption, whereas
+/// The signal fires only while the process runs. After a stop of the process or a suspension of the
+/// machine beyond the end of the lock, it fires within a second of the resumption;
 /// [`LockGuard::is_held`](crate::LockGuard::is_held) is false at once.
 ///
 /// # Cancel safety
@@ -83,8 +82,8 @@ impl LostSignal {
         self.hold.lost_reason()
     }
 
-    /// Until when the lock is held, as [`LockGuard::valid_until`](crate::LockGuard::valid_until)
-    /// returns it; now, if it was released.
+    /// The deadline of the lock, as [`LockGuard::valid_until`](crate::LockGuard::valid_until) returns it;
+    /// the current time if it was released.
     #[must_use]
     pub fn valid_until(&self) -> Option<Instant> {
         self.hold.valid_until()

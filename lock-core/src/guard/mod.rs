@@ -1,4 +1,4 @@
-//! What a holder has in its hands.
+//! The guard of a held lock.
 
 mod atomic;
 mod entries;
@@ -42,17 +42,17 @@ pub use self::ticket::IntoTicketError;
 
 /// A held lock.
 ///
-/// While [`is_held`](LockGuard::is_held) is true, no other guard of the same key is, provided that
-/// the backend keeps what it acknowledged and that the clocks of client and server advance alike to
-/// within a tenth (`docs/guarantees.md` says what each backend keeps under which fault). A process
-/// that is paused may still run in the middle of its work after the lock is gone: send
-/// [`fencing_token`](LockGuard::fencing_token) with every write, and let the resource refuse
-/// smaller ones.
+/// While [`is_held`](LockGuard::is_held) is true, no conflicting guard of the same key is held. This
+/// requires that the backend keeps acknowledged writes, and that the clocks of client and server run at
+/// the same rate to within a tenth (`docs/guarantees.md` says what each backend keeps under which fault).
+/// A paused process may continue its work after the lock is lost: send
+/// [`fencing_token`](LockGuard::fencing_token) with every write, and let the resource refuse smaller
+/// tokens.
 ///
 /// # Dropping
 ///
-/// Dropping the guard gives the lock back in the background. It neither blocks nor panics, inside
-/// any runtime or outside; call [`release`](LockGuard::release) to wait for the answer, and
+/// Dropping the guard releases the lock in the background. The drop neither blocks nor panics, with or
+/// without a runtime. Call [`release`](LockGuard::release) to wait for the reply, and
 /// [`DistributedLock::shutdown`](crate::DistributedLock::shutdown) before the process ends.
 ///
 /// # Examples
@@ -85,17 +85,16 @@ impl LockGuard {
         self.hold().named()
     }
 
-    /// The number to send with every write to the protected resource; `None` if the backend has
-    /// none ([`Fencing::Unavailable`](crate::Fencing::Unavailable)).
+    /// The token to send with every write to the protected resource; `None` if the backend has none
+    /// ([`Fencing::Unavailable`](crate::Fencing::Unavailable)).
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.hold().token()
     }
 
-    /// The id of the acquisition, with which another process can extend or release the lease
-    /// through [`LockAdmin`](crate::admin::LockAdmin); `None` if the lock lives with a session or a
-    /// connection, or is held on two backends. It is a capability: anyone who knows it can release
-    /// the lock.
+    /// The id of the acquisition. Another process can renew or release the lease with it, through
+    /// [`LockAdmin`](crate::admin::LockAdmin). `None` if the lock lives with a session or a connection, or
+    /// is held on two backends. It is a capability: anyone who knows it can release the lock.
     #[must_use]
     pub fn lease_id(&self) -> Option<LeaseId> {
         match self.hold().liveness() {
@@ -106,13 +105,13 @@ impl LockGuard {
 
     /// Whether the lock is held, by the clock of this machine.
     ///
-    /// True a moment ago is not true now; but once false it stays false.
+    /// True can turn false at any moment; false is final.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.hold().is_held()
     }
 
-    /// Until when the lock is held if nothing renews it; now, if it is lost. `None` if it has no
+    /// The deadline of the lock unless it is renewed; the current time if it is lost. `None` if it has no
     /// time limit, because it lives with a session or a connection.
     #[must_use]
     pub fn valid_until(&self) -> Option<Instant> {
@@ -125,18 +124,18 @@ impl LockGuard {
         LostSignal::new(Arc::clone(self.hold()))
     }
 
-    /// A future that is ready once the lock is held for at most `ahead` more, or not at all.
+    /// A future that is ready when the lock expires in `ahead` or less, or is no longer held.
     ///
-    /// A renewal moves the moment on. For work that wants to stop before the lock is lost.
+    /// A renewal postpones it. For work that must stop before the lock is lost.
     pub fn expiring(&self, ahead: Duration) -> Expiring {
         Expiring::new(Arc::clone(self.hold()), ahead)
     }
 
     /// Runs `work` for as long as the lock is held.
     ///
-    /// The clock is read before `work` is polled each time: a process that was paused beyond its
-    /// lease does not go on. Still, only what `work` awaits can be stopped; writes that are on
-    /// their way need [`fencing_token`](LockGuard::fencing_token).
+    /// The clock is read before each poll of `work`, so that a process that was paused beyond its lease
+    /// does not continue. `work` can stop only where it awaits; writes in flight still need
+    /// [`fencing_token`](LockGuard::fencing_token).
     ///
     /// # Errors
     ///
@@ -152,10 +151,10 @@ impl LockGuard {
         done.await.map_err(|reason| self.lost_error(reason))
     }
 
-    /// Extends the lease to its ttl from now at least, for [`Renewal::Manual`](crate::Renewal::Manual) and
-    /// wherever else a fresh lease is wanted.
+    /// Extends the lease to at least its ttl from now, for [`Renewal::Manual`](crate::Renewal::Manual) and
+    /// wherever else a fresh lease is needed.
     ///
-    /// On a lock without a time limit it checks that the lock is held.
+    /// On a lock without a time limit it only checks that the lock is held.
     ///
     /// # Errors
     ///
@@ -181,24 +180,24 @@ impl LockGuard {
         answer.map_err(|error| self.named(error))
     }
 
-    /// Extends the lease, once, so that it lasts for `ttl` at least, counted from before the request.
+    /// Extends the lease once, so that it lasts for at least `ttl`, counted from before the request.
     ///
-    /// For a step in which nothing renews the lease, such as a snapshot that stops the process, and
-    /// before the machine is suspended. Nothing makes the lease shorter again: automatic renewals go on
-    /// with the ttl of the request, which notices a loss, and count once the extension is over. A ttl
-    /// below that of the request is one of that length. As of any lease, the last tenth is not relied
-    /// on: see [`valid_until`](Self::valid_until).
+    /// For a step without renewals, such as a snapshot that stops the process, and before the machine is
+    /// suspended. The lease is never shortened: automatic renewals continue with the ttl of the request.
+    /// They detect a loss, and take effect when the extension is over. A `ttl` below that of the request
+    /// is raised to it. As with any lease, the last tenth is reserved: see
+    /// [`valid_until`](Self::valid_until).
     ///
-    /// The price is paid after a crash: the lock stays taken for what is left of `ttl`. A release ends
-    /// it at once; where others of this process wait, an extended lease returns to the server all the
-    /// same and is not handed over. Of a lock on two backends both leases are extended.
+    /// After a crash the lock stays held for the rest of `ttl`. A release frees it at once. An extended
+    /// lease is released at the server and never handed over, even if tasks of this process wait. For a
+    /// lock on two backends, both leases are extended.
     ///
     /// # Errors
     ///
-    /// - [`InvalidRequest`](ErrorKind::InvalidRequest) if `ttl` is longer than 24 h, than what the
-    ///   backend bounds leases to (the `rejoin-delay` of a quorum of Redis masters), or than what is
-    ///   left of [`max_hold`](AcquireRequest::with_max_hold), 1 h from the acquisition by default.
-    /// - [`Lost`](ErrorKind::Lost) if the lock is lost, which stays so.
+    /// - [`InvalidRequest`](ErrorKind::InvalidRequest) if `ttl` is longer than 24 h, than the max lease of
+    ///   the backend (the `rejoin-delay` of a quorum of Redis masters), or than the rest of
+    ///   [`max_hold`](AcquireRequest::with_max_hold), 1 h from the acquisition by default.
+    /// - [`Lost`](ErrorKind::Lost) if the lock is lost, which is final.
     /// - [`Unavailable`](ErrorKind::Unavailable) if the server did not answer in time; the lease
     ///   lasts as long as before at least.
     /// - [`Unsupported`](ErrorKind::Unsupported) if the lock lives with a session or a connection
@@ -248,7 +247,7 @@ impl LockGuard {
         answer.map_err(|error| self.named(error))
     }
 
-    /// Fails if the lock is lost; for a last look before an effect that cannot be fenced.
+    /// Fails if the lock is lost; for a last check before an effect that cannot be fenced.
     ///
     /// # Errors
     ///
@@ -260,7 +259,7 @@ impl LockGuard {
         }
     }
 
-    /// Makes an exclusive lock a shared one without a gap in which another writer could enter.
+    /// Turns an exclusive lock into a shared one, without a gap for another writer.
     ///
     /// # Errors
     ///
@@ -295,15 +294,15 @@ impl LockGuard {
         self.ensure_held()
     }
 
-    /// Gives the lock back and waits for the answer.
+    /// Releases the lock and waits for the reply.
     ///
-    /// If others of this process wait for the key, the lease may pass to the next of them instead.
+    /// If tasks of this process wait for the key, the lease may be handed over to the next one instead.
     ///
     /// # Errors
     ///
-    /// [`Unavailable`](ErrorKind::Unavailable) if the server did not confirm the release. It is
-    /// then repeated in the background for at most one ttl, after which the lease is over anyway, or
-    /// until it is confirmed where the lock lives with a session or a connection.
+    /// [`Unavailable`](ErrorKind::Unavailable) if the server did not confirm the release. It is then
+    /// retried in the background for at most one ttl, when the lease expires anyway. For a lock that
+    /// lives with a session or a connection, it is retried until it is confirmed.
     ///
     /// # Cancel safety
     ///
@@ -313,7 +312,7 @@ impl LockGuard {
         let (engine, key) = (hold.engine().clone(), hold.named().clone());
         let mut old = None;
         let released = if hold.leave() {
-            // Neither is renewed from here on, however long the other one takes.
+            // From here on neither lease is renewed, however long the other release takes.
             old = end_old(&hold);
             let work = Detachable::new(engine, release_lease(hold));
             work.await.map_err(|e| e.with_key(&key))
@@ -324,7 +323,7 @@ impl LockGuard {
             Ok(Released::AlreadyLost)
         };
         match old {
-            // Others ask for the old one first, and shall find the new one free when they have it.
+            // The old lock is released last: others acquire it first, and then find the new one free.
             Some(old) => match (released, old.await.map_err(|e| e.with_key(&key))) {
                 (Ok(Released::Clean), old) => old,
                 (released, _) => released,
@@ -333,8 +332,8 @@ impl LockGuard {
         }
     }
 
-    /// Stops renewing and sends nothing: the lock stays taken until its lease runs out, or the
-    /// session or connection that it lives in ends.
+    /// Stops renewing and sends nothing: the lock stays held until its lease expires, or its session or
+    /// connection ends.
     pub fn abandon(mut self) {
         if let Some(hold) = self.hold.take().filter(|hold| hold.leave()) {
             hold.take_old().into_iter().for_each(Self::abandon);
@@ -367,8 +366,8 @@ impl LockGuard {
 
     // --- For the layers of this crate ---
 
-    /// Makes one lock of two that are held, of which `old` was acquired first. Each returns to the local
-    /// queue of its backend; one above both would pass on one alone.
+    /// Combines two held locks, of which `old` was acquired first. Each returns to the local queue of its
+    /// own backend, since one queue above both would hand over only one of them.
     pub(crate) fn with_old(self, old: Self, has_token: bool) -> Result<Self> {
         self.hold().tie(old, has_token);
         self.ensure_held()?;
@@ -432,7 +431,7 @@ async fn run_while_held<W: Future>(
     .await
 }
 
-/// Sends a renewal for `ttl` and takes in the answer; what stands without one is not touched.
+/// Sends a renewal for `ttl` and applies the reply; without a reply the deadline stays unchanged.
 async fn ask_to_renew(hold: Arc<HeldLease>, ttl: Duration) -> Result<()> {
     let Some((request, renewer)) = hold.renewal_request(ttl) else {
         return Ok(());
@@ -459,8 +458,8 @@ async fn downgrade(hold: Arc<HeldLease>) -> Result<()> {
     })
 }
 
-/// Stops renewing the lock on the old backend of a migration, and gives what releases it. One that is
-/// to be held for longer is kept, and released in the background.
+/// Stops renewing the lock on the old backend of a migration, and returns the future that releases it. A
+/// lock within its min hold is kept, and released in the background.
 fn end_old(hold: &HeldLease) -> Option<Detachable> {
     let left = hold.min_hold_left();
     let mut released = None;

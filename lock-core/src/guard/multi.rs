@@ -11,7 +11,7 @@ use crate::token::FencingToken;
 
 /// Locks on several keys that were acquired together.
 ///
-/// Dropping it gives all of them back, like dropping each [`LockGuard`].
+/// Dropping it releases all of them, like dropping each [`LockGuard`].
 ///
 /// # Examples
 ///
@@ -78,7 +78,7 @@ impl MultiGuard {
         first(signals.collect()).await
     }
 
-    /// Ready once one of the locks is held for at most `ahead` more, or not at all.
+    /// Ready when one of the locks expires in `ahead` or less, or is no longer held.
     ///
     /// # Cancel safety
     ///
@@ -119,12 +119,11 @@ impl MultiGuard {
         self.guards.iter().try_for_each(LockGuard::ensure_held)
     }
 
-    /// Gives the locks back in the reverse of their order, all of them, and reports the worst
-    /// outcome.
+    /// Releases all of the locks in reverse order, and reports the worst outcome.
     ///
     /// # Errors
     ///
-    /// The first that [`LockGuard::release`] had.
+    /// The first error of [`LockGuard::release`].
     ///
     /// # Cancel safety
     ///

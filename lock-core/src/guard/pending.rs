@@ -13,10 +13,10 @@ use crate::request::AcquireRequest;
 
 /// Undoes an acquisition with an unknown outcome. For implementors.
 ///
-/// Arm it before the request that may take the lock leaves. Dropped while armed, because the future
-/// was dropped, the reply was lost or the time was over, it releases the lease by its id in the
-/// background, again and again until the server gives a definite answer or one ttl has passed; where
-/// the lock lives with a session or a connection, until there is an answer.
+/// Arm it before the acquire request is sent. It is dropped while armed if the future is dropped,
+/// the reply is lost or the request times out. It then releases the lease by its id in the
+/// background. The release is retried until the server gives a definite reply or one ttl has passed;
+/// for a lock that lives with a session or a connection, until there is a reply.
 ///
 /// # Examples
 ///
@@ -47,9 +47,9 @@ pub struct PendingRelease {
 }
 
 impl Engine {
-    /// Arms the undoing of an acquisition: call it before the request that may take the lock leaves.
+    /// Arms the undoing of an acquisition: call it before the acquire request is sent.
     ///
-    /// `ttl` bounds how long an outcome that stays unknown is followed up.
+    /// `ttl` limits how long an unknown outcome is followed up.
     pub fn pending(&self, key: &LockKey, lease: Arc<dyn Lease>, ttl: Duration) -> PendingRelease {
         PendingRelease {
             engine: self.clone(),
@@ -81,15 +81,15 @@ impl PendingRelease {
             .with_key(request.key()))
     }
 
-    /// Releases now and waits for the answer, for an attempt that must be out of the way
-    /// before it is reported as failed. Without a definite answer it goes on in the background.
+    /// Releases now and waits for the reply, for an attempt that must be undone before it is
+    /// reported as failed. Without a definite reply the release continues in the background.
     ///
     /// # Cancel safety
     ///
     /// The release goes on in the background.
     pub async fn undo(mut self) {
         if let Some(lease) = self.lease.clone() {
-            // Armed until there is an answer: dropped before, it begins again.
+            // Armed until there is a reply: dropped before, the release starts again.
             let release = self
                 .engine
                 .within(release_timeout(self.ttl), lease.release());
@@ -103,7 +103,7 @@ impl PendingRelease {
         &self.engine
     }
 
-    /// Has a release that gets no answer repeated for as long as the lease may last.
+    /// Retries a release without a reply for as long as the lease may last.
     pub(super) fn reckon_with(&mut self, longest_left: Duration) {
         self.ttl = self.ttl.max(longest_left);
     }
@@ -114,7 +114,7 @@ impl PendingRelease {
             .expect("BUG: taken by the methods that consume self only")
     }
 
-    /// The server refused for certain, or never saw the request: nothing is to be undone.
+    /// Cancels the release: the server refused the request for certain, or never saw it.
     pub fn disarm(mut self) {
         self.lease = None;
     }

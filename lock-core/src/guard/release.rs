@@ -1,4 +1,4 @@
-//! How a lock goes back: to the next holder of this process, or to the server.
+//! Release of a lock: to the next holder of this process, or to the server.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -17,16 +17,16 @@ use crate::lease::{Lease, LeaseState, Liveness, Released, TtlRule};
 use crate::request::AcquireRequest;
 use crate::token::FencingToken;
 
-/// Where a lock returns to before it goes back to the server: the local queue of its key.
+/// The local queue of a key, to which a lock returns before it is released at the server.
 pub(crate) trait ReleaseHook: Send + Sync {
-    /// Passes the lease to the next waiter of this process, or returns it: at once without a waiter.
+    /// Hands the lease over to the next waiter of this process; without a waiter, returns it at once.
     fn hand_over(&self, lease: ReleasedLease) -> Result<HandOver, ReleasedLease>;
 
     /// The holder is gone: lost, abandoned, or about to be released on the server.
     fn on_ended(&self, hold: &HeldLease);
 }
 
-/// A hand-over under way; gives the lease back if it fails.
+/// A hand-over in progress; returns the lease if it fails.
 pub(crate) type HandOver = Pin<Box<dyn Future<Output = Option<ReleasedLease>> + Send>>;
 
 /// A lease that its holder gave up in time, still valid until `deadline`.
@@ -70,7 +70,7 @@ impl ReleasedLease {
     }
 }
 
-/// What gives a lock back; renewal has stopped by the time this returns.
+/// Returns the future that releases a lock. Renewal has stopped when this function returns.
 pub(super) fn release_lease(hold: Arc<HeldLease>) -> ReleaseFuture {
     let given_up = hold.give_up();
     Box::pin(async move {
@@ -106,12 +106,12 @@ impl HeldLease {
 async fn hand_over_or_release(mut lease: ReleasedLease) -> (Result<Released>, &'static str) {
     let min_hold_left = lease.hold.min_hold_left();
     if let Some(hook) = lease.hold.hook().cloned() {
-        // The next holder asks for its own ttl, and a lease for more would outlast its crash.
+        // A longer lease than the next holder requested would outlast its crash.
         let may_pass = lease.hold.is_exclusive() && !lease.hold.is_extended();
         if min_hold_left.is_zero() && may_pass {
             let engine = lease.hold.engine().clone();
             match hook.hand_over(lease) {
-                // Where it needs no round trip, it needs no task.
+                // A hand-over without a round trip needs no task.
                 Ok(mut hand_over) => match engine.poll_once(hand_over.as_mut()) {
                     Poll::Ready(None) => return (Ok(Released::Clean), "handed_over"),
                     Poll::Ready(Some(returned)) => lease = returned,
@@ -181,7 +181,7 @@ pub(super) fn release_in_background(hold: &HeldLease) {
 }
 
 /// Starts a background release when the returned sender is dropped. A shutdown waits for it from this
-/// call on. One that another thread begins between the end of the lease and this call does not.
+/// call on, unless another thread begins the shutdown between the end of the lease and this call.
 pub(super) fn release_once_dropped(hold: &HeldLease) -> oneshot::Sender<Infallible> {
     let (begin, begun) = oneshot::channel();
     let release = confirm_release(hold);
@@ -197,8 +197,8 @@ fn confirm_release(hold: &HeldLease) -> impl Future<Output = ()> + Send + use<> 
     release_until_confirmed(hold.engine().clone(), lease, key, hold.longest_left())
 }
 
-/// Releases until the server gives a definite answer. A lease is over by itself soon after one ttl;
-/// what has none is released for as long as it takes.
+/// Retries the release until the server gives a definite reply. A lease expires soon after one ttl, which
+/// ends the retries; a lock without a lease is retried without limit.
 pub(super) async fn release_until_confirmed(
     engine: Engine,
     lease: Arc<dyn Lease>,
@@ -207,8 +207,8 @@ pub(super) async fn release_until_confirmed(
 ) {
     let attempt = release_timeout(ttl);
     let (until, longest_pause) = match lease.liveness() {
-        // Several attempts fit into the shortest lease, and the last one begins after its end: what
-        // stands in a queue without a lease is taken back as well.
+        // Several attempts fit into the shortest lease. The last one begins after its end, to remove a
+        // queue entry that has no lease.
         Liveness::Renewed { .. } => (engine.now() + ttl + attempt, Duration::from_secs(1)),
         Liveness::Reported => (Moment::NEVER, Duration::from_secs(30)),
     };
@@ -232,7 +232,7 @@ pub(super) async fn release_until_confirmed(
     }
 }
 
-/// Time for one attempt to give a lease back, or to hand it over.
+/// Timeout of one attempt to release a lease, or to hand it over.
 pub(super) fn release_timeout(ttl: Duration) -> Duration {
     MAX_RELEASE_TIMEOUT.min(ttl / 3)
 }
@@ -240,7 +240,7 @@ pub(super) fn release_timeout(ttl: Duration) -> Duration {
 /// Longest time that one release may take; the next one uses a connection that may be healthier.
 const MAX_RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Keeps the lock taken until its least hold is over, without renewals after that.
+/// Keeps the lock held until its min hold is over, without renewals after that.
 async fn expire_at_min_hold(hold: &Arc<HeldLease>) -> Result<Released> {
     if let Liveness::Reported = hold.liveness() {
         let hold = Arc::clone(hold);
@@ -250,7 +250,7 @@ async fn expire_at_min_hold(hold: &Arc<HeldLease>) -> Result<Released> {
         });
         return Ok(Released::Clean);
     }
-    // A renewal that is on its way is for another time, and may come after this one.
+    // A renewal in flight is for another ttl, and may arrive after this one.
     let settled = hold.settled();
     let answer = final_renewal(hold).await;
     if answer.is_err() || hold.engine().now() < settled {
@@ -264,7 +264,7 @@ async fn expire_at_min_hold(hold: &Arc<HeldLease>) -> Result<Released> {
     }
 }
 
-/// Sets the lease to what is left of the least hold.
+/// Sets the lease to the rest of the min hold.
 async fn final_renewal(hold: &HeldLease) -> Result<LeaseState> {
     let (mut request, renewer) = hold
         .renewal_request(hold.min_hold_left())
@@ -276,8 +276,8 @@ async fn final_renewal(hold: &HeldLease) -> Result<LeaseState> {
     answer.unwrap_or_else(|| Err(silent()))
 }
 
-/// Repeats the last renewal until the server has answered one that left after `settled`. Where it has not
-/// by the end of the least hold, the lease may be one that was extended, and is released.
+/// Retries the final renewal until the server has answered one sent after `settled`. Without such a reply
+/// by the end of the min hold, the lease may still be an extended one, and is released.
 async fn retry_final_renewal(hold: Arc<HeldLease>, settled: Moment) {
     loop {
         let now = hold.engine().now();

@@ -17,21 +17,21 @@ use crate::ticket::Ticket;
 use crate::token::FencingToken;
 
 impl LockGuard {
-    /// Ends the guard and leaves the lock to another process, which
-    /// [adopts](crate::DistributedLockExt::adopt) it by the ticket.
+    /// Turns the guard into a ticket, by which another process [adopts](crate::DistributedLockExt::adopt)
+    /// the lock.
     ///
-    /// Renewal stops, and nothing is sent: the lease lasts for what is left of it, between nine tenths and
-    /// a half of the ttl as a rule, and [`Ticket::valid_until`] says until when. Call
-    /// [`renew_for`](Self::renew_for) before for a ticket that lasts longer. Tasks of this process that
-    /// wait for the key are not handed the lease; one of them goes to the server and waits there.
+    /// Renewal stops, and nothing is sent. The lease lasts for its remaining time, usually between half
+    /// and nine tenths of the ttl; [`Ticket::valid_until`] says until when. For a longer ticket, call
+    /// [`renew_for`](Self::renew_for) before. Tasks of this process that wait for the key do not get the
+    /// lease; one of them goes to the server and waits there.
     ///
-    /// What is left of the [`min_hold`](AcquireRequest::with_min_hold) goes with the ticket and is kept by
-    /// the process that adopts it; the [`max_hold`](AcquireRequest::with_max_hold) begins anew there. If
-    /// nobody adopts the ticket, the lock is free when the lease ends.
+    /// The rest of the [`min_hold`](AcquireRequest::with_min_hold) goes with the ticket and is kept by the
+    /// adopting process; the [`max_hold`](AcquireRequest::with_max_hold) begins anew there. If no process
+    /// adopts the ticket, the lock is free when the lease ends.
     ///
     /// # Errors
     ///
-    /// The error has the guard, which is as it was; dropped, it releases the lock.
+    /// The error contains the unchanged guard. Dropping the error releases the lock.
     ///
     /// - [`Lost`](ErrorKind::Lost) if the lock is lost, with the reason.
     /// - [`Unsupported`](ErrorKind::Unsupported) where
@@ -100,7 +100,7 @@ impl LockGuard {
         };
         let hold = self.take();
         hold.leave();
-        // The lock is held by somebody else from here on: who waits here has to ask the server.
+        // From here on another process has the lock, so local waiters must ask the server.
         if let Some(hook) = hold.hook() {
             hook.on_ended(&hold);
         }
@@ -111,7 +111,7 @@ impl LockGuard {
 
 /// A guard that could not become a ticket, and why.
 ///
-/// Dropped, also where `?` makes an [`Error`] of it, it releases the lock in the background.
+/// Dropping it releases the lock in the background, also where `?` makes an [`Error`] of it.
 ///
 /// The example of [`LockGuard::into_ticket`] goes on with the guard.
 #[derive(Debug)]
@@ -152,12 +152,11 @@ impl From<IntoTicketError> for Error {
 }
 
 impl PendingRelease {
-    /// Asks for the lease of a ticket, the [ticket](AcquireRequest::ticket) of the request, and makes the
-    /// guard.
+    /// Adopts the lease of the request's [ticket](AcquireRequest::ticket), and makes the guard.
     ///
     /// `ask` is [`LockAdmin::adopt_lease`](crate::admin::LockAdmin::adopt_lease) with the id of the armed
-    /// lease as the new one. It is repeated while the outcome is unknown or the server is out of reach,
-    /// within the wait of the request.
+    /// lease as the new one. It is retried within the wait of the request, while the outcome is unknown or
+    /// the server is unreachable.
     ///
     /// # Errors
     ///
@@ -165,7 +164,7 @@ impl PendingRelease {
     ///
     /// # Cancel safety
     ///
-    /// As of a dropped [`PendingRelease`]: what was adopted is released in the background.
+    /// As for a dropped [`PendingRelease`]: an adopted lease is released in the background.
     ///
     /// # Examples
     ///
@@ -223,13 +222,13 @@ impl PendingRelease {
             let error = match answer.unwrap_or_else(|| Err(silent())) {
                 Ok(Some(token)) => {
                     let guard = self.granted(request, Grant::new(sent, Some(token)));
-                    // A grant that comes too late is released: the ticket is worth nothing any more.
+                    // A grant that arrives too late is released: the ticket is then used up.
                     let guard = guard.map_err(Error::with_unknown_outcome)?;
                     guard.shared_hold().may_last(longest_left);
                     return Ok(guard);
                 }
                 Ok(None) => {
-                    // An earlier request may still come late, and is undone then.
+                    // An earlier request may still arrive late, and is then undone.
                     if !is_unknown {
                         self.disarm();
                     }
@@ -252,7 +251,7 @@ impl PendingRelease {
     }
 }
 
-/// Until when, and how often, a server that does not answer is asked again.
+/// The deadline and the backoff of retries to an unresponsive server.
 struct Repeats {
     attempt: Duration,
     /// `None` for a single attempt.

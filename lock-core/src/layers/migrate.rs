@@ -18,18 +18,18 @@ use super::LocalQueue;
 
 /// Acquires each lock on two backends, while a fleet moves from one to the other.
 ///
-/// A process that uses the old backend alone and one that uses the new one alone do not exclude each
-/// other, so there must never be both. With this layer a fleet moves in two steps that each mix two
-/// kinds of processes only, and each pair has a backend in common:
+/// A process on the old backend alone and one on the new backend alone do not exclude each other, so
+/// both kinds must never run at once. With this layer a fleet moves in two steps. Each step mixes only
+/// two kinds of processes, which share a backend:
 ///
-/// 1. every process gets this layer: those without it and those with it meet on the old backend;
-/// 2. when no process is left without, every process gets the new backend alone: it meets those with
-///    the layer on the new one.
+/// 1. every process gets this layer: processes with and without it share the old backend;
+/// 2. once no process is left without the layer, every process gets the new backend alone, which it
+///    shares with the processes that still have the layer.
 ///
 /// A step is undone by the reverse. `docs/migration.md` has the steps in full.
 ///
-/// The lock is held while it is held on both, and lost when either is lost. It costs both, one after
-/// the other.
+/// The lock is held while both backends hold it, and lost when either is lost. It costs an acquisition
+/// on each, one after the other.
 ///
 /// # Fencing tokens
 ///
@@ -77,7 +77,7 @@ impl Migrate {
         Self { old, new }
     }
 
-    /// Waits for the new one, unless what is held of the old one is lost meanwhile.
+    /// Waits for the new lock, unless the old one is lost meanwhile.
     async fn acquire_new(&self, request: &AcquireRequest, old: &LockGuard) -> Result<LockGuard> {
         let lost = old.lost().into_future();
         tokio::select! {

@@ -18,8 +18,9 @@ use crate::request::AcquireRequest;
 /// # Errors
 ///
 /// [`InvalidConfig`](ErrorKind::InvalidConfig) at once for more requests than the
-/// [connections](crate::Capabilities::max_locks) suffice for. That of the first request that fails; [`Contended`](ErrorKind::Contended) if its server has not
-/// answered in the little that the keys before it, which had more, left of the wait.
+/// [connections](crate::Capabilities::max_locks) suffice for. Otherwise the error of the first
+/// request that fails. It is [`Contended`](ErrorKind::Contended) if earlier keys used most of the
+/// wait, and the server did not answer in the rest.
 ///
 /// # Cancel safety
 ///

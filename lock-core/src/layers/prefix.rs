@@ -15,7 +15,7 @@ use crate::lock::DistributedLock;
 use crate::request::AcquireRequest;
 use crate::token::FencingToken;
 
-/// Puts a namespace in front of every key, so that services on one server do not meet.
+/// Puts a namespace in front of every key, so that services on one server do not collide.
 ///
 /// The backend sees `<namespace>:<key>`; guards, errors and the administration show the key alone.
 ///
@@ -52,7 +52,7 @@ impl Prefix {
     ///
     /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) if the namespace is empty, longer than
     /// [`LockKey::MAX_NAMESPACE_LEN`] bytes, or contains a colon or a control character. Without
-    /// colons no two namespaces can make the same key of different ones.
+    /// colons, two namespaces can never make the same stored key.
     pub fn new(inner: Arc<dyn DistributedLock>, namespace: &str) -> Result<Self> {
         check_namespace(namespace)?;
         Ok(Self {

@@ -6,15 +6,15 @@ use crate::lost_reason::LostReason;
 
 /// How a lease reports what the server pushes.
 ///
-/// Clonable, and harmless when the lock is given up already: reports about it are then ignored. None
-/// of the calls waits, so they may be made from a callback of a client. They may drop the last
-/// reference to the lease: do not hold a mutex that its destructor takes.
+/// Clonable. Reports about a lock that was given up are ignored. No call waits, so a callback of a
+/// client may make them. A call may drop the last reference to the lease: do not hold a mutex that
+/// its destructor takes.
 #[derive(Clone)]
 pub struct LeaseControl {
     hold: Weak<dyn Controlled>,
 }
 
-/// What the reports are about; each method is the one of the same name of [`LeaseControl`].
+/// The receiver of the reports, with the same method names as [`LeaseControl`].
 pub(crate) trait Controlled: Send + Sync {
     fn lose(&self, reason: LostReason);
     fn limit(self: Arc<Self>, deadline: Moment);

@@ -1,4 +1,4 @@
-//! What a backend supplies, and the scheduler that renews all leases.
+//! The leases of a backend, and the scheduler that renews them all.
 
 mod control;
 mod renewal_scheduler;
@@ -26,11 +26,10 @@ pub use self::timing::{renewal_interval, renewal_timeout};
 
 /// One acquisition, seen from the server.
 ///
-/// A backend makes the value with its [`LeaseId`] *before* it sends the request that may take the
-/// lock, and arms a [`PendingRelease`](crate::PendingRelease) with it, which makes the guard once the
-/// server has granted the lock. What the grant brings, such as a block of tokens, goes into the lease
-/// by interior mutability. From then on the core decides when to renew, when the lock is lost
-/// and when to release; the lease only talks.
+/// A backend makes the value with its [`LeaseId`] *before* it sends the acquire request, and arms a
+/// [`PendingRelease`](crate::PendingRelease) with it. After the grant, that makes the guard. Data of the
+/// grant, such as a block of tokens, goes into the lease by interior mutability. From then on the core
+/// decides when to renew, when the lock is lost and when to release; the lease only sends requests.
 #[async_trait]
 pub trait Lease: fmt::Debug + Send + Sync + 'static {
     /// How the lease is kept alive.
@@ -43,7 +42,7 @@ pub trait Lease: fmt::Debug + Send + Sync + 'static {
     ///
     /// # For implementors
     ///
-    /// What happened between the grant and this call must be reported here.
+    /// Report here what happened between the grant and this call.
     fn attach(&self, control: LeaseControl);
 
     /// Issues the fencing token of the next holder in this process, larger than every earlier one
@@ -51,7 +50,7 @@ pub trait Lease: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Any; the lease is then released. An error must not leave a smaller token to come.
+    /// Any; the lease is then released. Tokens issued after an error must still be larger.
     ///
     /// # Cancel safety
     ///
@@ -69,7 +68,7 @@ pub trait Lease: fmt::Debug + Send + Sync + 'static {
     /// The core runs the future to its end.
     async fn downgrade(&self) -> Result<()>;
 
-    /// Gives the lock back if this acquisition still has it; never touches another holder.
+    /// Releases the lock if this acquisition still holds it; never affects another holder.
     ///
     /// Idempotent: it is called again after an unknown outcome, and for acquisitions that may
     /// never have been granted.
@@ -110,8 +109,8 @@ pub trait Renewer: fmt::Debug + Send + Sync + 'static {
     /// `Err` means *unknown*, not lost: the core tries again while the lease is valid. A lease that
     /// has ended must not be taken anew.
     ///
-    /// The ttl of a lease may differ from one renewal to the next, and a request that is late on its way
-    /// may arrive after later ones: [`TtlRule`] says what the server has to make of it.
+    /// The ttl of a lease may differ from one renewal to the next, and a delayed request may arrive
+    /// after later ones: [`TtlRule`] says how the server must treat it.
     ///
     /// # For implementors
     ///
@@ -134,18 +133,18 @@ pub trait Renewer: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// What a renewal makes of a lease, by the clock of the server that executes it.
+/// How a renewal changes the end of a lease, by the clock of the server that executes it.
 ///
 /// The example of [`LeaseId`] renews a lease.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum TtlRule {
-    /// It lasts for the ttl from now at least, and never for less than before. A holder that was
-    /// granted more relies on that: a renewal for less that is late must not cut its lease.
+    /// The lease lasts for at least the ttl from now, and never ends earlier than before. A holder of a
+    /// longer lease relies on that: a delayed renewal for less must not shorten it.
     #[default]
     AtLeast,
-    /// It lasts for the ttl from now, which may be less than before: the holder is done within its
-    /// least hold.
+    /// The lease lasts for the ttl from now, which may be shorter than before: the holder is done within
+    /// its min hold.
     Exactly,
 }
 
@@ -159,10 +158,10 @@ pub struct RenewalRequest {
     pub id: LeaseId,
     /// The time from now that the lease shall last.
     pub ttl: Duration,
-    /// What it makes of a lease that would last for longer.
+    /// How to treat a lease that would last longer.
     pub rule: TtlRule,
-    /// How long the caller waits. Answers of requests that are passed together all count only within
-    /// the shortest of their timeouts.
+    /// How long the caller waits. For requests in one call, the shortest of their timeouts applies to
+    /// all replies.
     pub timeout: Duration,
 }
 
@@ -197,7 +196,7 @@ impl RenewalRequest {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LeaseState {
-    /// It is held, and lasts for the ttl of the renewal from when the request left, or longer.
+    /// It is held for at least the ttl of the renewal, counted from when the request was sent.
     Held,
     /// It is not held any more, for certain.
     Lost(LostReason),
@@ -223,7 +222,7 @@ pub struct Grant {
     pub sent: Moment,
     /// The token of this acquisition, if the backend has any.
     pub token: Option<FencingToken>,
-    /// Time that the server gave this first lease, if that is not the ttl of the request.
+    /// Length of this first lease, if it is not the ttl of the request.
     pub(crate) lasts: Option<Duration>,
 }
 
@@ -238,12 +237,12 @@ impl Grant {
         }
     }
 
-    /// The lease lasts for `lasts` only, counted like a ttl, until the first renewal gives it the
-    /// ttl of the request.
+    /// Limits the first lease to `lasts`, counted like a ttl; the first renewal gives it the ttl of the
+    /// request.
     ///
     /// For grants to a waiter that may be gone. The core sends that renewal in time, also with
-    /// [`Renewal::Manual`](crate::Renewal::Manual), unless the lock is released soon. A time beyond
-    /// the ttl means the ttl; a lock that lives with a session or a connection has none.
+    /// [`Renewal::Manual`](crate::Renewal::Manual), unless the lock is released soon. A time beyond the
+    /// ttl counts as the ttl; a lock that lives with a session or a connection has no such lease.
     #[must_use]
     pub fn lasting(self, lasts: Duration) -> Self {
         Self {

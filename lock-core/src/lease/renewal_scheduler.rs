@@ -12,7 +12,7 @@ use super::{LeaseState, LeaseTiming, RenewalRequest, Renewer};
 use crate::engine::{Clock, Entropy, Moment, Spawn, catch_panic, catch_panic_async};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Holds every live lock of the process by the moment at which it wants attention.
+/// Holds every live lock of the process, ordered by the moment at which it is due.
 pub(crate) struct RenewalScheduler {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
@@ -48,10 +48,10 @@ pub(crate) trait Scheduled: Send + Sync {
     /// Whether this server renews it, and a renewal is due `by` then.
     fn is_renewed_by(&self, renewer: &Arc<dyn Renewer>, by: Moment) -> bool;
 
-    /// Takes in what the server said to a renewal that left at `sent`.
+    /// Applies the reply of the server to a renewal sent at `sent`.
     fn renewed(self: Arc<Self>, sent: Moment, answer: Result<LeaseState>);
 
-    /// Puts the lock back into the schedule after a renewal that came to nothing.
+    /// Puts the lock back into the schedule after a failed renewal.
     fn try_later(self: Arc<Self>, now: Moment);
 
     fn timing(&self) -> LeaseTiming;
@@ -67,8 +67,8 @@ pub(crate) struct Slot {
     due: AtomicU64,
 }
 
-/// Longest sleep while anything is held: timers stand still on a suspended machine while leases run
-/// out, so the loop looks at the clock this often.
+/// Longest sleep while any lock is held. Timers stand still on a suspended machine while leases
+/// expire, so the loop reads the clock this often.
 const TICK: Duration = Duration::from_secs(1);
 
 impl Slot {
@@ -105,14 +105,14 @@ impl RenewalScheduler {
         }
     }
 
-    /// Looks after `hold` when it is due, in place of when it was due before.
+    /// Schedules `hold` for its due time, in place of its former one.
     pub(crate) fn schedule(self: &Arc<Self>, hold: Arc<dyn Scheduled>) {
         let slot = hold.slot();
         let (wake, replaced) = {
             let mut schedule = self.lock();
             let replaced = schedule.take(slot);
-            // Asked under the mutex: of two calls, the one that comes last knows what both changed,
-            // and a lock that was given up meanwhile does not come back.
+            // Read under the mutex: the later of two calls sees both changes, and a lock that was
+            // given up meanwhile is not scheduled again.
             match hold.due() {
                 None => (false, replaced),
                 Some(due) => {
@@ -135,7 +135,8 @@ impl RenewalScheduler {
     /// Forgets a lock that is over.
     pub(crate) fn remove(&self, slot: &Slot) {
         let removed = self.lock().take(slot);
-        // The last reference may drop a connection, which is no work to do under the mutex.
+        // Dropping the last reference may close a connection, which must not happen under the
+        // mutex.
         drop(removed);
     }
 
@@ -280,8 +281,8 @@ impl Batch {
     }
 }
 
-/// Looks after one lock. What is called on its behalf may panic, as a task that is woken can; that
-/// must not cost the renewals of the others.
+/// Processes one lock. Calls on its behalf may panic, such as wakers of tasks; that must not cost
+/// the renewals of the others.
 fn guarded<T>(
     hold: &Arc<dyn Scheduled>,
     now: Moment,

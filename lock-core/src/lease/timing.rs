@@ -10,7 +10,7 @@ pub(crate) struct LeaseTiming {
     ttl: Duration,
 }
 
-/// Least share of a lease that is never relied on.
+/// Min margin at the end of a lease.
 const MIN_MARGIN: Duration = Duration::from_millis(50);
 
 impl LeaseTiming {
@@ -22,7 +22,7 @@ impl LeaseTiming {
         self.ttl
     }
 
-    /// Time at the end of a lease in which it is not relied on: the clock of the server may run
+    /// Time at the end of a lease that is never relied on, because the server's clock may run
     /// faster than ours, up to what a time daemon slews.
     pub(crate) fn margin(self) -> Duration {
         (self.ttl / 10).max(MIN_MARGIN)

@@ -45,13 +45,13 @@ struct Plan {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Request {
-    /// Takes a lock or stands in its queue.
+    /// Acquires a lock or queues for it.
     Acquire,
     /// Gives a held lease another id.
     Adopt,
     /// Writes the record of a key.
     Record,
-    /// Gives a lock back or leaves its queue.
+    /// Releases a lock or leaves its queue.
     Release,
     /// Extends a lease.
     Renew,
@@ -87,15 +87,15 @@ impl MemoryFaults {
         self.lock().unreachable = reachable == Reachable::Cut;
     }
 
-    /// Drops what is planned.
+    /// Drops the planned faults.
     pub fn clear(&self) {
         let mut plan = self.lock();
         plan.next.clear();
         plan.unreachable = false;
     }
 
-    /// How many requests the clients have sent, of every kind and also those that did not arrive; for
-    /// tests of what something costs. What the store pushes to a waiter is none.
+    /// How many requests the clients have sent, of every kind, including those that did not arrive;
+    /// for tests of cost. Notifications from the store do not count.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.lock().requests

@@ -33,7 +33,7 @@ pub use self::faults::{Fault, MemoryFaults, Reachable, Request};
 
 /// A client of a store in the memory of this process.
 ///
-/// Serves all modes, first come, first served, with leases that run out like those of any server.
+/// Serves all modes, first come, first served, with leases that expire like those of any server.
 /// Fencing tokens come from one counter of the store: strictly increasing for as long as the store
 /// lives, and gone with it.
 ///
@@ -98,7 +98,7 @@ impl Memory {
         Self { store, engine }
     }
 
-    /// What shall go wrong between the clients and the store.
+    /// The faults between the clients and the store.
     #[must_use]
     pub fn faults(&self) -> &MemoryFaults {
         &self.store.faults
@@ -163,7 +163,7 @@ const NAME: &str = "memory";
 /// Time for an answer where the wait gives none.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Longest time between two looks of a waiter at the leases before it, which renewals move on.
+/// Max time between two checks of the leases before a waiter, which renewals extend.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Bounds the time that the store may take to answer by the wait, of which it is a part.

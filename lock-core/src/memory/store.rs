@@ -143,7 +143,7 @@ impl Store {
         Ok(keys.filter_map(|key| self.info(&key)).collect())
     }
 
-    /// Ends what has run out; each waiter calls it at the expiry that it waits for.
+    /// Ends expired leases; each waiter calls it at the expiry that it waits for.
     pub(super) fn expire(&self, key: &LockKey) {
         self.change(key, |now, table, _| ((), table.expire(now, key)));
     }

@@ -176,7 +176,7 @@ impl Table {
         (true, self.expire(now, key))
     }
 
-    /// Ends what has run out by `now` and serves the queue.
+    /// Ends the leases that have expired by `now`, and serves the queue.
     pub(super) fn expire(&mut self, now: Moment, key: &LockKey) -> Vec<Granted> {
         let Some(lock) = self.locks.get_mut(key) else {
             return Vec::new();

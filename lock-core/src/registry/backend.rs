@@ -14,16 +14,15 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The URL schemes that it serves, in lower case, the canonical one first.
     fn schemes(&self) -> &'static [&'static str];
 
-    /// The port of a URL that has this scheme and names no port; `None` if a URL with it names no host,
-    /// such as that of a file.
+    /// The default port of a scheme; `None` if its URLs name no host, such as that of a file.
     ///
-    /// [`Registry::parse_url`](crate::Registry::parse_url) suggests the scheme for a host and a port
-    /// without one: of several the first of [`schemes`](Backend::schemes).
+    /// For a host and a port without a scheme, [`Registry::parse_url`](crate::Registry::parse_url)
+    /// suggests the scheme with that port; of several the first of [`schemes`](Backend::schemes).
     fn default_port(&self, scheme: &str) -> Option<u16>;
 
-    /// The namespace of a URL that names none; empty for none.
+    /// The default namespace; empty for none.
     ///
-    /// A server that is shared with other data has one, so that locks do not meet it.
+    /// A backend whose server also stores other data has one, so that locks do not collide with them.
     fn default_namespace(&self) -> &'static str;
 
     /// Reads a URL as [`connect`](Backend::connect) does, without a connection. Users call
@@ -61,8 +60,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// all.
     async fn connect(&self, url: &LockUrl) -> Result<Arc<dyn DistributedLock>>;
 
-    /// Checks the service for what is known to lose locks, and returns the result of each check, also
-    /// of those that found nothing wrong. Users call [`Registry::check_health`](crate::Registry::check_health).
+    /// Checks the service for known risks of losing locks, and returns the result of every check, also
+    /// if nothing is wrong. Users call [`Registry::check_health`](crate::Registry::check_health).
     ///
     /// Without an implementation there are no checks.
     ///

@@ -20,7 +20,7 @@ pub use self::backend::Backend;
 
 /// Backends by the schemes of their URLs.
 ///
-/// A plain value: what is registered here is known here, and a clone shares the backends.
+/// A plain value: registrations affect this registry alone, and a clone shares the backends.
 ///
 /// # URL parameters
 ///
@@ -117,7 +117,7 @@ impl Registry {
         Self { features, ..self }
     }
 
-    /// Tells `observer` what happens to the locks of connections that are made from then on.
+    /// Reports the lock events of all later connections to `observer`.
     #[must_use]
     pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = Some(observer);
@@ -129,8 +129,8 @@ impl Registry {
         self.backends.keys().copied()
     }
 
-    /// Takes a URL apart as [`LockUrl::parse`] does, and suggests a scheme where there is none: the one
-    /// whose backend listens on the port by [default](Backend::default_port).
+    /// Parses a URL as [`LockUrl::parse`] does. If the scheme is missing, it suggests the one whose
+    /// [default](Backend::default_port) port matches.
     ///
     /// # Errors
     ///
@@ -225,7 +225,7 @@ impl Registry {
             .map_err(|error| error.with_backend(scheme))
     }
 
-    /// Checks the service at `url` for what is known to lose locks, see [`Backend::check_health`].
+    /// Checks the service at `url` for known risks of losing locks, see [`Backend::check_health`].
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The URL of a lock service, its typed parameters, and the way out of a wrong one.
+//! The URL of a lock service, its typed parameters, and the fix for a wrong one.
 
 mod host;
 mod login;
@@ -23,7 +23,7 @@ pub use self::params::Params;
 pub(crate) use self::split::{is_scheme, leading_endpoint, split_scheme};
 pub use self::tls::TlsFiles;
 
-/// The address of a lock service: which backend, where it is, as whom, and with which options.
+/// The address of a lock service: backend, hosts, login and options.
 ///
 /// # Syntax
 ///
@@ -116,8 +116,8 @@ impl LockUrl {
 
     /// Whether `Debug` and `Display` show the value of a parameter of this name.
     ///
-    /// Shown are parameters of the layers and of the backends of polylock that hold no secret. The
-    /// values of all others are hidden, also those of a backend that polylock does not have itself.
+    /// True for the parameters of polylock's layers and backends that hold no secret. The values of all
+    /// others are hidden, also those of third-party backends.
     #[must_use]
     pub fn shows(param: &str) -> bool {
         params::is_public(param)
@@ -149,11 +149,11 @@ impl LockUrl {
         url
     }
 
-    /// The namespace of the locks, which goes before each key with a colon behind it; empty for none,
-    /// and in a URL that comes from no [`Registry`](crate::Registry).
+    /// The namespace of the locks, which goes before each key with a colon; empty for none, and in a URL
+    /// that comes from no [`Registry`](crate::Registry).
     ///
-    /// [`Prefix`](crate::layers::Prefix) puts it there: a backend needs it only to say what a user
-    /// may do.
+    /// [`Prefix`](crate::layers::Prefix) adds it to the keys: a backend needs it only to describe a
+    /// user's permissions.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace

@@ -202,7 +202,7 @@ impl<'a> Params<'a> {
     ///
     /// # Errors
     ///
-    /// A number without a unit is one, and so is whatever else is no duration.
+    /// Any value that is no duration, such as a number without a unit.
     pub fn duration(&mut self, name: &'static str) -> Result<Option<Duration>> {
         let Some(param) = self.take(name) else {
             return Ok(None);
@@ -222,7 +222,7 @@ impl<'a> Params<'a> {
     ///
     /// # Errors
     ///
-    /// Anything else is one.
+    /// Any other value.
     pub fn bool(&mut self, name: &'static str) -> Result<Option<bool>> {
         let Some(param) = self.take(name) else {
             return Ok(None);
@@ -238,7 +238,7 @@ impl<'a> Params<'a> {
     ///
     /// # Errors
     ///
-    /// Anything else is one, and so is a number outside.
+    /// Any other value, or a number out of range.
     pub fn integer<N>(&mut self, name: &'static str, range: RangeInclusive<N>) -> Result<Option<N>>
     where
         N: FromStr + PartialOrd + fmt::Display,
@@ -260,7 +260,7 @@ impl<'a> Params<'a> {
     ///
     /// # Errors
     ///
-    /// Any other word is one, and the nearest match is named.
+    /// Any other word; the error names the nearest match.
     pub fn one_of<'w>(&mut self, name: &'static str, words: &[&'w str]) -> Result<Option<&'w str>> {
         let Some(param) = self.take(name) else {
             return Ok(None);

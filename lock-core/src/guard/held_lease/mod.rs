@@ -24,8 +24,8 @@ use crate::token::FencingToken;
 
 /// One holder of one lease: the state that the guard, the scheduler and the signals share.
 ///
-/// A lease that is handed over inside the process gets a new `HeldLease`, so that whatever still refers
-/// to the former holder can change nothing.
+/// A hand-over inside the process makes a new `HeldLease`, so that references to the former holder can
+/// change nothing.
 pub(crate) struct HeldLease {
     key: LockKey,
     token: Option<FencingToken>,
@@ -50,16 +50,16 @@ pub(crate) struct HeldLease {
 /// How the lease is kept alive.
 #[derive(Clone, Copy)]
 struct Upkeep {
-    /// Who renews it after its first full ttl.
+    /// How it is renewed after its first full ttl.
     renewal: Renewal,
     next: NextRenewal,
     /// Whether the server gave the lease less than its ttl so far.
     provisional: bool,
-    /// Whether the last renewal failed, which is why the lease will have run out.
+    /// Whether the last renewal failed: if the lease expires, this is the reason.
     failing: bool,
-    /// Until when the lease may last because its holder has asked for more than its ttl.
+    /// Latest end of the lease after its holder requested more than its ttl.
     extended_until: Moment,
-    /// When the last request for that is over, answered or not.
+    /// When the last such request is over, answered or not.
     settled: Moment,
 }
 
@@ -115,7 +115,7 @@ impl HeldLease {
         hold
     }
 
-    /// Passes the lease of a holder that gave it up to the next one in this process.
+    /// Hands a released lease over to the next holder in this process.
     pub(crate) fn succeed(
         &self,
         request: &AcquireRequest,
@@ -130,7 +130,7 @@ impl HeldLease {
         *hold.upkeep() = Upkeep { renewal, ..before };
         hold.set_renewal(match before.next {
             NextRenewal::Due(at) => at,
-            // What is on its way for the predecessor will not be an answer for its successor.
+            // A reply to a renewal of the predecessor does not count for its successor.
             NextRenewal::UnderWay | NextRenewal::Unwanted => self.engine.now(),
         });
         hold.reschedule();
@@ -303,8 +303,8 @@ impl HeldLease {
         answer
     }
 
-    /// Releases the lease on the server, after a downgrade that is under way: repeated there, that could
-    /// acquire the lock again. A release in the background does not wait for one that hangs.
+    /// Releases the lease on the server, after a downgrade in progress: a retried downgrade could otherwise
+    /// acquire the lock again. A background release does not wait for a downgrade that hangs.
     pub(super) async fn release(&self) -> Result<Released> {
         // `lock` yields in a task that has used up its budget, even if the mutex is free.
         if self.downgrade.try_lock().is_err() {
@@ -368,7 +368,7 @@ impl HeldLease {
         let ends_other = other
             .as_ref()
             .is_some_and(|other| other.validity.end(End::Lost(reason)).is_some());
-        // Of two leases that are lost together, the server of one knows nothing of the loss.
+        // If two leases are lost together, the server of one does not know of the loss.
         let is_left = other.is_some() || (reason.may_still_be_held() && !ends_by_itself);
         let release = is_left.then(|| release_once_dropped(self));
         // A task whose waker panics must not keep the next one waiting.
@@ -379,14 +379,14 @@ impl HeldLease {
         let held = self.engine.now().since(self.since);
         self.events.emit(EventKind::Lost { reason, held });
         if let Some(hook) = self.hook() {
-            // Local waiters must not wait for a holder that has nothing to give.
+            // Local waiters must not wait for a holder that has lost the lock.
             let _told = catch_panic(|| hook.on_ended(self));
         }
         // The next holder comes after the signal.
         drop(release);
     }
 
-    /// Tells what became of a lock that was given up at that time, unless it was lost before.
+    /// Reports the outcome of a lock that was given up at that time, unless it was lost before.
     pub(crate) fn emit_released(&self, given_up: Option<Moment>, outcome: &'static str) {
         let now = self.engine.now();
         let (held, took) = (now.since(self.since), given_up.map(|at| now.since(at)));
@@ -397,7 +397,7 @@ impl HeldLease {
         });
     }
 
-    /// What holds at `now`; a deadline that has passed is turned into a loss here.
+    /// The state at `now`; a deadline that has passed is turned into a loss here.
     fn look(&self, now: Moment) -> State {
         self.pass(now);
         if let Some(other) = self.counterpart() {
@@ -453,7 +453,7 @@ impl HeldLease {
     }
 
     fn pass(&self, now: Moment) {
-        // Most looks come in time, and take no mutex.
+        // Most calls come in time, and take no mutex.
         if self.validity.is_overdue(now) {
             let reason = match self.upkeep().failing {
                 true => LostReason::Unreachable,

@@ -96,8 +96,8 @@ impl Scheduled for HeldLease {
 }
 
 impl HeldLease {
-    /// Takes in the answer to a renewal for `ttl`. The next one is due as after one for the ttl of the
-    /// request: it makes no lease shorter, and notices a loss.
+    /// Applies the reply to a renewal for `ttl`. The next renewal is due as after one for the ttl of the
+    /// request: it shortens no lease, and detects a loss.
     pub(crate) fn renewed_for(
         self: Arc<Self>,
         ttl: Duration,
@@ -120,7 +120,7 @@ impl HeldLease {
                 self.set_renewal(self.timing.renew_at(sent, self.slot.jitter()));
             }
             Ok(LeaseState::Lost(reason)) => {
-                // After the deadline it had run out before, whatever became of it since.
+                // After its deadline the lease had expired before, whatever the server says.
                 self.look(now);
                 self.lose(reason);
             }
@@ -165,7 +165,7 @@ impl HeldLease {
         Ok(ttl)
     }
 
-    /// Notes that the lease may last for so long, because a former holder has extended it.
+    /// Notes that the lease may last for `longest_left`, because a former holder extended it.
     pub(crate) fn may_last(&self, longest_left: Duration) {
         let until = self.engine.now() + longest_left;
         let mut upkeep = self.upkeep();
@@ -207,7 +207,7 @@ impl HeldLease {
         }
     }
 
-    /// Fires the ends that have come by `now`; true if the lock is held.
+    /// Ends the lock if its deadline or its max hold has passed at `now`; true if it is held.
     fn fire(&self, now: Moment) -> bool {
         let held = matches!(self.look(now), State::Held(_));
         if held && now >= self.max_until {
@@ -217,7 +217,7 @@ impl HeldLease {
         held
     }
 
-    /// When no renewal of the scheduler and no extension is under way any more, whose caller may be gone.
+    /// When all extensions and all renewals by the scheduler in flight are over, also those without a caller.
     pub(crate) fn settled(&self) -> Moment {
         let now = self.engine.now();
         let upkeep = *self.upkeep();
@@ -251,7 +251,7 @@ impl HeldLease {
         }
     }
 
-    /// The terms of the lease as it is, which may be shorter than what is asked for.
+    /// The timing of the current lease, which may be shorter than the requested one.
     pub(super) fn lease_in_hand(&self) -> LeaseTiming {
         match self.validity.load() {
             State::Held(until) if self.upkeep().provisional => {

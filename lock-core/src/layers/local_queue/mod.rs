@@ -24,21 +24,20 @@ use self::key_queue::{Arrival, HandoverLimits, KeyQueue};
 
 /// Lets the tasks of a process queue for a key locally, first come, first served.
 ///
-/// Of all tasks that want an exclusive lock on one key, one contends on the server. When it is done,
-/// the lease passes to the next of them with a fresh fencing token, without a word to the server
-/// where that issues tokens in blocks. After so many in a row, or so much time, the lock goes back to
-/// the server, so that other processes get their turn; the next contender of this process is in the
-/// server's queue by then. A thousand waiting tasks cost the server one waiter.
+/// Of all tasks that want an exclusive lock on one key, only one contends on the server. When it is done,
+/// the lease is handed over to the next task with a fresh fencing token. Where the server issues tokens in
+/// blocks, this needs no request. After a limit of hand-overs or time, the lock is released at the server,
+/// so that other processes get their turn. By then the next contender of this process is in the server's
+/// queue. A thousand waiting tasks cost the server one waiter.
 ///
 /// Keys are compared exactly, so that two keys never block each other. A key without holder or
 /// waiter takes no memory. Shared locks and permits go straight to the server.
 ///
-/// A wait that ends is reported as [`Contended`](ErrorKind::Contended) if the lock is known to be
-/// held, in this process or because the backend
-/// [says so](AcquireRequest::mark_contended), and as [`Unavailable`](ErrorKind::Unavailable) if the server
-/// has not answered the task that contends, or
-/// [does not any more](AcquireRequest::mark_unresponsive). A request without a wait gets `Unavailable`
-/// once that has lasted for 500 ms.
+/// A timeout is reported as [`Contended`](ErrorKind::Contended) if the lock is known to be held, in this
+/// process or because the backend [says so](AcquireRequest::mark_contended). It is
+/// [`Unavailable`](ErrorKind::Unavailable) if the server has not answered the contending task, or
+/// [no longer answers](AcquireRequest::mark_unresponsive). A request without a wait gets `Unavailable`
+/// once the server has not answered for 500 ms.
 ///
 /// This layer is also what makes [`Owner`](crate::Owner) re-entry work.
 ///
@@ -87,14 +86,13 @@ impl Table {
 }
 
 impl LocalQueue {
-    /// How often a lease passes inside the process before others get their turn, unless set.
+    /// Default number of hand-overs in a row before other processes get their turn.
     pub const DEFAULT_MAX_HANDOVERS: u32 = 16;
 
-    /// How long a lease passes inside the process before others get their turn, however often,
-    /// unless set.
+    /// Default time for hand-overs, however many, before other processes get their turn.
     pub const DEFAULT_HANDOVER_TIME: Duration = Duration::from_millis(25);
 
-    /// How many tasks may wait for one key, unless set.
+    /// Default number of tasks that may wait for one key.
     pub const DEFAULT_MAX_WAITERS: usize = 10_000;
 
     /// Wraps `inner`.
@@ -112,16 +110,16 @@ impl LocalQueue {
     /// Sets how many times in a row a lease is handed over inside the process, whatever the time.
     /// Default: 16, and more within [`DEFAULT_HANDOVER_TIME`](Self::DEFAULT_HANDOVER_TIME).
     ///
-    /// More gives more throughput to this process and longer waits to the others; with 0 every
-    /// acquisition goes to the server. Time does not count any more, unless it is set after this.
+    /// A larger number gives this process more throughput and the others longer waits; with 0 every
+    /// acquisition goes to the server. The hand-over time becomes zero, unless it is set after this.
     #[must_use]
     pub fn with_max_handovers(self, max: u32) -> Self {
         let (time, max_waiters) = (Duration::ZERO, self.table.max_waiters);
         self.with_table(HandoverLimits { max, time }, max_waiters)
     }
 
-    /// Sets for how long a lease is handed over inside the process, counted from when it came from
-    /// the server; however often, but up to the number of hand-overs in any case. Default: 25 ms.
+    /// Sets for how long a lease is handed over inside the process, counted from the grant of the server.
+    /// Hand-overs end after this time or after the max number, whichever is later. Default: 25 ms.
     ///
     /// A round trip to the server takes from a tenth of a millisecond to several, and short work
     /// would pay it every few times. Other processes wait this much longer for their turn, plus the
