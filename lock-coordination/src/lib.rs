@@ -26,15 +26,14 @@
 //! ```
 //!
 //! Both need a backend with fencing tokens and an administration
-//! ([`Capabilities`](polylock_core::Capabilities)), and use nothing else of it: an election is an
-//! exclusive lock without a [`max_hold`](polylock_core::AcquireRequest::with_max_hold), a job a lock
-//! that is held while it runs. What others have to know, the address of a leader and the last run of a
-//! job, is a [`Record`](polylock_core::admin::Record) beside that lock, which a former holder cannot
-//! replace.
+//! ([`Capabilities`](polylock_core::Capabilities)), and no other feature. An election is an exclusive
+//! lock without a [`max_hold`](polylock_core::AcquireRequest::with_max_hold). A job is a lock that is
+//! held while it runs. Shared data, such as the address of a leader and the last run of a job, is a
+//! [`Record`](polylock_core::admin::Record) beside that lock. A former holder cannot replace it.
 //!
-//! What a lock cannot promise, neither can these: a process that is paused in the middle of its work may
-//! go on after another one has been elected. [`Term::fencing_token`] and [`OnceRun::fencing_token`] let
-//! the data refuse its writes.
+//! The limits of a lock apply: a process that is paused in the middle of its work may continue after
+//! another one has been elected. With [`Term::fencing_token`] and [`OnceRun::fencing_token`] the data
+//! can refuse its writes.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

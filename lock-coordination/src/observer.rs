@@ -2,7 +2,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Hears of elections and of jobs, for metrics.
+/// Receives the events of elections and jobs, for metrics.
 ///
 /// Called on the thread of the event, also on that of the engine: it must return quickly and not block.
 /// A panic is caught and changes nothing.

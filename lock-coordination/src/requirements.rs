@@ -1,4 +1,4 @@
-//! What the locks below have to offer.
+//! The requirements on the locks below.
 
 use polylock_core::admin::LockAdmin;
 use polylock_core::{DistributedLock, Error, ErrorKind, Fencing, FencingToken, LockGuard, Result};

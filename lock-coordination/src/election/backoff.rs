@@ -2,10 +2,10 @@ use std::time::Duration;
 
 use polylock_core::engine::Engine;
 
-/// The pauses between the terms of a candidate, as [`Election::lead`](crate::Election::lead) makes them; for
-/// loops around [`campaign`](crate::Election::campaign).
+/// The backoff between the terms of a candidate, as in [`Election::lead`](crate::Election::lead); for loops
+/// around [`campaign`](crate::Election::campaign).
 ///
-/// They grow from 0.5 s to 10 s, each less up to a half at random.
+/// The pauses grow from 0.5 s to 10 s, each less up to a half at random.
 ///
 /// # Examples
 ///
@@ -34,10 +34,10 @@ impl Backoff {
         }
     }
 
-    /// The pause after a term that has lasted for so long, or after a campaign that failed, with zero.
+    /// The pause after a term of this length; zero stands for a failed campaign.
     ///
-    /// After a term of 10 s or more the pauses begin anew. Many candidates of a server that was out of reach
-    /// come back one after the other.
+    /// A term of 10 s or more resets the backoff. Jitter spreads the candidates of a server that was
+    /// unreachable.
     #[must_use]
     pub fn pause_after(&mut self, lasted: Duration) -> Duration {
         if lasted >= MAX_PAUSE {

@@ -1,4 +1,4 @@
-//! What followers see.
+//! The leader, as followers see it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -17,7 +17,7 @@ use super::Election;
 #[non_exhaustive]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Leader {
-    /// Who it is.
+    /// The label of the leader.
     pub label: Label,
     /// Since when it leads, where the server knows that, by the clock of the machine that recorded it.
     pub since: Option<SystemTime>,
@@ -28,8 +28,8 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// The leader whom the holder of the lock of an election is, by the record beside that lock, for tools
-    /// that show locks. It has no address if the record is not one of this term, or of no leader.
+    /// Makes the leader from the holder of an election's lock and the record beside it, for tools that
+    /// show locks. It has no address if the record is not of this term, or not of a leader.
     #[must_use]
     pub fn of(holder: HolderInfo, record: Option<&Record>) -> Self {
         let own = record.and_then(|record| own_address(record, &holder));
@@ -60,7 +60,7 @@ pub(super) async fn look(admin: &dyn LockAdmin, key: &LockKey) -> Result<Option<
         return Ok(None);
     };
     let record = match admin.record(key).await {
-        // Where nothing can be stored, nobody has proclaimed anything.
+        // Without records, no leader has proclaimed an address.
         Err(error) if error.kind() == ErrorKind::Unsupported => None,
         record => record?,
     };
@@ -96,8 +96,8 @@ pub(super) fn encode(label: &Label, address: &[u8]) -> Vec<u8> {
 
 /// The address in a record, if the record is that of the holder and not of an earlier one.
 ///
-/// A server that does not know the token of the holder, such as ZooKeeper of one that has waited, knows
-/// its label, which is that of its term alone.
+/// A server may not know the token of the holder, such as ZooKeeper for a holder that has waited. It knows
+/// the label, which is unique to the term.
 fn own_address<'a>(record: &'a Record, holder: &HolderInfo) -> Option<&'a [u8]> {
     let bytes = &record.bytes;
     let at = bytes
@@ -114,7 +114,7 @@ fn own_address<'a>(record: &'a Record, holder: &HolderInfo) -> Option<&'a [u8]> 
 /// A label contains neither character unescaped.
 const ADDRESS: &[u8] = b"&address=";
 
-/// Asks again and again, and yields what has changed.
+/// Polls the leader, and yields changes.
 pub(super) struct Observation {
     election: Election,
     next: Pin<Box<dyn Future<Output = Option<Leader>> + Send>>,
@@ -137,7 +137,7 @@ impl Stream for Observation {
     }
 }
 
-/// Waits until the leader is another one than was seen, if anything was.
+/// Waits until the leader differs from `seen`. Returns the first reply if `seen` is `None`.
 async fn change(election: Election, mut seen: Option<Option<Leader>>) -> Option<Leader> {
     let mut fails = false;
     if seen.is_some() {
@@ -174,7 +174,7 @@ fn is_same(seen: &Option<Leader>, leader: &Option<Leader>) -> bool {
     }
 }
 
-/// Time between two questions. No backend tells of a new holder by itself.
+/// Time between two polls. No backend notifies of a new holder.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -10,9 +10,9 @@ use super::role::ActiveTerm;
 use super::{Election, leader};
 use crate::requirements::{admin, token};
 
-/// The lead of this instance; dropped, it resigns in the background.
+/// The leadership of this instance. Dropping it resigns in the background.
 ///
-/// What it can do besides is in [`Term`], to which it dereferences. The example of [`Election`] uses it.
+/// It dereferences to [`Term`], which has more methods. The example of [`Election`] uses it.
 #[must_use = "dropping it resigns"]
 #[derive(Debug)]
 pub struct Leadership {
@@ -55,12 +55,12 @@ impl Leadership {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops `work`; the instance leads still.
+    /// Dropping the future drops `work`; the instance still leads.
     pub async fn run<W: Future>(&self, work: W) -> Result<W::Output> {
         self.guard.run(work).await
     }
 
-    /// Gives the lead to the next candidate, and waits for the answer of the server.
+    /// Resigns, so that the next candidate leads, and waits for the reply of the server.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ pub struct Term {
 }
 
 impl Term {
-    /// The number to send with every write of the leader; larger than that of every earlier leader.
+    /// The token to send with every write of the leader; larger than that of every earlier leader.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.token
@@ -113,8 +113,8 @@ impl Term {
         self.lost.clone()
     }
 
-    /// Waits until the term has ended, by a loss or by a resignation, also one by a drop; for tasks that
-    /// the leader has spawned.
+    /// Waits until the term has ended by a loss, a resignation or a drop; for tasks that the leader
+    /// spawned.
     ///
     /// It is ready before the lock is released, and at a loss when [`lost`](Self::lost) fires.
     ///
@@ -151,9 +151,9 @@ impl Term {
 
     /// Tells followers where the leader can be reached: any bytes, such as `"10.0.0.7:9000"`.
     ///
-    /// One request. A later address replaces the one before. Followers see it as long as this instance
-    /// leads. The server keeps the last record of each election for 10 years, so that a leader that leads
-    /// for long keeps its address: elections should not have names that are used for one term alone.
+    /// Sends one request. A later address replaces an earlier one. Followers see it as long as this
+    /// instance leads. The server keeps the last record of each election for 10 years, so that a long-lived
+    /// leader keeps its address. Do not use an election name for one term alone.
     ///
     /// # Errors
     ///

@@ -23,31 +23,31 @@ pub use self::backoff::Backoff;
 pub use self::leader::Leader;
 pub use self::leadership::{Leadership, Term};
 
-/// Elects one leader among the instances that know the same locks and the same name.
+/// Elects one leader among the instances that use the same locks and the same name.
 ///
-/// Each instance makes one and calls [`lead`](Self::lead), or [`campaign`](Self::campaign) for itself;
-/// others follow by [`observe`](Self::observe). A clone stands for the same instance.
+/// Each instance makes one and calls [`lead`](Self::lead), or [`campaign`](Self::campaign) in a loop of its
+/// own; followers use [`observe`](Self::observe). A clone stands for the same instance.
 ///
 /// # Guarantees
 ///
-/// Those of an exclusive lock on the name, renewed without end. The former leader's
-/// [`lost`](Term::lost) and [`ended`](Term::ended) fire, its work is dropped and [`is_leader`](Self::is_leader) turns false before
-/// the server can elect another one, except where the lock is taken from it: `docs/guarantees.md` says
-/// when. Where waiters queue ([`Capabilities::fair`](polylock_core::Capabilities)), the instance that has
-/// waited longest is next. Of the candidates of one process that share a connection, one at a time may
-/// stand in that queue, where the locks queue in the process.
+/// Those of an exclusive lock on the name, renewed without end. Before the server can elect another leader,
+/// the former leader's [`lost`](Term::lost) and [`ended`](Term::ended) fire, its work is dropped and
+/// [`is_leader`](Self::is_leader) turns false. The exception is a lock that is taken away:
+/// `docs/guarantees.md` says when. Where waiters queue
+/// ([`Capabilities::fair`](polylock_core::Capabilities)), the instance that has waited longest is next. If
+/// the locks also queue in the process, only one candidate of a shared connection is in that queue at a
+/// time.
 ///
-/// A process that exits should drop its leaders and await
-/// [`shutdown`](polylock_core::DistributedLock::shutdown) of the locks, or else the next one leads when the
-/// lease has ended.
+/// Before it exits, a process should drop its leaders and await
+/// [`shutdown`](polylock_core::DistributedLock::shutdown) of the locks. Otherwise the next instance leads
+/// only when the lease has ended.
 ///
 /// # Cost
 ///
-/// A candidate that waits is one waiter on the server, however long it waits: on Redis a heartbeat each
-/// fifth of the ttl, a second apart at most, elsewhere what keeps its session or connection alive, or a poll
-/// where waiters are not notified. A leader renews its lock each third of the ttl. A resignation costs one
-/// release, which elects the next one where waiters are notified. A follower that observes sends two
-/// requests a second.
+/// A waiting candidate is one waiter on the server. On Redis it sends a heartbeat every fifth of the ttl, at
+/// least once a second. Elsewhere it keeps its session or connection alive, or polls where waiters are not
+/// notified. A leader renews its lock every third of the ttl. A resignation costs one release, which elects
+/// the next leader where waiters are notified. An observing follower sends two requests a second.
 ///
 /// # Examples
 ///
@@ -88,8 +88,8 @@ impl Election {
     /// Makes a candidate of the election `name`, which is the key of its lock and the class of its
     /// metrics. Nothing is sent.
     ///
-    /// Nothing else should lock that key: a job of the same name waits while there is a leader, and each replaces
-    /// the record of the other.
+    /// No other code should lock that key: a job of the same name waits while there is a leader, and each
+    /// replaces the record of the other.
     ///
     /// # Errors
     ///
@@ -124,9 +124,9 @@ impl Election {
         self
     }
 
-    /// Sets what others see of this candidate. Default: host, process id, user and program. Candidates of
-    /// one process should differ in their note. The server has an id of the term before the note, 22 bytes
-    /// that `lockctl list` shows; both together are cut to [`Label::MAX_NOTE_LEN`].
+    /// Sets the label of this candidate that others see. Default: host, process id, user and program.
+    /// Candidates of one process should differ in their note. The server stores a 22-byte id of the term
+    /// before the note, which `lockctl list` shows; both together are cut to [`Label::MAX_NOTE_LEN`].
     #[must_use]
     pub fn label(mut self, label: Label) -> Self {
         self.request = self.request.with_label(label);
@@ -148,9 +148,9 @@ impl Election {
         self.request.key().as_str()
     }
 
-    /// Waits without end until this instance leads.
+    /// Waits without a limit until this instance leads.
     ///
-    /// The result is a guard: dropped, it resigns.
+    /// The result is a guard; dropping it resigns.
     ///
     /// # Errors
     ///
@@ -160,8 +160,8 @@ impl Election {
     ///
     /// # Cancel safety
     ///
-    /// A dropped future gives up its place in the queue and whatever it was granted; at worst the lock is
-    /// free after one ttl.
+    /// A dropped future leaves the queue and releases a granted lock; at worst the lock is free after one
+    /// ttl.
     pub async fn campaign(&self) -> Result<Leadership> {
         let mut id = [0; 8];
         OsEntropy::default().fill(&mut id);
@@ -171,19 +171,18 @@ impl Election {
         Leadership::begin(self, label, guard)
     }
 
-    /// Stands for election again and again, and does `work` whenever this instance leads.
+    /// Campaigns repeatedly, and runs `work` whenever this instance leads.
     ///
-    /// A term ends when `work` returns, fails or the lock is lost; then `work` is dropped before the lock
-    /// goes back or can pass on. The next campaign begins after a pause, which grows from 0.5 s to 10 s
-    /// while terms are short, less up to a half at random. The same holds for a server that cannot be
-    /// reached. What `work` fails with is logged at warn.
+    /// A term ends when `work` returns, fails or the lock is lost; then `work` is dropped before the lock is
+    /// released or can pass to another holder. The next campaign begins after a backoff, which grows from
+    /// 0.5 s to 10 s while terms are short, less up to a half at random. The same backoff applies to an
+    /// unreachable server. Errors of `work` are logged at warn.
     ///
     /// # Errors
     ///
-    /// It ends only with an error that no repetition mends
-    /// ([`is_retryable`](Error::is_retryable) is false), such as
-    /// [`Denied`](polylock_core::ErrorKind::Denied) or
-    /// [`InvalidRequest`](polylock_core::ErrorKind::InvalidRequest), logs it at error, and returns it.
+    /// It returns only an error that a retry cannot fix ([`is_retryable`](Error::is_retryable) is false),
+    /// such as [`Denied`](polylock_core::ErrorKind::Denied) or
+    /// [`InvalidRequest`](polylock_core::ErrorKind::InvalidRequest), and logs it at error.
     ///
     /// # Panics
     ///
@@ -191,8 +190,8 @@ impl Election {
     ///
     /// # Cancel safety
     ///
-    /// A dropped future drops `work` first and then resigns, in the background; at worst the lock is free
-    /// after one ttl. That is how to end it.
+    /// Drop the future to stop it. That drops `work` first and then resigns, in the background; at worst the
+    /// lock is free after one ttl.
     ///
     /// # Examples
     ///
@@ -274,20 +273,20 @@ impl Election {
         self.role.leads()
     }
 
-    /// Tells whether this instance leads; for a health endpoint, `*receiver.borrow()`.
+    /// A receiver that says whether this instance leads; for a health endpoint, `*receiver.borrow()`.
     ///
-    /// It turns false when the leader resigns or loses the lock, on the thread that notices, and no later
-    /// than the lease ends, also while a renewal hangs or the runtime of the program is blocked. After a
-    /// suspension of the machine it may be true for a second still, when [`leads`](Self::leads) has the
-    /// answer already.
+    /// It turns false when the leader resigns or loses the lock, on the thread that notices it. That is no
+    /// later than the end of the lease, even while a renewal hangs or the runtime of the program is blocked.
+    /// After a suspension of the machine beyond that end it may stay true for a second, while
+    /// [`leads`](Self::leads) is false at once.
     #[must_use]
     pub fn is_leader(&self) -> watch::Receiver<bool> {
         self.role.subscribe()
     }
 
-    /// Asks who leads; `None` without a leader.
+    /// Asks the server for the leader; `None` if there is none.
     ///
-    /// Two requests, one without a leader.
+    /// Sends two requests, or one without a leader.
     ///
     /// # Errors
     ///
@@ -300,15 +299,15 @@ impl Election {
         leader::look(admin(&*self.locks)?, self.request.key()).await
     }
 
-    /// Follows who leads: the first item is what there is, and each later one is a change of the leader
-    /// or of its address. `None` means that there is no leader.
+    /// Follows the leader: the first item is the current leader, and each later one is a change of the
+    /// leader or of its address. `None` means that there is no leader.
     ///
-    /// It asks once a second, so that a short term may be missed. A question that fails is repeated, and
-    /// no item; it is logged at warn once.
+    /// It polls once a second, so that a short term may be missed. A failed poll is retried and yields no
+    /// item; it is logged at warn once.
     ///
     /// # Cancel safety
     ///
-    /// A dropped stream asks no more. An item is lost only if the future that waits for it is ready and
+    /// A dropped stream stops polling. An item is lost only if the future that waits for it is ready and
     /// dropped.
     ///
     /// # Examples

@@ -85,8 +85,8 @@ impl ActiveTerm {
         election.emit(&CoordinationEvent::Elected { election: name });
         let election = election.clone();
         let state = Arc::new(TermState { election, number });
-        // Whoever signals the loss calls `wake`, on the thread of the engine, so that no task of the
-        // program has to run. The budget of the task that polls it here would wake it as well.
+        // The loss calls `wake` on the thread of the engine, so that no task of the program has to
+        // run. The budget of the task that polls it here would wake it as well.
         let mut loss = Box::pin(tokio::task::unconstrained(lost.into_future()));
         let waker = Waker::from(Arc::clone(&state));
         if loss

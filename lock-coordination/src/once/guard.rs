@@ -10,11 +10,10 @@ use super::{LastRun, Once, OnceRun, RunOutcome};
 use crate::observer::CoordinationEvent;
 use crate::requirements::{admin, token};
 
-/// A run of a job that this instance has begun; dropped, it releases the lock, the job is due, and no observer
-/// hears of it.
+/// A run of a job that this instance has begun. Dropping it releases the lock, leaves the job due, and
+/// notifies no observer.
 ///
-/// What it can do besides is in [`OnceRun`], to which it dereferences. The example of [`Once::start`] uses
-/// it.
+/// It dereferences to [`OnceRun`], which has more methods. The example of [`Once::start`] uses it.
 #[must_use = "dropping it leaves the job due"]
 #[derive(Debug)]
 pub struct OnceGuard {
@@ -52,8 +51,8 @@ impl OnceGuard {
 
     /// Records how the run ended, and releases the lock.
     ///
-    /// It is recorded with its start, which is when the lock was acquired, and its end, which is now. A run
-    /// that [`Failed`](RunOutcome::Failed) is due at once.
+    /// Its start is when the lock was acquired, its end is now. A run that [`Failed`](RunOutcome::Failed)
+    /// is due at once.
     ///
     /// # Errors
     ///
@@ -123,7 +122,7 @@ async fn write(once: &Once, guard: &LockGuard, record: &Record) -> Result<()> {
     }
 }
 
-/// What is not confirmed is repeated in the background, and the run is recorded.
+/// An unconfirmed release is retried in the background; the run is already recorded.
 pub(super) async fn release(guard: LockGuard) {
     if let Err(error) = guard.release().await {
         tracing::debug!(%error, "the release is not confirmed");

@@ -1,4 +1,4 @@
-//! What is recorded of a run, and whether the job is due after it. Pure.
+//! The record of a run, and whether the job is due after it. Pure.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -14,7 +14,7 @@ pub struct LastRun {
     pub started: SystemTime,
     /// When it ended, to the millisecond.
     pub finished: SystemTime,
-    /// Who ran it.
+    /// The instance that ran it.
     pub label: Label,
     /// Whether it succeeded.
     pub outcome: RunOutcome,

@@ -22,25 +22,24 @@ use self::last_run::Rule;
 pub use self::guard::OnceGuard;
 pub use self::last_run::{LastRun, RunOutcome};
 
-/// A job that many instances start, and one of them runs: once in its period, or once for a key.
+/// A job that many instances start and only one runs: once per period, or once per key.
 ///
-/// The run is recorded beside the lock: when it started, when it ended, who ran it and whether it
-/// succeeded. An instance that comes later finds the record and skips the job; one that comes meanwhile
-/// finds the lock held. A job that failed is due at once. One whose process died is due when its lease
-/// has ended, since it left no record.
+/// The run is recorded beside the lock: its start, its end, the instance and whether it succeeded. A later
+/// instance finds the record and skips the job; a concurrent one finds the lock held. A failed job is due at
+/// once. If the process dies, it leaves no record, and the job is due when its lease has ended.
 ///
 /// # Guarantees
 ///
-/// No two runs at a time, as far as the lock goes. Once is **not** exactly once: the job is run again
-/// if its process dies or loses the lock before the record is written, also when the work itself was
+/// Two runs never overlap, within the guarantees of the lock. Once is **not** exactly once: the job runs
+/// again if its process dies or loses the lock before the record is written, even if the work itself was
 /// done. Make it repeatable, or send [`OnceRun::fencing_token`] with its writes.
 ///
-/// Times are those of the clocks of the instances. Two instances whose clocks differ by `d` run the job
-/// at least `period - min(period / 10, 1 min) - d` apart, so that one tick of all of them is one run as
-/// long as `d` is below that. A clock that is fast by `h`, up to a period, delays the next run of the
-/// others by `h`. A run that began later than a period from now, by the clock of the one that
-/// looks, was recorded by a clock that is wrong, and does not count: otherwise no host would run the job
-/// until then. An instance whose clock is late by more than a period runs the job each time.
+/// Times come from the clocks of the instances. Two instances whose clocks differ by `d` run the job at least
+/// `period - min(period / 10, 1 min) - d` apart. One tick of all instances is one run as long as `d` is below
+/// that. A clock that is fast by `h`, up to a period, delays the next run of the others by `h`. A recorded
+/// start more than a period in the future, by the reader's clock, comes from a wrong clock and is ignored:
+/// otherwise no host would run the job until then. An instance whose clock is slow by more than a period runs
+/// the job each time.
 ///
 /// # Cost
 ///
@@ -89,11 +88,11 @@ impl Once {
     /// How long a run is remembered, unless set.
     pub const DEFAULT_KEEP: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-    /// Makes a job that runs once in each period, which is at least 1 s. The lock has the name for its key:
-    /// an election or another job of that name would replace its record. Nothing is sent.
+    /// Makes a job that runs once in each period of at least 1 s. The key of its lock is the name: an
+    /// election or another job of that name would replace its record. Nothing is sent.
     ///
-    /// It is due when the last run that succeeded began a period ago, less a tenth of the period and at most
-    /// a minute: a timer that fires a little early does not skip a whole period.
+    /// The job is due when the last successful run began a period ago, less a tolerance of a tenth of the
+    /// period, at most a minute. A timer that fires a little early therefore does not skip a whole period.
     ///
     /// # Errors
     ///
@@ -169,24 +168,24 @@ impl Once {
         self
     }
 
-    /// Sets after which time a job that still runs is stopped, so that one that hangs does not keep its
-    /// successors out. Default: 1 h; `None` never stops it.
+    /// Sets the max time of a run, after which it is stopped, so that a hung job does not block its
+    /// successors. Default: 1 h; `None` never stops it.
     #[must_use]
     pub fn max_hold(mut self, max_hold: impl Into<Option<Duration>>) -> Self {
         self.request = self.request.with_max_hold(max_hold);
         self
     }
 
-    /// Sets what others see of this instance. Default: host, process id, user and program.
+    /// Sets the label of this instance that others see. Default: host, process id, user and program.
     #[must_use]
     pub fn label(mut self, label: Label) -> Self {
         self.request = self.request.with_label(label);
         self
     }
 
-    /// Sets how long a run is remembered at least. Default: 7 days, or two periods if that is longer.
+    /// Sets the min time for which a run is remembered. Default: 7 days, or two periods if that is longer.
     ///
-    /// A job with a key that comes again after that time runs again. ZooKeeper keeps each record for good.
+    /// A job started again with the same key after that time runs again. ZooKeeper keeps each record forever.
     #[must_use]
     pub fn keep(mut self, keep: Duration) -> Self {
         self.keep = match self.rule {
@@ -205,10 +204,10 @@ impl Once {
         self
     }
 
-    /// Runs `work` if it is due and no other instance is at it.
+    /// Runs `work` if the job is due and no other instance is running it.
     ///
-    /// `work` is dropped if the lock is lost meanwhile. Work that has ended is an `Ok`, also if it failed or
-    /// could not be recorded.
+    /// `work` is dropped if the lock is lost meanwhile. Once `work` has ended, the result is `Ok`, even if it
+    /// failed or could not be recorded.
     ///
     /// # Errors
     ///
@@ -225,7 +224,7 @@ impl Once {
     /// # Cancel safety
     ///
     /// A dropped future drops `work` and then releases the lock in the background, at worst after one ttl.
-    /// No run is recorded, so that the job is due, unless it was dropped while the run was recorded.
+    /// The run is not recorded and the job is due, unless the future was dropped during the recording.
     pub async fn run<W, F, T, E>(&self, work: W) -> Result<OnceOutcome<T, E>>
     where
         W: FnOnce(OnceRun) -> F + Send,
@@ -273,9 +272,8 @@ impl Once {
         }
     }
 
-    /// Begins a run if the job is due and no other instance is at it: a run as a guard, for work that
-    /// [`run`](Self::run) cannot drop when the lock is lost, such as a process that has to be stopped
-    /// first.
+    /// Begins a run if the job is due and no other instance is running it. The run is a guard, for work that
+    /// [`run`](Self::run) cannot drop when the lock is lost, such as a process that must be stopped first.
     ///
     /// # Errors
     ///
@@ -284,8 +282,8 @@ impl Once {
     ///
     /// # Cancel safety
     ///
-    /// A dropped future gives up whatever it was granted; at worst the lock is free after one ttl. Nothing
-    /// is recorded.
+    /// A dropped future releases a granted lock; at worst the lock is free after one ttl. Nothing is
+    /// recorded.
     ///
     /// # Examples
     ///
@@ -369,7 +367,7 @@ impl Once {
 
 const MIN_PERIOD: Duration = Duration::from_secs(1);
 
-/// What a run works with.
+/// The context of a run.
 ///
 /// The example of [`Once`] uses it.
 #[derive(Clone, Debug)]
@@ -382,21 +380,21 @@ pub struct OnceRun {
 }
 
 impl OnceRun {
-    /// The number to send with every write of the job; larger than that of every earlier run.
+    /// The token to send with every write of the job; larger than that of every earlier run.
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.token
     }
 
-    /// The signal that the lock is lost, when the work is dropped. It does not fire after the work has ended:
-    /// a task that the work has spawned waits for [`ended`](Self::ended).
+    /// The signal that the lock is lost, upon which the work is dropped. It does not fire after the work has
+    /// ended: a task that the work spawned waits for [`ended`](Self::ended).
     #[must_use]
     pub fn lost(&self) -> LostSignal {
         self.lost.clone()
     }
 
-    /// Waits until the work has ended: it has returned, panicked or was dropped, or the lock is lost; for
-    /// tasks that it has spawned.
+    /// Waits until the work has returned, panicked or been dropped, or the lock is lost; for tasks that the
+    /// work spawned.
     ///
     /// It is ready before the lock is released.
     ///
@@ -419,7 +417,7 @@ impl OnceRun {
     }
 }
 
-/// What became of an attempt to begin a run.
+/// The outcome of an attempt to begin a run.
 ///
 /// The example of [`Once::start`] matches it.
 #[non_exhaustive]
@@ -434,7 +432,7 @@ pub enum OnceStart {
     Started(OnceGuard),
 }
 
-/// What became of an attempt to run a job.
+/// The outcome of an attempt to run a job.
 ///
 /// The example of [`Once`] matches it.
 #[non_exhaustive]
