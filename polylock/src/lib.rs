@@ -43,8 +43,8 @@
 //!
 //! # Services
 //!
-//! The feature `tower` adds a layer that lets requests with the same key run one at a time, and
-//! `axum` and `tonic` what it has for these: see the module `tower`.
+//! The feature `tower` adds a layer that runs requests with the same key one at a time. The features
+//! `axum` and `tonic` add its integrations with these: see the module `tower`.
 //!
 //! # Leaders and jobs
 //!
@@ -57,15 +57,14 @@
 //!
 //! # Metrics
 //!
-//! [`observe`] has what happens to locks in numbers, for the `metrics` facade with the feature
-//! `metrics`, and for OpenTelemetry with `otel`.
+//! [`observe`] has metrics of locks, for the `metrics` facade with the feature `metrics`, and for
+//! OpenTelemetry with `otel`.
 //!
 //! # When not to use a lock
 //!
-//! A lock can be lost while its holder works: the holder is paused, or the network is cut, and the
-//! lease ends. What must not happen twice needs a check where the data lives: the
-//! [`FencingToken`], a unique constraint, a conditional update. Where such a check is all that is
-//! needed, it does without the lock.
+//! A lock can be lost while its holder works: the holder is paused, or the network is cut, and the lease
+//! ends. An effect that must not happen twice needs a check where the data lives: the [`FencingToken`], a
+//! unique constraint, a conditional update. If such a check is enough, you need no lock.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -97,7 +96,7 @@ pub use polylock_etcd as etcd;
 ///
 /// | option | meaning | default |
 /// |---|---|---|
-/// | `key = "orders/{id}"` | the key; arguments as in [`format!`], such as the parameters of the function. Or any expression: `key = self.key()` | none, it has to be there |
+/// | `key = "orders/{id}"` | the key; arguments as in [`format!`], such as the parameters of the function. Or any expression: `key = self.key()` | none, it is required |
 /// | `locks = self.locks` | the locks: a [`DistributedLock`], an `Arc` of one, a reference, or the locks of a class of the configuration | the parameter `locks` |
 /// | `wait = "2s"` | how long to wait, or `"never"` or `"forever"` | 30 s, or that of the class |
 /// | `ttl = "10s"` | the lease, 500 ms to 24 h | 30 s, or that of the class |
@@ -105,7 +104,7 @@ pub use polylock_etcd as etcd;
 ///
 /// Durations are those of the configuration file, and are checked when the function is compiled.
 ///
-/// A parameter that is marked `#[guard]` is not passed by callers. The body has the guard in it, for its
+/// A parameter marked `#[guard]` is not passed by callers. In the body it is the guard, for its
 /// [fencing token](LockGuard::fencing_token).
 ///
 /// # Errors
@@ -219,7 +218,7 @@ pub async fn connect(url: &str) -> Result<Arc<dyn DistributedLock>> {
 
 /// The registry of all backends whose features are on.
 ///
-/// Register more backends or an observer with it: it is a copy, and [`connect`] does not see them.
+/// Returns a copy for more backends or an observer; [`connect`] does not see them.
 /// Copies share the backends, so that `memory:NAME` is one store in the whole process.
 ///
 /// # Examples

@@ -40,7 +40,7 @@ pub struct Loader {
     pub(super) default_backend: Option<String>,
     pub(super) url: Option<SecretString>,
     pub(super) namespace: Option<String>,
-    /// The URL where nothing else names a backend.
+    /// The URL of a configuration without any backend.
     pub(super) fallback: Option<SecretString>,
     pub(super) scope: Scope,
 }
@@ -49,8 +49,8 @@ type Lookup = dyn Fn(&str) -> Option<OsString> + Send + Sync;
 
 /// Which backends of a file are opened.
 ///
-/// A backend that is not opened may miss its variable or its URL file: a configuration for
-/// development, tests and production has backends that only one of them reaches.
+/// The variable or the URL file of an unopened backend may be missing: a configuration for development,
+/// tests and production may have backends that only one of them reaches.
 ///
 /// # Examples
 ///
@@ -153,7 +153,7 @@ impl Loader {
     ///
     /// # Errors
     ///
-    /// All errors at once; alone, that the text is not TOML or the file cannot be read.
+    /// All errors at once. A file that cannot be read or is not TOML is reported alone.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Config, ConfigErrors> {
         let path = path.as_ref();
         let file = path.display().to_string();
@@ -171,7 +171,7 @@ impl Loader {
     ///
     /// # Errors
     ///
-    /// All errors at once; alone, that the text is not TOML.
+    /// All errors at once. A text that is not TOML is reported alone.
     pub fn parse(&self, text: &str) -> Result<Config, ConfigErrors> {
         self.make(&Report::new("configuration", text), None, Some(text))
     }
@@ -191,7 +191,7 @@ impl Loader {
         path: Option<&Path>,
         text: Option<&'t str>,
     ) -> Result<Config, ConfigErrors> {
-        // Of a text that is not TOML, the rest could only be guessed.
+        // If the text is not TOML, further errors would be guesses.
         let Some(document) = text.and_then(|text| read(text, report)) else {
             return Err(report.finish().expect_err("BUG: there is an error"));
         };
@@ -263,7 +263,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// All errors at once; alone, that the text is not TOML or the file cannot be read. By `?` they
+    /// All errors at once. A file that cannot be read or is not TOML is reported alone. With `?` they
     /// become an [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig).
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigErrors> {
         Loader::new().load(path)
@@ -278,7 +278,7 @@ impl Config {
         Loader::new().parse(text)
     }
 
-    /// Tells `observer` what happens to the locks of connections that are made from then on.
+    /// Reports the lock events of all later connections to `observer`.
     #[must_use]
     pub fn with_observer(mut self, observer: Arc<dyn Observer>) -> Self {
         self.registry = self.registry.with_observer(observer);
@@ -293,7 +293,7 @@ impl Config {
     /// - [`Unsupported`](polylock_core::ErrorKind::Unsupported) if a class requires what its backend does
     ///   not have; the message names the backends of the file that have it.
     ///
-    /// Everything that failed is in the message, and the kind is that of the first.
+    /// The message lists all failures, and the kind is that of the first.
     ///
     /// # Cancel safety
     ///

@@ -241,7 +241,7 @@ impl ConfiguredLocks {
     }
 
     /// Adopts the lock of a ticket, with the options of the configuration; see
-    /// [`DistributedLockExt::adopt`]. What is left of the least hold is that of the ticket.
+    /// [`DistributedLockExt::adopt`]. The rest of the min hold comes from the ticket.
     ///
     /// # Errors
     ///
@@ -290,14 +290,14 @@ impl ConfiguredLocks {
     /// Starts a locker of requests, such as those of HTTP, for keys in `namespace`, with the wait,
     /// the ttl and the holds of the configuration.
     ///
-    /// What a class leaves out is that of its backend, from the file or the environment. What both
-    /// leave out is the default of a [`Locker`](polylock_tower::Locker): a wait of 2 s, a max hold of
-    /// 5 min, a ttl of 30 s. That differs from [`lock`](Self::lock), which waits for 30 s and holds
-    /// for up to 1 h, and from the defaults that [`effective`](super::Config::effective) shows.
+    /// Settings that a class omits come from its backend, from the file or the environment. Settings
+    /// that both omit are the defaults of a [`Locker`](polylock_tower::Locker): a wait of 2 s, a max
+    /// hold of 5 min, a ttl of 30 s. They differ from [`lock`](Self::lock), which waits for 30 s and
+    /// holds for up to 1 h, and from the defaults that [`effective`](super::Config::effective) shows.
     /// Methods of the builder override all of them for this locker.
     ///
-    /// The class of the requests, a label of metrics, is that of the configuration, and without one
-    /// the namespace.
+    /// The class of the requests, a label of metrics, is that of the configuration, or the namespace
+    /// if there is none.
     #[cfg(feature = "tower")]
     pub fn locker(&self, namespace: &str) -> polylock_tower::LockerBuilder {
         polylock_tower::Locker::builder(Arc::clone(&self.locks), namespace)
@@ -358,7 +358,7 @@ impl From<Arc<dyn DistributedLock>> for ConfiguredLocks {
     }
 }
 
-/// Opens what is used, all at the same time, and compares capabilities with requirements.
+/// Opens the used backends, all at the same time, and compares capabilities with requirements.
 pub(super) async fn connect(registry: &Registry, config: &Resolved) -> Result<Locks> {
     let backends = config.backends.iter();
     let (used, closed): (Vec<_>, Vec<_>) = backends.partition(|backend| backend.is_opened);

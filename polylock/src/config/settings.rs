@@ -63,7 +63,7 @@ pub struct ClassSettings {
     pub backend: String,
     /// What it requires of its backend.
     pub require: Vec<Requirement>,
-    /// How its locks are requested; what the class leaves out is that of its backend.
+    /// How its locks are requested; settings that the class omits come from its backend.
     pub lock_settings: LockSettings,
     pub(super) is_opened: bool,
 }

@@ -9,10 +9,10 @@ use super::measure::{Measurement, Value};
 use super::metric::{Metric, MetricKind};
 use super::series::{Series, Sink, observer};
 
-/// Records what happens to locks with the [`metrics`] facade, for Prometheus and others.
+/// Records lock events with the [`metrics`] facade, for Prometheus and others.
 ///
 /// The names are those of [`Metric::prometheus_name`]. Install the recorder of the program first:
-/// earlier records are dropped, and later ones as well, since handles are kept. The recorder of
+/// without it, records are dropped, and later ones too, because handles are kept. The recorder of
 /// Prometheus makes summaries of durations unless [`BUCKETS`](super::BUCKETS) are set.
 ///
 /// There are at most 1,000 classes; the ones after these are counted as `other`.
@@ -63,7 +63,7 @@ impl MetricsObserver {
         }
     }
 
-    /// Records with `recorder`, on whichever thread something happens.
+    /// Records with `recorder` on every thread.
     #[must_use]
     pub fn with_recorder(mut self, recorder: Arc<dyn Recorder + Send + Sync>) -> Self {
         self.target.recorder = Some(recorder);

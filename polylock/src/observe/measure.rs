@@ -1,4 +1,4 @@
-//! What an event is in numbers. Nothing here knows of a library for metrics.
+//! Turns events into numbers, for any metrics library.
 
 use std::time::Duration;
 
@@ -67,8 +67,8 @@ impl<'a> Measurement<'a> {
 
 /// Turns an event into measurements, three at most, and passes each to `note`.
 ///
-/// The label `class` is the class that the request names and never its key, of which there is no
-/// bounded number.
+/// The label `class` is the class of the request and never its key, because the number of keys is
+/// unbounded.
 pub fn measure<'a>(event: &Event<'a>, mut note: impl FnMut(Measurement<'a>)) {
     let backend = event.backend;
     let class = event.class.unwrap_or(Measurement::NO_CLASS);
@@ -117,7 +117,7 @@ pub fn measure<'a>(event: &Event<'a>, mut note: impl FnMut(Measurement<'a>)) {
     }
 }
 
-/// What a class looks like before anything happens to it: whatever it may count, at zero.
+/// The metrics of a class before its first event, all at zero.
 #[cfg(any(feature = "metrics", feature = "otel"))]
 pub(super) fn nothing<'a>(
     backend: &'static str,

@@ -1,4 +1,4 @@
-//! Metrics of what happens to locks.
+//! Metrics of locks.
 //!
 //! [`measure()`] turns an [`Event`](crate::layers::Event) into numbers, [`Metric`] names them, and
 //! an observer records them: `MetricsObserver` with the `metrics` facade (feature `metrics`),

@@ -10,10 +10,10 @@ use super::measure::{Measurement, Value};
 use super::metric::{Metric, MetricKind};
 use super::series::{Series, Sink, observer};
 
-/// Records what happens to locks with a meter of OpenTelemetry.
+/// Records lock events with a meter of OpenTelemetry.
 ///
-/// The names are those of [`Metric::otel_name`]. Durations are in seconds, and their boundaries are
-/// [`BUCKETS`]: the ones that the SDK has by default are for milliseconds.
+/// The names are those of [`Metric::otel_name`]. Durations are in seconds, with the boundaries of
+/// [`BUCKETS`], because the defaults of the SDK are for milliseconds.
 ///
 /// There are at most 1,000 classes; the ones after these are counted as `other`.
 ///

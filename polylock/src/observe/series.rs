@@ -22,8 +22,8 @@ macro_rules! observer {
             }
 
             /// Declares classes, which are shown at zero from the first event of their backend on,
-            /// or from [`show`](Self::show): a panel that has no data looks the same as one that is
-            /// broken, and an increase from nothing to 1 is none for Prometheus.
+            /// or from [`show`](Self::show). Otherwise a panel without data looks broken, and
+            /// Prometheus does not see an increase from nothing to 1.
             #[must_use]
             pub fn with_classes<C: Into<std::sync::Arc<str>>>(
                 mut self,
