@@ -20,9 +20,9 @@ use crate::server::{Acquisition, Holder};
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Granted(Grant),
-    /// The lease ended before the client noticed that it had begun; another attempt may follow.
+    /// The lease ended before the client received the grant; another attempt may follow.
     Gone,
-    /// The server keeps nothing of this acquisition.
+    /// The server stores nothing for this acquisition.
     Refused(Error),
 }
 
@@ -39,7 +39,7 @@ impl Client {
         }
     }
 
-    /// Goes on with the lease of a ticket.
+    /// Adopts the lease of a ticket.
     pub(crate) async fn adopt(
         self: &Arc<Self>,
         request: &AcquireRequest,
@@ -88,15 +88,15 @@ impl Client {
             }
         }
         let waiter = Waiter::new(self, request, budget, &lease);
-        // Boxed: most acquisitions do without, and would have a larger future.
+        // Boxed: most acquisitions do not wait, and would otherwise have a larger future.
         Box::pin(self.wait(pending, waiter, taken)).await
     }
 
-    /// Goes on with an acquisition whose lock was not free; `taken` is what became of the attempt to
-    /// take it by plain commands.
+    /// Continues an acquisition whose lock was not free. `taken` is the result of the attempt to acquire
+    /// it by plain commands.
     async fn wait(
         self: &Arc<Self>,
-        // First, to be dropped last: the release follows what the waiter does at its end.
+        // Declared first, so dropped last: the release follows the last requests of the waiter.
         pending: PendingRelease,
         mut waiter: Waiter,
         taken: Option<Option<Result<Taken, Failure>>>,
@@ -116,7 +116,7 @@ impl Client {
         waiting.await
     }
 
-    /// Arms the undoing of an acquisition before anything is sent.
+    /// Arms the release of an acquisition before its first request.
     fn arm(
         self: &Arc<Self>,
         request: &AcquireRequest,
@@ -134,7 +134,7 @@ impl Client {
         Ok((self.engine.pending(key, armed, request.ttl()), lease))
     }
 
-    /// Makes the guard, or disarms the undoing where there is nothing to be undone.
+    /// Makes the guard, or disarms the release if there is nothing to release.
     fn settle(
         &self,
         pending: PendingRelease,
@@ -151,7 +151,7 @@ impl Client {
             Outcome::Gone => Ok(None),
             Outcome::Refused(error) => Err(error),
         };
-        // A copy of an earlier request may arrive and take the lock: what stays armed is undone.
+        // If a copy of an earlier request may still acquire the lock, the release stays armed.
         if !lease.is_under_way() {
             pending.disarm();
         }

@@ -56,7 +56,7 @@ impl LockAdmin for Client {
 
     async fn renew_lease(&self, key: &LockKey, id: LeaseId, ttl: Duration) -> Result<LeaseState> {
         let mut due = RenewalRequest::new(key.clone(), id, ttl);
-        // No scheduler waits for it: only the configured timeouts count.
+        // No scheduler waits for this renewal: only the configured timeouts count.
         due.timeout = due.timeout.max(self.longest * 2);
         let mut renewed = self.server.renew(&[due], &|_, _| (), &|_| None).await;
         let renewed = renewed.remove(0);
@@ -107,8 +107,8 @@ fn named(failure: Failure) -> Error {
 /// Longest reason that is stored, in bytes.
 pub(crate) const MAX_REASON: usize = 1024;
 
-/// The locks of this library under a prefix. Locks of other programs are plain strings, like much
-/// else on a server, and are found by `inspect` only.
+/// The locks of this library under a prefix. Locks of other programs are plain strings, which look like
+/// any other value; only `inspect` finds them.
 async fn list(server: &Server, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
     let mut found = Vec::new();
     for key in keys(server.topology.scan(&pattern(prefix)).await?) {
@@ -123,14 +123,14 @@ async fn list(server: &Server, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
     Ok(found)
 }
 
-/// Those of these names that may be locks, in their order and each once.
+/// The names that may be locks, sorted and without duplicates.
 pub(crate) fn keys(names: impl IntoIterator<Item = Vec<u8>>) -> BTreeSet<LockKey> {
     let key = |name| LockKey::new(String::from_utf8(name).ok()?).ok();
     let keys = names.into_iter().filter_map(key);
     keys.filter(|key| !Keys::is_companion(key)).collect()
 }
 
-/// A glob that matches what begins with `prefix`.
+/// A glob for all keys that begin with `prefix`.
 pub(crate) fn pattern(prefix: &str) -> Vec<u8> {
     let mut pattern = Vec::with_capacity(prefix.len() + 1);
     for byte in prefix.bytes() {
@@ -184,14 +184,14 @@ impl Seen {
             None => self.first_token(id).or(token),
         };
         info.token = token.map(FencingToken::new);
-        // A token that a script gives is no less than the clock of the server, and mostly just that.
+        // A token drawn by a script is at least the server's time, and usually equal to it.
         let drawn = token.map(Duration::from_micros);
         info.since = since.map(Duration::from_millis).or(drawn).map(at);
         info.time_left = u64::try_from(holder.left).ok().map(Duration::from_millis);
         info
     }
 
-    /// The token of an exclusive holder in a quorum: the first one of the last block, if that is its own.
+    /// The token of an exclusive quorum holder: the first of the last block, if that is its own.
     fn first_token(&self, id: &str) -> Option<u64> {
         let mut parts = self.fence.split('|');
         let last: u64 = parts.next()?.parse().ok()?;

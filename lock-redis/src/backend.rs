@@ -7,7 +7,7 @@ use crate::config::{RedisConfig, SCHEMES, Servers, default_port};
 use crate::lock::{self, Redis};
 use crate::quorum::{self, Redlock};
 
-/// Opens the URLs of Redis; their forms and parameters are those of [`RedisConfig::from_url`].
+/// Opens Redis URLs. [`RedisConfig::from_url`] documents their forms and parameters.
 ///
 /// # Examples
 ///

@@ -1,4 +1,4 @@
-//! The time that a caller gives.
+//! The deadline of a caller.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// `longest` is what one request takes at most by itself.
+    /// `longest` is the max time of one request.
     pub(crate) fn of(request: &AcquireRequest, longest: Duration) -> Self {
         let wait = request.wait();
         let deadline = wait.deadline();
@@ -35,21 +35,21 @@ impl Budget {
             .is_some_and(|deadline| deadline <= Instant::now())
     }
 
-    /// As much of `pause` as is left.
+    /// `pause`, cut to the remaining time.
     pub(crate) fn left(&self, pause: Duration) -> Duration {
         self.deadline.map_or(pause, |deadline| {
             pause.min(deadline.saturating_duration_since(Instant::now()))
         })
     }
 
-    /// Bounds one request; `None` if the time was over first. A single attempt is bounded by the
-    /// connection alone.
+    /// Bounds one request by the deadline; `None` if the deadline passed first. A single attempt has
+    /// only the limit of the connection.
     pub(crate) async fn bound<T>(&self, request: impl Future<Output = T>) -> Option<T> {
         let now = Instant::now();
         match self.deadline.filter(|_| self.waits()) {
-            // Most requests do without a timer more.
+            // Most requests need no extra timer.
             Some(deadline) if deadline.saturating_duration_since(now) < self.request => {
-                // A short wait is an attempt as well.
+                // Even a short wait gets time for one attempt.
                 let deadline = deadline.max(now + MIN_ATTEMPT);
                 tokio::time::timeout_at(deadline, request).await.ok()
             }
@@ -62,5 +62,5 @@ impl Budget {
     }
 }
 
-/// What an attempt gets at least before a wait ends.
+/// Min time of an attempt, even if the wait ends earlier.
 const MIN_ATTEMPT: Duration = Duration::from_millis(100);

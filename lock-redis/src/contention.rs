@@ -1,4 +1,4 @@
-//! The keys where the plain commands that take a free lock would be a wasted round trip.
+//! The keys that were contended lately: for them, plain commands would be a wasted round trip.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,17 +10,17 @@ use polylock_core::engine::Moment;
 /// Keys that were contended lately: a hint in constant memory. Keys that share a cell share the
 /// hint.
 pub(crate) struct ContentionHint {
-    /// 0: the lock was free. 1: it was contended, and no queue is known. Else the time (ns) until which
+    /// 0: the lock was free. 1: it was contended, without a known queue. Else the time (ns) until which
     /// its queue exists.
     cells: [AtomicU64; CELLS],
     hasher: RandomState,
-    /// Whether the server does not know the command that joins a queue.
+    /// Whether the server lacks the command that joins a queue.
     cannot_join: AtomicBool,
 }
 
 const CELLS: usize = 1024;
 
-/// How long a queue exists at least after a script was sent that names a place in it; the script sets 30 s.
+/// Min lifetime of a queue after a script was sent that names a place in it; the script sets 30 s.
 const QUEUE_TTL: Duration = Duration::from_secs(20);
 
 impl ContentionHint {
@@ -28,7 +28,7 @@ impl ContentionHint {
         self.cell(key).load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a queue of the key, if there is one, stays until the first heartbeat of a waiter.
+    /// Whether a queue of the key, if it exists, lasts until the first heartbeat of a waiter.
     pub(crate) fn has_lasting_queue(&self, key: &LockKey, now: Moment) -> bool {
         let until = self.cell(key).load(Ordering::Relaxed);
         until > now.as_nanos() && !self.cannot_join.load(Ordering::Relaxed)

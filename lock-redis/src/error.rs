@@ -11,11 +11,11 @@ pub(crate) use crate::refusal::Refusal;
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) cause: Cause,
-    /// Whether a server may have done what it was asked for.
+    /// Whether a server may have executed the request.
     pub(crate) outcome_unknown: bool,
 }
 
-/// What goes wrong with a server. Clonable, because callers share an attempt to connect.
+/// What failed at a server. Clonable, because callers share an attempt to connect.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Cause {
     #[error("{0}")]
@@ -27,7 +27,7 @@ pub(crate) enum Cause {
     #[error("the connection to {server} broke")]
     Disconnected { server: Arc<str>, source: Source },
 
-    /// What is written there says what is stored in place of a lock.
+    /// `says` describes the value found in place of a lock.
     #[error("{server} {says}")]
     Foreign { server: Arc<str>, says: String },
 
@@ -53,15 +53,15 @@ pub(crate) enum Cause {
     #[error("the server refuses requests as out of date when they arrive: its clock steps")]
     Late,
 
-    /// A lease may be extended.
+    /// The lease may have been extended.
     #[error("the server did not answer the renewal in time")]
     LateRenewal,
 
-    /// The lock is granted, and would not survive a fail-over.
+    /// The lock was granted, but the grant would not survive a failover.
     #[error("{acked} of {wanted} replicas have the grant in time, it is given back")]
     Replicas { acked: u32, wanted: u32 },
 
-    /// It is done, and a fail-over would undo it.
+    /// The change was made, but a failover would undo it.
     #[error("{acked} of {wanted} replicas have the change in time, it does not count")]
     Unacknowledged { acked: u32, wanted: u32 },
 
@@ -113,7 +113,7 @@ impl Failure {
         }
     }
 
-    /// The connection broke, or got out of step, with the request under way.
+    /// The connection broke or lost synchronization while the request was in flight.
     pub(crate) fn broken(server: &Arc<str>, error: RedisError) -> Self {
         let server = Arc::clone(server);
         let cause = if error.kind() == redis::ErrorKind::Parse {
@@ -157,7 +157,7 @@ impl Failure {
         }
     }
 
-    /// What supplies the user and the password failed.
+    /// The provider of the user and the password failed.
     pub(crate) fn without_login(server: &Arc<str>, error: Error) -> Self {
         Cause::NoLogin {
             server: Arc::clone(server),
@@ -166,7 +166,7 @@ impl Failure {
         .into()
     }
 
-    /// There is no answer; `sent` says whether the request may have left.
+    /// No reply came; `sent` says whether the request may have been sent.
     pub(crate) fn silent(server: &Arc<str>, within: Duration, sent: bool) -> Self {
         Self {
             cause: Cause::Silent {
@@ -182,7 +182,7 @@ impl Failure {
         self.cause.kind() == ErrorKind::Unavailable
     }
 
-    /// Where a cluster refers to: another node has the slot, or is about to get it.
+    /// The target of a cluster redirection: the node that has the slot, or is about to get it.
     pub(crate) fn redirection(&self) -> Option<&str> {
         match &self.cause {
             Cause::Refused {
@@ -197,7 +197,7 @@ impl Failure {
         }
     }
 
-    /// What the server refused, if that is what happened.
+    /// The refusal of the server, if it refused the request.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         match &self.cause {
             Cause::Refused { refusal, .. } => Some(*refusal),
@@ -206,10 +206,10 @@ impl Failure {
     }
 }
 
-/// What Redis says of a database that it does not have.
+/// The error of Redis for a database that does not exist.
 const NO_SUCH_DATABASE: &str = "DB index is out of range";
 
-/// Whether a TLS handshake failed; rustls wraps its reasons in such I/O errors.
+/// Whether a TLS handshake failed; rustls wraps the reasons in these I/O errors.
 fn is_of_tls(error: &RedisError) -> bool {
     let io = error.source().and_then(|source| {
         let io = source.downcast_ref::<Arc<dyn StdError + Send + Sync>>();
@@ -220,7 +220,7 @@ fn is_of_tls(error: &RedisError) -> bool {
 }
 
 impl Cause {
-    /// The server may have done what it was asked for.
+    /// Marks the outcome as unknown: the server may have executed the request.
     pub(crate) fn unknown(self) -> Failure {
         Failure {
             cause: self,
@@ -253,7 +253,7 @@ impl Cause {
 
     fn into_source(self) -> Option<Source> {
         match self {
-            // All that is left to say is the name of a script.
+            // Its source would add only the name of a script.
             Self::Refused {
                 refusal: Refusal::WrongType,
                 ..
@@ -268,7 +268,7 @@ impl Cause {
     }
 }
 
-/// What failed before anything was asked for.
+/// Failures before any request was sent.
 impl From<Cause> for Failure {
     fn from(cause: Cause) -> Self {
         Self {

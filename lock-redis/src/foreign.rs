@@ -1,4 +1,4 @@
-//! What is stored where a lock or a record would be, and is none.
+//! Keys of other programs in place of a lock or a record.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::server::Server;
 use crate::topology::Call;
 
 impl Server {
-    /// Says of an answer that a key has the wrong type which one, and how to remove it. `keys` are
-    /// the four of a lock, or its record.
+    /// Adds to a wrong-type error which key is of another type, and how to remove it. `keys` are the
+    /// four keys of a lock, or the key of its record.
     pub(crate) async fn explained<T>(
         &self,
         keys: &[&[u8]],
@@ -31,7 +31,7 @@ impl Server {
             return failure;
         };
         let types = self.topology.call(Call::script(&TYPES, keys, &[])).await;
-        // Without the right to ask, it is known no more than that it is no lock.
+        // Without the right to query types, only the wrong type is known.
         let Ok(Value::Array(types)) = types.map(|done| done.value) else {
             return failure;
         };
@@ -45,7 +45,7 @@ impl Server {
         }
     }
 
-    /// Says what is stored at a key by another program, and how to remove it.
+    /// An error that names the value of another program at a key, and how to remove it.
     pub(crate) fn foreign(&self, server: &Arc<str>, key: &[u8], what: &str) -> Failure {
         let remove = self.remove(server, key);
         let key = String::from_utf8_lossy(key);
@@ -72,7 +72,7 @@ impl Server {
     }
 }
 
-/// The first key that no lock has, and what is there.
+/// The first key that is not part of a lock, and the type of its value.
 fn foreign<'k>(keys: &[&'k [u8]], types: &[&str]) -> Option<(&'k [u8], String)> {
     let typed = keys.iter().copied().zip(types.iter().copied()).enumerate();
     let is_none = |at: usize, key: &[u8], of_type: &str| match at % 4 {
@@ -86,7 +86,7 @@ fn foreign<'k>(keys: &[&'k [u8]], types: &[&str]) -> Option<(&'k [u8], String)> 
     let other = typed
         .clone()
         .find(|(at, (key, of_type))| is_none(*at, key, of_type));
-    // A sorted set may be one that lacks the mark of a lock.
+    // A sorted set may lack the mark of a lock.
     let unmarked = || {
         typed
             .clone()

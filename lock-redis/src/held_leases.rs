@@ -1,4 +1,4 @@
-//! The leases that this process holds, for when one is broken or all are in doubt at once.
+//! The leases that this process holds, to find one that is broken, or to check all of them.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use polylock_core::{LeaseControl, LostReason};
 
 use crate::quorum::majority;
 
-/// One server decides about a lease, or a majority of several nodes.
+/// Leases on one server, or on a majority of several nodes.
 #[derive(Debug)]
 pub(crate) struct HeldLeases {
     leases: Mutex<HashMap<LeaseId, Held>>,
@@ -20,9 +20,9 @@ pub(crate) struct HeldLeases {
 #[derive(Clone, Debug)]
 struct Held {
     control: LeaseControl,
-    /// Its token, and since when it is held, if the server may not know them.
+    /// Its token, and the start of the hold, if the server may not know them.
     untold: Option<(u64, Instant)>,
-    /// The nodes that say that the lock was broken.
+    /// The nodes that reported the lock as broken.
     broken_by: Vec<usize>,
 }
 
@@ -33,14 +33,14 @@ impl HeldLeases {
         Self { leases, nodes }
     }
 
-    /// `untold` is the token, if the server may not know it.
+    /// `untold` is the token if the server may not know it yet.
     pub(crate) fn attach(&self, id: LeaseId, control: LeaseControl, untold: Option<u64>) {
         let held = Held {
             control,
             untold: untold.map(|token| (token, Instant::now())),
             broken_by: Vec::new(),
         };
-        // Outside of the mutex: what is replaced may be the last of its kind.
+        // Dropped outside of the mutex: the replaced value may be the last reference.
         let replaced = self.lock().insert(id, held);
         drop(replaced);
     }
@@ -63,8 +63,8 @@ impl HeldLeases {
         drop(detached);
     }
 
-    /// Handles a message `broken|<id>` of a node; returns whether it is one. The message is trusted: a
-    /// client that may publish on this channel may break locks as well.
+    /// Handles a message `broken|<id>` of a node; returns false for other messages. The message is
+    /// trusted: a client that may publish on this channel may also break locks.
     pub(crate) fn broken(&self, payload: &[u8], node: usize) -> bool {
         let Some(id) = payload.strip_prefix(b"broken|") else {
             return false;
@@ -80,7 +80,7 @@ impl HeldLeases {
         });
         match found {
             Some((control, by)) if is_lost(by, self.nodes) => control.lose(LostReason::Broken),
-            // Other nodes may have the lease still, or send nothing: a renewal shows it.
+            // Other nodes may still have the lease, or send nothing: a renewal decides.
             Some((control, _)) => control.check(),
             None => {}
         }
@@ -95,7 +95,7 @@ impl HeldLeases {
         }
     }
 
-    /// Another server answers from now on, which may not know of these leases: all are renewed now.
+    /// Renews all leases now: the new master may not know them.
     pub(crate) fn check(&self) {
         let all: Vec<_> = self.lock().values().cloned().collect();
         for Held { control, .. } in all {
@@ -108,7 +108,7 @@ impl HeldLeases {
     }
 }
 
-/// Whether no majority can have a lease that so many nodes say is broken.
+/// Whether so many reports of a broken lease rule out a majority for it.
 const fn is_lost(broken: usize, nodes: usize) -> bool {
     nodes - broken < majority(nodes)
 }

@@ -5,13 +5,14 @@ use std::sync::LazyLock;
 
 use polylock_core::{Error, ErrorKind, LockKey, Result};
 
-/// The four keys of one lock, which a cluster keeps in one slot with its record.
+/// The four keys of one lock, which a cluster stores in one slot with its record.
 ///
-/// The lock itself has the name that the user gave it, so that clients of other libraries meet it
-/// there. Its queue, its notes and its record are `{<key>}:waiters`, `{<key>}:notes` and `{<key>}:record`,
-/// or `<key>:waiters` where the key has a hash tag of its own; one that ends with a brace has a dot behind
-/// it, for the companions of `a` are not those of `{a}`. A key that cannot stand in a tag has its companions
-/// under a number whose slot is the same. Where the tokens are counted, says [`Counter`].
+/// The lock itself has the name given by the user, so that clients of other libraries find the same key.
+/// Its queue, notes and record are its companions: `{<key>}:waiters`, `{<key>}:notes` and
+/// `{<key>}:record`, or `<key>:waiters` if the key has a hash tag of its own. If such a key ends with a
+/// brace, a dot is appended to it, so that the companions of `a` differ from those of `{a}`. A key that
+/// cannot be a hash tag has its companions under a number in the same slot. [`Counter`] says where tokens
+/// are counted.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     key: LockKey,
@@ -21,7 +22,7 @@ pub(crate) struct Keys {
     queue_len: usize,
 }
 
-/// Which locks draw their tokens from one counter.
+/// The locks that share a token counter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Counter {
     /// Each lock has its own, `{<key>}:fence`: a node of a quorum.
@@ -32,10 +33,10 @@ pub(crate) enum Counter {
     Slot,
 }
 
-/// Where a node of a quorum keeps how old clients know it to be.
+/// Where a node of a quorum stores its age as known by clients.
 ///
-/// No lock has this name, and none has it for a companion: it ends as a companion does, and so does
-/// what is before that.
+/// No lock and no companion has this name: it ends like a companion, and so does its part before the
+/// suffix.
 pub(crate) const AGE_KEY: &str = "{polylock:age}:notes:notes";
 
 const QUEUE: &[u8] = b":waiters";
@@ -67,7 +68,7 @@ impl Keys {
         }
     }
 
-    /// The same for a lock that is to be taken.
+    /// The keys of a lock that is to be acquired.
     ///
     /// # Errors
     ///
@@ -135,7 +136,7 @@ fn check(key: &LockKey) -> Result<()> {
     Ok(())
 }
 
-/// What companions have before and behind the name of their lock.
+/// The text that companions have before and after the name of their lock.
 fn around(name: &[u8]) -> (Cow<'static, [u8]>, &'static [u8]) {
     match tag(name) {
         Some(_) if ends_with_brace(name) => (b"".into(), b"."),
@@ -148,18 +149,18 @@ fn around(name: &[u8]) -> (Cow<'static, [u8]>, &'static [u8]) {
     }
 }
 
-/// What is before the first colon: the prefix that layers put before a key.
+/// The text before the first colon: the prefix that layers put before a key.
 fn namespace(name: &[u8]) -> &[u8] {
     let colon = name.iter().position(|byte| *byte == b':');
     colon.map_or(b"", |colon| &name[..colon])
 }
 
-/// Whether a brace is the last character but for dots, so that a dot more makes another name.
+/// Whether the last character, apart from dots, is a brace, so that one more dot makes another name.
 fn ends_with_brace(name: &[u8]) -> bool {
     name.iter().rfind(|byte| **byte != b'.') == Some(&b'}')
 }
 
-/// What is between the first opening brace and the first closing one after it, unless it is empty.
+/// The text between the first opening brace and the next closing one, unless it is empty.
 fn tag(name: &[u8]) -> Option<&[u8]> {
     let open = name.iter().position(|byte| *byte == b'{')?;
     let inside = &name[open + 1..];
@@ -175,7 +176,7 @@ pub(crate) fn slot(name: &[u8]) -> u16 {
     crc16(tag(name).unwrap_or(name)) % SLOTS
 }
 
-/// The least number that lies in this slot as a key.
+/// The smallest number that, as a key, lies in this slot.
 fn twin(wanted: u16) -> u32 {
     static OF_SLOTS: LazyLock<Vec<u32>> = LazyLock::new(|| {
         let mut numbers = vec![None; usize::from(SLOTS)];

@@ -28,12 +28,12 @@ pub(crate) struct RedisLease {
     id: LeaseId,
     claim: Acquisition,
     tokens: Tokens,
-    /// How many tokens are drawn for the next hand-overs.
+    /// How many tokens the next draw for hand-overs reserves.
     block: AtomicU64,
     attached: AtomicBool,
-    /// Whether a request of this acquisition may still be under way.
+    /// Whether a request of this acquisition may still be in flight.
     has_copies: AtomicBool,
-    /// The connection of the last request of this acquisition that has no answer.
+    /// The connection of the last request of this acquisition without a reply.
     unanswered: Unanswered,
     /// Its place in the queue.
     ticket: OnceLock<Ticket>,
@@ -71,7 +71,7 @@ impl RedisLease {
         &self.keys
     }
 
-    /// Bounds a request by the wait.
+    /// Bounds a request by the deadline of the caller.
     pub(crate) async fn answered<T>(
         &self,
         budget: Budget,
@@ -80,8 +80,8 @@ impl RedisLease {
         budget.bound(self.reckoned(request)).await
     }
 
-    /// Until the outcome of a request is known, and if it is dropped, a release has to reckon with its
-    /// arrival.
+    /// Runs a request. Until its outcome is known, and if it is dropped, a release expects it to arrive
+    /// later.
     pub(crate) async fn reckoned<T>(
         &self,
         request: impl Future<Output = Result<T, Failure>>,
@@ -94,17 +94,17 @@ impl RedisLease {
         answer
     }
 
-    /// Whether a request of this acquisition may still be under way.
+    /// Whether a request of this acquisition may still be in flight.
     pub(crate) fn is_under_way(&self) -> bool {
         self.has_copies.load(Ordering::Relaxed)
     }
 
-    /// Has a release reckon with what earlier requests have left.
+    /// Makes a release expect late requests of this acquisition.
     pub(crate) fn doubt(&self) {
         self.has_copies.store(true, Ordering::Relaxed);
     }
 
-    /// Keeps the place in the queue, of which an id has one.
+    /// Stores the place in the queue; an id has only one.
     pub(crate) fn joined(&self, ticket: Ticket) {
         self.ticket.get_or_init(|| ticket);
     }
@@ -118,10 +118,10 @@ impl RedisLease {
         self.tokens.keep(token, 1)
     }
 
-    /// Releases once more behind a request that has no answer, which the release may have overtaken on
-    /// another connection; a shutdown waits for that. Where its connection does not answer, and for
-    /// copies on others, once more when they have arrived. One that comes later costs a ttl, as they all
-    /// do if the process ends before.
+    /// Releases again behind a request without a reply, which the first release may have overtaken on
+    /// another connection; a shutdown waits for that. Releases once more later, for a connection that
+    /// does not reply and for copies on others. A copy that arrives even later costs a ttl, and so do
+    /// all if the process ends before.
     fn release_copies(&self) {
         let (client, keys) = (Arc::clone(&self.client), self.keys.clone());
         let (holder, unanswered) = (self.claim.holder.clone(), self.unanswered.take());
@@ -136,11 +136,10 @@ impl RedisLease {
     }
 }
 
-/// Tokens that are drawn together at most: many locks share a counter, which must not run ahead of the
-/// clock.
+/// Max tokens in one draw: many locks share a counter, which must not run ahead of the clock.
 const MAX_BLOCK: u64 = 256;
 
-/// How long a request may be under way on a connection that was given up, at least.
+/// Min time to wait for a request that may be in flight on an abandoned connection.
 const LATE_REQUESTS: Duration = Duration::from_secs(1);
 
 #[async_trait]
@@ -215,7 +214,7 @@ impl fmt::Debug for RedisLease {
     }
 }
 
-/// Renews the leases on one server, in as few calls as they fit in.
+/// Renews the leases on one server, in as few calls as possible.
 #[async_trait]
 impl Renewer for Client {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {

@@ -41,7 +41,7 @@ pub struct Redis {
     pub(crate) client: Arc<Client>,
 }
 
-/// What all locks on one server share.
+/// State shared by all locks on one server.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) engine: Engine,
@@ -49,7 +49,7 @@ pub(crate) struct Client {
     pub(crate) held_leases: Arc<HeldLeases>,
     pub(crate) contention: ContentionHint,
     pub(crate) notifications: Arc<GrantNotifications>,
-    /// What one request takes at most.
+    /// Max time of one request.
     pub(crate) longest: Duration,
 }
 
@@ -68,7 +68,7 @@ impl Redis {
     ///
     /// # Cancel safety
     ///
-    /// Nothing is left but a connection that closes.
+    /// A dropped call leaves only a connection that closes.
     pub async fn connect(config: RedisConfig) -> Result<Self> {
         let engine = config.engine(NAME);
         let notifications = Arc::<GrantNotifications>::default();
@@ -88,7 +88,7 @@ impl Redis {
         let requests = 1 + u32::from(topology.confirms());
         let longest = match config.replica_acks {
             0 => requests * config.timeout,
-            // A waiter that is granted the lock asks once more, for the replicas.
+            // A waiter that is granted the lock sends one more request, for the replicas.
             _ => 2 * requests * config.timeout + config.replica_ack_timeout,
         };
         Ok(Self {

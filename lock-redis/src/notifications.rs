@@ -1,4 +1,4 @@
-//! Where grants arrive that the server pushes.
+//! Receives the grants that the server publishes.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use polylock_core::engine::LeaseId;
 use tokio::sync::watch;
 
-/// The waiters of this process that listen, with the last message for each.
+/// The listening waiters of this process, with the last message for each.
 #[derive(Default)]
 pub(crate) struct GrantNotifications(Mutex<HashMap<LeaseId, watch::Sender<Event>>>);
 
@@ -16,12 +16,12 @@ pub(crate) struct GrantNotifications(Mutex<HashMap<LeaseId, watch::Sender<Event>
 pub(crate) enum Event {
     /// The server granted the lock while the client waited; `beat` is the last heartbeat that it knew of.
     Granted { beat: u32, token: u64 },
-    /// Messages may have been lost: it is time to ask.
+    /// Messages may have been lost: the waiter must poll.
     Interrupted,
 }
 
 impl GrantNotifications {
-    /// Listens for a waiter until what this gives is dropped.
+    /// Listens for a waiter until the returned receiver is dropped.
     pub(crate) fn listen(self: &Arc<Self>, id: LeaseId) -> GrantReceiver {
         // Seen from the beginning.
         let (sender, events) = watch::channel(Event::Interrupted);
@@ -33,23 +33,23 @@ impl GrantNotifications {
         }
     }
 
-    /// Takes a message, `<id>|<heartbeat>|<token>`; others are not for us.
+    /// Delivers a message `<id>|<heartbeat>|<token>`, and ignores all others.
     pub(crate) fn deliver(&self, payload: &[u8]) {
         let Some((id, granted)) = read(payload) else {
             return;
         };
-        // Without a receiver the waiter was granted the lock by a reply, or has given up and releases
-        // it: the release is armed before the first request.
+        // Without a receiver, the waiter was granted the lock by a reply, or has given up. If it gave
+        // up, it releases the lock: the release is armed before the first request.
         let waiter = self.lock().get(&id).cloned();
         if let Some(waiter) = waiter {
             waiter.send_replace(granted);
         }
     }
 
-    /// Messages may have been lost, or another server is the master, which may not know of the grants
-    /// that was not read yet: waiters ask.
+    /// Makes all waiters poll: messages may have been lost, or a new master may not know of grants that
+    /// were not read yet.
     pub(crate) fn interrupt(&self) {
-        // Outside of the mutex: what is notified may run at once, and listen or stop.
+        // Outside of the mutex: a notified waiter may run at once, and listen or stop.
         let waiters: Vec<_> = self.lock().values().cloned().collect();
         for waiter in waiters {
             waiter.send_replace(Event::Interrupted);

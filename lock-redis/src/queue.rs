@@ -1,4 +1,4 @@
-//! A waiter: its place in the queue of the server, its heartbeats, and the grant that is pushed.
+//! A waiter: its place in the queue of the server, its heartbeats, and the published grant.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::notifications::{Event, GrantReceiver};
 use crate::reply::{AcquireReply, Taken};
 use crate::server::{MAX_AGE, Position, QueueEntry};
 
-/// An acquisition that has not been granted at once.
+/// An acquisition that was not granted at once.
 ///
-/// All of its requests have the same id, so that each may be repeated after an unknown outcome, and
-/// counts as a heartbeat. A grant comes as a reply or is pushed.
+/// All of its requests have the same id, so that each counts as a heartbeat and may be repeated after an
+/// unknown outcome. A grant is a reply or a notification.
 pub(crate) struct Waiter {
     pub(crate) client: Arc<Client>,
     pub(crate) request: AcquireRequest,
@@ -32,7 +32,7 @@ pub(crate) struct Waiter {
     poll: Duration,
 }
 
-/// What the server has said.
+/// The last state that the server reported.
 enum Phase {
     /// Nothing yet.
     Asking,
@@ -40,18 +40,18 @@ enum Phase {
     Joined,
     /// Another client holds the lock.
     Held {
-        /// When it may come free by time alone, for the first in the queue.
+        /// When the lock may come free by expiry alone; set for the first waiter in the queue.
         free_in: Option<Duration>,
     },
-    /// It does not answer: since when, and the last reason.
+    /// The server does not reply: since when, and the last failure.
     Silent { since: Moment, failure: Failure },
 }
 
 /// How this waiter is notified of its grant.
 enum Subscription {
-    /// It has not asked yet, and takes no place in the queue.
+    /// The waiter has not tried to subscribe yet, and its requests take no place in the queue.
     None,
-    /// The last attempt to subscribe failed: it asks again and again.
+    /// The last attempt to subscribe failed: the waiter polls, and tries again before each poll.
     Failed,
     /// Notifications are impossible: the waiter polls.
     Impossible,
@@ -77,8 +77,8 @@ impl Waiter {
         }
     }
 
-    /// Takes note of the answer to the plain commands, `None` if there was none in time; says whether it
-    /// is of use to ask at once.
+    /// Handles the reply to the plain commands, `None` after a timeout. Returns whether another request
+    /// may help at once.
     pub(crate) fn note(&mut self, taken: Option<Result<Taken, Failure>>) -> Result<bool> {
         match taken {
             Some(Ok(Taken::Held)) => {
@@ -95,8 +95,8 @@ impl Waiter {
         }
     }
 
-    /// Asks once, and queues if this process is already subscribed: the grant then costs no second
-    /// request. `None` if the waiter has to wait.
+    /// Sends one request, and queues if this process is already subscribed, so that the grant needs no
+    /// second request. `None` if the waiter has to wait.
     pub(crate) async fn ask_first(&mut self) -> Result<Option<Outcome>> {
         if self.budget.waits()
             && let Some(channel) = self.client.server.topology.subscribed()
@@ -109,12 +109,12 @@ impl Waiter {
         self.ask().await
     }
 
-    /// Joins a queue that other waiters have made, by one plain command; false if a script has to.
+    /// Joins an existing queue by one plain command; false if a script has to join it.
     async fn join(&mut self) -> Result<bool> {
         let sent = self.client.engine.now();
         let (client, lease) = (Arc::clone(&self.client), Arc::clone(&self.lease));
         let (key, hint) = (lease.keys().name(), &client.contention);
-        // The first heartbeat must fit in: where the holder is gone, it is what finds the lock free.
+        // Time for the first heartbeat must remain: it finds the lock free if the holder is gone.
         let is_short = self.budget.left(2 * FIRST_HEARTBEAT) < 2 * FIRST_HEARTBEAT;
         if self.lease.claim().mode != Mode::Exclusive
             || self.lease.is_under_way()
@@ -143,7 +143,7 @@ impl Waiter {
                 hint.forget_queue(key);
                 return Ok(false);
             }
-            // The script finds a way, or the reason. Redis 6.0 does not know the command.
+            // The script can join, or returns the reason. Redis 6.0 lacks the command.
             Some(Err(failure)) if failure.refusal().is_some() => {
                 if failure.refusal() == Some(Refusal::Other) {
                     hint.forbid_joining();
@@ -216,8 +216,8 @@ impl Waiter {
             return ask(None).await;
         };
         if self.budget.waits() {
-            // Replicas need not know of a waiter. What is granted is asked for again below: that
-            // extends the lease, a write behind which the replicas have the grant as well.
+            // Replicas need not know of a waiter. A grant is requested again below: that extends the
+            // lease, and the replicas that acknowledge this write have the grant as well.
             match ask(None).await? {
                 AcquireReply::Granted(_) => {}
                 answer => return Ok(answer),
@@ -245,7 +245,7 @@ impl Waiter {
         if !matches!(self.subscription, Subscription::Failed) {
             return Ok(());
         }
-        // No longer, for the heartbeat that follows keeps the place.
+        // No longer, so that the next heartbeat keeps the place.
         let again = timeout(HEARTBEAT_TIMEOUT / 3, self.subscribe()).await;
         again.unwrap_or(Ok(()))
     }
@@ -259,7 +259,7 @@ impl Waiter {
         };
     }
 
-    /// What the request that is sent now says of this waiter.
+    /// The queue entry that the next request sends.
     fn place(&mut self, sent: Moment) -> Option<QueueEntry> {
         let channel = match &self.subscription {
             Subscription::None => return None,
@@ -284,9 +284,9 @@ impl Waiter {
         self.phase = Phase::Held { free_in };
     }
 
-    /// Takes note of a failure; gives it back if it is no use to ask again.
+    /// Records a failure; returns it as an error if a retry cannot help.
     fn failed(&mut self, mut failure: Failure) -> Result<()> {
-        // A refusal does not say what became of the requests before.
+        // A refusal does not say whether earlier requests took effect.
         failure.outcome_unknown = self.lease.is_under_way();
         let now = self.client.engine.now();
         let since = match self.phase {
@@ -302,7 +302,7 @@ impl Waiter {
         Ok(())
     }
 
-    /// The error of a caller whose time is over.
+    /// The error after the deadline of the caller.
     fn gives_up(&self) -> Error {
         match &self.phase {
             Phase::Silent { failure, .. } => failure.clone().into(),
@@ -314,7 +314,7 @@ impl Waiter {
         }
     }
 
-    /// Waits until it is time to ask again, or for a grant that is pushed.
+    /// Waits for the next poll, or for a published grant.
     async fn wait(&mut self) -> Result<Option<Grant>> {
         let pause = self.pause();
         let until = Instant::now() + self.budget.left(pause);
@@ -328,7 +328,7 @@ impl Waiter {
             }
         };
         match heard {
-            // One that is too old to rely on is asked for again.
+            // A grant that is too old is requested again.
             Some(Event::Granted { beat, token }) => return Ok(self.pushed(beat, token)),
             Some(Event::Interrupted) => {
                 // All waiters of this process lose their notifications at the same time.
@@ -341,12 +341,12 @@ impl Waiter {
         Ok(None)
     }
 
-    /// A grant counts from the heartbeat that it answers.
+    /// A published grant counts from the heartbeat that it answers.
     fn pushed(&self, beat: u32, token: u64) -> Option<Grant> {
         let sent = self.beats.sent(beat)?;
         let window = window(self.lease.claim().ttl);
         let age = self.client.engine.now().since(sent);
-        // Where there is more to wait for, the next request does so.
+        // If a confirmation is needed, the next request waits for it.
         let server = &self.client.server;
         let stands = server.replicas.is_none()
             && (!server.wants_proof() || server.topology.is_confirmed(MAX_AGE));
@@ -382,7 +382,7 @@ impl Waiter {
     }
 }
 
-/// When the last heartbeats left.
+/// When the last heartbeats were sent.
 #[derive(Debug, Default)]
 struct Heartbeats {
     last: u32,
@@ -413,17 +413,17 @@ const MAX_HEARTBEATS: usize = 16;
 /// heartbeat within 100 ms of an arrival; the first one keeps the queue from expiring.
 const FIRST_HEARTBEAT: Duration = Duration::from_millis(150);
 
-/// How long a server takes a waiter for alive after a heartbeat.
+/// How long the server considers a waiter alive after a heartbeat.
 pub(crate) const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long a waiter keeps retrying an unresponsive server; longer than a typical failover.
 const UNRESPONSIVE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Pauses of a waiter without notifications.
+/// Poll intervals of a waiter without notifications.
 const MIN_POLL: Duration = Duration::from_millis(10);
 const MAX_POLL: Duration = Duration::from_millis(200);
 
-/// The lease of a grant that is pushed: what a waiter costs the next one if it died unnoticed.
+/// The lease of a published grant: the time that a dead waiter costs the next one.
 pub(crate) fn window(ttl: Duration) -> Duration {
     ttl.min(HEARTBEAT_TIMEOUT)
 }

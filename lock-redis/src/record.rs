@@ -20,13 +20,13 @@ pub(crate) struct StoredRecord {
     pub(crate) version: u64,
 }
 
-/// What became of a record that was to be stored.
+/// The result of a write of a record.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum WriteReply {
     Stored,
-    /// The one that is there has a larger token.
+    /// The stored record has a larger token.
     LargerToken,
-    /// The one that is there has the same token, and this larger version.
+    /// The stored record has the same token and this larger version.
     LargerVersion(u64),
 }
 
@@ -34,7 +34,7 @@ impl Server {
     /// The record that is stored at a key.
     pub(crate) async fn record(&self, at: &[u8]) -> Result<Option<StoredRecord>, Failure> {
         let found = self.read_record(at).await;
-        // Whatever became of it, it changed nothing.
+        // Whatever happened to the request, it changed nothing.
         found.map_err(|failure| failure.cause.into())
     }
 
@@ -58,8 +58,8 @@ impl Server {
         }
     }
 
-    /// Stores a record at a key in place of every earlier one of its token; whether no larger token is in
-    /// the way.
+    /// Stores a record at a key in place of all earlier records of its token; false if a larger token is
+    /// stored.
     pub(crate) async fn write_record(
         &self,
         at: &[u8],
@@ -73,14 +73,14 @@ impl Server {
             match self.write_version(at, &stored, keep).await? {
                 WriteReply::Stored => return Ok(true),
                 WriteReply::LargerToken => return Ok(false),
-                // The clock of its writer is ahead, or it is a later one.
+                // The clock of that writer is ahead, or that write is later.
                 WriteReply::LargerVersion(version) => above = version,
             }
         }
         Err(Cause::Overtaken.into())
     }
 
-    /// Stores a version of a record, unless a later one is there.
+    /// Stores a version of a record, unless a later version is stored.
     pub(crate) async fn write_version(
         &self,
         at: &[u8],
@@ -139,7 +139,7 @@ impl StoredRecord {
     }
 }
 
-/// Reads 20 digits and a bar; the number, and what follows.
+/// Reads 20 digits and a bar. Returns the number and the rest.
 fn number(text: &[u8]) -> Option<(u64, &[u8])> {
     let (digits, rest) = text.split_at_checked(20)?;
     let rest = rest.strip_prefix(b"|")?;

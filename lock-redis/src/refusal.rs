@@ -3,7 +3,7 @@ use std::fmt;
 use polylock_core::ErrorKind::{self, Denied, Foreign, InvalidConfig, Protocol, Unavailable};
 use redis::ServerError;
 
-/// What an error reply says.
+/// The meaning of an error reply.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Refusal {
     Ask,
@@ -31,8 +31,8 @@ pub(crate) enum Refusal {
 impl Refusal {
     /// Reads an error reply.
     ///
-    /// An error inside a script keeps its code from Redis 7 on, and follows `ERR Error running
-    /// script` before.
+    /// An error inside a script keeps its code since Redis 7. Earlier versions put `ERR Error running
+    /// script` before it.
     pub(crate) fn of(error: &ServerError) -> Self {
         let details = error.details().unwrap_or_default();
         if let Some(refusal) = Self::of_code(error.code()) {
@@ -59,9 +59,9 @@ impl Refusal {
         row.map(|row| row.0)
     }
 
-    /// Whether a script that ends like this has changed nothing.
+    /// Whether a script that fails with this error has changed nothing.
     ///
-    /// These meet its first write or the call itself; a missing right may show at a later command.
+    /// They occur at the first write or at the call itself; a missing right may show later.
     pub(crate) fn is_before_anything(self) -> bool {
         !matches!(self, Self::NoPerm | Self::Other)
     }

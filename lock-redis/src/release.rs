@@ -13,10 +13,10 @@ use crate::topology::Unanswered;
 /// What a release did.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum ReleaseReply {
-    /// The id did not hold the lock; if it had a place in the queue, that is gone.
+    /// The id did not hold the lock; its place in the queue, if it had one, is deleted.
     Nothing,
     Lock,
-    /// The lock is that of a waiter now.
+    /// A waiter holds the lock now.
     Granted,
 }
 
@@ -38,7 +38,7 @@ impl Server {
         }
     }
 
-    /// Releases the lock behind a request for it that has no answer, if its connection still works.
+    /// Releases the lock behind a request for it that has no reply, if the connection still works.
     pub(crate) async fn release_behind(
         &self,
         unanswered: Unanswered,
@@ -50,7 +50,7 @@ impl Server {
         released.await;
     }
 
-    /// Takes a vote back.
+    /// Withdraws a vote.
     pub(crate) async fn withdraw(&self, keys: &Keys, holder: &Holder) -> Result<Released, Failure> {
         let reply = self.run(&WITHDRAW, keys, &[holder.id()]).await?;
         Ok(if reply::flag(&reply)? {

@@ -19,26 +19,26 @@ use crate::topology::{Call, Done};
 /// Called with each lease that is certainly lost.
 pub(crate) type Lost<'a> = dyn Fn(LeaseId, LostReason) + Send + Sync + 'a;
 
-/// Gives `<token>|<held for (ms)>` of a lease, if the server does not know it yet.
+/// Returns `<token>|<held for (ms)>` of a lease if the server does not know it yet.
 pub(crate) type Note<'a> = dyn Fn(LeaseId) -> Option<String> + Send + Sync + 'a;
 
 impl Server {
-    /// Extends leases in as few calls as the slots of their keys allow. `lost` gets each loss at once:
-    /// confirming the others takes longer.
+    /// Extends leases in as few calls as the slots of their keys allow. Reports each loss to `lost` at
+    /// once, because confirming the other leases takes longer.
     pub(crate) async fn renew(
         &self,
         due: &[RenewalRequest],
         lost: &Lost<'_>,
         note: &Note<'_>,
     ) -> Vec<Result<LeaseState, Failure>> {
-        // The scheduler drops all answers of a round that takes longer than its shortest timeout.
+        // The scheduler drops all results of a round that takes longer than its shortest timeout.
         let shortest = due.iter().map(|one| one.timeout).min();
         let limit = Instant::now() + shortest.unwrap_or_default() * 3 / 4;
         let (most, at_once) = match self.topology.one_slot() {
             true => (MAX_RENEWALS, 1),
             false => (1, usize::MAX),
         };
-        // One call after the other, for the sake of the other clients of the server.
+        // One call after the other, to leave time for other clients of the server.
         let turns = Semaphore::new(at_once.min(Semaphore::MAX_PERMITS));
         let chunks = due
             .chunks(most)
@@ -80,7 +80,7 @@ impl Server {
                 Err(Cause::Unacknowledged { acked, wanted }.unknown())
             }
             _ if !states.contains(&LeaseState::Held) || !self.wants_proof() => Ok(()),
-            // Questions from before the renewal prove nothing about it.
+            // Confirmations from before the renewal prove nothing about it.
             _ => {
                 let left = limit.saturating_duration_since(Instant::now());
                 self.topology.confirm(&done, Duration::ZERO, left).await
@@ -93,7 +93,7 @@ impl Server {
         states.into_iter().map(confirmed).collect()
     }
 
-    /// Extends leases in one call; what became of each.
+    /// Extends leases in one call, and returns the result of each.
     pub(crate) async fn extend(&self, due: &[RenewalRequest]) -> Result<Vec<LeaseState>, Failure> {
         Ok(self.extend_with(due, &|_| None, None).await?.0)
     }
@@ -130,5 +130,5 @@ impl Server {
     }
 }
 
-/// More would keep the server from its other clients for milliseconds.
+/// More leases in one call would block other clients of the server for milliseconds.
 pub(crate) const MAX_RENEWALS: usize = 2_000;

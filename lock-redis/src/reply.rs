@@ -1,4 +1,4 @@
-//! What the scripts answer, read with care.
+//! Parses the replies of the scripts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use crate::error::{Cause, Failure};
 /// A place in the queue: the id of an entry of its stream.
 pub(crate) type Ticket = Arc<str>;
 
-/// What the server says to an acquisition.
+/// The reply of the server to an acquisition.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum AcquireReply {
     /// With this token.
     Granted(u64),
-    /// Granted before, and ended since; or released before it came.
+    /// Granted before and ended since, or released before the request arrived.
     Gone,
     Held,
     Queued {
-        /// When the lock may come free by time alone, for the first waiter.
+        /// When the lock may come free by expiry alone; set for the first waiter.
         next: Option<Duration>,
         ticket: Ticket,
     },
@@ -45,20 +45,20 @@ pub(crate) fn answer(reply: Value) -> Result<AcquireReply, Failure> {
     answer.ok_or_else(|| strange(&Value::Array(parts)))
 }
 
-/// What the answers to the plain commands say that take a free lock.
+/// The result of the plain commands that acquire a free lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Taken {
     /// With this token.
     Granted(u64),
     /// By another client.
     Held,
-    /// Nothing that can be relied on: a script has to find out.
+    /// Nothing reliable: a script has to find out.
     Unknown,
-    /// Under this id, and without a token: a script has to draw one.
+    /// Held under this id without a token: a script has to draw one.
     WithoutToken,
 }
 
-/// Reads the answers to the plain commands that take a lock for this id.
+/// Reads the replies to the plain commands that acquire a lock for this id.
 pub(crate) fn taken(reply: &Value, id: &[u8]) -> Taken {
     let Value::Array(answers) = reply else {
         return Taken::Unknown;
@@ -74,7 +74,7 @@ pub(crate) fn taken(reply: &Value, id: &[u8]) -> Taken {
     }
 }
 
-/// Reads the answer to a plain command that joins a queue: nothing if there is none.
+/// Reads the reply to a plain command that joins a queue; `None` if there is no queue.
 pub(crate) fn joined(reply: Value) -> Result<Option<Ticket>, Failure> {
     let read = |reply| read_ticket(&reply).ok_or_else(|| strange(&reply));
     optional(reply, read)
@@ -87,7 +87,7 @@ fn read_ticket(value: &Value) -> Option<Ticket> {
     (is_number(ms) && is_number(number)).then(|| id.into())
 }
 
-/// Reads the time of a server that has a request for too late, in milliseconds.
+/// Reads the time of a server that refuses a request as too late, in milliseconds.
 pub(crate) fn late(reply: &Value) -> Option<u64> {
     match reply {
         Value::Array(parts) => match parts.as_slice() {
@@ -110,7 +110,7 @@ pub(crate) fn token(reply: &Value) -> Result<u64, Failure> {
 fn drawn(reply: &Value) -> Option<u64> {
     let (ms, number) = text(reply)?.split_once('-')?;
     let (ms, number): (u64, u64) = (ms.parse().ok()?, number.parse().ok()?);
-    // A larger number would be a token of the next millisecond.
+    // A larger number would equal a token of the next millisecond.
     let number = Some(number).filter(|number| *number < 1_000)?;
     let token = ms.checked_mul(1_000)?.checked_add(number)?;
     (token > 0).then_some(token)
@@ -125,7 +125,7 @@ pub(crate) fn flag(reply: &Value) -> Result<bool, Failure> {
     }
 }
 
-/// Reads what became of each of `count` leases.
+/// Reads the states of `count` leases.
 pub(crate) fn lease_states(reply: Value, count: usize) -> Result<Vec<LeaseState>, Failure> {
     match reply {
         Value::Array(states) if states.len() == count => states.iter().map(lease_state).collect(),
@@ -133,7 +133,7 @@ pub(crate) fn lease_states(reply: Value, count: usize) -> Result<Vec<LeaseState>
     }
 }
 
-/// Reads what became of a lease.
+/// Reads the state of a lease.
 pub(crate) fn lease_state(reply: &Value) -> Result<LeaseState, Failure> {
     match reply {
         Value::Int(0) => Ok(LeaseState::Lost(LostReason::Stolen)),
@@ -143,7 +143,7 @@ pub(crate) fn lease_state(reply: &Value) -> Result<LeaseState, Failure> {
     }
 }
 
-/// Reads what may be nothing.
+/// Reads an optional value.
 pub(crate) fn optional<T>(
     reply: Value,
     read: impl FnOnce(Value) -> Result<T, Failure>,
@@ -167,12 +167,12 @@ pub(crate) struct Seen {
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct SeenHolder {
-    /// `<id>|<label>` of one holder, and `|<token>|<since (ms)>` if the server knows them; anything if
-    /// another program took the lock; the id of one of several.
+    /// `<id>|<label>` of one holder, with `|<token>|<since (ms)>` if the server knows them; any text if
+    /// another program acquired the lock; the id of one of several holders.
     pub(crate) value: String,
     /// Milliseconds until the lease ends; negative if it never does.
     pub(crate) left: i64,
-    /// `<token>|<label>` of one of several.
+    /// `<token>|<label>` of one of several holders.
     pub(crate) note: String,
 }
 
@@ -221,7 +221,7 @@ fn lossy(value: &Value) -> Option<String> {
     }
 }
 
-/// Something that no script of ours says. It may have acted all the same.
+/// An error for a reply that is none of these scripts'. The request may still have been executed.
 pub(crate) fn strange(reply: &Value) -> Failure {
     let kind = match reply {
         Value::Nil => "nothing",

@@ -37,17 +37,17 @@ macro_rules! scripts {
 }
 
 scripts! {
-    /// Takes the lock or a place in its queue, and is the heartbeat of both.
+    /// Acquires the lock or a place in its queue, and is the heartbeat of both.
     ACQUIRE = "acquire": "holders", "queue", "acquire";
     /// Gives a held lock another id.
     ADOPT = "adopt": "holders", "queue", "adopt";
-    /// Compares for how long a run of the server is known to be up.
+    /// Compares the known ages of a run of the server.
     AGE = "age": "age";
     /// Takes the lock from its holders.
     BREAK = "break": "holders", "queue", "inspect", "break";
     /// Makes an exclusive holder a shared one.
     DOWNGRADE = "downgrade": "holders", "queue", "downgrade";
-    /// Names the types of keys, of which one is no part of a lock.
+    /// Names the types of keys, one of which is not part of a lock.
     TYPES = "types": "types";
     /// Shows the lock.
     INSPECT = "inspect": "holders", "queue", "inspect", "inspect.return";
@@ -63,7 +63,7 @@ scripts! {
     RESERVE = "reserve": "holders", "queue", "reserve";
     /// Takes the vote of one of several nodes.
     VOTE = "vote": "holders", "vote";
-    /// Takes back the vote of one of several nodes.
+    /// Withdraws the vote of one of several nodes.
     WITHDRAW = "withdraw": "holders", "withdraw";
 }
 

@@ -1,4 +1,4 @@
-//! What the scripts do, in types.
+//! Typed calls of the scripts.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,18 +18,18 @@ use crate::reply::{self, AcquireReply, Taken, Ticket};
 use crate::script::{ACQUIRE, ADOPT, BREAK, DOWNGRADE, INSPECT, RESERVE, Script};
 use crate::topology::{Call, CallKind, Done, ReplicaWait, Topology, Unanswered, whole_millis};
 
-/// The server, or the cluster, that has the keys.
+/// The server, or the cluster, that stores the keys.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) topology: Arc<dyn Topology>,
     counter: Counter,
-    /// The replicas that have to know of a grant and of a renewal.
+    /// The replicas that must acknowledge a grant or a renewal.
     pub(crate) replicas: Option<ReplicaWait>,
     /// Timeout of a request, and of the confirmation that the master is one.
     pub(crate) timeout: Duration,
     /// For messages.
     pub(crate) database: u32,
-    /// Whether it was asked to tell of locks that are broken.
+    /// Whether notifications of broken locks were requested.
     listens: AtomicBool,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Holder(pub(crate) Arc<str>);
 
 impl Holder {
     pub(crate) fn new(id: LeaseId, label: &Label) -> Self {
-        // Nearly every request has this one.
+        // Nearly all requests use this label.
         static OF_THIS_PROCESS: LazyLock<(Label, String)> = LazyLock::new(|| {
             let label = Label::of_this_process();
             let encoded = label.encode();
@@ -74,7 +74,7 @@ impl From<LeaseId> for Holder {
     }
 }
 
-/// Shows no id: it is a capability to release the lock.
+/// Hides the id, which is a capability to release the lock.
 impl fmt::Debug for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Holder")
@@ -88,20 +88,20 @@ impl fmt::Debug for Holder {
 pub(crate) struct QueueEntry {
     pub(crate) beat: u32,
     pub(crate) position: Position,
-    /// How long the server takes the waiter for alive.
+    /// How long the server considers the waiter alive.
     pub(crate) alive: Duration,
-    /// The lease of a grant that is pushed.
+    /// The lease of a published grant.
     pub(crate) window: Duration,
-    /// Where a grant is published to; nowhere if it is empty.
+    /// The channel of the grant; empty for no notification.
     pub(crate) channel: Arc<str>,
 }
 
-/// What a waiter knows of its place in the queue.
+/// What a waiter knows about its place in the queue.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Position {
     /// It has none.
     None,
-    /// A request that had no answer may have taken one.
+    /// A request without a reply may have taken a place.
     Unknown,
     /// The one that the server has given.
     Known(Ticket),
@@ -124,7 +124,7 @@ impl Server {
         }
     }
 
-    /// Is a node of a quorum, where each lock has a counter of its own.
+    /// Marks a node of a quorum, where each lock has a counter of its own.
     pub(crate) fn of_quorum(self) -> Self {
         Self {
             counter: Counter::Lock,
@@ -132,8 +132,8 @@ impl Server {
         }
     }
 
-    /// Asks the server to notify holders whose locks are broken, once and in the background. Until then,
-    /// and where it is impossible, the next renewal reports it.
+    /// Requests notifications of broken locks, once and in the background. Without them, the next
+    /// renewal reports the loss.
     pub(crate) fn listen(&self, engine: &Engine) {
         if !self.listens.load(Ordering::Relaxed) && !self.listens.swap(true, Ordering::Relaxed) {
             let topology = Arc::clone(&self.topology);
@@ -149,13 +149,13 @@ impl Server {
         Keys::of(key, self.counter)
     }
 
-    /// Whether what a server grants or extends has to be confirmed before it counts.
+    /// Whether grants and renewals of a server need a confirmation before they count.
     pub(crate) fn wants_proof(&self) -> bool {
         !is_mutant("sentinel-minority")
     }
 
-    /// Makes sure that a grant stands, while enough of its lease is left: that the replicas that were
-    /// waited for have it, and that its server is the master.
+    /// Confirms a grant while enough of its lease is left: the requested replicas have it, and its
+    /// server is the master.
     async fn confirm_grant(
         &self,
         done: &Done,
@@ -172,7 +172,7 @@ impl Server {
         self.confirm_master(done, MAX_AGE, within).await
     }
 
-    /// The same for what is not taken back where it is not confirmed. Questions from before it prove nothing.
+    /// Confirms a change that stays even without a confirmation. Earlier queries prove nothing.
     pub(crate) async fn confirm_change(
         &self,
         done: &Done,
@@ -187,7 +187,7 @@ impl Server {
         self.confirm_master(done, Duration::ZERO, within).await
     }
 
-    /// Makes sure that a server is the master, by questions that are no older than `age`.
+    /// Confirms that a server is the master, by queries that are no older than `age`.
     pub(crate) async fn confirm_master(
         &self,
         done: &Done,
@@ -200,7 +200,7 @@ impl Server {
         self.topology.confirm(done, age, within).await
     }
 
-    /// Takes a free lock by plain commands.
+    /// Acquires a free lock by plain commands.
     pub(crate) async fn take(
         &self,
         keys: &Keys,
@@ -226,8 +226,8 @@ impl Server {
         Ok(taken)
     }
 
-    /// Takes the lock or a place in its queue. A grant counts only if as many replicas have it as are
-    /// waited for.
+    /// Acquires the lock or a place in its queue. A grant counts only if the requested number of
+    /// replicas has it.
     pub(crate) async fn acquire(
         &self,
         keys: &Keys,
@@ -252,15 +252,15 @@ impl Server {
         let done = self.topology.call(call).await;
         let mut done = self.explained(&keys, done).await?;
         let answer = reply::answer(std::mem::replace(&mut done.value, Value::Nil))?;
-        // Where replicas have to know of a grant that did not wait for them, it is asked for again.
+        // A grant that needs replicas but did not wait for them is requested again.
         if matches!(answer, AcquireReply::Granted(_)) && wait.is_some() == self.replicas.is_some() {
             self.confirm_grant(&done, wait, claim.ttl).await?;
         }
         Ok(answer)
     }
 
-    /// Joins a queue that exists by one plain command; `None` if there is none. Each holder reads
-    /// the queue at its release.
+    /// Joins an existing queue by one plain command; `None` if there is none. Each holder reads the
+    /// queue at its release.
     pub(crate) async fn join(
         &self,
         keys: &Keys,
@@ -281,7 +281,7 @@ impl Server {
         reply::joined(self.topology.call(call).await?.value)
     }
 
-    /// Sets tokens aside; the first one, or `None` if this id does not hold the lock.
+    /// Reserves tokens. Returns the first, or `None` if this id does not hold the lock.
     pub(crate) async fn reserve(
         &self,
         keys: &Keys,
@@ -305,7 +305,7 @@ impl Server {
         reply::lease_state(&self.run(&DOWNGRADE, keys, &args).await?)
     }
 
-    /// Gives a lease another id; its token, or `None` if neither id holds the lock alone.
+    /// Gives a lease another id. Returns its token, or `None` if neither id holds the lock alone.
     pub(crate) async fn adopt(
         &self,
         key: &LockKey,
@@ -329,7 +329,7 @@ impl Server {
         let within = self.timeout.min(ttl / 3);
         match token {
             Some(_) => self.confirm_change(&done, within).await?,
-            // A master that was replaced does not know what an earlier call has done at the next one.
+            // A former master does not know what an earlier call has done at its successor.
             None => self.confirm_master(&done, Duration::ZERO, within).await?,
         }
         Ok(token)

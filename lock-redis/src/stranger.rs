@@ -1,4 +1,4 @@
-//! What answers at an address where no Redis does, for the message of the error.
+//! Identifies a server that is not Redis, for the error message.
 
 use std::io;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use tokio::time::timeout;
 
 use crate::error::{Cause, Failure};
 
-/// The failure of a first connection, with what was found at the address. Sends nothing where the
-/// connection was refused, since nothing answers there.
+/// Adds to the failure of a first connection what was found at the address. Sends nothing if the
+/// connection was refused, since nothing listens there.
 pub(crate) async fn explained(failure: Failure, uses_tls: bool) -> Failure {
     let server = match &failure.cause {
         Cause::Connect { server, source } if !is_refused(&**source) => Arc::clone(server),
@@ -25,7 +25,7 @@ pub(crate) async fn explained(failure: Failure, uses_tls: bool) -> Failure {
             let kind = failure.cause.kind();
             Cause::Stranger { server, what, kind }.into()
         }
-        // The first error says more than that of the look.
+        // The first error is more useful than that of the second connection.
         _ => failure,
     }
 }
@@ -56,7 +56,7 @@ async fn look(server: &str, uses_tls: bool) -> io::Result<Option<String>> {
         ));
     }
     let is_tls = match speaks_tls(&seen) {
-        // One that only waits for the right beginning.
+        // A server that only waits for the right first bytes.
         false if seen.is_empty() => speaks_tls(&answer(server, &EMPTY_HELLO).await?),
         is_tls => is_tls,
     };
@@ -72,7 +72,7 @@ async fn answer(server: &str, question: &[u8]) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(server).await?;
     stream.write_all(question).await?;
     let mut seen = vec![0; 64];
-    // One that closes the connection, or says nothing, has said enough.
+    // A server that closes the connection, or sends nothing, is identified by that.
     let count = timeout(FIRST_BYTES, stream.read(&mut seen)).await;
     seen.truncate(count.ok().and_then(Result::ok).unwrap_or(0));
     Ok(seen)
@@ -82,7 +82,7 @@ fn speaks_tls(seen: &[u8]) -> bool {
     matches!(seen, [ALERT | HANDSHAKE, 3, ..])
 }
 
-/// What begins its answer to a `PING`, or speaks first, like this; `None` for Redis and for nothing.
+/// The server that sends these first bytes or this reply to `PING`; `None` for Redis and no bytes.
 fn name(seen: &[u8]) -> Option<String> {
     let what = match seen {
         [] | [b'+' | b'-', ..] => return None,
@@ -102,6 +102,5 @@ fn name(seen: &[u8]) -> Option<String> {
 const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
 
-/// A record of a TLS handshake with a hello of no bytes, which a server that speaks TLS answers by an
-/// alert.
+/// A record of a TLS handshake with an empty hello, which a TLS server answers with an alert.
 const EMPTY_HELLO: [u8; 9] = [HANDSHAKE, 3, 1, 0, 4, 1, 0, 0, 0];

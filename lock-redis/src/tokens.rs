@@ -1,4 +1,4 @@
-//! Fencing tokens that one grant sets aside for the holders of one process.
+//! Fencing tokens that one grant reserves for the holders of one process.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -6,7 +6,7 @@ use polylock_core::{FencingToken, Mode};
 
 use crate::script::BLOCK;
 
-/// The token that the holder has, and those for the next ones.
+/// The token of the holder, and those for the next holders.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens(Mutex<Reserved>);
 
@@ -17,7 +17,7 @@ struct Reserved {
 }
 
 impl Tokens {
-    /// Keeps so many tokens, and gives the first one.
+    /// Stores so many tokens, and returns the first one.
     pub(crate) fn keep(&self, first: u64, count: u64) -> FencingToken {
         *self.lock() = Reserved {
             current: first,
@@ -49,7 +49,7 @@ impl Tokens {
     }
 }
 
-/// How many tokens the nodes of a quorum reserve: shared holders hand nothing over.
+/// How many tokens the nodes of a quorum reserve: shared holders never hand over.
 pub(crate) fn count_of(mode: Mode) -> u64 {
     match mode {
         Mode::Exclusive => BLOCK,

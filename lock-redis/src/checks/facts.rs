@@ -1,4 +1,4 @@
-//! What servers say of themselves.
+//! Facts that servers report about themselves.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use redis::{Cmd, Value, cmd, from_redis_value};
 use crate::error::Failure;
 use crate::topology::{NodeReply, Topology};
 
-/// What a server says of itself; `None` where it does not.
+/// The facts that one server reports; `None` for those that it does not report.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) server: Arc<str>,
@@ -17,9 +17,9 @@ pub(crate) struct Facts {
     pub(crate) fsync: Option<String>,
     pub(crate) has_aof: Option<bool>,
     pub(crate) has_snapshots: Option<bool>,
-    /// Without so many replicas the server takes no writes.
+    /// With fewer replicas the server accepts no writes.
     pub(crate) min_replicas: Option<u32>,
-    /// After which silence, in seconds, a replica does not count for that.
+    /// Max lag, in seconds, of a replica that counts for `min_replicas`.
     pub(crate) max_lag: Option<u64>,
     pub(crate) maxmemory: Option<u64>,
     pub(crate) policy: Option<String>,
@@ -28,7 +28,7 @@ pub(crate) struct Facts {
     pub(crate) run_id: Option<String>,
 }
 
-/// How far a clock is off, in whichever direction: between these.
+/// Min and max offset of a clock, in either direction.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Offset {
     pub(crate) least: Duration,
@@ -42,7 +42,7 @@ const SETTINGS: [&str; 4] = [
     "min-replicas-max-lag",
 ];
 
-/// Asks every master; leaves out what a server does not show to this user.
+/// Queries every master; leaves out facts that this user may not read.
 pub(super) async fn ask(topology: &dyn Topology) -> Result<Vec<Facts>, Failure> {
     let mut servers = Vec::new();
     add(&mut servers, topology, &cmd("INFO"), Facts::info).await?;
@@ -124,7 +124,7 @@ impl Facts {
     }
 }
 
-/// How far a clock was off; the moment of the reading within the round trip is unknown.
+/// The offset of a clock. The server read it at an unknown moment within the round trip.
 fn offset(time: Value, asked: SystemTime, round: Duration) -> Option<Offset> {
     let (seconds, micros) = from_redis_value::<(u64, u32)>(time).ok()?;
     let there = Duration::new(seconds, micros.checked_mul(1000)?);

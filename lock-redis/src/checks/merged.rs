@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use polylock_core::HealthCheck;
 
-/// Puts together what was found of each server: said once where all are alike, and else with the
-/// names of those that it is true of.
+/// Merges the health checks of all servers. Each is listed once if all servers agree, and otherwise with
+/// the names of the servers that it applies to.
 pub(crate) fn merged(servers: Vec<(Arc<str>, Vec<HealthCheck>)>) -> Vec<HealthCheck> {
     let count = servers.len();
     let mut found: Vec<(HealthCheck, Vec<Arc<str>>)> = Vec::new();
@@ -23,7 +23,7 @@ pub(crate) fn merged(servers: Vec<(Arc<str>, Vec<HealthCheck>)>) -> Vec<HealthCh
             checks.push(health.id);
         }
     }
-    // The health checks of one check stand together, in the order in which the checks were made.
+    // Groups the results of one check, in the order of the checks.
     found.sort_by_key(|(health, _)| checks.iter().position(|check| *check == health.id));
     let named = found.into_iter().map(|(mut health, of)| {
         if of.len() < count {

@@ -1,4 +1,4 @@
-//! Checks of a server before it keeps locks: by every start, and for the health report.
+//! Checks of a server before it stores locks: at every start, and for the health report.
 
 mod facts;
 mod merged;
@@ -20,7 +20,7 @@ use self::server::{RULES, Wanted};
 pub(crate) use self::facts::Facts;
 pub(crate) use self::merged::merged;
 
-/// Checks every master and warns of faults; with strict checks, refuses.
+/// Checks every master and warns of faults; with strict checks, refuses servers with faults.
 pub(crate) async fn check(topology: &dyn Topology, config: &RedisConfig) -> Result<(), Failure> {
     let (_, checks) = look(topology, config).await?;
     let outcome = HealthCheck::report(&checks, config.strict);

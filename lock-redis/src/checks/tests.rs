@@ -45,7 +45,7 @@ fn faults(facts: &Facts, wanted: Wanted) -> Vec<HealthCheck> {
 #[test]
 fn each_fault_is_found_by_itself() {
     type Change = fn(&mut Facts);
-    // Those of the settings of a server, by themselves or together, are in `tests/health.rs`.
+    // Checks of single or combined server settings are in `tests/health.rs`.
     let cases: [(Change, &str); 8] = [
         (|_| (), ""),
         (

@@ -9,7 +9,7 @@ use redis::{Client, ConnectionAddr};
 
 pub(crate) use self::url::{SCHEMES, default_port};
 
-/// Which servers have the locks, and how they are used.
+/// Configuration of the servers that store the locks, and of how they are used.
 ///
 /// # Examples
 ///
@@ -28,7 +28,7 @@ pub(crate) use self::url::{SCHEMES, default_port};
 #[derive(Clone, Debug)]
 pub struct RedisConfig {
     pub(crate) servers: Servers,
-    /// Of the application's client, with its TLS settings; the address of the only server otherwise.
+    /// The address of the application's client with its TLS settings, or the address of the only server.
     pub(crate) client_address: Option<ConnectionAddr>,
     pub(crate) login: LoginSource,
     pub(crate) sentinel_login: LoginSource,
@@ -98,10 +98,10 @@ impl RedisConfig {
         Self::of(Servers::Standalone(Endpoint::Unix(path.into())))
     }
 
-    /// Names Sentinels, and the master that they watch.
+    /// Names the Sentinels and their master.
     ///
-    /// Name all of them. A grant or a renewal counts only while a majority of all that there are names
-    /// the master; those that are missing here are found where they know each other.
+    /// Name all Sentinels. A grant or a renewal counts only while a majority of all Sentinels names the
+    /// master. Sentinels missing here are discovered if the named ones know them.
     #[must_use]
     pub fn sentinel<H: Into<String>>(
         sentinels: impl IntoIterator<Item = (H, u16)>,
@@ -126,18 +126,17 @@ impl RedisConfig {
         Self::of(Servers::Quorum(endpoints(masters)))
     }
 
-    /// Names the server of a client that the application has, with its address, TLS settings,
-    /// database and login.
+    /// Uses the server of the application's client, with its address, TLS settings, database and login.
     ///
-    /// Locks have a connection of their own, with the time-outs of this configuration: a lock must not
-    /// wait behind a slow command of the application. The client itself is not used. Credentials that
-    /// the application sets on its connections and not on the client are set by
+    /// Locks have a connection of their own, with the timeouts of this configuration, so that a lock
+    /// never waits behind a slow command of the application. The client itself is not used. Credentials
+    /// that the application sets on its connections instead of the client go to
     /// [`with_credentials`](Self::with_credentials).
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if the address or the database is of a kind that is
-    /// not known here.
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if the kind of the address or of the database is
+    /// unknown.
     ///
     /// # Examples
     ///
@@ -217,11 +216,9 @@ impl RedisConfig {
         self
     }
 
-    /// Asks for the user and the password at each connection, for passwords that change. Default:
-    /// none.
+    /// Requests the user and the password for each connection, for passwords that change. Default: none.
     ///
-    /// The parameter `password-file` of URLs is this with a
-    /// [`PasswordFile`](polylock_core::PasswordFile).
+    /// The URL parameter `password-file` does this with a [`PasswordFile`](polylock_core::PasswordFile).
     #[must_use]
     pub fn with_credentials(mut self, credentials: impl Credentials) -> Self {
         self.login = LoginSource::credentials(credentials);
@@ -247,27 +244,26 @@ impl RedisConfig {
         self
     }
 
-    /// Speaks TLS with the servers, and with Sentinels. Default: plain TCP, and for
-    /// [`from_client`](Self::from_client) what the client speaks.
+    /// Uses TLS with the servers and with Sentinels. Default: plain TCP, or the setting of the client
+    /// for [`from_client`](Self::from_client).
     ///
-    /// Certificates are verified against those of the system, and names against the host of the
-    /// URL, for the nodes of a cluster and the master of Sentinels against what the servers say.
+    /// Certificates are verified against the authorities of the system. Names are verified against the
+    /// host of the URL, for cluster nodes and the master of Sentinels against the reported host.
     #[must_use]
     pub fn with_tls(mut self) -> Self {
         self.tls.get_or_insert_default();
         self
     }
 
-    /// Speaks TLS, and trusts the authorities of a PEM file and no others. Default: those of the
-    /// system.
+    /// Uses TLS, and trusts only the authorities of a PEM file. Default: the authorities of the system.
     #[must_use]
     pub fn with_tls_ca(mut self, file: impl Into<PathBuf>) -> Self {
         self.tls.get_or_insert_default().ca = Some(file.into());
         self
     }
 
-    /// Speaks TLS, and shows servers a certificate, by the PEM files of its chain and of its key.
-    /// Default: none.
+    /// Uses TLS with a client certificate, from the PEM files of its chain and of its key. Default:
+    /// none.
     #[must_use]
     pub fn with_tls_identity(mut self, cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.tls.get_or_insert_default().identity = Some((cert.into(), key.into()));
@@ -283,11 +279,11 @@ impl RedisConfig {
         self
     }
 
-    /// Sets how long one operation may take, 100 ms to 1 min, before it is
+    /// Sets how long one operation may take, 100 ms to 1 min, before it fails with
     /// [`Unavailable`](ErrorKind::Unavailable). Default: 1 s.
     ///
-    /// A shorter time fails earlier when a server hangs, and mistakes a slow one for a dead one more
-    /// often; a longer one leaves fewer attempts to renew within a ttl. After a time-out the
+    /// A shorter timeout detects a hanging server earlier, but mistakes a slow server for a dead one
+    /// more often. A longer one leaves fewer attempts to renew within a ttl. After a timeout the
     /// connection is replaced.
     ///
     /// # Errors
@@ -298,8 +294,7 @@ impl RedisConfig {
         Ok(self)
     }
 
-    /// Sets how long making a connection may take, with TLS and login, 100 ms to 1 min. Default:
-    /// 1 s.
+    /// Sets the timeout for opening a connection, with TLS and login, 100 ms to 1 min. Default: 1 s.
     ///
     /// # Errors
     ///
@@ -319,18 +314,17 @@ impl RedisConfig {
         Ok(self)
     }
 
-    /// Sets how long a node of a quorum does not vote after it was first seen, up to one day.
-    /// Default: 30 s.
+    /// Sets how long a node of a quorum does not vote after it was first seen, up to one day. Default:
+    /// 30 s.
     ///
-    /// A node that restarts may have forgotten a lock, so that it would vote for a second holder; it
-    /// stays out until every lease that it may have forgotten is over. A request with a longer ttl
-    /// is refused for that reason, and all clients of a quorum must be given the same delay.
+    /// A node that restarts may have forgotten a lock, and could then vote for a second holder. It does
+    /// not vote until every lease that it may have forgotten has expired. Requests with a longer ttl are
+    /// therefore refused, and all clients of a quorum must use the same delay.
     ///
-    /// The time counts from the first answer of a run of the node that any client has received, by
-    /// the boot clocks of the clients, which note on the node how old they know it to be. The first
-    /// clients of an ensemble that has just been set up wait for as long. Zero means that nodes vote
-    /// at once: for nodes that keep every write (`appendfsync always`), and for ensembles that have
-    /// just been set up and have no holders.
+    /// The delay counts from the first reply of a run of the node to any client. Clients measure it by
+    /// their boot clocks, and store the known age on the node. The first clients of a new quorum wait
+    /// for the whole delay. With zero, nodes vote at once: for nodes that persist every write
+    /// (`appendfsync always`), and for new quorums without holders.
     ///
     /// # Errors
     ///
@@ -344,12 +338,12 @@ impl RedisConfig {
         Ok(self)
     }
 
-    /// Asks for this many replicas that have stored a lock before it counts as acquired or renewed,
-    /// by `WAIT`, each within `timeout`, 10 ms to 1 min. Default: 0, and 500 ms.
+    /// Requires this many replicas to store a lock before it counts as acquired or renewed. `WAIT` waits
+    /// for them up to `timeout`, 10 ms to 1 min. Default: 0, and 500 ms.
     ///
-    /// Each acquisition takes as long as the replicas do, and there is none while too few of them
-    /// are connected; a lock that is held then is lost at the end of its lease. It makes the loss of a
-    /// lock in a fail-over less likely and not impossible: another replica may be promoted.
+    /// Each acquisition takes as long as the replicas do. While too few of them are connected, no lock
+    /// can be acquired, and held locks are lost at the end of their leases. Replica acks make the loss
+    /// of a lock in a failover less likely but not impossible: another replica may be promoted.
     ///
     /// # Errors
     ///
@@ -361,41 +355,41 @@ impl RedisConfig {
         Ok(self)
     }
 
-    /// Sets how long the nodes of a quorum keep the fencing counter of a lock after its last grant, a
-    /// minute at least. Default: 7 days. Other servers have one counter for many locks, and keep it.
+    /// Sets how long the nodes of a quorum keep the fencing counter of a lock after its last grant, min
+    /// 1 min. Default: 7 days. Other servers have one counter for many locks, and never delete it.
     ///
-    /// Tokens keep increasing after the counter is gone, as long as the server's clock does. The
-    /// counter also identifies requests that arrive twice.
+    /// Tokens keep increasing without the counter as long as the clock of the server does. The counter
+    /// also identifies requests that arrive twice.
     #[must_use]
     pub fn with_retention(mut self, retention: Duration) -> Self {
         self.retention = retention.max(Duration::from_secs(60));
         self
     }
 
-    /// Speaks RESP2, which cannot push: a waiter asks again until the lock is free. Default: RESP3,
-    /// and RESP2 where a server knows nothing else.
+    /// Uses RESP2, which has no push messages: waiters poll until the lock is free. Default: RESP3, or
+    /// RESP2 where a server does not know RESP3.
     #[must_use]
     pub fn with_resp2(mut self) -> Self {
         self.resp3 = false;
         self
     }
 
-    /// Never subscribes to anything: a waiter asks again until the lock is free. Default: waiters
-    /// are notified.
+    /// Never subscribes to a channel: waiters poll until the lock is free. Default: waiters are
+    /// notified.
     #[must_use]
     pub fn without_push(mut self) -> Self {
         self.push = false;
         self
     }
 
-    /// Refuses servers that the start-up checks find fault with. Default: a warning.
+    /// Refuses servers that fail a start-up check. Default: logs a warning.
     #[must_use]
     pub fn with_strict_checks(mut self) -> Self {
         self.strict = true;
         self
     }
 
-    /// Replaces the engine of this process, for tests that bend time.
+    /// Replaces the engine of this process, for tests that control the clock.
     #[must_use]
     pub fn with_engine(mut self, engine: Engine) -> Self {
         self.engine = Some(engine);
@@ -419,7 +413,7 @@ impl RedisConfig {
         Ok(masters)
     }
 
-    /// The same for one of several servers.
+    /// The configuration for one of several servers.
     pub(crate) fn for_node(&self, endpoint: Endpoint) -> Self {
         let servers = Servers::Standalone(endpoint);
         Self {
@@ -434,7 +428,7 @@ impl RedisConfig {
         engine.unwrap_or_else(|| Engine::of_this_process(backend))
     }
 
-    /// Whether the servers are spoken to by TLS.
+    /// Whether connections use TLS.
     pub(crate) fn speaks_tls(&self) -> bool {
         let address = self.client_address.as_ref();
         self.tls.is_some() || matches!(address, Some(ConnectionAddr::TcpTls { .. }))

@@ -1,4 +1,4 @@
-//! Asks the nodes for their votes, again and again until a majority has given them.
+//! Requests votes from the nodes until a majority has granted them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +20,8 @@ use crate::keys::{Counter, Keys};
 use crate::server::Holder;
 
 impl QuorumClient {
-    /// Makes attempts until one is won. Releases what an attempt has before the next one, so that of
-    /// several that compete one gets through.
+    /// Makes attempts until one wins. Releases the votes of an attempt before the next one, so that one
+    /// of several competing clients succeeds.
     pub(super) async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         let Self(quorum) = self;
         quorum.check_ttl(request.ttl())?;
@@ -42,7 +42,7 @@ impl QuorumClient {
                 waiter,
                 ..QuorumAcquisition::new(quorum, Arc::clone(&keys), id, holder)
             });
-            // Armed before anything is sent.
+            // Armed before the first request.
             let lease: Arc<dyn Lease> = Arc::new(QuorumLease(Arc::clone(&attempt)));
             let pending = quorum.engine.pending(request.key(), lease, request.ttl());
             let outcome = backoff.budget.bound(attempt.ask_for_votes()).await;
@@ -62,7 +62,7 @@ impl QuorumClient {
             }
             let took = quorum.engine.now().since(sent);
             attempt.free_votes().await;
-            // Grants that are not known delay no one: their release continues in the background.
+            // Unknown grants delay no one: their release continues in the background.
             drop(pending);
             let pause = backoff.after(outcome, took, quorum)?;
             tokio::time::sleep(backoff.budget.left(pause)).await;
@@ -74,7 +74,7 @@ impl QuorumClient {
 }
 
 impl Quorum {
-    /// A lease must not outlast the time for which a node that has forgotten it stays out.
+    /// A lease must not outlast the time during which a node that forgot it does not vote.
     pub(super) fn check_ttl(&self, ttl: Duration) -> Result<()> {
         let delay = self.nodes[0].rejoin_delay;
         if !delay.is_zero() && ttl > delay {
@@ -88,14 +88,14 @@ impl Quorum {
     }
 }
 
-/// How an attempt ends.
+/// The result of an attempt.
 #[derive(Debug)]
 enum Outcome {
-    /// Others have votes.
+    /// Other clients have votes.
     Lost {
-        /// When the votes of others end by time alone.
+        /// When the votes of other clients expire.
         next: Option<Duration>,
-        /// Whether there is a holder, and not only others that compete.
+        /// Whether another client holds the lock, rather than only competes for it.
         is_held: bool,
     },
     Unreachable {
@@ -116,11 +116,11 @@ struct Round {
 }
 
 impl QuorumAcquisition {
-    /// Asks all nodes at once, until a majority has voted or cannot any more.
+    /// Asks all nodes at once, until a majority has voted or has become impossible.
     ///
     /// # Cancel safety
     ///
-    /// Whatever the nodes have granted is for the lease to release.
+    /// The lease releases every vote that was granted.
     async fn ask_for_votes(self: &Arc<Self>) -> Outcome {
         let (quorum, proposal) = (&*self.quorum, proposal());
         let sent = quorum.engine.now();
@@ -145,20 +145,20 @@ impl QuorumAcquisition {
             round.count(&quorum.nodes[node], vote);
         }
         if round.votes.election() == Decision::Yes {
-            // Slow nodes vote as well: each one is a node that may fail later. A shutdown waits for
-            // what can still write the lock to a node.
+            // Slow nodes vote in the background, in case other nodes fail later. A shutdown waits for
+            // requests that may still write the lock to a node.
             if !answers.is_empty() {
                 quorum.engine.spawn(await_rest(answers));
             }
             let (next, is_held, passes) = (None, false, false);
             return match self.agree(round.agreement).await {
                 Ok(Some(token)) => Outcome::Won(token),
-                // Its votes ended before the token was on record.
+                // The votes expired before the token was on record.
                 Ok(None) => Outcome::Lost { next, is_held },
                 Err(error) => Outcome::Unreachable { error, passes },
             };
         }
-        // Nodes that are about to answer need no release in the dark.
+        // Waits briefly for replies that are about to arrive, to avoid releases with an unknown outcome.
         let grace = quorum.engine.now().since(sent) + GRACE;
         let rest = async {
             while let Some((node, vote)) = answers.next().await {
@@ -176,7 +176,7 @@ impl QuorumAcquisition {
     }
 }
 
-/// Too short to matter, and longer than the answer of a node that is not slow takes.
+/// Negligible, but longer than the reply of a fast node takes.
 const GRACE: Duration = Duration::from_millis(2);
 
 impl Round {
@@ -202,10 +202,10 @@ impl Round {
 /// A request between two attempts.
 struct Backoff {
     budget: Budget,
-    /// The number of attempts that others were in the way of.
+    /// The number of attempts that lost to other clients.
     attempts: u32,
     unreachable_since: Option<Moment>,
-    /// What the caller learns when its time is over.
+    /// The error for the caller after its deadline.
     error: Error,
 }
 
@@ -220,7 +220,7 @@ impl Backoff {
         }
     }
 
-    /// How long to wait after an attempt that was not won, or why there is no other one.
+    /// The backoff after an attempt that did not win, or the error if there is no other attempt.
     fn after(&mut self, outcome: Outcome, took: Duration, quorum: &Quorum) -> Result<Duration> {
         let engine = &quorum.engine;
         match outcome {
@@ -252,8 +252,8 @@ impl Backoff {
 
 /// The max backoff after this many attempts.
 ///
-/// Every backoff is drawn between nothing and this: two that took votes from each other part with a
-/// probability that grows with each attempt.
+/// Every backoff is random, from zero up to this max: two clients that took votes from each other
+/// separate with a probability that grows with each attempt.
 fn max_backoff(attempts: u32, took: Duration, is_held: bool) -> Duration {
     let first = match is_held {
         true => Duration::from_millis(10),
@@ -266,8 +266,8 @@ fn max_backoff(attempts: u32, took: Duration, is_held: bool) -> Duration {
 /// Between two attempts of a request that waits.
 const MAX_BACKOFF: Duration = Duration::from_millis(200);
 
-/// Attempts of a request that does not wait, as long as no holder is known: others that compete may
-/// have taken votes from each other.
+/// Max attempts of a request that does not wait while no holder is known: competing clients may have
+/// taken votes from each other.
 const MAX_ATTEMPTS: u32 = 3;
 
 /// How long a waiter retries while no majority answers.

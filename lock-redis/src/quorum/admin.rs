@@ -39,7 +39,7 @@ impl LockAdmin for QuorumClient {
             let (key, reason) = (key.clone(), Arc::clone(&reason));
             async move { node.server.break_all(&key, &reason).await }
         });
-        // Nodes that have not answered may keep the holder in: only a majority takes the lock.
+        // Nodes that have not replied may keep the holder: only a majority breaks the lock.
         let seen = seen.await.map_err(|e| of(key)(e).with_unknown_outcome())?;
         let broken = merged(key, self.0.len(), &seen);
         if broken.is_some() {
@@ -96,7 +96,7 @@ fn of(key: &LockKey) -> impl Fn(Error) -> Error {
     move |error| error.with_backend(NAME).with_key(key)
 }
 
-/// What the nodes that answer show of a lock.
+/// The state of a lock on each node that replies.
 async fn inspect(quorum: &Quorum, key: &LockKey) -> Result<Vec<Option<Seen>>> {
     let seen = quorum.ask_all(|node| {
         let key = key.clone();
@@ -114,7 +114,7 @@ async fn list(quorum: &Quorum, prefix: &str) -> Result<Vec<LockInfo>> {
         async move { node.server.topology.scan(&pattern).await }
     });
     let keys = keys(names.await.map_err(named)?.into_iter().flatten());
-    // In their order, and some at a time.
+    // In order, a limited number at a time.
     let seen = stream::iter(keys).map(|key| async move { (inspect(quorum, &key).await, key) });
     let mut seen = seen.buffered(MAX_INSPECTIONS);
     let mut found = Vec::new();
@@ -124,7 +124,7 @@ async fn list(quorum: &Quorum, prefix: &str) -> Result<Vec<LockInfo>> {
                 found.extend(merged(&key, quorum.len(), &seen));
             }
             Ok(_) => {}
-            // A key of another type is no lock. A missing right is no empty list.
+            // A key of another type is not a lock. A missing right must not look like an empty list.
             Err(error) if matches!(error.kind(), ErrorKind::Foreign | ErrorKind::Protocol) => {}
             Err(error) => return Err(named(error)),
         }
@@ -135,8 +135,8 @@ async fn list(quorum: &Quorum, prefix: &str) -> Result<Vec<LockInfo>> {
 /// Locks that a list asks the nodes for at the same time.
 const MAX_INSPECTIONS: usize = 32;
 
-/// Merges what nodes show of a lock; `None` for a free one. Pure. Of `nodes` in all, those that are
-/// missing in `seen` have not answered, and may have whatever the others have.
+/// Merges the states of a lock on its nodes; `None` for a free lock. Pure. There are `nodes` nodes;
+/// those missing in `seen` have not replied, and may have the state of any other.
 fn merged(key: &LockKey, nodes: usize, seen: &[Option<Seen>]) -> Option<LockInfo> {
     let missing = nodes - seen.len();
     let counts = |count: usize| count + missing >= majority(nodes);
@@ -149,7 +149,7 @@ fn merged(key: &LockKey, nodes: usize, seen: &[Option<Seen>]) -> Option<LockInfo
             holders.entry(id).or_default().push(seen.holder(holder));
         }
     }
-    // Those with fewer votes have not got the lock, or not any more.
+    // Holders with fewer votes have not acquired the lock, or have lost it.
     let holders = holders.into_values().filter(|shown| counts(shown.len()));
     let mut holders: Vec<_> = holders
         .map(|shown| agreed(shown, majority(nodes)))
@@ -166,7 +166,7 @@ fn merged(key: &LockKey, nodes: usize, seen: &[Option<Seen>]) -> Option<LockInfo
     Some(LockInfo::new(key.clone(), mode, holders))
 }
 
-/// What a majority says of a holder, or as many as there are.
+/// Merges the reports of one holder, from a majority or from fewer nodes.
 fn agreed(mut shown: Vec<HolderInfo>, majority: usize) -> HolderInfo {
     let nth = majority.min(shown.len()) - 1;
     // The lease lasts for as long as a majority has it.

@@ -1,18 +1,18 @@
-//! How late it is at a node, as far as a client knows.
+//! The time of a node, as far as a client knows it.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The clock of a node, which sets a limit to each vote: a copy of it that arrives later, from a
-/// connection that was given up, is refused. It counts as far ahead as any answer has shown it.
+/// The clock of a node. It limits the time of each vote, so that the node refuses a late copy from an
+/// abandoned connection. The largest lead that any reply has shown counts.
 #[derive(Debug)]
 pub(super) struct ServerClock {
     /// By how many milliseconds it is ahead of this process.
     ahead: AtomicI64,
 }
 
-/// What a request has besides its time-out, for clocks that drift and differ.
+/// Added to the timeout of a request, for clocks that drift and differ.
 const SLACK: Duration = Duration::from_secs(1);
 
 impl Default for ServerClock {
@@ -31,8 +31,8 @@ impl ServerClock {
         self.learn_at(here(), millis);
     }
 
-    /// After which time of the server a request is refused that is sent now and given up after
-    /// `within`. 0 if that is unknown: the server refuses the request, and its reply has the time.
+    /// The server time after which a request sent now with the timeout `within` is refused. 0 if that is
+    /// unknown: the server then refuses the request, and its reply has the time.
     pub(super) fn limit(&self, within: Duration) -> String {
         self.limit_at(here(), within).unwrap_or(0).to_string()
     }

@@ -1,4 +1,4 @@
-//! The health checks of a quorum: each master's own, and those of all together.
+//! The health checks of a quorum: those of each master, and those of the masters together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::error::Failure;
 pub(crate) async fn check_health(mut config: RedisConfig) -> Result<Vec<HealthCheck>> {
     let named = |error: Error| error.with_backend(NAME);
     let quorum = open(&config).map_err(named)?;
-    // As its nodes have it.
+    // As in the configuration of quorum nodes.
     config.push = false;
     let config = Arc::new(config);
     let mut answers = quorum.ask(|node| {
@@ -75,9 +75,9 @@ struct Masters {
 #[derive(Clone, Debug)]
 struct Master {
     name: Arc<str>,
-    /// None if it does not answer.
+    /// `None` if the master does not reply.
     facts: Option<Facts>,
-    /// Why not.
+    /// The reason, if it does not reply.
     failure: String,
 }
 
@@ -87,7 +87,7 @@ impl Masters {
         masters.filter_map(|master| Some((master, master.facts.as_ref()?)))
     }
 
-    /// Two names of one server.
+    /// Two names of the same server.
     fn twins(&self) -> Option<(&Master, &Master)> {
         let mut earlier: Vec<(&Master, &Facts)> = Vec::new();
         for (master, facts) in self.answering().filter(|(_, facts)| facts.run_id.is_some()) {

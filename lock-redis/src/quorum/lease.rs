@@ -33,7 +33,7 @@ pub(super) struct QuorumAcquisition {
 }
 
 impl QuorumAcquisition {
-    /// Of which nothing is known but its holder.
+    /// An acquisition of which only the holder is known.
     pub(super) fn new(quorum: &Arc<Quorum>, keys: Arc<Keys>, id: LeaseId, holder: Holder) -> Self {
         Self {
             quorum: Arc::clone(quorum),
@@ -48,14 +48,14 @@ impl QuorumAcquisition {
         }
     }
 
-    /// Releases the lock where it is known to be granted.
+    /// Releases the lock on nodes that are known to have granted it.
     pub(super) async fn free_votes(self: &Arc<Self>) {
         let mut answers = self.ask_to_release();
         while self.states.is_granted() && answers.next().await.is_some() {}
     }
 
-    /// Releases the lock on all nodes that may have it; returns when a majority has answered, and
-    /// goes on with the others in the background.
+    /// Releases the lock on all nodes that may have it. Returns when a majority has replied, and
+    /// continues with the others in the background.
     pub(super) async fn release(self: &Arc<Self>) -> Result<Released> {
         let mut answers = self.ask_to_release();
         let mut failures = Vec::new();
@@ -77,9 +77,9 @@ impl QuorumAcquisition {
         Ok(released)
     }
 
-    /// Releases the lock on the nodes that were slow or did not answer.
+    /// Releases the lock on the nodes that were slow or did not reply.
     ///
-    /// They block no one by themselves, but would count as failed until their lease is over.
+    /// Such a node alone blocks no other client, but would count as failed until its lease expires.
     async fn release_rest(self: Arc<Self>, mut answers: Answers<Result<Released, Failure>>) {
         for backoff in BACKOFFS {
             while answers.next().await.is_some() {}
@@ -112,14 +112,14 @@ impl QuorumAcquisition {
 /// Before the second and the third attempt with a node that did not answer.
 const BACKOFFS: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(250)];
 
-/// What each node may keep of one acquisition.
+/// The possible states of one acquisition on each node.
 #[derive(Debug)]
 pub(super) struct NodeStates(Mutex<Vec<NodeState>>);
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum NodeState {
     Granted,
-    /// It has nothing, for certain.
+    /// It certainly has nothing.
     Nothing,
     /// It had the lock until the release.
     Released,
@@ -132,7 +132,7 @@ impl NodeStates {
         Self(Mutex::new(vec![NodeState::Unknown; nodes]))
     }
 
-    /// Takes the answer to an acquisition, which may come after that to the release.
+    /// Records the reply to an acquisition, which may arrive after the reply to the release.
     pub(super) fn voted(&self, node: usize, vote: &Result<Vote, Failure>) {
         let state = &mut self.lock()[node];
         match vote {

@@ -42,18 +42,17 @@ pub(crate) use self::votes::majority;
 
 /// Locks on several independent Redis masters. The holder has the votes of a majority.
 ///
-/// With `n` masters, three or more, `n/2 + 1` have to answer, and the lock survives the loss of the
-/// others with all that they knew. Each one is written to in the same form as by
-/// [`Redis`](crate::Redis), so that other clients of the Redlock family exclude these and are
-/// excluded by them. Permits are refused: majorities that overlap in one master do not add up to a
-/// number of holders.
+/// With `n` masters, three or more, `n/2 + 1` must reply. The lock survives the loss of the other
+/// masters and of their data. Each master stores a lock as [`Redis`](crate::Redis) does, so that locks
+/// of other Redlock clients and of this one exclude each other. Permits are refused, because majorities
+/// that overlap in one master cannot limit the number of holders.
 ///
 /// # Guarantees
 ///
-/// Two guards do not hold a lock at the same time as long as the clocks of a majority run at the
-/// same rate within the margin of the lease, do not jump, and no master votes that has forgotten a
-/// holder: see [`with_rejoin_delay`](RedisConfig::with_rejoin_delay). A fencing token is larger
-/// than that of every earlier holder as long as a majority remembers it, or its clock is not behind.
+/// Two guards do not hold a lock at the same time under two conditions. The clocks of a majority run at
+/// the same rate within the margin of the lease, and do not jump. No master votes after it has forgotten
+/// a holder: see [`with_rejoin_delay`](RedisConfig::with_rejoin_delay). A fencing token is larger than
+/// that of every earlier holder as long as a majority remembers it, or its clock is not behind.
 ///
 /// # Examples
 ///
@@ -81,20 +80,20 @@ struct QuorumClient(Arc<Quorum>);
 const NAME: &str = "redlock";
 
 impl Redlock {
-    /// Connects to a majority of the masters; the others are connected to when they are there.
+    /// Connects to a majority of the masters, and to the others once they are reachable.
     ///
     /// # Errors
     ///
     /// - [`InvalidConfig`](ErrorKind::InvalidConfig) if the configuration is not made by
     ///   [`RedisConfig::quorum`], names fewer than three masters or one of them twice, or asks for
-    ///   replicas, which the masters of a quorum take no account of; if a master that answers is
-    ///   not fit for locks and the configuration is strict.
+    ///   replica acks, which a quorum does not support. With strict checks, also if a master that
+    ///   replies is not fit for locks.
     /// - [`Unavailable`](ErrorKind::Unavailable) if no majority can be reached.
-    /// - [`Denied`](ErrorKind::Denied) if so many refuse the credentials that there is none.
+    /// - [`Denied`](ErrorKind::Denied) if too many masters refuse the credentials for a majority.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is left but connections that close.
+    /// A dropped call leaves only connections that close.
     pub async fn connect(config: RedisConfig) -> Result<Self> {
         let quorum = open(&config).map_err(|e| e.with_backend(NAME))?;
         let reached = reach(&quorum, config).await;
@@ -110,7 +109,7 @@ impl Redlock {
     }
 }
 
-/// Opens the way to the masters, and connects to none.
+/// Prepares the connections to the masters, and opens none.
 fn open(config: &RedisConfig) -> Result<Quorum> {
     let masters = config.masters()?;
     if config.replica_acks > 0 {
@@ -149,7 +148,7 @@ fn open(config: &RedisConfig) -> Result<Quorum> {
     })
 }
 
-/// Waits until a majority answers, and with strict checks until all have that do.
+/// Waits until a majority replies; with strict checks, until every node has replied or failed.
 async fn reach(quorum: &Quorum, config: RedisConfig) -> Result<()> {
     let config = Arc::new(config);
     let mut answers = quorum.ask(|node| {
@@ -181,7 +180,7 @@ async fn reach(quorum: &Quorum, config: RedisConfig) -> Result<()> {
     }
 }
 
-/// Goes on for as long as making a connection may take: a node that was slow once is not down.
+/// Retries for as long as opening a connection may take: a node that was slow once is not down.
 async fn look_at(node: &QuorumNode, config: &RedisConfig) -> Result<(), Failure> {
     let topology = &*node.server.topology;
     let_in(topology, config).await?;
@@ -192,14 +191,14 @@ async fn look_at(node: &QuorumNode, config: &RedisConfig) -> Result<(), Failure>
         tracing::debug!(server, ?failure, "the age of a node is not known");
     }
     match check(topology, config).await {
-        // A node that does not answer that fast is looked at no further.
+        // A node that does not reply in time is not checked further.
         Err(failure) if failure.is_retryable() => Ok(()),
         checked => checked,
     }
 }
 
-/// Waits until a node answers. It makes connections while it loads its data, and by RESP2 without a
-/// password.
+/// Waits until a node replies to commands. It accepts connections while it loads its data, and over
+/// RESP2 without a password.
 async fn let_in(topology: &dyn Topology, config: &RedisConfig) -> Result<(), Failure> {
     let until = Instant::now() + config.connect_timeout;
     loop {
@@ -243,7 +242,7 @@ impl DistributedLock for Redlock {
 
     async fn shutdown(&self, within: Duration) -> bool {
         let QuorumClient(quorum) = &self.client;
-        // What this client has seen of rejoining nodes counts for those that come after it.
+        // Tells the nodes the ages that this client has observed, for later clients.
         let ages = tokio::time::timeout(within, quorum.tell_ages());
         let (drained, _) = tokio::join!(quorum.engine.drain(within), ages);
         drained

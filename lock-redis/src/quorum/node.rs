@@ -19,7 +19,7 @@ use crate::server::Server;
 /// One independent master.
 #[derive(Debug)]
 pub(super) struct QuorumNode {
-    /// Its place among the nodes.
+    /// Its index among the nodes.
     pub(super) number: usize,
     pub(super) server: Server,
     pub(super) name: String,
@@ -40,10 +40,9 @@ pub(super) struct Quorum {
     pub(super) held_leases: Arc<HeldLeases>,
 }
 
-/// The answers of nodes to a question, in the order in which they come, each with the number of its
-/// node.
+/// The replies of nodes to a request, in order of arrival, each with the number of its node.
 ///
-/// Every request has left after the first answer; dropped earlier, some may not have.
+/// All requests have been sent once the first reply arrives. If dropped earlier, some may not be sent.
 pub(super) type Answers<T> = FuturesUnordered<Pin<Box<dyn Future<Output = (usize, T)> + Send>>>;
 
 /// Waits for the slow nodes.
@@ -58,8 +57,8 @@ impl Quorum {
 
     /// Asks all nodes at once.
     ///
-    /// In the same order each time: of two that compete, the one that is first with one node is
-    /// mostly first with all.
+    /// The order is always the same: of two competing clients, the first at one node is usually the
+    /// first at all nodes.
     pub(super) fn ask<T, F>(&self, question: impl Fn(Arc<QuorumNode>) -> F) -> Answers<T>
     where
         T: 'static,
@@ -87,7 +86,7 @@ impl Quorum {
         answers.collect()
     }
 
-    /// Asks all nodes, and gives the answers if a majority has answered.
+    /// Asks all nodes, and returns the replies if a majority has replied.
     pub(super) async fn ask_all<T, F>(
         &self,
         question: impl Fn(Arc<QuorumNode>) -> F,
@@ -110,16 +109,16 @@ impl Quorum {
         Ok(answered)
     }
 
-    /// Whether so many failures leave no majority.
+    /// Whether so many failures rule out a majority.
     pub(super) fn is_too_few(&self, failed: usize) -> bool {
         self.len() - failed < majority(self.len())
     }
 
-    /// The error of an operation that too few nodes have answered; `rejoining` are those that are up
-    /// and do not vote.
+    /// The error of an operation with too few replies; `rejoining` are nodes that are up but do not
+    /// vote.
     pub(super) fn unavailable(&self, failures: &[Failure], rejoining: &[String]) -> Error {
         let lasting = failures.iter().filter(|failure| !failure.is_retryable());
-        // What does not pass by itself is what to report, if the others alone would be enough.
+        // Reports a failure that is not retryable, if such failures alone rule out a majority.
         let kind = match lasting.clone().next() {
             Some(first) if self.is_too_few(lasting.count()) => Error::from(first.clone()).kind(),
             _ => ErrorKind::Unavailable,

@@ -1,7 +1,7 @@
 //! The record of a key on several masters: stored on a majority, and read from one.
 //!
-//! The largest token counts, and of one token the largest version. A version is larger than what a majority
-//! knows before it is stored, so that of two writes, one after the other, every majority shows the later one.
+//! The largest token counts, and for the same token the largest version. A write picks a version larger
+//! than any that a majority knows, so that of two consecutive writes every majority shows the later one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::error::{Cause, Failure};
 use crate::keys::Keys;
 use crate::record::{StoredRecord, WriteReply};
 
-/// The newest record that the nodes know, of which a majority has to answer.
+/// The newest record that the nodes know; a majority has to reply.
 pub(super) async fn newest(quorum: &Quorum, key: &LockKey) -> Result<Option<StoredRecord>> {
     let at: Arc<[u8]> = Keys::record(key)?.into();
     let found = quorum.ask_all(|node| {
@@ -27,7 +27,7 @@ pub(super) async fn newest(quorum: &Quorum, key: &LockKey) -> Result<Option<Stor
     Ok(found.max_by_key(|stored| (stored.record.token, stored.version)))
 }
 
-/// Stores a record on a majority; whether no larger token is in the way there.
+/// Stores a record on a majority; false if a larger token is stored there.
 pub(super) async fn write(
     quorum: &Quorum,
     key: &LockKey,
@@ -61,7 +61,7 @@ pub(super) async fn write(
         }
         match votes.verdict() {
             Decision::No => return Ok(false),
-            // A majority with the node that has the larger version would show that one.
+            // A majority that includes the node with the larger version would return that version.
             _ if above > version => {}
             Decision::Yes => return Ok(true),
             Decision::Open | Decision::Unknown => {
@@ -69,11 +69,11 @@ pub(super) async fn write(
             }
         }
     }
-    // Some nodes may have stored a version that a majority has not.
+    // Some nodes may have stored a version that no majority has.
     Err(Cause::Overtaken.unknown().into())
 }
 
-/// The error of a write that no majority has stored, and none has refused.
+/// The error of a write that no majority has stored and no majority has refused.
 fn undecided(quorum: &Quorum, failures: &[Failure]) -> Error {
     if quorum.is_too_few(failures.len()) {
         return quorum.unavailable(failures, &[]);

@@ -1,9 +1,9 @@
 //! How long a node has been known to be up, and when it votes.
 //!
-//! A node that has restarted may have forgotten a lock, and votes once every lease is over that it
-//! may have forgotten. Its own uptime follows its wall clock, which steps. An age is therefore a
-//! difference on the boot clock of a client, between the first answer of a run of the process and a
-//! later moment; or one that another client has measured like that and stored on the node, together
+//! A node that has restarted may have forgotten a lock. It votes once every lease that it may have
+//! forgotten has expired. Its reported uptime follows its wall clock, which can jump. An age is
+//! therefore a difference on the boot clock of a client, between the first reply of a run of the process
+//! and a later moment. A client may also use an age that another client measured and stored on the node
 //! with the run.
 
 use std::sync::{Arc, PoisonError};
@@ -30,7 +30,7 @@ pub(super) struct KnownRun {
 }
 
 impl KnownRun {
-    /// An answer of this run came at a moment, in which it was known to be so old.
+    /// A run whose reply arrived at a moment, with the age known at that time.
     ///
     /// The process can have started after the question was sent, but not after its answer came.
     fn new(run_id: &str, at: Moment, age: Duration) -> Self {
@@ -43,7 +43,7 @@ impl KnownRun {
         self.age.saturating_add(now.since(self.at))
     }
 
-    /// Takes in another answer: one of the same run can only make it older.
+    /// Merges another reply: one of the same run can only increase the age.
     fn and(self, other: Self) -> Self {
         let now = self.at.max(other.at);
         if self.run_id == other.run_id && self.age(now) > other.age(now) {
@@ -67,7 +67,7 @@ impl QuorumNode {
         rejoins_in(run.as_ref(), self.engine.now(), self.rejoin_delay)
     }
 
-    /// The run of the node that may vote: nothing for any, a dash for none.
+    /// The run of the node that may vote: empty for any run, a dash for none.
     pub(super) fn voting_run(&self) -> Arc<str> {
         if self.rejoin_delay.is_zero() {
             return "".into();
@@ -83,7 +83,7 @@ impl QuorumNode {
         run.clone()
     }
 
-    /// An answer of this run has come, which is known to be so old.
+    /// Records a reply of a run that is known to have this age.
     pub(super) fn saw(&self, run_id: &str, age: Duration) {
         let new = KnownRun::new(run_id, self.engine.now(), age);
         let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,9 +93,9 @@ impl QuorumNode {
         });
     }
 
-    /// Tells the node how long this client knows its run to be up, and learns what others know.
+    /// Sends the node the age of its run that this client knows, and learns the age that others know.
     pub(super) async fn compare_ages(&self) -> Result<(), Failure> {
-        // Before it is sent, so that the age is true whenever it arrives.
+        // Read before the request, so that the age is valid whenever it arrives.
         let now = self.engine.now();
         let (run, age) = match self.known_run() {
             Some(run) => (Arc::clone(&run.run_id), run.age(now)),
@@ -122,8 +122,8 @@ impl QuorumNode {
         .ok_or_else(|| reply::strange(&reply))
     }
 
-    /// Compares ages now and then until the node is old enough, so that clients that come and go do
-    /// not have to wait for as long.
+    /// Compares ages periodically until the node is old enough, so that short-lived clients do not have
+    /// to observe the whole delay.
     pub(super) fn watch(self: &Arc<Self>) {
         let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
         if self.rejoin_delay.is_zero() || is_running(&watcher) {
@@ -131,7 +131,7 @@ impl QuorumNode {
         }
         let watched = Arc::downgrade(self);
         let period = (self.rejoin_delay / 8).min(MAX_PERIOD);
-        // A node that is gone is watched again when it answers.
+        // A node that is down is watched again once it replies.
         let until = self.engine.now() + 2 * self.rejoin_delay;
         *watcher = Some(tokio::spawn(async move {
             while let Some(node) = watched.upgrade() {
@@ -152,7 +152,7 @@ impl QuorumNode {
 }
 
 impl Quorum {
-    /// Tells the nodes that are watched how old they are, as far as this client knows.
+    /// Sends the watched nodes the ages that this client knows.
     pub(super) async fn tell_ages(&self) {
         let is_watched = |node: usize| {
             let watcher = &self.nodes[node].watcher;
@@ -167,7 +167,7 @@ fn is_running(task: &Option<JoinHandle<()>>) -> bool {
     task.as_ref().is_some_and(|task| !task.is_finished())
 }
 
-/// Time between two comparisons: what a client that ends has seen since the last one is lost.
+/// Time between two comparisons; a client that ends loses the age observed since the last.
 const MAX_PERIOD: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

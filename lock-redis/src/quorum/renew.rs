@@ -14,8 +14,8 @@ use crate::renew::MAX_RENEWALS;
 /// Renews leases on all nodes: one call per node for all that are due.
 #[async_trait]
 impl Renewer for Quorum {
-    /// A lease that is gone on a node is not written there again: if the node has restarted, it may
-    /// have voted for another holder, and perhaps a majority has.
+    /// A lost lease is not written to its node again: a restarted node may have voted for another
+    /// holder, and so may a majority.
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
         let all: Arc<[RenewalRequest]> = due.into();
         let mut answers = self.ask(|node| {
@@ -25,8 +25,7 @@ impl Renewer for Quorum {
         let mut votes = vec![Votes::new(self.len()); due.len()];
         let mut broken = vec![false; due.len()];
         let mut failures = Vec::new();
-        // The scheduler gives up a round after the shortest timeout, and with it the answers that are
-        // there.
+        // The scheduler abandons a round after the shortest timeout, with all replies that have arrived.
         let shortest = due.iter().map(|one| one.timeout).min();
         let shortest = shortest.unwrap_or_default();
         let late = sleep((shortest / 2).min(MAX_VOTES_TIMEOUT));
@@ -36,7 +35,7 @@ impl Renewer for Quorum {
                 .iter()
                 .filter(|votes| votes.verdict() == Decision::Open);
             let open = open.count();
-            // What is known of some leases does not wait for a node that others need.
+            // Known results do not wait for a node that only other leases need.
             if open == 0 || late.is_elapsed() && open < due.len() {
                 break;
             }
@@ -51,8 +50,7 @@ impl Renewer for Quorum {
                 .iter()
                 .any(|answer| matches!(answer, Ok(LeaseState::Lost(_))))
             {
-                // It may have restarted, and while this lock is held its vote must not be
-                // requested.
+                // It may have restarted. While this lock is held, its vote must not be requested.
                 self.nodes[number].watch();
             }
             failures.extend(answers.iter().find_map(|a| a.as_ref().err()).cloned());
@@ -68,7 +66,7 @@ impl Renewer for Quorum {
         let states = votes.iter().zip(broken);
         let states = states.map(|(votes, broken)| match votes.verdict() {
             Decision::Yes => Ok(LeaseState::Held),
-            // Broken if any node said so before the majority was known.
+            // Broken, if any node reported that before the majority was known.
             Decision::No if broken => Ok(LeaseState::Lost(LostReason::Broken)),
             Decision::No => Ok(LeaseState::Lost(LostReason::Stolen)),
             Decision::Open | Decision::Unknown => {
@@ -78,7 +76,7 @@ impl Renewer for Quorum {
         states.collect()
     }
 
-    /// A restarted node votes after that time, whatever it has granted before.
+    /// A restarted node votes after that time, whatever it granted before.
     fn max_ttl(&self) -> Duration {
         match self.nodes[0].rejoin_delay {
             Duration::ZERO => AcquireRequest::MAX_TTL,
@@ -88,7 +86,7 @@ impl Renewer for Quorum {
 }
 
 impl QuorumNode {
-    /// Extends leases; what became of each here.
+    /// Extends leases, and returns the result of each on this node.
     async fn extend(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState, Failure>> {
         let mut answers = Vec::with_capacity(due.len());
         for chunk in due.chunks(MAX_RENEWALS) {
@@ -101,6 +99,6 @@ impl QuorumNode {
     }
 }
 
-/// For the votes that some leases lack while others have theirs: half of the time in which the scheduler
-/// gives up the renewal of a long lease.
+/// How long leases without a majority may delay the results of the others: half of the scheduler's
+/// timeout for the renewal of a long lease.
 const MAX_VOTES_TIMEOUT: Duration = Duration::from_millis(500);

@@ -1,9 +1,9 @@
 //! The fencing token of an acquisition.
 //!
-//! Each node counts for itself, and the largest number that one majority gives can be smaller than
-//! that of an earlier majority. A token counts once a majority has it *on record* for the
-//! acquisition: the next majority shares a node with this one, and that node gives a larger token.
-//! Nodes that grant the number that the client proposes need no second round trip.
+//! Each node counts for itself, so the largest number of one majority can be smaller than that of an
+//! earlier majority. A token counts once a majority has it *on record* for the acquisition: the next
+//! majority shares a node with this one, and that node draws a larger token. If the nodes grant the
+//! number that the client proposes, no second round trip is needed.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -22,7 +22,7 @@ use crate::tokens::count_of;
 
 /// The token that a client proposes to all nodes: the time of its clock, in microseconds.
 ///
-/// Nodes grant it unless their clock is more than 100 ms off, or they have given a larger one.
+/// A node grants it unless its clock differs by more than 100 ms, or it has drawn a larger one.
 pub(super) fn proposal() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(0))
@@ -50,7 +50,7 @@ impl Agreement {
         self.token = self.token.max(token);
     }
 
-    /// A node has given this larger token, to another acquisition or as the end of a block.
+    /// The node has drawn this larger token, for another acquisition or as the end of a block.
     pub(super) fn overtaken(&mut self, last: u64) {
         self.token = self.token.max(last + 1);
     }
@@ -68,22 +68,22 @@ impl Agreement {
     }
 }
 
-/// What a node answers that is asked to record a token.
+/// The reply of a node to a request to record a token.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Raised {
     Done,
     NotHeld,
-    /// It has given this larger one, to another acquisition or as the end of a block.
+    /// It has drawn this larger one, for another acquisition or as the end of a block.
     Overtaken(u64),
 }
 
 impl QuorumAcquisition {
-    /// Goes on until a majority has the token on record, with the block behind it; `None` if the
+    /// Repeats until a majority has the token on record, with the block after it; `None` if the
     /// acquisition has lost its majority.
     ///
     /// # Cancel safety
     ///
-    /// Some nodes may count on from a larger number.
+    /// Some nodes may continue to count from a larger number.
     pub(super) async fn agree(
         self: &Arc<Self>,
         mut agreement: Agreement,
@@ -123,7 +123,7 @@ impl QuorumAcquisition {
     }
 }
 
-/// Readers that come at the same moment may overtake each other this often.
+/// Simultaneous readers may overtake each other this often.
 const MAX_ROUNDS: usize = 16;
 
 impl QuorumNode {

@@ -1,4 +1,4 @@
-//! The vote of one node, and what the votes of all come to.
+//! The vote of one node, and the result of all votes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,15 +25,15 @@ pub(super) struct Votes {
     nodes: usize,
     yes: usize,
     no: usize,
-    /// Nodes that cannot be asked, or do not answer.
+    /// Nodes that are unreachable or do not reply.
     silent: usize,
 }
 
-/// What the answers say.
+/// The result of the replies.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Decision {
     No,
-    /// More answers can change it.
+    /// Further replies can change it.
     Open,
     /// Too few nodes answer.
     Unknown,
@@ -46,7 +46,7 @@ impl Votes {
         Self { nodes, ..none }
     }
 
-    /// Counts the answer of one node; `None` for a node that has none.
+    /// Counts the reply of one node; `None` if it did not reply.
     pub(super) fn add(&mut self, answer: Option<bool>) {
         let count = match answer {
             Some(true) => &mut self.yes,
@@ -64,8 +64,8 @@ impl Votes {
         majority(self.nodes)
     }
 
-    /// Whether an acquisition has its votes. `No` only if a majority has answered: silence is not
-    /// contention. With a majority of answers and one refusal among them, another client is in the way.
+    /// Whether an acquisition has its votes. `No` only if a majority has replied: silence is not
+    /// contention. A refusal in a majority of replies shows another client.
     pub(super) const fn election(&self) -> Decision {
         if self.yes >= self.majority() {
             Decision::Yes
@@ -76,7 +76,7 @@ impl Votes {
         } else if self.yes + self.no >= self.majority() {
             Decision::No
         } else {
-            // It is lost, either to a holder or to an outage.
+            // It is lost, either because of a holder or because of an outage.
             Decision::Open
         }
     }
@@ -97,21 +97,21 @@ impl Votes {
         }
     }
 
-    /// Whether the refusals alone rule out a majority: there is a holder, and not only others that
-    /// compete.
+    /// Whether the refusals alone rule out a majority: then another client holds the lock, and does not
+    /// only compete for it.
     pub(super) const fn is_refused(&self) -> bool {
         self.no > self.nodes - self.majority()
     }
 }
 
-/// What a node answers to an acquisition.
+/// The reply of a node to an acquisition.
 #[derive(Clone, Debug)]
 pub(super) enum Vote {
     /// With this token.
     Granted(u64),
     /// By another holder, for at most this long unless it is renewed.
     Held(Option<Duration>),
-    /// It may have restarted and forgotten a holder, and does not vote for this long.
+    /// The node may have restarted and forgotten a holder, and does not vote for this long.
     Rejoining(Duration),
 }
 
@@ -146,7 +146,7 @@ impl QuorumNode {
                 let left = u64::try_from(*left).ok();
                 Ok(Vote::Held(left.map(Duration::from_millis)))
             }
-            // Its release was here first; for this acquisition the node is lost.
+            // The release of this acquisition arrived first: the node cannot vote for it any more.
             [word, _] if reply::text(word) == Some("gone") => Ok(Vote::Held(None)),
             [word, run] if reply::text(word) == Some("rejoining") => {
                 let run = reply::text(run).ok_or_else(|| reply::strange(reply))?;
@@ -158,8 +158,8 @@ impl QuorumNode {
         }
     }
 
-    /// Asks with the time after which the server has to refuse: a copy that comes later takes nothing.
-    /// A clock that has jumped is learned of by a refusal.
+    /// Sends the request with a time after which the server refuses it, so that a late copy acquires
+    /// nothing. A refusal shows that the clock has jumped.
     async fn ask_in_time(&self, keys: &Keys, args: &[&[u8]]) -> Result<Value, Failure> {
         let server = &self.server;
         let keys = keys.all();
@@ -180,8 +180,8 @@ impl QuorumNode {
     }
 }
 
-/// How long a waiting writer keeps new readers out after each attempt: longer than its backoff and
-/// the next attempt take.
+/// How long a waiting writer keeps new readers out after each attempt: longer than its backoff and its
+/// next attempt take.
 const WRITER_CLAIM: Duration = Duration::from_millis(750);
 
 #[cfg(test)]

@@ -16,9 +16,9 @@ use polylock_core::engine::before;
 
 /// A cluster.
 ///
-/// Routing is done here and not by the client of the `redis` crate: it repeats a request whose
-/// outcome is unknown and reports only the last attempt, so an earlier one could have taken the
-/// lock unnoticed.
+/// Routing is done here and not by the client of the `redis` crate. That client repeats a request whose
+/// outcome is unknown and reports only the last attempt, so an earlier one could have acquired the lock
+/// unnoticed.
 #[derive(Debug)]
 pub(super) struct Cluster {
     map: Arc<Map>,
@@ -26,14 +26,14 @@ pub(super) struct Cluster {
     shared: Arc<ConnectionContext>,
 }
 
-/// What to do about a failure.
+/// How to handle a failure.
 enum Step {
     Fail,
     Redirect {
         to: Endpoint,
         asking: bool,
     },
-    /// Nothing has happened, and a moment later it may.
+    /// Nothing was executed, and a retry may succeed.
     Retry,
 }
 
@@ -127,7 +127,7 @@ impl Topology for Cluster {
                 Step::Retry => {
                     self.map.outdated(&slots);
                     let next = Instant::now() + self.shared.pause();
-                    // Cut by the deadline, a request would turn a refusal into an unknown outcome.
+                    // If the deadline cut a retry off, a refusal would become an unknown outcome.
                     if next + self.shared.timeout / 4 >= deadline {
                         return Err(failure);
                     }

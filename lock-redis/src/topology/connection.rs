@@ -19,7 +19,7 @@ use polylock_core::engine::before;
 
 /// One connection to one server, for the tasks of one runtime.
 ///
-/// It is made when it is needed, and replaced after it broke or did not answer in time.
+/// It is opened on demand, and replaced after it broke or timed out.
 pub(super) struct Connection {
     connector: Arc<Connector>,
     shared: Arc<ConnectionContext>,
@@ -104,7 +104,7 @@ impl Connection {
         pending.end(answers)
     }
 
-    /// Subscribes to the channel of the client; false if that is impossible here.
+    /// Subscribes to the channel of the client; false if that is impossible on this connection.
     pub(super) async fn listen(self: &Arc<Self>, deadline: Instant) -> Result<bool, Failure> {
         if self.is_heard() {
             return Ok(true);
@@ -148,7 +148,7 @@ impl Connection {
             }
             self.close(socket.number);
         }
-        // Boxed: it is seldom needed, and would make the future of every request larger.
+        // Boxed: rarely needed, and would otherwise enlarge the future of every request.
         Box::pin(self.new_socket(deadline)).await
     }
 
@@ -176,14 +176,14 @@ impl Connection {
             hearing: Hearing::NotAsked,
             life,
         };
-        // Before anything else: waiters may count on the channel already.
+        // First, because waiters may already rely on the channel.
         if self.shared.subscriber() == Some(self.runtime.id()) {
             socket.hearing = self.subscribe(&mut socket).await?;
         }
         Ok(socket)
     }
 
-    /// What the connection does with messages, on the task that reads its socket.
+    /// Handles pushed messages, on the task that reads the socket.
     fn pushed(
         self: &Arc<Self>,
         number: u64,
@@ -195,8 +195,8 @@ impl Connection {
                 return Err(SendError);
             };
             match push.kind {
-                // Messages of a socket that was closed here are ignored: its server may not be the master
-                // any more.
+                // Ignores messages on a socket that was closed here: its server may no longer be the
+                // master.
                 PushKind::Message if life.is_over.load(Ordering::SeqCst) => {}
                 PushKind::Message => {
                     if let Some(Value::BulkString(payload)) = push.data.get(1) {
@@ -204,7 +204,7 @@ impl Connection {
                     }
                 }
                 PushKind::Disconnection => {
-                    // In this order: the connection may not be in its place yet.
+                    // In this order: the connection may not be stored yet.
                     life.is_over.store(true, Ordering::SeqCst);
                     connection.close(number);
                 }
@@ -243,11 +243,11 @@ impl Connection {
     }
 }
 
-/// A request that waits for its answer.
+/// A request in flight.
 ///
-/// Without an answer, its connection is kept for what has to arrive behind it. A caller that gives up
-/// early, as a renewal does long before the timeout, does not leave a dead connection to the next
-/// one; a connection on which others got replies meanwhile is not dead.
+/// Without a reply, its connection is kept for requests that must arrive behind it. If a caller gives up
+/// early, as a renewal does long before the timeout, the next caller gets no dead connection. A
+/// connection on which other requests got replies meanwhile is not dead.
 struct PendingReply<'a> {
     connection: &'a Connection,
     socket: Socket,
@@ -257,8 +257,8 @@ struct PendingReply<'a> {
     since: Instant,
 }
 
-/// An answer that takes longer is a reason to try another connection. Shorter than a renewal of a
-/// lease of one second waits.
+/// After this silence, another connection is tried. Shorter than the timeout of a renewal of a lease of
+/// one second.
 const SILENCE_LIMIT: Duration = Duration::from_millis(100);
 
 impl<'a> PendingReply<'a> {
@@ -277,7 +277,7 @@ impl<'a> PendingReply<'a> {
         }
     }
 
-    /// Takes the answer; a connection without one is not used again.
+    /// Handles the reply; a connection without one is not used again.
     fn end<T>(mut self, answer: Option<Result<T, RedisError>>) -> Result<T, Failure> {
         if answer.is_some() {
             self.unanswered = None;

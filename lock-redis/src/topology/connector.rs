@@ -13,7 +13,7 @@ use super::tls::Certificates;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
 
-/// How connections to the servers of one kind are made.
+/// How to connect to servers of one kind.
 #[derive(Clone, Debug)]
 pub(super) struct Connectors {
     certificates: Option<Certificates>,
@@ -57,7 +57,7 @@ impl Connectors {
     }
 
     pub(super) fn to(&self, endpoint: &Endpoint) -> Result<Connector, Failure> {
-        // What is wrong with the settings is reported here and not at the first connection.
+        // Reports wrong settings here instead of at the first connection.
         self.client(endpoint, ProtocolVersion::RESP3, &Login::new())?;
         Ok(Connector {
             server: endpoint.to_string().into(),
@@ -133,7 +133,7 @@ impl Connector {
         pushed: impl AsyncPushSender,
         life: Option<&Arc<Life>>,
     ) -> Result<(MultiplexedConnection, bool), Failure> {
-        // Time is bounded by the caller, whose timer may move to another runtime.
+        // The caller limits the time, because its timer may move to another runtime.
         let settings = || {
             AsyncConnectionConfig::new()
                 .set_connection_timeout(None)
@@ -197,7 +197,7 @@ impl Connector {
     }
 }
 
-/// Requests that wait for the socket before a caller waits as well.
+/// Requests that queue for the socket before callers wait as well.
 const REQUESTS_IN_LINE: usize = 1024;
 
 fn address_of(endpoint: &Endpoint) -> ConnectionAddr {

@@ -26,7 +26,7 @@ pub(super) struct ConnectionContext {
     pub(super) push: bool,
     /// The same on every server, so that a queue that moves keeps its waiters.
     channel: Arc<str>,
-    /// The runtime whose connections subscribe to the channel: the first that asked for it.
+    /// The runtime whose connections subscribe to the channel: the first one that requested it.
     subscriber: OnceLock<Id>,
     has_warned: AtomicBool,
 }
@@ -53,13 +53,13 @@ impl ConnectionContext {
         Instant::now() + self.timeout
     }
 
-    /// How long after a failed attempt to connect there is no other one.
+    /// Backoff after a failed attempt to connect.
     pub(super) fn pause(&self) -> Duration {
         let (low, high) = (Duration::from_millis(20), Duration::from_millis(100));
         self.engine.jitter(low, high)
     }
 
-    /// Subscribes a connection to the channels of this client; false, with a warning, where that is
+    /// Subscribes a connection to the channels of this client; false, with a warning, if that is
     /// impossible.
     pub(super) async fn subscribe(
         &self,
@@ -72,7 +72,7 @@ impl ConnectionContext {
             self.warn_of_silence(server, "RESP2 cannot push");
             return Ok(false);
         }
-        // Scripts publish with the rights of their users, and cannot tell that they have none.
+        // Scripts publish with the rights of their user, and cannot detect a missing right.
         let attempt = async {
             connection.subscribe(&[&*self.channel, BROKEN]).await?;
             let mut publish = redis::cmd("PUBLISH");
@@ -107,7 +107,7 @@ impl ConnectionContext {
         &self.channel
     }
 
-    /// Has the connections of a runtime subscribe to the channel, whatever server is used next.
+    /// Makes the connections of a runtime subscribe to the channel, whatever server is used next.
     pub(super) fn subscribe_on(&self, runtime: Id) {
         self.subscriber.get_or_init(|| runtime);
     }

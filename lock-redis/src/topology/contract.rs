@@ -1,4 +1,4 @@
-//! What the ways to the servers have in common, and what is asked of them.
+//! The interface to all kinds of servers, and the requests to them.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -16,16 +16,16 @@ use crate::script::Script;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call<'a> {
     pub(crate) kind: CallKind<'a>,
-    /// The replicas that have to have what it writes.
+    /// The replicas that must have the writes of this call.
     pub(crate) wait: Option<ReplicaWait>,
-    /// Where the connection is kept if there is no answer.
+    /// Where the connection is kept if no reply comes.
     pub(crate) unanswered: Option<&'a Unanswered>,
 }
 
 /// How many replicas are waited for, and for how long.
 pub(crate) type ReplicaWait = (u32, Duration);
 
-/// What a server is asked to do. All keys of a call lie in one slot.
+/// A request. All keys of a call lie in one slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CallKind<'a> {
     /// Reads a text, by one plain command.
@@ -37,8 +37,8 @@ pub(crate) enum CallKind<'a> {
         keys: &'a [&'a [u8]],
         args: &'a [&'a [u8]],
     },
-    /// Takes an exclusive lock that is free and draws its token, by plain commands in one round trip.
-    /// Gives the list of their answers; a redirection among them is left to a script.
+    /// Acquires a free exclusive lock and draws its token, by plain commands in one round trip. Returns
+    /// the list of their replies; a redirection among them is left to a script.
     Take {
         lock: &'a [u8],
         tokens: &'a [u8],
@@ -49,7 +49,7 @@ pub(crate) enum CallKind<'a> {
 }
 
 impl CallKind<'_> {
-    /// The key that decides which server has all of them.
+    /// The key that selects the server.
     pub(super) fn key(&self) -> &[u8] {
         match self {
             Self::Get { key } | Self::Join { queue: key, .. } | Self::Take { lock: key, .. } => key,
@@ -73,11 +73,11 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What came of a call, and where.
+/// The result of a call, and the server that returned it.
 #[derive(Clone, Debug)]
 pub(crate) struct Done {
     pub(crate) value: redis::Value,
-    /// How many replicas have what the call wrote, if they were waited for.
+    /// How many replicas have the writes of the call, if it waited for replicas.
     pub(crate) acked: u32,
     pub(crate) server: Arc<str>,
 }
@@ -89,14 +89,14 @@ pub(crate) struct NodeReply {
     pub(crate) value: redis::Value,
     /// When the command left, by the wall clock of this machine.
     pub(crate) asked: SystemTime,
-    /// From then on until the answer came.
+    /// From then until the reply.
     pub(crate) round: Duration,
 }
 
-/// The way to the servers.
+/// The connections to the servers.
 ///
-/// Every method ends within the time-out of the configuration, connecting included, and may be
-/// dropped at any point: the request is then done or not, and the connection goes on.
+/// Every method ends within the timeout of the configuration, connecting included. It may be dropped at
+/// any point: the request is then executed or not, and later requests are not affected.
 #[async_trait]
 pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
     /// Connects, unless there is a connection.
@@ -105,9 +105,8 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
     /// Runs a call on the server that has its keys.
     async fn call(&self, call: Call<'_>) -> Result<Done, Failure>;
 
-    /// Makes sure that what `done` granted or extended stands: that its server was not replaced
-    /// before it answered, as far as can be known by questions that are no older than `age`.
-    /// Waits for answers `within` a time.
+    /// Confirms a grant or a renewal in `done`: its server was not replaced before it replied, as far as
+    /// queries no older than `age` can show. Waits for replies at most `within`.
     async fn confirm(
         &self,
         _done: &Done,
@@ -117,21 +116,20 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
         Ok(())
     }
 
-    /// Whether the server that is used is confirmed by questions that are no older than `age`.
+    /// Whether queries no older than `age` confirm the current server.
     fn is_confirmed(&self, _age: Duration) -> bool {
         true
     }
 
-    /// Whether there is a server to confirm what another says.
+    /// Whether other servers can confirm the master.
     fn confirms(&self) -> bool {
         false
     }
 
-    /// The subscribed channel; `None` where a subscription is impossible. Called by tasks of the
-    /// engine.
+    /// The subscribed channel; `None` if a subscription is impossible. Called by tasks of the engine.
     async fn channel(&self) -> Result<Option<Arc<str>>, Failure>;
 
-    /// The same channel if it is subscribed to already, without a request.
+    /// The channel if it is already subscribed, without a request.
     fn subscribed(&self) -> Option<Arc<str>>;
 
     /// Whether keys of different slots may be in one call.
@@ -140,7 +138,7 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
     /// The servers that have keys.
     async fn masters(&self) -> Result<Vec<Arc<Node>>, Failure>;
 
-    /// Takes note of a master that failed.
+    /// Records the failure of a master.
     fn learn(&self, _node: &Arc<Node>, _failure: &Failure) {}
 }
 
@@ -155,8 +153,8 @@ impl dyn Topology {
         Ok(replies)
     }
 
-    /// All keys of all masters that match a pattern, each once. A key that comes or goes meanwhile
-    /// is in the list or not.
+    /// All keys of all masters that match a pattern, without duplicates. Keys that are created or
+    /// deleted meanwhile may be included or missing.
     pub(crate) async fn scan(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
         let mut keys = HashSet::new();
         for node in self.masters().await? {
@@ -167,7 +165,7 @@ impl dyn Topology {
     }
 }
 
-/// What happens on the connections. Called on the thread of a connection: never blocks.
+/// Connection events. Called on the thread of a connection: never blocks.
 pub(crate) trait ConnectionEvents: fmt::Debug + Send + Sync + 'static {
     /// A message came on one of our channels.
     fn on_message(&self, payload: &[u8]);
@@ -175,7 +173,7 @@ pub(crate) trait ConnectionEvents: fmt::Debug + Send + Sync + 'static {
     /// A subscription was interrupted: messages may be lost.
     fn on_disconnect(&self) {}
 
-    /// The master changed: what it did not pass on is lost.
+    /// The master changed: writes that it did not replicate are lost.
     fn on_failover(&self) {}
 }
 

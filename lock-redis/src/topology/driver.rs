@@ -1,4 +1,4 @@
-//! What reads and writes the socket of a connection.
+//! Reads and writes the socket of a connection.
 
 use std::future::poll_fn;
 use std::io;
@@ -18,7 +18,7 @@ use tokio::net::UnixStream;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::AbortHandle;
 
-/// What all users of one socket share. The socket is closed with the last of them.
+/// State shared by all users of one socket. The last of them closes the socket.
 #[derive(Debug, Default)]
 pub(super) struct Life {
     /// Set where the socket is read, at its end.
@@ -39,9 +39,9 @@ impl Drop for Task {
     }
 }
 
-/// Connects; the requests of tasks that share the `life` of the socket leave together.
+/// Connects. Tasks that share the `life` of the socket send their requests in one write.
 ///
-/// A TLS connection, and one without a life, is driven by the client, which writes each request by itself.
+/// The client drives TLS connections and those without a life, and writes each request separately.
 pub(super) async fn connect(
     client: &Client,
     settings: AsyncConnectionConfig,
@@ -66,7 +66,7 @@ pub(super) async fn connect(
     }
 }
 
-/// Takes the first of the host's addresses that answers.
+/// Connects to the first of the host's addresses that replies.
 async fn connect_tcp(host: &str, port: u16) -> io::Result<TcpStream> {
     let addresses: Vec<_> = lookup_host((host, port)).await?.collect();
     if addresses.is_empty() {
@@ -86,7 +86,7 @@ async fn drive(
     let info = client.get_connection_info().redis_settings();
     let made = MultiplexedConnection::new_with_config(info, stream, settings).await;
     let (connection, driver) = made?;
-    // The task is no user of the socket: it would keep itself alive.
+    // The task does not count as a user of the socket: it would keep itself alive.
     let users = Arc::downgrade(life);
     let is_shared = move || {
         let users = users.upgrade();
@@ -95,8 +95,8 @@ async fn drive(
     let mut driver = Box::pin(driver);
     let mut has_yielded = false;
     let task = tokio::spawn(poll_fn(move |context| {
-        // Behind the tasks that are ready, so that what they send leaves in the same write. tokio polls a
-        // task that another one has woken before all others, which would be a write for each request.
+        // Yields to the tasks that are ready, so that their requests leave in the same write. tokio
+        // polls a task woken by another before all others, which would cause one write for each request.
         has_yielded = !has_yielded && is_shared();
         if has_yielded {
             context.waker().wake_by_ref();
@@ -127,7 +127,7 @@ fn set_options(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// A dead peer is noticed on an idle connection after 25 s.
+/// Detects a dead peer on an idle connection after 25 s.
 fn keepalive() -> TcpKeepalive {
     TcpKeepalive::new()
         .with_time(Duration::from_secs(10))
@@ -135,7 +135,7 @@ fn keepalive() -> TcpKeepalive {
         .with_retries(3)
 }
 
-/// A dead peer is noticed by data that it does not acknowledge for so long, on Linux.
+/// On Linux, detects a dead peer by data without an acknowledgment for this long.
 #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
 fn unanswered_for(timeout: Duration) -> Duration {
     timeout * 2

@@ -8,13 +8,13 @@ use polylock_core::engine::Moment;
 
 use crate::config::Endpoint;
 
-/// How long a Sentinel that never answered is left alone, although others still name it.
+/// How long a Sentinel that never replied is ignored, although others still name it.
 const GIVEN_UP: Duration = Duration::from_secs(60);
 
-/// The addresses at which Sentinels are listened to, with the identity that each has.
+/// The addresses of the followed Sentinels, with their identities.
 ///
-/// One Sentinel can have several addresses, such as a host name and the IP address that the others
-/// know it by: Sentinels are counted by their identities (`SENTINEL MYID`).
+/// One Sentinel can have several addresses, such as a host name and the IP address that other Sentinels
+/// report, so Sentinels are counted by identity (`SENTINEL MYID`).
 #[derive(Debug, Default)]
 pub(super) struct KnownSentinels {
     identities: HashMap<Endpoint, Option<Arc<str>>>,
@@ -30,8 +30,8 @@ impl KnownSentinels {
         is_new
     }
 
-    /// Adds a Sentinel that another one names. Returns whether it was added: not if it is followed
-    /// already, at whatever address, or was given up a short time ago.
+    /// Adds a Sentinel that another one names. Returns false if it is already followed, at any address,
+    /// or was given up recently.
     pub(super) fn discover(
         &mut self,
         sentinel: &Endpoint,
@@ -60,7 +60,7 @@ impl KnownSentinels {
         is_known
     }
 
-    /// This address does not answer: the next Sentinel there may be another one.
+    /// This address does not reply: the next Sentinel there may be a different one.
     pub(super) fn lose(&mut self, sentinel: &Endpoint) {
         if let Some(identity) = self.identities.get_mut(sentinel) {
             *identity = None;
@@ -72,14 +72,14 @@ impl KnownSentinels {
         self.identities.remove(sentinel);
     }
 
-    /// A discovered Sentinel has not answered for long.
+    /// A discovered Sentinel has not replied for a long time.
     pub(super) fn give_up(&mut self, sentinel: &Endpoint, now: Moment) {
         self.remove(sentinel);
         self.given_up.insert(sentinel.clone(), now);
     }
 
-    /// How many Sentinels are known by their identity. One that does not answer may be any of those
-    /// that others know, or none of them any more.
+    /// How many Sentinels are known by identity. A Sentinel that does not reply may be any of those that
+    /// other Sentinels report, or be gone.
     pub(super) fn count(&self) -> usize {
         let distinct: HashSet<_> = self.identities.values().flatten().collect();
         distinct.len()

@@ -50,7 +50,7 @@ impl Map {
             return Ok(slots);
         }
         let make = || Arc::clone(self).ask();
-        // Not on the runtime of the caller, which may be blocked while others wait for this.
+        // Not on the runtime of the caller, which may be blocked while others wait for the map.
         let spawn = |task| self.shared.engine.spawn_service(task);
         self.slots.get(spawn, deadline, make).await
     }
@@ -75,7 +75,7 @@ impl Map {
         &self.connectors
     }
 
-    /// Where to ask: the masters of the last map, and what the configuration names.
+    /// The nodes to query: the masters of the last map, and those of the configuration.
     pub(super) fn candidates(&self) -> Vec<Endpoint> {
         let known = self.known();
         let masters = known.slots.iter().flat_map(|slots| slots.masters());
@@ -97,7 +97,7 @@ impl Map {
         Ok(slots)
     }
 
-    /// Asks all nodes that are known at the same time, and takes the first answer.
+    /// Queries all known nodes at once, and uses the first reply.
     async fn ask_all(&self) -> Result<Arc<Slots>, Failure> {
         let candidates = self.candidates();
         let asked = candidates.iter().map(|endpoint| self.ask_one(endpoint));
@@ -118,7 +118,7 @@ impl Map {
         let node = self.known().nodes.get(endpoint).map(Arc::clone);
         let answer = match node {
             Some(node) => node.run(&request).await?,
-            // It may be a replica, which is asked nothing else.
+            // It may be a replica, which gets no other requests.
             None => {
                 let connector = self.connectors.to(endpoint)?;
                 let (mut connection, _) = connector.open(|_| Ok::<(), ()>(())).await?;

@@ -44,7 +44,7 @@ pub(crate) use self::node::Node;
 pub(crate) use self::request::whole_millis;
 pub(crate) use self::unanswered::Unanswered;
 
-/// Connects to the servers of a configuration and checks them, those of a quorum excepted.
+/// Connects to the servers of a configuration and checks them, except those of a quorum.
 pub(crate) async fn connect(
     config: &RedisConfig,
     events: Arc<dyn ConnectionEvents>,
@@ -56,7 +56,7 @@ pub(crate) async fn connect(
     Ok(topology)
 }
 
-/// The way to the servers of a configuration: the first call connects.
+/// The servers of a configuration: the first call connects.
 pub(crate) fn new(
     config: &RedisConfig,
     events: Arc<dyn ConnectionEvents>,

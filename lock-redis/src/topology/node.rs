@@ -23,7 +23,7 @@ use crate::error::{Cause, Failure, Refusal};
 pub(crate) struct Node {
     connector: Arc<Connector>,
     shared: Arc<ConnectionContext>,
-    /// Each belongs to a task of its runtime, and ends with it.
+    /// Each belongs to a task of its runtime, and ends with that task.
     connections: RwLock<Vec<Entry>>,
     /// Ends these tasks.
     end: watch::Sender<()>,
@@ -32,7 +32,7 @@ pub(crate) struct Node {
 /// A connection of one runtime.
 type Entry = ((Id, Use), Weak<Connection>);
 
-/// `WAIT` holds up whatever comes behind it, so calls that wait have a connection to themselves.
+/// `WAIT` blocks all later requests on a connection, so calls that wait use a separate one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Use {
     Calls,
@@ -55,13 +55,13 @@ impl Node {
 
     /// Connects, unless there is a connection.
     pub(super) async fn open(&self) -> Result<(), Failure> {
-        // The attempt ends by itself and says why; this is for one that waits for its turn.
+        // The attempt ends by itself with a reason; this limit is for a caller that waits for its turn.
         let within = self.shared.connect_timeout + self.shared.timeout;
         let deadline = Instant::now() + within;
         self.connection(Use::Calls).ready(deadline).await
     }
 
-    /// Runs a call; `asking` has a cluster node serve a slot that it is about to get.
+    /// Runs a call; `asking` makes a cluster node serve a slot that is being moved to it.
     pub(super) async fn call(
         &self,
         call: Call<'_>,
@@ -99,7 +99,7 @@ impl Node {
         }
     }
 
-    /// Sends the requests of a call with what belongs before and behind them, in one go.
+    /// Sends the requests of a call, with those that belong before and after them, in one write.
     async fn send<const N: usize>(
         &self,
         call: Call<'_>,
@@ -262,7 +262,7 @@ impl Node {
         connections.push((at, Arc::downgrade(&connection)));
         drop(connections);
         let (owned, mut end) = (Arc::clone(&connection), self.end.subscribe());
-        // Outside of the mutex: a runtime that is over drops the task at once.
+        // Outside of the mutex: a runtime that has ended drops the task at once.
         drop(runtime.spawn(async move {
             // Never sent: closed with the node.
             drop(end.changed().await);
@@ -272,7 +272,7 @@ impl Node {
     }
 }
 
-/// Keys that a server looks at in one go, for about 100 microseconds.
+/// Keys that a server scans in one call, for about 100 microseconds.
 const KEYS_AT_ONCE: usize = 1000;
 
 /// There are two for each runtime: a search is faster than a hash.

@@ -8,23 +8,23 @@ use super::context::ConnectionContext;
 use crate::error::Failure;
 use polylock_core::engine::before;
 
-/// Something that is made when it is needed, and again after it turned out to be of no use.
+/// A value that is made on demand, and made again after it became useless.
 ///
-/// It is made by a task that no caller can cancel; callers share it and how it ends.
+/// A task that no caller can cancel makes it. The callers share the value or the failure.
 #[derive(Debug)]
 pub(super) struct OnDemand<T> {
     state: watch::Sender<State<T>>,
     shared: Arc<ConnectionContext>,
-    /// Why there is nothing, if it is not there in time.
+    /// The failure if the value is not ready in time.
     late: Failure,
 }
 
 #[derive(Clone, Debug)]
 enum State<T> {
     Absent,
-    /// The task that made it is gone, and with it its runtime.
+    /// The task that made the value was dropped with its runtime.
     Dropped,
-    /// The next attempt waits for its turn, so that callers do not make one each.
+    /// The next attempt waits for a backoff, so that callers do not start one each.
     Failed(Failure, Instant),
     Making,
     Present(T),
@@ -46,12 +46,12 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
         }
     }
 
-    /// Whether it is there and fulfills a condition.
+    /// Whether the value exists and meets a condition.
     pub(super) fn is(&self, condition: impl FnOnce(&T) -> bool) -> bool {
         matches!(&*self.state.borrow(), State::Present(it) if condition(it))
     }
 
-    /// Changes it; false if it is not there, or not `which`.
+    /// Changes the value; false if it does not exist, or is not `which`.
     pub(super) fn change(&self, which: impl FnOnce(&T) -> bool, how: impl FnOnce(&mut T)) -> bool {
         self.state.send_if_modified(|state| match state {
             State::Present(it) if which(it) => {
@@ -62,7 +62,7 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
         })
     }
 
-    /// Throws it away if it is `which`.
+    /// Discards the value if it is `which`.
     pub(super) fn discard(&self, which: impl FnOnce(&T) -> bool) -> Option<T> {
         let mut thrown = None;
         self.state.send_if_modified(|state| match state {
@@ -76,7 +76,7 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
         thrown
     }
 
-    /// Gives it, and has it made by a task that `spawn` starts if it is not there.
+    /// Returns the value; if it does not exist, a task that `spawn` starts makes it.
     pub(super) async fn get<M>(
         self: &Arc<Self>,
         spawn: impl Fn(Task),
@@ -105,7 +105,7 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
                     State::Present(it) => return Ok(it.clone()),
                     State::Failed(failure, _) => return Err(failure.clone()),
                     State::Dropped => return Err(self.late.clone()),
-                    // It was made, and thrown away before this caller looked.
+                    // It was made and discarded before this caller saw it.
                     State::Absent | State::Making => {}
                 },
             }
@@ -115,8 +115,8 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
         }
     }
 
-    /// Marks it as being made, unless it is, or is there; returns the time before which it is too
-    /// early.
+    /// Starts an attempt, unless one is running or the value exists. Returns the time before which it
+    /// must not begin.
     fn begin(&self) -> Option<Option<Instant>> {
         let mut not_before = None;
         let begun = self.state.send_if_modified(|state| {
@@ -132,7 +132,7 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
     }
 }
 
-/// An attempt. Says that it is over even if its runtime drops it.
+/// An attempt. Reports its end even if its runtime drops it.
 struct Making<T: Clone + Send + Sync + 'static>(Option<Arc<OnDemand<T>>>);
 
 impl<T: Clone + Send + Sync + 'static> Making<T> {

@@ -28,7 +28,7 @@ enum State {
     /// A subscription is impossible.
     Denied,
     Listening,
-    /// Not yet, or not at the moment, and why.
+    /// Not subscribed yet, or not at the moment; with the reason.
     Searching(Option<Failure>),
 }
 
@@ -96,7 +96,7 @@ impl Search {
                 Ok(true) => self.set(State::Searching(None)),
                 Ok(false) => return self.set(State::Denied),
                 Err(failure) => {
-                    // Callers need not wait for the whole round.
+                    // Callers get the failure once all nodes were tried.
                     if turn.is_multiple_of(candidates.len()) {
                         self.set(State::Searching(Some(failure)));
                     }
@@ -106,7 +106,7 @@ impl Search {
         }
     }
 
-    /// Listens to one node until it fails; false if that is impossible.
+    /// Listens to one node until it fails; false if a subscription is impossible.
     async fn listen(&self, endpoint: &Endpoint) -> Result<bool, Failure> {
         let connector = self.map.connectors().to(endpoint)?;
         let over = Arc::new(Notify::new());
@@ -120,21 +120,21 @@ impl Search {
         if !pushes {
             return Ok(false);
         }
-        // Who may subscribe and not publish hears of locks that are broken all the same.
+        // A user that may subscribe but not publish still receives messages about broken locks.
         self.set(match is_told {
             true => State::Listening,
             false => State::Denied,
         });
         loop {
             let broke = timeout(BEAT, over.notified()).await.is_ok();
-            // A node that is stopped keeps its connections.
+            // A stopped node keeps its connections open.
             let ping = redis::cmd("PING");
             let alive = async {
                 let answer = connection.send_packed_command(&ping);
                 matches!(timeout(within, answer).await, Ok(Ok(_)))
             };
             if broke || !alive.await {
-                // In this order: the receivers of the event ask for the channel.
+                // In this order: the receivers of the event query the channel.
                 self.set(State::Searching(None));
                 self.shared.events.on_disconnect();
                 return Ok(true);
@@ -166,5 +166,5 @@ impl Search {
     }
 }
 
-/// How often the node is asked whether it is there.
+/// Interval of the pings.
 const BEAT: Duration = Duration::from_secs(1);

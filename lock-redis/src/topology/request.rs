@@ -42,8 +42,8 @@ pub(super) fn joining(queue: &[u8], entry: &[u8]) -> Cmd {
 
 /// The commands that acquire a free lock, in this order: `SET`, the token, and the holder.
 ///
-/// The token counts only if the lock is held under the same id when it has been drawn. An
-/// administrator could break the lock before that, and the next holder draw a smaller one.
+/// The token counts only if the lock is still held under the same id after the draw. Otherwise an
+/// administrator could break the lock before the draw, and the next holder could get a smaller token.
 pub(super) fn taking(lock: &[u8], tokens: &[u8], holder: &[u8], ttl: Duration) -> [Cmd; 3] {
     let mut set = Cmd::with_capacity(6, lock.len() + holder.len() + 27);
     set.arg("SET").arg(lock).arg(holder);

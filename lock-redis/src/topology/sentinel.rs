@@ -23,12 +23,12 @@ use polylock_core::engine::{Moment, before};
 
 /// The master that Sentinels name.
 ///
-/// A server is used only after its `ROLE` is master. Whatever raises a doubt (a broken connection,
-/// silence, a refused write, a message of a Sentinel) has the Sentinels asked again.
+/// A server is used only after its `ROLE` is master. A broken connection, silence, a refused write or a
+/// message of a Sentinel raises a doubt, and the Sentinels are queried again.
 ///
-/// A master that is cut off with few of the Sentinels does not know that the others promote a
-/// replica. What it grants and extends counts only if a majority of them names it afterwards. Acks of
-/// replicas do not replace that: they do not say which replicas they are of, nor how many there are.
+/// A master that is partitioned with a minority of the Sentinels does not know that the others promote a
+/// replica. Its grants and renewals count only if a majority of the Sentinels names it afterwards.
+/// Replica acks cannot replace that: they do not say which replicas acknowledged, nor how many exist.
 #[derive(Debug)]
 pub(super) struct Sentinel {
     master: Arc<Master>,
@@ -45,12 +45,12 @@ pub(super) struct Master {
     to_masters: Connectors,
     pub(super) shared: Arc<ConnectionContext>,
     current: Arc<OnDemand<Arc<Node>>>,
-    /// The last one that was verified, in doubt or not.
+    /// The master that was verified last, even if it is in doubt.
     last: Mutex<Option<(Endpoint, Arc<Node>)>>,
-    /// Where Sentinels are followed: those of the configuration, and those that they know besides.
+    /// The followed Sentinels: those of the configuration, and those that they report.
     followed: Mutex<KnownSentinels>,
     reports: watch::Sender<Reports>,
-    /// The Sentinels are to be asked if they were not since then.
+    /// Sentinels that were not queried since then must be queried.
     wanted: watch::Sender<Moment>,
     /// Closed with the topology.
     end: watch::Receiver<()>,
@@ -101,7 +101,7 @@ impl Master {
         self.last().as_ref().map(|(endpoint, _)| endpoint.clone())
     }
 
-    /// Listens to a Sentinel that another one knows, unless that is done already.
+    /// Follows a Sentinel that another one reports, unless it is already followed.
     pub(super) fn discover(self: &Arc<Self>, sentinel: Endpoint, identity: &Arc<str>) {
         let now = self.shared.engine.now();
         if self.followed().discover(&sentinel, identity, now) {
@@ -114,12 +114,12 @@ impl Master {
         self.shared.engine.spawn_service(following);
     }
 
-    /// When the Sentinels are to be asked.
+    /// When to query the Sentinels.
     pub(super) fn wanted(&self) -> watch::Receiver<Moment> {
         self.wanted.subscribe()
     }
 
-    /// Takes in what a Sentinel said.
+    /// Handles the report of a Sentinel.
     pub(super) fn reported(&self, sentinel: Arc<str>, report: Report) {
         self.reports
             .send_modify(|reports| reports.add(sentinel, report));
@@ -133,7 +133,7 @@ impl Master {
         });
     }
 
-    /// Has the Sentinels asked in the background, so that few grants have to wait for them.
+    /// Queries the Sentinels in the background, so that few grants have to wait for them.
     fn refresh(&self) {
         let now = self.shared.engine.now();
         if now.since(*self.wanted.borrow()) >= REFRESH {
@@ -163,8 +163,8 @@ impl Master {
         Err(cause.unknown())
     }
 
-    /// A Sentinel says that another server is the master; the others are asked as well. Each of
-    /// them says so when it knows, so that the last one of a majority makes the change.
+    /// A Sentinel reports another master; the other Sentinels are queried as well. Each of them reports
+    /// the change when it learns of it, so that the last one of a majority completes the switch.
     pub(super) async fn switch(self: &Arc<Self>) {
         match self.elected().await {
             Ok(elected) if self.address().as_ref() != Some(&elected) => {}
@@ -173,7 +173,7 @@ impl Master {
         if let Some(old) = self.current.discard(|_| true) {
             old.hang_up();
         }
-        // What fails is tried again by the next caller.
+        // The next caller retries what fails.
         drop(self.find(Instant::now() + self.patience()).await);
     }
 
@@ -182,7 +182,7 @@ impl Master {
             return Ok(node);
         }
         let make = || Arc::clone(self).ask();
-        // Not on the runtime of the caller, which may be blocked while others wait for this.
+        // Not on the runtime of the caller, which may be blocked while others wait for the master.
         let spawn = |task| self.shared.engine.spawn_service(task);
         self.current.get(spawn, deadline, make).await
     }
@@ -194,19 +194,19 @@ impl Master {
 
     async fn ask_all(&self) -> Result<Arc<Node>, Failure> {
         let endpoint = self.elected().await?;
-        // Reports about others do not count if this one is not a master yet, or not any more: a
-        // later request meets Sentinels that agree.
+        // Reports about other servers do not count if this one is not a master yet, or is none any more:
+        // by a later request the Sentinels agree.
         self.verify(endpoint).await
     }
 
-    /// The address that a majority of the Sentinels says, or most of those that answer in time.
-    /// Asks all at the same time.
+    /// The address that a majority of the Sentinels names, or most of those that reply in time. Queries
+    /// all at once.
     async fn elected(&self) -> Result<Endpoint, Failure> {
         let asked = self.sentinels.iter();
         let mut asked: FuturesUnordered<_> = asked.map(|sentinel| self.ask_one(sentinel)).collect();
         let (mut named, mut why) = (Vec::new(), None);
         let mut until = Instant::now() + self.patience();
-        // Those that are cut off do not say so.
+        // Partitioned Sentinels do not report that they are.
         let grace = self.shared.connect_timeout.min(self.shared.timeout) / 2;
         let all = self.sentinels.len();
         while !leader(&named, all).is_some_and(|(_, is_decided)| is_decided) {
@@ -247,7 +247,7 @@ impl Master {
         }
     }
 
-    /// Connects to a server that is said to be the master, which checks its role.
+    /// Connects to the reported master; the connection checks its role.
     async fn verify(&self, endpoint: Endpoint) -> Result<Arc<Node>, Failure> {
         let node = match self.known(&endpoint) {
             Some(node) => node,
@@ -286,7 +286,7 @@ impl Master {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long Sentinels and then a master are given to answer.
+    /// Timeout for the replies of the Sentinels and then of a master.
     fn patience(&self) -> Duration {
         self.shared.connect_timeout + self.shared.timeout
     }
@@ -296,7 +296,7 @@ fn no_master(name: &str) -> Failure {
     Cause::NoMaster { name: name.into() }.into()
 }
 
-/// How often Sentinels are asked at most for the sake of calls to come.
+/// Min interval of queries to the Sentinels in advance of later calls.
 const REFRESH: Duration = Duration::from_millis(500);
 
 #[async_trait]
@@ -307,7 +307,7 @@ impl Topology for Sentinel {
     }
 
     async fn call(&self, call: Call<'_>) -> Result<Done, Failure> {
-        // On its way while the call is.
+        // The query runs while the call does.
         self.master.refresh();
         let deadline = self.master.shared.deadline();
         let node = self.master.find(deadline).await?;

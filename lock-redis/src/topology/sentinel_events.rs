@@ -23,8 +23,8 @@ pub(super) enum Following {
     Discovered,
 }
 
-/// Listens to one Sentinel for the life of the topology, so that a client that sends nothing
-/// notices a failover, and queries its view of the master on request.
+/// Listens to one Sentinel while the topology exists, so that an idle client notices a failover. Queries
+/// its view of the master on request.
 pub(super) async fn follow(
     master: Arc<Master>,
     sentinel: Endpoint,
@@ -44,7 +44,7 @@ pub(super) async fn follow(
                 }
             }
             if how == Following::Discovered && failures >= MAX_FAILURES {
-                // Sentinels remember those that moved indefinitely. One that comes back is found again.
+                // Sentinels remember moved Sentinels forever. One that returns is discovered again.
                 let now = master.shared.engine.now();
                 return master.followed().give_up(&sentinel, now);
             }
@@ -60,18 +60,18 @@ pub(super) async fn follow(
 /// Between two attempts to reach a Sentinel, about as long as it takes to detect a dead master.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Min time between two `SENTINEL SENTINELS` requests to one Sentinel. It is asked while it knows more
-/// than are followed, some of which may be gone for good.
+/// Min time between two `SENTINEL SENTINELS` requests to one Sentinel. Requests repeat while it reports
+/// more Sentinels than are followed; some of these may be gone for good.
 const DISCOVERY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How often in a row a Sentinel may fail that the configuration does not name.
+/// Max consecutive failures of a Sentinel that the configuration does not name.
 const MAX_FAILURES: u32 = 30;
 
 /// How listening to a Sentinel ended.
 enum Ended {
     /// The connection or the client is closed.
     Closed,
-    /// The Sentinel is listened to at another address.
+    /// The same Sentinel is already followed at another address.
     Twice,
 }
 
@@ -152,7 +152,7 @@ async fn listen(
     }
 }
 
-/// Gives a Sentinel so much time for an answer.
+/// Limits the time for a reply of a Sentinel.
 async fn in_time<T>(
     master: &Master,
     connector: &Connector,
@@ -173,7 +173,7 @@ async fn notice(master: &Arc<Master>, endpoint: &Endpoint) {
     }
 }
 
-/// What a Sentinel that was asked at this moment says of the master at this address.
+/// The report of a Sentinel that was queried at this moment about the master at this address.
 fn report(asked: Moment, master: Endpoint, vouches: bool, sentinels: usize) -> (Endpoint, Report) {
     let report = Report {
         asked,
@@ -194,7 +194,7 @@ async fn ask(
         .send_packed_command(&command("MASTER", name))
         .await?
     {
-        // A user that may query the master, and no more.
+        // A user that may query only the master.
         Value::ServerError(error) if Refusal::of(&error) == Refusal::NoPerm => {}
         Value::ServerError(_) => return Ok(None),
         fields => return Ok(read(&from_redis_value(fields)?, asked)),
@@ -219,10 +219,10 @@ fn read(fields: &HashMap<String, String>, asked: Moment) -> Option<(Endpoint, Re
     Some(report(asked, master, vouches, others as usize + 1))
 }
 
-/// What a Sentinel does not vouch for a master with: it thinks that it is down, or replaces it.
+/// Flags with which a Sentinel does not vouch for a master: it considers it down, or replaces it.
 const DOUBTS: [&str; 3] = ["s_down", "o_down", "failover_in_progress"];
 
-/// By what the Sentinels know each other; `None` if this one does not say (before 6.2).
+/// The id by which Sentinels know each other; `None` if this one does not report it (before 6.2).
 async fn identity(connection: &mut MultiplexedConnection) -> Result<Option<Arc<str>>, RedisError> {
     let mut request = redis::cmd("SENTINEL");
     request.arg("MYID");
@@ -232,7 +232,7 @@ async fn identity(connection: &mut MultiplexedConnection) -> Result<Option<Arc<s
     }
 }
 
-/// Where a Sentinel knows others, and their identities; nowhere, if it does not say.
+/// The addresses and identities of other Sentinels; empty if this one does not report them.
 async fn others_of(
     connection: &mut MultiplexedConnection,
     name: &str,

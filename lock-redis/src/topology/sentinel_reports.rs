@@ -1,4 +1,4 @@
-//! What the Sentinels say of the master, and what that proves.
+//! The reports of the Sentinels about the master, and their implications.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,18 +12,18 @@ use polylock_core::engine::Moment;
 pub(super) struct Reports {
     /// How many Sentinels the configuration names.
     configured: usize,
-    /// By the identity that a Sentinel says it has, whatever address it was asked at.
+    /// By the identity that the Sentinel reports, whatever its address.
     by_sentinel: HashMap<Arc<str>, Report>,
 }
 
 /// What one Sentinel said.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Report {
-    /// When the question left.
+    /// When the query was sent.
     pub(super) asked: Moment,
     /// The address of the master.
     pub(super) master: Arc<str>,
-    /// Whether the Sentinel takes it for alive, and replaces it by no other.
+    /// Whether the Sentinel considers the master alive, and is not replacing it.
     pub(super) vouches: bool,
     /// How many Sentinels it knows, itself included; 0 if it does not say.
     pub(super) sentinels: usize,
@@ -42,7 +42,7 @@ impl Reports {
         self.by_sentinel
             .retain(|_, old| report.asked.since(old.asked) < MEMORY);
         match self.by_sentinel.entry(sentinel) {
-            // Of a Sentinel that is asked at two addresses, an answer can be overtaken.
+            // If a Sentinel is queried at two addresses, one reply can overtake the other.
             Entry::Occupied(mut last) if last.get().asked <= report.asked => {
                 last.insert(report);
             }
@@ -53,11 +53,11 @@ impl Reports {
         }
     }
 
-    /// Since when no majority can have named another master: a majority vouches for this one in
-    /// answers to questions that were sent then or later.
+    /// The moment since which no majority can have named another master: a majority vouches for this one
+    /// in replies to queries sent then or later.
     ///
-    /// Two majorities have a Sentinel in common, and none goes back to a former master. So no
-    /// client that asks a majority as well uses another master before this moment.
+    /// Two majorities share a Sentinel, and no Sentinel returns to a former master. So no client that
+    /// also queries a majority uses another master before this moment.
     pub(super) fn confirmed(&self, master: &str) -> Option<Moment> {
         let vouching = self.vouching(master);
         let mut asked: Vec<Moment> = vouching.map(|report| report.asked).collect();
@@ -65,14 +65,14 @@ impl Reports {
         asked.get(self.sentinels() / 2).copied()
     }
 
-    /// How many Sentinels vouch for a master in answers to questions sent at `since` or later.
+    /// How many Sentinels vouch for a master in replies to queries sent at `since` or later.
     pub(super) fn count(&self, master: &str, since: Moment) -> usize {
         let vouching = self.vouching(master);
         vouching.filter(|report| report.asked >= since).count()
     }
 
-    /// How many Sentinels there are: those that any of them knows, which is what their own majority
-    /// is counted by, and no fewer than those that the configuration names or that answered.
+    /// The number of Sentinels: the largest number that any Sentinel knows, which their own majority is
+    /// counted by, and at least the number that the configuration names or that replied.
     pub(super) fn sentinels(&self) -> usize {
         let known = self.by_sentinel.values().map(|report| report.sentinels);
         let known = known.max().unwrap_or(0);
@@ -85,7 +85,7 @@ impl Reports {
     }
 }
 
-/// How long an answer counts for the number of Sentinels.
+/// How long a reply counts for the number of Sentinels.
 const MEMORY: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use crate::config::Endpoint;
 
-/// What most of those that answer say, and whether that is a majority of all `sentinels`; of several,
-/// the one that was named first.
+/// The master that most replies name, and whether those are a majority of all `sentinels`. In a tie, the
+/// master that was named first wins.
 ///
-/// One Sentinel may be out of date, next to an old master that is cut off and does not know better.
+/// One Sentinel may be outdated, beside a partitioned old master that does not know of its replacement.
 pub(super) fn leader(named: &[Endpoint], sentinels: usize) -> Option<(&Endpoint, bool)> {
     let count = |one: &Endpoint| named.iter().filter(|other| *other == one).count();
     // The last of the largest ones is taken.

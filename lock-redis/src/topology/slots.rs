@@ -11,8 +11,8 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Reads the answer to `CLUSTER SLOTS`; `asked` is the server that gave it, and stands for a
-    /// host that it does not know.
+    /// Reads the reply to `CLUSTER SLOTS`. `asked` is the server that sent it, and replaces a host that
+    /// it does not know.
     pub(super) fn read(answer: Value, asked: &Endpoint) -> Option<Self> {
         let mut slots = Self {
             masters: Vec::new(),
@@ -74,7 +74,7 @@ fn endpoint(parts: &[Value], asked: &Endpoint) -> Option<Endpoint> {
         Endpoint::Tcp { host, .. } => host,
         Endpoint::Unix(_) => return None,
     };
-    // A node that has not met another node does not know its own address.
+    // A node that has not met other nodes does not know its own address.
     let host = if host.is_empty() || host == "?" {
         asked
     } else {

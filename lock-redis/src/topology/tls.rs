@@ -12,7 +12,7 @@ mod rustls {
 
     use crate::error::{Cause, Failure};
 
-    /// What servers are verified by, and what they are shown.
+    /// How servers are verified, and the certificate that they get.
     #[derive(Clone, Debug)]
     pub(in crate::topology) struct Certificates(TlsCertificates);
 
@@ -57,10 +57,10 @@ mod rustls {
         })
     }
 
-    /// rustls panics where a program is built with several providers and has chosen none.
+    /// rustls panics if a program is built with several providers and selects none.
     fn choose_provider() {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // Fails if another thread has chosen one meanwhile, which is as good.
+            // Fails if another thread has selected one meanwhile, which is fine.
             drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
         }
     }

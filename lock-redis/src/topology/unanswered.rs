@@ -11,10 +11,10 @@ use crate::error::Refusal;
 use crate::script::Script;
 use polylock_core::engine::before;
 
-/// The connection of a request that was sent and has no answer.
+/// The connection of a request without a reply.
 ///
-/// A server executes the requests of one connection in their order. What is sent on this one arrives
-/// behind the request, although other requests use another connection by now.
+/// A server executes the requests of one connection in order. A request sent on this one arrives behind
+/// the first, although other requests already use another connection.
 #[derive(Debug, Default)]
 pub(crate) struct Unanswered(Mutex<Kept>);
 
@@ -32,8 +32,8 @@ impl Unanswered {
         Self(Mutex::new(kept.take()))
     }
 
-    /// Runs a script behind the request; nothing if there is no such connection, or it does not answer
-    /// `within` the time.
+    /// Runs a script behind the request. Does nothing without such a connection, and waits for a reply
+    /// at most `within`.
     pub(crate) async fn run_behind(
         self,
         script: &Script,

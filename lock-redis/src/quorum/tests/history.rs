@@ -5,15 +5,15 @@ use super::super::token::{Agreement, Raised};
 use super::super::votes::{Decision, Vote, Votes};
 use super::node::Node;
 
-/// What is tried.
+/// The rules under test.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     /// Whether a token has to be on record with a majority before it counts.
     pub(super) records: bool,
     /// Whether all are readers; else all are writers.
     pub(super) shared: bool,
-    /// Whether nodes restart, and how long they do not vote then: with all data, with a snapshot, or
-    /// with none.
+    /// Whether nodes restart, and how long they do not vote afterwards: with all data, with a snapshot,
+    /// or without data.
     pub(super) restarts: Option<u64>,
     /// Whether a renewal needs a majority; else any node that has the lease is enough.
     pub(super) renews_by_majority: bool,
@@ -29,7 +29,7 @@ pub(super) struct History {
     clients: Vec<Option<Attempt>>,
     /// Which nodes a client cannot reach at the moment.
     cut: Vec<Vec<bool>>,
-    /// Votes that are not awaited any more, and that may still arrive.
+    /// Votes that no client waits for, and that may still arrive.
     stray: Vec<(u64, usize)>,
     guards: Vec<Hold>,
 }
@@ -84,7 +84,7 @@ impl History {
         history
     }
 
-    /// The guards that there were, in the order of their grants, and what is wrong with them.
+    /// All guards in the order of their grants, and the violations among them.
     pub(super) fn run(mut self) -> (Vec<Hold>, Vec<Violation>) {
         for id in 1..=STEPS as u64 {
             self.now += self.below(TTL / 25);

@@ -10,7 +10,7 @@ use polylock_history::Violation;
 
 use self::history::{History, Rules, TTL};
 
-/// Enough for each rule that is missing to be missed.
+/// Enough to detect each missing rule.
 const HISTORIES: u64 = 1_000;
 
 /// The rules of the backend, for nodes that forget nothing.

@@ -8,8 +8,8 @@ use crate::script::BLOCK;
 /// What `vote.lua`, `agree.lua`, `renew.lua` and `withdraw.lua` do.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Node {
-    /// How far its clock, below which it gives no token, is ahead. Without one, the counters alone
-    /// have to keep the order.
+    /// The lead of its clock, below which it draws no token. Without one, only the counters keep the
+    /// order.
     clock: Option<u64>,
     last: u64,
     owner: u64,
@@ -66,7 +66,7 @@ impl Node {
         self.holders.retain(|(holder, _)| *holder != id);
     }
 
-    /// What is left of it without its data.
+    /// Its state without its data.
     pub(super) fn forgotten(&self) -> Self {
         Self::new(self.clock)
     }
