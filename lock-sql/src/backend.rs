@@ -12,7 +12,7 @@ use crate::lock::SqlLock;
 #[cfg(feature = "sqlite")]
 use crate::lock::Sqlite;
 
-/// Makes the backend of a kind of database.
+/// Defines the backend of one kind of database.
 macro_rules! backend {
     ($(#[$attribute:meta])* $name:ident: $config:ident, $lock:ident, $schemes:expr, $port:expr) => {
         $(#[$attribute])*
@@ -29,7 +29,7 @@ macro_rules! backend {
                 $port
             }
 
-            /// None: the table plays its part.
+            /// None: the table separates the locks of applications.
             fn default_namespace(&self) -> &'static str {
                 ""
             }

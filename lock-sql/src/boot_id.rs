@@ -2,16 +2,16 @@
 
 use std::io;
 
-/// A UUID that is another one after each boot, as the system writes it.
+/// A UUID that changes with each boot, as the system writes it.
 ///
-/// It is the same in every container, unless that has a file of its own there, as those of LXC, Incus
-/// and systemd-nspawn do.
+/// It is the same in every container, except where the container has its own file, as with LXC, Incus
+/// and systemd-nspawn.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn read() -> io::Result<String> {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
 }
 
-/// A UUID that is another one after each boot, as the system writes it.
+/// A UUID that changes with each boot, as the system writes it.
 ///
 /// sysctl(8) reads it, since sysctlbyname(3) cannot be called without `unsafe`. The process is started
 /// once.
@@ -40,7 +40,7 @@ pub(crate) fn read() -> io::Result<String> {
     Ok(BOOT_ID.get_or_init(|| boot_id).clone())
 }
 
-/// Not known how.
+/// Unknown on this system.
 #[cfg(not(any(target_os = "android", target_os = "linux", target_os = "macos")))]
 pub(crate) fn read() -> io::Result<String> {
     Err(io::ErrorKind::Unsupported.into())

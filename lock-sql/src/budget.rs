@@ -9,15 +9,15 @@ use tokio::time::Instant;
 use crate::error::Failure;
 use crate::mutex::Mutex;
 
-/// The wait of one request: its deadline, and what its attempts know of the lock and of the server.
+/// The wait of one request: its deadline, and the last known state of the lock and the server.
 #[derive(Debug)]
 pub(crate) struct Budget {
     wait: Wait,
     deadline: Option<Instant>,
     was_held: AtomicBool,
-    /// Whether a request is in flight whose reply says whether the lock is still held.
+    /// Whether a request is in flight whose reply will say whether the lock is still held.
     is_unanswered: AtomicBool,
-    /// Why the last attempt had no answer, while another one follows.
+    /// The failure of the last attempt, while another one follows.
     outage: Mutex<Option<Failure>>,
 }
 
@@ -47,10 +47,10 @@ impl Budget {
             .map_or(moment, |deadline| deadline.min(moment))
     }
 
-    /// When it is too late for any answer: `grace` after the end of the wait. A request that does not
-    /// wait has no such limit here.
+    /// The moment after which replies are ignored: `grace` after the end of the wait. A request that
+    /// does not wait has no such limit here.
     pub(crate) fn limit(&self, grace: Duration) -> Option<Instant> {
-        // A short wait is an attempt as well.
+        // Even a short wait gets time for one attempt.
         let least = Instant::now() + MIN_TIME;
         let deadline = self.deadline.filter(|_| self.wait.waits());
         deadline.map(|deadline| (deadline + grace).max(least))
@@ -63,24 +63,24 @@ impl Budget {
         request.mark_contended();
     }
 
-    /// Whether the lock was seen to be held.
+    /// Whether an attempt has found the lock held.
     pub(crate) fn was_held(&self) -> bool {
         self.was_held.load(Ordering::Relaxed)
     }
 
-    /// The server is old enough to grant locks, which says nothing of whether it is within reach now.
+    /// The server is old enough to grant locks; it may still be unreachable.
     #[cfg(feature = "_server")]
     pub(crate) fn note_old_enough(&self) {
         self.outage.lock().take_if(|failure| failure.is_restart());
     }
 
-    /// The server is away, or grants nothing yet.
+    /// The server is unreachable, or grants nothing yet.
     pub(crate) fn note_outage(&self, request: &AcquireRequest, failure: Failure) {
         *self.outage.lock() = Some(failure);
         request.mark_unresponsive();
     }
 
-    /// Sends a request for the lock. Until its reply, nothing says that another client holds the lock.
+    /// Sends a request for the lock. Until its reply, the lock does not count as held by another client.
     pub(crate) async fn asking<T>(&self, question: impl Future<Output = T>) -> T {
         self.is_unanswered.store(true, Ordering::Relaxed);
         let answer = question.await;
@@ -88,8 +88,8 @@ impl Budget {
         answer
     }
 
-    /// Polls for the lock as [`asking`](Self::asking) does. A server that is silent for long has not said that
-    /// the lock is still held, also to those that wait for this attempt.
+    /// Polls for the lock as [`asking`](Self::asking) does. A server that is silent for long has not
+    /// confirmed that the lock is held, neither to this request nor to those that wait for this attempt.
     pub(crate) async fn polling<T>(
         &self,
         request: &AcquireRequest,
@@ -125,12 +125,12 @@ impl Budget {
         acquired.unwrap_or_else(|| Err(self.timed_out(otherwise)))
     }
 
-    /// Whether a waiter that has seen the lock held waits for a reply.
+    /// Whether a waiter that has found the lock held waits for a reply.
     fn is_late(&self) -> bool {
         self.was_held() && self.is_unanswered.load(Ordering::Relaxed)
     }
 
-    /// The error of a caller whose time is over; `otherwise` if nothing is known of the lock.
+    /// The error after the deadline; `otherwise` if nothing is known of the lock.
     pub(crate) fn timed_out(&self, otherwise: impl FnOnce() -> Error) -> Error {
         if let Some(failure) = self.outage.lock().take() {
             return failure.into();
@@ -153,16 +153,16 @@ pub(crate) fn silent() -> Error {
     Error::new(ErrorKind::Unavailable, message).with_unknown_outcome()
 }
 
-/// How long a waiter sleeps after an attempt that found the server away.
+/// Backoff of a waiter after an attempt that found the server unreachable.
 pub(crate) const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long after the end of a wait a reply is waited for that is due.
+/// How long after the end of a wait a reply that is due may still arrive.
 const REPLY_GRACE: Duration = Duration::from_secs(1);
 
-/// A poll without a reply for this long says that the server is silent.
+/// A poll without a reply for this long marks the server as silent.
 const POLL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What an attempt gets at least before a wait ends.
+/// Min time of an attempt, even if the wait ends earlier.
 const MIN_TIME: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

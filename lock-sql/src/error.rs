@@ -13,11 +13,11 @@ use crate::wire::{Class, DbError};
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) cause: Cause,
-    /// Whether the database may have done what it was asked for.
+    /// Whether the database may have executed the request.
     pub(crate) outcome_unknown: bool,
 }
 
-/// What goes wrong with a database. Clonable, because one transaction serves several requests.
+/// What failed at a database. Clonable, because one transaction serves several requests.
 #[cfg_attr(
     not(feature = "sqlite"),
     expect(dead_code, reason = "SQLite has some that servers have not")
@@ -49,7 +49,7 @@ pub(crate) enum Cause {
     #[error("table {table:?} has a row that polylock has not written{remove}")]
     Malformed {
         table: String,
-        /// How to remove it, where it is known which row it is.
+        /// How to remove the row, if the row is known.
         remove: Remove,
     },
 
@@ -66,7 +66,7 @@ pub(crate) enum Cause {
     #[error("the database file {path:?} was replaced or deleted")]
     Replaced { path: PathBuf },
 
-    /// Sessions of the start before may not know yet that they have ended.
+    /// Sessions from before a restart may not know yet that they have ended.
     #[cfg(feature = "_server")]
     #[error(
         "the server was found started anew {waited:.0?} ago, and a client of before may believe in its \
@@ -99,7 +99,7 @@ pub(crate) enum Cause {
     Unportable { source: Source },
 }
 
-/// A statement that removes what polylock has not written; empty if there is none.
+/// A statement that removes a row that polylock has not written; empty if there is none.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Remove(String);
 
@@ -222,7 +222,7 @@ impl Failure {
         }
     }
 
-    /// Whether the server is away, for a while as it seems.
+    /// Whether the server seems to be down for a while.
     pub(crate) fn is_outage(&self) -> bool {
         match &self.cause {
             Cause::Silent(_) => true,
@@ -239,7 +239,7 @@ impl Failure {
 
 #[cfg(feature = "_server")]
 impl Failure {
-    /// What a statement comes to that was sent.
+    /// The failure of a statement that was sent.
     pub(crate) fn of_statement(db_error: DbError) -> Self {
         Self {
             outcome_unknown: db_error.class.ends_connection(),
@@ -247,22 +247,22 @@ impl Failure {
         }
     }
 
-    /// What an attempt to connect comes to, before any statement was sent.
+    /// The failure of an attempt to connect, before any statement was sent.
     pub(crate) fn of_opening(db_error: DbError) -> Self {
         Cause::Sql(db_error).into()
     }
 
-    /// Whether it was asked of a session that had ended before.
+    /// Whether the session had ended before the request.
     pub(crate) fn is_late(&self) -> bool {
         matches!(self.cause, Cause::SessionOver)
     }
 
-    /// Whether it is the server that has to get older.
+    /// Whether the server was started too recently.
     pub(crate) fn is_restart(&self) -> bool {
         matches!(self.cause, Cause::Restarted { .. })
     }
 
-    /// Whether it is the end of a connection, and of all that lived with it.
+    /// Whether the connection ended, with everything that depends on it.
     pub(crate) fn ends_session(&self) -> bool {
         match &self.cause {
             Cause::SessionOver => true,
@@ -271,7 +271,7 @@ impl Failure {
         }
     }
 
-    /// What kind of answer of a server it is, if it is one.
+    /// The class of the server's error, if it is one.
     pub(crate) fn class(&self) -> Option<Class> {
         match &self.cause {
             Cause::Sql(db_error) => Some(db_error.class),
@@ -318,7 +318,7 @@ impl Class {
     }
 }
 
-/// What failed before anything was written.
+/// Failures before anything was written.
 impl From<Cause> for Failure {
     fn from(cause: Cause) -> Self {
         Self {

@@ -86,8 +86,8 @@ impl HeldLeases {
         self.0.lock().epoch
     }
 
-    /// The database of that epoch is gone, and its leases with it; a late observer takes nothing
-    /// from its successor.
+    /// The database of that epoch and its leases are gone. A late call does not affect the leases of its
+    /// successor.
     pub(crate) fn end(&self, epoch: u64) {
         let lost = {
             let mut leases = self.0.lock();

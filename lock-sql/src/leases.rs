@@ -60,7 +60,7 @@ impl Leases {
         })
     }
 
-    /// Goes on with the lease of a ticket.
+    /// Adopts the lease of a ticket.
     async fn adopt(&self, request: &AcquireRequest, ticket: &Ticket) -> Result<LockGuard> {
         let (key, ttl, id) = (request.key(), request.ttl(), self.engine.lease_id());
         let lease = Arc::new(TableLease::new(&self.store, key, id));
@@ -69,8 +69,8 @@ impl Leases {
         pending.adopt(request, ticket, ask).await
     }
 
-    /// Acquires the lock, and polls until it can. A waiter that has seen it held keeps waiting while
-    /// the database is away.
+    /// Acquires the lock, and polls while it is held. A waiter that has found it held keeps waiting
+    /// while the database is unreachable.
     async fn wait(
         &self,
         request: &AcquireRequest,
@@ -87,9 +87,9 @@ impl Leases {
         let (mut is_woken, mut is_unknown) = (false, false);
         while budget.waits() {
             let mut released = pin!(waiting.released.notified());
-            // Listen before looking, or a release in between would be missed.
+            // Listens before the poll, or a release in between would be missed.
             released.as_mut().enable();
-            // Before reading as well: notifications count from there.
+            // Before the read as well: notifications count from there.
             let pace = self.store.pace();
             let is_notified = std::mem::take(&mut is_woken) && pace.notifies;
             let polling = self.poll(request, place, is_notified);
@@ -97,8 +97,8 @@ impl Leases {
                 Ok(Attempt::Granted(guard)) => return guard,
                 Ok(Attempt::Held(refusal)) => refusal,
                 Err(mut failure) if failure.is_outage() && self.store.outlasts_outages() => {
-                    // What was granted without an answer is released by its id, and the next attempt
-                    // has another one. An answer to that does not say what became of the first.
+                    // A grant without a reply is released by its id, and the next attempt has another
+                    // id. A reply to the next one does not say whether the first was granted.
                     is_unknown |= failure.outcome_unknown;
                     failure.outcome_unknown = is_unknown;
                     budget.note_outage(request, failure);
@@ -129,8 +129,8 @@ impl Leases {
         Err(budget.timed_out(silent))
     }
 
-    /// Looks at the lock, unless a notification says that it is free, and tries to acquire it if it can
-    /// be had.
+    /// Reads the lock, unless a notification says that it is free, and tries to acquire it if that can
+    /// succeed.
     async fn poll(
         &self,
         request: &AcquireRequest,
@@ -140,7 +140,7 @@ impl Leases {
         if !is_notified {
             let claim = self.claim(request, place, true);
             let looked = self.store.look(request.key(), &claim).await;
-            // It has asked for nothing that could be granted.
+            // The poll has requested nothing that could be granted.
             let looked = looked.map_err(|failure| Failure {
                 outcome_unknown: false,
                 ..failure
@@ -164,13 +164,13 @@ impl Leases {
         let key = request.key();
         let lease = Arc::new(TableLease::new(&self.store, key, claim.id));
         let armed: Arc<dyn Lease> = Arc::<TableLease>::clone(&lease);
-        // Armed before the request leaves: dropped from here on, it releases what was acquired.
+        // Armed before the request is sent: if this is dropped from here on, the lock is released.
         let pending = self.engine.pending(key, armed, request.ttl());
-        // Before the request leaves as well: the lease counts from here.
+        // Before the request is sent as well: the lease counts from here.
         let sent = self.engine.now();
         match self.store.take(key, claim).await {
             Ok(Ok(tokens)) => {
-                // With the lock the place is given up.
+                // A holder has no place in the queue.
                 place.is_taken.store(false, Ordering::Relaxed);
                 let grant = Grant::new(sent, Some(lease.granted(tokens)));
                 Ok(Attempt::Granted(pending.granted(request, grant)))
@@ -199,7 +199,7 @@ impl Leases {
     }
 }
 
-/// What an attempt for a lock comes to.
+/// The result of an attempt for a lock.
 enum Attempt {
     /// The guard, or the error of a grant that came too late.
     Granted(Result<LockGuard>),
@@ -207,7 +207,7 @@ enum Attempt {
     Held(Refusal),
 }
 
-/// The place of a waiter in the queue of a key, which it leaves when it waits no more.
+/// The place of a waiter in the queue of a key; dropping it leaves the queue.
 struct Place {
     store: Arc<dyn Store>,
     engine: Engine,

@@ -1,6 +1,6 @@
 //! Locks in SQL databases: leases in a table that several processes share.
 //!
-//! Each database is a feature of its own, and there is nothing without one.
+//! Each database is a feature of its own; without any, the crate is empty.
 
 #![cfg(feature = "_sql")]
 #![cfg_attr(docsrs, feature(doc_cfg))]

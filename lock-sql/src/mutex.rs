@@ -1,6 +1,6 @@
 use std::sync::{MutexGuard, PoisonError};
 
-/// A mutex that outlasts a panic: nothing that it protects is left half changed.
+/// A mutex that ignores poisoning: a panic leaves nothing half changed in it.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
 

@@ -1,7 +1,7 @@
 //! Statements on a limited number of connections.
 //!
-//! Each statement runs in a task of the engine, so that a dropped caller leaves no connection in the
-//! middle of one: a statement that has not begun is left out, and the others run to their end.
+//! Each statement runs in a task of the engine, so that a dropped caller never leaves a connection in
+//! the middle of one. A statement that has not begun is skipped; others run to their end.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock, Weak};
@@ -46,7 +46,7 @@ struct Job {
 }
 
 impl Pool {
-    /// Each statement, with its time in the queue and that of a new connection, gets `timeout`.
+    /// `timeout` limits each statement, with its time in the queue and that of opening a connection.
     pub(crate) fn new(
         engine: &Engine,
         target: &Arc<Target>,
@@ -62,7 +62,7 @@ impl Pool {
         })
     }
 
-    /// Runs one statement; it is repeated if another transaction is in its way.
+    /// Runs one statement; repeats it after a conflict with another transaction.
     pub(crate) async fn statement(
         self: &Arc<Self>,
         sql: &Arc<Sql>,
@@ -71,9 +71,9 @@ impl Pool {
         self.run(sql, values, false, |_| ()).await
     }
 
-    /// The same, with a function that learns the result before the caller does, and even if the
-    /// caller is gone: `None` if the statement never began. It is dropped without a call when the
-    /// runtime of the engine ends.
+    /// Runs one statement, and passes the result to a function before the caller gets it, even if the
+    /// caller is gone: `None` if the statement never began. If the runtime of the engine ends, the
+    /// function is dropped without a call.
     pub(crate) async fn statement_with(
         self: &Arc<Self>,
         sql: &Arc<Sql>,
@@ -111,7 +111,7 @@ impl Pool {
         let serve = async move { pool.serve(job, ended).await };
         let opens = self.state.lock().idle.is_empty();
         if opens {
-            // It may ask the application for a login, whose code is not to run on the thread of a caller.
+            // It may request a login from the application, whose code must not run on a caller's thread.
             self.engine.spawn_service(serve);
         } else {
             self.engine.poll_woken(|| self.engine.spawn_inline(serve));
@@ -146,7 +146,7 @@ impl Pool {
             return None;
         }
         Some(match timeout_at(job.deadline, self.connect()).await {
-            // A caller that gave up while a connection was opened has undone the request already.
+            // A caller that gave up while a connection was being opened has already undone the request.
             Ok(Ok(connection)) if job.reply.is_closed() => {
                 self.keep(connection);
                 return None;
@@ -157,7 +157,7 @@ impl Pool {
         })
     }
 
-    /// Runs a job; the connection is kept if it is in order afterwards.
+    /// Runs a job; keeps the connection if it is still usable.
     async fn execute(
         self: &Arc<Self>,
         mut connection: Connection,
@@ -197,7 +197,7 @@ impl Pool {
         }
     }
 
-    /// The idle connection that was used last, if the server answers on it, or a new one.
+    /// The idle connection that was used last, if the server replies on it, or a new one.
     async fn connect(&self) -> Result<Connection, Failure> {
         let (idle, broke) = {
             let mut state = self.state.lock();
@@ -207,8 +207,8 @@ impl Pool {
             if since.elapsed() < PING_AFTER && broke.is_none_or(|broke| since > broke) {
                 return Ok(connection);
             }
-            // A server that was restarted meanwhile costs a question, and not the outcome of a
-            // statement.
+            // After a restart of the server, a ping fails instead of a statement with an unknown
+            // outcome.
             let asked = timeout(PING_TIMEOUT, connection.message(&PING, &[])).await;
             if asked.is_ok_and(|answer| answer.is_ok()) {
                 return Ok(connection);
@@ -228,7 +228,7 @@ impl Pool {
             state.idle.push((connection, Instant::now()));
             std::mem::replace(&mut state.closes_idle, true)
         };
-        // Outside of the mutex: a runtime that ends drops the task at once, which takes it.
+        // Outside of the mutex: a runtime that ends drops the task at once, and the task locks it.
         if !closes_idle {
             let closing = ClosesIdle(Arc::downgrade(self));
             self.engine.spawn_service(closing.run());
@@ -259,7 +259,7 @@ impl fmt::Debug for Pool {
     }
 }
 
-/// The task that closes connections which stay idle; with a runtime that ends, its flag ends too.
+/// The task that closes idle connections; if its runtime ends, its flag is cleared too.
 struct ClosesIdle(Weak<Pool>);
 
 impl ClosesIdle {
@@ -276,7 +276,7 @@ impl ClosesIdle {
         }
     }
 
-    /// Closes those whose time is over; when the next one is due, if there is one.
+    /// Closes expired connections; returns when the next one is due.
     fn close(&mut self) -> Option<Instant> {
         let pool = self.0.upgrade()?;
         let (closed, next): (Vec<_>, _) = {

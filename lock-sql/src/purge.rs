@@ -26,12 +26,12 @@ pub(crate) struct PurgeTexts {
     /// Reads [`PURGE_ROWS`] leases after a key: key, whether it has been free for so long, and its last
     /// token.
     pub(crate) scan_leases: Arc<Sql>,
-    /// Sets the least floor of tokens for leases to come.
+    /// Raises the min token of later leases.
     pub(crate) raise: Arc<Sql>,
     /// Deletes free leases: key, retention, floor.
     pub(crate) delete_leases: Many,
-    /// Reads as many rows of `mode=row` and of transactions after a key: key, and whether it was made
-    /// that long ago. A row does not show when it was last locked.
+    /// Reads as many rows of `mode=row` and of transactions after a key: key, and whether the row was
+    /// created before the retention. A row does not show when it was last locked.
     pub(crate) scan_rows: Arc<Sql>,
     /// Deletes those that are not locked, and waits for none: key, retention.
     pub(crate) delete_rows: Many,
@@ -41,13 +41,13 @@ pub(crate) struct PurgeTexts {
     pub(crate) delete_records: Many,
 }
 
-/// Each time this process has added so many rows, [`PURGE_ROWS`] of each kind are looked at: the table
-/// is gone through while it grows by an eighth, and no index has to tell which rows are idle.
+/// Each time this process has added so many rows, it checks [`PURGE_ROWS`] of each kind: the whole table
+/// is checked while it grows by an eighth, and no index has to mark idle rows.
 ///
-/// No token comes back: the largest one of the leases to be deleted is stored first, as the least for
-/// all leases to come, and the rows are deleted when every statement has ended that may not have seen
-/// it. The tokens of row locks come from elsewhere. The row of a fence stays: a smaller token may
-/// arrive after any time.
+/// No token is drawn twice. The largest token of the leases to be deleted is first stored as the min for
+/// all later leases. The rows are deleted once every statement that may have missed that has ended. The
+/// tokens of row locks come from elsewhere. The row of a fence stays, because a smaller token may arrive
+/// at any later time.
 #[derive(Clone)]
 pub(crate) struct Purge(Arc<Inner>);
 
@@ -63,7 +63,7 @@ struct Inner {
 struct State {
     /// Rows that were added since the last round.
     grown: u32,
-    /// Whether a round is on, or none may be any more.
+    /// Whether a round is running, or no further round is allowed.
     is_busy: bool,
     /// The last keys that were looked at.
     passed: Passed,
@@ -78,16 +78,16 @@ struct Passed {
     records: Vec<u8>,
 }
 
-/// Leases to be deleted, if they still are idle then.
+/// Leases to be deleted, if they are still idle then.
 #[derive(Clone, Debug)]
 struct PendingDelete {
     keys: Vec<Vec<u8>>,
-    /// The least token of all leases that come after them.
+    /// The min token of all later leases.
     floor: u64,
     since: Moment,
 }
 
-/// Some rows of a kind, as they follow each other.
+/// Consecutive rows of one kind.
 struct Scanned {
     /// Those that are idle: the key, and the last token of a lease.
     idle: Vec<(Vec<u8>, i64)>,
@@ -120,7 +120,7 @@ impl Purge {
         }))
     }
 
-    /// The table has got a row of this key, or may have got one.
+    /// The table has, or may have, a new row of this key.
     pub(crate) fn grown(&self, key: &LockKey) {
         {
             let mut state = self.0.state.lock();
@@ -130,8 +130,8 @@ impl Purge {
             }
             state.grown = 0;
             state.is_busy = true;
-            // Processes that add one row each begin at the first one, where numbers and dates have
-            // grown from, or anywhere.
+            // Processes that add one row each begin at the first key, from which numbers and dates have
+            // grown, or anywhere.
             if state.passed.is_at_the_start() && self.0.engine.lease_id().as_bytes()[0] % 2 == 1 {
                 state.passed = Passed::from(key.as_bytes().to_vec());
             }
@@ -163,7 +163,7 @@ impl Inner {
         self.purge_records().await
     }
 
-    /// Picks leases that are idle, and keeps their tokens from coming back.
+    /// Selects idle leases, and prevents their tokens from being drawn again.
     async fn doom_leases(&self) -> Result<(), Failure> {
         let after = self.state.lock().passed.leases.clone();
         let retention = Some(self.retention);
@@ -172,7 +172,7 @@ impl Inner {
         if let Some(floor) = floor {
             let values = vec![Value::from(floor)];
             let raised = self.pool.statement(&self.texts.raise, values).await?;
-            // Without the row that keeps it, nothing may be deleted.
+            // Without the row that stores the min token, nothing may be deleted.
             if raised.affected > 0 {
                 self.state.lock().doomed.push_back(PendingDelete {
                     keys: scanned.idle.into_iter().map(|(key, _)| key).collect(),
@@ -200,12 +200,12 @@ impl Inner {
         Ok(())
     }
 
-    /// Deletes rows that were made before `retention` and that no transaction has locked.
+    /// Deletes rows that were created before `retention` and that no transaction has locked.
     ///
-    /// A holder keeps its row locked, so that it is not deleted. A waiter whose row is deleted before it
-    /// is served finds none, and makes it again. A request without a wait that meets the deletion is
-    /// refused, because it cannot tell that from another holder: once in `retention` for a key, for as
-    /// long as one statement takes.
+    /// A holder keeps its row locked, so it is not deleted. A waiter whose row is deleted before its
+    /// grant finds none, and creates it again. A request without a wait that meets the deletion is
+    /// refused, because it cannot tell the deletion from another holder. This can happen once in
+    /// `retention` for a key, for the time of one statement.
     async fn purge_rows(&self, retention: Duration) -> Result<(), Failure> {
         let after = self.state.lock().passed.rows.clone();
         let texts = &self.texts;
@@ -307,7 +307,7 @@ pub(crate) const PURGE_ROWS: usize = 64;
 
 const EVERY: u32 = 8;
 
-/// A request locks the row that it has made within this time, or makes it again.
+/// A request locks the row that it has created within this time, or creates it again.
 const MIN_ROW_AGE: Duration = Duration::from_secs(1);
 
 /// Longer than any statement takes.

@@ -12,7 +12,7 @@ use crate::pool::Pool;
 use crate::purge::Purge;
 use crate::wire::Value;
 
-/// What holders have stored beside their locks, in the table of a server. All modes have the same.
+/// The records that holders have stored in the table of a server; the same for all modes.
 #[derive(Clone, Debug)]
 pub(crate) struct Records {
     pool: Arc<Pool>,
@@ -47,7 +47,7 @@ impl Records {
     async fn read_version(&self, key: &LockKey) -> Result<Option<(Record, u64)>, Failure> {
         let values = vec![Value::from(key.as_bytes())];
         let answer = self.pool.statement(&self.texts.read, values).await;
-        // Whatever became of it, it changed nothing.
+        // Whatever happened to the request, it changed nothing.
         let answer = answer.map_err(|failure| failure.cause)?;
         let Some(row) = answer.rows.first() else {
             return Ok(None);
@@ -65,7 +65,7 @@ impl Records {
         }
     }
 
-    /// Stores a record in place of every earlier one of its token; whether no larger token is in the way.
+    /// Stores a record in place of all earlier records of its token; false if a larger token is stored.
     pub(crate) async fn write(
         &self,
         key: &LockKey,
@@ -83,7 +83,7 @@ impl Records {
             }
             match self.read_version(key).await? {
                 Some((found, _)) if found.token > record.token => return Ok(false),
-                // The clock of its writer is ahead, or it is a later one.
+                // The clock of that writer is ahead, or that write is later.
                 Some((_, version)) => above = version,
                 // It has ended meanwhile.
                 None => {}

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use crate::mutex::Mutex;
 
-/// Wakes the waiters of this process when it gives a lock back, so that they need not find out.
+/// Wakes the waiters of this process when it releases a lock, so that they need not poll.
 #[derive(Default)]
 pub(crate) struct ReleaseNotifier(Mutex<HashMap<LockKey, Arc<Notify>>>);
 

@@ -11,31 +11,30 @@ use crate::held_leases::HeldLeases;
 use crate::release_notifier::ReleaseNotifier;
 use crate::table::{Claim, MAX_WAITERS, Refusal, Tokens};
 
-/// The table of leases in one database: what `mode=lease` needs of each. It renews them, in as few
-/// transactions as they fit in.
+/// The table of leases in one database, as `mode=lease` uses it. It renews leases in as few transactions
+/// as possible.
 ///
-/// Every method is bounded in time, ends in one transaction that does all or nothing, and goes on to
-/// its end or is undone when its future is dropped. A release that begins after a [`take`](Store::take) was dropped finds what
-/// that left behind.
+/// Every method has a time limit, and ends in one transaction that does all or nothing. If its future is
+/// dropped, it completes or is undone. A release that begins after a [`take`](Store::take) was dropped
+/// finds the lock that it left behind.
 #[async_trait]
 pub(crate) trait Store: Renewer {
-    /// Takes a lock, if it can be had.
+    /// Acquires a lock if it is free for this claim.
     async fn take(&self, key: &LockKey, claim: Claim) -> Result<Taken, Failure>;
 
-    /// Whether a lock can be had; costs others nothing.
+    /// Whether a lock can be acquired; does not disturb other clients.
     async fn look(&self, key: &LockKey, claim: &Claim) -> Result<Seen, Failure>;
 
-    /// Whether exclusive waiters queue in the table, because there are no notifications of a
-    /// release.
+    /// Whether exclusive waiters queue in the table because releases send no notifications.
     fn has_queue(&self) -> bool;
 
-    /// Whether waiters keep waiting while the database is away. Not where each request to a disk that
-    /// hangs leaves a thread behind.
+    /// Whether waiters keep waiting while the database is unreachable. False if each request to a
+    /// hanging disk leaves a thread behind.
     fn outlasts_outages(&self) -> bool {
         true
     }
 
-    /// Takes a waiter out of the queue.
+    /// Removes a waiter from the queue.
     async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure>;
 
     /// Wakes the waiters of this process, on its own releases and on notifications.
@@ -44,25 +43,25 @@ pub(crate) trait Store: Renewer {
     /// The leases of this process.
     fn held_leases(&self) -> &Arc<HeldLeases>;
 
-    /// This process holds a lease, and can be notified that it is broken.
+    /// This process holds a lease, and wants a notification if it is broken.
     fn attend_holders(&self) {}
 
-    /// How long waiters sleep that nothing wakes.
+    /// The poll interval of waiters without a wake-up.
     fn pace(&self) -> Pace {
         Pace::POLLED
     }
 
-    /// Releases what `id` has, if it has anything.
+    /// Releases the lock of `id`, if it has one.
     async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure>;
 
     /// Makes an exclusive lock a shared one.
     async fn downgrade(&self, key: &LockKey, id: LeaseId) -> Result<LeaseState, Failure>;
 
-    /// More tokens for an exclusive holder; `None` if it is none any more.
+    /// Draws more tokens for an exclusive holder; `None` if the lock is lost.
     async fn reserve(&self, key: &LockKey, id: LeaseId) -> Result<Option<Tokens>, Failure>;
 
-    /// Gives the exclusive lease `id` the id of a renewal, and renews it; the new token, or `None` if it is
-    /// not held. A repeated call is answered as the first one was.
+    /// Gives the exclusive lease `id` the id of a renewal, and renews it. Returns the new token, or
+    /// `None` if it is not held. A repeated call returns the same result.
     async fn adopt(
         &self,
         id: LeaseId,
@@ -75,13 +74,13 @@ pub(crate) trait Store: Renewer {
     /// One of them.
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>, Failure>;
 
-    /// Takes a lock from its holders; what it was.
+    /// Takes a lock from its holders; returns its state before.
     async fn break_all(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>, Failure>;
 
-    /// What a holder has stored beside the lock.
+    /// The record that a holder has stored beside the lock.
     async fn record(&self, key: &LockKey) -> Result<Option<Record>, Failure>;
 
-    /// Stores a record, unless there is one with a larger token; whether it did.
+    /// Stores a record, unless one with a larger token is stored; returns whether it did.
     async fn write_record(
         &self,
         key: &LockKey,
@@ -93,8 +92,8 @@ pub(crate) trait Store: Renewer {
 /// The poll interval of waiters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Pace {
-    /// At first; twice as long each time. Half of them on average sleep this long, the others
-    /// shorter, so that waiters do not come all at once.
+    /// At first; doubles each time. Sleeps are random, between half of this and all of it, so that
+    /// waiters do not poll all at once.
     first: Duration,
     last: Duration,
     /// Whether other clients notify this process of a release, once it has read the rows: a
@@ -118,8 +117,8 @@ impl Pace {
         notifies: true,
     };
 
-    /// Least and largest backoff of a waiter with so many ahead of it in the queue. If hundreds polled as
-    /// often as the first ones do, the database would have no time left for the holder.
+    /// Min and max backoff of a waiter with so many ahead of it in the queue. If hundreds polled as
+    /// often as the first ones, the database would have no time left for the holder.
     pub(crate) fn bounds(&self, ahead: Option<usize>) -> (Duration, Duration) {
         match ahead {
             _ if self.notifies => (self.first, self.last),

@@ -8,7 +8,7 @@ pub(super) const IMPACT: &str =
     "a clock that is set by a jump ends leases early, or makes them stay";
 pub(super) const FIX: &str = "run a time service that slews clocks on both machines";
 
-/// Whether the clocks of the server and of this machine are set by the same time.
+/// Whether the clocks of the server and of this machine agree.
 pub(super) fn clock(offset: Option<Duration>, mode: SqlMode) -> RuleOutcome {
     match offset {
         _ if mode != SqlMode::Lease => Status::Ok.because("no lock of this mode ends by a clock"),
@@ -21,7 +21,7 @@ pub(super) fn clock(offset: Option<Duration>, mode: SqlMode) -> RuleOutcome {
     }
 }
 
-/// By how much the clock of a server differs from that of this machine, at least.
+/// Min difference between the clocks of a server and of this machine.
 pub(super) fn offset(asked: SystemTime, server: i64) -> Option<Duration> {
     let micros = |time: SystemTime| {
         let since = time.duration_since(UNIX_EPOCH).ok()?;

@@ -77,13 +77,13 @@ impl Facts {
         self.variables.get(name)?.parse().ok()
     }
 
-    /// MariaDB 12 has words for what else it can be.
+    /// MariaDB 12 uses words for its other values.
     fn is_read_only(&self) -> bool {
         let is_off = self.is(READ_ONLY, "OFF") || self.is(READ_ONLY, "0");
         self.variables.contains_key(READ_ONLY) && !is_off
     }
 
-    /// Which variable forbids writes to this user.
+    /// The variable that forbids writes to this user.
     fn forbids_writes(&self) -> Option<&'static str> {
         let always = ["innodb_read_only", "super_read_only"];
         let always = always.into_iter().find(|name| self.is_on(name));
@@ -91,7 +91,7 @@ impl Facts {
         always.or_else(|| others.then_some(READ_ONLY))
     }
 
-    /// Why other servers take writes as well, each with row locks and named locks of its own.
+    /// The reason why other servers accept writes as well, each with its own row locks and named locks.
     fn other_writers(&self) -> Option<&'static str> {
         let group = self.variables.get("group_replication_group_name");
         if self.is_on("wsrep_on") {

@@ -1,4 +1,4 @@
-//! Whether a pooler is in the path to PostgreSQL that gives each transaction another connection.
+//! Detects a pooler in front of PostgreSQL that gives each transaction another connection.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
@@ -11,9 +11,9 @@ use crate::config::{POOLED_ADVISORY, SqlConfig, SqlMode};
 use crate::error::{Cause, Failure};
 use crate::wire::{Connection, DbError, Sql, Target};
 
-/// Looks for a pooler in the path to PostgreSQL, unless the configuration says that there is one.
+/// Tests for a pooler in front of PostgreSQL, unless the configuration declares one.
 ///
-/// It comes before any other connection, since what is set on one would be left with the pooler.
+/// Runs before any other connection opens, because settings of a connection would stay with the pooler.
 pub(crate) async fn look_for_pooler(
     target: &Arc<Target>,
     config: &SqlConfig,
@@ -36,7 +36,7 @@ pub(crate) async fn look_for_pooler(
     Ok(())
 }
 
-/// Says what is in the path to PostgreSQL, before any other connection as well.
+/// Reports the pooler in the path to PostgreSQL, also before any other connection opens.
 pub(super) async fn check_health(
     target: &Arc<Target>,
     config: &SqlConfig,
@@ -82,19 +82,19 @@ fn finding(path: Path, mode: SqlMode) -> HealthCheck {
 const REFUSES_TRANSACTIONS: &str =
     "a pooler is in the path that refuses transactions, use mode=lease";
 
-/// What is between a client and the server.
+/// The pooler between a client and the server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Path {
-    /// Nothing, or what keeps a connection of the server's for each client.
+    /// None, or one that keeps a server connection for each client.
     Direct,
-    /// What gives each statement another connection.
+    /// One that gives each statement another connection.
     Statements,
-    /// What gives each transaction another connection.
+    /// One that gives each transaction another connection.
     Transactions,
 }
 
 impl Path {
-    /// Whether locks of this mode are kept through it.
+    /// Whether locks of this mode work through it.
     fn keeps(self, mode: SqlMode) -> bool {
         match self {
             Self::Direct => true,
@@ -104,11 +104,11 @@ impl Path {
     }
 }
 
-/// Asks two connections for the process that serves them, the second one inside a transaction.
+/// Asks two connections for their server process, the second one inside a transaction.
 ///
-/// A pooler may give the process of the first connection to the second, give another one to the
-/// first while that is taken, or let the first wait. No setting is used as a mark: it would stay
-/// with the pooler, or make it keep a process for this client.
+/// A pooler may give the process of the first connection to the second, give another one to the first
+/// while that is in use, or make the first wait. No setting marks a process: it would stay with the
+/// pooler, or make it keep a process for this client.
 async fn probe(target: &Arc<Target>, limit: Duration) -> Result<Path, DbError> {
     if !target.is_postgres() {
         return Ok(Path::Direct);
@@ -118,7 +118,7 @@ async fn probe(target: &Arc<Target>, limit: Duration) -> Result<Path, DbError> {
     let mine = process(&mut first).await?;
     for _ in 0..ROUNDS {
         if let Err(db_error) = second.message(&BEGIN, &[]).await {
-            // Not the server: it knows the statement.
+            // The reply is from a pooler: the server knows the statement.
             return match &*db_error.source {
                 sqlx::Error::Database(_) => Ok(Path::Statements),
                 _ => Err(db_error),
@@ -126,7 +126,7 @@ async fn probe(target: &Arc<Target>, limit: Duration) -> Result<Path, DbError> {
         }
         let other = process(&mut second).await?;
         let meanwhile = timeout(limit, process(&mut first)).await;
-        // It answers, so the first one waits for it, or has another process.
+        // The second connection replies, so the first one waits for it, or has another process.
         second.message(&ROLLBACK, &[]).await?;
         let Ok(meanwhile) = meanwhile else {
             return Ok(Path::Transactions);
@@ -140,7 +140,7 @@ async fn probe(target: &Arc<Target>, limit: Duration) -> Result<Path, DbError> {
     Ok(Path::Direct)
 }
 
-/// A pooler that others use may happen to choose as if it were none.
+/// A busy pooler may by chance behave like none.
 const ROUNDS: usize = 3;
 
 async fn process(connection: &mut Connection) -> Result<Option<i64>, DbError> {

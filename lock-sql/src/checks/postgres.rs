@@ -39,7 +39,7 @@ const SETTINGS: &str = "SELECT name, setting FROM pg_catalog.pg_settings WHERE n
     'transaction_read_only', 'synchronous_commit', 'fsync', 'full_page_writes',
     'synchronous_standby_names', 'transaction_timeout')";
 
-/// The log has other readers than standbys, and each has a row. A subscriber names its database,
+/// The log also has readers that are not standbys, each with a row. A subscriber names its database,
 /// which a standby does not; a backup names its task, and backup programs have known names. A user
 /// without access to all statistics sees databases and names, but no states.
 ///
@@ -86,7 +86,7 @@ impl Facts {
         self.setting(name) == value
     }
 
-    /// Those that are off, of the settings without which a crash damages data files.
+    /// The disabled settings among those that protect data files from a crash.
     fn unsafe_writes(&self) -> Vec<String> {
         let names = ["fsync", "full_page_writes"].into_iter();
         let off = names.filter(|name| self.is(name, "off"));
@@ -168,7 +168,7 @@ const RULES: &[HealthRule<Facts>] = &[
     },
     HealthRule {
         id: "time-limits",
-        // Sessions of locks lift the other limits for themselves.
+        // Lock sessions disable the other limits for themselves.
         rule: |facts| match facts.setting("transaction_timeout") {
             "" | "0" => Status::Ok.because("no limit of the server ends a session of locks"),
             _ if facts.mode != SqlMode::Row => {

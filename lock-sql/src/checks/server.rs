@@ -25,7 +25,7 @@ pub(crate) async fn check(
 
 fn report(checks: &[HealthCheck], strict: bool) -> Result<(), Cause> {
     match checks.iter().find(|check| check.status == Status::Error) {
-        // A failover may make a primary of it.
+        // A failover may promote it.
         Some(check) if check.id == REPLICA => Err(Cause::Unfit(check.to_string())),
         Some(check) => Err(Cause::Config(check.to_string())),
         None => HealthCheck::report(checks, strict).map_err(Cause::Config),

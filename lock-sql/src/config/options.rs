@@ -1,6 +1,6 @@
 /// How a lock is kept in a database.
 ///
-/// All clients of a lock must use the same one: modes do not see each other's locks.
+/// All clients of a lock must use the same mode: modes do not see each other's locks.
 ///
 /// # Examples
 ///
@@ -22,22 +22,22 @@
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum SqlMode {
-    /// A lock of the server's that belongs to a session and to no row: `pg_advisory_lock`,
-    /// `GET_LOCK`. Many locks share one connection.
+    /// A server lock that belongs to a session and not to a row: `pg_advisory_lock`, `GET_LOCK`. Many
+    /// locks share one connection.
     #[doc(alias = "advisory lock")]
     Advisory,
-    /// A row with the time at which its lease ends. No connection and no transaction is kept while
-    /// a lock is held or waited for.
+    /// A row with the end of its lease. A held lock or a waiter keeps no connection and no transaction
+    /// open.
     #[doc(alias = "lease")]
     Lease,
-    /// A row that is locked in a transaction, which stays open on a connection of its own for as
-    /// long as the lock is held. The default.
+    /// A row that is locked in a transaction. The transaction stays open on a connection of its own
+    /// while the lock is held. The default.
     #[default]
     Row,
 }
 
 impl SqlMode {
-    /// As in a URL.
+    /// The name in a URL.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Advisory => "advisory",
@@ -47,7 +47,7 @@ impl SqlMode {
     }
 }
 
-/// Which servers a configuration is for.
+/// The kind of server.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Server {
     #[cfg(feature = "mysql")]
@@ -67,7 +67,7 @@ impl Server {
         }
     }
 
-    /// As people write it.
+    /// The name in messages.
     pub(crate) fn title(self) -> &'static str {
         match self {
             #[cfg(feature = "mysql")]
@@ -91,12 +91,12 @@ impl Server {
     }
 }
 
-/// What is in the path to a server.
+/// The pooler in the path to a server.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub(crate) enum Pooler {
-    /// Nothing, or what gives each client a connection of its own.
+    /// None, or one that gives each client a connection of its own.
     #[default]
     None,
-    /// What gives each transaction another connection.
+    /// One that gives each transaction another connection.
     Transaction,
 }

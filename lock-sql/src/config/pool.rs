@@ -23,7 +23,7 @@ pub(crate) enum AppPool {
 }
 
 impl AppPool {
-    /// What the pool opens connections with at the moment.
+    /// The current connection options of the pool.
     pub(crate) fn options(&self) -> ClientOptions {
         match self {
             #[cfg(feature = "mysql")]
@@ -53,7 +53,7 @@ impl SqlConfig {
     /// How many statements of locks run at once on a pool of the application, unless set.
     pub const DEFAULT_POOL_CONNECTIONS: usize = 2;
 
-    /// Has locks count among the connections of a pool of the application, for MySQL and MariaDB; as
+    /// Uses connections of the application's MySQL or MariaDB pool for locks; see
     /// [`from_postgres_pool`](Self::from_postgres_pool).
     #[cfg(feature = "mysql")]
     #[must_use]
@@ -62,36 +62,36 @@ impl SqlConfig {
         config.on_pool(AppPool::MySql(pool.clone()))
     }
 
-    /// Has locks count among the connections of a pool of the application, in
-    /// [`SqlMode::Lease`], the only mode that goes with it.
+    /// Uses connections of the application's pool for locks, in [`SqlMode::Lease`], the only mode that
+    /// supports this.
     ///
-    /// [`SqlLock::connect`](crate::SqlLock::connect) reserves 4 connections of the pool, 2 for renewals
+    /// [`SqlLock::connect`](crate::SqlLock::connect) reserves 4 connections of the pool: 2 for renewals,
     /// and [`with_connections`](Self::with_connections) for the rest, 2 unless set. They stay reserved
-    /// for as long as the locks are there, so that neither a renewal nor a release waits for a query of
-    /// the application, nor for a task of it that waits for a lock. The pool has to allow one more at
-    /// least. While a connection that broke or was idle for a minute is replaced, one more than the pool
-    /// allows may be open for a moment.
+    /// until the locks are dropped, so that renewals and releases never wait for queries of the
+    /// application, or for its tasks that wait for a lock. The pool must allow at least one more
+    /// connection. While a connection that broke or was idle for a minute is replaced, the pool may
+    /// briefly exceed its limit by one.
     ///
-    /// The pool serves none of these connections again: they are closed when the locks are dropped. They
-    /// are opened with the options that the pool has at that time, as
-    /// [`from_postgres_options`](Self::from_postgres_options) says, also after
-    /// [`Pool::set_connect_options`](sqlx::Pool::set_connect_options), on the runtime of polylock.
-    /// Hooks of the pool such as `after_connect` do not run on them; what they decide for others, such
-    /// as `search_path` or the time zone, plays no part for locks, which set or check what does. Where a
-    /// hook takes a role that has the rights, give the table to the user of the login.
+    /// The pool never reuses these connections: they are closed when the locks are dropped. They run on
+    /// the runtime of polylock, and are opened with the current options of the pool, as
+    /// [`from_postgres_options`](Self::from_postgres_options) describes, also after
+    /// [`Pool::set_connect_options`](sqlx::Pool::set_connect_options). Hooks of the pool such as
+    /// `after_connect` do not run on them. Settings from hooks, such as `search_path` or the time zone,
+    /// do not affect locks, which set or check all settings that matter. If a hook switches to a role
+    /// with the needed rights, give the table to the login user.
     ///
-    /// Waiters poll, in order of arrival for up to 16 of a key: a connection that listens would be one
-    /// more. [`Pool::close`](sqlx::Pool::close) ends with it: held locks are lost at the end of their
-    /// lease, and what is asked of locks then is [`Unavailable`](polylock_core::ErrorKind::Unavailable).
+    /// Waiters poll, in order of arrival for up to 16 of a key: notifications would need one more
+    /// connection. After [`Pool::close`](sqlx::Pool::close), held locks are lost at the end of their
+    /// lease, and requests fail with [`Unavailable`](polylock_core::ErrorKind::Unavailable).
     ///
     /// # Errors
     ///
-    /// Of [`SqlLock::connect`](crate::SqlLock::connect):
+    /// From [`SqlLock::connect`](crate::SqlLock::connect):
     ///
-    /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the pool does not allow that many
-    ///   connections and one more, or for another mode than leases.
-    /// - [`Unavailable`](polylock_core::ErrorKind::Unavailable) if the application uses so many of them that
-    ///   one is not free within the [timeout](Self::with_timeout).
+    /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the pool does not allow the
+    ///   reserved connections and one more, or if the mode is not `Lease`.
+    /// - [`Unavailable`](polylock_core::ErrorKind::Unavailable) if the application uses too many
+    ///   connections, so that one is not free within the [timeout](Self::with_timeout).
     ///
     /// # Examples
     ///
@@ -123,12 +123,12 @@ impl SqlConfig {
         self
     }
 
-    /// How many connections of the pool are those of locks.
+    /// How many connections of the pool are reserved for locks.
     pub(crate) fn reserved(&self) -> usize {
         self.connections + RENEWERS
     }
 
-    /// Refuses pools that cannot spare them.
+    /// Refuses pools that are too small for the reserved connections.
     pub(super) fn check_pool(&self) -> Result<()> {
         let Some(pool) = &self.pool else {
             return Ok(());

@@ -14,7 +14,7 @@ use crate::dialect::{SchemaName, TableName};
 use crate::error::Failure;
 use crate::wire::{ClientOptions, Target};
 
-/// Which PostgreSQL, MySQL or MariaDB server has the locks, and how it is used.
+/// Configuration of the PostgreSQL, MySQL or MariaDB server that stores the locks.
 ///
 /// # Examples
 ///
@@ -38,9 +38,9 @@ use crate::wire::{ClientOptions, Target};
 #[derive(Clone, Debug)]
 pub struct SqlConfig {
     pub(crate) server: Server,
-    /// Those of the application, with their TLS settings and their login.
+    /// Options of the application, with TLS settings and login.
     pub(crate) client: Option<ClientOptions>,
-    /// Whose connections count those of locks.
+    /// The application's pool that provides the connections.
     pub(crate) pool: Option<AppPool>,
     pub(crate) host: String,
     pub(crate) port: u16,
@@ -51,13 +51,13 @@ pub struct SqlConfig {
     pub(crate) table: TableName,
     /// PostgreSQL only.
     pub(crate) schema: Option<SchemaName>,
-    /// How many connections there are at most, apart from the one that listens.
+    /// Max number of connections, without the one that listens.
     pub(crate) connections: usize,
-    /// After which silence the server ends the session of a lock.
+    /// The silence after which the server ends the session of a lock.
     pub(crate) session_timeout: Duration,
     /// How long one statement may take.
     pub(crate) timeout: Duration,
-    /// Whether waiters are notified, where the server can do that.
+    /// Whether waiters are notified, if the server supports it.
     pub(crate) notify: bool,
     pub(crate) pooler: Pooler,
     pub(crate) retention: Duration,
@@ -68,10 +68,10 @@ pub struct SqlConfig {
 }
 
 impl SqlConfig {
-    /// How many connections there are at most, unless set.
+    /// Max number of connections, unless set.
     pub const DEFAULT_CONNECTIONS: usize = 10;
 
-    /// After which silence of a client the server ends its sessions, unless set.
+    /// The silence of a client after which the server ends its sessions, unless set.
     pub const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(30);
 
     /// How long one statement may take, unless set.
@@ -80,30 +80,29 @@ impl SqlConfig {
     /// How long unused rows are kept, unless set.
     pub const DEFAULT_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-    /// Names a MySQL or MariaDB server, by its host or, with a leading slash, its socket file. The
-    /// server reports which of both it is.
+    /// Names a MySQL or MariaDB server by its host, or with a leading slash by its socket file. The
+    /// server reports whether it is MySQL or MariaDB.
     #[cfg(feature = "mysql")]
     #[must_use]
     pub fn mysql(host: impl Into<String>) -> Self {
         Self::new(Server::MySql, host.into())
     }
 
-    /// Names a PostgreSQL server, by its host or, with a slash at the beginning, the directory of
-    /// its socket.
+    /// Names a PostgreSQL server by its host, or with a leading slash by the directory of its socket.
     #[cfg(feature = "postgres")]
     #[must_use]
     pub fn postgres(host: impl Into<String>) -> Self {
         Self::new(Server::Postgres, host.into())
     }
 
-    /// Takes the server, the database, the TLS settings and the login from options that the application
-    /// has for its own connections, of MySQL or MariaDB.
+    /// Uses the server, the database, the TLS settings and the login of the application's own connection
+    /// options, for MySQL or MariaDB.
     ///
     /// Locks have connections of their own. [`with_login`](Self::with_login),
     /// [`with_credentials`](Self::with_credentials), [`with_port`](Self::with_port) and
-    /// [`with_database`](Self::with_database) replace what the options have;
-    /// [`with_tls`](Self::with_tls) is refused, since the options say it. Whatever decides what a
-    /// statement means is set as for other locks: character set, time zone and SQL mode.
+    /// [`with_database`](Self::with_database) override the options. [`with_tls`](Self::with_tls) is
+    /// refused, because the options have the TLS settings. Character set, time zone and SQL mode, which
+    /// change the meaning of statements, are set as for other locks.
     #[cfg(feature = "mysql")]
     #[must_use]
     pub fn from_mysql_options(options: &MySqlConnectOptions) -> Self {
@@ -116,14 +115,14 @@ impl SqlConfig {
         config
     }
 
-    /// Takes the server, the database, the TLS settings and the login from options that the application
-    /// has for its own connections.
+    /// Uses the server, the database, the TLS settings and the login of the application's own connection
+    /// options.
     ///
     /// Locks have connections of their own. [`with_login`](Self::with_login),
     /// [`with_credentials`](Self::with_credentials), [`with_port`](Self::with_port) and
-    /// [`with_database`](Self::with_database) replace what the options have;
-    /// [`with_tls`](Self::with_tls) is refused, since the options say it. The name of the client is
-    /// that of this configuration, so that sessions of locks can be told from others.
+    /// [`with_database`](Self::with_database) override the options. [`with_tls`](Self::with_tls) is
+    /// refused, because the options have the TLS settings. The application name is that of this
+    /// configuration, so that sessions of locks can be told from others.
     ///
     /// # Examples
     ///
@@ -200,26 +199,25 @@ impl SqlConfig {
         self
     }
 
-    /// Asks for the user and the password at each connection, for passwords that change.
+    /// Requests the user and the password for each connection, for passwords that change.
     ///
-    /// The parameter `password-file` of URLs is this with a
-    /// [`PasswordFile`](polylock_core::PasswordFile).
+    /// The URL parameter `password-file` does this with a [`PasswordFile`](polylock_core::PasswordFile).
     #[must_use]
     pub fn with_credentials(mut self, credentials: impl Credentials) -> Self {
         self.login = LoginSource::credentials(credentials);
         self
     }
 
-    /// Sets the user alone, for servers that know it by its certificate or by its process.
+    /// Sets only the user, for servers that authenticate it by its certificate or by its process.
     ///
-    /// There must be a user: none is taken from the environment.
+    /// A user is required: none is taken from the environment.
     #[must_use]
     pub fn with_user(mut self, username: impl Into<String>) -> Self {
         self.login = Login::new().with_username(username).into();
         self
     }
 
-    /// Speaks TLS. Default: plain TCP.
+    /// Uses TLS. Default: plain TCP.
     ///
     /// The certificate of the server is verified against the authorities of the system, and its name
     /// against the host. Needs the feature `tls`.
@@ -229,15 +227,15 @@ impl SqlConfig {
         self
     }
 
-    /// Speaks TLS, and trusts the authorities of a PEM file besides those of the system.
+    /// Uses TLS, and trusts the authorities of a PEM file in addition to those of the system.
     #[must_use]
     pub fn with_tls_ca(mut self, file: impl Into<PathBuf>) -> Self {
         self.tls.get_or_insert_default().ca = Some(file.into());
         self
     }
 
-    /// Speaks TLS, and shows the server a certificate, by the PEM files of its chain and of its key.
-    /// Default: none.
+    /// Uses TLS with a client certificate, from the PEM files of its chain and of its key. Default:
+    /// none.
     #[must_use]
     pub fn with_tls_identity(mut self, cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.tls.get_or_insert_default().identity = Some((cert.into(), key.into()));
@@ -266,7 +264,7 @@ impl SqlConfig {
 
     /// Names the schema of the table, PostgreSQL only. Default: `public`.
     ///
-    /// The `search_path` of the user plays no part: it would give two users two tables.
+    /// The `search_path` of the user has no effect: with it, two users could get two tables.
     ///
     /// # Errors
     ///
@@ -278,14 +276,14 @@ impl SqlConfig {
         Ok(self)
     }
 
-    /// Sets how many connections there are at most, 2 to 1000. Default: 10.
+    /// Sets the max number of connections, 2 to 1000. Default: 10.
     ///
-    /// They are separate from those of the application, and opened on demand. In [`SqlMode::Row`]
-    /// each lock that is held or waited for takes one, so this limits the locks of the process. In
-    /// [`SqlMode::Advisory`] each key that is waited for takes one; the last one is left to other
-    /// requests, and more waiters poll every second. Of leases it limits how many statements run at once;
-    /// they have up to two more for renewals, and on PostgreSQL one that listens while there are waiters
-    /// or holders.
+    /// They are separate from those of the application, and opened on demand. In [`SqlMode::Row`] each
+    /// held lock and each waiter needs one, so this limits the locks of the process. In
+    /// [`SqlMode::Advisory`] each key with a waiter needs one; the last connection is left to other
+    /// requests, and further waiters poll every second. In [`SqlMode::Lease`] this limits how many
+    /// statements run at once. Leases use up to two more connections for renewals, and on PostgreSQL one
+    /// that listens while there are waiters or holders.
     ///
     /// # Errors
     ///
@@ -301,12 +299,12 @@ impl SqlConfig {
         Ok(self)
     }
 
-    /// Sets after which silence of this client the server ends the session of a lock, 2 s to 1 h;
+    /// Sets the silence of this client after which the server ends the session of a lock, 2 s to 1 h;
     /// [`SqlMode::Row`] and [`SqlMode::Advisory`] only. Default: 30 s.
     ///
-    /// The server sees at once that a process has died. This is for machines and networks that vanish
-    /// without a word: a shorter time frees their locks earlier, a longer one lets holders ride out
-    /// longer pauses.
+    /// The server detects the death of a process at once. This timeout is for machines and networks that
+    /// fail silently: a shorter one frees their locks earlier, a longer one lets holders survive longer
+    /// pauses.
     ///
     /// # Errors
     ///
@@ -317,12 +315,11 @@ impl SqlConfig {
         Ok(self)
     }
 
-    /// Sets how long one statement may take, 100 ms to 1 min, before it is
+    /// Sets how long one statement may take, 100 ms to 1 min, before it fails with
     /// [`Unavailable`](ErrorKind::Unavailable). Default: 5 s.
     ///
-    /// A shorter time fails earlier when a server hangs, and mistakes a slow one for a dead one more
-    /// often. Opening a connection is bounded by it as well. After a time-out the connection is
-    /// closed.
+    /// A shorter timeout detects a hanging server earlier, but mistakes a slow server for a dead one
+    /// more often. It also limits opening a connection. After a timeout the connection is closed.
     ///
     /// # Errors
     ///
@@ -333,18 +330,18 @@ impl SqlConfig {
         Ok(self)
     }
 
-    /// Never listens for notifications: a waiter asks again until the lock is free. Default: on
-    /// PostgreSQL in [`SqlMode::Lease`], one connection listens, besides the others.
+    /// Never listens for notifications: waiters poll until the lock is free. Default: on PostgreSQL in
+    /// [`SqlMode::Lease`], one additional connection listens.
     #[must_use]
     pub fn without_notify(mut self) -> Self {
         self.notify = false;
         self
     }
 
-    /// Says that a pooler is in the path that gives each transaction another connection of the
-    /// server's. Default: PostgreSQL is asked at the start, MySQL is taken for a server.
+    /// Declares a pooler in the path that gives each transaction another connection of the server.
+    /// Default: PostgreSQL is tested for a pooler at the start, MySQL is assumed to have none.
     ///
-    /// Then no statement is prepared and nothing is listened for. [`SqlMode::Advisory`] is refused.
+    /// Then no statement is prepared, and no connection listens. [`SqlMode::Advisory`] is refused.
     #[must_use]
     pub fn behind_transaction_pooler(mut self) -> Self {
         self.pooler = Pooler::Transaction;
@@ -353,57 +350,56 @@ impl SqlConfig {
 
     /// Sets how long the row of an unused lock is kept. Default: 7 days.
     ///
-    /// Rows are reused, so this bounds the size of the table where keys are never used again. A client
-    /// purges a few rows for each one that it makes, and for each record that it writes. In
-    /// [`SqlMode::Row`] and in transactions the time counts from when the row was made, or on PostgreSQL
-    /// from the last transaction, and a second at least; a row that is locked stays.
-    /// Fencing tokens go on increasing after their row is gone. The rows of a
-    /// [`Fence`](crate::transaction::Fence) stay for good. Needs the right to `DELETE`; without it, rows
-    /// stay.
+    /// Rows are reused, so this limits the table size if keys are never used again. A client purges a
+    /// few rows for each row that it adds, and for each record that it writes. In [`SqlMode::Row`] and
+    /// in transactions the time counts from the creation of the row, or on PostgreSQL from the last
+    /// transaction, and is at least a second; locked rows stay. Fencing tokens keep increasing after
+    /// their row is deleted. The rows of a [`Fence`](crate::transaction::Fence) are never deleted.
+    /// Purging needs the right to `DELETE`; without it, rows stay.
     #[must_use]
     pub fn with_retention(mut self, retention: Duration) -> Self {
         self.retention = retention;
         self
     }
 
-    /// Never makes the table. Default: it is made if there is none, and the user may.
+    /// Never creates the table. Default: it is created if it is missing and the user has the right.
     #[must_use]
     pub fn without_create_table(mut self) -> Self {
         self.creates_table = false;
         self
     }
 
-    /// Refuses servers that the start-up checks find fault with. Default: a warning.
+    /// Refuses servers that fail a start-up check. Default: logs a warning.
     #[must_use]
     pub fn with_strict_checks(mut self) -> Self {
         self.strict = true;
         self
     }
 
-    /// Names this client, for `pg_stat_activity`, PostgreSQL only. Default: `polylock`.
+    /// Sets the application name in `pg_stat_activity`, PostgreSQL only. Default: `polylock`.
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if the server has no such names.
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if the server does not support application names.
     pub fn with_application_name(mut self, name: impl Into<String>) -> Result<Self> {
         self.only_postgres("application-name", "it does not name its clients")?;
         self.application_name = name.into();
         Ok(self)
     }
 
-    /// Replaces the engine of this process, for tests that bend time.
+    /// Replaces the engine of this process, for tests that control the clock.
     #[must_use]
     pub fn with_engine(mut self, engine: Engine) -> Self {
         self.engine = Some(engine);
         self
     }
 
-    /// Where to connect to, and how.
+    /// The server to connect to, with the connection options.
     pub(crate) fn target(&self) -> std::result::Result<Target, Failure> {
         Target::of(self)
     }
 
-    /// The table as SQL has it.
+    /// The quoted table name for SQL text.
     pub(crate) fn table_sql(&self) -> String {
         match &self.schema {
             Some(schema) => format!("\"{}\".\"{}\"", schema.as_str(), self.table.as_str()),
@@ -411,11 +407,11 @@ impl SqlConfig {
         }
     }
 
-    /// Refuses what no connection can be made with, and what does not go together.
+    /// Refuses incomplete configurations, and settings that contradict each other.
     pub(crate) fn check(&self) -> Result<()> {
         let Self { server, .. } = self;
         let has_user = |login: &Login| login.username().is_some_and(|name| !name.is_empty());
-        // Credentials may name one at each connection, and the application's options have one.
+        // Credentials may supply a user for each connection, and the application's options have one.
         let lacks_user = self.client.is_none() && !self.login.known().is_none_or(has_user);
         for (is_missing, what, example) in [
             (self.host.is_empty(), "host", "HOST"),
@@ -472,7 +468,7 @@ impl SqlConfig {
     }
 }
 
-/// Why a pooler and advisory locks do not go together.
+/// Why a pooler excludes advisory locks.
 pub(crate) const POOLED_ADVISORY: &str = "a transaction pooler is in the path: it gives the session of an advisory lock to others, who \
      have the lock then. Connect to the server itself, or to a port of the pooler in session mode, \
      or use mode=lease";

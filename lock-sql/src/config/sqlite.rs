@@ -6,7 +6,7 @@ use polylock_core::{Error, ErrorKind, LockUrl, Result};
 
 use crate::dialect::TableName;
 
-/// Which file has the locks, and how it is used.
+/// Configuration of the database file that stores the locks.
 ///
 /// # Examples
 ///
@@ -39,7 +39,7 @@ impl SqliteConfig {
     /// How long unused rows are kept, unless set.
     pub const DEFAULT_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-    /// Names the database file, which is made if there is none. Its directory must exist.
+    /// Names the database file, which is created if it is missing. Its directory must exist.
     ///
     /// A relative path counts from the working directory at the time of the connection.
     #[must_use]
@@ -94,7 +94,7 @@ impl SqliteConfig {
 
     /// Names the table. Default: `polylock_locks`.
     ///
-    /// Tables do not meet: locks of the same key in two of them are two locks.
+    /// Locks of the same key in two tables are two locks.
     ///
     /// # Errors
     ///
@@ -105,12 +105,12 @@ impl SqliteConfig {
         Ok(self)
     }
 
-    /// Sets how long one operation may take, 100 ms to 1 min, before it is
+    /// Sets how long one operation may take, 100 ms to 1 min, before it fails with
     /// [`Unavailable`](ErrorKind::Unavailable). Default: 5 s.
     ///
-    /// Operations of all processes take turns, each for about as long as the disk takes to store a
-    /// page. A shorter time fails earlier when the disk hangs or another client keeps the database
-    /// locked; a longer one rides that out. Renewals are bounded by their leases as well.
+    /// The operations of all processes run one at a time, each for about as long as the disk needs to
+    /// store a page. A shorter timeout fails earlier when the disk hangs or another client keeps the
+    /// database locked; a longer one survives that. Renewals are limited by their leases as well.
     ///
     /// # Errors
     ///
@@ -126,24 +126,25 @@ impl SqliteConfig {
 
     /// Sets how long the row of an unused lock is kept. Default: 7 days.
     ///
-    /// Rows are reused, so this bounds the size of the file where keys are never used again.
-    /// Fencing tokens go on increasing after their row is gone, with the largest one kept for all.
-    /// A holder whose lock was broken learns that it was [`Broken`](polylock_core::LostReason::Broken)
-    /// and not [`Stolen`](polylock_core::LostReason::Stolen) for no longer than this.
+    /// Rows are reused, so this limits the file size if keys are never used again. Fencing tokens keep
+    /// increasing after their row is deleted, because the largest one is kept for all keys. At most for
+    /// this long, a holder of a broken lock gets the reason
+    /// [`Broken`](polylock_core::LostReason::Broken), later
+    /// [`Stolen`](polylock_core::LostReason::Stolen).
     #[must_use]
     pub fn with_retention(mut self, retention: Duration) -> Self {
         self.retention = retention;
         self
     }
 
-    /// Makes the directory of the file, for its owner only, if there is none. Default: an error.
+    /// Creates the directory of the file, for its owner only, if it is missing. Default: an error.
     #[must_use]
     pub fn with_directory(mut self) -> Self {
         self.creates_directory = true;
         self
     }
 
-    /// Replaces the engine of this process, for tests that bend time.
+    /// Replaces the engine of this process, for tests that control the clock.
     #[must_use]
     pub fn with_engine(mut self, engine: Engine) -> Self {
         self.engine = Some(engine);

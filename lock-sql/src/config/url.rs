@@ -5,13 +5,11 @@ use super::{Server, SqlConfig, SqlMode};
 
 impl SqlConfig {
     /// Reads a URL and its parameters: `postgres://user:password@host[:5432]/database` or
-    /// `mysql://user:password@host[:3306]/database`; `postgresql://` and `mariadb://` are the same as
-    /// these.
+    /// `mysql://user:password@host[:3306]/database`. `postgresql://` and `mariadb://` are aliases.
     ///
-    /// The host may be a socket, with its slashes as `%2F`: the directory of it for PostgreSQL, the
-    /// file for MySQL. Nothing is taken from the environment, from `~/.pgpass` or from option files,
-    /// with one exception: what `PGOPTIONS`, `PGSSLCERT` and `PGSSLKEY` say cannot be kept from the
-    /// client of PostgreSQL.
+    /// The host may be a socket, with its slashes as `%2F`: its directory for PostgreSQL, its file for
+    /// MySQL. The environment, `~/.pgpass` and option files are ignored, with one exception: the client
+    /// of PostgreSQL always reads `PGOPTIONS`, `PGSSLCERT` and `PGSSLKEY`.
     ///
     /// | parameter | default | meaning |
     /// |---|---|---|
@@ -35,8 +33,8 @@ impl SqlConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) names what is wrong with the URL, also
-    /// a parameter that does not go with the mode or the server.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the URL is wrong, or if the mode or
+    /// the server does not support a parameter. The message names the fault.
     pub fn from_url(url: &LockUrl) -> Result<Self> {
         let mut params = url.params();
         let mut config = place(url)?;
@@ -93,7 +91,7 @@ fn mode(params: &mut Params<'_>, config: SqlConfig) -> Result<SqlConfig> {
     )
 }
 
-/// The parameters that one mode has and another has not.
+/// Reads the parameters that only one mode has.
 fn of_the_mode(params: &mut Params<'_>, mut config: SqlConfig) -> Result<SqlConfig> {
     let (mode, is_lease) = (config.mode.name(), config.mode == SqlMode::Lease);
     let misplaced = |name: &str, goes: &str| {

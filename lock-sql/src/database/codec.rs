@@ -1,4 +1,4 @@
-//! How the rows of a lock stand in the table.
+//! The rows of a lock in the table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -10,7 +10,7 @@ use polylock_core::engine::{LeaseId, Moment};
 use crate::table::{BootId, Broken, CLAIM, Claimed, Holder, LockRows, QUEUE, ReadContext, Row};
 use crate::wire::Value;
 
-/// What is read of a row, after the clock of the database.
+/// The columns that are read, after the clock of the database.
 pub(crate) const COLUMNS: [&str; 15] = [
     "lock_key",
     "slot",
@@ -45,7 +45,7 @@ pub(crate) fn read(rows: &[Vec<Value>]) -> BTreeMap<LockKey, Option<Stored>> {
     let mut found = BTreeMap::new();
     for values in rows {
         let key = values.get(1).and_then(Value::bytes);
-        // What is not a key cannot be locked by that name either.
+        // A name that is not a key cannot be locked either.
         let Some(key) = key.and_then(|key| LockKey::from_stored(key).ok()) else {
             continue;
         };
@@ -88,7 +88,7 @@ fn read_row(values: &[Value], stored: &mut Stored) -> Option<()> {
     else {
         return None;
     };
-    // PostgreSQL reads its clock for each row. The earliest time ends no lease too soon.
+    // PostgreSQL reads its clock for each row. The earliest reading ends no lease too early.
     let ctx = context_at(number(now)?.min(stored.ctx.unix));
     let mut row = Row::new(u32::try_from(number(slot)?).ok()?);
     row.last_token = number(last_token)?;
@@ -108,7 +108,7 @@ fn read_row(values: &[Value], stored: &mut Stored) -> Option<()> {
         });
     }
     let until = moment(number(claimed_until)?);
-    // A claim that is further away was made by a clock that has been set back since.
+    // A claim further in the future was made before the clock was set back.
     if until > ctx.moment && until <= ctx.moment + CLAIM {
         row.claimed = Some(Claimed { boot: BOOT, until });
     }
@@ -127,8 +127,8 @@ fn read_row(values: &[Value], stored: &mut Stored) -> Option<()> {
     Some(())
 }
 
-/// What is to be written of a lock: for each row the key, the version of the lock as it was read, the
-/// slot, and [`FIELDS`]. The row of slot 0 is always among them.
+/// The rows to write for a lock: for each row the key, the version of the lock that was read, the slot,
+/// and [`FIELDS`]. The row of slot 0 is always included.
 pub(crate) fn write(stored: &Stored) -> Vec<Vec<Value>> {
     let lock = &stored.lock;
     let changed: BTreeSet<_> = lock.changed().map(|row| row.slot).collect();
@@ -166,8 +166,8 @@ fn write_row(stored: &Stored, row: &Row, shared_leases: u64) -> Vec<Value> {
     ]
 }
 
-/// What is written of a row; besides, the version of the lock grows and the time of the change is
-/// noted.
+/// The columns that are written. A write also increments the version of the lock, and stores the time of
+/// the change.
 pub(crate) const FIELDS: [(&str, Field); 12] = [
     ("last_token", Field::Number),
     ("sharers", Field::Number),
@@ -219,7 +219,7 @@ fn micros(moment: Moment) -> u64 {
     }
 }
 
-/// At least one, since a lease of none would not be one, and no more than can be added to a time.
+/// At least one, because a lease needs some time, and at most what can be added to a time.
 pub(crate) fn whole_micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros())
         .unwrap_or(MAX_TIME)

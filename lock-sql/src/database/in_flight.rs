@@ -1,4 +1,4 @@
-//! Statements that take a lock, and whose caller may be gone before their end.
+//! Statements that acquire a lock, and may outlive their callers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::mutex::Mutex;
 use crate::pool::Pool;
 use crate::wire::{Answer, Class, Sql, Value};
 
-/// The statements that take locks, until they have ended, here or at the server.
+/// The statements that acquire locks, until they have ended, here or at the server.
 ///
-/// A release that follows on another connection would not see what they are about to do: it waits
-/// until they have done it, or does not know what it has left behind.
+/// A release on another connection would not see their effect. It waits until they have ended, or its
+/// outcome is unknown.
 #[derive(Debug)]
 pub(super) struct InFlight {
     engine: Engine,
-    /// How long the server works on a statement whose connection is gone.
+    /// How long the server keeps executing a statement whose connection is gone.
     aftermath: Duration,
-    /// Those of a lease: a request that is repeated has several.
+    /// The statements of a lease: a repeated request has several.
     statements: Mutex<HashMap<LeaseId, Vec<Statement>>>,
 }
 
@@ -30,12 +30,12 @@ pub(super) struct InFlight {
 struct Statement {
     /// Closed when it ends here.
     running: Arc<Semaphore>,
-    /// If it ended here without an answer, it ends at the server before this.
+    /// If it ended here without a reply, the time by which it ends at the server.
     in_doubt: Option<Moment>,
 }
 
 impl InFlight {
-    /// For statements that the server gives `timeout`.
+    /// For statements with the server-side limit `timeout`.
     pub(super) fn new(engine: &Engine, timeout: Duration) -> Arc<Self> {
         Arc::new(Self {
             engine: engine.clone(),
@@ -44,7 +44,7 @@ impl InFlight {
         })
     }
 
-    /// Runs a statement that takes a lock for `id`; dropped, it goes on to its end if it has begun.
+    /// Runs a statement that acquires a lock for `id`; if dropped after its start, it runs to its end.
     pub(super) async fn run(
         self: &Arc<Self>,
         pool: &Arc<Pool>,
@@ -53,7 +53,7 @@ impl InFlight {
     ) -> Result<Answer, Failure> {
         let end = self.begin(id);
         let ended = move |answer: Option<&Result<Answer, Failure>>| {
-            // All of it, or it would be dropped here.
+            // Captures all of it and not only the field, or it would be dropped here.
             let mut end = end;
             end.in_doubt = answer.is_some_and(may_go_on);
         };
@@ -79,7 +79,7 @@ impl InFlight {
         }
     }
 
-    /// Waits until nothing takes a lock for `id` any more; false if something still may.
+    /// Waits until no statement can acquire a lock for `id`; false if one still may.
     pub(super) async fn settle(&self, id: LeaseId, timeout: Duration) -> bool {
         let until = Instant::now() + timeout;
         for running in self.running(id) {
@@ -91,12 +91,12 @@ impl InFlight {
         !statements.contains_key(&id)
     }
 
-    /// What took a lock for `id` has done it: the lock was found.
+    /// The statement that acquired a lock for `id` has ended: the lock was found.
     pub(super) fn forget(&self, id: LeaseId) {
         self.statements.lock().remove(&id);
     }
 
-    /// A statement has ended; those of a repeated request are left as they are.
+    /// A statement has ended; others of a repeated request stay.
     fn end(&self, id: LeaseId, ended: &Arc<Semaphore>, in_doubt: bool) {
         let now = self.engine.now();
         let mut statements = self.statements.lock();
@@ -123,7 +123,7 @@ fn forget_over(statements: &mut HashMap<LeaseId, Vec<Statement>>, now: Moment) {
     });
 }
 
-/// Whether the server may still be at a statement; it may wait for the row that another one locks.
+/// Whether the server may still execute a statement, which may wait for a locked row.
 ///
 /// A server that ended the connection itself has ended the statement too.
 fn may_go_on(answer: &Result<Answer, Failure>) -> bool {
@@ -137,7 +137,7 @@ fn may_go_on(answer: &Result<Answer, Failure>) -> bool {
     failure.outcome_unknown && is_unheard
 }
 
-/// Servers count some limits in whole seconds, and notice a second later that a client is gone.
+/// Servers count some limits in whole seconds, and notice a lost client up to a second later.
 const ROUNDING: Duration = Duration::from_secs(1);
 
 /// Says that a statement has ended, or its runtime with it.

@@ -6,11 +6,11 @@ use polylock_core::engine::before;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-/// Serializes the tasks of one process that share a lock: they would only overwrite each other's
-/// row, and try again.
+/// Serializes the tasks of one process that share a lock: otherwise they would only overwrite each
+/// other's row and retry.
 ///
-/// No lock depends on it. Two keys may have one mutex, and a task that waits too long continues
-/// without it: its holder may be on a blocked runtime.
+/// No lock depends on it. Two keys may share a mutex, and a task that waits too long continues without
+/// it, because its holder may be on a blocked runtime.
 #[derive(Debug)]
 pub(super) struct KeyMutexes([Mutex<()>; TURNS]);
 

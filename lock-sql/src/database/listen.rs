@@ -1,4 +1,4 @@
-//! Notifications of locks that others release or break.
+//! Notifications of locks that other processes release or break.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ use crate::pool::Pool;
 use crate::release_notifier::ReleaseNotifier;
 use crate::wire::{DbError, Sql, Target, Value, hex};
 
-/// One connection of the process that listens for all its waiters and holders: while there is a
+/// The connection of the process that listens for all waiters and holders. It is open while there is a
 /// waiter, or a lease is held for more than a moment.
 ///
-/// A notification is a hint: the database decides about a lock, and a waiter polls from time to
-/// time anyway. Whether notifications arrive is checked by a message to itself: a pooler in the
-/// path accepts the LISTEN and forwards nothing.
+/// A notification is a hint: the database decides about a lock, and waiters also poll. A message to
+/// itself tests whether notifications arrive: a pooler in the path accepts the LISTEN and forwards
+/// nothing.
 pub(super) struct Listener {
     engine: Engine,
     target: Arc<Target>,
     pool: Arc<Pool>,
     release_notifier: Arc<ReleaseNotifier>,
     held_leases: Arc<HeldLeases>,
-    /// A waiter needs it at once.
+    /// Wakes the task when a waiter needs the connection at once.
     attended: Notify,
     table: String,
     /// Whether messages arrive.
@@ -44,7 +44,7 @@ pub(super) struct Listener {
 #[derive(Default)]
 struct State {
     topics: HashMap<String, Topic>,
-    /// When the last waiter was here.
+    /// When the last waiter arrived.
     last: Option<Moment>,
     is_running: bool,
 }
@@ -52,17 +52,17 @@ struct State {
 /// The notifications for one lock.
 struct Topic {
     key: LockKey,
-    /// When its last waiter was here.
+    /// When its last waiter arrived.
     attended: Moment,
-    /// When the last request for notifications was sent that the database has done.
+    /// When the last request for notifications was sent that the database has executed.
     requested: Option<Moment>,
 }
 
-/// The payload for the waiters of a lock: it names the lock to clients that know its key.
+/// The payload for the waiters of a lock: only clients that know the key can match it.
 pub(super) fn topic(table: &str, key: &LockKey) -> String {
     let mut hash = Sha256::new();
     hash.update(table.as_bytes());
-    // No name of a table has it.
+    // No table name contains this byte.
     hash.update([0]);
     hash.update(key.as_bytes());
     hex(&hash.finalize()[..8])
@@ -101,8 +101,8 @@ impl Listener {
         self.target.is_pooled()
     }
 
-    /// A waiter arrives; returns whether the database has to be asked to notify it: messages arrive, and
-    /// it was not asked lately.
+    /// Registers a waiter. Returns whether it must request a notification from the database: messages
+    /// arrive, and the last request is not recent.
     pub(super) fn attend(self: &Arc<Self>, key: &LockKey) -> bool {
         if self.is_pooled() {
             return false;
@@ -131,7 +131,7 @@ impl Listener {
         self.is_receiving() && !is_requested
     }
 
-    /// The database notifies of a release for a while; it was asked at `sent`.
+    /// The database sends a notification of a release for a while; the request was sent at `sent`.
     pub(super) fn note_requested(&self, key: &LockKey, sent: Moment) {
         let topic = topic(&self.table, key);
         if let Some(topic) = self.state.lock().topics.get_mut(&topic) {
@@ -189,7 +189,7 @@ impl Listener {
     }
 }
 
-/// The task that listens; a runtime that ends takes it along, and the next waiter starts another.
+/// The listening task; it ends with its runtime, and the next waiter starts another.
 struct Running(Arc<Listener>);
 
 impl Running {
@@ -213,7 +213,7 @@ impl Running {
         }
     }
 
-    /// Listens until the connection breaks, or there is no more need.
+    /// Listens until the connection breaks, or is no longer needed.
     async fn listen(&self) -> Result<(), Failure> {
         let mut listener = tokio::time::timeout(OPENING, self.open())
             .await
@@ -244,7 +244,7 @@ impl Running {
             .acquire_timeout(OPENING)
             .connect_lazy_with(options);
         let mut listener = PgListener::connect_with(&pool).await.map_err(of)?;
-        // It is reopened here, where its users are notified.
+        // Reconnects here, to notify the users of the connection.
         listener.eager_reconnect(false);
         listener.listen(CHANNEL).await.map_err(of)?;
         let greeting = self.0.engine.lease_id().to_hex();
@@ -260,7 +260,7 @@ impl Running {
     }
 }
 
-/// Finds out whether a connection that has been silent is alive.
+/// Tests whether a silent connection is alive.
 async fn ping(listener: &mut PgListener) -> Result<(), Failure> {
     use sqlx::Acquire as _;
 
@@ -283,7 +283,7 @@ struct Receiving<'a>(&'a Listener);
 impl Drop for Receiving<'_> {
     fn drop(&mut self) {
         self.0.is_receiving.store(false, Ordering::Release);
-        // The next connection may be to a server that does not have the requests.
+        // The next connection may lead to a server without the requests.
         let mut state = self.0.state.lock();
         let topics = state.topics.values_mut();
         topics.for_each(|topic| topic.requested = None);
@@ -310,7 +310,7 @@ const REQUEST_INTERVAL: Duration = Duration::from_millis(250);
 /// How long a lease is held before this process listens for it.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// Stands before the topic in messages to holders. Clients that do not know it know no such topic.
+/// Prefix of the topic in messages to holders. Clients that do not know it know no such topic.
 const BROKEN: &str = "broken/";
 
 const OPENING: Duration = Duration::from_secs(2);

@@ -1,9 +1,8 @@
 //! `mode=lease` on a server: leases in rows of a table, by statements that are each a transaction.
 //!
-//! Acquiring and releasing an exclusive lock is one statement each, and so is renewing many leases. For
-//! the rest the rows of a key are read, the rules of [`table`](crate::table) are applied to them, and
-//! they are written back if they are unchanged. No transaction is open meanwhile, so a stopped process
-//! blocks no one.
+//! Acquiring an exclusive lock, releasing it, and renewing many leases is one statement each. Other
+//! operations read the rows of a key, apply the rules of [`table`](crate::table), and write the rows
+//! back if they are unchanged. No transaction is open in between, so a stopped process blocks no one.
 
 pub(crate) mod codec;
 mod in_flight;
@@ -50,16 +49,16 @@ use crate::wire::{Answer, Target, Value};
 
 /// The table on a server.
 ///
-/// Renewals have their own connections: no lease depends on how long other requests queue.
+/// Renewals have their own connections, so that no lease depends on the queue of other requests.
 pub(crate) struct DatabaseStore {
     engine: Engine,
     statements: Arc<Statements>,
     pool: Arc<Pool>,
     renewals: Arc<Pool>,
-    /// For renewals that wait for a row, and the keys of those.
+    /// For renewals that wait for a row, with the keys of those rows.
     lock_waits: Arc<Pool>,
     waiting_keys: Arc<Mutex<BTreeSet<LockKey>>>,
-    /// The name of the table, for people and for topics.
+    /// The name of the table, for messages and topics.
     table: String,
     timeout: Duration,
     release_notifier: Arc<ReleaseNotifier>,
@@ -130,14 +129,14 @@ impl DatabaseStore {
     }
 }
 
-/// How long a statement that renews leases may take at most: the next attempt is due by then.
+/// Max time of a statement that renews leases: by then the next attempt is due.
 const RENEWAL: Duration = Duration::from_secs(5);
 
-/// A scheduler gives an attempt up long before that when leases are short: the next one must not wait
-/// behind it for a connection that hangs.
+/// For short leases, a scheduler abandons an attempt long before that limit: the next attempt must not
+/// wait behind it for a hanging connection.
 pub(crate) const RENEWERS: usize = 2;
 
-/// How many renewals wait for rows that others have locked, and how long: the next attempt follows.
+/// Max renewals that wait for locked rows, and for how long: the next attempt follows.
 const LOCK_WAITS: usize = 4;
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 
@@ -172,7 +171,7 @@ impl Store for DatabaseStore {
     }
 
     async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure> {
-        // What enters it may come after this otherwise.
+        // Otherwise the statement that enters the queue may run after this one.
         self.in_flight.settle(ticket, self.timeout).await;
         let leave = &self.statements.queue.leave;
         self.pool.statement(leave, on(key, ticket)).await?;
@@ -246,7 +245,7 @@ impl Store for DatabaseStore {
     }
 
     async fn break_all(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>, Failure> {
-        // PostgreSQL has no text with it.
+        // PostgreSQL texts cannot contain it.
         let reason = reason.replace('\0', " ");
         let take_away = |lock: &mut LockRows, ctx: &ReadContext| {
             let broken = lock.info(key, ctx);
@@ -254,7 +253,7 @@ impl Store for DatabaseStore {
             broken
         };
         let broken = self.change(key, take_away).await?;
-        // Holders that do not listen notice at a renewal.
+        // Holders that do not listen notice it at a renewal.
         #[cfg(feature = "postgres")]
         if let (Some(_), Some(listener)) = (&broken, &self.listener) {
             listener.notify_broken(key).await;
@@ -280,7 +279,7 @@ fn on(key: &LockKey, id: LeaseId) -> Vec<Value> {
     vec![Value::from(key.as_bytes()), Value::from(&id.as_bytes()[..])]
 }
 
-/// The last token that a statement drew: one database answers with a row, the other one with a number.
+/// The last token that a statement drew: PostgreSQL returns a row, MySQL a number.
 fn last_drawn(answer: &Answer) -> Option<u64> {
     match answer.int(0) {
         Some(last) => u64::try_from(last).ok(),

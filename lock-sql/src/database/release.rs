@@ -20,7 +20,7 @@ impl DatabaseStore {
                 self.in_flight.forget(id);
                 Ok(Released::Clean)
             }
-            // What takes the lock may come after this.
+            // The statement that acquires the lock may run after this one.
             Released::AlreadyLost if !is_settled => Err(Failure::silent(self.timeout, true)),
             released => Ok(released),
         }
@@ -31,8 +31,8 @@ impl DatabaseStore {
             Err(failure) if failure.class().is_some_and(Class::ends_connection) => failure,
             answered => return answered,
         };
-        // The connection was most likely closed while it was idle. If it was not, the order of the
-        // requests is unknown.
+        // The connection was probably closed while idle. Otherwise, the order of the requests is
+        // unknown.
         match self.try_release(key, id).await {
             Ok(Released::Clean) => Ok(Released::Clean),
             _ => Err(failure),

@@ -1,7 +1,7 @@
-//! Renewing leases, in as few statements as they fit in.
+//! Renews leases, in as few statements as possible.
 //!
-//! A statement for many leases waits for no row: what another transaction has locked is left out, and
-//! costs no lease but its own. Such a lease is renewed by a statement for its key, which waits.
+//! A statement for many leases waits for no row. It skips the leases of rows that another transaction
+//! has locked. A statement for their key, which waits, renews those.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::wire::{Answer, Class, Value};
 
 type State = Result<LeaseState, Failure>;
 
-/// Renewals that are due together, and what is known of each.
+/// Renewals that are due together, with the known results.
 struct Round<'a> {
     due: &'a [RenewalRequest],
     states: Mutex<Vec<State>>,
@@ -41,12 +41,12 @@ impl Round<'_> {
 impl DatabaseStore {
     pub(super) async fn renew_all(&self, due: &[RenewalRequest]) -> Vec<State> {
         let timeout = due.iter().map(|due| due.timeout).min().unwrap_or_default();
-        // The caller gives all of them up at once; before that it gets what is known.
+        // The caller abandons all of them at once; before that, it gets the known results.
         let until = Instant::now() + timeout.saturating_sub(REPORT.min(timeout / 8));
         let states = Mutex::new(vec![Err(Failure::silent(timeout, true)); due.len()]);
         let round = Round { due, states };
         let mut order: Vec<_> = (0..due.len()).collect();
-        // The shared leases of a key are not in each other's way in one statement.
+        // In one statement, the shared leases of a key do not conflict with each other.
         order.sort_by(|a, b| due[*a].key.cmp(&due[*b].key));
         let (shared, exclusive): (Vec<_>, Vec<_>) = order
             .into_iter()
@@ -85,8 +85,8 @@ impl DatabaseStore {
         join_all(waits).await;
     }
 
-    /// Reads what has become of leases that a statement has not certainly renewed, and returns those
-    /// that are held nevertheless, by key: their rows were locked.
+    /// Reads the states of leases that a statement may not have renewed. Returns those that are still
+    /// held, by key: their rows were locked.
     async fn look_after<'a>(
         &self,
         round: &Round<'a>,
@@ -120,8 +120,8 @@ impl DatabaseStore {
         Ok(locked)
     }
 
-    /// Renews leases of one key whose rows were locked, when it is their turn: a row that others queue
-    /// for passes from one to the next, and is never free.
+    /// Renews leases of one key whose rows were locked, one statement at a time: a row with a queue of
+    /// waiters passes from one to the next, and is never free.
     async fn renew_locked(&self, round: &Round<'_>, some: &[usize]) {
         let key = &round.due[some[0]].key;
         let Some(turn) = Turn::new(&self.waiting_keys, key) else {
@@ -142,7 +142,7 @@ impl DatabaseStore {
         };
         let (renewed, missed) = divide(round, some, renewals, &answer);
         round.report(&renewed, &Ok(LeaseState::Held));
-        // They have changed since they were read, or another row than the first is locked.
+        // They have changed since they were read, or a row other than the first is locked.
         if !missed.is_empty()
             && let Err(failure) = self.look_after(round, &missed, &answer).await
         {
@@ -165,7 +165,7 @@ impl DatabaseStore {
         Ok(found.filter(|(_, stored)| is_there(stored)).collect())
     }
 
-    /// Runs a statement for several rows, again if another transaction is in its way.
+    /// Runs a statement for several rows; repeats it after a conflict with another transaction.
     async fn many(&self, many: &Many, rows: Vec<Vec<Value>>) -> Result<Answer, Failure> {
         let mut again = Backoff::urgent(self.timeout);
         loop {
@@ -201,7 +201,7 @@ fn rows(round: &Round<'_>, some: &[usize]) -> Vec<Vec<Value>> {
     some.iter().map(row).collect()
 }
 
-/// Those that a statement has certainly renewed, and the others.
+/// Splits leases into those that a statement has certainly renewed, and the others.
 fn divide(
     round: &Round<'_>,
     some: &[usize],
@@ -220,14 +220,14 @@ fn divide(
     some.iter().copied().partition(is_named)
 }
 
-/// Whether a lease lasts for its ttl from a statement on: one database does not name those that it has
-/// renewed, and says when that was.
+/// Whether a lease lasts for its ttl from a statement on. MySQL does not name the renewed leases, but
+/// returns the time of the renewal.
 fn is_renewed(lock: &LockRows, id: LeaseId, ttl: Duration, answer: &Answer) -> bool {
     let end = answer.last_id.saturating_add(whole_micros(ttl));
     answer.last_id > 0 && lock.lasts_until(id, codec::moment(end))
 }
 
-/// The one statement that waits for the rows of a key.
+/// The only statement that may wait for the rows of a key.
 struct Turn {
     keys: Arc<Mutex<BTreeSet<LockKey>>>,
     key: LockKey,
@@ -248,8 +248,8 @@ impl Drop for Turn {
     }
 }
 
-/// Most leases of one statement, as many as SQLite renews in one transaction.
+/// Max leases of one statement, equal to those that SQLite renews in one transaction.
 const MOST: usize = 256;
 
-/// How long before the caller gives up it gets its answers.
+/// How long before the timeout of the caller the results are returned.
 const REPORT: Duration = Duration::from_millis(50);

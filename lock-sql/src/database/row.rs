@@ -13,7 +13,7 @@ use crate::table::{LockRows, ReadContext};
 use crate::wire::{Class, Value};
 
 impl DatabaseStore {
-    /// Changes the rows of a key, as they stand when they are written, and notifies the waiters.
+    /// Changes the current rows of a key, and notifies the waiters.
     pub(super) async fn change<T: Send>(
         &self,
         key: &LockKey,
@@ -40,13 +40,13 @@ impl DatabaseStore {
             self.pool.statement(&self.statements.load, values)
         };
         let mut answer = ask().await;
-        // A connection that was closed while it was idle costs a reader no more than that.
+        // A connection that was closed while idle costs a reader only a retry.
         if let Err(failure) = &answer
             && failure.class().is_some_and(Class::ends_connection)
         {
             answer = ask().await;
         }
-        // Whatever became of it, it took no lock.
+        // Whatever happened to the request, it acquired no lock.
         let answer = answer.map_err(|failure| failure.cause)?;
         let found = match codec::read(&answer.rows).remove(key) {
             None => return Ok(None),
@@ -70,7 +70,7 @@ impl DatabaseStore {
     }
 }
 
-/// Attempts at a row that others write as well.
+/// Attempts to write a row with concurrent writers.
 pub(super) struct Backoff {
     deadline: Instant,
     delay: Duration,
@@ -96,7 +96,7 @@ impl Backoff {
         }
     }
 
-    /// Waits before the next attempt, unless it is too late for one.
+    /// Waits before the next attempt; fails if that would be after the deadline.
     pub(super) async fn wait(&mut self, engine: &Engine) -> Result<(), Failure> {
         let delay = engine.jitter(Duration::ZERO, self.delay);
         if Instant::now() + delay > self.deadline {

@@ -5,8 +5,8 @@ use polylock_core::engine::{LeaseId, Moment};
 
 use crate::mutex::Mutex;
 
-/// The shared leases of this process, as far as it remembers: the short statements would fail for
-/// them, so they are renewed and released otherwise.
+/// The shared leases that this process remembers. The short statements would fail for them, so other
+/// statements renew and release them.
 #[derive(Debug, Default)]
 pub(super) struct SharedLeases(Mutex<HashMap<LeaseId, Moment>>);
 

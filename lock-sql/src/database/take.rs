@@ -1,4 +1,4 @@
-//! Taking a lock, and looking whether that is possible.
+//! Acquires a lock, and checks whether that is possible.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ impl DatabaseStore {
             true => self.key_mutexes.wait(key).await,
             false => None,
         };
-        // What is granted counts from before this began: it must not be old by then.
+        // A grant counts from the start of the attempt: it must not be old when it arrives.
         let timeout = self.timeout.min(claim.ttl / 4);
         let mut again = match claim.is_queued {
-            // Those behind it wait for it.
+            // The waiters behind it wait for it.
             true => Backoff::urgent(timeout),
             false => Backoff::within(timeout),
         };
@@ -31,7 +31,7 @@ impl DatabaseStore {
         // The statement acquires a lock without waiters.
         let is_queued = claim.is_queued;
         loop {
-            // A statement that also returned the holder would cost more where the lock is free.
+            // A statement that also returned the holder would be slower for a free lock.
             if !shares
                 && !is_queued
                 && let Some(tokens) = self.take_free(key, claim).await?
@@ -44,7 +44,7 @@ impl DatabaseStore {
                 self.request_notification(key).await?;
             }
             let Some(mut stored) = self.load(key).await? else {
-                // It is not deleted at once; a client that may not see it would insert it forever.
+                // It is not deleted soon; a client that may not see it would insert it forever.
                 if std::mem::replace(&mut is_made, true) {
                     again.wait(&self.engine).await?;
                 }
@@ -74,8 +74,8 @@ impl DatabaseStore {
         }
     }
 
-    /// Enters a waiter into the queue, or keeps its place, without making others repeat their
-    /// change.
+    /// Enters a waiter into the queue, or keeps its place, without forcing other clients to repeat their
+    /// changes.
     async fn enqueue(
         &self,
         key: &LockKey,
@@ -90,7 +90,7 @@ impl DatabaseStore {
         let (name, ttl) = (Value::from(key.as_bytes()), whole_micros(TICKET));
         let values = vec![name.clone(), Value::from(ttl)];
         let noted = self.pool.statement(&queue.note, values).await;
-        // Whatever became of it, it took no lock.
+        // Whatever happened to the request, it acquired no lock.
         noted.map_err(|failure| failure.cause)?;
         let id = Value::from(&ticket.as_bytes()[..]);
         let values = vec![name, Value::from(u64::from(slot)), id, Value::from(ttl)];
@@ -113,7 +113,7 @@ impl DatabaseStore {
         Ok(drawn(&answer))
     }
 
-    /// Takes a held lock over from `id`, for the id of the renewal.
+    /// Adopts a held lock from `id`, for the id of the renewal.
     pub(super) async fn adopt_lease(
         &self,
         id: LeaseId,
@@ -142,11 +142,11 @@ impl DatabaseStore {
         self.in_flight.run(&self.pool, id, (sql, values)).await
     }
 
-    /// Makes the row of a key. Another one may be faster, or have been: that is the same.
+    /// Inserts the row of a key. It does not matter if another client has inserted it.
     async fn insert(&self, key: &LockKey) -> Result<(), Failure> {
         let values = vec![Value::from(key.as_bytes())];
         let inserted = self.pool.statement(&self.statements.insert, values).await;
-        // Whatever became of it, it took no lock.
+        // Whatever happened to the request, it acquired no lock.
         inserted.map_err(|failure| failure.cause)?;
         self.purge.grown(key);
         Ok(())
@@ -170,7 +170,7 @@ impl DatabaseStore {
         {
             let (values, sent) = (vec![Value::from(key.as_bytes())], self.engine.now());
             let asked = self.pool.statement(want, values).await;
-            // Whatever became of it, it took no lock.
+            // Whatever happened to the request, it acquired no lock.
             asked.map_err(|failure| failure.cause)?;
             listener.note_requested(key, sent);
         }

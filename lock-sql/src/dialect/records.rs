@@ -1,7 +1,7 @@
-//! The statements about what holders have stored beside their locks: the rows of kind 9.
+//! The statements for the records of holders: the rows of kind 9.
 //!
-//! In such a row `token` is that of the holder, `broken_id`, which takes any bytes, what it stored,
-//! `version` orders the records of one token, and `expires_at` is the end of the time for which it is kept.
+//! In such a row `token` is that of the holder, `broken_id`, which accepts any bytes, is the record,
+//! `version` orders the records of one token, and `expires_at` is the end of the retention.
 
 use std::sync::Arc;
 

@@ -7,8 +7,8 @@ use super::TableName;
 
 /// The statements for one table.
 ///
-/// Several statements in one text are one message to the thread of the connection: those that open
-/// and close a transaction travel with the first read and the last write.
+/// Several statements in one text are one message to the thread of the connection: `BEGIN` is sent with
+/// the first read, and `COMMIT` with the last write.
 #[derive(Debug)]
 pub(crate) struct Statements {
     table: TableName,
@@ -21,18 +21,18 @@ pub(crate) struct Statements {
     store_one: Arc<str>,
 }
 
-/// What survives when the machine crashes; the crash of a process loses nothing.
+/// What survives a crash of the machine; a crash of a process loses nothing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Durability {
     /// All that was committed.
     Every,
-    /// All but the last moments. For what is over with the boot anyway, and must not wait for a
-    /// disk that takes its time.
+    /// All but the last moments. For data that ends with the boot anyway, and must not wait for a slow
+    /// disk.
     Lazy,
 }
 
 impl Durability {
-    /// Set on a connection. People read the table too, so its text is never executed.
+    /// The settings of a connection. Users read the table too, so its text is never executed.
     pub(crate) fn settings(self) -> &'static str {
         match self {
             // fsync(2) of macOS leaves data in the cache of the disk; elsewhere `fullfsync` means nothing.

@@ -21,33 +21,33 @@ use crate::wire::Target;
 
 /// Locks in a PostgreSQL, MySQL or MariaDB server.
 ///
-/// Make one value per process, and share it: it has connections of its own.
+/// Create one value per process and share it: it has connections of its own.
 ///
 /// # Guarantees
 ///
-/// Two guards of the same mode exclude each other across all processes that name the same table of
-/// the same server. How far, depends on the [`SqlMode`]:
+/// Two guards of the same mode exclude each other across all processes that use the same table of the
+/// same server. The strength of this guarantee depends on the [`SqlMode`]:
 ///
 /// - [`Row`](SqlMode::Row): the lock is a row that a transaction keeps locked, on a connection of its
-///   own. The server frees it as soon as the process dies, and after
-///   [`with_session_timeout`](SqlConfig::with_session_timeout) when its machine or the network
-///   vanishes; the holder is notified before that. PostgreSQL measures idle sessions by its wall
-///   clock: a jump forward by more than the session timeout ends them. A restarted server grants locks
-///   at once if all sessions from before were closed, otherwise after the longest session timeout; a
-///   backend that is killed, so that PostgreSQL ends all others, is no restart. A transaction stays open for as
-///   long as the lock is held, and keeps `VACUUM` and `CREATE INDEX CONCURRENTLY` waiting.
-/// - [`Lease`](SqlMode::Lease): the lock is a row with the time at which it ends, by the clock of the
-///   server, and no connection belongs to it. A clock that is set by a jump can end a lease while it
-///   is held. The only mode for poolers in transaction mode, for Galera, and with permits.
-/// - [`Advisory`](SqlMode::Advisory): the lock is one of the server's, named by a hash of the key, and
-///   ends with the session as in `Row`. A row says for people who has it.
+///   own. The server frees it as soon as the process dies. If the machine or the network fails, the
+///   server frees it after [`with_session_timeout`](SqlConfig::with_session_timeout); the holder is
+///   notified before that. PostgreSQL measures idle sessions by its wall clock: a jump forward by more
+///   than the session timeout ends them. A restarted server grants locks at once if all earlier sessions
+///   were closed, otherwise after the longest session timeout. A killed backend, after which PostgreSQL
+///   ends all others, is not a restart. A transaction stays open while the lock is held, and delays
+///   `VACUUM` and `CREATE INDEX CONCURRENTLY`.
+/// - [`Lease`](SqlMode::Lease): the lock is a row with the end of its lease, by the clock of the server.
+///   No connection belongs to it. A jump of that clock can end a lease while it is held. The only mode
+///   for poolers in transaction mode, for Galera, and with permits.
+/// - [`Advisory`](SqlMode::Advisory): the lock is a server lock, named by a hash of the key, and ends
+///   with the session as in `Row`. A row shows the holder to administrators.
 ///
-/// Fencing tokens of leases are stored before a guard is handed out, stay in the table when the lock
-/// is free, and are not smaller than the time of the server. Those of `Row` and `Advisory` come from a
-/// sequence that every new session raises to the time of the server. What the server forgets, it
-/// forgets with the locks: a standby that is promoted without the last writes, or a server that
-/// acknowledges before it has written, can have a second holder next to the first; its token is larger
-/// unless its clock is behind, or sessions are served by both. The start-up checks warn of such servers.
+/// Fencing tokens of leases are stored before a guard is returned, stay in the table after a release,
+/// and are at least the time of the server. Those of `Row` and `Advisory` come from a sequence that
+/// every new session raises to the time of the server. A server that loses tokens loses the locks as
+/// well: after the promotion of a standby without the last writes, or on a server that acknowledges
+/// before it writes, there can be a second holder. Its token is larger unless the clock is behind, or
+/// both servers serve sessions. The start-up checks warn of such servers.
 ///
 /// Deleting, truncating or editing the table by hand breaks these guarantees.
 ///
@@ -93,24 +93,24 @@ impl SqlLock {
         Self::connect(SqlConfig::from_url(&LockUrl::parse(url)?)?).await
     }
 
-    /// Looks at a server, and makes the table if there is none.
+    /// Connects to a server, checks it, and creates a missing table.
     ///
     /// # Errors
     ///
-    /// - [`Unavailable`](polylock_core::ErrorKind::Unavailable) if the server cannot be reached, or takes
-    ///   no writes.
-    /// - [`Denied`](polylock_core::ErrorKind::Denied) if it refuses the user, or one side the certificate
-    ///   of the other, or if the table is missing and the user may not make it.
-    /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if there is no such database, if the
-    ///   mode does not go with the server or with a pooler in the path, if the table is missing and
-    ///   not to be made, or if the server is not fit for locks and the configuration is strict.
+    /// - [`Unavailable`](polylock_core::ErrorKind::Unavailable) if the server cannot be reached, or
+    ///   accepts no writes.
+    /// - [`Denied`](polylock_core::ErrorKind::Denied) if a user or a certificate is refused, or if the
+    ///   table is missing and the user may not create it.
+    /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the database does not exist, if
+    ///   the server or a pooler in the path does not support the mode, or if the table is missing and
+    ///   must not be created. With strict checks, also if the server is not fit for locks.
     /// - [`Foreign`](polylock_core::ErrorKind::Foreign) if the table belongs to another program.
     /// - [`Protocol`](polylock_core::ErrorKind::Protocol) if the table has another layout.
     ///
     /// # Cancel safety
     ///
-    /// It goes on in the background: the table is made if it can be, no lock is touched, and the
-    /// connections are closed. Each step takes the [time-out](SqlConfig::with_timeout) at most.
+    /// A dropped call continues in the background: it creates the table if it can, touches no lock, and
+    /// closes its connections. Each step takes at most the [timeout](SqlConfig::with_timeout).
     pub async fn connect(config: SqlConfig) -> Result<Self> {
         let name = config.server.name();
         let engine = schema::engine(config.engine.as_ref(), name);
@@ -132,7 +132,7 @@ impl SqlLock {
         Ok(Self { kind })
     }
 
-    /// Looks at a server, makes nothing, and refuses nothing that it finds.
+    /// Checks a server without creating the table; faults are no errors.
     pub(crate) async fn check_health(config: SqlConfig) -> Result<Vec<HealthCheck>> {
         let name = config.server.name();
         let engine = schema::engine(config.engine.as_ref(), name);

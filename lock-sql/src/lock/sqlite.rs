@@ -18,21 +18,20 @@ use crate::sqlite::SqliteStore;
 
 /// Locks in a SQLite file, for the processes of one machine.
 ///
-/// Serves all modes. A lock is a row of a table with the time at which its lease ends, by the clock
-/// that counts from the boot of the machine; a waiter asks again every few milliseconds.
+/// Supports all lock modes. A lock is a row with the end of its lease, by the boot clock of the machine.
+/// Waiters poll every few milliseconds.
 ///
 /// # Guarantees
 ///
-/// Two guards exclude each other across processes that open the same file on one machine, in
-/// containers with a boot id or a time namespace of their own too. Crashed processes, full disks and
-/// a wall clock that jumps break nothing. Leases end with the boot that they were taken in: at once if
-/// boot id, boot clock and wall clock show a reboot, and else when a waiter has seen the row unchanged
-/// for one ttl. Fencing tokens are stored before a guard is handed out,
-/// and survive a crash of the machine as far as its disk keeps what it was told to.
+/// Two guards exclude each other across processes that open the same file on one machine, also in
+/// containers with their own boot id or time namespace. Crashed processes, full disks and jumps of the
+/// wall clock do not break this. A reboot ends all leases: at once if boot id, boot clock and wall clock
+/// show the reboot, otherwise when a waiter has seen the row unchanged for one ttl. Fencing tokens are
+/// stored before a guard is returned. They survive a crash of the machine if the disk keeps synced data.
 ///
-/// A network file system is refused. Who replaces or deletes the file makes a new set of locks:
-/// processes that have the old one open get errors, lose what they hold at the next renewal, and
-/// use the new one after that. Who edits the table by hand breaks what is stated here.
+/// A network file system is refused. Replacing or deleting the file creates a new set of locks:
+/// processes that have the old file open get errors, lose their locks at the next renewal, and then use
+/// the new file. Editing the table by hand breaks these guarantees.
 ///
 /// The [example of the crate](crate#examples) opens one file twice.
 #[derive(Debug)]
@@ -54,9 +53,9 @@ impl Sqlite {
         Self::connect(SqliteConfig::new(path)).await
     }
 
-    /// Opens a database file, and makes it and the table in it if there are none.
+    /// Opens a database file; creates it and its table if they are missing.
     ///
-    /// A file that is made can be read by its owner only.
+    /// A new file can be read by its owner only.
     ///
     /// # Errors
     ///
@@ -64,13 +63,13 @@ impl Sqlite {
     ///   read or written, or is no database.
     /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is on a network file system,
     ///   or cannot have a write-ahead log.
-    /// - [`Foreign`](polylock_core::ErrorKind::Foreign) if the table was made by something else.
+    /// - [`Foreign`](polylock_core::ErrorKind::Foreign) if the table belongs to another program.
     /// - [`Protocol`](polylock_core::ErrorKind::Protocol) if the table has another layout.
     /// - [`Unsupported`](polylock_core::ErrorKind::Unsupported) on systems without a boot id.
     ///
     /// # Cancel safety
     ///
-    /// The file and the table may have been made; no lock is touched.
+    /// The file and the table may have been created; no lock is touched.
     pub async fn connect(config: SqliteConfig) -> Result<Self> {
         let named = |error: Error| error.with_backend(NAME);
         let engine = schema::engine(config.engine.as_ref(), NAME);
@@ -84,7 +83,7 @@ impl Sqlite {
         Ok(Self { leases })
     }
 
-    /// Looks where a file is, makes nothing, and refuses nothing that it finds.
+    /// Checks the location of a file without creating it; faults are no errors.
     pub(crate) fn check_health(config: SqliteConfig) -> Ready<Result<Vec<HealthCheck>>> {
         let path = config.path;
         ready(Ok(check_file(&path)))

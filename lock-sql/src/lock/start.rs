@@ -1,4 +1,4 @@
-//! What happens before the first lock is taken.
+//! The steps before the first lock is acquired.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::schema;
 use crate::wire::Class;
 use crate::wire::{Connection, DbError, Target};
 
-/// Looks at the server, and makes sure of the table.
+/// Checks the server, and ensures that the table exists.
 pub(super) async fn start(
     engine: &Engine,
     target: &Arc<Target>,
@@ -34,7 +34,7 @@ pub(super) async fn start(
     within(config, ensured).await.map(drop)
 }
 
-/// Opens a connection for what comes before the others.
+/// Opens a connection for the start, before any other.
 pub(crate) async fn open(target: &Arc<Target>, config: &SqlConfig) -> Result<Connection, Failure> {
     let opened = async {
         let opened = Connection::open(target).await;
@@ -55,7 +55,7 @@ fn refusal(db_error: DbError, config: &SqlConfig) -> Failure {
     }
 }
 
-/// Runs work that goes on to its end when its caller is gone: a dropped start leaves nothing half made.
+/// Runs work to its end even if its caller is gone: a dropped start leaves nothing half done.
 pub(crate) async fn to_its_end<T: Send + 'static>(
     engine: &Engine,
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
@@ -69,7 +69,7 @@ pub(crate) async fn to_its_end<T: Send + 'static>(
     done.await.unwrap_or_else(|_| Err(ended().into()))
 }
 
-/// Gives a step of the start the time that a statement gets.
+/// Limits a step of the start to the timeout of a statement.
 pub(crate) async fn within<T>(
     config: &SqlConfig,
     work: impl Future<Output = Result<T, Failure>>,

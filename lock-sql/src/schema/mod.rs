@@ -1,4 +1,4 @@
-//! The table of the locks: what makes it, and whether it is there.
+//! The table of the locks: how to create it, and whether it exists.
 
 #[cfg(feature = "_server")]
 mod server;
@@ -20,12 +20,12 @@ use crate::sqlite::SqliteStore;
 #[cfg(feature = "_server")]
 pub(crate) use self::server::{LAYOUT, ensure};
 
-/// The table of a configuration, to be made before the first lock is acquired.
+/// The table of a configuration, to be created before the first lock is acquired.
 ///
-/// A program without the right to create tables needs `SELECT`, `INSERT` and `UPDATE` on an
-/// existing one, and purges unused rows if it may `DELETE` as well. Locks of sessions and of
-/// transactions need `SELECT` on the sequence beside the table, whose name ends in `_token`, and
-/// `UPDATE` on PostgreSQL, `INSERT` on MySQL and MariaDB.
+/// A program without the right to create tables needs `SELECT`, `INSERT` and `UPDATE` on an existing
+/// table, and purges unused rows if it also has `DELETE`. Session and transaction locks need rights on
+/// the sequence beside the table, whose name ends in `_token`: `SELECT` and `UPDATE` on PostgreSQL,
+/// `SELECT` and `INSERT` on MySQL and MariaDB.
 ///
 /// # Examples
 ///
@@ -51,7 +51,7 @@ enum Place {
     Sqlite(SqliteConfig),
 }
 
-/// What became of a table.
+/// The result of [`Schema::apply`].
 ///
 /// # Examples
 ///
@@ -72,9 +72,9 @@ enum Place {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Applied {
-    /// It was made.
+    /// The table was created.
     Created,
-    /// It was there, with the layout that this version knows.
+    /// The table existed with the layout of this version.
     Found,
 }
 
@@ -83,7 +83,7 @@ impl Schema {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is wrong, or of a service that has no table.
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is wrong, or of a service without a table.
     pub fn of(url: &LockUrl) -> Result<Self> {
         match url.scheme() {
             #[cfg(feature = "sqlite")]
@@ -110,7 +110,7 @@ impl Schema {
         }
     }
 
-    /// The statements that make the table; they do nothing to one that is there.
+    /// The statements that create the table; they do not change an existing one.
     #[must_use]
     pub fn sql(&self) -> String {
         match &self.0 {
@@ -124,22 +124,22 @@ impl Schema {
         }
     }
 
-    /// Makes the table, unless it is there.
+    /// Creates the table if it is missing.
     ///
-    /// Several may do so at once. A table with another layout is left as it is.
+    /// Several clients may do so at once. A table with another layout stays unchanged.
     ///
     /// # Errors
     ///
-    /// - [`Unavailable`](ErrorKind::Unavailable) if the database cannot be reached, or takes no
+    /// - [`Unavailable`](ErrorKind::Unavailable) if the database cannot be reached, or accepts no
     ///   writes.
-    /// - [`Denied`](ErrorKind::Denied) if the user may not do it.
-    /// - [`InvalidConfig`](ErrorKind::InvalidConfig) if there is no such database or schema.
+    /// - [`Denied`](ErrorKind::Denied) if the user lacks the rights.
+    /// - [`InvalidConfig`](ErrorKind::InvalidConfig) if the database or the schema does not exist.
     /// - [`Foreign`](ErrorKind::Foreign) if the table belongs to another program.
     /// - [`Protocol`](ErrorKind::Protocol) if the table has another layout.
     ///
     /// # Cancel safety
     ///
-    /// The table may have been made.
+    /// The table may have been created.
     pub async fn apply(&self) -> Result<Applied> {
         match &self.0 {
             #[cfg(feature = "_server")]
@@ -177,7 +177,7 @@ impl From<SqliteConfig> for Schema {
     }
 }
 
-/// That of the configuration, or of this process.
+/// The engine of the configuration, or of this process.
 pub(crate) fn engine(engine: Option<&Engine>, name: &'static str) -> Engine {
     match engine {
         Some(engine) => engine.for_backend(name),

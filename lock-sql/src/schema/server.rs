@@ -25,7 +25,7 @@ pub(super) fn texts(config: &SqlConfig) -> TableTexts {
     }
 }
 
-/// Makes the table on request.
+/// Creates the table on request.
 pub(super) async fn apply(
     engine: &Engine,
     mut config: SqlConfig,
@@ -40,8 +40,7 @@ pub(super) async fn apply(
     applied.await
 }
 
-/// Ensures that the table exists: checks first, because the user may use it without the right to
-/// make it.
+/// Ensures that the table exists. Checks first, because the user may have no right to create it.
 pub(crate) async fn ensure(
     connection: &mut Connection,
     config: &SqlConfig,
@@ -69,7 +68,7 @@ pub(crate) async fn ensure(
                 if tried == ATTEMPTS || db_error.class.ends_connection() {
                     return Err(Failure::of_statement(db_error));
                 }
-                // Another client may be making it at the same time, and both get this error.
+                // Another client may be creating it at the same time, and both get this error.
                 if let Seen::Nothing = look(connection, config).await? {
                     if db_error.class == Class::Denied {
                         return Err(may_not_make(config, db_error));
@@ -81,11 +80,11 @@ pub(crate) async fn ensure(
     }
 }
 
-/// What there is where the table should be.
+/// What exists under the name of the table.
 enum Seen {
     Layout(i64),
     Nothing,
-    /// A table that does not say what it means, as one that is copied or made by hand.
+    /// A table without a layout row, such as a copy or one created by hand.
     Undescribed,
 }
 
@@ -103,8 +102,8 @@ async fn look(connection: &mut Connection, config: &SqlConfig) -> Result<Seen, F
     }
 }
 
-/// What is in place of the table of locks; `db_error` is what the server says to a statement for it,
-/// and the error for a table that has the columns of one.
+/// The error for a table that is not the table of locks. `db_error` is the server's reply to a statement
+/// for it, and the error if the table has the expected columns.
 async fn other_table(
     connection: &mut Connection,
     config: &SqlConfig,
@@ -158,6 +157,6 @@ fn may_not_make(config: &SqlConfig, db_error: DbError) -> Failure {
     Cause::said(ErrorKind::Denied, says, db_error.source).into()
 }
 
-/// How often the table is made, while others do so as well.
+/// Max attempts to create the table while other clients do the same.
 const ATTEMPTS: u32 = 5;
 const BACKOFF: Duration = Duration::from_millis(20);

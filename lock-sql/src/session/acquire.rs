@@ -1,4 +1,4 @@
-//! How a session takes a lock.
+//! How a session acquires a lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use super::statements::{column, got};
 use crate::error::{Cause, Failure};
 use crate::wire::{Answer, Class, Value};
 
-/// What a take is answered with, if the lock was taken.
+/// The reply to a successful acquisition.
 #[derive(Clone, Copy, Debug)]
 struct Got {
-    /// When the server had it for us, or before.
+    /// When the server granted the lock, or earlier.
     since: Moment,
     token: u64,
     session: i64,
@@ -31,7 +31,7 @@ struct Got {
 
 enum Step {
     Got(Got),
-    /// Another session holds the lock; whether this one has something left to undo.
+    /// Another session holds the lock; whether this session has something to undo.
     Held {
         is_dirty: bool,
     },
@@ -59,20 +59,20 @@ impl Actor {
                 // If the caller is gone, its reservation is dropped.
                 drop(take.reply.send(Ok(Taken::Held(take.reservation))));
                 if is_dirty {
-                    // What comes next stands in the queue behind this.
+                    // Later commands queue behind this one.
                     self.undo(&key, is_shared).await;
                 }
             }
             Err(failure) => {
                 self.undo(&key, is_shared).await;
-                // A pooler has gone on with another server.
+                // The pooler has switched to another server.
                 self.is_over |= failure.is_late();
                 drop(take.reply.send(Err(failure)));
             }
         }
     }
 
-    /// Asks until the rows of the key are there.
+    /// Repeats the request until the rows of the key exist.
     async fn step(&mut self, take: &mut Take) -> Result<Step, Failure> {
         let mut missing = 0;
         let mut conflict = None;
@@ -91,11 +91,10 @@ impl Actor {
                 Ok(Some(answer)) => answer,
                 Ok(None) => return Ok(Step::Held { is_dirty: false }),
                 Err(failure) if failure.class() == Some(Class::LockTimeout) => {
-                    // The transaction is aborted; a lock may have been granted although the time
-                    // was over.
+                    // The transaction is aborted; the lock may have been granted after the limit.
                     return Ok(Step::Held { is_dirty: true });
                 }
-                // MariaDB ends transactions for a deadlock at a row that is deleted meanwhile.
+                // MariaDB reports a deadlock if the row is deleted meanwhile.
                 Err(failure) if failure.class() == Some(Class::Conflict) => {
                     self.undo(&take.key, take.is_shared).await;
                     conflict = Some(failure);
@@ -107,8 +106,8 @@ impl Actor {
             match self.read(sent, &answer)? {
                 None => {
                     self.undo(&take.key, take.is_shared).await;
-                    // A transaction that inserts them blocks this session, and no connection that
-                    // others need.
+                    // If a transaction is inserting them, it blocks only this session, and no connection
+                    // that others need.
                     let args = self.args(&take.key, take.id);
                     match self.ask(|it| &it.seed, &args).await.map(drop) {
                         Ok(()) => {
@@ -150,9 +149,9 @@ impl Actor {
         Err(conflict.unwrap_or_else(vanishes))
     }
 
-    /// Runs a message that waits on the server. A caller that is gone has the wait cancelled there,
-    /// what it may have been granted undone, and the session closed: a cancellation that arrives late
-    /// would end another statement. `None` if the time was over.
+    /// Runs a message that waits on the server; `None` after the deadline. If the caller is gone, the
+    /// wait is cancelled there, a possible grant is undone, and the session is closed: a late
+    /// cancellation would end another statement.
     async fn wait(
         &mut self,
         take: &mut Take,
@@ -196,8 +195,8 @@ impl Actor {
                 }
             }
         };
-        // Without an answer, closing the connection frees what may have been granted. It is no word of
-        // another holder.
+        // Without a reply, closing the connection frees a possible grant. It does not show that another
+        // session holds the lock.
         let Some(answer) = answer else {
             return Err(Failure::silent(SLACK + ENDING, true));
         };
@@ -210,7 +209,7 @@ impl Actor {
         answered.map(Some)
     }
 
-    /// Keeps others from sharing the lock that is waited for, for a while. Nothing waits for it.
+    /// Keeps new shared holders out for a while. Does not wait for the result.
     fn claim(&self, take: &Take) {
         let context = &self.context;
         if !take.is_shared
@@ -234,7 +233,7 @@ impl Actor {
         let get = |column: usize| row.get(column).and_then(Value::int).ok_or_else(malformed);
         let token = match get(column::TOKEN)? {
             got::NOT => return Ok(Some(Step::Held { is_dirty: false })),
-            // Not a held lock: that is an answer.
+            // Not a held lock, which would be a reply.
             got::INTERRUPTED => {
                 let says =
                     "the server gave up to wait for the lock, it was told to or has no memory";
@@ -246,8 +245,8 @@ impl Actor {
         if row.get(column::ADMITTED).and_then(Value::int) == Some(0) {
             return Err(ended());
         }
-        // The time on the server counts, which may have been spent waiting; what lies between the
-        // answer and us does not. A clock that is set there cannot make it later than now.
+        // The hold counts from `sent` plus the wait at the server, without the time of the reply. A
+        // clock change there cannot move it past the present.
         let waited = u64::try_from(get(column::ELAPSED)?).unwrap_or(0);
         let since = (sent + Duration::from_micros(waited)).min(self.context.engine.now());
         Ok(Some(Step::Got(Got {
@@ -285,7 +284,7 @@ impl Actor {
         self.held.insert(take.id, held);
     }
 
-    /// Frees what a take that failed may have left; without an answer the session ends.
+    /// Frees a lock that a failed acquisition may have left; without a reply the session ends.
     pub(super) async fn undo(&mut self, key: &LockKey, is_shared: bool) {
         if self.connection.is_none() {
             return;
@@ -304,18 +303,17 @@ fn pooled() -> Failure {
     Cause::Config(message.to_owned()).into()
 }
 
-/// What the server gets beyond its time to end a wait by itself, after which the connection is as
-/// good as before.
+/// Extra time for the server to end a wait by itself, which keeps the connection usable.
 const SLACK: Duration = Duration::from_millis(80);
 
-/// How long a waiter waits before it keeps others from sharing the lock, and how often it says so. A
+/// How long a waiter waits before it keeps new shared holders out, and how often it repeats the claim. A
 /// claim lasts for two seconds.
 const CLAIM_AFTER: Duration = Duration::from_millis(300);
 
 /// Backoff of a shared request that lets an exclusive waiter pass.
 const CLAIM_BACKOFF: Duration = Duration::from_millis(40);
 
-/// How often the rows of a key may be missing after they were made: a purge deletes those that are
+/// How often the rows of a key may be missing after they were created: a purge deletes rows that are
 /// older than a second.
 const MAX_MISSING: u32 = 8;
 

@@ -30,7 +30,7 @@ pub(super) struct Actor {
     commands: mpsc::UnboundedReceiver<Command>,
     /// None once it is broken.
     pub(super) connection: Option<Connection>,
-    /// Whether the session is not to be used any more, though the connection may be there.
+    /// Whether the session must not be used any more, even if the connection is open.
     pub(super) is_over: bool,
     /// Whether the table has a record of the session.
     pub(super) is_recorded: bool,
@@ -58,7 +58,7 @@ pub(super) struct Held {
     pub(super) recording: Option<watch::Receiver<()>>,
 }
 
-/// Opens a connection; the second one is the task that serves it.
+/// Opens a connection; the second value is the task that serves it.
 pub(super) async fn open(
     pool: &Arc<SessionPool>,
 ) -> Result<(Arc<Handle>, impl Future<Output = ()> + Send + 'static), Failure> {
@@ -115,8 +115,8 @@ pub(super) async fn open(
 
 impl Actor {
     async fn serve(mut self) {
-        // It is reset only to an earlier time, or when it fires: a reset for each command would cost a
-        // system call.
+        // Reset only to an earlier time, or when it fires: a reset for each command would cost a system
+        // call.
         let mut alarm = std::pin::pin!(sleep_until(self.due()));
         while self.connection.is_some() && !self.is_over {
             let due = self.due();
@@ -209,7 +209,7 @@ impl Actor {
             return true;
         }
         if self.held.is_empty() {
-            // A caller may have a reservation that it has not used yet.
+            // A caller may have a reservation that is still unused.
             self.rested = Instant::now();
             if !self.pool.retire(&self.handle) {
                 return true;
@@ -226,7 +226,7 @@ impl Actor {
         true
     }
 
-    /// Asks the server for a sign of life, which is one for the server as well.
+    /// Sends a heartbeat, which also shows that the server is alive.
     async fn probe(&mut self) {
         self.probed = Instant::now();
         match self.ask(|it| &it.probe, &Args::new()).await {
@@ -265,7 +265,7 @@ impl Actor {
         self.answered(connection, sent, answer)
     }
 
-    /// Keeps a connection that is in order.
+    /// Keeps a connection that is still usable.
     pub(super) fn answered(
         &mut self,
         connection: Connection,
@@ -287,7 +287,7 @@ impl Actor {
             && !self.held.is_empty();
         self.is_over |= frees_row;
         if !db_error.class.is_the_end() {
-            // Others are errors of the client, from which nothing follows.
+            // Other errors are errors of the client, and prove nothing.
             if !frees_row && matches!(*db_error.source, sqlx::Error::Database(_)) {
                 self.handle.prove(sent);
             }
@@ -296,8 +296,7 @@ impl Actor {
         Err(Failure::of_statement(db_error))
     }
 
-    /// Until when an answer is waited for: for as long as others trust the session, if it holds
-    /// something.
+    /// The deadline of a reply: for as long as the session is trusted, if it holds a lock.
     fn limit(&self) -> Instant {
         let request_timeout = Instant::now() + self.context.request_timeout;
         if self.held.is_empty() {
@@ -372,7 +371,7 @@ impl Actor {
         Ok(())
     }
 
-    /// More tokens for a holder; `None` if it is none any more.
+    /// Draws more tokens for a holder; `None` if its lock is lost.
     async fn draw_more(&mut self, id: LeaseId) -> Result<Option<Tokens>, Failure> {
         if self.held.get(&id).is_none_or(|held| held.is_shared) {
             return Ok(None);
@@ -388,7 +387,7 @@ impl Actor {
         drawn.map(Some).ok_or_else(|| malformed().into())
     }
 
-    /// Ends the wait that this session is in, from outside of it.
+    /// Ends the wait of this session from another connection.
     pub(super) async fn cancel(&self) {
         let args = Args::new().with(Args::SESSION, self.number);
         let cancel = self
@@ -451,8 +450,8 @@ impl Drop for Actor {
     }
 }
 
-/// How long a release waits for the record of its holder; as it is written in one round trip, it waits
-/// for nothing nearly always.
+/// How long a release waits for the record of its holder. A record is written in one round trip, so a
+/// release rarely waits at all.
 const RECORDING: Duration = Duration::from_secs(1);
 
 /// Idle time before the socket is watched: short holds cost nothing.

@@ -1,4 +1,4 @@
-//! What an operator sees of the sessions of all processes, and does to them.
+//! Administration of the sessions of all processes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -147,7 +147,7 @@ async fn inspect(context: &SessionContext, key: &LockKey) -> Result<Option<Seen>
     }
 }
 
-/// Ends the sessions of all holders, after a note in the record that says whose lock it was.
+/// Ends the sessions of all holders, after recording whose lock was broken.
 async fn break_lock(
     context: &SessionContext,
     key: &LockKey,

@@ -22,7 +22,7 @@ pub(crate) struct SessionContext {
     pub(crate) control_pool: Arc<Pool>,
     pub(crate) purge: Purge,
     pub(crate) mode: SessionMode,
-    /// After how long without a sign of life the server ends a session.
+    /// The silence after which the server ends a session.
     pub(crate) timeout: Duration,
     /// What one statement may take.
     pub(crate) request_timeout: Duration,
@@ -40,10 +40,9 @@ pub(crate) enum SessionMode {
 }
 
 impl SessionContext {
-    /// How long a session is trusted after it has given a sign of life.
+    /// How long a session is trusted after it has sent a request that was answered.
     ///
-    /// Shorter than what the server waits for the next one, by the margin of a lease: clocks run at
-    /// different speeds.
+    /// Shorter than the server's timeout, by the margin of a lease: clocks run at different speeds.
     pub(crate) fn trusted_for(&self) -> Duration {
         self.timeout - (self.timeout / 10).max(Duration::from_millis(50))
     }
@@ -53,12 +52,12 @@ impl SessionContext {
         (self.timeout / 4).min(Duration::from_secs(1))
     }
 
-    /// A session that holds nothing for so long is closed, before the server does that.
+    /// Idle time after which a session without locks is closed, before the server does so.
     pub(crate) fn rests_for(&self) -> Duration {
         (self.timeout / 2).min(Duration::from_secs(60))
     }
 
-    /// Runs statements that nothing waits for; `unless` says what a failure means.
+    /// Runs statements in the background; `unless` names the effect of a failure.
     pub(super) fn in_background(
         self: &Arc<Self>,
         sql: &Arc<Sql>,
@@ -99,9 +98,9 @@ pub(crate) fn tokens(first: i64, last: i64) -> Option<Tokens> {
     (next > 0 && next <= last).then_some(Tokens { next, last })
 }
 
-/// What stands for a key where a database locks numbers or short names.
+/// A replacement for a key where a database locks numbers or short names.
 ///
-/// From a cryptographic hash, so that no two keys collide, by chance or on purpose.
+/// It is a cryptographic hash, so that no two keys collide, neither by chance nor on purpose.
 struct Advisory([u8; 32]);
 
 impl Advisory {

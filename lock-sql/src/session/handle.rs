@@ -17,7 +17,7 @@ use crate::table::Tokens;
 pub(crate) struct Handle {
     pub(crate) id: LeaseId,
     pub(super) commands: mpsc::UnboundedSender<Command>,
-    /// When the last request left that the session has answered, in nanoseconds.
+    /// When the last request was sent to which the session has replied, in nanoseconds.
     proven: AtomicU64,
     trusted_for: Duration,
     held_leases: Mutex<HeldLeases>,
@@ -29,8 +29,8 @@ struct HeldLeases {
     is_over: bool,
 }
 
-/// Commands to a session. They run one after the other, and each runs to its end: if its caller is
-/// gone, its effect is undone.
+/// Commands to a session. They run one after the other, each to its end. If the caller is gone, the
+/// effect is undone.
 pub(super) enum Command {
     Downgrade {
         id: LeaseId,
@@ -61,16 +61,16 @@ pub(crate) struct Take {
     pub(super) id: LeaseId,
     pub(super) is_shared: bool,
     pub(super) label: String,
-    /// Whether it keeps others from sharing the lock.
+    /// Whether it keeps new shared holders out.
     pub(super) has_claimed: bool,
-    /// Until when to wait for others; `None` for an attempt that does not.
+    /// The end of the wait; `None` for an attempt that does not wait.
     pub(super) until: Option<Instant>,
     pub(super) reply: oneshot::Sender<Result<Taken, Failure>>,
     /// Dropped with the take, when nothing is left to undo.
     pub(super) _end: oneshot::Sender<()>,
 }
 
-/// Makes a shutdown wait until a take whose caller is gone is undone.
+/// Makes a shutdown wait until an abandoned acquisition is undone.
 pub(super) struct UndoOnDrop<'a> {
     engine: &'a Engine,
     ended: Option<oneshot::Receiver<()>>,
@@ -96,7 +96,7 @@ impl Drop for UndoOnDrop<'_> {
     }
 }
 
-/// What comes of a take.
+/// The result of an acquisition.
 pub(crate) enum Taken {
     Granted(Granted),
     /// Another session holds it; the reservation remains.
@@ -105,7 +105,7 @@ pub(crate) enum Taken {
 
 pub(crate) struct Granted {
     pub(crate) token: u64,
-    /// When the server had the lock for us, or before.
+    /// When the server granted the lock, or earlier.
     pub(crate) since: Moment,
     pub(crate) hold: SessionHold,
 }
@@ -129,7 +129,7 @@ impl Handle {
         self.held_leases.lock().is_over
     }
 
-    /// The session has answered a request that left at `sent`.
+    /// The session has replied to a request sent at `sent`.
     pub(super) fn prove(&self, sent: Moment) {
         let sent = sent.as_nanos();
         if self.proven.fetch_max(sent, Ordering::Relaxed) >= sent {
@@ -142,7 +142,7 @@ impl Handle {
         }
     }
 
-    /// How long the server keeps the session, as far as is known.
+    /// How long the server keeps the session, as far as known.
     pub(super) fn trusted_until(&self) -> Moment {
         Moment::from_nanos(self.proven.load(Ordering::Relaxed)) + self.trusted_for
     }
@@ -193,7 +193,7 @@ impl fmt::Debug for Handle {
     }
 }
 
-/// A lock in a session; dropping it gives it back.
+/// A lock in a session; dropping it releases the lock.
 pub(crate) struct SessionHold {
     reservation: Reservation,
     id: LeaseId,
@@ -213,10 +213,10 @@ impl SessionHold {
         &self.reservation.session
     }
 
-    /// Gives the lock back; goes on to its end if it is dropped.
+    /// Releases the lock; completes even if it is dropped.
     pub(crate) async fn release(mut self) -> Released {
         self.is_kept = false;
-        // The lock is gone with the session that does not answer any more.
+        // If the session does not reply any more, the lock is gone with it.
         let released = self.send_release().await;
         released.unwrap_or(Released::AlreadyLost)
     }
@@ -232,7 +232,7 @@ impl SessionHold {
 impl Drop for SessionHold {
     fn drop(&mut self) {
         if self.is_kept {
-            // Before the reservation is free, so that the next user comes later. A shutdown waits for it.
+            // Before the reservation is freed, so that the next user comes later. A shutdown waits.
             let released = self.send_release();
             let engine = self.reservation.engine();
             engine.spawn(async move { drop(released.await) });

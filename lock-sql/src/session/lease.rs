@@ -136,7 +136,7 @@ impl fmt::Debug for SessionLease {
     }
 }
 
-/// What a command comes to whose session ended before it.
+/// The failure of a command whose session ended before it.
 pub(super) fn ended() -> Failure {
     Cause::SessionOver.into()
 }

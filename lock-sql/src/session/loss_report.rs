@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::context::SessionContext;
 
-/// The holders of a session that is over; notified at the latest when this is dropped.
+/// The holders of a session that has ended; notified at the latest when this is dropped.
 pub(super) struct LossReport(Vec<(LeaseId, LockKey, LeaseControl)>);
 
 impl LossReport {
@@ -35,8 +35,7 @@ impl LossReport {
     }
 }
 
-/// A holder that was notified keeps its reason. A runtime that ends does not keep the others
-/// uninformed.
+/// Notifies the remaining holders even if the runtime ends. Already notified holders keep their reason.
 impl Drop for LossReport {
     fn drop(&mut self) {
         for (_, _, control) in &self.0 {

@@ -120,7 +120,7 @@ impl Sessions {
             match self.attempt(request, budget).await {
                 Err(failure) if failure.ends_session() && failures < MAX_FAILURES => {
                     failures += 1;
-                    // Until another session says so, nothing says that the lock is still held.
+                    // Until another session finds it held, the lock does not count as held.
                     if budget.was_held() && failure.is_outage() {
                         budget.note_outage(request, failure);
                     }
@@ -156,7 +156,7 @@ impl Sessions {
             reservation = match budget.asking(taking).await {
                 Ok(Taken::Granted(granted)) => return Ok(self.guard(request, &lease, granted)),
                 Ok(Taken::Held(reservation)) => reservation,
-                // A wait that was cut off took its session along.
+                // An interrupted wait also ended its session.
                 Err(failure) if until.is_some() && failure.is_late() => {
                     reservation = self.pool.reservation(key, is_row).await?;
                     until = is_row.then(|| budget.at_most(Instant::now() + SLICE));
@@ -174,7 +174,7 @@ impl Sessions {
                 let alone = self.pool.reservation(key, true);
                 match before(Instant::now() + TRY_AGAIN, alone).await {
                     Some(alone) => reservation = alone?,
-                    // None can be spared. A shared one may find the lock free.
+                    // No session can be spared. A shared request may find the lock free.
                     None => {
                         reservation = self.pool.reservation(key, false).await?;
                         continue;
@@ -185,7 +185,7 @@ impl Sessions {
         }
     }
 
-    /// Takes a lock in a session; dropped, it is undone there.
+    /// Acquires a lock in a session; if dropped, the acquisition is undone there.
     async fn take(
         &self,
         reservation: Reservation,
@@ -234,7 +234,7 @@ impl Sessions {
         pending.granted(request, grant)
     }
 
-    /// The error of a caller that has had no answer at all.
+    /// The error of a caller without any reply.
     fn unserved(&self) -> Error {
         let connections = self.context.connections;
         if self.pool.len() < connections {
@@ -252,9 +252,9 @@ impl Sessions {
     }
 }
 
-/// Distinguishes the locks of one table from those of others. Where MySQL treats two spellings as
-/// one table, the scopes are equal; where it does not, such tables share their locks, which
-/// excludes too much and never too little.
+/// Distinguishes the locks of one table from those of others. If MySQL treats two spellings as one
+/// table, their scopes are equal. If it does not, such tables share their locks, which excludes too
+/// much, but never too little.
 fn scope(config: &SqlConfig) -> String {
     let scope = format!("{}\0{}", config.database, config.table_sql());
     match config.server.is_postgres() {
@@ -283,7 +283,7 @@ const CONTROL_CONNECTIONS: usize = 2;
 /// Retry interval while there is no session to wait in.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
-/// Longest wait in one message: a server that is gone without a word is noticed after it.
+/// Longest wait in one message: after it, a server that failed silently is detected.
 const SLICE: Duration = Duration::from_secs(60);
 
 /// What a server gets to say that the time is over.

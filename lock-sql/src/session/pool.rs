@@ -26,8 +26,8 @@ pub(crate) struct SessionPool {
     swept: Mutex<Instant>,
     /// A reservation has ended, or a session is new or gone.
     changed: Notify,
-    /// Requests for an exclusive session queue here. Without the queue, a caller that returns a
-    /// session and asks again at once would starve the others.
+    /// Requests for an exclusive session queue here. Without the queue, a caller that returns a session
+    /// and immediately requests another would starve the others.
     turn: Turn<()>,
 }
 
@@ -39,22 +39,22 @@ struct State {
     subscribers: Vec<oneshot::Sender<Result<(), Failure>>>,
     /// How many requests wait for a session of their own to become idle.
     waiting: usize,
-    /// Why the server refuses sessions, and until when not to retry.
+    /// Why the server refuses sessions, and the time of the next retry.
     refusal: Option<(Instant, Failure)>,
 }
 
 struct Entry {
     session: Arc<Handle>,
-    /// What is taken there, or about to be. A database would let a session take a lock twice.
+    /// Keys that are or will be locked there. A database would grant a session a lock twice.
     keys: HashSet<LockKey>,
-    /// How many of them are about to be: each keeps the session busy for a round trip.
+    /// How many of them are being acquired: each keeps the session busy for a round trip.
     attempts: usize,
-    /// A request waits there, and blocks the session until it ends.
+    /// A request waits there, and blocks the session until the wait ends.
     alone: bool,
 }
 
 impl State {
-    /// Whether a session is left to attempts when a waiter has taken one, or may be opened for them.
+    /// Whether a session remains for attempts if a waiter takes one, or may be opened for them.
     fn can_spare(&self, connections: usize) -> bool {
         let usable = self.sessions.iter().filter(|entry| entry.is_usable());
         self.sessions.len() + self.opening < connections || usable.count() + self.opening > 1
@@ -120,8 +120,8 @@ impl SessionPool {
         }
     }
 
-    /// A session that holds nothing, for a request that may wait there. Where requests share sessions,
-    /// one stays for attempts.
+    /// A session without locks, for a request that may wait there. If requests share sessions, one
+    /// session is kept for attempts.
     fn pick_idle(self: &Arc<Self>, key: &LockKey) -> Option<Reservation> {
         let mut state = self.state.lock();
         if self.context.mode == SessionMode::Advisory && !state.can_spare(self.context.connections)
@@ -134,9 +134,9 @@ impl SessionPool {
         Some(self.reserve(entry, key))
     }
 
-    /// A session for a request that does not wait there: the fullest one, so that others become idle.
-    /// If attempts queue up in it, another one, as long as enough are left to waiters and none waits
-    /// for an idle one.
+    /// A session for a request that does not wait there: the fullest one, so that others become idle. If
+    /// attempts queue up in it, another one, as long as enough sessions remain for waiters and no
+    /// request waits for an idle one.
     fn pick_shared(self: &Arc<Self>, key: &LockKey) -> Option<Reservation> {
         let mut state = self.state.lock();
         let shared = state.sessions.iter().filter(|e| e.is_shared()).count();
@@ -175,8 +175,8 @@ impl SessionPool {
         }
     }
 
-    /// Opens one more session, if there may be one; a request that can share it takes what is being
-    /// opened.
+    /// Opens another session, if the limit allows it. A request that can share it waits for the one
+    /// being opened.
     fn begin_to_open(
         self: &Arc<Self>,
         alone: bool,
@@ -225,7 +225,7 @@ impl SessionPool {
                     attempts: 0,
                     alone: false,
                 });
-                // A span of its own: whichever caller polls it, its events are no caller's.
+                // A span of its own, because any caller may poll it.
                 let span = tracing::error_span!(parent: None, "sql_session");
                 self.context.engine.spawn_inline(actor.instrument(span));
                 Ok(())
@@ -290,7 +290,7 @@ impl SessionPool {
         }
     }
 
-    /// Has the records of sessions deleted that have ended, if that was not done for a while.
+    /// Deletes the records of ended sessions, if the last deletion is a while ago.
     pub(crate) fn sweep_seldom(&self) {
         let is_due = self.swept.lock().elapsed() >= SWEEP_EVERY;
         if is_due {
@@ -298,7 +298,7 @@ impl SessionPool {
         }
     }
 
-    /// Has the records of sessions deleted that have ended. Nothing waits for it.
+    /// Deletes the records of ended sessions in the background.
     pub(crate) fn sweep(&self) {
         *self.swept.lock() = Instant::now();
         let unless = "records of sessions that have ended stay where they are";
@@ -335,7 +335,7 @@ impl fmt::Debug for SessionPool {
     }
 }
 
-/// Has the holders in this process recorded: what it knows, it finds.
+/// Records all holders in this process, so that its own requests find them.
 pub(super) async fn record_all() {
     let sessions = {
         let sessions = SESSIONS.lock();
@@ -365,7 +365,7 @@ static SESSIONS: Mutex<Vec<Weak<Handle>>> = Mutex::new(Vec::new());
 /// How long an administrative request waits for the records of its own process.
 const RECORDING: Duration = Duration::from_secs(1);
 
-/// A session that is being opened; ends with the attempt, also when a runtime takes that away.
+/// A session that is being opened; ends with the attempt, also if a runtime drops that.
 struct Opening {
     pool: Arc<SessionPool>,
     reply: Option<oneshot::Sender<Result<(), Failure>>>,
@@ -470,6 +470,6 @@ const SWEEP_EVERY: Duration = Duration::from_secs(600);
 /// How many attempts may queue up in a session before others use another one.
 const MAX_ATTEMPTS: usize = 2;
 
-/// One session in so many may be opened or filled because attempts queue up in others; those that are
-/// left are for waiters, which need one each.
+/// At most one session in so many may be opened or filled because attempts queue up in others. The rest
+/// are for waiters, which need one each.
 const SHARED_FRACTION: usize = 2;

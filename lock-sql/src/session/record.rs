@@ -64,7 +64,7 @@ impl Actor {
         });
     }
 
-    /// What a statement needs that records a holder.
+    /// The arguments of a statement that records a holder.
     fn record_args(&self, id: LeaseId, held: &Held) -> Args {
         let args = self.args(&held.key, id);
         if held.is_shared {

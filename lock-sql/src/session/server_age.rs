@@ -1,15 +1,15 @@
-//! What a server that has just started may grant.
+//! Which locks a recently started server may grant.
 //!
-//! A host that loses power does not notify its clients that their sessions have ended: a holder
-//! without news believes in its lock until its session timeout is nearly over, and the restarted
-//! server does not know the lock. So each session is recorded in the table, with its timeout and
-//! the start of its server, before it acquires a lock; the record is deleted when no holder relies
-//! on the session. A start of the server is *admitted*, in the table, once for all clients: at once
-//! if no session of the previous start has a record, and otherwise when the longest of their
-//! timeouts has passed. Sessions acquire locks on an admitted start only.
+//! After a power loss, a host does not notify its clients that their sessions have ended. A holder
+//! trusts its lock until its session timeout is nearly over, and the restarted server does not know the
+//! lock. So each session is recorded in the table, with its timeout and the start of its server, before
+//! it acquires a lock. The record is deleted when no holder relies on the session. A start of the server
+//! is *admitted* in the table, once for all clients: at once if no session of the previous start has a
+//! record, and otherwise when the longest of their timeouts has passed. Sessions acquire locks only on
+//! an admitted start.
 //!
-//! No clock of the server's is trusted, for it may be set when the host comes back. The time counts
-//! from when a client finds the server started anew, by the boot clock of its machine, and is kept in
+//! No server clock is trusted, because it may be set when the host returns. The time counts from the
+//! moment when a client finds the server restarted, by the boot clock of its machine. It is stored in
 //! the table for the next client on that machine.
 
 use std::collections::HashMap;
@@ -33,12 +33,12 @@ use crate::wire::{Answer, Connection, DbError, Sql, Value};
 pub(crate) struct StartTexts {
     /// Reads what the table knows of the start of the server; the last row is a [`Start`].
     pub(crate) read: Arc<Sql>,
-    /// Names the data that the server serves, and its position among copies of them. It may be
-    /// refused.
+    /// Names the data of the server, and its position among copies of that data. The server may refuse
+    /// it.
     pub(crate) lineage: Arc<Sql>,
     /// Admits the start of the server in place of the one that was read, and records the session.
     pub(crate) admit: Arc<Sql>,
-    /// Notes when a client on this machine found the server started anew.
+    /// Notes when a client on this machine found the server restarted.
     pub(crate) witness: Arc<Sql>,
     /// Deletes the record of a session.
     pub(crate) forget: Arc<Sql>,
@@ -50,16 +50,16 @@ pub(crate) struct StartTexts {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Start {
     current: Vec<u8>,
-    /// The start that was admitted last; `None` in a table where none ever was.
+    /// The start that was admitted last; `None` if the table has no admitted start.
     admitted: Option<Vec<u8>>,
     lineage: Vec<u8>,
     /// The longest timeout of the sessions on the admitted start.
     longest: Duration,
     /// The same for sessions whose record exists.
     open: Duration,
-    /// Whether the server has everything that it acknowledged before it was killed.
+    /// Whether the server still has everything that it acknowledged before it was killed.
     is_durable: bool,
-    /// How long ago a client on this machine found the server started anew.
+    /// How long ago a client on this machine found the server restarted.
     witnessed: Duration,
     /// How many starts were admitted before that one.
     version: u64,
@@ -89,8 +89,8 @@ impl Start {
         })
     }
 
-    /// How long the sessions of the admitted start may be believed in after it has ended; `None` if it
-    /// goes on.
+    /// How long holders may trust sessions of the admitted start after it has ended; `None` if it has
+    /// not ended.
     fn doubt(&self, lineage: &[u8]) -> Option<Duration> {
         let admitted = self.admitted.as_ref()?;
         if *admitted == self.current {
@@ -110,7 +110,7 @@ impl Start {
         }
     }
 
-    /// Whether a lock that is taken on this server in a transaction may have another holder.
+    /// Refuses a server on which a lock acquired in a transaction may have another holder.
     pub(crate) fn excludes(&self, lineage: &[u8]) -> Result<(), Cause> {
         let waited = self.waited();
         match self.admission(lineage, waited) {
@@ -119,7 +119,7 @@ impl Start {
         }
     }
 
-    /// How long the admitted start is known to have ended. Called after the answer that says so.
+    /// How long the admitted start is known to have ended. Called after the reply that shows it.
     fn waited(&self) -> Duration {
         let Some(admitted) = self.admitted.as_ref().filter(|it| **it != self.current) else {
             return Duration::ZERO;
@@ -129,15 +129,15 @@ impl Start {
         if ended.len() > MAX_STARTS {
             ended.clear();
         }
-        // A copy of the table on another server says nothing of this one. After two switchovers without
-        // a restart the same two starts meet again, at another version.
+        // A copy of the table on another server does not describe this server. After two switchovers
+        // without a restart, the same two starts occur again with another version.
         let starts = (admitted.clone(), self.current.clone(), self.version);
         let found = *ended.entry(starts).or_insert(now);
         now.since(found).max(self.witnessed)
     }
 }
 
-/// When this process found a start of a server to have ended, since there was another one.
+/// When this process found that a start of a server had ended, because there was another one.
 static ENDED: LazyLock<Mutex<HashMap<Starts, Moment>>> = LazyLock::new(Mutex::default);
 
 /// The start that was admitted, the one that the server has, and the version of the admission.
@@ -164,7 +164,7 @@ static MACHINE: LazyLock<Option<String>> = LazyLock::new(|| {
     Some(words.join(" "))
 });
 
-/// Gets a session its record on a server whose start is not admitted for it.
+/// Admits the start of the server for a session if it is time, and records the session.
 pub(super) async fn admit(
     connection: &mut Connection,
     context: &SessionContext,
@@ -210,7 +210,7 @@ pub(super) async fn admit(
 }
 
 impl Actor {
-    /// Deletes the record of the session, which holds nothing and takes nothing any more.
+    /// Deletes the record of the session, which holds no lock and acquires no more.
     pub(super) async fn forget(&mut self) {
         self.is_over = true;
         let args = Args::new().with(Args::SESSION_ID, &self.handle.id.as_bytes()[..]);
@@ -223,8 +223,8 @@ impl Actor {
     }
 }
 
-/// Deletes the record of a session that is over and whose holders have been notified: other clients
-/// need not wait for them if the server restarts. The deletion may be under way already.
+/// Deletes the record of an ended session whose holders have been notified, so that other clients need
+/// not wait for them if the server restarts. The deletion may already be running.
 pub(super) async fn forget_later(context: &SessionContext, session: LeaseId) {
     let until = Instant::now() + context.timeout;
     loop {

@@ -1,4 +1,4 @@
-//! The socket of a session: its end is the end of the locks.
+//! Watches the socket of a session: when it closes, the locks are lost.
 
 use std::future::pending;
 
@@ -7,9 +7,9 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use super::actor::Actor;
 use crate::wire::{Answer, Connection, Duplicate, Ends, find};
 
-/// What is known of the socket of a session.
+/// The search for the socket of a session.
 pub(super) enum Socket {
-    /// Its ends, as the server sees them, if it is to be found by them.
+    /// Its ends, as the server sees them, if they can identify it.
     At(Option<Ends>),
     /// The socket is being searched.
     Sought(JoinHandle<Option<Duplicate>>),
@@ -68,8 +68,8 @@ pub(super) async fn closed(connection: Option<&Connection>) {
     }
 }
 
-/// The ends of the connection, in the last row of the answer to a setup; `None` if this side connects
-/// to another port than the server has.
+/// The ends of the connection, in the last row of the reply to a setup; `None` if the client connects to
+/// a port other than the server's.
 pub(super) fn ends(answer: &Answer, port: u16) -> Option<Ends> {
     let row = answer.rows.last()?;
     let text = |column: usize| std::str::from_utf8(row.get(column)?.bytes()?).ok();

@@ -11,7 +11,7 @@ use crate::wire::{Sql, Target};
 /// All of them take the same arguments, and each uses some; see [`Args`](super::args::Args).
 #[derive(Debug, Default)]
 pub(crate) struct SessionStatements {
-    /// Makes a new connection fit, and records the session if the start of the server is admitted; the
+    /// Sets up a new connection, and records the session if the start of the server is admitted. The
     /// last row has the server's number of the session, and whether it is recorded.
     pub(crate) setup: Arc<Sql>,
     /// Settings that not every server has; an error is none.
@@ -20,7 +20,7 @@ pub(crate) struct SessionStatements {
     pub(crate) try_take: [Arc<Sql>; 2],
     /// The same with a wait.
     pub(crate) wait_take: [Arc<Sql>; 2],
-    /// Gives a lock back, or frees what a take that failed may have left; a 0 says that it was not held.
+    /// Releases a lock, also one that a failed acquisition may have left; 0: it was not held.
     pub(crate) release: [Arc<Sql>; 2],
     /// The same for a lock with a record of its holder that would outlive it.
     pub(crate) release_recorded: [Arc<Sql>; 2],
@@ -34,10 +34,9 @@ pub(crate) struct SessionStatements {
     pub(crate) cancel: Arc<Sql>,
     /// Makes the row of a key, where a row is locked.
     pub(crate) seed: Arc<Sql>,
-    /// Keeps out new shared holders while an exclusive request waits, where the server lets them
-    /// pass.
+    /// Keeps new shared holders out while an exclusive request waits, if the server would admit them.
     pub(crate) claim: Option<Arc<Sql>>,
-    /// Ends that, for the waiter that has the lock.
+    /// Ends the claim of a waiter that has the lock.
     pub(crate) unclaim: Option<Arc<Sql>>,
     /// Draws a block of tokens for hand-overs in the session that holds the lock; the last row has the
     /// first and the last one.
@@ -50,7 +49,7 @@ pub(crate) struct SessionStatements {
     pub(crate) list: Arc<Sql>,
     /// Reads the record of one lock.
     pub(crate) inspect: Arc<Sql>,
-    /// How many sessions there are that hold what a record says.
+    /// Counts the existing sessions that hold the lock of a record.
     pub(crate) alive: Arc<Sql>,
     /// Records that a lock is broken.
     pub(crate) mark_broken: Arc<Sql>,
@@ -95,7 +94,7 @@ pub(crate) fn forget_holder(table: &str, kind: u8) -> String {
     )
 }
 
-/// What a take answers with.
+/// The result codes of an acquisition.
 pub(crate) mod got {
     /// In a row of its own: the row of the key is locked.
     pub(crate) const TAKEN: i64 = 7_205_759;

@@ -11,7 +11,7 @@ use crate::boot_id;
 use crate::error::Cause;
 use crate::table::{BootId, ReadContext, Row};
 
-/// The boot of this machine, its clocks, and what they could not say about the leases of others.
+/// The boot of this machine, its clocks, and the observed leases that no clock can judge.
 #[derive(Clone, Debug)]
 pub(crate) struct Clocks {
     engine: Engine,
@@ -34,7 +34,7 @@ impl Clocks {
         })
     }
 
-    /// The scene of what is done now.
+    /// The context of the current operation.
     pub(crate) fn now(&self, floor: u64) -> ReadContext {
         let unix = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -49,14 +49,14 @@ impl Clocks {
         }
     }
 
-    /// Puts into a row that was read before this scene when its lease ends.
+    /// Sets the end of the lease in a row that was read before this context.
     pub(crate) fn judge(&self, row: &mut Row, ctx: &ReadContext) {
         self.seen.judge(row, ctx);
     }
 }
 
-/// By how many nanoseconds the boot clock of this process is ahead of that of the kernel; `None` if
-/// the system does not say. No process can change it once it runs.
+/// By how many nanoseconds the boot clock of this process is ahead of the kernel's; `None` if the system
+/// does not report it. It cannot change while the process runs.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn shift() -> Option<i64> {
     let own = match fs::read_link("/proc/self/ns/time") {

@@ -18,8 +18,8 @@ use crate::table::Row;
 
 /// A connection that is outside of a transaction, or is dropped.
 ///
-/// Dropping it makes the thread that it talks to finish the statement under way, roll back and
-/// close. Each message to that thread either leaves the transaction open or ends it.
+/// If it is dropped, its thread finishes the current statement, rolls back and closes. Each message to
+/// that thread either leaves the transaction open or ends it.
 pub(super) struct Connection {
     raw: SqliteConnection,
     files: Files,
@@ -27,7 +27,7 @@ pub(super) struct Connection {
     place: Arc<Place>,
 }
 
-/// What was read: about the table, and the rows of the keys that were asked for.
+/// The data that was read: about the table, and the rows of the requested keys.
 pub(super) struct Loaded {
     pub(super) table: Table,
     pub(super) rows: Vec<StoredRow>,
@@ -58,7 +58,7 @@ impl Connection {
         self.files.database()
     }
 
-    /// Which it is of the databases that were there one after the other.
+    /// The epoch of the database, among those that existed one after the other.
     pub(super) fn epoch(&self) -> u64 {
         self.epoch
     }
@@ -67,12 +67,12 @@ impl Connection {
         self.epoch = epoch;
     }
 
-    /// Whether what was read and written here is what others see.
+    /// Whether other clients see the data that was read and written here.
     pub(super) fn check(&self) -> Result<(), Cause> {
         self.files.check()
     }
 
-    /// Reads the rows of some keys, without keeping others from writing.
+    /// Reads the rows of some keys, without blocking writers.
     pub(super) async fn load(&mut self, keys: &[&[u8]]) -> Result<Loaded, Cause> {
         let sql = self.place.statements.load(keys.len());
         self.loaded(sql, keys).await
@@ -201,7 +201,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Whether another file than the last one is there; this one is the last one then.
+    /// Whether the file differs from the last one; stores it as the last one.
     pub(super) fn is_another(&self, file: (u64, u64)) -> bool {
         let mut seen = self.seen.lock();
         seen.replace(file).is_some_and(|last| last != file)
@@ -226,7 +226,7 @@ async fn open(
     let mut raw = connect(&target).await.map_err(|e| db_error::of(path, e))?;
     start(&mut raw, place, durability).await?;
     let replaced = || Cause::Replaced { path: path.clone() };
-    // From the first transaction on, the log and the shared memory stay as long as we do.
+    // From the first transaction on, the log and the shared memory exist as long as the connection.
     let files = Files::of(path, &target).map_err(|_| replaced())?;
     if files.database() != before {
         return Err(replaced());

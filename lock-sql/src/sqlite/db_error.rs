@@ -43,7 +43,7 @@ pub(super) fn opening(path: &Path, source: Source) -> Cause {
     Cause::said(ErrorKind::Unavailable, says, source)
 }
 
-/// What the system says to a file that SQLite could not open and does not say why.
+/// The system's error for a file that SQLite could not open without a reason.
 fn refused(path: &Path) -> Option<Cause> {
     let refused = access(path, Access::READ_OK).err()?;
     Some(opening(path, Arc::new(io::Error::from(refused))))

@@ -1,7 +1,7 @@
-//! Whether a lease has ended, by all clocks that holder and observer have.
+//! Whether a lease has ended, by all clocks of holder and observer.
 //!
-//! A boot id is no proof of a reboot: containers may have their own. Nor is a clock one for the
-//! machine: time namespaces shift it. If a client cannot tell, it observes the row for one ttl.
+//! A boot id does not prove a reboot: containers may have their own. A clock does not identify the
+//! machine: time namespaces shift it. In doubt, a client observes the row for one ttl.
 
 use polylock_core::engine::{Moment, is_mutant};
 
@@ -17,11 +17,10 @@ pub(super) enum Expiry {
     Until(Moment),
 }
 
-/// What they say at this time about a lease whose row was written at `changed_at`, in microseconds of
-/// the wall clock.
+/// The end of a lease whose row was written at `changed_at`, in microseconds of the wall clock.
 ///
-/// The boot clock of a kernel never goes back and is the same for all of its processes, once the
-/// shift of a time namespace is taken off. With the boot id of the holder it decides alone. Without
+/// The boot clock of a kernel never goes back. It is the same for all processes of the kernel, after
+/// subtracting the shift of a time namespace. With the boot id of the holder it decides alone. Without
 /// it, two kernels or two containers may have written the row, and the wall clock has to agree.
 pub(super) fn expiry(holder: &Holder, changed_at: u64, ctx: &ReadContext) -> Expiry {
     if is_mutant("sqlite-boot-id") {
@@ -40,7 +39,7 @@ pub(super) fn expiry(holder: &Holder, changed_at: u64, ctx: &ReadContext) -> Exp
     let same_boot = holder.boot == ctx.boot;
     let (written_wall, wall) = (i128::from(changed_at) * 1_000, i128::from(ctx.unix) * 1_000);
     if now < expires - ttl {
-        // No kernel has written it that has run for so short a time.
+        // A kernel that has run for so short a time cannot have written it.
         let before_boot = written_wall < wall - now;
         return match !same_boot && before_boot {
             true => Expiry::Ended,

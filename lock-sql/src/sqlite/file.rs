@@ -10,10 +10,10 @@ use polylock_core::engine::LeaseId;
 use super::db_error;
 use crate::error::Cause;
 
-/// The files that an open connection works on, by device and inode.
+/// The files of an open connection, by device and inode.
 ///
-/// SQLite continues with its open files when others are put in their place. Clients that open the
-/// new ones see none of our locks, so each grant is checked against the names.
+/// SQLite continues with its open files when they are replaced. Clients that open the new files see none
+/// of our locks, so each grant checks that the names still refer to the open files.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Files {
     /// As the user named it; a link is followed at every look.
@@ -42,9 +42,9 @@ impl Files {
         })
     }
 
-    /// Whether the names still mean the files that were opened.
+    /// Whether the names still refer to the open files.
     ///
-    /// The inodes cannot have been used again: they live for as long as they are open.
+    /// The inodes cannot have been reused: they exist as long as the files are open.
     pub(super) fn check(&self) -> Result<(), Cause> {
         match look([&self.path, &self.wal, &self.shm]) {
             Ok(seen) if seen == self.seen => Ok(()),
@@ -75,7 +75,7 @@ pub(super) fn create_directory(path: &Path) -> Result<(), Cause> {
     let Some(directory) = path.parent() else {
         return Ok(());
     };
-    // On a frozen file system even a directory that is there cannot be made, and this runs beside
+    // On a frozen file system not even an existing directory can be created again, and this runs beside
     // renewals.
     if directory.is_dir() {
         return Ok(());
@@ -92,11 +92,11 @@ fn no_directory(path: &Path, error: io::Error) -> Cause {
     Cause::said(ErrorKind::Unavailable, says, Arc::new(error))
 }
 
-/// Makes an empty database that only its owner can read, unless there is one.
+/// Creates an empty database that only its owner can read, unless it exists.
 ///
-/// The file gets its mode under another name, so that it is never open with a weaker one. It is
-/// closed before it gets its own name: closing a file drops all locks that the process has on it,
-/// those of SQLite included.
+/// The file gets its mode under a temporary name, so that it never has a weaker one under its own. It is
+/// closed before it gets its own name: closing a file drops all locks of the process on it, including
+/// those of SQLite.
 pub(super) fn create(path: &Path, id: LeaseId) -> Result<(), Cause> {
     if path.exists() {
         return Ok(());
@@ -122,8 +122,8 @@ pub(super) fn create(path: &Path, id: LeaseId) -> Result<(), Cause> {
     }
 }
 
-/// Refuses file systems that other machines write to: their locks know nothing of ours, and the boot
-/// clocks of two machines cannot be compared.
+/// Refuses file systems that other machines write to: their locks do not exclude ours, and boot clocks
+/// of two machines are not comparable.
 pub(super) fn check_local(path: &Path) -> Result<(), Cause> {
     match FileSystem::of(path) {
         Some(FileSystem::Network) => Err(Cause::Network {

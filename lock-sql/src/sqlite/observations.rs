@@ -7,11 +7,11 @@ use super::expiry::{Expiry, expiry};
 use crate::mutex::Mutex;
 use crate::table::{Holder, ReadContext, Row};
 
-/// What this process has seen of leases that no clock can judge.
+/// Observations of leases that no clock can judge.
 ///
-/// Each renewal changes the row. A row that is the same for a whole ttl, by the clock of this process,
-/// has not been renewed in that time: it was written before it was first seen. Nothing is stored, so
-/// another process, or this one after a restart, observes from the beginning.
+/// Each renewal changes the row. If a row stays the same for a whole ttl, by the clock of this process,
+/// it was not renewed in that time, and was written before its first observation. Nothing is stored, so
+/// another process, or this one after a restart, starts again.
 #[derive(Debug, Default)]
 pub(super) struct Observations(Mutex<HashMap<LeaseId, Sight>>);
 
@@ -24,7 +24,7 @@ struct Sight {
 }
 
 impl Observations {
-    /// Puts into a row that was read before the time of the scene when its lease ends by that clock.
+    /// Sets the end of the lease by the clock of this process, in a row that was read before.
     pub(super) fn judge(&self, row: &mut Row, ctx: &ReadContext) {
         let changed_at = row.changed_at;
         let Some(holder) = &mut row.holder else {
@@ -65,7 +65,7 @@ impl Observations {
 /// Earlier than every time that a clock shows.
 const ENDED: Moment = Moment::from_nanos(0);
 
-/// A lease that is seen less often than so many others is observed from the beginning.
+/// The observation of a lease restarts if so many others were seen since the lease was.
 const MAX_SIGHTS: usize = 1024;
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ pub(super) struct Origin {
     pub(super) shift: Option<i64>,
 }
 
-/// Versions that know a boot id alone refuse the row: they grant nothing that they cannot judge.
+/// Versions that only know a boot id refuse the row: they grant nothing that they cannot judge.
 pub(super) fn write(holder: &Holder) -> Vec<u8> {
     let ttl = u64::try_from(holder.ttl.as_nanos()).unwrap_or(u64::MAX);
     let mut bytes = holder.boot.0.to_vec();

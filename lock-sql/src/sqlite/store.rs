@@ -23,9 +23,9 @@ use crate::table::{Claim, LockRows, Locks, ReadContext, Tokens};
 
 /// The table in a SQLite file.
 ///
-/// Renewals have their own connection: no lease depends on how long other requests queue. It does
-/// not wait for the disk: no lease outlives the boot, so a machine crash ends all of them, and the
-/// tokens were stored by the other connection before.
+/// Renewals have their own connection, so that no lease depends on the queue of other requests. It does
+/// not wait for the disk: a crash of the machine ends all leases, and the other connection has already
+/// stored the tokens.
 #[derive(Debug)]
 pub(crate) struct SqliteStore {
     place: Arc<Place>,

@@ -29,10 +29,10 @@ pub(super) struct Transactor {
 }
 
 impl Transactor {
-    /// Does all of `batch` or nothing; requests whose callers are gone are dropped from it.
+    /// Executes all of `batch` or nothing; requests without callers are dropped from it.
     ///
-    /// Leaves a connection behind only outside of a transaction. Dropped before `committing`, it
-    /// has done nothing; after that, the outcome is unknown.
+    /// Returns a connection only outside of a transaction. If it is dropped before `committing`, nothing
+    /// was done; after that, the outcome is unknown.
     pub(super) async fn run(
         &self,
         connection: &mut Option<Connection>,
@@ -58,7 +58,7 @@ impl Transactor {
     }
 
     async fn open(&self) -> Result<Connection, Cause> {
-        // Before the file is opened: if it is replaced meanwhile, the leases in it are gone.
+        // Before the file is opened: if the file is replaced meanwhile, its leases are lost.
         let epoch = self.held_leases.epoch();
         let id = self.engine.lease_id();
         let mut open = Connection::open(&self.place, self.durability, epoch, id).await?;
@@ -108,7 +108,7 @@ impl Transactor {
     /// Puts rows to those of their keys.
     fn fill(&self, locks: &mut Locks, rows: Vec<StoredRow>) {
         for (key, mut row) in rows {
-            // What is not a key cannot be locked by that name either.
+            // A name that is not a key cannot be locked either.
             if let Ok(key) = LockKey::from_stored(&key) {
                 self.clocks.judge(&mut row, &locks.ctx);
                 locks.rows_of(&key).load(row);
@@ -139,11 +139,11 @@ impl Transactor {
         let deleted = purged.unwrap_or_default();
         committing.store(true, Ordering::Relaxed);
         open.commit(&changed, table, &deleted).await?;
-        // A file that was put there before the commit does not have what was committed.
+        // A file that replaced this one before the commit does not have the changes.
         open.check()
     }
 
-    /// Looks at some rows for each few that the table grew by, and picks those to delete.
+    /// Checks some rows each time the table has grown by a few, and selects those to delete.
     async fn purge(
         &self,
         open: &mut Connection,
@@ -181,8 +181,8 @@ impl Transactor {
     }
 }
 
-/// Each time the table has grown by so many locks, so many rows are looked at: the table goes
-/// through a purge while it grows by an eighth, and no index has to tell which rows are idle.
+/// The growth of the table, in locks, between two rounds. A purge passes the whole table while it grows
+/// by an eighth, and no index has to mark idle rows.
 const PURGE_EVERY: u32 = 8;
 const PURGE_ROWS: u32 = 64;
 

@@ -15,7 +15,7 @@ use crate::error::{Cause, Failure};
 use crate::mutex::Mutex;
 use crate::table::Locks;
 
-/// One operation, of which several share a transaction.
+/// One operation; several share a transaction.
 pub(super) struct Work {
     pub(super) reads: Reads,
     /// Whether rows may be changed.
@@ -88,15 +88,15 @@ impl Work {
     }
 }
 
-/// Where operations queue for one connection.
+/// The queue of operations for one connection.
 ///
-/// A task of the engine owns the connection and serves the queue, with one transaction for all
-/// queued requests. A caller that is dropped, or whose runtime is blocked, leaves no transaction
-/// open, which would keep every other process from writing. A request that was given up before it
-/// began is skipped; its undo queues behind it.
+/// A task of the engine owns the connection and serves the queue, with one transaction for all queued
+/// requests. A caller that is dropped, or whose runtime is blocked, leaves no transaction open, which
+/// would block the writes of all other processes. A request that was abandoned before it began is
+/// skipped; its undo queues behind it.
 ///
-/// The task keeps the time as well: a caller may move from one runtime to another, and the timers of
-/// a runtime that is gone panic.
+/// The task also keeps the time: a caller may move from one runtime to another, and the timers of a
+/// runtime that has ended panic.
 pub(super) struct WriteQueue {
     transactor: Transactor,
     /// How long a caller waits for an answer.
@@ -219,7 +219,7 @@ impl WriteQueue {
         readers.extend(self.state.lock().readers());
         let mut later = VecDeque::new();
         for reader in readers {
-            // If one has to wait, so have those behind it.
+            // If one request has to wait, so do those behind it.
             if !later.is_empty() {
                 later.push_back(reader);
                 continue;
@@ -231,13 +231,13 @@ impl WriteQueue {
                 Err(failure) => fail(alone, &failure),
             }
         }
-        // Never into the batch of the writers: what a list reads is not what they have to see.
+        // Never into the batch of the writers: a list reads other rows than they have to see.
         let mut state = self.state.lock();
         later.append(&mut state.queue);
         state.queue = later;
     }
 
-    /// One attempt; a thread that hangs in the kernel is left behind with its connection.
+    /// One attempt; abandons a thread that hangs in the kernel, with its connection.
     async fn run(
         &self,
         connection: &mut Option<Connection>,
@@ -351,10 +351,10 @@ impl fmt::Debug for WriteQueue {
     }
 }
 
-/// Most keys of one transaction; more make others wait longer for their turn.
+/// Max keys of one transaction; with more, other processes wait longer.
 pub(super) const MAX_KEYS: usize = 256;
 
-/// What an attempt gets beyond its deadline, so that a database which is merely busy says so, and
+/// Extra time of an attempt after its deadline, so that a database that is only busy reports that, and
 /// the connection is kept.
 const GRACE: Duration = Duration::from_millis(100);
 

@@ -13,7 +13,7 @@ impl LockRows {
         match mode {
             Mode::Shared => self.join(ctx, |slot, holder| slot == 0 || holder.permits != 0),
             Mode::Permit { limit } => self.permit(limit, ctx),
-            // A mode that this version does not know excludes everybody.
+            // A mode that this version does not know excludes all others.
             _ => match self
                 .held_leases(ctx)
                 .map(|(_, holder)| holder.ends(ctx))

@@ -78,9 +78,9 @@ impl LockRows {
         rows.filter_map(move |(slot, row)| Some((*slot, row.held_leases(&ctx)?)))
     }
 
-    /// Takes the lock if it can be had.
+    /// Acquires the lock if possible.
     ///
-    /// Asked twice with one id, it gives the lock twice, with a larger token.
+    /// A repeated call with the same id acquires it again, with a larger token.
     pub(crate) fn take(&mut self, claim: &Claim, ctx: &ReadContext) -> Result<Tokens, Refusal> {
         if self.find(claim.id).is_some() {
             self.release(claim.id, ctx);
@@ -105,7 +105,7 @@ impl LockRows {
             Mode::Permit { limit } => limit.get(),
             _ => 0,
         };
-        // Only an exclusive lock passes from hand to hand inside a process.
+        // Only an exclusive lock is handed over inside a process.
         let count = if slot == 0 { TOKENS_AT_ONCE } else { 1 };
         let tokens = self.draw(count, ctx);
         self.row_mut(slot, ctx).set_holder(Holder {
@@ -139,7 +139,7 @@ impl LockRows {
         Ok(slot)
     }
 
-    /// Whether a waiter should try: the lock is free, more shared holders would come in, or the
+    /// Whether a waiter should try: the lock is free, another shared holder can be admitted, or the
     /// waiter would lose its place in the queue.
     pub(crate) fn look(&self, claim: &Claim, ctx: &ReadContext) -> Result<(), Refusal> {
         let decided = self.decide_for(claim, ctx).map(drop);
@@ -172,12 +172,12 @@ impl LockRows {
         match self.held_slot(request.id, ctx) {
             Ok(slot) => {
                 if let Some(holder) = &mut self.row_mut(slot, ctx).holder {
-                    // A clock that was set back must not make the lease longer than it ever was.
+                    // A clock that was set back must not extend the lease beyond its former length.
                     let end = holder.ends(ctx).min(ctx.moment + holder.ttl);
                     let expires = request.renewed_end(ctx.moment, end);
                     (holder.boot, holder.shift) = (ctx.boot, ctx.shift);
                     (holder.expires, holder.end) = (expires, None);
-                    // A reader that cannot compare the clocks observes the row for as long.
+                    // An observer that cannot compare the clocks observes the row for this time.
                     holder.ttl = expires.since(ctx.moment);
                 }
                 LeaseState::Held
@@ -221,10 +221,10 @@ impl LockRows {
         held.then(|| self.draw(TOKENS_AT_ONCE, ctx))
     }
 
-    /// Gives the exclusive lease `id` the id of a renewal and a token of its own, and renews it; the token,
-    /// or `None` if it is not held.
+    /// Gives the exclusive lease `id` the id of a renewal and a token of its own, and renews it. Returns
+    /// the token, or `None` if the lease is not held.
     ///
-    /// Asked again with the same renewal, it gives the same token.
+    /// A repeated call with the same renewal returns the same token.
     pub(crate) fn adopt(
         &mut self,
         id: LeaseId,
@@ -247,13 +247,13 @@ impl LockRows {
             .map(|holder| holder.token)
     }
 
-    /// What a holder has stored, as long as it is kept by the clock of the wall.
+    /// The record of a holder, until its retention ends by the wall clock.
     pub(crate) fn record(&self, ctx: &ReadContext) -> Option<&Record> {
         let row = self.rows.get(&RECORD)?;
         row.record.as_ref().filter(|_| row.changed_at > ctx.unix)
     }
 
-    /// Stores a record, unless there is one with a larger token; whether it did.
+    /// Stores a record, unless one with a larger token is stored; returns whether it did.
     pub(crate) fn write_record(
         &mut self,
         record: &Record,
@@ -271,7 +271,7 @@ impl LockRows {
         !is_stale
     }
 
-    /// Takes the lock from all of its holders, and notes whose it was.
+    /// Takes the lock from all holders, and records whose it was.
     pub(crate) fn break_all(&mut self, reason: &str, ctx: &ReadContext) {
         let slots: Vec<_> = self
             .held_leases(ctx)
@@ -335,7 +335,7 @@ impl LockRows {
         }
     }
 
-    /// Draws tokens that are larger than every earlier one, whatever became of its row.
+    /// Draws tokens larger than all earlier ones, even if the row was deleted.
     fn draw(&mut self, count: u64, ctx: &ReadContext) -> Tokens {
         let lock = self.row_mut(0, ctx);
         let next = lock

@@ -1,4 +1,4 @@
-//! What is in the table, and what each operation makes of it. Pure: no I/O and no clock.
+//! The content of the table, and the effect of each operation on it. Pure: no I/O and no clock.
 
 mod decide;
 mod lock_rows;
@@ -38,13 +38,13 @@ pub(crate) struct Claim {
     pub(crate) mode: Mode,
     pub(crate) ttl: Duration,
     pub(crate) label: String,
-    /// Whether it comes again when it is refused.
+    /// Whether it polls after a refusal.
     pub(crate) waits: bool,
     /// Its place in the queue of exclusive waiters, where there is one.
     pub(crate) ticket: Option<LeaseId>,
     /// Whether it was refused before, and so has a place.
     pub(crate) is_queued: bool,
-    /// Whether it follows a notification. If another waiter was faster, the next one has to be requested.
+    /// Whether it follows a notification. If another waiter was faster, it requests the next one.
     pub(crate) is_notified: bool,
 }
 
@@ -73,8 +73,8 @@ pub(crate) fn is_sharing(mode: Mode) -> bool {
 pub(crate) struct Refusal {
     /// When its lease ends, unless it releases or renews.
     pub(crate) until: Moment,
-    /// How many waiters are ahead of this one in the queue, if it has a place there. Of one that found the
-    /// queue full: how many are in it.
+    /// How many waiters are ahead of this one in the queue, if it has a place. If it found the queue
+    /// full: the length of the queue.
     pub(crate) ahead: Option<usize>,
 }
 

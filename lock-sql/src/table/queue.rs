@@ -1,7 +1,7 @@
 //! The queue of exclusive waiters, where releases send no notification.
 //!
-//! A waiter has a row with the order of its arrival, and renews it as long as it waits. It is not
-//! overtaken while it does; the row of a dead waiter expires soon.
+//! A waiter has a row with its order of arrival, and renews it while it waits. No later waiter overtakes
+//! it during that time; the row of a dead waiter expires soon.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ impl LockRows {
         Refusal { ahead, ..refusal }
     }
 
-    /// Whether a waiter has to say that it is there: it has no place, or not for long.
+    /// Whether a waiter has to renew its place: it has none, or the place expires soon.
     pub(crate) fn is_ticket_due(&self, ticket: LeaseId, ctx: &ReadContext) -> bool {
         let mine = self.waiters(ctx).find(|(_, waiter)| waiter.id == ticket);
         match mine {
@@ -100,10 +100,10 @@ impl LockRows {
     }
 }
 
-/// How long a place is kept for a waiter that does not renew it. It looks several times as often.
+/// How long the place of a waiter lasts without a renewal. The waiter polls several times as often.
 pub(crate) const TICKET: Duration = Duration::from_secs(1);
 
-/// More wait without a place, so that a look at the lock costs no more.
+/// Further waiters have no place, to limit the cost of a poll.
 pub(crate) const MAX_WAITERS: usize = 16;
 
 #[cfg(all(test, feature = "sqlite"))]

@@ -7,16 +7,16 @@ use polylock_core::engine::{LeaseId, Moment};
 
 /// One row of the table.
 ///
-/// Slot 0 is the lock itself: it counts the tokens, and has the exclusive holder. Each further slot
-/// has a shared holder or one permit, and from [`QUEUE`] on a waiter in the queue; the last
-/// slot has what a holder has stored. Rows stay when a lock is released and are used again.
+/// Slot 0 is the lock itself: it counts the tokens, and has the exclusive holder. Each further slot has
+/// a shared holder or one permit, and from [`QUEUE`] on a waiter in the queue. The last slot has the
+/// record of a holder. Rows stay after a release and are reused.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Row {
     pub(crate) slot: u32,
     /// Largest token that was issued or reserved for the key; in slot 0 only.
     pub(crate) last_token: u64,
     pub(crate) holder: Option<Holder>,
-    /// While others share the lock, what keeps more of them out; in slot 0 without a holder only.
+    /// The claim of an exclusive waiter against new shared holders; in slot 0 without a holder only.
     pub(crate) claimed: Option<Claimed>,
     pub(crate) broken: Option<Broken>,
     /// In the last slot only.
@@ -40,8 +40,8 @@ pub(crate) struct Holder {
     pub(crate) permits: u32,
     /// The boot that `expires` is counted from.
     pub(crate) boot: BootId,
-    /// By how many nanoseconds the clock of `expires` is ahead of that of the kernel, as it is in a
-    /// time namespace; unknown if the system does not say.
+    /// By how many nanoseconds the clock of `expires` is ahead of the kernel's, as in a time namespace;
+    /// unknown if the system does not report it.
     pub(crate) shift: Option<i64>,
     pub(crate) expires: Moment,
     /// When it ends by the reader's clock, where that is not `expires`. Not stored.
@@ -73,7 +73,7 @@ pub(crate) struct BootId(pub(crate) [u8; 16]);
 
 /// When and where an operation takes place.
 ///
-/// The clocks are read under the write lock: what has expired then has expired for all later
+/// The clocks are read under the write lock: a lease that has expired then has expired for all later
 /// readers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadContext {
@@ -81,7 +81,7 @@ pub(crate) struct ReadContext {
     /// As that of a [`Holder`].
     pub(crate) shift: Option<i64>,
     pub(crate) moment: Moment,
-    /// Unix time in microseconds, for tokens, for the purge and for people. It ends no lease by
+    /// Unix time in microseconds, for tokens, for the purge and for humans. It does not end a lease by
     /// itself.
     pub(crate) unix: u64,
     /// No smaller token is issued, not even for a key whose row is gone.
@@ -107,13 +107,13 @@ impl Row {
         self.claimed = None;
     }
 
-    /// Keeps others out of a lock whose last holder is gone.
+    /// Claims a lock whose last holder is gone.
     pub(crate) fn claim(&mut self, claimed: Claimed) {
         self.holder = None;
         self.claimed = Some(claimed);
     }
 
-    /// The holder, if its lease has not run out.
+    /// The holder, if its lease has not expired.
     pub(crate) fn held_leases(&self, ctx: &ReadContext) -> Option<&Holder> {
         self.holder.as_ref().filter(|holder| holder.is_live(ctx))
     }

@@ -3,17 +3,17 @@ use sqlx::{Database, Execute};
 
 use super::place::Place;
 
-/// A connection of sqlx that may have a transaction open: `PgConnection`, `MySqlConnection` and
-/// `SqliteConnection`, as `&mut *tx` gives it of a `Transaction`.
+/// A sqlx connection that may have an open transaction: `PgConnection`, `MySqlConnection` or
+/// `SqliteConnection`, as `&mut *tx` of a `Transaction` is one.
 ///
-/// Sealed: there are no others.
+/// Sealed: no other type can implement it.
 pub trait Connection: DatabaseTransaction {
-    /// The database at its other end.
+    /// The database of the connection.
     type Database: Database;
 
-    /// Runs a statement of the caller, and counts the rows that it changed.
+    /// Runs a statement of the caller, and returns how many rows it changed.
     ///
-    /// On MySQL and MariaDB these are the rows that it found to be changed.
+    /// On MySQL and MariaDB, matching rows that already have the new values count as well.
     ///
     /// # Errors
     ///
@@ -21,7 +21,7 @@ pub trait Connection: DatabaseTransaction {
     ///
     /// # Cancel safety
     ///
-    /// The statement may have been run or not; roll the transaction back.
+    /// The statement may have run; roll the transaction back.
     fn run<'q, Q>(
         &mut self,
         statement: Q,
@@ -53,16 +53,16 @@ connections! {
     "sqlite": sqlx::Sqlite, sqlx::SqliteConnection;
 }
 
-/// What is said to a database inside of the caller's transaction.
+/// Statements inside of the caller's transaction.
 ///
-/// Each method leaves the transaction as it was when it returns `Ok`, but for what it is for, and
-/// also when the error is [`Contended`](polylock_core::ErrorKind::Contended).
+/// After `Ok`, and after the error [`Contended`](polylock_core::ErrorKind::Contended), each method
+/// leaves the transaction otherwise unchanged.
 #[expect(unnameable_types, reason = "no other crate implements it")]
 pub trait DatabaseTransaction: Send {
     /// The name of the backend, for errors.
     const BACKEND: &str;
 
-    /// Locks the row of a key and draws a token; `None` if the row is not free in time.
+    /// Locks the row of a key and draws a token; `None` if the row is not free before the deadline.
     fn take(
         &mut self,
         place: &Place,
@@ -70,7 +70,7 @@ pub trait DatabaseTransaction: Send {
         wait: Wait,
     ) -> impl Future<Output = Result<Option<u64>>> + Send;
 
-    /// Raises the largest token that a resource has seen to this one, and returns the largest.
+    /// Raises the largest token of a resource to this one, and returns the largest.
     fn raise(
         &mut self,
         place: &Place,

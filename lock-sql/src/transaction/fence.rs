@@ -5,25 +5,25 @@ use sqlx::Execute;
 use super::connection::Connection;
 use super::place::Place;
 
-/// Lets writes into a database only in the order of their fencing tokens.
+/// Admits writes into a database only in the order of their fencing tokens.
 ///
-/// Keeps the largest token of each resource in the table of the locks (on SQLite, in one beside it
-/// whose name ends in `_fences`). The lock may be any: that of another database, or of Redis.
-/// Tokens of different locks are not comparable, so a resource belongs to one lock.
+/// Stores the largest token of each resource in the table of the locks (on SQLite, in a table beside it
+/// whose name ends in `_fences`). Any lock will do, also one in another database or in Redis. Tokens of
+/// different locks are not comparable, so each resource belongs to one lock.
 ///
-/// A table with a column for the token does without this:
+/// A table with a token column does not need a fence:
 ///
 /// ```sql
 /// UPDATE orders SET state = $3, fence = $1 WHERE id = $2 AND fence <= $1
 /// ```
 ///
-/// and [`expect_written`](polylock_core::fencing::expect_written) makes a [`StaleToken`] of 0 rows.
+/// and [`expect_written`](polylock_core::fencing::expect_written) turns 0 rows into a [`StaleToken`].
 ///
 /// # Guarantees
 ///
-/// A transaction that passed with a token and is committed keeps smaller tokens out for ever: the row of
-/// a resource is never purged. Two
-/// that pass for one resource run one after the other: the second waits until the first has ended.
+/// After a transaction that passed with a token is committed, smaller tokens never pass again: the row
+/// of a resource is never purged. Two transactions that pass for one resource run one after the other:
+/// the second waits until the first has ended.
 ///
 /// The [example of the module](super#examples) refuses a late write.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +31,7 @@ pub struct Fence {
     place: Place,
 }
 
-/// Why a write was not done.
+/// Why a write was refused or failed.
 ///
 /// The [example of the module](super#examples) tells a late write from other errors.
 #[non_exhaustive]
@@ -40,7 +40,7 @@ pub enum WriteError {
     /// The token could not be compared.
     #[error("the token of the write cannot be compared")]
     Check(#[source] Error),
-    /// The statement of the caller failed; the transaction is as this leaves it.
+    /// The statement of the caller failed, and left the transaction as it is.
     #[error("the statement failed")]
     Sql(#[source] sqlx::Error),
     /// A later holder of the lock has written. The statement was not run.
@@ -49,7 +49,7 @@ pub enum WriteError {
 }
 
 impl Fence {
-    /// Uses the table `polylock_locks` of whatever database the connection is to.
+    /// Uses the table `polylock_locks` in the database of the connection.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -77,17 +77,16 @@ impl Fence {
         Ok(self)
     }
 
-    /// Lets the transaction on `connection` go on if no larger token has passed for `resource`.
+    /// Passes the transaction on `connection` if no larger token has passed for `resource`.
     ///
-    /// The token passes with the transaction: a rollback takes that back. Several writes with one
-    /// token are fine. Waits for others that check the same resource until their transactions end,
-    /// for as long as the settings of the session allow (`lock_timeout`,
-    /// `innodb_lock_wait_timeout`, the busy time-out of SQLite).
+    /// A rollback of the transaction revokes the pass. Several writes may use one token. Waits for other
+    /// transactions that check the same resource, within the limits of the session (`lock_timeout`,
+    /// `innodb_lock_wait_timeout`, the busy timeout of SQLite).
     ///
     /// # Errors
     ///
     /// After `Stale`, and after `Check` with [`Contended`](polylock_core::ErrorKind::Contended), the
-    /// transaction is as it was; after every other error roll it back.
+    /// transaction is unchanged. After every other error, roll it back.
     ///
     /// - [`Stale`](WriteError::Stale) if a larger token has passed.
     /// - [`Check`](WriteError::Check) with the errors of
@@ -130,7 +129,7 @@ impl Fence {
     ///
     /// # Cancel safety
     ///
-    /// Roll the transaction back: the statement may have been run or not.
+    /// Roll the transaction back: the statement may have run.
     pub async fn write_if_newer<'q, C, R, Q>(
         &self,
         connection: &mut C,

@@ -6,7 +6,7 @@ use super::place::Place;
 
 /// Locks that last until the end of a transaction of the caller.
 ///
-/// Says which table has the locks. Cheap to make and to clone; it has no connection of its own.
+/// Names the table of the locks. Cheap to create and to clone; it has no connection of its own.
 ///
 /// # Examples
 ///
@@ -27,11 +27,11 @@ pub struct TransactionLocks {
     wait: Wait,
 }
 
-/// A lock that is held until the transaction that it was taken in ends.
+/// A lock that is held until the end of its transaction.
 ///
-/// It is a note, and no guard: dropping it releases nothing.
+/// It is not a guard: dropping it releases nothing.
 ///
-/// The [example of the module](super#examples) takes one.
+/// The [example of the module](super#examples) acquires one.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TransactionLock {
     key: LockKey,
@@ -39,7 +39,7 @@ pub struct TransactionLock {
 }
 
 impl TransactionLocks {
-    /// Uses the table `polylock_locks` of whatever database the connection is to.
+    /// Uses the table `polylock_locks` in the database of the connection.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -59,8 +59,8 @@ impl TransactionLocks {
         Ok(self)
     }
 
-    /// Names the schema of the table; on MySQL and MariaDB that is a database, and on SQLite an
-    /// attached one. Default: the one where the connection looks for tables.
+    /// Names the schema of the table: a database on MySQL and MariaDB, an attached database on SQLite.
+    /// Default: the one where the connection looks for tables.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl TransactionLocks {
 
     /// Names the table. Default: `polylock_locks`.
     ///
-    /// Tables do not meet: locks of the same key in two of them are two locks.
+    /// Locks of the same key in two tables are two locks.
     ///
     /// # Errors
     ///
@@ -85,10 +85,10 @@ impl TransactionLocks {
 
     /// Sets how long [`acquire_in`](Self::acquire_in) waits. Default: at most 30 s.
     ///
-    /// The server ends the wait, so that it does not go on when the client is gone. It bounds each
-    /// thing that is waited for: the row that another transaction has made and not committed, the
-    /// lock, and the record of its tokens. Most often only the lock is; a wait takes up to three times
-    /// as long at worst. MySQL and MariaDB count whole seconds, rounded up. SQLite has nothing to
+    /// The server ends the wait, so it ends even if the client is gone. The limit applies to each of
+    /// three waits: for another transaction that has inserted the row and not committed, for the lock,
+    /// and for the record of its tokens. Usually only the lock is waited for; at worst the total is
+    /// three times the limit. MySQL and MariaDB count whole seconds, rounded up. SQLite has no holder to
     /// wait for: see [the module](super#sqlite).
     #[must_use]
     pub fn with_wait(mut self, wait: Wait) -> Self {
@@ -96,36 +96,35 @@ impl TransactionLocks {
         self
     }
 
-    /// Takes a lock for the rest of the transaction that is open on `connection`.
+    /// Acquires a lock for the rest of the open transaction on `connection`.
     ///
-    /// Commit and rollback release it, and so does the end of the connection; nothing else does,
-    /// and nothing has to be renewed. Taken twice in one transaction, it is held once, and the
-    /// second token is larger. The [token](super#tokens) is for others after the commit only.
+    /// Only a commit, a rollback or the end of the connection releases it, and it needs no renewal.
+    /// Acquired twice in one transaction, it is held once, and the second token is larger. Show the
+    /// [token](super#tokens) to others only after the commit.
     ///
     /// # Errors
     ///
-    /// After `Contended` the transaction is as it was and can go on; after every other error roll
-    /// it back. (PostgreSQL and SQLite would let it go on, MySQL may have rolled back all of it.)
+    /// After `Contended` the transaction is unchanged and can continue. After every other error, roll it
+    /// back. (PostgreSQL and SQLite would let it continue; MySQL may have rolled back all of it.)
     ///
     /// - [`Contended`](ErrorKind::Contended) if another client holds the lock and the wait is over.
-    /// - [`Unavailable`](ErrorKind::Unavailable) if transactions wait for each other, if the
-    ///   isolation of this one does not allow for what others have done since it began (repeat it
-    ///   from its beginning), if the server has started anew and sessions of before may be believed
-    ///   in, if the server cancelled the statement, and if the connection broke.
-    /// - [`InvalidRequest`](ErrorKind::InvalidRequest) if no transaction is open, or the one that is
-    ///   has failed before.
+    /// - [`Unavailable`](ErrorKind::Unavailable) if transactions wait for each other, if the isolation
+    ///   level conflicts with changes since the transaction began (repeat it from its beginning), if the
+    ///   server has restarted and holders of earlier sessions may still rely on their locks, if the
+    ///   server cancelled the statement, or if the connection broke.
+    /// - [`InvalidRequest`](ErrorKind::InvalidRequest) if no transaction is open, or if it has already
+    ///   failed.
     /// - [`InvalidKey`](ErrorKind::InvalidKey) if `key` is not a lock key.
-    /// - [`InvalidConfig`](ErrorKind::InvalidConfig) if there is no such table.
+    /// - [`InvalidConfig`](ErrorKind::InvalidConfig) if the table does not exist.
     /// - [`Denied`](ErrorKind::Denied) if the user may not select, insert and update in it.
-    /// - [`Protocol`](ErrorKind::Protocol) if the table was made by something else.
+    /// - [`Protocol`](ErrorKind::Protocol) if the table was created by another program.
     ///
     /// # Cancel safety
     ///
-    /// Roll the transaction back: the lock may have been taken or not, and on PostgreSQL the
-    /// transaction may have failed. A server that waits for the lock goes on for the rest of the
-    /// wait. What is done with the connection next comes after that, and may get the error of the
-    /// wait, whereupon a pool closes the connection. On MySQL and MariaDB a session that is used
-    /// further may keep the wait as its `innodb_lock_wait_timeout`.
+    /// Roll the transaction back: the lock may have been acquired, and on PostgreSQL the transaction may
+    /// have failed. A waiting server continues to wait until the limit. The next statement on the
+    /// connection runs after that, and may get the error of the wait; a pool then closes the connection.
+    /// On MySQL and MariaDB a reused session may keep the wait as its `innodb_lock_wait_timeout`.
     pub async fn acquire_in<C, K>(&self, connection: &mut C, key: K) -> Result<TransactionLock>
     where
         C: Connection,
@@ -143,8 +142,8 @@ impl TransactionLocks {
     ///
     /// # Errors
     ///
-    /// Those of [`acquire_in`](Self::acquire_in) except [`Contended`](ErrorKind::Contended). The
-    /// transaction is as it was after `None`.
+    /// Those of [`acquire_in`](Self::acquire_in) except [`Contended`](ErrorKind::Contended). After
+    /// `None` the transaction is unchanged.
     ///
     /// # Cancel safety
     ///
@@ -182,7 +181,7 @@ impl TransactionLocks {
 }
 
 impl TransactionLock {
-    /// The key, as it was asked for.
+    /// The key as requested.
     #[must_use]
     pub fn key(&self) -> &LockKey {
         &self.key
@@ -190,7 +189,7 @@ impl TransactionLock {
 
     /// The token, larger than that of every earlier holder whose transaction was committed.
     ///
-    /// It is good for others after the commit only: see [the module](super#tokens).
+    /// Show it to others only after the commit: see [the module](super#tokens).
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.token

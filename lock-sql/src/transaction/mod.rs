@@ -1,11 +1,11 @@
 //! Locks inside of the caller's own transaction, and writes that a stale holder cannot make.
 //!
-//! [`TransactionLocks`] takes a lock in a transaction of sqlx that the caller has open, on
-//! PostgreSQL, MySQL, MariaDB or SQLite. Commit and rollback release it. What the transaction
-//! writes is protected to the end: if the lock is lost, because the connection is, so are the
-//! writes. Nothing expires, nothing is renewed, and there is no connection but the caller's.
+//! [`TransactionLocks`] acquires a lock in an open sqlx transaction of the caller, on PostgreSQL, MySQL,
+//! MariaDB or SQLite. Commit and rollback release it. All writes of the transaction are protected: the
+//! lock is lost only with the connection, and the writes with it. The lock never expires, needs no
+//! renewal, and uses only the connection of the caller.
 //!
-//! [`Fence`] guards writes under another lock, which may be lost in the middle: it admits them in
+//! [`Fence`] protects writes under another lock, which may be lost at any time: it admits them in
 //! the order of their tokens.
 //!
 #![cfg_attr(
@@ -50,61 +50,57 @@ tx.commit().await?;
 //!
 //! # Guarantees
 //!
-//! Two transactions that have taken one key in one table do not overlap, from the return of
-//! [`acquire_in`](TransactionLocks::acquire_in) to the end of the transaction. On PostgreSQL, MySQL
-//! and MariaDB they do not overlap with holders in `mode=row` of the same table and key either, on
-//! SQLite with no holder at all. Locks in `mode=lease` and `mode=advisory` are others.
+//! Two transactions that have acquired one key in one table do not overlap, from the return of
+//! [`acquire_in`](TransactionLocks::acquire_in) to the end of the transaction. On PostgreSQL, MySQL and
+//! MariaDB they also exclude holders in `mode=row` with the same table and key, on SQLite all holders.
+//! Locks in `mode=lease` and `mode=advisory` are separate.
 //!
-//! That is the promise of row locks in one server. After a restart of the server, or on a promoted
-//! standby whose former primary is gone, a transaction gets no lock for the longest session timeout that
-//! the table knows of:
-//! [`Unavailable`](polylock_core::ErrorKind::Unavailable) says for how long. The nodes of a Galera
-//! cluster do not see the row locks of each other: they refuse all but one of the transactions when
-//! they commit.
+//! This guarantee holds for row locks in one server. After a restart of the server, or on a promoted
+//! standby whose former primary is gone, a transaction gets no lock for the longest session timeout in
+//! the table: [`Unavailable`](polylock_core::ErrorKind::Unavailable) says for how long. The nodes of a
+//! Galera cluster do not see each other's row locks: when the transactions commit, all but one are
+//! refused.
 //!
 //! # Transactions
 //!
-//! A connection without an open transaction is refused, because the lock would be free when the
-//! statement is over. Drop a transaction of sqlx only if its connection goes back to a pool at
-//! once: dropping sends no rollback, and on a connection that stays where it is the lock is held
-//! until that is used for something else. Call `rollback` otherwise.
+//! A connection without an open transaction is refused, because the lock would be free after the
+//! statement. Drop a sqlx transaction only if its connection returns to a pool at once. Dropping sends
+//! no rollback: on a connection that the caller keeps, the lock is held until the next use. Call
+//! `rollback` there.
 //!
-//! Take the lock before anything is read. In the isolation levels above `READ COMMITTED` a
-//! transaction sees the data as they were at its first statement: PostgreSQL refuses a lock that
-//! others have had since then, with [`Unavailable`](polylock_core::ErrorKind::Unavailable), also if it
-//! was the lock that was waited for; MySQL, whose default that is, grants it, and what was read
-//! before reads the same after. Read by `SELECT .. FOR UPDATE` there.
+//! Acquire the lock before the first read. In isolation levels above `READ COMMITTED` a transaction sees
+//! the data as of its first statement. If another client has held the lock since then, even while this
+//! transaction waited for it, PostgreSQL refuses it with
+//! [`Unavailable`](polylock_core::ErrorKind::Unavailable). MySQL, where such a level is the default,
+//! grants it, and repeated reads return the old data: read with `SELECT .. FOR UPDATE` there.
 //!
-//! Acquire several locks in the order of their keys, or two transactions may deadlock. The server
-//! ends one of them after a moment, with `Unavailable`. It does so on MySQL and MariaDB too when
-//! several wait for a key that has no row yet or whose row was purged, and the transaction of its holder is rolled
-//! back.
+//! Acquire several locks in the order of their keys, or two transactions may deadlock. The server then
+//! ends one of them with `Unavailable`. MySQL and MariaDB also do so when several transactions wait for
+//! a key that has no row yet or whose row was purged, and the holder rolls its transaction back.
 //!
-//! The lock costs one round trip when it is free, and a row that is written. A waiter costs its
-//! connection and an open transaction.
+//! A free lock costs one round trip and a row write. A waiter keeps its connection and an open
+//! transaction.
 //!
 //! # Tokens
 //!
-//! [`fencing_token`](TransactionLock::fencing_token) is for what the transaction has done elsewhere,
-//! such as a message sent. It is larger than that of every earlier holder whose transaction was
-//! committed, and than every token of `mode=row` that was drawn before: all come from one sequence,
-//! which is raised to the time of the server in microseconds. A wait in between does not matter,
-//! because the token is drawn at its end.
+//! [`fencing_token`](TransactionLock::fencing_token) protects effects outside of the database, such as a
+//! message sent. It is larger than that of every earlier holder whose transaction was committed, and
+//! than every earlier token of `mode=row`: all come from one sequence, which is raised to the time of
+//! the server in microseconds. The token is drawn after the wait for the lock.
 //!
-//! Inside of the transaction it can be used at once; show it to others after the commit, and not
-//! before: what was written with it may be rolled back, and a crash before the commit may draw it again.
+//! Inside of the transaction it can be used at once. Show it to others only after the commit: a rollback
+//! revokes writes made with it, and after a crash before the commit it may be drawn again.
 //!
 //! # SQLite
 //!
-//! A transaction that may write keeps all others from writing, to all tables of the file, so
-//! there is never a holder to wait for: a lease that is held is `Contended` at once, whatever the
-//! wait. Begin by `BEGIN IMMEDIATE`, which waits for the other transaction by the busy time-out of
-//! the connection. A transaction that has read first may find that others have written since, with
-//! `Unavailable`.
+//! A transaction that may write blocks all writes of others, to all tables of the file, so there is never
+//! a holder to wait for: a held lease is `Contended` at once, whatever the wait. Start with `BEGIN
+//! IMMEDIATE`, which waits for other transactions up to the busy timeout of the connection. A
+//! transaction that reads first fails with `Unavailable` if others have written since.
 //!
-//! No lease in the file can be renewed while the transaction is open: keep it much shorter than
-//! their ttl. The file is the one that `Sqlite` has open, on a local disk; whether
-//! it was replaced is not looked after here. The tables are made if there are none.
+//! No lease in the file can be renewed while the transaction is open: keep it much shorter than their
+//! ttl. The file must be on a local disk, and is the one that `Sqlite` has open; a replaced file is not
+//! detected here. Missing tables are created.
 
 mod connection;
 mod fence;

@@ -63,7 +63,7 @@ impl DatabaseTransaction for MySqlConnection {
     }
 }
 
-/// Refuses a server on which sessions of the start before may be believed in.
+/// Refuses a server if holders of sessions from before a restart may still rely on their locks.
 async fn check_start(raw: &mut MySqlConnection, place: &Place) -> Result<()> {
     let lineage = mysql::text(raw, LINEAGE.to_owned()).await;
     let lineage = lineage.map_err(failed)?;
@@ -73,9 +73,9 @@ async fn check_start(raw: &mut MySqlConnection, place: &Place) -> Result<()> {
     excludes(&answer, &first_text(&lineage), place)
 }
 
-/// Runs statements in the transaction of the caller; the outer error is that there is none.
+/// Runs statements in the transaction of the caller; the outer error says that no transaction is open.
 ///
-/// Outside of a transaction a savepoint ends with its statement.
+/// Outside of a transaction, a savepoint ends with its statement.
 async fn within_transaction(
     raw: &mut MySqlConnection,
     statements: &str,
@@ -86,7 +86,7 @@ async fn within_transaction(
     }
 }
 
-/// With `innodb_rollback_on_timeout` the end of a wait is the end of the transaction.
+/// With `innodb_rollback_on_timeout`, a wait that times out ends the transaction.
 async fn still_open(raw: &mut MySqlConnection) -> Result<()> {
     let probed = mysql::text(raw, PROBE.to_owned()).await;
     probed.map(drop).map_err(|db_error| {
@@ -110,12 +110,12 @@ fn limit(wait: Wait) -> String {
     }
 }
 
-/// Locks the row, which is made if there is none, and draws a token for it.
+/// Locks the row, which is inserted if it is missing, and draws a token for it.
 ///
-/// An insert that finds the row updates it, because INSERT IGNORE would share the row with others
-/// that wait for it, and a SELECT FOR UPDATE the gap where it will be: each ends in a deadlock. The
-/// row of the table is read without a lock, and not before the wait: a transaction that repeats
-/// its reads has all of them from the moment of the first.
+/// The insert updates an existing row. INSERT IGNORE would share the row with other waiters, and a
+/// SELECT FOR UPDATE the gap for a new row: both end in a deadlock. The row of the table is read without
+/// a lock, and not before the wait: with repeatable reads, a transaction reads everything as of its
+/// first read.
 fn take(place: &Place, key: &LockKey, wait: Wait) -> String {
     let table = place.quoted('`', "");
     let is_admitted = server_age::is_admitted(&table);

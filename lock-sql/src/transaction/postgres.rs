@@ -52,7 +52,7 @@ impl DatabaseTransaction for PgConnection {
     }
 }
 
-/// Refuses a server on which sessions of the start before may be believed in.
+/// Refuses a server if holders of sessions from before a restart may still rely on their locks.
 async fn check_start(raw: &mut PgConnection, place: &Place) -> Result<()> {
     let lineage = within_savepoint(raw, LINEAGE).await?;
     let lineage = lineage.map_or_else(|_| Vec::new(), |answer| first_text(&answer));
@@ -62,8 +62,8 @@ async fn check_start(raw: &mut PgConnection, place: &Place) -> Result<()> {
     excludes(&answer.map_err(failed)?, &lineage, place)
 }
 
-/// Runs statements so that an error of theirs does not fail the transaction of the caller; the
-/// outer error is that there is none, or that it has failed before.
+/// Runs statements so that their errors do not fail the transaction of the caller. The outer error says
+/// that no transaction is open, or that it has already failed.
 async fn within_savepoint(
     raw: &mut PgConnection,
     statements: &str,
@@ -123,8 +123,8 @@ impl Limit {
 
 /// Sets the limits of a wait for these statements only.
 ///
-/// `lock_timeout` bounds each of the locks that a statement waits for, one after the other:
-/// `statement_timeout` bounds all of them. A rollback to the savepoint sets both back.
+/// `lock_timeout` limits the wait for each lock, and `statement_timeout` limits all waits of a
+/// statement. A rollback to the savepoint resets both.
 fn with_limit(limit: Limit, statements: &str) -> String {
     let lock = match limit {
         Limit::None => 0,
@@ -133,7 +133,7 @@ fn with_limit(limit: Limit, statements: &str) -> String {
         Limit::NoWait => 1,
     };
     let statement = match limit {
-        // Later than the other, whose error says what it is.
+        // Later than the other limit, whose error is more specific.
         Limit::Milliseconds(most) => {
             let most = most.saturating_add(20);
             format!(
@@ -155,12 +155,12 @@ fn with_limit(limit: Limit, statements: &str) -> String {
     )
 }
 
-/// Locks the row, which is made if there is none, and draws a token for it.
+/// Locks the row, which is inserted if it is missing, and draws a token for it.
 ///
-/// The row is changed, which fails waiters with an older view of the data.
-/// The token is drawn when the row is locked, so that the time in it is that of the grant, and with
-/// the limits of the caller's session: the sequence is locked only briefly. A row that was deleted
-/// meanwhile gives no token.
+/// The row is changed, which fails waiters with an older view of the data. The token is drawn after the
+/// row is locked, so that its time is that of the grant. The draw uses the limits of the caller's
+/// session, because the sequence is locked only briefly. A row that was deleted meanwhile yields no
+/// token.
 fn take(place: &Place, key: &LockKey, limit: Limit) -> String {
     let table = place.quoted('"', "");
     let is_admitted = server_age::is_admitted(&table);

@@ -26,7 +26,7 @@ pub(super) fn raised(answer: &Answer, place: &Place) -> Result<u64, Error> {
     Ok(numbers.0)
 }
 
-/// Refuses a server on which sessions of the start before may be believed in.
+/// Refuses a server if holders of sessions from before a restart may still rely on their locks.
 pub(super) fn excludes(start: &Answer, lineage: &[u8], place: &Place) -> Result<(), Error> {
     let start = Start::read(start).ok_or_else(|| malformed(place))?;
     let excludes = start.excludes(lineage);
@@ -40,7 +40,7 @@ pub(super) fn is_admitted(answer: &Answer) -> bool {
     third != Some(0)
 }
 
-/// Refuses a table that means something else by its columns.
+/// Refuses a table with another layout.
 pub(super) fn check_layout(place: &Place, layout: Option<i64>) -> Result<(), Error> {
     match layout {
         Some(LAYOUT) => Ok(()),
@@ -50,15 +50,14 @@ pub(super) fn check_layout(place: &Place, layout: Option<i64>) -> Result<(), Err
     }
 }
 
-/// What was written a statement ago is not there, or is no number.
+/// A row that was just written is missing, or has no number.
 pub(super) fn malformed(place: &Place) -> Error {
     Failure::from(Cause::malformed(place.name())).into()
 }
 
-/// What the caller learns of an error that is not contention.
+/// The caller's error, except for contention.
 ///
-/// The connection is in the caller's hands, and a transaction whose connection broke is no more, so
-/// that no outcome is unknown.
+/// The caller owns the connection. If it broke, so did the transaction, and no outcome is unknown.
 pub(super) fn failed(db_error: DbError) -> Error {
     match db_error.class {
         Class::Conflict => {

@@ -17,7 +17,7 @@ use crate::table::Locks;
 impl DatabaseTransaction for SqliteConnection {
     const BACKEND: &str = "sqlite";
 
-    /// It does not wait: the holder cannot leave while this transaction has the write lock.
+    /// Does not wait for a holder, which cannot release while this transaction has the write lock.
     async fn take(&mut self, place: &Place, key: &LockKey, _wait: Wait) -> Result<Option<u64>> {
         check_open(self).await?;
         let clocks = clocks()?;
@@ -56,7 +56,7 @@ impl DatabaseTransaction for SqliteConnection {
     }
 }
 
-/// Those of the process, which remember what it has seen in earlier transactions.
+/// The clocks of the process, with its observations from earlier transactions.
 fn clocks() -> Result<&'static Clocks> {
     static CLOCKS: OnceLock<Clocks> = OnceLock::new();
     if let Some(clocks) = CLOCKS.get() {

@@ -19,10 +19,10 @@ use super::value::{Answer, Value};
 
 /// A connection to a server.
 ///
-/// A dropped call leaves it in an unknown state: then it has to be dropped as well.
+/// A dropped call leaves it in an unknown state: then drop it as well.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// Another descriptor of its socket, which keeps that open and so goes with it.
+    /// Another descriptor of its socket, which keeps the socket open until this is dropped.
     socket: Option<Duplicate>,
     watch: Option<Watch>,
     raw: Raw,
@@ -37,10 +37,10 @@ enum Raw {
     Postgres(Place<Postgres>),
 }
 
-/// Where the connection is counted.
+/// Whether the connection counts in a pool of the application.
 #[derive(Debug)]
 enum Place<DB: Database> {
-    /// Nowhere else.
+    /// It does not.
     Own(Box<DB::Connection>),
     /// Among those of a pool of the application.
     Reserved(ReservedConnection<DB>),
@@ -119,10 +119,10 @@ impl Connection {
         }
     }
 
-    /// Prepares the connection for statements that stand alone: the server's limit is the caller's
-    /// timeout.
+    /// Prepares the connection for single statements: the server-side limit is the timeout of the
+    /// caller.
     ///
-    /// Behind a pooler the settings are those of others as well, and stay as they are.
+    /// Behind a pooler, settings would affect other clients, and are not changed.
     pub(crate) async fn settle(&mut self, timeout: Duration) -> Result<(), DbError> {
         if self.target.is_pooled.load(Ordering::Relaxed) {
             return Ok(());
@@ -143,10 +143,10 @@ impl Connection {
         }
     }
 
-    /// Runs one statement in one round trip, after another one to prepare it when it is new.
+    /// Runs one statement in one round trip, and a new one in two, to prepare it.
     ///
-    /// Behind a pooler it is not prepared: the next statement may meet another connection of the
-    /// server's, or one where its name is taken.
+    /// Behind a pooler it is not prepared: the next statement may reach another server connection, or
+    /// one where its name is taken.
     pub(crate) async fn statement(
         &mut self,
         sql: &Sql,

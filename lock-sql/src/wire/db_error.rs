@@ -2,14 +2,14 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// What a database, or the way to it, answers instead of a result.
+/// The error of a database, or of the connection to it.
 #[derive(Clone, Debug)]
 pub(crate) struct DbError {
     pub(crate) class: Class,
     pub(crate) source: Arc<sqlx::Error>,
 }
 
-/// What kind of trouble it is, as far as it matters here.
+/// The class of an error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Class {
     /// A statement was cancelled, by us, by an administrator or by a time-out of the server.
@@ -28,7 +28,7 @@ pub(crate) enum Class {
     Killed,
     /// A lock was not free, or not in time.
     LockTimeout,
-    /// What supplies the user and the password failed.
+    /// The provider of the user and the password failed.
     NoLogin,
     /// There is no such table, schema or database.
     NoTable,
@@ -42,14 +42,14 @@ pub(crate) enum Class {
     TooMany,
     /// A certificate is refused, on this side or on the other.
     Untrusted,
-    /// A prepared statement is on another connection of the server's: a pooler is in the path.
+    /// The prepared statement is on another server connection: a pooler is in the path.
     Unprepared,
     Other,
 }
 
 impl Class {
-    /// Whether the connection is of no use any more: it is broken, or leads to a server that others
-    /// have taken over from.
+    /// Whether the connection is useless: it is broken, or leads to a server that was replaced by a
+    /// failover.
     pub(crate) fn is_the_end(self) -> bool {
         self.ends_connection() || self == Self::ReadOnly
     }

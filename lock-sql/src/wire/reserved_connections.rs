@@ -1,10 +1,10 @@
-//! Connections of locks that count among those of a pool of the application.
+//! Connections of locks that count in a pool of the application.
 //!
-//! A pool serves requests in their order, so that a renewal would wait behind the queries of the
-//! application. A reserved connection is one that the pool has given out for good: its place among the
-//! connections of the pool is that of a lock, and what is in it is replaced when it breaks. It is
-//! opened here and not by the pool, on the runtime of the engine: on one of the pool's, a renewal would
-//! wait for a runtime that the application blocks, under settings that its hooks have left.
+//! A pool serves requests in order, so a renewal would wait behind the queries of the application. The
+//! pool gives out a reserved connection for good: locks keep its place in the pool, and replace the
+//! connection when it breaks. It is opened here on the runtime of the engine, and not by the pool: with
+//! the pool, a renewal would wait for a runtime that the application blocks, under the settings of its
+//! hooks.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -47,8 +47,8 @@ enum Content {
 }
 
 impl<DB: Database> ReservedConnections<DB> {
-    /// Takes so many connections of the pool for good, and opens one in the place of each. Dropped or
-    /// failed, it returns all of them.
+    /// Reserves so many connections of the pool, and opens one in the place of each. If it is dropped or
+    /// fails, it returns all of them.
     pub(super) async fn reserve<F>(
         engine: &Engine,
         pool: &Pool<DB>,
@@ -72,7 +72,7 @@ impl<DB: Database> ReservedConnections<DB> {
             let opened = timeout(within, dial()).await;
             let opened = opened.map_err(|_| Cause::Silent(within))?;
             let theirs = permit.replace(opened.map_err(Failure::of_opening)?);
-            // It may hang with its server, and is closed all the same.
+            // It may hang with its server, but is closed anyway.
             drop(timeout(CLOSING, theirs.close()).await);
             free.push((permit, Content::Unused(Instant::now())));
         }
@@ -99,9 +99,9 @@ impl<DB: Database> ReservedConnections<DB> {
         Ok(reserved)
     }
 
-    /// A free place with a connection in it: the one that it was reserved with a moment ago, or another.
+    /// A free place with a connection in it: the recently reserved one, or a new one.
     ///
-    /// Dropped, it leaves the place free.
+    /// If dropped, it leaves the place free.
     pub(super) async fn open(
         self: &Arc<Self>,
         dial: impl Future<Output = Result<DB::Connection, DbError>>,
@@ -215,8 +215,8 @@ impl<DB: Database> fmt::Debug for ReservedConnection<DB> {
     }
 }
 
-/// A place among the connections of a pool, and the connection there. Returned, the connection is closed:
-/// the pool never serves one that locks have used.
+/// A place among the connections of a pool, with its connection. When the place is returned, the
+/// connection is closed: the pool never reuses a connection of locks.
 struct Permit<DB: Database>(Option<PoolConnection<DB>>);
 
 impl<DB: Database> Permit<DB> {

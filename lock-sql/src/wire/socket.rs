@@ -1,11 +1,10 @@
-//! Noticing that a server has closed a connection on which nothing is asked.
+//! Detects that a server has closed an idle connection.
 //!
-//! The client reads from its socket only while it waits for an answer, and gives no access to it.
+//! The client reads from its socket only while it waits for a reply, and gives no access to the socket.
 //! So the socket is found among those of this process by its two ends, as the server sees them, and
-//! duplicated. Where that fails, the next request to the server shows the end: on other systems
-//! than Linux 5.6, in containers whose seccomp profile refuses `pidfd_getfd`, behind proxies and
-//! NAT that rewrite addresses or ports, and where MySQL or MariaDB knows the client by a name of
-//! another address.
+//! duplicated. If that fails, the next request detects the close. It fails on systems other than Linux
+//! 5.6 or later, in containers whose seccomp profile refuses `pidfd_getfd`, behind proxies and NAT that
+//! rewrite addresses or ports, and if MySQL or MariaDB knows the client by a name of another address.
 
 use std::net::IpAddr;
 
@@ -39,14 +38,14 @@ mod linux {
 
     use super::Ends;
 
-    /// Another descriptor of a socket, which stays open as long as this is there.
+    /// Another descriptor of a socket; the socket stays open until it is dropped.
     #[derive(Debug)]
     pub(crate) struct Duplicate(net::TcpStream);
 
-    /// The socket of this process that has these two ends. Reads files of the kernel, and may ask for
-    /// the address of a name.
+    /// The socket of this process with these two ends. Reads files of the kernel, and may resolve a host
+    /// name.
     ///
-    /// The connection may be closed meanwhile: then there is none, or it has ended.
+    /// The connection may close meanwhile: then there is no socket, or a closed one.
     pub(crate) fn find(ends: &Ends) -> Option<Duplicate> {
         let tables = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
         let entries: Vec<_> = tables
@@ -144,7 +143,7 @@ mod linux {
         entry.file_name().to_str()?.parse().ok()
     }
 
-    /// Waits for the end of a socket. It keeps the socket open, and goes with its connection.
+    /// Waits until a socket is closed. It keeps the socket open, and is dropped with its connection.
     #[derive(Debug)]
     pub(crate) struct Watch(TcpStream);
 
@@ -166,7 +165,7 @@ mod linux {
                 if ready.is_read_closed() {
                     return;
                 }
-                // Something that the client reads: there is nothing to do here until there is more.
+                // Data for the client: waits until more arrives.
                 let nothing = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
                 drop(self.0.try_io(Interest::READABLE, nothing));
             }

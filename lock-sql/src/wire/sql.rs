@@ -6,8 +6,8 @@ use super::value::Value;
 /// SQL text with arguments: `{1}` is the first one, and may stand in several places; `{{` and `}}`
 /// are braces.
 ///
-/// Arguments are values only. Names come from the configuration, which lets no other character than
-/// letters, digits and underscores in.
+/// Arguments are only values. Names come from the configuration, which accepts only letters, digits and
+/// underscores.
 #[derive(Debug, Default)]
 pub(crate) struct Sql {
     parts: Vec<Part>,
@@ -102,7 +102,7 @@ impl Sql {
 
     /// With the values in it.
     ///
-    /// Bytes are written in hexadecimal: whatever they are, they stay what they are.
+    /// Bytes are written in hexadecimal, so that no byte has a special meaning.
     pub(super) fn literal(&self, values: &[Value], literals: Literals) -> String {
         render(&self.parts, |out, n| {
             write_literal(out, values.get(n).unwrap_or(&Value::Null), literals);
@@ -147,10 +147,10 @@ fn render(parts: &[Part], mut argument: impl FnMut(&mut String, usize)) -> Strin
 fn write_literal(out: &mut String, value: &Value, literals: Literals) {
     match (value, literals) {
         (Value::Null, _) => out.push_str("NULL"),
-        // In parentheses, since a sign after an operator may begin a comment or another operator.
+        // In parentheses, because a sign after an operator may begin a comment or another operator.
         (Value::Int(number), _) => write!(out, "({number})").unwrap_or_default(),
         (Value::Bytes(bytes), Literals::Postgres) => {
-            // No backslash: what one means in a text is a setting.
+            // No backslash: its meaning depends on a setting.
             out.push_str("decode('");
             out.push_str(&hex(bytes));
             out.push_str("', 'hex')");

@@ -23,13 +23,13 @@ use crate::error::{Cause, Failure};
 /// What to connect to.
 pub(crate) struct Target {
     options: ClientOptions,
-    /// Whether the application has made the options, so that they have a login.
+    /// Whether the application supplied the options, so that they include a login.
     is_given: bool,
-    /// Where the options are those of a pool, which may change.
+    /// The configuration, if the options are those of a pool, which may change them.
     pooled: Option<Box<SqlConfig>>,
     reserved: OnceLock<AnyReserved>,
     login: LoginSource,
-    /// Whether statements of one connection may meet several of the server's.
+    /// Whether the statements of one connection may reach several server connections.
     pub(crate) is_pooled: AtomicBool,
     flavor: OnceLock<Flavor>,
     fencing: OnceLock<Fencing>,
@@ -39,7 +39,7 @@ pub(crate) struct Target {
     place: String,
 }
 
-/// Options of the client, whose own form shows the password.
+/// Options of the client, whose `Debug` output shows the password.
 #[derive(Clone)]
 pub(crate) enum ClientOptions {
     #[cfg(feature = "mysql")]
@@ -49,7 +49,7 @@ pub(crate) enum ClientOptions {
 }
 
 impl ClientOptions {
-    /// Without a password PostgreSQL gets an empty one, so that none comes from `PGPASSWORD`.
+    /// Without a password PostgreSQL gets an empty one, so that `PGPASSWORD` is not used.
     fn with_login(self, login: &Login) -> Self {
         let username = login.username().unwrap_or_default();
         match self {
@@ -95,7 +95,7 @@ pub(crate) enum Flavor {
 }
 
 impl Target {
-    /// Checks a configuration, and sets every option of the client: none is left to the environment.
+    /// Checks a configuration, and sets every client option: none comes from the environment.
     pub(crate) fn of(config: &SqlConfig) -> Result<Self, Failure> {
         let checked = config.check();
         checked.map_err(|error| Cause::Config(error.message().to_owned()))?;
@@ -237,7 +237,7 @@ impl Target {
         }
     }
 
-    /// Whether the application has closed its pool: connections that stay open keep it from ending.
+    /// Whether the application has closed its pool, which waits for open connections.
     pub(crate) fn is_closed(&self) -> bool {
         self.reserved.get().is_some_and(|reserved| match reserved {
             #[cfg(feature = "mysql")]
@@ -247,7 +247,7 @@ impl Target {
         })
     }
 
-    /// Ready when it does; keeps no connection open.
+    /// Ready when the application closes its pool; keeps no connection open.
     pub(crate) fn closed(&self) -> impl Future<Output = ()> + Send + use<> {
         let event = self.reserved.get().map(|reserved| match reserved {
             #[cfg(feature = "mysql")]
@@ -280,7 +280,7 @@ impl Target {
     }
 }
 
-/// The options have the password, and their own form shows it.
+/// The options have the password, and their own `Debug` output shows it.
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Target")
@@ -323,8 +323,8 @@ fn client_options(config: &SqlConfig) -> ClientOptions {
     }
 }
 
-/// They are read for each connection, so that others may take their place; this is to tell early, and
-/// which one it is.
+/// They are read for each connection, so that they can be replaced. This check reports a fault early,
+/// and names the file.
 fn check_files(tls: &TlsFiles) -> Result<(), Cause> {
     let identity = tls.identity.iter().flat_map(|(cert, key)| [cert, key]);
     for path in tls.ca.iter().chain(identity) {
@@ -335,8 +335,8 @@ fn check_files(tls: &TlsFiles) -> Result<(), Cause> {
     Ok(())
 }
 
-/// What is not set here would come from variables such as `PGPASSWORD`; `PGOPTIONS`, and a
-/// certificate of the client's where this configuration has none, cannot be taken out.
+/// Options not set here would come from variables such as `PGPASSWORD`. `PGOPTIONS`, and a client
+/// certificate where this configuration has none, cannot be removed.
 #[cfg(feature = "postgres")]
 fn postgres(config: &SqlConfig) -> PgConnectOptions {
     let mut options = PgConnectOptions::new_without_pgpass()
@@ -367,7 +367,7 @@ fn settled_postgres(options: PgConnectOptions, config: &SqlConfig) -> PgConnectO
         .application_name(&config.application_name)
         // PgBouncer refuses it.
         .extra_float_digits(None)
-        // Without it each call would leave a statement at the server.
+        // Without it, each call would leave a statement on the server.
         .statement_cache_capacity(STATEMENTS);
     sqlx::ConnectOptions::disable_statement_logging(options)
 }

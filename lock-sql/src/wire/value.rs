@@ -1,4 +1,4 @@
-/// What goes into a statement and comes out of it.
+/// An argument or a result of a statement.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Value {
     Null,
@@ -27,12 +27,12 @@ impl Value {
     }
 }
 
-/// What came of one message.
+/// The result of one message.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Answer {
     /// The rows of all its statements, in their order.
     pub(crate) rows: Vec<Vec<Value>>,
-    /// How many rows were changed; on MySQL, how many were found to be changed.
+    /// How many rows were changed; on MySQL, how many rows matched.
     pub(crate) affected: u64,
     /// What `LAST_INSERT_ID(..)` was set to; MySQL only.
     pub(crate) last_id: u64,

@@ -1,8 +1,8 @@
 //! The statements of `mode=lease` for MySQL and MariaDB.
 //!
-//! Their clock stands still while a statement runs: one that has waited for another of the same row
-//! works with a time that has passed, which is early for a lease that it begins or ends, and never
-//! late. An `UPDATE` answers with the number that `LAST_INSERT_ID` was given.
+//! Their clock stands still while a statement runs. A statement that has waited for a row works with a
+//! time in the past. For a lease that it begins or ends, that time may be early, but is never late. An
+//! `UPDATE` returns the number that `LAST_INSERT_ID` was given.
 
 use super::NOW;
 use crate::database::codec::{FIELDS, Field};
@@ -104,8 +104,8 @@ pub(super) fn text(usage: Usage<'_>, template: &str) -> String {
     )
 }
 
-/// Assignments of one table are made from left to right: the tokens are drawn first. Numbers below
-/// zero and nulls belong to no holder: the reader reports them.
+/// Assignments of one table run from left to right, so the tokens are drawn first. Negative numbers and
+/// nulls belong to no holder: the reader reports them.
 const TAKE: &str = "
 UPDATE %table% l SET %draw%, l.token = l.last_token - %further%, l.id = {2},
     l.label = CONVERT({3} USING utf8mb4), l.acquired_at = %now%, l.ttl = {4},
@@ -135,7 +135,7 @@ const RESERVE: &str = "
 UPDATE %table% l SET %draw%, l.version = l.version + 1
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id = {2} AND %alive% AND l.last_token >= 0";
 
-/// A repeated one finds the new id, and draws nothing. None makes a lease shorter, also where it comes late.
+/// A repeated one finds the new id, and draws nothing. None makes a lease shorter, not even a late one.
 const ADOPT: &str = "
 UPDATE %table% l SET l.last_token = IF(l.id = {3}, l.last_token, %drawn%),
     l.token = LAST_INSERT_ID(IF(l.id = {3}, l.token, l.last_token)), l.id = {3},
@@ -144,14 +144,14 @@ UPDATE %table% l SET l.last_token = IF(l.id = {3}, l.last_token, %drawn%),
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id IN ({2}, {3}) AND %alive%
     AND l.last_token >= 0";
 
-/// A version that no row had before which was purged.
+/// A version that no purged row had before.
 const INSERT: &str = "
 INSERT INTO %table% (kind, lock_key, last_token, changed_at, version)
 SELECT 1, {1}, COALESCE(MAX(t.last_token), 0), %now%, %now% FROM %table% t
 WHERE t.kind = 0 AND t.lock_key = ''
 ON DUPLICATE KEY UPDATE %table%.version = %table%.version";
 
-/// Assignments are made from left to right: the slot is its former waiter's until `id` is written.
+/// Assignments run from left to right: until `id` is written, the slot belongs to its former waiter.
 const ENTER: &str = "
 INSERT INTO %table% (kind, lock_key, slot, id, token, acquired_at, ttl, expires_at, changed_at)
 VALUES (1, {1}, {2}, {3}, %now%, %now%, {4}, %now% + {4}, %now%)
@@ -162,8 +162,8 @@ ON DUPLICATE KEY UPDATE
     expires_at = IF(id = VALUES(id), VALUES(expires_at), expires_at),
     changed_at = VALUES(changed_at)";
 
-/// Renews rows that it has locked: it inserts none. An `UPDATE` cannot leave locked rows out. Answers
-/// with the time from which the leases last.
+/// Renews rows that it has locked; it never inserts any. An `UPDATE` cannot skip locked rows. Returns
+/// the time from which the leases last.
 const RENEW: &str = "
 INSERT INTO %table% (kind, lock_key, slot, ttl, expires_at, changed_at)";
 
@@ -171,7 +171,7 @@ const RENEW_AFTER: &str = "
 ON DUPLICATE KEY UPDATE ttl = VALUES(ttl), expires_at = VALUES(expires_at),
     changed_at = LAST_INSERT_ID(VALUES(changed_at)), version = %table%.version + 1";
 
-/// The ttl of a renewed lease. A clock that was set back does not make it longer than it ever was.
+/// The ttl of a renewed lease. A clock that was set back does not extend it beyond its former ttl.
 const LONGER: &str = "GREATEST(d.ttl, LEAST(l.expires_at - %now%, l.ttl) * d.least)";
 
 /// Whether a renewal that began later has written an end that is late enough for this one.
@@ -189,8 +189,8 @@ FOR UPDATE";
 const SHARED_COLUMNS: &str = "IF(n.is_mine, l.slot, 0), IF(n.is_mine, %renewed_ttl%, h.ttl),
     IF(n.is_mine, %renewed_end%, h.expires_at)";
 
-/// Shared leases, and with each of them the first row of its key. That one is locked first, and is all
-/// that is waited for: a statement that waited for another row would keep it locked. For `slot + 0` see
+/// Shared leases, each with the first row of its key. That row is locked first, and is the only one
+/// waited for: a statement that waited for another row would keep it locked. For `slot + 0` see
 /// [`LEAVE`].
 const SHARED_DUE: &str = "
 STRAIGHT_JOIN %h%

@@ -1,8 +1,8 @@
 //! Starts of the server, and the sessions on them: see [`crate::session::server_age`].
 //!
-//! The row of kind 7 has the start that was admitted, those of kind 6 are sessions, and those of
-//! kind 8 say when a machine found the server started anew. The version of the row of kind 7 counts the
-//! starts that were admitted, and that of a row of kind 8 is the one that was found.
+//! The row of kind 7 has the admitted start, rows of kind 6 are sessions, and rows of kind 8 say when a
+//! machine found the server restarted. The version of the row of kind 7 counts the admitted starts; a
+//! row of kind 8 has the version that it found.
 
 use super::NOW;
 use super::session::session_name;
@@ -17,9 +17,9 @@ pub(crate) const START: &str = "CONCAT(/*M!100000 SUBSTRING(UUID(), 20) */ /*!80
         FROM /*M!100000 information_schema.GLOBAL_STATUS */ /*!80000 performance_schema.global_status */
         WHERE VARIABLE_NAME IN ('Uptime', 'UPTIME')), 0))";
 
-/// Records a session, if the start of the server is admitted for its timeout; the row that is
-/// returned has the number of the session, whether it is recorded, and the ends of its connection, of
-/// which the server does not tell its own address.
+/// Records a session, if the start of the server is admitted for its timeout. The returned row has the
+/// number of the session, whether it is recorded, and the ends of its connection; the server does not
+/// report its own address.
 pub(super) fn record(table: &str) -> String {
     format!(
         "SET @polylock_start = {START};
@@ -40,8 +40,8 @@ pub(super) fn texts(table: &str) -> StartTexts {
     StartTexts {
         read: sql(read(table)),
         lineage: sql(LINEAGE.to_owned()),
-        // Assignments are made one after the other, and each sees what those before it have set. No
-        // name comes back at the next version.
+        // Assignments run one after the other, and each sees the results of earlier ones. No name
+        // returns at the next version.
         admit: sql(format!(
             "SET @polylock_start = {START};
              INSERT INTO {table} (kind, lock_key, name, ttl, label, changed_at)
@@ -120,5 +120,5 @@ pub(crate) fn read(table: &str) -> String {
     )
 }
 
-/// Which copy of the data the server has: a replica that takes over is another server.
+/// The copy of the data that the server has: a replica that takes over is another server.
 pub(crate) const LINEAGE: &str = "SELECT /*M!100000 CONCAT(@@hostname, '/', @@port, '/', @@server_id) */ /*!80000 @@server_uuid */";

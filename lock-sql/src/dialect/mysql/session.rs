@@ -1,8 +1,8 @@
 //! The statements of `mode=row` and `mode=advisory` for MySQL and MariaDB.
 //!
-//! An attempt for an advisory lock of MariaDB and a release without a record are prepared. The rest is
-//! sent as text, several statements in one message: each is a transaction of its own unless one is open,
-//! and sees what was committed when it begins.
+//! An attempt for a MariaDB advisory lock and a release without a record are prepared. Other statements
+//! are sent as text, several in one message. Each is a transaction of its own unless one is open, and
+//! sees what was committed when it begins.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::session::statements::{SessionStatements, forget_holder, got, of_recor
 use crate::table::TOKENS_AT_ONCE;
 use crate::wire::{Flavor, Sql};
 
-/// The time that this very statement runs at; `NOW()` is when it began.
+/// The current time inside of a statement; `NOW()` is the time when the statement began.
 const BEGIN_CLOCK: &str = "SET @polylock_begun = SYSDATE(6)";
 const ELAPSED: &str = "CAST(TIMESTAMPDIFF(MICROSECOND, @polylock_begun, SYSDATE(6)) AS SIGNED)";
 
@@ -28,7 +28,7 @@ pub(crate) fn row(table: &str, flavor: Flavor) -> SessionStatements {
     let take = |strength: &str, waits: bool| {
         let (set, suffix, elapsed) = if waits {
             let wait = format!("LEAST(GREATEST(CEIL({{4}} / 1000), 1), {MAX_TIMEOUT_SECONDS})");
-            // A setting takes no expression on some servers, and a variable on all.
+            // Some servers accept no expression in a setting; all accept a variable.
             let set = format!(
                 "{BEGIN_CLOCK}; SET @polylock_wait = CAST({wait} AS SIGNED);
                  SET SESSION innodb_lock_wait_timeout = @polylock_wait;"
@@ -46,8 +46,8 @@ pub(crate) fn row(table: &str, flavor: Flavor) -> SessionStatements {
     };
     let plain = || Sql::new("ROLLBACK");
     let forget = |forget: &str| Sql::new(format!("ROLLBACK; {forget}"));
-    // An insert waits for the holder of the existing row, which may need the connection that waits:
-    // visible rows are left alone.
+    // An insert waits for the holder of the existing row, which may need the waiting connection: visible
+    // rows are skipped.
     let seed = format!(
         "{SHORTLY}; INSERT INTO {table} (kind, lock_key, changed_at)
          SELECT 2, {{1}}, {NOW} FROM (SELECT 1) one
@@ -77,8 +77,8 @@ pub(crate) fn row(table: &str, flavor: Flavor) -> SessionStatements {
 
 /// Named locks of the server: a hash is locked, and the row of kind 4 names the holder.
 pub(crate) fn advisory(table: &str, flavor: Flavor) -> SessionStatements {
-    // In one statement a wait would keep the counter open for a write, and `FLUSH TABLES WITH READ LOCK`
-    // waiting. An attempt does not wait.
+    // In one statement, a wait would keep the counter open for a write, and block `FLUSH TABLES WITH
+    // READ LOCK`. An attempt does not wait.
     let (not, elsewhere, interrupted) = (got::NOT, got::ELSEWHERE, got::INTERRUPTED);
     let (draw, token) = tokens::draw(table, flavor);
     let draw = match flavor {
@@ -131,7 +131,7 @@ pub(crate) fn advisory(table: &str, flavor: Flavor) -> SessionStatements {
     }
 }
 
-/// A transaction that inserts the rows of a key holds its lock, and others need not wait to know.
+/// A transaction that inserts the rows of a key holds its lock: others need no long wait.
 const SHORTLY: &str = "SET SESSION innodb_lock_wait_timeout = 1";
 
 /// A name is text to the server, whatever the character set of the connection.
@@ -161,7 +161,7 @@ fn common(
     let label = "CONVERT({8} USING utf8mb4)";
     let path = format!("CONCAT('$.\"', {TEXT}, '\"')");
     SessionStatements {
-        // While the server knows this name, the session is there.
+        // While the server knows this name, the session exists.
         setup: Sql::new(format!(
             "SET @polylock_timeout = CAST(LEAST(GREATEST(CEIL({{11}} / 1000), 1), {MAX_TIMEOUT_SECONDS})
                  AS SIGNED);

@@ -1,11 +1,11 @@
-//! Fencing tokens from what counts beside the table: a sequence on MariaDB, and a table with
-//! `AUTO_INCREMENT` on MySQL, which has no sequences.
+//! Fencing tokens from a counter beside the table: a sequence on MariaDB, a table with `AUTO_INCREMENT`
+//! on MySQL, which has no sequences.
 //!
-//! Neither is part of a transaction: the number stays drawn when the row of the insert is rolled
-//! back. What was not yet written to the disk is lost in a crash, with every session. So each new
-//! session raises the counter to the clock of the server before it acquires a lock; below a million
-//! tokens a second the counter stays behind that clock. Both raise only: neither `SETVAL` nor the
-//! insert of a smaller number lowers it.
+//! Neither is part of a transaction: a number stays drawn when the insert is rolled back. Numbers not
+//! yet written to the disk are lost in a crash, with every session. So each new session raises the
+//! counter to the clock of the server before it acquires a lock. Below a million tokens a second, the
+//! counter stays behind that clock. Neither `SETVAL` nor the insert of a smaller number lowers the
+//! counter.
 
 use super::NOW;
 use crate::dialect::sequence;

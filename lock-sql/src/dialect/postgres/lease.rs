@@ -1,7 +1,7 @@
 //! The statements of `mode=lease` for PostgreSQL.
 //!
-//! Each reads the clock once, when it begins: one that has waited for another of the same row works
-//! with a time that has passed, which is early for a lease that it begins or ends, and never late.
+//! Each statement reads the clock once, when it begins. A statement that has waited for a row works with
+//! a time in the past. For a lease that it begins or ends, that time may be early, but is never late.
 
 use super::NOW;
 use crate::database::codec::{FIELDS, Field};
@@ -90,7 +90,7 @@ pub(super) fn text(usage: Usage<'_>, template: &str) -> String {
     })
 }
 
-/// Numbers below zero and nulls belong to no holder: the reader reports them.
+/// Negative numbers and nulls belong to no holder: the reader reports them.
 const TAKE: &str = "
 UPDATE %table% l SET last_token = %drawn% + %further%, token = %drawn%, id = {2},
     label = convert_from({3}, 'UTF8'), acquired_at = m.now, ttl = {4}, expires_at = %end%,
@@ -106,8 +106,8 @@ UPDATE %table% l SET id = NULL, version = l.version + 1, changed_at = m.now
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id = {2}
 RETURNING (l.expires_at > m.now)::int::bigint";
 
-/// Waiters read all slots, and request a notification at the first one: it is written as well. It is
-/// locked first, as by [`store`]: in another order the two would wait for each other.
+/// Waiters read all slots, and request notifications at the first one, so it is written as well. It is
+/// locked first, as in [`store`]: in another order the two would wait for each other.
 const LEAVE: &str = "
 WITH m AS (SELECT %now% AS now),
 h AS (
@@ -128,7 +128,7 @@ UPDATE %table% l SET last_token = %drawn% + %further%, version = l.version + 1
 WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id = {2} AND %alive% AND l.last_token >= 0
 RETURNING l.last_token";
 
-/// A repeated one finds the new id, and draws nothing. None makes a lease shorter, also where it comes late.
+/// A repeated one finds the new id, and draws nothing. None makes a lease shorter, not even a late one.
 const ADOPT: &str = "
 UPDATE %table% l SET last_token = CASE WHEN l.id = {3} THEN l.last_token ELSE %drawn% END,
     token = CASE WHEN l.id = {3} THEN l.token ELSE %drawn% END, id = {3},
@@ -139,7 +139,7 @@ WHERE l.kind = 1 AND l.lock_key = {1} AND l.slot = 0 AND l.id IN ({2}, {3}) AND 
     AND l.last_token >= 0
 RETURNING l.token";
 
-/// A version that no row had before which was purged.
+/// A version that no purged row had before.
 const INSERT: &str = "
 INSERT INTO %table% (kind, lock_key, last_token, changed_at, version)
 SELECT 1, {1}, COALESCE(
@@ -167,7 +167,7 @@ ON CONFLICT (kind, lock_key, slot) DO UPDATE SET
     changed_at = excluded.changed_at
 WHERE l.id IS NULL OR l.id = excluded.id OR l.expires_at <= excluded.changed_at";
 
-/// The ttl of a renewed lease. A clock that was set back does not make it longer than it ever was.
+/// The ttl of a renewed lease. A clock that was set back does not extend it beyond its former ttl.
 const LONGER: &str = "GREATEST(d.ttl, LEAST(l.expires_at - m.now, l.ttl) * d.least)";
 
 /// Whether a renewal that began later has written an end that is late enough for this one.
@@ -186,8 +186,8 @@ due AS (
     WHERE l.id = d.i AND %alive% AND l.sharers = 0
     FOR NO KEY UPDATE OF l %skip%)";
 
-/// Shared leases, and with each of them the first row of its key. That one is locked first, and is all
-/// that is waited for: a statement that waited for another row would keep it locked.
+/// Shared leases, each with the first row of its key. That row is locked first, and is the only one
+/// waited for: a statement that waited for another row would keep it locked.
 const SHARED_DUE: &str = "
 h AS (
     SELECT lock_key, slot, ttl, expires_at FROM %table%
@@ -204,7 +204,7 @@ due AS (
     SELECT * FROM mine UNION ALL
     SELECT h.*, m.now FROM h, m WHERE h.lock_key IN (SELECT lock_key FROM mine))";
 
-/// Renews what is due, whose rows it has locked: it inserts none. An `UPDATE` with a join could read
+/// Renews the due rows that it has locked; it never inserts any. An `UPDATE` with a join could read
 /// other rows than those, or all rows.
 fn renew(due: &str, skip: &str) -> String {
     format!(

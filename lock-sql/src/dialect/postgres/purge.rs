@@ -42,9 +42,9 @@ USING (SELECT %now% AS now) m,
 WHERE l.kind = 1 AND l.lock_key = d.k AND %free%
     AND l.changed_at <= m.now - d.retention AND l.last_token <= d.least";
 
-/// The row is locked before it is deleted, and no transaction that has it locked is waited for. The
-/// commit waits for no disk and no standby: until it is done, the lock cannot be acquired. A row that a
-/// crash brings back is deleted again.
+/// Locks a row before it deletes it, and skips rows that a transaction has locked. The commit waits for
+/// no disk and no standby, because the lock cannot be acquired until then. A row that a crash brings
+/// back is deleted again.
 const DELETE_ROWS: &str = "
 SELECT set_config('synchronous_commit', 'off', true);
 WITH m AS (SELECT %now% AS now),

@@ -1,8 +1,8 @@
 //! Starts of the server, and the sessions on them: see [`crate::session::server_age`].
 //!
-//! The row of kind 7 has the start that was admitted, those of kind 6 are sessions, and those of
-//! kind 8 say when a machine found the server started anew. The version of the row of kind 7 counts the
-//! starts that were admitted, and that of a row of kind 8 is the one that was found.
+//! The row of kind 7 has the admitted start, rows of kind 6 are sessions, and rows of kind 8 say when a
+//! machine found the server restarted. The version of the row of kind 7 counts the admitted starts; a
+//! row of kind 8 has the version that it found.
 
 use super::NOW;
 use crate::session::server_age::StartTexts;
@@ -11,9 +11,9 @@ use crate::wire::Sql;
 /// The start of the server. Its clock makes it a name that no other start has, and nothing more.
 const START: &str = "convert_to(((date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint)::text, 'UTF8')";
 
-/// What is written here has to survive the power loss that it is for, so that a commit waits for the
-/// disk even where `synchronous_commit` is off. It waits for no standby then: one that is gone would
-/// keep sessions from opening.
+/// These writes must survive the power loss that they are for, so a commit waits for the disk even with
+/// `synchronous_commit` off. It waits for no standby then: a missing standby would keep sessions from
+/// opening.
 const DURABLY: &str = "SELECT set_config('synchronous_commit', 'local', true)
     WHERE current_setting('synchronous_commit') = 'off'";
 

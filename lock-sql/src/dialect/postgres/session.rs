@@ -1,10 +1,10 @@
 //! The statements of `mode=row` and `mode=advisory` for PostgreSQL.
 //!
-//! An attempt for an advisory lock is one prepared statement, and so is a release without a record. The
-//! rest is sent as text, several statements in one message: outside of `BEGIN` and `COMMIT` a message is
-//! one transaction, and each of its statements sees what was committed when it begins. What is usual for
-//! row locks is prepared when the session begins, because to plan it costs the server more than to run
-//! it.
+//! An attempt for an advisory lock is one prepared statement, and so is a release without a record.
+//! Other statements are sent as text, several in one message. Outside of `BEGIN` and `COMMIT` a message
+//! is one transaction, and each of its statements sees what was committed when it begins. The usual
+//! statements for row locks are prepared when the session begins, because planning costs the server more
+//! than execution.
 
 use std::sync::Arc;
 
@@ -26,15 +26,15 @@ struct Prepared {
 }
 
 impl Prepared {
-    /// Prepares a statement that has the key of the rows as its argument, or none; how it is run. Behind
-    /// a pooler it is written out.
+    /// Prepares a statement whose argument is the key of the rows, or that has none; returns how to run
+    /// it. Behind a pooler, returns the statement as text.
     fn add(&mut self, name: &str, statement: &str) -> String {
         if self.is_pooled {
             return statement.to_owned();
         }
         let body = statement.replace("{1}", "$1");
         debug_assert!(!body.contains('{'), "another argument: {body}");
-        // Empty parentheses are a mistake.
+        // Empty parentheses are a syntax error.
         let (types, values) = match body == statement {
             true => ("", ""),
             false => (" (bytea)", " ({1})"),
@@ -60,8 +60,8 @@ impl Prepared {
 
 /// Row locks: the row of kind 2 is locked, and the one of kind 3 names the holder.
 ///
-/// `is_pooled` says that settings of a session would meet those of others: then each transaction
-/// brings its own.
+/// `is_pooled` says that session settings would mix with those of other clients: then each transaction
+/// sets its own.
 pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
     let mut prepared = Prepared {
         is_pooled,
@@ -83,7 +83,7 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
         true => format!(", {}", server_age::is_recorded(table)),
         false => String::new(),
     };
-    // Numbers that were drawn in a transaction that is open are lost in a crash: see `tokens`.
+    // A crash loses numbers that were drawn in an open transaction: see `tokens`.
     let grant = |prepared: &mut Prepared, name: &str, claimed: &str| {
         let columns = format!("{ELAPSED}, pg_backend_pid()::bigint, {BEGAN}, {claimed}{started}");
         if is_pooled {
@@ -134,8 +134,8 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
         setup: prepared.into_setup(table),
         try_take: [0, 1].map(|at| message("", &tries[at], &grants[at])),
         wait_take: [0, 1].map(|at| message(&wait, &waits[at], &grants[at])),
-        // A shared row admits every shared request, whatever exclusive waiters there are. One claim
-        // stands for all waiters.
+        // A shared row lock admits every shared request, even with exclusive waiters. One claim stands
+        // for all waiters.
         claim: Some(Sql::new(format!(
             "SELECT {LAZY}; INSERT INTO {table} (kind, lock_key, claimed_until, changed_at)
              SELECT 3, {{1}}, {NOW} + 2000000, {NOW} WHERE NOT EXISTS (SELECT 1 FROM {table} r
@@ -169,10 +169,10 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
 
 /// Session locks: a number is locked, and the row of kind 4 names the holder and the key.
 ///
-/// Behind a pooler the session may be another one, which would keep what it is given: the number of
-/// the session is part of every question.
+/// Behind a pooler, the statement may reach another session, which would keep the lock: so every
+/// statement includes the number of the session.
 pub(crate) fn advisory(table: &str) -> SessionStatements {
-    // The next session raises the sequence above the draws that a crash loses: none of them waits for the
+    // The next session raises the sequence above the draws that a crash loses, so no draw waits for the
     // disk. See `tokens`.
     let token = tokens::draw(table);
     let lock = |attempt: &str, elapsed: &str| {
@@ -189,7 +189,7 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
         let attempt = format!("NOT pg_try_advisory_lock{suffix}({{3}})");
         Sql::prepared(lock(&attempt, "0::bigint"))
     });
-    // As text it leaves in one write: a cancellation between two would miss the second one.
+    // As text it is sent in one write: a cancellation between two would miss the second one.
     let waits = ["", "_shared"].map(|suffix| {
         let limit = "set_config('lock_timeout', ({4}::bigint)::text, true) IS NULL";
         let attempt = format!("{limit} OR pg_advisory_lock{suffix}({{3}}) IS NULL");
@@ -209,7 +209,7 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
             forget(0, forget_holder(table, 4)),
             forget(1, forget_shared(table, 4)),
         ],
-        // The session has it in both modes for a moment, so no other session gets in between.
+        // For a moment the session has it in both modes, so that none acquires it in between.
         downgrade: Some(Sql::new(
             "SELECT pg_advisory_lock_shared({3});
              SELECT (pg_advisory_unlock({3}))::int::bigint",
@@ -230,10 +230,10 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
 /// A text comes as bytes.
 const TEXT: &str = "convert_from({14}, 'UTF8')";
 
-/// A transaction that inserts the rows of a key holds its lock, and others need not wait to know.
+/// A transaction that inserts the rows of a key holds its lock: others need no long wait.
 const SHORTLY: &str = "SELECT set_config('lock_timeout', '100', true)";
 
-/// What is written for people need not survive a crash, which ends all sessions.
+/// Information for humans need not survive a crash, which ends all sessions.
 const LAZY: &str = "set_config('synchronous_commit', 'off', true)";
 
 fn common(table: &str, kind: u8, name: &str, alive: &str, is_pooled: bool) -> SessionStatements {
@@ -271,8 +271,8 @@ fn terminate(alive: &str) -> Arc<Sql> {
     ))
 }
 
-/// What the locks of a session rest on, and the server ends a session that is silent by; a version that
-/// has not all of them is older than the setting. A pooler that keeps connections may have some of an
+/// The settings that session locks rely on, and by which the server ends a silent session. A version
+/// without one of them is older than the setting. A pooler that keeps connections may have some of an
 /// earlier session.
 const SETTINGS: &str = "DEALLOCATE ALL;
     SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE;
@@ -306,8 +306,8 @@ fn forget_shared(table: &str, kind: u8) -> String {
     )
 }
 
-/// A session has its row as long as the transaction lasts in which it locked it; of other users'
-/// sessions the server shows only their existence.
+/// A session holds its row as long as the transaction lasts in which it locked the row. Of sessions of
+/// other users, the server shows only that they exist.
 fn row_alive(session: &str, began: &str) -> String {
     format!(
         "(SELECT count(*) FROM pg_stat_activity a WHERE a.pid = {session} AND (a.backend_start IS NULL

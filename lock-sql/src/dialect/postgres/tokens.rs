@@ -1,15 +1,15 @@
 //! Fencing tokens from the sequence beside the table.
 //!
-//! A sequence is no part of a transaction: numbers that were drawn and not yet written to the disk are
-//! lost in a crash. Every session dies in that crash, so each new session raises the sequence above
-//! all that may be lost before it acquires a lock: to the clock of the server, which the sequence
-//! stays behind below a million tokens a second, and by [`RESERVE`] at least, should the clock have
-//! been set back.
+//! A sequence is not part of a transaction: numbers drawn but not yet written to the disk are lost in a
+//! crash. Every session ends in that crash, so each new session raises the sequence above all possible
+//! losses before it acquires a lock. It raises the sequence to the clock of the server, which the
+//! sequence stays behind below a million tokens a second, and at least by [`RESERVE`], in case the clock
+//! was set back.
 //!
-//! `setval` overwrites what others draw meanwhile. Draws therefore hold an advisory lock shared, and
-//! raises hold it exclusively; its key has two numbers and never meets the key of a lock, which has
-//! one. Both run in a savepoint that is rolled back, so that the lock waits for no commit: one that
-//! waits for a standby would stop the draws of all clients. Neither number is rolled back.
+//! `setval` overwrites concurrent draws. Draws therefore hold an advisory lock shared, and raises hold
+//! it exclusively. Its key has two numbers, and never equals the key of a lock, which has one. Both run
+//! in a savepoint that is rolled back, so that the lock does not wait for a commit: a commit that waits
+//! for a standby would stop the draws of all clients. The rollback does not affect the numbers.
 
 use super::NOW;
 use crate::dialect::sequence;
