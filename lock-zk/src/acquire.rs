@@ -22,10 +22,10 @@ use crate::session::connect::{acls, make_directory};
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Granted(Grant),
-    /// The session or the node has ended: there is nothing left of this attempt, and the next one goes
-    /// to the end of the line.
+    /// The session or the node has ended, and with it this attempt. The next attempt joins the end of the
+    /// queue.
     Gone,
-    /// The lock is held, or not to be had in this way; the node is still there.
+    /// The lock is held, or the request fails; the node still exists.
     Refused(Error),
 }
 
@@ -52,7 +52,7 @@ struct Listing {
     names: Vec<String>,
     /// The last change of its children.
     pzxid: i64,
-    /// When the request for it left.
+    /// When the request for it was sent.
     sent: Moment,
 }
 
@@ -68,7 +68,7 @@ struct Watching {
     watcher: OneshotWatcher,
     /// The directory, where it was listed since.
     listing: Option<Listing>,
-    /// What was to happen may have happened before.
+    /// The awaited change may have happened before.
     is_late: bool,
 }
 
@@ -126,7 +126,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Creates the node and lists the directory, in one round trip: the list is that after the creation.
+    /// Creates the node, then lists the directory, in one round trip.
     async fn enter(&self) -> Result<(Node, Listing), AttemptError> {
         let until = self.budget.step();
         let (client, lease) = (&self.lease.session.client, self.lease);
@@ -151,7 +151,7 @@ impl Attempt<'_> {
                     let node = Node { contender, czxid };
                     lease.node.set(KnownNode::At(node.clone()));
                     if !lease.session.owns(&stat) {
-                        // It is in a session that this client does not know of.
+                        // The node is in a session that this client does not know of.
                         lease.session.end();
                         return Err(AttemptError::Gone);
                     }
@@ -205,8 +205,8 @@ impl Attempt<'_> {
         self.retried(self.budget.step(), list).await
     }
 
-    /// The first contender is not granted the lock on an old answer, nor before there is evidence
-    /// that the session lasts: heartbeats provide it soon after an outage.
+    /// Lists again before the first contender is granted the lock, which needs a recent answer and evidence
+    /// that the session lasts. Heartbeats provide that soon after an outage.
     async fn list_again(&self) -> Result<Listing, AttemptError> {
         if self.lease.session.is_over() {
             return Err(AttemptError::Gone);
@@ -218,8 +218,8 @@ impl Attempt<'_> {
         self.list().await
     }
 
-    /// After a break: whether the session of the connection has the node. The client may have been given
-    /// another one without a word, while the node of the old one is still there.
+    /// Checks, after a break, that the session of the connection owns the node. The client may have got
+    /// another session silently, while the node of the old one still exists.
     async fn look_at_own(&self, node: &Node) -> Result<(), AttemptError> {
         let path = &self.lease.path(node);
         let owns = || async {
@@ -236,7 +236,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Where the node stands in the listing, or in a later one if that one does not tell.
+    /// The position of the node in the listing, or in a later one if that one is inconclusive.
     async fn queue_position(
         &self,
         listing: &mut Listing,
@@ -257,8 +257,8 @@ impl Attempt<'_> {
             }
             let queue_position = queue_position(&line, own);
             if queue_position == QueuePosition::Holds && line.len() < contenders {
-                // A contender has gone since: the last change that was seen is older than the
-                // evidence that this one is the first, and would make another holder's token.
+                // A contender has left since. The last change in the listing is older than the evidence
+                // that this contender is the first, and would give another holder's token.
                 *listing = self.list().await?;
                 continue;
             }
@@ -275,10 +275,9 @@ impl Attempt<'_> {
 
     /// The token of a holder: the last change of the directory that shows that it is the first.
     ///
-    /// That is later than the end of every holder before it, and so than all tokens that were
-    /// handed over. Several may hold shared locks and permits at a time: unless the last change was
-    /// the own one, a write of its own gives them a unique token. Permit waiters learn by the write
-    /// that one is granted.
+    /// That is later than the end of every earlier holder, and so than all tokens that were handed over.
+    /// Shared locks and permits have several holders: unless the last change was its own, a holder gets a
+    /// unique token by a write. Permit waiters learn from the write that a permit was granted.
     async fn token(&self, listing: &Listing, node: &Node) -> Result<FencingToken, AttemptError> {
         let is_alone = self.request.mode() == Mode::Exclusive || listing.pzxid == node.czxid;
         let zxid = if is_alone {
@@ -291,7 +290,7 @@ impl Attempt<'_> {
         self.lease.drawn(zxid).map_err(AttemptError::Failed)
     }
 
-    /// Waits until it is worth to list again; what was listed by then, if that was part of it.
+    /// Waits until a new listing is worthwhile. Returns the listing, if the wait included one.
     async fn wait(&self, blocker: &Blocker, node: &Node) -> Result<Option<Listing>, AttemptError> {
         let directory = &self.lease.directory;
         let path = match blocker {
@@ -332,8 +331,8 @@ impl Attempt<'_> {
     async fn watch(&self, blocker: &Blocker, path: &str) -> Result<Watching, ClientError> {
         let client = &self.lease.session.client;
         let watched = match blocker {
-            // A watch on children, which a contender cannot have, fires at its end and not at
-            // writes.
+            // A contender's node has no children, so a watch on them fires when the node is deleted, and
+            // not on writes.
             Blocker::End(_) => {
                 let watched = client.get_and_watch_children(path).await;
                 watched.map(|(_, _, watcher)| (watcher, false))
@@ -385,7 +384,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Sends a request again until it has a definite answer.
+    /// Retries a request until it has a definite answer.
     async fn retried<T, F>(
         &self,
         until: Instant,
@@ -430,8 +429,7 @@ impl Attempt<'_> {
         self.changed(work).await
     }
 
-    /// Lets the client reconnect before the next request; returns errors that a repetition does not
-    /// change.
+    /// Lets the client reconnect before the next request; returns errors that a retry cannot fix.
     async fn pause_if_ambiguous(&self, failure: Failure) -> Result<(), AttemptError> {
         if failure.is_over() {
             // It may not be reported yet, and the next attempt needs the next session.

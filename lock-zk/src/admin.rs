@@ -50,8 +50,8 @@ impl LockAdmin for Client {
         Ok(broken)
     }
 
-    /// A recursive watch would be faster, and load this client with every contender that comes and goes.
-    /// Events do not name waiters.
+    /// A recursive watch would be faster, but would notify this client of every contender that comes and
+    /// goes. Events do not name waiters.
     async fn watch(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>> {
         let (client, prefix) = (self.clone(), prefix.to_owned());
         watch_holders_by_polling(move || {
@@ -185,8 +185,8 @@ impl Client {
 /// How many locks are read at once.
 const AT_ONCE: usize = 64;
 
-/// A lock as its directory shows it, with all that any server has acknowledged: a sync comes first,
-/// since the server of this client may lag.
+/// Reads a lock from its directory, after a sync, so that all acknowledged writes are seen: the server of
+/// this client may lag.
 async fn view_now(session: &Session, directory: &Directory) -> Result<Option<LockView>, Failure> {
     // Both are sent here, in this order.
     let synced = session.client.sync(directory.path());
@@ -289,8 +289,8 @@ impl LockView {
         }
     }
 
-    /// The same, with each holder by its last write: a hand-over that needs one makes a new holder, and
-    /// the others are not seen.
+    /// The same, with each holder by its last write. A hand-over with a write looks like a new holder;
+    /// other hand-overs are not seen.
     fn watched(&self, key: LockKey) -> (LockInfo, BTreeSet<(String, i64)>) {
         let holders = self.holders.iter();
         let holders = holders.map(|entry| (entry.contender.name.clone(), entry.stat.mzxid));
@@ -318,8 +318,8 @@ impl ContenderNode {
         holder
     }
 
-    /// The token and the time of the grant, where the ensemble has them: the list that showed a
-    /// former waiter as the first is not recorded.
+    /// The token and the time of the grant, if the ensemble has them: it does not record the listing that
+    /// showed a former waiter first.
     fn token_and_since(&self) -> (Option<FencingToken>, Option<SystemTime>) {
         let Stat {
             czxid,

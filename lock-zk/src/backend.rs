@@ -37,7 +37,7 @@ impl Backend for ZooKeeperBackend {
         Some(PORT)
     }
 
-    /// None: the root plays its part.
+    /// None: the root serves as the namespace.
     fn default_namespace(&self) -> &'static str {
         ""
     }

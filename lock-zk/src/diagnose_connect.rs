@@ -1,4 +1,4 @@
-//! Why no server opens a session: the client does not say.
+//! Finds out why no server opens a session, which the client does not report.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -12,23 +12,23 @@ use crate::config::ZooKeeperConfig;
 use crate::error::{Cause, Failure};
 use crate::tls::Certificates;
 
-/// What all servers answer to a question that needs no session.
+/// The replies of all servers to a probe that needs no session.
 #[derive(Debug)]
 pub(crate) struct Answers(pub(crate) Vec<(String, ConnectAnswer)>);
 
-/// What one of them answers.
+/// The reply of one server.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum ConnectAnswer {
     Closed {
         tls: bool,
     },
     Electing,
-    /// It takes connections; what it says needs the TLS options of a connector.
+    /// It accepts connections; reading its reply needs the TLS options of a connector.
     Reachable,
     ReadOnly,
     Serving,
     Silent,
-    /// Another kind of server, and what it says.
+    /// Another kind of server, and its reply.
     Stranger(String),
     Unreachable(String),
     Untrusted(String),
@@ -55,7 +55,7 @@ pub(crate) async fn diagnose_connect(
     Answers(join_all(answers).await)
 }
 
-/// As it stands in a URL.
+/// The address as in a URL.
 pub(crate) fn address(host: &str, port: u16) -> String {
     if host.contains(':') {
         format!("[{host}]:{port}")
@@ -65,7 +65,7 @@ pub(crate) fn address(host: &str, port: u16) -> String {
 }
 
 impl Answers {
-    /// Whether asking again can help soon.
+    /// Whether a retry can help soon.
     pub(crate) fn may_change(&self) -> bool {
         let lasting = |answer: &ConnectAnswer| {
             use ConnectAnswer::{Stranger, Unreachable, Untrusted};
@@ -155,7 +155,7 @@ fn connect(host: &str, port: u16, within: Duration) -> io::Result<TcpStream> {
 
 /// The only word that servers answer by default.
 fn srvr(mut stream: impl Read + Write) -> io::Result<String> {
-    // The fifth byte lets a server that takes TLS only see that this is none.
+    // The fifth byte shows a TLS-only server that this is not TLS.
     stream.write_all(b"srvr\n")?;
     stream.flush()?;
     let mut reply = Vec::new();
@@ -172,7 +172,7 @@ fn srvr(mut stream: impl Read + Write) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&reply).into_owned())
 }
 
-/// What another kind of server says; `None` for ZooKeeper, TLS, and nothing.
+/// The reply of another kind of server; `None` for ZooKeeper, TLS, and no reply.
 fn stranger(reply: &[u8]) -> Option<String> {
     let ours: [&[u8]; 3] = [b"Zookeeper version", b"This ZooKeeper", b"srvr is not"];
     let is_ours = |text: &&[u8]| text.starts_with(reply) || reply.starts_with(text);

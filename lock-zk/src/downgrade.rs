@@ -1,4 +1,4 @@
-//! A holder that becomes a reader, by another node in the place of its own.
+//! Downgrades: a holder becomes a reader by replacing its node.
 
 use std::mem::take;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::session::Session;
 use crate::session::connect::acls;
 
 impl ZooKeeperLease {
-    /// Replaces the exclusive contender by a shared one, in one transaction: a waiter for the end
-    /// of the node wakes, and finds a reader with the same number.
+    /// Replaces the exclusive contender with a shared one in one transaction. A waiter that watches the old
+    /// node wakes, and finds a reader with the same number.
     ///
-    /// Where this is dropped or fails without a definite answer, one of the two nodes is there, and the
-    /// release finds it.
+    /// If this is dropped or fails without a definite answer, one of the two nodes exists, and the release
+    /// finds it.
     pub(crate) async fn downgraded(&self, node: &Node) -> Result<()> {
         let name = shared_name(self.config.compat, self.id, &node.contender);
         let contender = Contender::parse(&name);
@@ -103,7 +103,7 @@ enum Exchange {
     Refused(Failure),
     /// The node was deleted, under either name.
     Gone,
-    /// One of the two nodes is there, if the session is.
+    /// One of the two nodes exists, if the session does.
     Unknown(Failure),
 }
 
@@ -133,7 +133,7 @@ impl Moving<'_> {
 }
 
 impl Drop for Moving<'_> {
-    /// Without an answer, or without a caller, the name is found in the background.
+    /// Without a reply, or without a caller, looks for the name in the background.
     fn drop(&mut self) {
         if self.is_over {
             return;
@@ -142,7 +142,7 @@ impl Drop for Moving<'_> {
         let (stems, id, path) = (take(&mut self.stems), self.id, self.path.to_owned());
         let is_deleted_perhaps = Arc::clone(self.is_deleted_perhaps);
         self.session.in_background(async move {
-            // Also after the end of the session, which may last for the server.
+            // Continues after the end of the session here, because the server may keep it.
             while let Some(session) = session.upgrade() {
                 match find(&session, &directory, &stems).await {
                     Ok(Some(node)) => {
@@ -161,12 +161,12 @@ impl Drop for Moving<'_> {
     }
 }
 
-/// The token in the data of a node, where its transactions do not give it: a downgraded contender
-/// keeps its token in a new node.
+/// Reads the token in a node's data: a downgraded contender keeps its token in a new node, whose
+/// transactions would give another one.
 pub(crate) fn noted_token(data: &[u8]) -> Option<FencingToken> {
     let (_, token) = std::str::from_utf8(data).ok()?.rsplit_once(TOKEN)?;
     token.parse().ok().map(FencingToken::new)
 }
 
-/// Behind the label, which skips what it does not know.
+/// Follows the label, whose parser skips what it does not know.
 const TOKEN: &str = "&token=";

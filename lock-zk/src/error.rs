@@ -5,7 +5,7 @@ use std::time::Duration;
 use polylock_core::{Error, ErrorKind};
 use zookeeper_client::Error as ClientError;
 
-/// Why an operation has no result. Clonable, because callers share a session.
+/// Why an operation failed. Clonable, because callers share a session.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Failure(Cause);
@@ -24,14 +24,14 @@ pub(crate) enum Cause {
     #[error("the node {0} below the root was not written by polylock and is left as it is")]
     Foreign(String),
 
-    /// The source of the login has none, or one that cannot be sent; it says so itself.
+    /// The source of the login failed, or gave a login that cannot be sent; its error says why.
     #[error("there is no login for the session: {0}")]
     NoLogin(Arc<Error>),
 
     #[error("ZooKeeper answered something that is not understood: {0}")]
     Malformed(String),
 
-    /// Asking again changes no name.
+    /// A retry does not change the name.
     #[error("the name of a node is not understood: {0:?}")]
     Misnamed(String),
 
@@ -56,12 +56,12 @@ impl Failure {
         Cause::Silent(within).into()
     }
 
-    /// The login is not to be had; nothing was sent.
+    /// No login is available; nothing was sent.
     pub(crate) fn without_login(error: Error) -> Self {
         Cause::NoLogin(Arc::new(error)).into()
     }
 
-    /// There is an answer, and none of those that the request has.
+    /// The reply is none of those that the request has.
     pub(crate) fn protocol(what: &str) -> Self {
         Cause::Malformed(what.to_owned()).into()
     }
@@ -84,9 +84,9 @@ impl Failure {
         )
     }
 
-    /// Whether ZooKeeper may have done what it was asked for, or may do it yet.
+    /// Whether ZooKeeper may have executed the request, or may still do so.
     ///
-    /// The end of a session is not ambiguous: whatever the session had created is gone, or goes.
+    /// The end of a session is not ambiguous: its nodes are deleted, or will be.
     pub(crate) fn is_ambiguous(&self) -> bool {
         match &self.0 {
             Cause::Client(error) => is_ambiguous(error),
@@ -100,7 +100,7 @@ impl Failure {
         }
     }
 
-    /// Whether a server has answered, in a way that does not say what has become of the request.
+    /// Whether a server replied without saying whether the request was executed.
     pub(crate) fn is_unclear_reply(&self) -> bool {
         matches!(
             &self.0,
@@ -118,7 +118,7 @@ impl Failure {
         self.0.kind() == ErrorKind::Unavailable
     }
 
-    /// What the client says, if the failure comes from there.
+    /// The error of the client, if it is the cause.
     pub(crate) fn client(&self) -> Option<&ClientError> {
         match &self.0 {
             Cause::Client(error) => Some(error),

@@ -8,7 +8,7 @@ use zookeeper_client::Client;
 use crate::config::{NodeAccess, ZooKeeperConfig};
 use crate::error::{Cause, Failure};
 
-/// Checks the session of a start and warns of faults; with strict checks, refuses.
+/// Checks the first session and warns of faults; with strict checks, fails.
 pub(crate) fn check(client: &Client, config: &ZooKeeperConfig) -> Result<(), Failure> {
     // A start does not know how long an election takes, and is not warned of short sessions.
     let checks = HealthRule::check_all(RULES, &HealthFacts::of(client, config, Duration::ZERO));

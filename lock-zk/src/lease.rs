@@ -24,14 +24,14 @@ pub(crate) struct ZooKeeperLease {
     pub(crate) session: Arc<Session>,
     pub(crate) directory: Directory,
     pub(crate) id: LeaseId,
-    /// What the name of the node begins with.
+    /// The prefix of the node's name.
     pub(crate) stem: String,
-    /// What the node has to say: the label of the contender.
+    /// The data of the node: the label of the contender.
     pub(crate) data: Vec<u8>,
     pub(crate) node: LeaseNode,
     pub(crate) config: Arc<ZooKeeperConfig>,
     pub(crate) tokens: Tokens,
-    /// When the request left by which the node was seen to be first, in nanoseconds.
+    /// When the request was sent that showed the node first, in nanoseconds.
     seen: AtomicU64,
     /// A request to delete the node had no answer, or was sent for the release in the background.
     pub(crate) is_deleted_perhaps: Arc<AtomicBool>,
@@ -88,7 +88,7 @@ impl ZooKeeperLease {
         self.directory.child(&node.contender.name)
     }
 
-    /// Has the node deleted without waiting for the answer, where the session that it is in may last.
+    /// Sends the deletion of the node without waiting for the reply, if its session may still exist.
     pub(crate) fn delete_in_background(&self) {
         if let Some(node) = self.node.at() {
             // The request leaves at once.
@@ -100,7 +100,7 @@ impl ZooKeeperLease {
         matches!(self.node.get(), KnownNode::Unknown)
     }
 
-    /// What a release comes to that finds no node.
+    /// The outcome of a release that finds no node.
     fn found_gone(&self) -> Released {
         match self.is_deleted_perhaps.load(Ordering::Relaxed) {
             true => Released::Clean,
@@ -108,7 +108,7 @@ impl ZooKeeperLease {
         }
     }
 
-    /// Deletes the node, again and again until it is gone for certain.
+    /// Deletes the node, with retries until it is certainly gone.
     async fn delete(&self) -> Result<Released, Failure> {
         loop {
             let node = match self.node.get() {
@@ -173,7 +173,7 @@ impl Lease for ZooKeeperLease {
             return Err(Failure::protocol("a holder without a node").into());
         };
         if node.contender.sequence.is_used_up() {
-            // Those with such numbers stand in line by their creation, and the new node would be last.
+            // Contenders with such numbers queue by creation, so the new node would be last.
             let message = "the numbers of this lock are used up, and begin again once it is free";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
@@ -192,9 +192,9 @@ impl Lease for ZooKeeperLease {
 }
 
 impl ZooKeeperLease {
-    /// Deletes the directory if it is empty: in the next one the numbers begin at 0 again.
+    /// Deletes the directory if it is empty, so that the numbers of the next one begin at 0 again.
     ///
-    /// For kazoo it stays, and the order of creation with it: a `Lock` of kazoo makes sure of its
+    /// With kazoo's names the directory and its order of creation stay: a kazoo `Lock` ensures its
     /// directory once, and fails if it is gone later.
     async fn begin_anew(&self, node: &Node) {
         if self.config.compat == Compat::Kazoo {
@@ -287,7 +287,7 @@ pub(crate) async fn find(
     let synced = client.sync(directory.path());
     let listed = client.list_children(directory.path());
     let (synced, listed) = join!(synced, listed);
-    // A list that no sync came before may be old, also if it says that nothing is there.
+    // Without a sync before it, a list may be stale, even an empty one.
     synced?;
     let names = match listed {
         Err(ClientError::NoNode) => return Ok(None),

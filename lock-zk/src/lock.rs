@@ -22,9 +22,9 @@ use crate::session::connect::visit;
 
 /// Locks in a ZooKeeper ensemble.
 ///
-/// A lock is a directory in which every contender has an ephemeral sequential node. The first of them
-/// holds the lock, and each of the others watches the one before it. All locks of one value live in
-/// one session: make one value per process, and share it.
+/// A lock is a directory in which every contender has an ephemeral sequential node. The contender with the
+/// first node holds the lock, and each other one watches the node before its own. All locks of one value
+/// share one session: make one value per process, and share it.
 ///
 /// # Examples
 ///
@@ -61,12 +61,12 @@ impl ZooKeeper {
     /// - [`Unavailable`](polylock_core::ErrorKind::Unavailable) if no server opens one.
     /// - [`Denied`](polylock_core::ErrorKind::Denied) if the credentials are refused, or do not suffice to
     ///   create the root.
-    /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the ensemble is not fit for locks
-    ///   and the configuration is strict.
+    /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the ensemble fails the start-up
+    ///   checks and the configuration is strict.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is left but a session that closes, and perhaps the root.
+    /// Only a session that closes is left, and perhaps the root.
     pub async fn connect(config: ZooKeeperConfig) -> Result<Self> {
         let engine = config.engine.clone();
         let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
@@ -169,7 +169,7 @@ impl Client {
         match attempt.run().await {
             Ok(Outcome::Granted(grant)) => pending.granted(request, grant).map(Some),
             Ok(Outcome::Gone) => {
-                // A session that has ended for this client may last for the server.
+                // The server may keep a session that has ended for this client.
                 lease.delete_in_background();
                 // A node that may have been created is looked for in the background.
                 if !lease.is_node_unknown() {
@@ -178,11 +178,11 @@ impl Client {
                 Ok(None)
             }
             Ok(Outcome::Refused(error)) => {
-                // A node that is left until the background comes to it is in others' way.
+                // A node that is left for the background cleanup blocks other contenders until then.
                 before(budget.undo(), pending.undo()).await;
                 Err(error)
             }
-            // What may be there is undone in the background.
+            // A node that may exist is deleted in the background.
             Err(error) => Err(error),
         }
     }

@@ -1,4 +1,5 @@
-//! What a holder stores beside its lock: a node that outlives the directory of the lock, and is never removed.
+//! Records that holders store beside a lock: nodes that outlive the lock's directory, and are never
+//! removed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -57,7 +58,7 @@ impl Client {
         is_in_doubt: &AtomicBool,
     ) -> Result<Option<bool>, Failure> {
         let (client, path, data) = (&session.client, path(key), encode(record));
-        // What a server that lags shows is not what is replaced: the version is compared.
+        // A stale read from a lagging server cannot replace a newer record: the version is compared.
         let written = match client.get_data(&path).await {
             Ok((stored, _)) if decode(&path, &stored)?.token > record.token => {
                 return Ok(Some(false));
@@ -81,7 +82,7 @@ impl Client {
             }
             Err(error) => {
                 let failure = Failure::from(error);
-                // The end of a session is no end of this node.
+                // This node outlives its session.
                 if failure.is_ambiguous() || failure.is_over() {
                     is_in_doubt.store(true, Ordering::Relaxed);
                 }
@@ -91,8 +92,8 @@ impl Client {
     }
 }
 
-/// No directory of a key has such a name, and none with a node in it would ever be removed. It is directly under
-/// the root: a directory of records would belong to the identity that stored the first one.
+/// A path outside the directories of keys, which would never be removed with a record in them. It is
+/// directly under the root: a directory of records would belong to the identity that stored the first one.
 fn path(key: &LockKey) -> String {
     format!("/={}", &Directory::of(key).path()[1..])
 }

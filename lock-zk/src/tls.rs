@@ -20,12 +20,12 @@ mod rustls {
     use crate::config::ZooKeeperConfig;
     use crate::error::{Cause, Failure};
 
-    /// What servers are verified by, and what they are shown.
+    /// The certificate authorities that verify servers, and the client certificate.
     #[derive(Clone, Debug)]
     pub(crate) struct Certificates {
-        /// `None` leaves those of a connector of the application.
+        /// `None` keeps the options of the application's connector.
         options: Option<TlsOptions>,
-        /// The same, for connections that are not the client's.
+        /// The same, for connections outside the client.
         diagnose_connect: Option<Arc<ClientConfig>>,
     }
 
@@ -91,7 +91,7 @@ mod rustls {
             Ok(connector.secure_connect(servers).await?)
         }
 
-        /// Speaks TLS on a connection of ours; it blocks.
+        /// Wraps one of our own connections in TLS; it blocks.
         pub(crate) fn dress(
             &self,
             host: &str,

@@ -12,7 +12,7 @@ use zookeeper_client::Connector;
 
 pub(crate) use self::url::{PORT, SCHEMES};
 
-/// Which ensemble has the locks, and how it is used.
+/// The configuration of locks in a ZooKeeper ensemble.
 ///
 /// # Examples
 ///
@@ -34,14 +34,14 @@ pub struct ZooKeeperConfig {
     pub(crate) hosts: Vec<(String, u16)>,
     /// The path of the directory that has one directory per key; `/` is the root of ZooKeeper.
     pub(crate) root: String,
-    /// What is asked for; the ensemble answers with what it grants.
+    /// The requested timeout; the ensemble may grant another one.
     pub(crate) session_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     /// How long one request may take.
     pub(crate) timeout: Duration,
     pub(crate) connector: Option<OwnConnector>,
     pub(crate) login: Option<(Auth, LoginSource)>,
-    /// As it is set; [`ZooKeeperConfig::access`] has the default.
+    /// `None` unless set; [`ZooKeeperConfig::access`] has the default.
     access: Option<NodeAccess>,
     pub(crate) compat: Compat,
     pub(crate) tls: Option<TlsFiles>,
@@ -50,28 +50,28 @@ pub struct ZooKeeperConfig {
 }
 
 impl ZooKeeperConfig {
-    /// Where the locks are, unless set.
+    /// The default path of the locks.
     pub const DEFAULT_ROOT: &'static str = "/locks";
 
-    /// After which silence of a client its locks are free, unless set.
+    /// The default session timeout: the locks of a client are free when it is silent for longer.
     pub const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(20);
 
-    /// How long opening the first session may take, unless set.
+    /// The default timeout for opening the first session.
     pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
-    /// How long one request may take, unless set.
+    /// The default timeout of one request.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// How long the reply to a heartbeat may take, again and again, for a session to last.
+    /// Returns how long every reply to a heartbeat may take for a session to last.
     ///
-    /// A heartbeat leaves each seventh of the session timeout, and its reply proves the one that left
-    /// two before it.
+    /// A heartbeat is sent every seventh of the session timeout, and its reply confirms the heartbeat that
+    /// was sent two before it.
     #[must_use]
     pub fn heartbeat_timeout(session_timeout: Duration) -> Duration {
         session_timeout / 8
     }
 
-    /// Names servers of one ensemble, by host and port; one is enough, and all of them are better.
+    /// Names servers of one ensemble, by host and port. One is enough, but all of them are better.
     #[must_use]
     pub fn new<H: Into<String>>(hosts: impl IntoIterator<Item = (H, u16)>) -> Self {
         let hosts = hosts.into_iter();
@@ -93,7 +93,7 @@ impl ZooKeeperConfig {
 
     /// Sets the path that has one directory per key. Default: `/locks`.
     ///
-    /// It is created if it is missing, with all that is above it, and with the access of the locks.
+    /// If the path is missing, it is created with its parents, and with the access of the locks.
     ///
     /// # Errors
     ///
@@ -103,11 +103,11 @@ impl ZooKeeperConfig {
         Ok(self)
     }
 
-    /// Sets after which silence of this client ZooKeeper frees its locks, 200 ms to 10 min. Default:
-    /// 20 s.
+    /// Sets the session timeout: ZooKeeper frees the locks of this client when it is silent for longer, 200
+    /// ms to 10 min. Default: 20 s.
     ///
-    /// ZooKeeper grants something between 2 and 20 of its ticks, which are 2 s unless configured: 4 s
-    /// to 40 s. All locks of one connection share the session, and with it this time.
+    /// ZooKeeper grants between 2 and 20 of its ticks, which are 2 s unless configured: 4 s to 40 s. All
+    /// locks of one connection share the session and its timeout.
     ///
     /// # Errors
     ///
@@ -118,11 +118,11 @@ impl ZooKeeperConfig {
         Ok(self)
     }
 
-    /// Sets how long opening a session may take, with TLS, login and all servers tried, 100 ms to
-    /// 1 min. Default: 15 s.
+    /// Sets the timeout for opening a session, including TLS, login and trying all servers, 100 ms to 1
+    /// min. Default: 15 s.
     ///
-    /// Where nothing listens at any of the hosts, it fails at once; where a server is there and takes
-    /// no sessions, such as while a leader is elected, it is asked again until this time is over.
+    /// If no host listens, opening fails at once. If a server accepts no sessions, such as during the
+    /// election of a leader, the client retries until this timeout.
     ///
     /// # Errors
     ///
@@ -132,14 +132,14 @@ impl ZooKeeperConfig {
         Ok(self)
     }
 
-    /// Sets how long one request may take, 100 ms to 1 min, before it is
+    /// Sets the timeout of one request, 100 ms to 1 min, after which it fails with
     /// [`Unavailable`](ErrorKind::Unavailable). Default: 10 s.
     ///
     /// A waiter in the queue waits longer for a reply, until its wait or its session ends.
     ///
-    /// A session survives the loss of a server, and the requests that come meanwhile wait for the
-    /// next one. A server that hangs is noticed after two fifths of the session time-out at the
-    /// latest: 8 s for the default one, which is why this default is longer.
+    /// A session survives the loss of a server, and requests meanwhile wait for the next server. A hanging
+    /// server is detected within two fifths of the session timeout: 8 s by default, which is why this
+    /// default is longer.
     ///
     /// # Errors
     ///
@@ -149,27 +149,27 @@ impl ZooKeeperConfig {
         Ok(self)
     }
 
-    /// Opens sessions by a connector of the application: with what it authenticates by (any number
-    /// of schemes, SASL with DIGEST-MD5 or GSSAPI), its TLS options and its server version. Default:
-    /// one without any of them.
+    /// Opens sessions with a connector of the application: with its authentication (any number of schemes,
+    /// SASL with DIGEST-MD5 or GSSAPI), its TLS options and its server version. Default: a connector
+    /// without any of them.
     ///
-    /// Of the connector, these are replaced by those of this configuration, because locks depend on
-    /// them: the session timeout, the connection timeout, to fail once all servers have been tried,
-    /// and no read-only sessions. Its TLS options are used with [`with_tls`](Self::with_tls), and
-    /// replaced by [`with_tls_ca`](Self::with_tls_ca); why a server refuses them is in the log of the
-    /// server only. [`with_digest_login`](Self::with_digest_login) adds an identity, and
-    /// [`with_sasl_login`](Self::with_sasl_login) replaces that of SASL. Locks have a session of their
-    /// own: that of a client of the application is not used.
+    /// Locks depend on some settings, so this configuration replaces those of the connector: the session
+    /// timeout, the connection timeout, to fail once all servers have been tried, and no read-only
+    /// sessions. TLS options of the connector are used with [`with_tls`](Self::with_tls), and replaced by
+    /// [`with_tls_ca`](Self::with_tls_ca); only the log of the server says why it refuses them.
+    /// [`with_digest_login`](Self::with_digest_login) adds an identity, and
+    /// [`with_sasl_login`](Self::with_sasl_login) replaces that of SASL. Locks have a session of their own,
+    /// not that of a client of the application.
     ///
-    /// [`NodeAccess::Creator`] is the default with a connector: one that authenticates by nothing needs
+    /// [`NodeAccess::Creator`] is the default with a connector. A connector without authentication needs
     /// [`NodeAccess::Everybody`].
     ///
-    /// `zookeeper-client` is a public dependency here: both versions have to agree, 0.11.
+    /// `zookeeper-client` is a public dependency here: the application must use the same version, 0.11.
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it resumes a session, which would be used from two
-    /// places, or detaches sessions, whose locks would outlast a client that closes.
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if the connector resumes a session, which would be used
+    /// from two places, or detaches sessions, whose locks would outlive a client that closes.
     ///
     /// # Examples
     ///
@@ -186,7 +186,7 @@ impl ZooKeeperConfig {
     /// # Ok(()) }
     /// ```
     pub fn with_connector(mut self, connector: Connector) -> Result<Self> {
-        // It has no methods that tell.
+        // `Connector` has no getters.
         let options = format!("{connector:?}");
         for (option, message) in [
             (
@@ -208,8 +208,8 @@ impl ZooKeeperConfig {
 
     /// Logs in by the scheme `digest`. Default: no login.
     ///
-    /// ZooKeeper has no list of such users and takes any password: what differs is another identity,
-    /// which the nodes of the locks refuse.
+    /// ZooKeeper has no list of such users and takes any password. A different password is a different
+    /// identity, which has no access to the nodes of the locks.
     ///
     /// # Errors
     ///
@@ -244,17 +244,16 @@ impl ZooKeeperConfig {
         Ok(self)
     }
 
-    /// Asks for the user and the password of SASL with DIGEST-MD5 for each session that is opened, for
+    /// Gets the user and the password of SASL with DIGEST-MD5 from `credentials` for each new session, for
     /// passwords that change. Default: none.
     ///
-    /// A session keeps its login when it connects to another server; if that server takes only a
-    /// new password, the session has ended, its locks are lost, and the next request opens a session with
-    /// a new login.
+    /// A session keeps its login when it connects to another server. If that server takes only a new
+    /// password, the session ends, its locks are lost, and the next request opens a session with a new
+    /// login.
     ///
-    /// The parameter `password-file` of URLs with `auth=sasl` is this with a
-    /// [`PasswordFile`](polylock_core::PasswordFile). There is none for the scheme `digest`: another
-    /// password is another identity there, which the locks of the former one refuse. Needs the feature
-    /// `sasl`.
+    /// The URL parameter `password-file` with `auth=sasl` does this with a
+    /// [`PasswordFile`](polylock_core::PasswordFile). The scheme `digest` has no such parameter: another
+    /// password is another identity there, without access to the former locks. Needs the feature `sasl`.
     #[must_use]
     pub fn with_sasl_credentials(self, credentials: impl Credentials) -> Self {
         self.with_sasl_source(LoginSource::credentials(credentials))
@@ -273,16 +272,16 @@ impl ZooKeeperConfig {
         self
     }
 
-    /// Names nodes as another client does. Default: [`Compat::Curator`].
+    /// Sets the naming scheme of nodes. Default: [`Compat::Curator`].
     #[must_use]
     pub fn with_compat(mut self, compat: Compat) -> Self {
         self.compat = compat;
         self
     }
 
-    /// Speaks TLS. Default: plain TCP.
+    /// Enables TLS. Default: plain TCP.
     ///
-    /// Names are verified against the hosts. There is no list of authorities to fall back on: see
+    /// Certificates are verified against the hosts. There are no default certificate authorities: see
     /// [`with_tls_ca`](Self::with_tls_ca). Needs the feature `tls`.
     #[must_use]
     pub fn with_tls(mut self) -> Self {
@@ -290,22 +289,22 @@ impl ZooKeeperConfig {
         self
     }
 
-    /// Speaks TLS, and trusts the authorities of a PEM file. It must be set for TLS.
+    /// Enables TLS, and trusts the certificate authorities of a PEM file. Required for TLS.
     #[must_use]
     pub fn with_tls_ca(mut self, file: impl Into<PathBuf>) -> Self {
         self.tls.get_or_insert_default().ca = Some(file.into());
         self
     }
 
-    /// Speaks TLS, and shows servers a certificate, by the PEM files of its chain and of its key.
-    /// Default: none, which ZooKeeper refuses unless `ssl.clientAuth` is `want` or `none`.
+    /// Enables TLS with a client certificate, from the PEM files of its chain and of its key. Default:
+    /// none, which ZooKeeper refuses unless `ssl.clientAuth` is `want` or `none`.
     #[must_use]
     pub fn with_tls_identity(mut self, cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.tls.get_or_insert_default().identity = Some((cert.into(), key.into()));
         self
     }
 
-    /// Refuses ensembles that the start-up checks find fault with. Default: a warning.
+    /// Refuses ensembles that fail the start-up checks. Default: a warning.
     #[must_use]
     pub fn with_strict_checks(mut self) -> Self {
         self.strict = true;
@@ -357,7 +356,7 @@ fn wrong(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidConfig, message)
 }
 
-/// Checks a path that is to have the locks, and takes a slash off its end.
+/// Checks a path for the locks, and strips a slash from its end.
 fn root(path: &str) -> Result<String> {
     let names = match path.strip_prefix('/') {
         Some("") => return Ok("/".to_owned()),
@@ -385,10 +384,10 @@ fn is_refused(c: char) -> bool {
     matches!(u32::from(c), 0..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..=0xffff)
 }
 
-/// How the nodes of a lock are named: as another client names them, so that both take turns.
+/// The naming scheme of a lock's nodes, as in another client library, so that both exclude each other.
 ///
-/// All contenders of a lock must use the same one. Whatever is chosen, one key is one directory under
-/// the root, and one contender is one ephemeral sequential node in it.
+/// All contenders of a lock must use the same scheme. In every scheme, a key is a directory under the root,
+/// and a contender is an ephemeral sequential node in it.
 ///
 /// # Examples
 ///
@@ -428,7 +427,7 @@ pub enum Compat {
 
 /// The clients that may read and change the nodes of locks, apart from ZooKeeper's superuser.
 ///
-/// It is the access control list of the nodes that this client creates; it changes none that exist.
+/// It is the access control list of new nodes of this client; existing nodes do not change.
 ///
 /// # Examples
 ///
@@ -451,7 +450,7 @@ pub enum NodeAccess {
     /// Clients with the identity that created the node. The default with a login, a certificate or a
     /// connector of the application.
     Creator,
-    /// The same, and every client may read: list and watch locks, and not take or break them.
+    /// Like `Creator`, but every client may also read: list and watch locks, not acquire or break them.
     CreatorAndReaders,
     /// Everybody may do everything. The default without a login.
     Everybody,
@@ -462,7 +461,7 @@ pub enum NodeAccess {
 pub(crate) struct OwnConnector(pub(crate) Connector);
 
 impl OwnConnector {
-    /// Whether it has TLS options, by its debug output: it has no methods that tell.
+    /// Whether it has TLS options, by its debug output: `Connector` has no getters.
     #[cfg(feature = "tls")]
     pub(crate) fn has_tls(&self) -> bool {
         !format!("{:?}", self.0).contains("tls: None")
@@ -478,14 +477,14 @@ impl fmt::Debug for OwnConnector {
 /// What a login is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Auth {
-    /// Any user and password are an identity; a server compares, and has no list of them.
+    /// Any user and password form an identity, which servers compare; they have no list of users.
     Digest,
     /// SASL with DIGEST-MD5: the server has a list of users.
     Sasl,
 }
 
 impl Auth {
-    /// The user and the password of a login that this client can send.
+    /// Checks that this client can send a login, and returns its user and password.
     pub(crate) fn check(self, login: &Login) -> Result<(&str, &str)> {
         let (Some(username), Some(password)) = (login.username(), login.password()) else {
             return Err(wrong("a login at ZooKeeper has a user and a password"));

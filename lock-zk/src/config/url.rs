@@ -11,8 +11,8 @@ impl ZooKeeperConfig {
     /// Reads a URL and its parameters: `zk://[user:password@]host[:2181],.../root`; `zookeeper://` is
     /// the same.
     ///
-    /// The hosts are servers of one ensemble. The path is that of the directory with the locks;
-    /// without one, or with `/` alone, it is `/locks`.
+    /// The hosts are servers of one ensemble. The path is the directory of the locks; without a path, or
+    /// with `/` alone, it is `/locks`.
     ///
     /// | parameter | default | meaning |
     /// |---|---|---|

@@ -1,4 +1,4 @@
-//! Where the contenders of a key stand: one directory per key.
+//! The directories of contenders: one per key.
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(crate) fn key_of(name: &str) -> Option<LockKey> {
     (encode(&key) == name).then(|| LockKey::new(&*key).ok())?
 }
 
-/// One spelling for each key: what means something in a path or to a terminal is escaped.
+/// One spelling for each key: characters with a meaning in a path or to a terminal are escaped.
 fn encode(key: &str) -> String {
     match key {
         // Neither is a name in a path.

@@ -1,4 +1,4 @@
-//! How contenders are called, here and by the clients of other languages.
+//! The names of contenders, here and in the clients of other languages.
 
 use std::num::NonZeroU32;
 
@@ -16,7 +16,7 @@ pub(crate) struct Contender {
     pub(crate) sequence: Sequence,
 }
 
-/// The name of a contender without its number: what a lost one is found by.
+/// The name of a contender without its number, which finds a node whose creation had no reply.
 ///
 /// - Curator: `_c_<uuid>-lock-`, `_c_<uuid>-__WRIT__` and `_c_<uuid>-__READ__`.
 /// - kazoo: `<32 hex>__lock__` and `<32 hex>__rlock__`.
@@ -50,8 +50,8 @@ pub(crate) fn shared_name(compat: Compat, id: LeaseId, own: &Contender) -> Strin
 }
 
 impl Contender {
-    /// Understands the names of ours, of Curator, of kazoo and of the .NET library `DistributedLock`;
-    /// whatever else is in a directory does not take part.
+    /// Parses the names of polylock, of Curator, of kazoo and of the .NET library `DistributedLock`. Other
+    /// nodes of a directory are ignored.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let mode_and_number = |marker: &str, mode| {
             let (_, number) = name.rsplit_once(marker)?;

@@ -1,9 +1,9 @@
 //! Which contenders hold the lock, and what the others wait for. Pure.
 //!
 //! The recipe is that of ZooKeeper's documentation ("Recipes and Solutions", locks and shared locks),
-//! with the nearest writer in place of the first for readers, as in Madelson's `DistributedLock`,
-//! and a queue for permits whose head alone watches the directory: each of the others waits for the
-//! one before it to write its node, which it does when it gets a permit, or to go.
+//! except that readers wait for the nearest writer, as in Madelson's `DistributedLock`, and that permit
+//! waiters queue. Only the first permit waiter watches the directory. Each other one waits until its
+//! predecessor goes, or writes its node because it has got a permit.
 
 use polylock_core::Mode;
 
@@ -20,7 +20,7 @@ pub(crate) enum QueuePosition {
     Behind(Blocker),
 }
 
-/// What a contender waits for; each wakes as few as can be.
+/// What a contender waits for, chosen to wake as few contenders as possible.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Blocker {
     /// The end of this node.
@@ -61,7 +61,7 @@ pub(crate) fn queue_position(line: &[Contender], name: &str) -> QueuePosition {
         Mode::Permit { .. } => {
             let blocker = before.iter().rposition(|other| limit(other).is_none());
             let permits = &line[blocker.map_or(0, |blocker| blocker + 1)..=at];
-            // Nobody overtakes: behind one that has to wait, all others have to.
+            // No overtaking: behind a contender that has to wait, all others wait.
             let waits = |(ahead, own)| limit(own).is_some_and(|limit| ahead >= limit);
             let first = permits.iter().enumerate().position(waits);
             QueuePosition::Behind(match (first, blocker, before.last()) {

@@ -35,8 +35,8 @@ impl Sequence {
         }
     }
 
-    /// Whether the counter is so near to its end, or beyond it, that numbers do not tell the order:
-    /// the server gives the last one again and again once its directory has stored it.
+    /// Whether the counter is near its end or beyond it, so that numbers do not give the order: once
+    /// the directory has stored the last number, the server gives it again and again.
     pub(crate) fn is_used_up(self) -> bool {
         i32::try_from(self.0).is_ok_and(|number| !(0..LAST).contains(&number))
     }
@@ -62,10 +62,10 @@ pub(crate) async fn created(
         .collect())
 }
 
-/// Puts contenders whose numbers are used up in the order in which they were created.
+/// Orders contenders whose numbers are used up by their creation.
 ///
-/// Those of them whose node is gone drop out, the others are behind those with numbers, which keep
-/// them: a downgrade gives a contender a new node with its old number, so that the creation says
+/// They come after contenders with usable numbers, and those whose node is gone are removed. Usable numbers
+/// keep their order: a downgrade gives a contender a new node with its old number, so its creation says
 /// nothing.
 pub(crate) fn order_by_creation(line: &mut Vec<Contender>, created: &HashMap<String, i64>) {
     line.retain(|own| !own.sequence.is_used_up() || created.contains_key(&own.name));

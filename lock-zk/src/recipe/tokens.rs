@@ -24,8 +24,8 @@ struct Block {
 const TOKENS: u64 = 256;
 
 impl Tokens {
-    /// Begins with the tokens of a transaction; `None` if they are no numbers of 63 bits, which takes
-    /// 2^23 elections of a leader.
+    /// Begins with the tokens of a transaction; `None` if they exceed 63 bits, which takes 2^23 leader
+    /// elections.
     pub(crate) fn begin(&self, zxid: i64) -> Option<FencingToken> {
         let first = token(zxid)?;
         *self.block() = Block {

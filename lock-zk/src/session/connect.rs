@@ -39,7 +39,7 @@ pub(crate) async fn open_session(
     })
 }
 
-/// Opens a session on the runtime that polls this, to look at what is granted.
+/// Opens a session on the runtime that polls this, to see what the ensemble grants.
 pub(crate) async fn visit(config: &ZooKeeperConfig, engine: &Engine) -> Result<Client, Failure> {
     let deadline = Instant::now() + config.connect_timeout;
     let (client, _) = open(config, deadline, engine).await?;
@@ -54,7 +54,7 @@ pub(crate) struct OpenedSession {
     pub(crate) negotiated: Arc<Negotiated>,
 }
 
-/// Tries all servers, and again as long as that can help; gives when the last attempt began as well.
+/// Tries all servers, with retries as long as they can help. Also returns when the last attempt began.
 async fn open(
     config: &ZooKeeperConfig,
     deadline: Instant,
@@ -84,8 +84,8 @@ async fn open(
     }
 }
 
-/// Returns only if all servers turn out not to be ZooKeeper: such a server can keep the client waiting
-/// for all of its time.
+/// Returns only if all servers turn out not to be ZooKeeper: such a server can make the client wait until
+/// its timeout.
 async fn strangers(
     config: &ZooKeeperConfig,
     certificates: Option<&Certificates>,
@@ -104,12 +104,12 @@ const PROBE_AFTER: Duration = Duration::from_millis(500);
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What finding out why no server opens a session may take, of the time to connect.
+/// The part of the connect timeout for finding out why no server opens a session.
 fn time_to_probe(config: &ZooKeeperConfig) -> Duration {
     (config.connect_timeout / 5).min(Duration::from_secs(1))
 }
 
-/// Whether the client has tried all servers and keeps to itself what happened.
+/// Whether the client has tried all servers and does not report why they failed.
 fn is_silence(failure: &Failure) -> bool {
     matches!(
         failure.client(),
@@ -145,8 +145,8 @@ async fn connect(
 
 /// How long a server may be silent before the next one is tried, now and later.
 ///
-/// Two fifths of the session leave time for a second server before it expires; and where two servers
-/// of three or more hang, the third has to have its turn within the time to connect.
+/// Two fifths of the session leave time for a second server before it expires. If two of three or more
+/// servers hang, the third must be tried within the connect timeout.
 fn server_timeout(config: &ZooKeeperConfig) -> Duration {
     let turns = u32::try_from(config.hosts.len()).unwrap_or(3).clamp(1, 3);
     let turn = (config.connect_timeout - time_to_probe(config)) / turns;
@@ -160,7 +160,7 @@ fn servers(config: &ZooKeeperConfig) -> String {
 }
 
 async fn rooted(client: Client, config: &ZooKeeperConfig) -> Result<Client, Failure> {
-    // To create what exists takes the right to create it; to ask takes none.
+    // Creating an existing node needs the right to create it; checking it needs none.
     if client.check_stat(&config.root).await?.is_none() {
         let directory = CreateMode::Persistent.with_acls(acls(config.access()));
         client.mkdir(&config.root, &directory).await?;

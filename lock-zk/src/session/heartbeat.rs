@@ -18,7 +18,7 @@ pub(super) async fn send_heartbeats(
     mut states: StateWatcher,
     unwatched: Arc<Notify>,
 ) {
-    // They last over the turns of the loop: an answer that comes late is an answer.
+    // They outlive an iteration of the loop, so that a late reply still counts.
     let mut heart = pin!(heartbeat(&session, Instant::now()));
     let mut watches = pin!(watch_nodes(Weak::clone(&session), unwatched));
     // The first connection is the one that opened the session.
@@ -78,8 +78,8 @@ impl Session {
     /// Asks the leader, and a majority of the servers where locks depend on it; false if there is no
     /// answer.
     ///
-    /// A read would be answered by a server that has lost its leader, and a `sync` by a leader that has
-    /// lost its followers.
+    /// A server that has lost its leader would answer a read, and a leader that has lost its followers
+    /// would answer a `sync`.
     pub(super) async fn beat(&self) -> bool {
         if !self.needs_write() {
             return self.client.sync("/").await.is_ok();

@@ -33,9 +33,9 @@ use self::timing::{LivenessEvidence, SessionTiming};
 
 pub(crate) use self::reconnect::Sessions;
 
-/// A session is a lease of its time-out that heartbeats renew, and every lock in it has a share: it is
-/// held until a deadline that answered heartbeats move on. So a process that was paused for longer
-/// finds its locks lost at the first look, whatever the client knows by then.
+/// A session is a lease that heartbeats renew and its locks share: they are held until a deadline, which
+/// answered heartbeats extend. A process that was paused for longer finds its locks lost at its first
+/// check, whatever the client knows by then.
 pub(crate) struct Session {
     pub(crate) client: Client,
     engine: Engine,
@@ -64,13 +64,13 @@ struct State {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Phase {
     Connected,
-    /// The connection broke, and the nodes have to be looked at before locks are beyond doubt again.
+    /// The connection broke, and the nodes must be checked before locks are beyond doubt again.
     Doubted {
-        /// Until when those are held that were held then.
+        /// The deadline of the locks that were held then.
         until: Moment,
         /// When it broke.
         since: Moment,
-        /// Whether there is another one.
+        /// Whether there is a new connection.
         is_resumed: bool,
     },
     Over,
@@ -150,8 +150,8 @@ impl Session {
 
     /// Whether a node was created in this session.
     ///
-    /// A server may give a client that connects again another session without a word, and a node of the
-    /// one before it may be in sight for a while.
+    /// A server may silently give a reconnecting client another session, while a node of the old session is
+    /// still visible.
     pub(crate) fn owns(&self, node: &Stat) -> bool {
         node.ephemeral_owner == self.client.session_id().0
     }
@@ -161,8 +161,8 @@ impl Session {
         self.engine.spawn_service(task);
     }
 
-    /// Whether a lock can be held on the answer to a request that left at `sent`: it was asked on this
-    /// connection and not long ago, and the session is known to last.
+    /// Whether the reply to a request sent at `sent` proves that a lock is held: it is recent and of this
+    /// connection, and the session is known to last.
     pub(crate) fn proves(&self, sent: Moment) -> bool {
         let now = self.engine.now();
         let mut state = self.state();
@@ -174,7 +174,7 @@ impl Session {
         now < state.evidence.valid_until()
     }
 
-    /// Whether a write is missing that proves that the session lasts.
+    /// Whether the session still needs a write as a proof that it lasts.
     pub(crate) fn is_unproven(&self) -> bool {
         let now = self.engine.now();
         let state = self.state();

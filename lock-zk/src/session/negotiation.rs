@@ -32,7 +32,7 @@ pub(crate) struct Negotiated {
     smallest: AtomicU64,
     /// When the last request for the session left, in nanoseconds.
     requested: AtomicU64,
-    /// When the one left that was answered last.
+    /// When the last answered request was sent.
     asked: AtomicU64,
     /// The number of responses.
     responses: AtomicU64,
@@ -69,7 +69,7 @@ impl Negotiated {
         (smallest != NOTHING).then(|| Duration::from_millis(smallest))
     }
 
-    /// Before the request left that the server of the present connection has answered.
+    /// A moment before the request was sent that the server of the present connection has answered.
     pub(crate) fn asked(&self) -> Moment {
         Moment::from_nanos(self.asked.load(Ordering::Acquire))
     }
@@ -134,8 +134,8 @@ impl Spawn for Spawner {
     }
 }
 
-/// Passes everything on to the subscriber of the program. Downcasts find nothing of that: they are
-/// unsafe to pass on, and the client, whose code alone runs with the listener, makes none.
+/// Forwards everything to the program's subscriber, except downcasts: they are unsafe to forward, and the
+/// client, the only code that runs with the listener, makes none.
 struct Listener {
     negotiated: Arc<Negotiated>,
     program: Dispatch,

@@ -28,8 +28,7 @@ async fn next_due((session, unwatched): Unwatched) -> Option<(Vec<WatchedNode>, 
     Some((nodes, (session, unwatched)))
 }
 
-/// Locks that are held shorter are released before their node is watched: watching is a request,
-/// and most locks are held for a moment.
+/// Locks that are held for less are not watched: a watch is a request, and most locks are held briefly.
 const WATCHED_AFTER: Duration = Duration::from_millis(100);
 
 /// The node of a lock that is about to be watched.
@@ -50,7 +49,7 @@ impl WatchedNode {
         let watched = watching.client.get_and_watch_children(&self.path).await;
         let watcher = match watched {
             Ok((_, node, watcher)) if watching.owns(&node) => watcher,
-            // Its name is unguessable: the session was exchanged without a word.
+            // The name is unguessable, so the client has silently got another session.
             Ok(_) => return watching.end(),
             Err(Error::NoNode) => return watching.node_gone(self.id, &self.path),
             Err(error) if Failure::from(error.clone()).is_ambiguous() => {
@@ -117,7 +116,7 @@ impl Session {
 /// Locks without a watch are looked at with heartbeats, and waiters without one poll.
 #[derive(Debug)]
 pub(crate) struct WatchBudget {
-    /// Of the root, which every path has before it.
+    /// The length of the root, the prefix of every path.
     root: usize,
     bytes: Arc<Semaphore>,
 }

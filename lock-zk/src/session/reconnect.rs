@@ -1,5 +1,5 @@
-//! What happens when a connection breaks: the session doubts its locks, resumes and looks for their
-//! nodes, or ends, and another session takes its place.
+//! Handles broken connections: the session doubts its locks, resumes and checks their nodes, or ends and is
+//! replaced by another session.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -132,7 +132,7 @@ impl State {
     }
 }
 
-/// The one session of a client; another one in its place when it has ended.
+/// The current session of a client, which is replaced when it ends.
 pub(crate) struct Sessions {
     pub(crate) config: Arc<ZooKeeperConfig>,
     engine: Engine,
@@ -146,7 +146,7 @@ enum Current {
 }
 
 impl Sessions {
-    /// Opens the first session, and looks whether the ensemble is fit for locks.
+    /// Opens the first session, and checks the ensemble.
     pub(crate) async fn open(
         config: ZooKeeperConfig,
         engine: &Engine,
@@ -245,7 +245,7 @@ impl Current {
         }
     }
 
-    /// Whether there is no use in waiting.
+    /// Whether waiting is useless.
     fn is_known(&self) -> bool {
         match self {
             Self::Live(session) => !session.is_over(),

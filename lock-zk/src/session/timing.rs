@@ -1,9 +1,9 @@
 //! The arithmetic of a session: until when its locks are held. Pure.
 //!
 //! The leader that serves the session ends it one timeout after its last evidence that the client
-//! lives. Servers report to the leader with its pings, twice in a tick: the leader knows not the
-//! moment of a heartbeat but of an earlier one that was reported by then. At most half a tick lies
-//! between two pings, and a timeout is two ticks at least.
+//! lives. Servers report clients to the leader with its pings, twice per tick, so the leader does not know
+//! the latest heartbeat but an earlier, reported one. At most half a tick lies between two pings, and a
+//! timeout is two ticks at least.
 //!
 //! Another leader gives each session a whole timeout from its own start. A write that is committed
 //! proves that no other one had started when it left: the majority that stored it has a server in
@@ -43,7 +43,7 @@ impl SessionTiming {
         (now + self.timeout / 2).min(valid_until)
     }
 
-    /// Until when an answer is worth to be relied on anew.
+    /// Until when a reply is recent enough to rely on it.
     pub(super) fn recent_until(self, sent: Moment) -> Moment {
         sent + self.timeout / 2
     }
