@@ -109,7 +109,7 @@ impl Attempt<'_> {
         Ok(Outcome::Granted(Grant::new(lease.proven(), Some(token))))
     }
 
-    /// The next permit waiter watches the key of this one.
+    /// Notifies the next permit waiter, which watches the key of this one.
     async fn tell_next_permit(&self, lease: &Arc<ServerLease>) -> Result<(), AttemptError> {
         let until = self.budget.step();
         loop {
@@ -167,8 +167,8 @@ impl Attempt<'_> {
         }
     }
 
-    /// Waits until a list says more: something has changed, or a renewal is due. True if the
-    /// contender that was waited for has ended.
+    /// Waits until a new listing is worthwhile: something has changed, or a renewal is due. True if the
+    /// blocker has ended.
     async fn wait(&self, blocker: &Blocker, listing: &Listing) -> bool {
         let lease = self.lease.server_lease();
         let left = lease.map(|lease| (lease.ttl / 3).saturating_sub(lease.age()));
@@ -182,8 +182,7 @@ impl Attempt<'_> {
         changed.await.unwrap_or_default()
     }
 
-    /// Watches what is waited for, from the revision on that is known. True if it has ended, and the own key is
-    /// there.
+    /// Watches the blocker from the known revision on. True if it has ended, and the own key exists.
     async fn changed(&self, blocker: &Blocker, revision: i64) -> bool {
         let directory = &self.lease.directory;
         let options = WatchOptions::new().with_start_revision(revision + 1);
@@ -207,7 +206,7 @@ impl Attempt<'_> {
             }
         });
         if let Ok(mut watch) = watched.await {
-            // etcd tells what happened before a watch began in any order, and what happens then in its own.
+            // etcd reports events from before a watch in any order, and later events in their order.
             let mut is_ordered = None;
             loop {
                 match watch.message().await {
@@ -242,7 +241,7 @@ impl Attempt<'_> {
         before(until, work).await.ok_or(AttemptError::Late)
     }
 
-    /// Pauses before a request is sent again; returns failures that a repetition does not change.
+    /// Pauses before a retry; returns failures that a retry cannot fix.
     async fn pause(&self, until: Instant, failure: Failure) -> Result<(), AttemptError> {
         if matches!(failure, Failure::LeaseGone) {
             return Err(AttemptError::Gone);

@@ -47,7 +47,8 @@ impl LockAdmin for Admin {
         Ok(broken)
     }
 
-    /// A watch of etcd would be faster, and load this client with every contender that comes and goes.
+    /// A watch of etcd would be faster, but would notify this client of every contender that comes and
+    /// goes.
     async fn watch(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>> {
         let (store, prefix) = (Arc::clone(&self.store), prefix.to_owned());
         watch_by_polling(move || {
@@ -114,7 +115,7 @@ fn named(failure: Failure) -> Error {
     Error::from(failure).with_backend(NAME)
 }
 
-/// A holder whose id is to become another one.
+/// A holder that is to get another id.
 struct Adoption<'a> {
     key: &'a LockKey,
     id: LeaseId,
@@ -207,7 +208,7 @@ impl Admin {
                 return Ok(LeaseState::Held);
             }
             let lease = self.store.private_lease(ttl, self.store.step()).await?;
-            // The key may be attached to it from here on, and nobody keeps it alive.
+            // From here on, the key may be attached to this lease, which is not kept alive.
             lease.retire();
             let (path, value) = (format!("{directory}{name}"), entry.encode());
             let replaced = self.store.replace(&path, mod_revision, &value, lease.id);
@@ -217,8 +218,8 @@ impl Admin {
         }
     }
 
-    /// Adopts a lease for an acquisition of this client, on the engine: a release waits for what comes of it also
-    /// if the caller is dropped.
+    /// Adopts a lease for an acquisition of this client, on the engine, so that a release can wait for the
+    /// outcome even if the caller is dropped.
     pub(crate) async fn adopt(
         &self,
         key: &LockKey,

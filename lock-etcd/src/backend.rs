@@ -37,7 +37,7 @@ impl Backend for EtcdBackend {
         Some(PORT)
     }
 
-    /// None: the prefix plays its part.
+    /// None: the prefix serves as the namespace.
     fn default_namespace(&self) -> &'static str {
         ""
     }

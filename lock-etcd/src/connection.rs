@@ -1,4 +1,4 @@
-//! Requests to a cluster: at one server as long as it answers, then at the next.
+//! Sends requests to one server of a cluster as long as it answers, then to the next.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ pub(crate) struct Connection {
 struct Server {
     url: String,
     client: Mutex<Option<Numbered>>,
-    /// How many connections were made. Held to make the next one, so that a thousand requests
+    /// The number of connections that were made. Locked to make the next one, so that a thousand requests
     /// make one.
     connecting: tokio::sync::Mutex<u64>,
 }
@@ -37,7 +37,7 @@ struct Numbered {
     client: Client,
 }
 
-/// How long one server is waited for.
+/// The timeout of one server.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a connection and its login may take; meanwhile no other one is made to that server.
@@ -72,7 +72,7 @@ impl Connection {
         self.servers.len()
     }
 
-    /// The place of the server in use.
+    /// The index of the server in use.
     pub(crate) fn current(&self) -> usize {
         self.current.load(Ordering::Relaxed)
     }
@@ -85,7 +85,7 @@ impl Connection {
         self.send_to(self.current(), request).await
     }
 
-    /// Sends a request once, to the server at a place in the list.
+    /// Sends a request once, to the server at an index.
     pub(crate) async fn send_to<T, F>(
         &self,
         at: usize,
@@ -125,7 +125,7 @@ impl Connection {
             .await
     }
 
-    /// Sends a request until it is answered, by whichever server, or refused.
+    /// Retries a request until any server answers or refuses it.
     pub(crate) async fn retried<T, F>(
         &self,
         until: Instant,
@@ -143,7 +143,7 @@ impl Connection {
         }
     }
 
-    /// Pauses before a request is sent again; the failure if there is no time for it.
+    /// Pauses before a retry; returns the failure if there is no time for one.
     pub(crate) async fn pause(&self, until: Instant, failure: Failure) -> Result<(), Failure> {
         let pause = self.engine.jitter(RETRY_BACKOFF / 2, RETRY_BACKOFF);
         if Instant::now() + pause >= until {
@@ -153,7 +153,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The client of a server, which lives on the engine whichever task asks for it first.
+    /// The client of a server. It lives on the engine, whichever task needs it first.
     async fn client(&self, at: usize) -> Result<Numbered, Failure> {
         let server = &self.servers[at % self.servers.len()];
         let known = server.client().clone();
@@ -168,7 +168,7 @@ impl Connection {
                 () = done.closed() => return,
                 turn = server.connecting.lock() => turn,
             };
-            // From here on to its end, with or without the caller: a login may take longer than a renewal has.
+            // Runs to completion even if the caller is dropped: a login may take longer than a renewal has.
             drop(done.send(server.connect(turn, &config).await));
         });
         connected.await.unwrap_or_else(|_| {
@@ -202,7 +202,7 @@ pub(crate) fn kv(client: &Client) -> KvClient {
     kv.max_decoding_message_size(MAX_REPLY)
 }
 
-/// In bytes: of a hundred thousand contenders.
+/// In bytes, enough for a hundred thousand contenders.
 const MAX_REPLY: usize = 64 << 20;
 
 /// Servers with default settings close connections that ping more often than every 5 s.
@@ -254,7 +254,8 @@ async fn options(config: &EtcdConfig) -> Result<ConnectOptions, Failure> {
     crate::tls::apply(config.tls.as_ref(), options).await
 }
 
-/// A request under way. Dropped after a while, because its caller has no more time, it leaves the server.
+/// A request under way. If it is dropped after a while, because its caller is out of time, it leaves the
+/// server.
 struct Attempt<'a> {
     connection: &'a Connection,
     at: usize,

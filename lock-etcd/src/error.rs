@@ -20,7 +20,7 @@ pub(crate) enum Failure {
     #[error("{0}")]
     Config(String),
 
-    /// The source of the login has none, or the engine has failed; each says so itself.
+    /// The source of the login or the engine has failed; the error says why.
     #[error("{0}")]
     Core(Error),
 
@@ -51,7 +51,7 @@ pub(crate) enum Failure {
 pub(crate) const RETRY_BACKOFF: Duration = Duration::from_millis(20);
 
 impl Failure {
-    /// Whether etcd may have done what it was asked for, or may do it yet.
+    /// Whether etcd may have executed the request, or may still do so.
     pub(crate) fn is_ambiguous(&self) -> bool {
         match self {
             Self::Client(error) => is_ambiguous(error),
@@ -179,7 +179,7 @@ impl fmt::Display for Advice<'_> {
 }
 
 impl Failure {
-    /// What a request comes to that was sent with a login of before.
+    /// The failure of a request that was sent with an earlier login.
     pub(crate) fn of_request(error: ClientError) -> Self {
         match &error {
             ClientError::GRpcStatus(status) if is_of_login(status) => Self::LoginEnded,
@@ -192,7 +192,7 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         match error {
             ClientError::GRpcStatus(status) if status.code() == Code::NotFound => Self::LeaseGone,
-            // What the client says where a keep-alive is answered without a time to live.
+            // The client's error for a keep-alive that is answered without a time to live.
             ClientError::LeaseKeepAliveError(message) if message == NOT_FOUND => Self::LeaseGone,
             error => Self::Client(error),
         }

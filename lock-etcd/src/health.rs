@@ -12,7 +12,7 @@ use crate::lock::MIN_TTL;
 use crate::server_lease::ServerLease;
 use crate::store::Store;
 
-/// Checks the servers once one of them answers, and warns of faults; with strict checks, refuses.
+/// Checks the servers once one of them answers, and warns of faults; with strict checks, fails.
 pub(crate) async fn check(store: &Store) -> Result<(), Failure> {
     let facts = HealthFacts {
         servers: servers(store).await?,

@@ -22,7 +22,7 @@ pub(crate) struct EtcdLease {
     pub(crate) store: Arc<Store>,
     pub(crate) directory: String,
     pub(crate) id: LeaseId,
-    /// That of its request.
+    /// The ttl of the request.
     pub(crate) ttl: Duration,
     /// Whether the engine renews it, so that it may share its lease of etcd.
     pub(crate) is_shared: bool,
@@ -40,7 +40,7 @@ struct State {
     entry: Entry,
     /// The leases of etcd that the key may be attached to: more than one after a write without an answer.
     leases: Vec<Arc<ServerLease>>,
-    /// That of a request to create the key which had no answer, and may still come.
+    /// The lease of etcd of a create request that had no reply, and may still arrive.
     late_create: Option<Arc<ServerLease>>,
     hand_overs: u8,
     /// How many tasks adopt the key for this acquisition.
@@ -161,7 +161,7 @@ impl EtcdLease {
         token.ok_or(Failure::Protocol("a revision beyond 2^47"))
     }
 
-    /// Sends the request that creates the key, on the engine: what becomes of it is known also if the
+    /// Sends the request that creates the key, on the engine, so that its outcome is known even if the
     /// caller is dropped.
     pub(crate) fn create(self: &Arc<Self>) -> oneshot::Receiver<Result<Listing, Failure>> {
         let was_unknown = {
@@ -215,14 +215,14 @@ impl EtcdLease {
         own.map_or(KnownKey::Unknown, |own| KnownKey::At(own.into()))
     }
 
-    /// Has the key with this contender from now on: another process had it.
+    /// Takes over the key with this contender from another process.
     pub(crate) fn adopted(&self, contender: &Contender, lease: Arc<ServerLease>) {
         let mut state = self.state();
         state.key = KnownKey::At(contender.into());
         if let Some(entry) = &contender.entry {
             state.entry = entry.clone();
         }
-        // Whatever was sent before is refused if it comes later.
+        // Earlier requests that arrive later are refused.
         let former = std::mem::replace(&mut state.leases, vec![lease]);
         drop(state);
         drop(former);
@@ -272,8 +272,8 @@ impl EtcdLease {
         self.put(lease, mode).await
     }
 
-    /// The same for the one that writes. The write is refused if another has come before it, so that one that
-    /// is late undoes none.
+    /// The same for the task that holds `writing`. The write is refused if another has come before it, so
+    /// that a late write undoes none.
     pub(crate) async fn put(
         &self,
         lease: &Arc<ServerLease>,
@@ -337,15 +337,15 @@ impl EtcdLease {
         control.is_some_and(|control| control.is_over())
     }
 
-    /// Has its lease of etcd renewed no more.
+    /// Stops the renewals of its lease of etcd.
     pub(crate) fn retire(&self) {
         let state = self.state();
         let leases = state.leases.iter().chain(&state.late_create);
         leases.for_each(|lease| lease.retire());
     }
 
-    /// Says that it is lost, unless this is what is at its key. With its id, but created again by a request that
-    /// was late, it is not: it has another token.
+    /// Returns the loss, unless `found` is this contender. A key with its id that a late request has
+    /// created again does not count: it has another token.
     pub(crate) async fn loss(&self, found: Option<&Contender>) -> Option<LeaseState> {
         let (key, attached) = {
             let state = self.state();
@@ -357,7 +357,7 @@ impl EtcdLease {
                 return None;
             }
             (_, _, Some(attached)) if self.store.has_ended(&attached).await => LostReason::Stolen,
-            // Somebody has deleted the key of a lease of etcd that lives.
+            // The key was deleted although its lease of etcd lives.
             _ => LostReason::Broken,
         };
         self.set_gone();
@@ -376,7 +376,7 @@ impl EtcdLease {
         }
     }
 
-    /// Deletes the key if it is still this contender's, again and again until it is gone for certain.
+    /// Deletes the key if it is still this contender's, with retries until it is certainly gone.
     async fn delete(&self) -> Result<Released, Failure> {
         loop {
             if !matches!(self.key(), KnownKey::At(_)) {
@@ -406,7 +406,7 @@ impl EtcdLease {
     }
 
     fn deleted(&self, is_deleted: bool) -> Released {
-        // One that was not seen is not gone: a request to create it may still be on its way.
+        // A key that was never seen may not be gone: a create request may still arrive.
         if is_deleted || matches!(self.key(), KnownKey::At(_)) {
             self.set_gone();
         }
@@ -485,7 +485,7 @@ impl Lease for EtcdLease {
         }
     }
 
-    /// Nothing is pushed: a renewal finds out.
+    /// etcd pushes no losses: a renewal detects them.
     fn attach(&self, control: LeaseControl) {
         self.state().control = Some(control);
     }

@@ -20,8 +20,8 @@ use crate::store::Store;
 
 /// Locks in an etcd cluster.
 ///
-/// A lock is the keys below `PREFIX/NAME/`, one of each contender, attached to a lease of etcd. The one
-/// that was created first holds the lock, and each of the others watches the one before it. Make one value
+/// A lock is the keys below `PREFIX/NAME/`, one per contender, attached to a lease of etcd. The contender
+/// with the oldest key holds the lock, and each other one watches the key before its own. Make one value
 /// per process, and share it: its locks of one ttl are renewed together.
 ///
 /// # Examples
@@ -57,7 +57,7 @@ impl Etcd {
     /// - [`Unavailable`](polylock_core::ErrorKind::Unavailable) if no server answers.
     /// - [`Denied`](polylock_core::ErrorKind::Denied) if the credentials are refused.
     /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if a TLS file cannot be read, or the
-    ///   cluster is not fit for locks and the configuration is strict.
+    ///   cluster fails the start-up checks and the configuration is strict.
     ///
     /// # Cancel safety
     ///
@@ -186,7 +186,7 @@ async fn attempt(
     match attempt.run().await {
         Ok(Outcome::Granted(grant)) => pending.granted(request, grant).map(Some),
         Ok(Outcome::Gone) => {
-            // The lease of etcd has ended, or somebody deletes keys.
+            // The lease of etcd has ended, or another client deletes keys.
             if let Some(lease) = lease.server_lease() {
                 lease.retire();
             }
@@ -196,11 +196,11 @@ async fn attempt(
             Ok(None)
         }
         Ok(Outcome::Refused(error)) => {
-            // A key that is left until the background comes to it is in others' way.
+            // A key that is left for the background cleanup blocks other contenders until then.
             before(budget.undo(), pending.undo()).await;
             Err(error)
         }
-        // What may be there is undone in the background.
+        // A key that may exist is deleted in the background.
         Err(error) => Err(error),
     }
 }

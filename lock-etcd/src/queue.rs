@@ -128,7 +128,7 @@ impl Contender {
         self.entry.as_ref().map(|entry| entry.id)
     }
 
-    /// Other clients have exclusive locks alone.
+    /// Other clients have exclusive locks only.
     pub(crate) fn mode(&self) -> Mode {
         self.entry
             .as_ref()
@@ -149,9 +149,9 @@ impl Contender {
     }
 }
 
-/// The token of a holder. Holders that exclude each other have the lock in the order in which they came,
-/// so that a later one has a larger revision than all tokens of an earlier one. In the low bits is how
-/// often the lock was adopted, and handed over since. `None` after 2^47 writes.
+/// The token of a holder. Holders that exclude each other get the lock in the order of their creation, so a
+/// later one has a larger revision, and a token above all tokens of an earlier one. The low bits count
+/// adoptions, and hand-overs since. `None` after 2^47 writes.
 pub(crate) fn token(create_revision: i64, adoptions: u8, hand_overs: u8) -> Option<FencingToken> {
     let revision = u64::try_from(create_revision).ok()?;
     let token =
@@ -171,14 +171,14 @@ pub(crate) enum QueuePosition {
     Behind(Blocker),
 }
 
-/// What a contender waits for; each wakes as few as can be.
+/// What a contender waits for, chosen to wake as few contenders as possible.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Blocker {
     /// Any change of the directory: for the first permit waiter.
     Directory,
     /// The end of the contender of this name.
     End(String),
-    /// Its end, or its getting a permit, of which it says so by a write.
+    /// The end of this contender, or its permit, which it announces with a write.
     EndOrPermit(String),
 }
 
@@ -204,7 +204,7 @@ fn permit_position(queue: &[Contender], at: usize) -> QueuePosition {
     let before = &queue[..at];
     let blocker = before.iter().rposition(|other| limit(other).is_none());
     let permits = &queue[blocker.map_or(0, |blocker| blocker + 1)..=at];
-    // Nobody overtakes: behind one that has to wait, all others have to.
+    // No overtaking: behind a contender that has to wait, all others wait.
     let waits = |(ahead, own)| limit(own).is_some_and(|limit| ahead >= limit);
     let first = permits.iter().enumerate().position(waits);
     QueuePosition::Behind(match (first, blocker, before.last()) {

@@ -1,4 +1,4 @@
-//! What a holder stores beside its lock: a key of its own, with a lease of etcd of its own.
+//! Records that holders store beside a lock: a separate key with a lease of etcd of its own.
 
 use std::time::Duration;
 

@@ -46,7 +46,7 @@ const READS: usize = 100;
 
 #[async_trait]
 impl Renewer for Store {
-    /// On the engine: what a caller begins and does not poll keeps no other renewal waiting.
+    /// Runs on the engine, so that a caller that stops polling delays no other renewal.
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
         let (store, requests) = (Weak::clone(&self.this), due.to_vec());
         let renewed = self.engine.run(async move {
@@ -180,7 +180,7 @@ impl Store {
         }
         let moved = async { lease.put(&self.target(due).await?, None).await };
         match (moved.await, lease.server_lease()) {
-            // Its lease was to end for another lock, which nobody can be granted now.
+            // Its lease was to end for another lock, which no contender can be granted now.
             (Err(failure), Some(attached)) if failure.is_full() => {
                 let path = [due.path.as_str()];
                 let renewed = self.renewed(&attached, |client| read(client, &path));
@@ -191,8 +191,8 @@ impl Store {
         }
     }
 
-    /// The lease of etcd that a lock is moved to. What is extended, or is to end by itself, must not be kept
-    /// alive by others.
+    /// The lease of etcd that a lock is moved to. A lock that is extended, or that is to end by itself,
+    /// must not be kept alive by others.
     async fn target(&self, due: &Due<'_>) -> Result<Arc<ServerLease>, Failure> {
         let Due { request, lease, .. } = due;
         // The scheduler repeats what fails.

@@ -34,8 +34,8 @@ struct Stream {
 
 /// A keep-alive that a server has answered.
 ///
-/// That proves nothing by itself: a leader answers without asking the members, also one that another has
-/// replaced.
+/// The reply proves nothing by itself: a leader answers without asking the members, even after another
+/// leader has replaced it.
 pub(crate) struct KeepAlive {
     pub(crate) sent: Moment,
     /// The term of the server before it passed the keep-alive to its leader.
@@ -43,8 +43,8 @@ pub(crate) struct KeepAlive {
 }
 
 impl ServerLease {
-    /// Grants a lease. It counts from before the request: a grant is a write, and the leader that applies
-    /// it, or one that is elected later, gives it the whole ttl from then on.
+    /// Grants a lease. Its ttl counts from before the request: a grant is a write, and the leader that
+    /// applies it, or one that is elected later, gives it the whole ttl from then on.
     pub(crate) async fn grant(
         connection: &Arc<Connection>,
         engine: &Engine,
@@ -78,7 +78,7 @@ impl ServerLease {
         Ok(Duration::from_secs(seconds.unwrap_or_default()))
     }
 
-    /// Since when it lasts for its ttl, for certain.
+    /// The moment from which its ttl counts, for certain.
     pub(crate) fn proven(&self) -> Moment {
         Moment::from_nanos(self.proven.load(Ordering::Acquire))
     }
@@ -97,7 +97,7 @@ impl ServerLease {
         self.proven.fetch_max(sent.as_nanos(), Ordering::AcqRel);
     }
 
-    /// Lets it run out: one of its keys is to end with it, at once or after its ttl.
+    /// Lets it expire: one of its keys is to end with it, at once or after its ttl.
     pub(crate) fn retire(&self) {
         self.is_retired.store(true, Ordering::Release);
     }
@@ -150,10 +150,10 @@ fn broken(what: &str) -> ClientError {
     ClientError::LeaseKeepAliveError(what.to_owned())
 }
 
-/// As the client says it of the first keep-alive of a stream.
+/// The client's message at the first keep-alive of a stream.
 pub(crate) const NOT_FOUND: &str = "lease not found";
 
-/// The ttl of a lease for a ttl of ours: etcd counts whole seconds, and no more than so many.
+/// The ttl of a lease for a ttl of ours: etcd counts whole seconds, up to a max.
 pub(crate) fn whole_seconds(ttl: Duration) -> u64 {
     let begun = u64::from(ttl.subsec_nanos() > 0);
     ttl.as_secs().saturating_add(begun).min(MAX_SECONDS)

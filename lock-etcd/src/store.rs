@@ -56,13 +56,13 @@ impl Store {
         directory(&self.config.prefix, key)
     }
 
-    /// The time that one request has from now on.
+    /// The deadline of a request that is sent now.
     pub(crate) fn step(&self) -> Instant {
         Instant::now() + self.config.timeout
     }
 
-    /// A lease of etcd for an acquisition. Those that are renewed automatically share one for each ttl;
-    /// one that is not would be kept alive by the others.
+    /// A lease of etcd for an acquisition. Acquisitions with automatic renewal share one for each ttl.
+    /// Others get their own, which the shared renewals do not keep alive.
     pub(crate) async fn lease_for(
         &self,
         request: &AcquireRequest,
@@ -200,8 +200,8 @@ impl Store {
         matches!(self.time_left(lease.id).await, Ok(None))
     }
 
-    /// The same after the end of a blocker, if the contender of this name holds the lock then. `None` also of
-    /// one of this client: the keys of both may end with one lease of etcd.
+    /// The listing after the end of a blocker, if the contender of this name holds the lock then. Also
+    /// `None` if the blocker is of this client: the keys of both may end with one lease of etcd.
     pub(crate) fn without(
         &self,
         listing: &Listing,
@@ -236,8 +236,8 @@ impl Store {
             .find(|contender| contender.id() == Some(id)))
     }
 
-    /// Writes what a contender stores, with the lease that it is attached to, if nothing was written
-    /// there since a revision. The revision of the write, or what is there.
+    /// Writes a contender's entry with its lease, unless the key was written since a revision. Returns the
+    /// revision of the write, or the current contents.
     pub(crate) async fn replace(
         &self,
         key: &str,

@@ -7,7 +7,7 @@ mod with {
 
     use crate::error::Failure;
 
-    /// Adds what servers are verified by, and what they are shown, as it is in the files now.
+    /// Adds the certificate authorities and the client certificate, as they are in the files now.
     pub(crate) async fn apply(
         files: Option<&TlsFiles>,
         options: ConnectOptions,

@@ -10,7 +10,7 @@ use polylock_core::{Credentials, Error, ErrorKind, Login, LoginSource, Result, T
 
 pub(crate) use self::url::{PORT, SCHEMES};
 
-/// Which etcd cluster has the locks, and how it is used.
+/// The configuration of locks in an etcd cluster.
 ///
 /// # Examples
 ///
@@ -41,16 +41,16 @@ pub struct EtcdConfig {
 }
 
 impl EtcdConfig {
-    /// What the keys of locks begin with, unless set.
+    /// The default prefix of the keys of locks.
     pub const DEFAULT_PREFIX: &'static str = "locks";
 
-    /// How long the first answer may take, unless set.
+    /// The default timeout of the first reply.
     pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// How long one request may take, unless set.
+    /// The default timeout of one request.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// Names servers of one cluster, by host and port; one is enough, and all of them are better.
+    /// Names servers of one cluster, by host and port. One is enough, but all of them are better.
     #[must_use]
     pub fn new<H: Into<String>>(hosts: impl IntoIterator<Item = (H, u16)>) -> Self {
         let hosts = hosts.into_iter();
@@ -66,9 +66,9 @@ impl EtcdConfig {
         }
     }
 
-    /// Sets what the keys of locks begin with. Default: `locks`.
+    /// Sets the prefix of the keys of locks. Default: `locks`.
     ///
-    /// The lock `NAME` is what `etcdctl lock PREFIX/NAME` calls it. A slash follows the prefix.
+    /// The lock `NAME` is that of `etcdctl lock PREFIX/NAME`. A slash follows the prefix.
     ///
     /// # Errors
     ///
@@ -82,8 +82,8 @@ impl EtcdConfig {
         Ok(self)
     }
 
-    /// Sets how long the first answer of the cluster may take, with TLS, login and all servers tried,
-    /// 100 ms to 1 min. Default: 10 s.
+    /// Sets the timeout of the cluster's first reply, including TLS, login and trying all servers, 100 ms
+    /// to 1 min. Default: 10 s.
     ///
     /// # Errors
     ///
@@ -93,12 +93,12 @@ impl EtcdConfig {
         Ok(self)
     }
 
-    /// Sets how long one request may take, 100 ms to 1 min, before it is
+    /// Sets the timeout of one request, 100 ms to 1 min, after which it fails with
     /// [`Unavailable`](ErrorKind::Unavailable). Default: 10 s.
     ///
-    /// A server that does not answer is given up after 2 s, and the next one is asked. An election
-    /// of a leader takes one to two seconds unless the cluster is configured otherwise: a shorter
-    /// time turns it into errors.
+    /// The client gives up a server that does not answer after 2 s, and asks the next one. The election of
+    /// a leader takes one to two seconds unless the cluster is configured otherwise: a shorter timeout
+    /// turns it into errors.
     ///
     /// # Errors
     ///
@@ -117,11 +117,10 @@ impl EtcdConfig {
         self.with_login_source(login.into())
     }
 
-    /// Asks for the user and the password for each connection, for passwords that change. Default:
-    /// none.
+    /// Gets the user and the password from `credentials` for each connection, for passwords that change.
+    /// Default: none.
     ///
-    /// The parameter `password-file` of URLs is this with a
-    /// [`PasswordFile`](polylock_core::PasswordFile).
+    /// The URL parameter `password-file` does this with a [`PasswordFile`](polylock_core::PasswordFile).
     #[must_use]
     pub fn with_credentials(self, credentials: impl Credentials) -> Self {
         self.with_login_source(LoginSource::credentials(credentials))
@@ -132,9 +131,9 @@ impl EtcdConfig {
         self
     }
 
-    /// Speaks TLS. Default: plain TCP.
+    /// Enables TLS. Default: plain TCP.
     ///
-    /// Names are verified against the hosts, by the authorities that the system trusts unless
+    /// Certificates are verified against the hosts, with the certificate authorities of the system unless
     /// [`with_tls_ca`](Self::with_tls_ca) names others. Needs the feature `tls`.
     #[must_use]
     pub fn with_tls(mut self) -> Self {
@@ -142,22 +141,22 @@ impl EtcdConfig {
         self
     }
 
-    /// Speaks TLS, and trusts the authorities of a PEM file. Default: those of the system.
+    /// Enables TLS, and trusts the certificate authorities of a PEM file. Default: those of the system.
     #[must_use]
     pub fn with_tls_ca(mut self, file: impl Into<PathBuf>) -> Self {
         self.tls.get_or_insert_default().ca = Some(file.into());
         self
     }
 
-    /// Speaks TLS, and shows servers a certificate, by the PEM files of its chain and of its key.
-    /// Default: none, which servers with `--client-cert-auth` refuse.
+    /// Enables TLS with a client certificate, from the PEM files of its chain and of its key. Default:
+    /// none, which servers with `--client-cert-auth` refuse.
     #[must_use]
     pub fn with_tls_identity(mut self, cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.tls.get_or_insert_default().identity = Some((cert.into(), key.into()));
         self
     }
 
-    /// Refuses clusters that the start-up checks find fault with. Default: a warning.
+    /// Refuses clusters that fail the start-up checks. Default: a warning.
     #[must_use]
     pub fn with_strict_checks(mut self) -> Self {
         self.strict = true;

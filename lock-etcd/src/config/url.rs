@@ -9,8 +9,8 @@ impl EtcdConfig {
     /// Reads a URL and its parameters: `etcd://[user:password@]host[:2379],.../prefix`; `etcds://` is
     /// the same with TLS.
     ///
-    /// The hosts are servers of one cluster. The path without its first slash is what the keys of
-    /// locks begin with; without one, or with `/` alone, it is `locks`.
+    /// The hosts are servers of one cluster. The path without its first slash is the prefix of the keys;
+    /// without a path, or with `/` alone, the prefix is `locks`.
     ///
     /// | parameter | default | meaning |
     /// |---|---|---|
