@@ -1,4 +1,4 @@
-//! What handlers of axum take and return, and keys by its extractors.
+//! Extractors and responses for axum handlers, and keys that axum extractors read.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::keys::{KeyError, Keys, MAX_NAME_LEN};
 use crate::locker::Locker;
 use crate::rejection::{ProblemDetails, Rejection, RejectionResponder, RequestInfo};
 
-/// Refuses a handler that wants a lock on a route that takes none: 500, because a handler that runs
-/// unprotected by mistake is worse than one that does not run.
+/// Rejects with 500 if no layer has set a lock for the request: a handler that runs unprotected by mistake is
+/// worse than one that does not run.
 impl<S: Send + Sync> FromRequestParts<S> for HeldLock {
     type Rejection = (StatusCode, &'static str);
 
@@ -32,7 +32,7 @@ impl<S: Send + Sync> FromRequestParts<S> for HeldLock {
 const NO_LAYER: &str =
     "the handler takes a HeldLock, and no KeyLockLayer has locked anything for this request";
 
-/// For handlers of requests that take a lock and of those that pass.
+/// For handlers of both locked requests and requests that pass without a lock.
 impl<S: Send + Sync> OptionalFromRequestParts<S> for HeldLock {
     type Rejection = std::convert::Infallible;
 
@@ -64,7 +64,7 @@ impl IntoResponse for Rejection {
     }
 }
 
-/// For a handler that looks at its lock: the lock is lost.
+/// For handlers that check their lock: the lock is lost.
 impl IntoResponse for NotHeld {
     fn into_response(self) -> Response {
         Rejection::from(self).into_response()
@@ -110,7 +110,7 @@ fn bounded(keys: Keys) -> Result<Keys, KeyError> {
     }
 }
 
-/// The answer of an extractor is short and there at once.
+/// Reads the response of an extractor, which is short and ready at once.
 async fn answer(response: Response) -> KeyError {
     let (parts, body) = response.into_parts();
     match body.collect().await {

@@ -16,11 +16,12 @@ use crate::locker::{AdmissionSlot, Namespace};
 /// The locks of a request; a handler gets it as an extractor (feature `axum`) or from the
 /// extensions of its request.
 ///
-/// Behind several layers it is that of the innermost. Clones are the same locks. A clone that outlives
-/// the handler keeps nothing held, except with [`HoldUntil::Manual`](crate::HoldUntil::Manual).
+/// Behind several layers, these are the locks of the innermost one. Clones refer to the same locks. A clone
+/// that outlives the handler does not keep them held, except with
+/// [`HoldUntil::Manual`](crate::HoldUntil::Manual).
 ///
-/// Work that must not happen twice carries [`fencing_token`](HeldLock::fencing_token) to where the
-/// data live: a lock can be lost while a write is on its way.
+/// Send [`fencing_token`](HeldLock::fencing_token) to the data store with each write that must not happen
+/// twice: a lock can be lost while a write is in flight.
 ///
 /// # Examples
 ///
@@ -58,10 +59,10 @@ struct HeldState {
     namespace: Namespace,
     /// Sorted by key.
     locks: Box<[OneLock]>,
-    /// Keys that the request runs without.
+    /// Keys whose locks the request runs without.
     missing: Box<[LockKey]>,
-    /// Taken when the locks are released. Guards come first: the next request is admitted as the
-    /// next, and not as a waiter.
+    /// `None` once the locks are released. Guards are dropped before the slots: the request that is admitted
+    /// to a free slot is the next holder, and not a waiter.
     held: Mutex<Option<Acquired>>,
 }
 
@@ -73,7 +74,7 @@ struct OneLock {
     lost: LostSignal,
 }
 
-/// A handler goes on although its lock is not held.
+/// Why a handler's lock is not held.
 ///
 /// The examples of [`HeldLock`] and [`LockerGuard`] return and compare it.
 #[non_exhaustive]
@@ -85,13 +86,13 @@ pub enum NotHeld {
     /// The locks were released.
     #[error("the lock has been released")]
     Released,
-    /// The lock service did not answer, and the service is set up to go on without.
+    /// The lock service did not answer, and the service is configured to run without a lock.
     #[error("the lock service was unavailable, the request runs without its lock")]
     Unprotected,
 }
 
 impl HeldLock {
-    /// Takes guards that are sorted by key; `missing` has keys that are asked for and not held.
+    /// `guards` are sorted by key; `missing` has the requested keys that are not held.
     pub(crate) fn new(
         namespace: &Namespace,
         guards: Vec<LockGuard>,
@@ -112,7 +113,7 @@ impl HeldLock {
         }))
     }
 
-    /// The key, with its namespace; the first of several in their order.
+    /// Returns the key with its namespace; of several, the first in key order.
     #[must_use]
     pub fn key(&self) -> &LockKey {
         self.first()
@@ -124,11 +125,11 @@ impl HeldLock {
         held.chain(&self.0.missing)
     }
 
-    /// The number to send with every write that the lock protects: it grows with every holder of
-    /// the key, as far as [`Fencing`](polylock_core::Fencing) of the backend goes.
+    /// Returns the fencing token to send with every write that the lock protects. It grows with every
+    /// holder of the key, within the limits of the backend's [`Fencing`](polylock_core::Fencing).
     ///
-    /// `None` if the backend has no tokens, if the request is unprotected, and if it holds several
-    /// locks: each of them has its own, see [`fencing_token_of`](HeldLock::fencing_token_of).
+    /// `None` if the backend has no tokens, if the request is unprotected, or if it holds several locks:
+    /// each has its own token, see [`fencing_token_of`](HeldLock::fencing_token_of).
     #[must_use]
     pub fn fencing_token(&self) -> Option<FencingToken> {
         match &*self.0.locks {
@@ -149,8 +150,8 @@ impl HeldLock {
         self.0.locks.iter().map(|one| (&one.key, one.token))
     }
 
-    /// Until when all of the locks are held if they are not renewed; now, if one is lost. `None` if
-    /// they have no time limit, were released, or the request is unprotected.
+    /// Returns until when all locks are held if they are not renewed; the current time if one is lost.
+    /// `None` if they have no time limit, were released, or the request is unprotected.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         self.held().as_ref()?;
@@ -158,8 +159,8 @@ impl HeldLock {
         deadlines.flatten().min()
     }
 
-    /// Why the first of the lost locks is lost, by the clock of this machine; `None` if none is. Lost
-    /// is final.
+    /// Returns why the first lost lock was lost, by the clock of this machine; `None` if no lock is lost. A
+    /// loss is final.
     #[must_use]
     pub fn lost_reason(&self) -> Option<LostReason> {
         self.0.locks.iter().find_map(|one| one.lost.reason())
@@ -172,8 +173,7 @@ impl HeldLock {
         !self.0.missing.is_empty()
     }
 
-    /// Fails unless all of the locks are held; for a last look before an effect that cannot be
-    /// fenced.
+    /// Fails unless all locks are held. Call it right before an effect that cannot be fenced.
     ///
     /// # Errors
     ///
@@ -191,7 +191,7 @@ impl HeldLock {
         Ok(())
     }
 
-    /// Resolves when the first of the locks is lost; never, if they are released in time.
+    /// Waits until one of the locks is lost. Never resolves if they are released before that.
     ///
     /// # Cancel safety
     ///
@@ -209,8 +209,8 @@ impl HeldLock {
     ///
     /// # Errors
     ///
-    /// [`Unavailable`](polylock_core::ErrorKind::Unavailable) if the service did not confirm it; it is
-    /// repeated in the background.
+    /// [`Unavailable`](polylock_core::ErrorKind::Unavailable) if the service did not confirm the release,
+    /// which is then retried in the background.
     ///
     /// # Cancel safety
     ///
@@ -228,7 +228,7 @@ impl HeldLock {
     }
 
     /// Runs `work` until it is done or a lock is lost. The clock is read before each poll, so that a
-    /// process that was paused beyond its lease does not go on.
+    /// process that was paused for longer than its lease does not continue.
     pub(crate) async fn run_while_held<W: Future>(&self, work: W) -> Result<W::Output, NotHeld> {
         // Handlers that finish at once need no wake-up.
         let mut lost = None;
@@ -291,8 +291,8 @@ impl fmt::Debug for HeldLock {
 
 /// Locks that a [`Locker`](crate::Locker) has acquired, until they are released or dropped.
 ///
-/// Dereferences to [`HeldLock`], which describes the locks, and releases them when it is dropped, also
-/// if a clone of that remains.
+/// Dereferences to [`HeldLock`], which describes the locks. Dropping the guard releases the locks, even if
+/// a clone of the [`HeldLock`] remains.
 ///
 /// # Examples
 ///
@@ -344,8 +344,8 @@ impl LockerGuard {
     ///
     /// # Errors
     ///
-    /// [`Unavailable`](polylock_core::ErrorKind::Unavailable) if the service did not confirm it; it is
-    /// repeated in the background.
+    /// [`Unavailable`](polylock_core::ErrorKind::Unavailable) if the service did not confirm the release,
+    /// which is then retried in the background.
     ///
     /// # Cancel safety
     ///
@@ -354,8 +354,8 @@ impl LockerGuard {
         self.held.release().await
     }
 
-    /// Waits for the release, but not for long: it goes on in the background, and so does making
-    /// good for an error, which has been logged.
+    /// Waits for the release for up to `RELEASE_TIMEOUT`; then it continues in the background. Errors have
+    /// been logged, and the release is retried in the background.
     pub(crate) async fn release_before_response(self) {
         drop(timeout(RELEASE_TIMEOUT, self.held.release()).await);
     }

@@ -26,8 +26,8 @@
 //!
 //! # The parts
 //!
-//! - [`Locker`]: the lock service, the namespace of the keys, how many requests with one key run at once
-//!   ([`LockerBuilder::permits`]; one by default), how long others wait, and how many may.
+//! - [`Locker`]: the lock service, the key namespace, how many requests per key run at once
+//!   ([`LockerBuilder::permits`]; one by default), how long others wait, and how many may wait.
 //! - [`KeyLockLayer`]: locks HTTP and gRPC requests; [`plain::CallLockLayer`] locks other requests.
 //! - [`KeyExtractor`]: reads the key of a request; [`keys`] has three of them and examples of closures,
 //!   and any extractor of axum is one ([`KeyLockLayer::from_extractor`]).

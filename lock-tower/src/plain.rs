@@ -1,7 +1,7 @@
 //! The layer for services whose requests are not HTTP.
 //!
-//! [`KeyLockLayer`](crate::KeyLockLayer) answers what it rejects; where there is nothing to answer
-//! with, [`CallLockLayer`] returns [`CallError`].
+//! [`KeyLockLayer`](crate::KeyLockLayer) responds to rejected requests. [`CallLockLayer`] has no response
+//! to send, and returns [`CallError`] instead.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use crate::service::{ResponseFuture, call};
 ///
 /// # Cancel safety
 ///
-/// A call that is dropped while it waits leaves the queue at once; later, it drops the future of the
-/// inner service and releases the lock in the background.
+/// A call that is dropped while it waits leaves the queue at once. A call that is dropped later drops the
+/// future of the inner service and releases the lock in the background.
 ///
 /// # Examples
 ///
@@ -114,7 +114,7 @@ impl<S: Clone, R> Clone for CallLock<S, R> {
     }
 }
 
-/// What goes wrong with a call behind a [`CallLock`].
+/// The error of a call behind a [`CallLock`].
 ///
 /// [`CallLockLayer`] has an example of such calls.
 #[non_exhaustive]
@@ -140,7 +140,7 @@ where
     type Error = CallError<S::Error>;
     type Future = ResponseFuture<S::Response, Self::Error>;
 
-    /// Always ready; the inner service is asked when the lock is held.
+    /// Always ready; the inner service is made ready once the lock is held.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         Poll::Ready(Ok(()))
     }

@@ -23,7 +23,7 @@ pub(crate) async fn call<S: Service<R>, R>(
     service.call(request).await
 }
 
-/// Runs `work` to its end, also without its caller.
+/// Runs `work` to completion, even if the caller is dropped.
 pub(crate) async fn to_completion<T, W>(work: W) -> T
 where
     W: Future<Output = T> + Send + 'static,

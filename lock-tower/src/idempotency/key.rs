@@ -9,25 +9,24 @@ use crate::keys::{KeyError, Origin, header_value};
 
 /// Which clients share idempotency keys.
 ///
-/// A client chooses the key, and any client that sends the same key with the same request gets the
-/// stored response. Two clients that happen to choose one key, or one that guesses the key of the
-/// other, meet only within a scope.
+/// A client chooses the key, and any client that sends the same key with the same request gets the stored
+/// response. Keys that are equal by chance, or because a client guessed one, matter only within one scope.
 ///
 /// The example of [`IdempotencyLayer`](super::IdempotencyLayer) has one for each client.
 #[derive(Clone)]
 pub struct KeyScope {
-    /// All clients share one scope without it.
+    /// `None`: all clients share one scope.
     client: Option<Arc<OfClient>>,
 }
 
 type OfClient = dyn Fn(&Parts) -> Result<String, KeyError> + Send + Sync;
 
 impl KeyScope {
-    /// Each client has keys of its own: keys of two clients never meet.
+    /// Gives each client its own keys: equal keys of two clients are different keys.
     ///
-    /// `client` names the tenant or the principal of a request, which must be authenticated: a header
-    /// that clients send is not. An error refuses the request, and so does an empty name, which would
-    /// be that of all clients without one.
+    /// `client` returns the tenant or the principal of a request, which must be authenticated, unlike a
+    /// header that clients send. An error rejects the request, and so does an empty name, which all clients
+    /// without a name would share.
     #[must_use]
     pub fn per_client(
         client: impl Fn(&Parts) -> Result<String, KeyError> + Send + Sync + 'static,
@@ -47,7 +46,7 @@ impl KeyScope {
         Self { client: None }
     }
 
-    /// What goes before the key of a request.
+    /// The prefix for the key of a request.
     pub(super) fn of(&self, parts: &Parts) -> Result<String, KeyError> {
         let Some(client) = &self.client else {
             return Ok(String::new());
@@ -92,7 +91,7 @@ pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<String, KeyError> {
     }
 }
 
-/// What stands before the closing quote, which must be the end.
+/// The text before the closing quote, which must end the value.
 fn quoted(text: &str) -> Option<String> {
     let mut key = String::new();
     let mut chars = text.chars();

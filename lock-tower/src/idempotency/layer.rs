@@ -12,21 +12,21 @@ use crate::rejection::RejectionResponder;
 
 use super::{Idempotency, KeyScope, ResponseStore};
 
-/// Handles a request once, and repetitions of it by the response that it got.
+/// Handles a request once, and replays its stored response to repetitions.
 ///
-/// Responses are stored under the keys of the locks, so lockers that share a namespace and a store
-/// share responses. The handler finds a [`HeldLock`](crate::HeldLock) and a
+/// Responses are stored under the keys of the locks, so lockers that share a namespace and a store share
+/// responses. The handler finds a [`HeldLock`](crate::HeldLock) and a
 /// [`PendingResponse`](super::PendingResponse) in the extensions of the request. It must not release the
 /// lock: its response is stored under it.
 ///
-/// It is for responses that end: what is stored is read before the client sees any of it. Calls of
-/// gRPC are `POST` requests without a key, and do not belong behind it.
+/// Use it for responses that end: a response is read and stored before the client sees any of it. Do not
+/// use it for gRPC calls, which are `POST` requests without a key.
 ///
 /// # Cancel safety
 ///
-/// Until the lock is held, a dropped future leaves the queue and nothing has happened. Afterwards
-/// the handler goes on in a task of its own and its response is stored, so that a client that went
-/// away finds it: see [`with_on_disconnect`](IdempotencyLayer::with_on_disconnect). A runtime that
+/// A future that is dropped before the lock is held leaves the queue, and nothing has happened. Afterwards
+/// the handler runs to completion in its own task and its response is stored, so that a disconnected client
+/// finds it on a retry: see [`with_on_disconnect`](IdempotencyLayer::with_on_disconnect). A runtime that
 /// shuts down ends such tasks.
 ///
 /// # Examples
@@ -75,7 +75,7 @@ pub struct IdempotencyLayer {
     pub(super) options: Arc<IdempotencyOptions>,
 }
 
-/// What becomes of requests without a key.
+/// What happens to requests without a key.
 ///
 /// The example of [`IdempotencyLayer`] sets it.
 #[non_exhaustive]
@@ -91,8 +91,8 @@ pub enum MissingKey {
 impl IdempotencyLayer {
     /// Makes a layer that locks the keys of `POST` and `PATCH` requests by `locker`.
     ///
-    /// `scope` says whether clients share their keys, for which there is no safe default. Put the
-    /// layer inside of what authenticates and what limits the time of requests.
+    /// `scope` says whether clients share their keys, for which there is no safe default. Put the layer
+    /// inside the authentication and timeout layers.
     ///
     /// # Errors
     ///
@@ -132,18 +132,18 @@ impl IdempotencyLayer {
         self.change(|options| options.methods = methods)
     }
 
-    /// Sets what becomes of requests without a key. Default: [`MissingKey::Reject`].
+    /// Sets what happens to requests without a key. Default: [`MissingKey::Reject`].
     #[must_use]
     pub fn with_missing(self, then: MissingKey) -> Self {
         self.change(|options| options.missing = then)
     }
 
-    /// Says which responses are stored; the others are streamed, and a repetition of their requests
-    /// is handled again. What is stored is read to its end under the lock.
+    /// Sets which responses are stored. Other responses are streamed, and repetitions of their requests are
+    /// handled again. Stored responses are read to their end under the lock.
     ///
-    /// Default: all except those that ask to be repeated, which are 5xx, 408, 425, 429, and every
-    /// other 4xx with `Retry-After`; and except 401 and 403, because a client that gets access
-    /// afterwards would be rejected for as long as they are kept.
+    /// Default: all except responses that ask for a retry (5xx, 408, 425, 429, and every other 4xx with
+    /// `Retry-After`), and except 401 and 403: a client that gains access later would be rejected until the
+    /// stored response expires.
     #[must_use]
     pub fn with_stored(
         self,
@@ -154,40 +154,39 @@ impl IdempotencyLayer {
 
     /// Sets for how long a response is stored. Default: 24 h.
     ///
-    /// It must be longer than clients go on repeating: what comes later is handled as if it were new.
+    /// It must be longer than clients retry: a later repetition is handled as a new request.
     #[must_use]
     pub fn with_retention(self, time: Duration) -> Self {
         self.change(|options| options.retention = time)
     }
 
-    /// Sets how large the body of a request may be, in bytes. Default: 1 MiB. Larger ones are
-    /// answered with 413.
+    /// Sets the max size of a request body in bytes. Default: 1 MiB. Larger bodies are rejected with 413.
     ///
-    /// It is read before the lock is acquired, so that a slow client delays no other.
+    /// The body is read before the lock is acquired, so that a slow client delays no other.
     #[must_use]
     pub fn with_max_request_body(self, bytes: usize) -> Self {
         self.change(|options| options.max_request = bytes)
     }
 
-    /// Sets how large the body of a response may be to be stored, in bytes. Default: 1 MiB.
+    /// Sets the max size of a stored response body in bytes. Default: 1 MiB.
     ///
-    /// A larger one is streamed to the client, and instead of it is stored that there was one:
-    /// repetitions are answered with 409, because handling them again would not be safe.
+    /// A larger body is streamed to the client, and the store only records that there was one. Repetitions
+    /// get 409, because handling them again would not be safe.
     #[must_use]
     pub fn with_max_response_body(self, bytes: usize) -> Self {
         self.change(|options| options.max_response = bytes)
     }
 
-    /// Sets how long the store may take to answer. Default: 5 s. A response that it does not take is
-    /// put up to four times again within this time, for 0.75 s.
+    /// Sets the timeout of the store. Default: 5 s. A failed write is retried up to four times within this
+    /// timeout, over 0.75 s.
     #[must_use]
     pub fn with_store_timeout(self, limit: Duration) -> Self {
         self.change(|options| options.store_timeout = limit)
     }
 
-    /// Sets what becomes of handlers whose client is gone. Default:
-    /// [`OnDisconnect::RunToCompletion`]: the client will come back with the same key, and what was
-    /// half done must not be done again.
+    /// Sets what happens to handlers whose client has disconnected. Default:
+    /// [`OnDisconnect::RunToCompletion`]: the client will retry with the same key, and half-done work must
+    /// not be repeated.
     #[must_use]
     pub fn with_on_disconnect(self, then: OnDisconnect) -> Self {
         self.change(|options| options.common.on_disconnect = then)
@@ -199,7 +198,7 @@ impl IdempotencyLayer {
         self.change(|options| options.common.responder = Arc::new(responder))
     }
 
-    /// The locker, with the bounds and the queue of this layer.
+    /// Returns the locker, with the limits and the queue of this layer.
     #[must_use]
     pub fn locker(&self) -> &Locker {
         &self.options.common.locker
@@ -234,7 +233,7 @@ pub(super) struct IdempotencyOptions {
 
 type IsStored = dyn Fn(StatusCode, &HeaderMap) -> bool + Send + Sync;
 
-/// Whether a response is one, and not a request to come again, with other credentials or later.
+/// Whether a response is final, and does not ask for a retry, with other credentials or later.
 fn is_final(status: StatusCode, headers: &HeaderMap) -> bool {
     match status {
         StatusCode::UNAUTHORIZED

@@ -23,14 +23,14 @@ pub struct MemoryResponses {
 #[derive(Default)]
 struct Responses {
     responses: HashMap<LockKey, StoredResponse>,
-    /// By the end of their time; the number distinguishes those that end at the same time.
+    /// Keys by expiry; the number distinguishes those that expire at the same time.
     ends: BTreeMap<(Instant, u64), LockKey>,
     next: u64,
     bytes: usize,
 }
 
 impl MemoryResponses {
-    /// Keeps responses that take up to 256 MiB.
+    /// Creates a store for up to 256 MiB of responses.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -39,15 +39,15 @@ impl MemoryResponses {
         }
     }
 
-    /// Sets about how many bytes the responses take, counting bodies, heads, keys and their places in
-    /// the tables. Default: 256 MiB; 0 keeps none.
+    /// Sets the approximate max size in bytes, counting bodies, heads, keys and entries in the tables.
+    /// Default: 256 MiB; 0 stores nothing.
     #[must_use]
     pub fn with_max_bytes(mut self, max_bytes: usize) -> Self {
         self.max_bytes = max_bytes;
         self
     }
 
-    /// How many responses are kept.
+    /// Returns the number of stored responses.
     #[must_use]
     pub fn len(&self) -> usize {
         let mut kept = self.kept();
@@ -55,7 +55,7 @@ impl MemoryResponses {
         kept.responses.len()
     }
 
-    /// Whether none is kept.
+    /// Returns whether no response is stored.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -130,7 +130,7 @@ impl Responses {
     }
 }
 
-/// What a small response takes beside its texts, with its places in both tables.
+/// What an entry takes in addition to its key and its response, including its places in both tables.
 const ENTRY_BYTES: usize = 640;
 
 fn weight(key: &LockKey, response: &StoredResponse) -> usize {

@@ -1,59 +1,57 @@
-//! Requests that a client may repeat: one of them is handled, all of them get its response.
+//! Requests that a client may repeat: one is handled, and all repetitions get its response.
 //!
-//! [`IdempotencyLayer`] serves the header `Idempotency-Key` as
-//! draft-ietf-httpapi-idempotency-key-header-07 describes it. A store of responses alone does not
-//! make a request idempotent: two that arrive at once both find nothing stored, and both are
-//! handled. Here the second finds the lock of its key held.
+//! [`IdempotencyLayer`] serves the header `Idempotency-Key` as draft-ietf-httpapi-idempotency-key-header-07
+//! describes it. A store of responses alone does not make a request idempotent: two requests at once both
+//! find nothing stored, and both are handled. Here the second finds the lock of its key held.
 //!
 //! | the request | is answered with |
 //! |---|---|
 //! | has no key | 400, or passes: [`MissingKey`] |
-//! | has something else for a key | 400 |
-//! | has a larger body than may be kept in memory | 413 |
+//! | has a malformed key | 400 |
+//! | has a body that is too large to be kept in memory | 413 |
 //! | repeats one that is being handled | 409, or waits for it: [the locker](#waiting) |
 //! | repeats one that has been handled | the stored response, with `Idempotent-Replayed: true` |
 //! | repeats one whose response was too large to be stored, or broke off | 409 |
 //! | has the key of another request | 422 |
 //! | comes while stored responses cannot be read | 503, the handler does not run |
 //! | comes while the lock service cannot be reached | the stored response, or 503; or it is handled without a lock: [`Bypass`] |
-//! | lost its lock while it was handled | 503; nothing is stored, unless it was by then |
-//! | was not alone under its lock | the response that is stored; 503 if that is of another request |
+//! | lost its lock while it was handled | 503; the response is not stored, unless it already was |
+//! | was not alone under its lock | the stored response; 503 if that is of another request |
 //!
 //! "Another request" is one whose method, path, query or body differs: their hash is stored with
-//! the response. The path is the one that the layer sees; routers that are nested cut it.
+//! the response. The path is the one that the layer sees: nested routers strip their prefix.
 //!
 //! [`Bypass`]: crate::WhenUnavailable::Bypass
 //!
 //! # Keys
 //!
 //! A key has 1 to 255 characters: printable ASCII in double quotes (RFC 8941, 3.3.3), or, without
-//! quotes, neither spaces nor any of `"`, `\`, `,` and `;`. `"8e03"` and `8e03` are one key. A header
-//! that is sent twice is no key. A client that knows a key and its request gets the response, within
-//! a [`KeyScope`]: each client has its own, or all share one, in which one client can use the key of
+//! quotes, neither spaces nor any of `"`, `\`, `,` and `;`. `"8e03"` and `8e03` are one key. A header that
+//! is sent twice is rejected. A client that knows a key and its request gets the response, within a
+//! [`KeyScope`]. Each client has its own scope, or all share one, in which a client can use the key of
 //! another. There is no default.
 //!
 //! # Waiting
 //!
-//! With [`try_only`](crate::LockerBuilder::try_only) a repetition of a request that is being
-//! handled gets 409, as the draft has it. With a wait it waits for the response; if that takes
-//! longer than the wait, 409.
+//! With [`try_only`](crate::LockerBuilder::try_only), a repetition of a request that is still being handled
+//! gets 409, as the draft has it. Otherwise it waits for the response, and gets 409 if the wait times out.
 //!
 //! # Guarantees
 //!
-//! While the lock and the store work, the handler runs to its end at most once in the time that
-//! responses are kept, for all requests with one key. A response whose body breaks off counts: it
-//! is stored that there was one. The handler runs again
+//! While the lock and the store work, the handler completes at most once per key within the time that
+//! responses are stored. A response whose body breaks off counts: the store records that there was one. The
+//! handler runs again
 //!
 //! - if its response is not [stored](IdempotencyLayer::with_stored), as every 5xx, 401 and 403, if it
 //!   panicked, or if its service returned an error,
-//! - if the lock was lost meanwhile (503): what it did is unknown, and the fencing token in
-//!   [`HeldLock`](crate::HeldLock) keeps its late writes out,
-//! - if it ran without a lock, because the layer is told to go on so,
-//! - if the store did not take the response, though it was put several times: the client gets it, a
-//!   warning is logged, and a repetition is handled again.
+//! - if the lock was lost meanwhile (503): its effects are unknown, and the fencing token in
+//!   [`HeldLock`](crate::HeldLock) keeps out its late writes,
+//! - if it ran without a lock, because the layer is configured to allow that,
+//! - if the response could not be stored in several attempts: the client gets it, a warning is logged,
+//!   and a repetition is handled again.
 //!
-//! A handler whose effect is in the same database as the responses closes these gaps: it stores its
-//! response in the transaction of the effect (`SqlResponses::put_in`).
+//! A handler that writes to the same database as the responses can close these gaps: it stores its response
+//! in the transaction of its effect (`SqlResponses::put_in`).
 
 mod key;
 mod layer;

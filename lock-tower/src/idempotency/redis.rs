@@ -13,8 +13,8 @@ use super::{Put, ResponseStore, StoreError, StoredResponse};
 
 /// Keeps responses in Redis, version 6 or later, on one server or a primary with replicas.
 ///
-/// Redis expires them. A response that it evicts, or forgets in a restart or a failover, is one whose
-/// request is handled again: use persistence and `maxmemory-policy noeviction`. The key is
+/// Redis expires them. If it evicts a response, or loses it in a restart or a failover, a repetition of its
+/// request is handled again: use persistence and `maxmemory-policy noeviction`. The Redis key is
 /// `polylock:response:` and the key of the lock. Clones share a connection.
 ///
 /// # Examples
@@ -74,8 +74,8 @@ impl RedisResponses {
         Ok(open.insert(connection.await?).clone())
     }
 
-    /// Sends a command. The next one connects again if the connection is broken, and if this one is
-    /// given up after a while: a connection without answers may be dead.
+    /// Sends a command. The next command reconnects if the connection is broken, or if this command is
+    /// dropped after a while: a connection without replies may be dead.
     async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         let mut connection = self.connection().await?;
         let mut silence = Silence {
@@ -148,7 +148,7 @@ impl ResponseStore for RedisResponses {
             if is_set {
                 return Ok(Put::Stored);
             }
-            // What is not there has expired meanwhile.
+            // A missing response has expired meanwhile.
             if let Some(there) = self.get(key).await? {
                 return Ok(Put::beside(&there, response));
             }

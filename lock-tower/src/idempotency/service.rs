@@ -24,8 +24,8 @@ use super::{IdempotencyLayer, MissingKey, PendingResponse, Put, StoreError, Stor
 
 /// The service that [`IdempotencyLayer`] makes.
 ///
-/// Clones share the queue and the store. It answers what it refuses by itself and has the error of
-/// the inner service, which gets the body of the request in one piece.
+/// Clones share the queue and the store. The service responds to rejected requests itself, and its error is
+/// that of the inner service, which gets the request body in one piece.
 #[derive(Clone, Debug)]
 pub struct Idempotency<S> {
     pub(super) inner: S,
@@ -44,7 +44,7 @@ where
     type Error = S::Error;
     type Future = ResponseFuture<Self::Response, S::Error>;
 
-    /// Always ready; the inner service is asked when the lock is held.
+    /// Always ready; the inner service is made ready once the lock is held.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         Poll::Ready(Ok(()))
     }
@@ -94,7 +94,7 @@ where
     S: Service<Request<ReqB>, Response = Response<ResB>>,
     ResB: Body<Error: Into<BoxError>>,
 {
-    // Dropped with this future, it releases the lock although the handler may have kept a clone.
+    // Dropping this future releases the lock, even if the handler has kept a clone.
     let guard = LockerGuard::new(held);
     let work = async {
         if let Some(response) = options.look(&pending.key, pending.fingerprint).await? {
@@ -113,10 +113,9 @@ where
 }
 
 impl IdempotencyOptions {
-    /// Reads the request and acquires its lock. A request that does not get it still looks for a
-    /// response: the holder of the lock may be replaying it, and replays need no lock service. If too
-    /// many wait already, it does not look: the store needs its capacity for the responses of handled
-    /// requests.
+    /// Reads the request and acquires its lock. Without the lock it still looks for a response: the holder
+    /// may be replaying one, and replays need no lock service. If the queue is full it does not look: the
+    /// store needs its capacity for the responses of handled requests.
     async fn enter<ReqB, ResB>(
         &self,
         parts: &Parts,
@@ -215,8 +214,8 @@ impl IdempotencyOptions {
         let stored = StoredResponse::new(pending.execution_id, pending.fingerprint, &kept);
         match self.put(pending, &stored).await {
             Put::Stored => Ok(Response::from_parts(head, body)),
-            // Another request has stored one, so this request was not alone. The stored response, which
-            // others will get, is the better one here too.
+            // Another request has stored a response, so this request was not alone. Repetitions will get
+            // the stored response, so return that one.
             Put::Refused => {
                 tracing::error!("two requests with one Idempotency-Key were handled at once");
                 match self.look(&pending.key, pending.fingerprint).await {
@@ -230,9 +229,9 @@ impl IdempotencyOptions {
         }
     }
 
-    /// Stores a response, in several tries: a request without a stored response is handled again. A
-    /// retry that finds the response of an earlier try counts as stored, and so does one that fails:
-    /// the handler has run, and the client gets its response.
+    /// Stores a response with retries, because a request without a stored response is handled again. A
+    /// retry that finds the response of an earlier attempt counts as stored. So does a failed one: the
+    /// handler has run, and the client gets its response.
     async fn put(&self, pending: &PendingResponse, stored: &StoredResponse) -> Put {
         let tries = async {
             let mut pauses = PAUSES.iter();
@@ -261,7 +260,7 @@ impl IdempotencyOptions {
     }
 }
 
-/// Between the tries to store a response, in milliseconds; the client waits for them.
+/// Backoff between attempts to store a response, in milliseconds; the client waits for it.
 const PAUSES: [u64; 4] = [50, 100, 200, 400];
 const UNREADABLE: &str = "stored responses cannot be read, a request is rejected";
 const UNWRITTEN: &str = "a response is not stored, a repetition of its request is handled again";
@@ -281,8 +280,8 @@ where
     }
 }
 
-/// Reads the body of a response up to `limit` bytes. Returns what is stored of it, `None` if it is
-/// larger or breaks off, and what the client gets.
+/// Reads the body of a response up to `limit` bytes. Returns the bytes to store (`None` if the body is
+/// larger or breaks off) and the body for the client.
 async fn read_response<B>(body: B, limit: usize) -> (Option<Bytes>, LockBody<B>)
 where
     B: Body<Error: Into<BoxError>>,

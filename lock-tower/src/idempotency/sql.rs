@@ -18,9 +18,9 @@ use super::{PendingResponse, Put, ResponseStore, StoreError, StoredResponse};
 
 /// Keeps responses in a table of SQLite, PostgreSQL, MySQL or MariaDB.
 ///
-/// Times are those of the clock of the database. Expired responses are not found, and purged in
-/// passing. The table has them as they were sent: its readers see what clients saw. Clones share up
-/// to four connections, one of which is reserved for storing.
+/// Times come from the clock of the database. Expired responses are not found, and later writes purge them.
+/// The table has responses as they were sent: its readers see what clients saw. Clones share up to four
+/// connections, one of which is reserved for storing.
 ///
 /// # Examples
 ///
@@ -48,31 +48,31 @@ pub struct SqlResponses {
     table: Arc<dyn ResponseStore>,
 }
 
-/// How long a free connection, and a lock of SQLite, is waited for.
+/// The timeout for a free connection, and for a lock of SQLite.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl SqlResponses {
-    /// The table, unless another is named.
+    /// The default table.
     pub const DEFAULT_TABLE: &'static str = "polylock_responses";
 
-    /// Connects to a database, and makes the table `polylock_responses` unless it is there.
+    /// Connects to a database, and creates the table `polylock_responses` if it does not exist.
     ///
-    /// The URL is one of sqlx: `sqlite:/var/lib/shop/shop.db`, `postgres://me@host/shop`,
-    /// `mysql://me@host/shop`, with the parameters that it knows.
+    /// The URL is one of sqlx, with the parameters that sqlx knows: `sqlite:/var/lib/shop/shop.db`,
+    /// `postgres://me@host/shop`, `mysql://me@host/shop`.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the URL is wrong or of a database whose feature is off, if the database
-    /// cannot be reached within 5 s, or if the table cannot be made.
+    /// [`StoreError`] if the URL is wrong or the feature of its database is off, if the database cannot be
+    /// reached within 5 s, or if the table cannot be created.
     ///
     /// # Cancel safety
     ///
-    /// The table may have been made.
+    /// The table may have been created.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         Self::connect_table(url, Self::DEFAULT_TABLE).await
     }
 
-    /// Connects to a database, and makes the table of this name unless it is there.
+    /// Connects to a database, and creates the table of this name if it does not exist.
     ///
     /// # Errors
     ///
@@ -129,24 +129,24 @@ impl SqlResponses {
         })
     }
 
-    /// The statements that make a table, for those whose program may not. It needs `SELECT`,
-    /// `INSERT` and `DELETE`, and on PostgreSQL `UPDATE`, to lock the rows that it purges.
+    /// Returns the statements that create a table, for programs that may not create it. They need `SELECT`,
+    /// `INSERT` and `DELETE`, and on PostgreSQL `UPDATE`, to lock the rows that they purge.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if the name is none, as for [`connect_table`](Self::connect_table).
+    /// [`StoreError`] if the name is invalid, as for [`connect_table`](Self::connect_table).
     pub fn create_table_sql(dialect: SqlDialect, table: &str) -> Result<String, StoreError> {
         let statements = ResponseStatements::new(dialect, table)?;
         Ok(statements.create.as_str().to_owned())
     }
 
-    /// Stores the response of a request in the transaction that is open on `connection`: it is there
-    /// if and only if what else the transaction does is.
+    /// Stores the response of a request in the open transaction of `connection`, so that it commits or
+    /// rolls back with the other effects of the transaction.
     ///
-    /// The connection is to the database that has the table. Roll back unless it is
-    /// [`Put::Stored`]: another request was handled first, and if the handler's response is then
-    /// one to be [stored](super::IdempotencyLayer::with_stored), its client gets the stored one
-    /// instead. The handler returns the response after the commit.
+    /// The connection must be to the database that has the table. Roll back unless the result is
+    /// [`Put::Stored`]: another request was handled first. If the handler then returns a response that
+    /// would be [stored](super::IdempotencyLayer::with_stored), its client gets the stored one instead. The
+    /// handler returns the response after the commit.
     ///
     /// # Errors
     ///
@@ -351,7 +351,7 @@ struct ResponseStatements {
 const ROWS_PER_PURGE: u32 = 1000;
 
 impl ResponseStatements {
-    /// For a table whose name is checked here: the only part that comes from outside.
+    /// Creates the statements of a table. Its name is checked here, as the only external input.
     fn new(dialect: SqlDialect, name: &str) -> Result<Self, StoreError> {
         check(name)?;
         let is_mysql = dialect == SqlDialect::MySql;
@@ -375,9 +375,8 @@ impl ResponseStatements {
             true => format!(",\n    INDEX {index} (expires_at)\n) ENGINE = InnoDB"),
             false => format!("\n);\nCREATE INDEX IF NOT EXISTS {index} ON {table} (expires_at)"),
         };
-        // An existing key would end the transaction of the caller on PostgreSQL. MySQL has no such
-        // clause that hides no other errors; there, a transaction that has read before does not see
-        // what is committed.
+        // On PostgreSQL, an existing key would abort the caller's transaction. MySQL has no such clause
+        // that hides no other errors; there, a transaction that has read before does not see later commits.
         let (skip_existing, read_committed) = match is_mysql {
             true => ("", " LOCK IN SHARE MODE"),
             false => (" ON CONFLICT (response_key) DO NOTHING", ""),
@@ -471,8 +470,8 @@ impl ResponseStatements {
 /// Longer than a response is kept, and small enough to be added to a time.
 const MAX_RETENTION_MICROS: i64 = i64::MAX / 4;
 
-/// A connection that is closed unless it is checked in: one with a statement on its way would keep
-/// its place in the pool for as long as the database does not answer.
+/// A connection that is closed unless it is checked in. Otherwise a connection with a statement in flight
+/// would keep its place in the pool until the database answers.
 struct Checkout<D: Database> {
     connection: PoolConnection<D>,
     is_idle: bool,
@@ -517,11 +516,11 @@ fn check(table: &str) -> Result<(), StoreError> {
     )))
 }
 
-/// PostgreSQL cuts names at 63, and that of the index is longer by eight.
+/// PostgreSQL truncates names at 63 bytes, and the index name is eight bytes longer.
 const MAX_NAME_LEN: usize = 55;
 
-/// A connection of sqlx: `SqliteConnection`, `PgConnection` and `MySqlConnection`, as `&mut *tx`
-/// gives it of a `Transaction`.
+/// An sqlx connection: `SqliteConnection`, `PgConnection` or `MySqlConnection`, such as `&mut *tx` of a
+/// `Transaction`.
 ///
 /// Sealed: there are no others.
 pub trait SqlConnection: SqlQueries {}

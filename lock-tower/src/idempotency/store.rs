@@ -11,8 +11,8 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// # For implementors
 ///
-/// The holder of the key's lock calls [`put`](Self::put); it decides in one step all the same,
-/// because a holder that has lost the lock may call it late.
+/// The holder of the key's lock calls [`put`](Self::put). It must be atomic all the same, because a holder
+/// that has lost the lock may call it late.
 ///
 /// # Examples
 ///
@@ -54,12 +54,12 @@ pub trait ResponseStore: Send + Sync + 'static {
 
     /// Stores a response for `retention`.
     ///
-    /// If there is one that has not expired, nothing is changed and [`Put::beside`] says what that
-    /// means. The token decides nothing; it is for stores that keep record of it.
+    /// If an unexpired response exists, nothing is changed and [`Put::beside`] gives the result. The token
+    /// does not affect the result; stores may record it.
     ///
     /// # Errors
     ///
-    /// [`StoreError`] if it is not stored, or that is unknown.
+    /// [`StoreError`] if the response is not stored, or if that is unknown.
     ///
     /// # Cancel safety
     ///
@@ -73,20 +73,20 @@ pub trait ResponseStore: Send + Sync + 'static {
     ) -> Result<Put, StoreError>;
 }
 
-/// What became of a response.
+/// The outcome of storing a response.
 ///
 /// The example of [`ResponseStore`] has both.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Put {
-    /// There is another one.
+    /// Another response is stored.
     Refused,
-    /// It is stored.
+    /// The response is stored.
     Stored,
 }
 
 impl Put {
-    /// What becomes of a response that finds another one in its place: if both are of one execution of
+    /// Returns the outcome for a response that finds an existing one. If both come from one execution of
     /// the handler, the call is a repetition and counts as stored.
     #[must_use]
     pub fn beside(there: &StoredResponse, ours: &StoredResponse) -> Self {
@@ -97,12 +97,12 @@ impl Put {
     }
 }
 
-/// How often a response is put that finds neither room nor another one; each time another client puts
-/// or purges in between.
+/// Max attempts of a `put` that can neither store nor find a response, because other clients put or purge
+/// in between.
 #[cfg(any(feature = "redis", feature = "_sql"))]
 pub(super) const MAX_ATTEMPTS: usize = 8;
 
-/// A store of responses does not work.
+/// An error of a response store.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct StoreError {

@@ -13,11 +13,11 @@ use super::StoreError;
 
 /// A stored response, with the fingerprint of its request.
 ///
-/// Kept are the status, the body and the fields of the head, except those that concern one
-/// connection (`Connection` and what it names, `Keep-Alive`, `Proxy-Authenticate`,
-/// `Proxy-Connection`, `TE`, `Trailer`, `Transfer-Encoding`, `Upgrade`), those that the server adds
-/// to each response (`Content-Length`, `Date`), and `Set-Cookie`: cookies open sessions, and what
-/// lies in a store for a day should not. Trailers are not kept.
+/// It has the status, the body and the fields of the head, except fields that concern one connection
+/// (`Connection` and the fields it names, `Keep-Alive`, `Proxy-Authenticate`, `Proxy-Connection`, `TE`,
+/// `Trailer`, `Transfer-Encoding`, `Upgrade`), fields that the server adds to each response
+/// (`Content-Length`, `Date`), and `Set-Cookie`: cookies open sessions, and should not be in a store for a
+/// day. Trailers are not stored.
 ///
 /// The example of [`ResponseStore`](super::ResponseStore) stores some.
 #[derive(Clone, Eq, PartialEq)]
@@ -30,8 +30,8 @@ pub struct StoredResponse {
 }
 
 impl StoredResponse {
-    /// Keeps the response that an execution of the handler gave to a request; without a body, that it
-    /// was too large, or broke off.
+    /// Creates a stored response from a response of the handler. Without a body, it records that the body
+    /// was too large or broke off.
     ///
     /// The layer draws an id for each execution, and makes the fingerprint of method, path, query and
     /// body of the request.
@@ -95,7 +95,7 @@ impl StoredResponse {
         fields + self.body.as_ref().map_or(0, Bytes::len)
     }
 
-    /// The response for another request of the same client; `None` if the body was not kept.
+    /// The response for a repetition of the request; `None` if the body was not stored.
     pub(super) fn replay(self) -> Option<Response<Bytes>> {
         let mut response = Response::new(self.body?);
         *response.status_mut() = self.status;
@@ -168,7 +168,7 @@ const FLEETING: [&str; 12] = [
     "upgrade",
 ];
 
-/// Without what the response says.
+/// Omits the contents of the response.
 impl fmt::Debug for StoredResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StoredResponse")
@@ -179,11 +179,11 @@ impl fmt::Debug for StoredResponse {
     }
 }
 
-/// Where the response of a request will be stored; in the extensions of the request.
+/// Identifies the response of a request in the store; in the extensions of the request.
 ///
-/// For handlers that store their response in the transaction of its effect: then one is there if and
-/// only if the other is. What the layer stores afterwards is known for the same by the id of its
-/// execution, and changes nothing; after a rollback it is stored then.
+/// For handlers that store their response in the transaction of its effect, so that both commit together.
+/// When the layer stores the response afterwards, the id of the execution shows that it is the same one,
+/// and nothing changes. After a rollback, the layer stores it.
 #[cfg_attr(
     feature = "sqlite",
     doc = r#"
@@ -246,15 +246,15 @@ async fn pay(
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct PendingResponse {
-    /// Under which key.
+    /// The key of the response.
     pub key: LockKey,
     /// The token of the lock; `None` if the backend has none, or the request is unprotected.
     pub fencing_token: Option<FencingToken>,
-    /// For how long.
+    /// How long the response is stored.
     pub retention: Duration,
     pub(super) fingerprint: [u8; 32],
-    /// One for each time that a request reaches its handler. A fencing token is none: two lock
-    /// services give the same ones, and some give none at all.
+    /// Unique for each execution of the handler. A fencing token is not enough: two lock services can give
+    /// the same one, and some give none.
     pub(super) execution_id: u128,
 }
 
@@ -267,7 +267,7 @@ impl PendingResponse {
     }
 }
 
-/// Without the fingerprint, which tells of the body.
+/// Omits the fingerprint, which reveals information about the body.
 impl fmt::Debug for PendingResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PendingResponse")
@@ -284,13 +284,13 @@ pub(super) fn random_id() -> u128 {
     u128::from_be_bytes(bytes)
 }
 
-/// The SHA-256 of method, path, query and body: requests with one key are the same if theirs is.
+/// The SHA-256 of method, path, query and body: requests with one key are the same if their hashes are.
 pub(super) fn fingerprint(parts: &Parts, body: &[u8]) -> [u8; 32] {
     let method = parts.method.as_str();
     let target = parts.uri.path_and_query();
     let target = target.map_or("/", |target| target.as_str());
     let mut hash = Sha256::new();
-    // The lengths keep what ends one part from beginning the next.
+    // The lengths keep the boundaries between the parts unambiguous.
     for part in [method.as_bytes(), target.as_bytes(), body] {
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);

@@ -4,20 +4,20 @@ use bytes::Bytes;
 use http::Response;
 use http::request::Parts;
 
-/// Finds out which locks a request needs, by its head.
+/// Reads from the head of a request which locks it needs.
 ///
 /// [`keys`](crate::keys) has ready-made ones, and closures
-/// `Fn(&Parts) -> Result<Keys, KeyError>` are extractors too. What is returned is a name in the
-/// namespace of the [`Locker`](crate::Locker); it need not be short, and its characters are checked
-/// afterwards. Called once for each request that takes a lock, and must not block.
+/// `Fn(&Parts) -> Result<Keys, KeyError>` are extractors too. The returned names are in the namespace of
+/// the [`Locker`](crate::Locker); they may be long, and their characters are checked afterwards. An
+/// extractor is called once for each request that takes a lock, and must not block.
 ///
 /// The [examples of `keys`](crate::keys#examples) are such closures.
 pub trait KeyExtractor: Send + Sync + 'static {
-    /// Names the locks.
+    /// Returns the names of the locks.
     ///
     /// # Errors
     ///
-    /// [`KeyError`] if the request does not say what it has to; it is answered and goes no further.
+    /// [`KeyError`] if the locks cannot be read from the request, which is then rejected.
     fn keys(&self, parts: &Parts) -> Result<Keys, KeyError>;
 }
 
@@ -63,11 +63,11 @@ impl<E: KeyExtractor + ?Sized> KeyExtractor for Arc<E> {
 #[non_exhaustive]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Keys {
-    /// All of these, 1 to 64; acquired in one order, so that two requests cannot wait for each other.
+    /// Several locks, 1 to 64; acquired in one order, so that two requests cannot wait for each other.
     Many(Vec<String>),
-    /// This one.
+    /// One lock.
     One(String),
-    /// None: the request passes without a lock.
+    /// No lock: the request passes.
     Skip,
 }
 
@@ -84,10 +84,10 @@ impl Keys {
         Self::Many(names.into_iter().map(Into::into).collect())
     }
 
-    /// Needs one lock, which is named by several parts, such as a tenant and an id.
+    /// Needs one lock, named by several parts such as a tenant and an id.
     ///
-    /// Different parts make different names: they are joined by `/`, and a `/` in a part is written
-    /// `%2F`, a `%` `%25`.
+    /// Different parts give different names: they are joined by `/`, and inside a part `/` is escaped as
+    /// `%2F` and `%` as `%25`.
     ///
     /// # Examples
     ///
@@ -110,24 +110,22 @@ impl Keys {
 #[non_exhaustive]
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum KeyError {
-    /// The request says something that cannot be a key; answered with 400. The text is shown to the
-    /// client.
+    /// The value in the request cannot be a key; rejected with 400. The text is shown to the client.
     #[error("{0}")]
     Invalid(String),
-    /// The service is put together wrongly, whatever the request says; answered with 500, and
-    /// logged.
+    /// The service is misconfigured, whatever the request is; rejected with 500 and logged.
     #[error("{0}")]
     Misconfigured(String),
-    /// The request does not say what it has to; answered with 400. The text is shown to the client.
+    /// The request has no key; rejected with 400. The text is shown to the client.
     #[error("{0}")]
     Missing(String),
-    /// The request is answered with this.
+    /// The request is rejected with this response.
     #[error("answered with {}", .0.status())]
     Response(Box<Response<Bytes>>),
 }
 
-/// Makes one name of several parts, such that different parts never make the same name: a `/` in
-/// the result separates, and every other one is escaped.
+/// Joins several parts into one name, so that different parts never give the same name: a `/` in the result
+/// separates, and a `/` inside a part is escaped.
 pub(crate) fn join<P: AsRef<str>>(parts: impl IntoIterator<Item = P>) -> String {
     let escaped = |part: P| part.as_ref().replace('%', "%25").replace('/', "%2F");
     let parts: Vec<_> = parts.into_iter().map(escaped).collect();

@@ -9,15 +9,14 @@ use polylock_core::{Error, ErrorKind, Result};
 
 use super::{KeyError, KeyExtractor, Keys, MAX_NAME_LEN};
 
-/// Takes the name of the lock from a header.
+/// Reads the name of the lock from a header.
 ///
-/// The value is taken exactly, without the spaces and tabs around it, which are no part of it
-/// (RFC 9110). A header that is missing or empty is [`KeyError::Missing`]; one that is there more
-/// than once, is not UTF-8, has control characters or more than
-/// [`MAX_NAME_LEN`] bytes is [`KeyError::Invalid`]. A list `a, b` is one name.
+/// The value is used exactly, without the spaces and tabs around it, which are not part of it (RFC 9110). A
+/// missing or empty header is [`KeyError::Missing`]. A header that occurs more than once, is not UTF-8, has
+/// control characters or exceeds [`MAX_NAME_LEN`] bytes is [`KeyError::Invalid`]. A list `a, b` is one
+/// name.
 ///
-/// Clients choose what they send: with an unchecked header, one of them can take the lock of
-/// another.
+/// Clients choose their headers: with an unchecked header, a client can take the lock of another.
 ///
 /// # Examples
 ///
@@ -43,11 +42,11 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads the header `name`, in whatever case.
+    /// Reads the header `name`; case does not matter.
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if that is no name of a header.
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if `name` is not a valid header name.
     pub fn new(name: &str) -> Result<Self> {
         let parsed = HeaderName::try_from(name);
         let parsed = parsed.map_err(|e| {
@@ -56,7 +55,7 @@ impl Header {
         Ok(Self::from(parsed))
     }
 
-    /// Reads the value of a request, for closures that make a key of it.
+    /// Reads the value from a request, for closures that build a key from it.
     ///
     /// # Errors
     ///
@@ -90,16 +89,16 @@ fn trimmed(mut value: &[u8]) -> &[u8] {
     value
 }
 
-/// Takes the name of the lock from a cookie.
+/// Reads the name of the lock from a cookie.
 ///
-/// One pair of double quotes around the value is taken off. A cookie that is missing or empty is
-/// [`KeyError::Missing`]; one that is there more than once (also with the same value, in several
-/// `Cookie` headers, or with its name percent-encoded), whose value is percent-encoded, which some
-/// services decode and others do not, is not UTF-8, has control characters or more than
-/// [`MAX_NAME_LEN`] bytes is [`KeyError::Invalid`].
+/// One pair of double quotes around the value is removed. A missing or empty cookie is
+/// [`KeyError::Missing`]. A cookie is [`KeyError::Invalid`] if it occurs more than once (also with the same
+/// value, in several `Cookie` headers, or with its name percent-encoded), if its value is percent-encoded,
+/// which services decode differently, or if its value is not UTF-8, has control characters or exceeds
+/// [`MAX_NAME_LEN`] bytes.
 ///
-/// A cookie of a session is a secret, and the backend stores names of locks and shows them to its
-/// administrators: prefer what the session belongs to, by a closure.
+/// Avoid session cookies: they are secrets, and the backend stores names of locks and shows them to its
+/// administrators. Use a closure that returns the owner of the session.
 ///
 /// # Examples
 ///
@@ -126,11 +125,11 @@ pub struct Cookie {
 }
 
 impl Cookie {
-    /// Reads the cookie `name`, in this case of letters.
+    /// Reads the cookie `name`; case matters.
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if that is no name of a cookie.
+    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if `name` is not a valid cookie name.
     pub fn new(name: &str) -> Result<Self> {
         if name.is_empty() || !name.bytes().all(in_name) {
             let what = "not a name of a cookie";
@@ -140,7 +139,7 @@ impl Cookie {
         Ok(Self { name })
     }
 
-    /// Reads the value of a request, for closures that make a key of it.
+    /// Reads the value from a request, for closures that build a key from it.
     ///
     /// # Errors
     ///
@@ -185,12 +184,12 @@ fn unquoted(value: &[u8]) -> &[u8] {
     }
 }
 
-/// Takes the name of the lock from a parameter of the query.
+/// Reads the name of the lock from a parameter of the query.
 ///
-/// It is decoded as forms are, `+` and `%20` to a space, so that the lock is named by what a handler
-/// reads. A parameter that is missing or empty is [`KeyError::Missing`]; one that is there more than
-/// once, does not decode to UTF-8, has control characters or more than
-/// [`MAX_NAME_LEN`] bytes is [`KeyError::Invalid`].
+/// The value is decoded like a form, `+` and `%20` to a space, so that the lock has the name that a handler
+/// reads. A missing or empty parameter is [`KeyError::Missing`]. A parameter that occurs more than once,
+/// does not decode to UTF-8, has control characters or exceeds [`MAX_NAME_LEN`] bytes is
+/// [`KeyError::Invalid`].
 ///
 /// # Examples
 ///
@@ -214,14 +213,14 @@ pub struct QueryParam {
 }
 
 impl QueryParam {
-    /// Reads the parameter `name`, as it is when decoded.
+    /// Reads the parameter whose decoded name is `name`.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         let name = name.into();
         Self { name }
     }
 
-    /// Reads the value of a request, for closures that make a key of it.
+    /// Reads the value from a request, for closures that build a key from it.
     ///
     /// # Errors
     ///
@@ -238,13 +237,13 @@ impl QueryParam {
 fn params<'q>(query: &'q str, name: &str) -> impl Iterator<Item = &'q str> {
     query.split('&').filter_map(move |pair| {
         let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
-        // An empty pair is none, not a parameter without a name.
+        // An empty pair is not a parameter.
         (!pair.is_empty() && *form_decoded(found) == *name.as_bytes()).then_some(value)
     })
 }
 
-/// As `form_urlencoded` decodes, but bytes that are not UTF-8 stay what they are: replaced, two
-/// values would become one.
+/// Decodes like `form_urlencoded`, but keeps bytes that are not UTF-8: replacing them could make two values
+/// equal.
 fn form_decoded(text: &str) -> Cow<'_, [u8]> {
     match text.contains('+') {
         true => Cow::Owned(percent_decode(text.replace('+', " ").as_bytes()).collect()),
@@ -264,8 +263,8 @@ macro_rules! extractors {
 
 extractors! { Cookie, Header, QueryParam }
 
-/// The place in a request that a name comes from, for messages to clients: it comes from the
-/// service's configuration, and never from the client.
+/// Where in a request a name comes from, for messages to clients. Its text is from the service's
+/// configuration, and never from the client.
 #[derive(Clone, Copy)]
 pub(crate) struct Origin<'a> {
     kind: &'static str,
@@ -277,8 +276,8 @@ impl<'a> Origin<'a> {
         Self { kind, name }
     }
 
-    /// Takes the only one of the values. The first of several is never taken silently: software
-    /// that reads the last one would work under the lock of another.
+    /// Returns the only value, and rejects several: software that reads the last one would run under the
+    /// lock of another.
     pub(crate) fn only<T>(self, values: impl IntoIterator<Item = T>) -> Result<T, KeyError> {
         let mut values = values.into_iter();
         let value = values.next().ok_or_else(|| self.missing("is missing"))?;

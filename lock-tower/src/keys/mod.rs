@@ -1,16 +1,16 @@
-//! Extractors that are ready to use: they read from the head of a request which lock it needs.
+//! Ready-made extractors, which read from the head of a request which lock it needs.
 //!
 //! [`Header`], [`Cookie`] and [`QueryParam`] read one field. A closure does everything else: it joins
-//! several parts, reads what an earlier layer has put into the extensions, names one lock for all
-//! requests, or lets a request pass. With the feature `axum`,
-//! [`KeyLockLayer::from_extractor`](crate::KeyLockLayer::from_extractor) reads the path, or whatever
-//! else an extractor of axum reads.
+//! several parts, reads extensions that an earlier layer has set, names one lock for all requests, or lets
+//! a request pass. With the feature `axum`,
+//! [`KeyLockLayer::from_extractor`](crate::KeyLockLayer::from_extractor) reads the path, or anything else
+//! that an axum extractor reads.
 //!
 //! # Guarantees
 //!
-//! Two requests have the same lock if and only if they name it by the same bytes: nothing is
-//! normalized, cut or replaced, and what a request says twice is refused. What is refused here
-//! reaches neither the backend nor the queue.
+//! Two requests have the same lock if and only if they name it with the same bytes: nothing is normalized,
+//! cut or replaced. A field that occurs twice is rejected. A request that is rejected here reaches neither
+//! the backend nor the queue.
 //!
 //! # Examples
 //!
@@ -54,8 +54,8 @@ pub(crate) use self::fields::{Origin, header_value};
 
 pub use self::fields::{Cookie, Header, QueryParam};
 
-/// Longest name that is taken from a request by the extractors here and by those of axum, in bytes.
+/// Max length of a name from the extractors here and from those of axum, in bytes.
 ///
-/// The lock service never sees more than 256 bytes, since longer names are hashed; this bounds what
-/// a request makes the service hash and keep.
+/// The lock service never sees more than 256 bytes, since longer names are hashed. This limits how much a
+/// request can make the service hash and keep.
 pub const MAX_NAME_LEN: usize = 8 * 1024;

@@ -14,8 +14,8 @@ use super::OnLost;
 use super::body_lock::BodyLock;
 
 pin_project! {
-    /// The body of a response behind the layers of this crate: that of the inner service, which may
-    /// hold a lock until its end, a stored one, or that of a rejection.
+    /// The response body behind the layers of this crate: the body of the inner service, which may hold a
+    /// lock until its end, a stored body, or the body of a rejection.
     #[derive(Debug)]
     pub struct LockBody<B> {
         // Sent before the rest.
@@ -37,7 +37,7 @@ pin_project! {
     }
 }
 
-/// Why a body ends before its time.
+/// Why a body ends early.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, thiserror::Error)]
 pub enum BodyError {
@@ -52,22 +52,22 @@ pub enum BodyError {
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 impl<B> LockBody<B> {
-    /// Is that of the inner service.
+    /// The body of the inner service.
     pub(crate) fn inner(body: B) -> Self {
         Self::with(None, Rest::Inner { body, lock: None })
     }
 
-    /// Has these bytes and nothing else.
+    /// A body of these bytes.
     pub(crate) fn whole(bytes: Bytes) -> Self {
         Self::read(bytes, None)
     }
 
-    /// Has the bytes that were read before these trailers or this error.
+    /// The bytes that were read, then these trailers or this error.
     pub(crate) fn read(bytes: Bytes, end: Option<Result<HeaderMap, BoxError>>) -> Self {
         Self::with(Some(bytes), Rest::Read { end })
     }
 
-    /// Has the bytes that were read of `body`, and what is left of it.
+    /// The bytes that were read of `body`, then the rest of it.
     pub(crate) fn partly_read(read: Bytes, body: Pin<Box<B>>) -> Self {
         Self::with(Some(read), Rest::Boxed { body })
     }
@@ -84,7 +84,7 @@ impl<B> LockBody<B> {
     }
 }
 
-/// An empty body; layers outside of this one that answer by themselves need it.
+/// An empty body, for outer layers that respond themselves.
 impl<B> Default for LockBody<B> {
     fn default() -> Self {
         Self::whole(Bytes::new())
@@ -125,7 +125,7 @@ where
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }
             Err(error) => {
-                // The inner body goes with it: nothing of it runs any more.
+                // This drops the inner body: nothing of it runs any more.
                 self.set(Self::default());
                 Poll::Ready(Some(Err(error.into())))
             }

@@ -26,14 +26,14 @@ struct Gate(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whether the body is being polled, on another thread than the one that watches.
+    /// Whether the body is being polled, on another thread than the watcher's.
     runs: bool,
     cut: Option<BodyError>,
     reader: Option<Waker>,
 }
 
 impl BodyLock {
-    /// A task of its own watches the time: the body of a client that does not read is never polled.
+    /// Spawns a task that watches the time: the body is never polled if the client does not read.
     pub(super) fn new(guard: LockerGuard, max: Duration, on_lost: OnLost) -> Self {
         let gate = Arc::<Gate>::default();
         let watch = tokio::spawn(watch(
@@ -50,7 +50,7 @@ impl BodyLock {
         }
     }
 
-    /// Polls the body, unless it is cut off. What was made while the lock went is not sent.
+    /// Polls the body, unless it is cut off. Data from a poll during which it is cut off is not sent.
     pub(super) fn poll<T>(
         &self,
         cx: &mut Context<'_>,
@@ -74,7 +74,7 @@ impl BodyLock {
         if let Some(error) = state.cut {
             return Err(error);
         }
-        // The task that watches may get to run later than this one.
+        // The watcher may run later than this task.
         let lost = self.guard.lost_reason();
         match lost.filter(|_| self.on_lost == OnLost::Cancel) {
             Some(reason) => Err(BodyError::Lost(reason)),

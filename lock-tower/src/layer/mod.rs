@@ -27,16 +27,15 @@ pub use self::service::KeyLock;
 /// Lets requests with the same key run one at a time, in all processes that use the same locks, or a
 /// few at a time with [`LockerBuilder::permits`](crate::LockerBuilder::permits).
 ///
-/// The service that it makes is always ready: the key is known only when a request is there, and the
-/// inner service is made ready once the lock is held, so that a waiting request occupies nothing in
-/// it. Limits of concurrency in one process belong inside; time-outs belong outside, and end the wait or the
-/// handler by dropping it.
+/// The service is always ready: the key is known only when a request arrives. The inner service is made
+/// ready once the lock is held, so that waiting requests use none of its capacity. Put concurrency limits
+/// inside this layer, and timeouts outside: they end the wait or the handler by dropping it.
 ///
 /// # Cancel safety
 ///
-/// A request that is dropped while it waits leaves the queue at once. One that is dropped while its
-/// handler runs drops that, unless it [runs to completion](OnDisconnect::RunToCompletion), and releases
-/// the lock in the background.
+/// A request that is dropped while it waits leaves the queue at once. If it is dropped while its handler
+/// runs, it drops the handler, unless that [runs to completion](OnDisconnect::RunToCompletion), and
+/// releases the lock in the background.
 ///
 /// # Examples
 ///
@@ -85,10 +84,9 @@ impl KeyLockLayer {
 
     /// Makes a layer that takes its keys from an extractor of axum, such as `Path<Uuid>`.
     ///
-    /// A request that the extractor refuses is answered as the extractor says. Parameters of the
-    /// path are known inside of a route only: use it on a `MethodRouter`, where a method without a
-    /// handler is answered before the layer, or by `Router::route_layer` or `Router::layer` after
-    /// the routes.
+    /// A request that the extractor rejects gets the extractor's response. Parameters of the path are known
+    /// only inside a route: add the layer to a `MethodRouter`, which answers methods without a handler
+    /// before the layer, or with `Router::route_layer` or `Router::layer` after the routes.
     #[cfg(feature = "axum")]
     #[must_use]
     pub fn from_extractor<E, F>(locker: Locker, keys: F) -> Self
@@ -171,7 +169,7 @@ impl KeyLockLayer {
         self.change(|options| options.fencing_token = true)
     }
 
-    /// The locker, with the bounds and the queue of this layer.
+    /// Returns the locker, with the limits and the queue of this layer.
     #[must_use]
     pub fn locker(&self) -> &Locker {
         &self.options.common.locker
@@ -225,15 +223,15 @@ impl<S> Layer<S> for KeyLockLayer {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum HoldUntil {
-    /// When the body of the response has been sent, was dropped, or `max` has passed since its
-    /// head: then the rest of the body is an error, and a slow reader is cut off. A body that is
-    /// not polled lives on until its connection ends, without the lock.
+    /// When the response body has been sent or dropped, or `max` has passed since its head. In the last
+    /// case the rest of the body is an error, and a slow reader is cut off. A body that is not polled lives
+    /// on until its connection ends, without the lock.
     BodyEnd {
-        /// Longest time for the body.
+        /// Max time for the body.
         max: Duration,
     },
-    /// When the handler is done, and before the client sees the head of its response: a client that
-    /// sends its next request after that does not find its own lock held. The default.
+    /// When the handler is done, before the client sees the head of its response, so that the client's next
+    /// request does not find its own lock held. The default.
     #[default]
     Handler,
     /// When [`HeldLock::release`](crate::HeldLock::release) is called, or the last clone of the
@@ -252,7 +250,7 @@ pub enum OnDisconnect {
     /// The default of [`KeyLockLayer`].
     #[default]
     Cancel,
-    /// It goes on to its end in a task of its own, and keeps the lock until then. The default of
+    /// It runs to completion in its own task, and keeps the lock until then. The default of
     /// [`IdempotencyLayer`](crate::idempotency::IdempotencyLayer).
     RunToCompletion,
 }
@@ -285,9 +283,9 @@ pub enum OnLost {
 
 /// What happens to requests whose method is safe: `GET`, `HEAD`, `OPTIONS` and `TRACE`.
 ///
-/// `Pass` is for services that look at the method themselves, as the routes of axum do. A service
-/// that does not, such as one of tonic, runs the same handler whatever the method says: a client
-/// could avoid the lock by another method. It needs `Exclusive`.
+/// `Pass` is for services that route by method, like axum. Other services, such as those of tonic, run the
+/// same handler for every method, so a client could avoid the lock with another method. They need
+/// `Exclusive`.
 ///
 /// The example of [`KeyLockLayer`] sets it.
 #[non_exhaustive]
@@ -298,8 +296,8 @@ pub enum SafeMethods {
     /// They pass without a lock. The default.
     #[default]
     Pass,
-    /// They share the lock among themselves, and exclude the others. The backend must have shared
-    /// locks, and the locker no permits.
+    /// They share the lock, and exclude other requests. The backend must have shared locks, and the locker
+    /// no permits.
     Shared,
 }
 
@@ -323,7 +321,7 @@ enum KeySource {
     Head(Arc<dyn KeyExtractor>),
 }
 
-/// The options that the layer for idempotency has, too.
+/// The options that the idempotency layer has, too.
 #[derive(Clone)]
 pub(crate) struct CommonOptions {
     pub(crate) locker: Locker,
@@ -340,7 +338,7 @@ impl CommonOptions {
         }
     }
 
-    /// Answers in place of a handler whose request was rejected.
+    /// Responds to a rejected request in place of its handler.
     pub(crate) fn answered<B, E>(
         &self,
         info: &RequestInfo,

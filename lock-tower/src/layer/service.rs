@@ -20,7 +20,8 @@ use super::{HoldUntil, KeyLockLayer, KeySource, LayerOptions, OnLost, SafeMethod
 
 /// The service that [`KeyLockLayer`] makes.
 ///
-/// Clones share the queue. It answers rejections by itself and has the error of the inner service.
+/// Clones share the queue. The service responds to rejected requests itself, and its error is that of the
+/// inner service.
 #[derive(Clone, Debug)]
 pub struct KeyLock<S> {
     pub(super) inner: S,
@@ -39,7 +40,7 @@ where
     type Error = S::Error;
     type Future = ResponseFuture<Self::Response, S::Error>;
 
-    /// Always ready; the inner service is asked when the lock is held.
+    /// Always ready; the inner service is made ready once the lock is held.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         Poll::Ready(Ok(()))
     }
@@ -89,7 +90,7 @@ where
     S: Service<Request<ReqB>, Response = Response<ResB>>,
     ResB: Body,
 {
-    // Dropped with this future, it releases the locks although the handler may have kept a clone.
+    // Dropping this future releases the locks, even if the handler has kept a clone.
     let guard = (options.hold != HoldUntil::Manual).then(|| LockerGuard::new(held.clone()));
     let work = call(inner, request);
     let handled = match options.on_lost {
@@ -127,7 +128,7 @@ impl LayerOptions {
         parts: &mut Parts,
         info: &RequestInfo,
     ) -> Result<Option<HeldLock>, Rejection> {
-        // Not that of a layer outside: a handler that takes one is to have the lock of its own layer.
+        // Removes the lock of an outer layer: the handler must get the lock of its own layer.
         parts.extensions.remove::<HeldLock>();
         let Some(mode) = self.mode(info) else {
             return Ok(None);
@@ -145,7 +146,7 @@ impl LayerOptions {
     fn mode(&self, info: &RequestInfo) -> Option<Mode> {
         let mode = self.common.locker.mode();
         match self.safe_methods {
-            // Nothing in gRPC looks at the method.
+            // gRPC ignores the method.
             _ if info.is_grpc() || !info.method().is_safe() => Some(mode),
             SafeMethods::Exclusive => Some(mode),
             SafeMethods::Pass => None,

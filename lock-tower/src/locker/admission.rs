@@ -25,12 +25,12 @@ pub(crate) enum LimitReached {
     WaitersOfKey,
 }
 
-/// The requests for a key. As many as may hold it at once do not count as waiters, whether they hold
-/// it or another process does: with no waiters allowed, a lock still serves one request at a time, and
-/// four permits serve four.
+/// The requests for a key. As many requests as may hold it at once are not counted as waiters, even if
+/// another process holds it: with no waiters allowed, a lock still serves one request at a time, and four
+/// permits serve four.
 ///
-/// Readers do not queue in this process. They count among all waiters while they ask, and not among
-/// those of their key: many that are not kept waiting ask at a time.
+/// Readers do not queue in this process. While they acquire, they count among all waiters, but not among
+/// those of their key: many of them acquire at a time without waiting.
 #[derive(Clone, Copy, Default)]
 struct KeyCount {
     asking: usize,
@@ -144,7 +144,7 @@ impl AdmissionLimiter {
         self.waiters.load(Ordering::Relaxed)
     }
 
-    /// Changes the count of a key in a way that makes no more waiters; only `enter` does.
+    /// Changes the counts of a key without adding waiters; only `enter` adds them.
     fn decrement(&self, key: &HashedKey, change: impl FnOnce(&mut KeyCount)) {
         let max_holders = self.limits.holders_per_key;
         self.counts.change(key, |count| {

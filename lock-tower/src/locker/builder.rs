@@ -59,16 +59,16 @@ pub(super) struct LockerOptions {
     pub(super) observer: Option<Arc<dyn RejectionObserver>>,
 }
 
-/// What becomes of requests while the lock service does not answer.
+/// What happens to requests while the lock service does not answer.
 ///
 /// The example of [`LockerBuilder`] sets it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum WhenUnavailable {
-    /// They run without a lock, with a warning in the log, and
-    /// [`HeldLock::is_unprotected`](crate::HeldLock::is_unprotected) tells the handler. Two may run
-    /// at once. Calls of gRPC with a deadline that is shorter than the wait are rejected all the
-    /// same: a short deadline is no way around the lock.
+    /// They run without a lock, so two may run at once. A warning is logged, and
+    /// [`HeldLock::is_unprotected`](crate::HeldLock::is_unprotected) tells the handler. gRPC calls with a
+    /// deadline that is shorter than the wait are still rejected: a short deadline must not bypass the
+    /// lock.
     Bypass,
     /// They are rejected. The default.
     #[default]
@@ -101,12 +101,12 @@ impl LockerBuilder {
 
     /// Sets how long a request waits for its locks, all of them together. Default: 2 s.
     ///
-    /// A longer wait answers more of a burst, and keeps more connections and memory meanwhile.
+    /// A longer wait serves more of a burst, and uses more connections and memory meanwhile.
     pub fn wait(self, limit: Duration) -> Self {
         self.request(|request| request.with_wait(Wait::AtMost(limit)))
     }
 
-    /// Lets no request wait: where the lock is held, the answer is "busy" at once.
+    /// Disables waiting: a request for a held lock is rejected as busy at once.
     pub fn try_only(self) -> Self {
         self.request(|request| request.with_wait(Wait::Never))
     }
@@ -114,14 +114,13 @@ impl LockerBuilder {
     /// Lets up to `limit` requests with the same key run at once, in all processes together. Default:
     /// one.
     ///
-    /// Every process has to name the same limit: a request is granted while fewer than its own limit
-    /// hold the key. Permits go to the lock service one by one and are not handed over inside the
-    /// process, so they are served in the order of their arrival where the backend is
-    /// [fair](polylock_core::Capabilities::fair). A limit of one costs more than a lock and does the
-    /// same.
+    /// Use the same limit in every process: a request is granted while fewer than its own limit hold the
+    /// key. Each permit is acquired at the lock service and not handed over inside the process, so permits
+    /// are granted in arrival order if the backend is [fair](polylock_core::Capabilities::fair). A limit of
+    /// one costs more than a lock and does the same.
     ///
-    /// Fencing tokens tell the order of the grants. The holders of a key run side by side: a store
-    /// that refuses smaller tokens would refuse the writes of some of them.
+    /// Fencing tokens give the order of the grants. The holders of a key run at the same time, so a store
+    /// that rejects smaller tokens would reject the writes of some of them.
     ///
     /// # Examples
     ///
@@ -152,12 +151,12 @@ impl LockerBuilder {
         self.request(|request| request.with_mode(Mode::Permit { limit }))
     }
 
-    /// Changes what is asked of the backend: wait, ttl, longest hold, label, class, and the mode, which
+    /// Changes the request to the backend: wait, ttl, max hold, label, class, and the mode, which
     /// [`permits`](Self::permits) sets.
     ///
-    /// By default the ttl is 30 s, the longest hold 5 min and the class the namespace. The key is set
-    /// for each request; there can be no owner, which would let all requests in at once, and the lease
-    /// is renewed automatically.
+    /// By default the ttl is 30 s, the max hold 5 min and the class the namespace. The key is set for each
+    /// request, and the lease is renewed automatically. An owner is not allowed: it would let all requests
+    /// in at once.
     pub fn request(mut self, change: impl FnOnce(AcquireRequest) -> AcquireRequest) -> Self {
         self.options.request = change(self.options.request);
         self
@@ -170,14 +169,14 @@ impl LockerBuilder {
         self
     }
 
-    /// Sets how many requests may wait in this process for all keys. Default: 4,096. Of each key, as many as
-    /// there are [permits](Self::permits) are not counted.
+    /// Sets how many requests may wait in this process for all keys. Default: 4,096. For each key, as many
+    /// requests as there are [permits](Self::permits) are not counted.
     pub fn max_waiters(mut self, max: usize) -> Self {
         self.options.limits.waiters = max;
         self
     }
 
-    /// Sets how many keys may be wanted or held at a time in this process. Default: 100,000.
+    /// Sets how many keys may be held or waited for in this process. Default: 100,000.
     pub fn max_live_keys(mut self, max: usize) -> Self {
         self.options.limits.keys = max;
         self
@@ -197,8 +196,8 @@ impl LockerBuilder {
         self
     }
 
-    /// Sets the observer of requests that the layers of this locker reject. What a handler does
-    /// with a [`Rejection`](crate::Rejection) is not reported. Default: none.
+    /// Sets the observer of requests that the layers of this locker reject. A
+    /// [`Rejection`](crate::Rejection) that a handler gets itself is not reported. Default: none.
     pub fn rejection_observer(mut self, observer: Arc<dyn RejectionObserver>) -> Self {
         self.options.observer = Some(observer);
         self
@@ -209,12 +208,12 @@ impl LockerBuilder {
     /// # Errors
     ///
     /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the namespace is empty, longer
-    ///   than 64 bytes, or contains a colon or a control character, and if the request has an owner,
-    ///   is to be renewed by hand, or is [shared](Mode::Shared): only
-    ///   [requests with a safe method](crate::SafeMethods::Shared) share a lock.
+    ///   than 64 bytes, or contains a colon or a control character, or if the request has an owner, manual
+    ///   renewal, or is [shared](Mode::Shared): only [requests with a safe
+    ///   method](crate::SafeMethods::Shared) share a lock.
     /// - [`InvalidRequest`](polylock_core::ErrorKind::InvalidRequest) and
     ///   [`Unsupported`](polylock_core::ErrorKind::Unsupported) if no request of this kind could ever be
-    ///   granted, such as one for a permit of a backend that has none.
+    ///   granted, such as for a permit of a backend without permits.
     pub fn build(self) -> Result<Locker> {
         let namespace = Namespace::new(&self.namespace)?;
         let mut options = self.options;

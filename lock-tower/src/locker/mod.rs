@@ -26,11 +26,10 @@ pub(crate) use self::namespace::Namespace;
 
 pub use self::builder::{LockerBuilder, WhenUnavailable};
 
-/// Locks for requests: keys of one purpose, how long requests wait for them, and how many may.
+/// Locks for the requests of one purpose, with limits on how long and how many requests wait.
 ///
-/// Clones share the limits and the queue; make one for each purpose and hand clones of it to layers
-/// and handlers. A handler that learns the key from the body of its request calls
-/// [`lock`](Locker::lock).
+/// Clones share the limits and the queue; create one locker per purpose, and give clones to layers and
+/// handlers. A handler that reads the key from the body of its request calls [`lock`](Locker::lock).
 ///
 /// # Examples
 ///
@@ -67,10 +66,10 @@ struct LockerState {
 }
 
 impl Locker {
-    /// Time that a request waits for its locks unless set.
+    /// The default time that a request waits for its locks.
     pub const DEFAULT_WAIT: Duration = Duration::from_secs(2);
 
-    /// Time after which a lock is taken from a handler that does not end, unless set.
+    /// The default time after which a handler that does not end loses its lock.
     pub const DEFAULT_MAX_HOLD: Duration = Duration::from_secs(5 * 60);
 
     /// Max locks of one request.
@@ -78,8 +77,8 @@ impl Locker {
 
     /// Starts a locker for keys in `namespace`, which has 1 to 64 bytes and no colon.
     ///
-    /// The lock service stores `<namespace>:<name>`. Names that make more than 255 bytes with it
-    /// keep their beginning, and a hash (SHA-256) stands for the rest.
+    /// The lock service stores `<namespace>:<name>`. If that exceeds 255 bytes, the name keeps its
+    /// beginning, and a SHA-256 hash replaces the rest.
     pub fn builder(locks: Arc<dyn DistributedLock>, namespace: &str) -> LockerBuilder {
         LockerBuilder::new(locks, namespace)
     }
@@ -94,16 +93,15 @@ impl Locker {
     ///
     /// # Cancel safety
     ///
-    /// A dropped future leaves the queue at once; what it was granted is released in the
-    /// background, at worst after one ttl.
+    /// A dropped future leaves the queue at once. A lock that it was granted is released in the background,
+    /// at worst after one ttl.
     pub async fn lock(&self, name: impl Into<String>) -> Result<LockerGuard, Rejection> {
         let keys = vec![self.key(&name.into())?];
         let held = self.acquire_keys(keys, self.mode(), None).await?;
         Ok(LockerGuard::new(held))
     }
 
-    /// Acquires the locks of all of the names or of none, in the same order everywhere. There have to
-    /// be 1 to 64 names.
+    /// Acquires the locks of all names or of none, in the same order everywhere. Takes 1 to 64 names.
     ///
     /// # Errors
     ///
@@ -122,22 +120,22 @@ impl Locker {
         Ok(LockerGuard::new(held))
     }
 
-    /// How many keys are wanted or held in this process.
+    /// Returns how many keys are held or waited for in this process.
     #[must_use]
     pub fn live_keys(&self) -> usize {
         self.0.admission.live_keys()
     }
 
-    /// How many requests wait in this process, not counting the first of each key. With
-    /// [permits](LockerBuilder::permits), the first N of each key do not count.
+    /// Returns how many requests wait in this process. The first request of each key is not counted, or
+    /// with [permits](LockerBuilder::permits) the first N.
     #[must_use]
     pub fn waiters(&self) -> usize {
         self.0.admission.waiters()
     }
 
-    /// Waits until no request wants or has a lock, and for releases that go on in the background;
-    /// true if all were done `within` the time. Call it when the server has stopped, before the
-    /// process ends: handlers that run to completion may outlive their clients, and the server.
+    /// Waits until no request waits for or holds a lock and all background releases are done; returns
+    /// whether that was `within` the time. Call it when the server has stopped, before the process ends:
+    /// handlers that run to completion may outlive their clients and the server.
     ///
     /// # Cancel safety
     ///
@@ -149,7 +147,7 @@ impl Locker {
         self.0.locks.shutdown(left).await && emptied
     }
 
-    /// How long a request waits whose client does not say.
+    /// The wait of a request whose client sets no deadline.
     fn wait(&self) -> Wait {
         self.0.options.request.wait()
     }
@@ -166,7 +164,7 @@ impl Locker {
         checked.map_err(|error| error.with_backend(capabilities.backend))
     }
 
-    /// Refuses permits for what needs a lock.
+    /// Rejects permits where a lock is required.
     pub(crate) fn expect_exclusive(&self, why: &str) -> Result<(), Error> {
         match self.mode() {
             Mode::Exclusive => Ok(()),
@@ -177,7 +175,7 @@ impl Locker {
         }
     }
 
-    /// Acquires what `keys` says; `None` if the request passes. `client_timeout` is the time that the
+    /// Acquires the locks in `keys`; `None` if the request passes. `client_timeout` is the time that the
     /// client still waits.
     pub(crate) async fn acquire(
         &self,
@@ -233,7 +231,7 @@ impl Locker {
         }
     }
 
-    /// Tells the observer, if there is one, of a rejection. Its panic changes nothing for the client.
+    /// Reports a rejection to the observer, if there is one. A panic there changes nothing for the client.
     pub(crate) fn observe(
         &self,
         event: impl FnOnce(&dyn RejectionObserver, &RejectedRequest<'_>),
@@ -285,7 +283,7 @@ impl Locker {
         })
     }
 
-    /// Whether the service has had the time to answer that it was set up with.
+    /// Whether the service had the whole configured wait to answer.
     fn bypasses(&self, error: &Error, wait: Wait) -> bool {
         self.0.options.when_unavailable == WhenUnavailable::Bypass
             && error.kind() == ErrorKind::Unavailable
@@ -310,7 +308,7 @@ impl Locker {
         rejection.with_error(error)
     }
 
-    /// Rejects what may be tried again.
+    /// A rejection that may be retried.
     pub(crate) fn later(&self, reason: Reason) -> Rejection {
         Rejection::new(reason).with_retry_after(self.0.options.retry_after)
     }

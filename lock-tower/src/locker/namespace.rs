@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::keys::KeyError;
 
-/// Goes before every key of a locker, so that lockers of different purpose do not meet.
+/// The prefix of every key of a locker, so that lockers of different purposes share no keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Namespace(Arc<str>);
 
@@ -26,8 +26,7 @@ impl Namespace {
         &self.0
     }
 
-    /// The key of a name, which may be as long as it likes. Equal bytes make equal keys, different
-    /// bytes different ones.
+    /// The key of a name of any length. Equal names give equal keys, different names different keys.
     pub(crate) fn key(&self, name: &str) -> Result<LockKey, KeyError> {
         if name.is_empty() {
             let what = "the name of the lock is empty";
@@ -142,8 +141,8 @@ mod tests {
         assert!(seen.len() > 4 * 500);
     }
 
-    /// Names of all lengths about those at which keys change their form, of pieces that look like
-    /// what the forms are made of; and names that are the key of another.
+    /// Names with lengths around those at which keys change their form, built from pieces that look like
+    /// parts of keys; and names that equal the key of another name.
     fn names() -> Vec<String> {
         let hash = "0123456789abcdef".repeat(4);
         let pieces = "a b / ~ %2F \u{e9} \u{1f980} n : n:".split(' ');

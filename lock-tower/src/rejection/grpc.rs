@@ -46,7 +46,7 @@ fn without_body(rejection: &Rejection) -> Response<Bytes> {
     response
 }
 
-/// What a message may not have as it is: the percent sign, and all that is no printable ASCII.
+/// Characters that a message must escape: the percent sign, and all but printable ASCII.
 #[cfg(not(feature = "tonic"))]
 const ESCAPED: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS.add(b'%');
 
@@ -65,8 +65,8 @@ mod status {
     use crate::held_lock::NotHeld;
     use crate::rejection::{Reason, Rejection};
 
-    /// With `RetryInfo` where another try is worth it, and `ErrorInfo` whose reason is
-    /// [`Reason::as_str`] in capitals, `LOCK_BUSY`, in the domain `polylock`.
+    /// Includes `RetryInfo` if a retry is worthwhile, and `ErrorInfo` whose reason is [`Reason::as_str`] in
+    /// capitals, `LOCK_BUSY`, in the domain `polylock`.
     impl From<&Rejection> for Status {
         fn from(rejection: &Rejection) -> Self {
             let reason = rejection.reason();
@@ -85,14 +85,14 @@ mod status {
         reason.as_str().to_ascii_uppercase().replace('-', "_")
     }
 
-    /// For a handler that takes its lock by a [`Locker`](crate::Locker).
+    /// For handlers that acquire their lock with a [`Locker`](crate::Locker).
     impl From<Rejection> for Status {
         fn from(rejection: Rejection) -> Self {
             Self::from(&rejection)
         }
     }
 
-    /// For a handler that looks at its lock.
+    /// For handlers that check their lock.
     impl From<NotHeld> for Status {
         fn from(not_held: NotHeld) -> Self {
             Self::from(&Rejection::from(not_held))
@@ -128,8 +128,8 @@ mod status {
     }
 }
 
-/// Clients of gRPC-Web look at the content type and would not read a status under that of gRPC. The
-/// content type of the request is not echoed: a client can put any text into it.
+/// gRPC-Web clients check the content type, and would not read a status under that of gRPC. The content
+/// type of the request is not echoed: a client can put any text into it.
 pub(super) fn content_type(sent: &HeaderValue) -> Option<&'static str> {
     let text = sent.as_bytes().to_ascii_lowercase();
     let rest = text.strip_prefix(b"application/grpc")?;

@@ -18,7 +18,7 @@ pub(crate) use self::grpc::grpc_timeout;
 
 pub use self::responder::{Format, ProblemDetails, RejectionResponder, RequestInfo};
 
-/// Why a request did not get what it needs a lock for.
+/// Why a request was rejected.
 ///
 /// A [`RejectionResponder`] makes the response, and [`retry_after`](Rejection::retry_after)
 /// says whether a retry is worthwhile:
@@ -34,8 +34,8 @@ pub use self::responder::{Format, ProblemDetails, RejectionResponder, RequestInf
 /// | [`Unavailable`](Reason::Unavailable) | `lock-unavailable` | has not run | later |
 ///
 /// "Has not run" is true for rejections by the layer and by [`Locker`](crate::Locker). A handler that
-/// returns a rejection itself may have done something before. The other reasons are of requests with an
-/// `Idempotency-Key`, whose table is in [`idempotency`](crate::idempotency).
+/// returns a rejection itself may have had effects before. The other reasons concern requests with an
+/// `Idempotency-Key`; [`idempotency`](crate::idempotency) has their table.
 ///
 /// The example of [`Locker`](crate::Locker) gets one.
 #[derive(Clone, Debug)]
@@ -57,25 +57,25 @@ struct Inner {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Reason {
-    /// The body of a request with an `Idempotency-Key` is larger than it may be.
+    /// The body of a request with an `Idempotency-Key` is too large.
     BodyTooLarge,
     /// The body of a request with an `Idempotency-Key` broke off.
     BodyUnreadable,
     /// Another client holds the lock, and the request does not wait.
     Busy,
-    /// The `Idempotency-Key` is none.
+    /// The `Idempotency-Key` is invalid.
     IdempotencyKeyInvalid,
     /// The request has no `Idempotency-Key` and needs one.
     IdempotencyKeyMissing,
     /// Another request has had the same `Idempotency-Key`.
     IdempotencyKeyReused,
-    /// What the request says cannot be a key, or it does not say it.
+    /// The key of the request is missing or invalid.
     InvalidKey,
     /// The lock was lost while the handler ran; what it did is unknown.
     Lost,
-    /// Neither the request nor the load is the cause, but how the service is set up.
+    /// The service is misconfigured; neither the request nor the load is the cause.
     Misconfigured,
-    /// As many wait as may.
+    /// The queue is full.
     QueueFull,
     /// The request was handled before, and its response was too large to be stored, or broke off.
     ResponseNotKept,
@@ -216,7 +216,7 @@ impl Rejection {
         self
     }
 
-    /// Adds when it is worth another try; without effect if the lock was lost.
+    /// Sets the delay before a retry; without effect if the lock was lost.
     #[must_use]
     pub fn with_retry_after(mut self, after: Duration) -> Self {
         self.0.retry_after = Some(after);
@@ -247,13 +247,13 @@ impl Rejection {
         self.0.lost
     }
 
-    /// When it is worth another try; `None` if the same request must not be repeated blindly.
+    /// Returns the delay before a retry; `None` if the same request must not be repeated blindly.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after.filter(|_| self.0.reason != Reason::Lost)
     }
 
-    /// The answer in place of that of the responder.
+    /// The response that replaces that of the responder.
     pub(crate) fn response(&self) -> Option<&Response<Bytes>> {
         self.0.response.as_ref()
     }
@@ -275,7 +275,7 @@ impl StdError for Rejection {
     }
 }
 
-/// For a handler that looks at its lock.
+/// For handlers that check their lock.
 impl From<NotHeld> for Rejection {
     fn from(not_held: NotHeld) -> Self {
         let (reason, lost) = match not_held {
@@ -289,7 +289,7 @@ impl From<NotHeld> for Rejection {
     }
 }
 
-/// For a handler that reads a key itself.
+/// For handlers that read a key themselves.
 impl From<KeyError> for Rejection {
     fn from(error: KeyError) -> Self {
         match error {
@@ -360,7 +360,7 @@ pub trait RejectionObserver: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// A request that got an answer of the layer and not of its handler.
+/// A request that the layer answered instead of its handler.
 ///
 /// The example of [`RejectionObserver`] counts them.
 #[non_exhaustive]

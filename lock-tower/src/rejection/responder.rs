@@ -46,7 +46,7 @@ where
     }
 }
 
-/// The head of a request, for the response to it while its handler has the request.
+/// The head of a request, for the response to it while the handler owns the request.
 ///
 /// The example of [`RejectionResponder`] reads it. The default is a request of which nothing is known.
 #[derive(Clone, Debug, Default)]
@@ -100,8 +100,8 @@ impl RequestInfo {
 ///
 /// [`idempotency`](crate::idempotency) has the statuses of requests with an `Idempotency-Key`.
 ///
-/// A busy key is a conflict and no 503: proxies take a server that answers 503 for a sick one, and
-/// one hot key would cost the others an instance. `Retry-After` has whole seconds, rounded up.
+/// A busy key is a conflict, not a 503: proxies treat a server that answers 503 as unhealthy, so one hot
+/// key would cost the others an instance. `Retry-After` has whole seconds, rounded up.
 ///
 /// ```json
 /// {
@@ -113,8 +113,8 @@ impl RequestInfo {
 /// }
 /// ```
 ///
-/// Neither the key nor what the lock service reported is in an answer, and `cache-control: no-store`
-/// keeps it out of caches.
+/// Responses contain neither the key nor the error of the lock service, and `cache-control: no-store` keeps
+/// them out of caches.
 ///
 /// # gRPC
 ///
@@ -148,13 +148,13 @@ pub struct ProblemDetails {
     format: Format,
 }
 
-/// What the body of an answer is.
+/// The format of a response body.
 ///
 /// The example of [`ProblemDetails`] sets it.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Format {
-    /// Nothing; the status and the headers say it.
+    /// No body; only the status and the headers.
     Empty,
     /// `application/problem+json`. The default.
     #[default]
@@ -164,14 +164,14 @@ pub enum Format {
 }
 
 impl ProblemDetails {
-    /// Answers as the table says.
+    /// Creates the responder of the table.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets what comes before the [name](Reason::as_str) in the member `type`. Default:
-    /// `urn:polylock:`, which names a kind of problem and leads nowhere.
+    /// Sets the prefix of the [name](Reason::as_str) in the member `type`. Default: `urn:polylock:`, which
+    /// identifies a kind of problem and is not a link.
     #[must_use]
     pub fn with_type_base(mut self, base: impl Into<Cow<'static, str>>) -> Self {
         self.type_base = base.into();
@@ -187,7 +187,7 @@ impl ProblemDetails {
         self
     }
 
-    /// Sets what the body is. Default: [`Format::ProblemJson`].
+    /// Sets the format of the body. Default: [`Format::ProblemJson`].
     #[must_use]
     pub fn with_format(mut self, format: Format) -> Self {
         self.format = format;
