@@ -92,8 +92,8 @@ impl Subject for Locks {
     }
 
     async fn release(&self, held: LockGuard) -> Result<(), Failure> {
-        // A holder that is not told of a loss before it calls release held until then, whatever the answer;
-        // the signal tells afterwards, so that no release needs to look at the clock first.
+        // A holder without a signaled loss before it calls release held until then, whatever the reply. The
+        // signal is read afterwards, so that no release reads the clock first.
         let lost = held.lost();
         match held.release().await {
             Ok(Released::AlreadyLost) if lost.reason().is_some() => Err(Failure::new(

@@ -174,7 +174,7 @@ impl Target {
         let Some((_, server)) = self.url.split_once('+') else {
             return Ok(None);
         };
-        // What a library says of a wrong URL may have the password in it, and some panic.
+        // A library's error for a wrong URL may contain the password, and some libraries panic.
         let server = LockUrl::parse(server)?;
         server.expect_hosts()?;
         Ok(Some(server))

@@ -8,47 +8,46 @@ use polylock_core::{DistributedLock, LockKey};
 
 use crate::taker::Taker;
 
-/// What a backend gives the conformance suite.
+/// Connects a backend to the conformance suite.
 ///
-/// One value serves one case. Only [`client`](Harness::client) is required; an ability that is
-/// missing belongs into the skip list of [`conformance!`](crate::conformance!), and is checked
-/// there.
+/// One value serves one case. Only [`client`](Harness::client) is required. The skip list of
+/// [`conformance!`](crate::conformance!) names missing abilities, and checks that they are missing.
 #[async_trait]
 pub trait Harness: fmt::Debug + Send + Sync + 'static {
-    /// Another client of the same store without any layer, as another process would be: no queue,
-    /// cache or connection of one may serve another.
+    /// Creates another client of the same store without any layer. Like those of separate processes,
+    /// clients must share no queue, cache or connection.
     ///
-    /// Called on several runtimes; the client is used on the one that it was made on.
+    /// Called on several runtimes; each client is used on the runtime that created it.
     async fn client(&self) -> Arc<dyn DistributedLock>;
 
-    /// The ttl of the cases, long enough for a busy machine; where locks live with a session or a connection,
-    /// the time after which the lock of a dead client is free at the latest. Default: 1 s.
+    /// Returns the ttl of the cases, long enough for a busy machine; for locks that live with a session or
+    /// a connection, the max time until the lock of a dead client is free. Default: 1 s.
     fn shortest_ttl(&self) -> Duration {
         Duration::from_secs(1)
     }
 
-    /// The means to disturb the clients of this store.
+    /// Returns the fault injection for the clients of this store.
     fn faults(&self) -> Option<&dyn Faults> {
         None
     }
 
-    /// The lock-taker of this backend and a URL that leads to this store.
+    /// Returns the lock-taker of this backend and a URL of this store.
     fn taker(&self) -> Option<Taker> {
         None
     }
 
-    /// What the store itself says of a key, past the clients.
+    /// Reads a key from the store directly, without the clients.
     async fn look(&self, key: &LockKey) -> Option<Look> {
         let _unused = key;
         None
     }
 }
 
-/// What a store has of one key.
+/// The state of one key in the store.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Look {
-    /// Holders whose time is not over.
+    /// Holders that have not expired.
     pub holders: usize,
     /// Entries in the queue; 0 where there is none.
     pub waiters: usize,
@@ -62,17 +61,17 @@ impl Look {
     }
 }
 
-/// What can be made to go wrong between the clients and the store.
+/// Injects faults between the clients and the store.
 #[async_trait]
 pub trait Faults: Send + Sync {
-    /// Plans a fault for the next request of this kind, by whichever client.
+    /// Plans a fault for the next request of this kind, from any client.
     fn plan(&self, request: Request, fault: Fault);
 
     /// Cuts off or reconnects the store for all clients.
     fn set_reachable(&self, reachable: Reachable);
 
-    /// Takes a key from its holders, as a server does that forgets a lease or drops a session or a
-    /// connection. The holders learn it in the way that is usual there.
+    /// Takes a key from its holders, like a server that forgets a lease or drops a session or a connection.
+    /// The holders are notified in the way that is usual there.
     async fn end(&self, key: &LockKey);
 
     /// Whether [`Fault::Duplicated`] can be planned.

@@ -18,8 +18,8 @@
 //! # fn main() {}
 //! ```
 //!
-//! A harness of one's own has one required method. Two clients of it must share nothing but the
-//! store, as two processes do:
+//! A custom harness has one required method. Its clients must share nothing but the store, like those of
+//! two processes:
 //!
 //! ```
 //! use std::sync::Arc;

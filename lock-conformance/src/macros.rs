@@ -4,12 +4,11 @@
 ///
 /// `harness` is an expression for a [`Harness`](crate::Harness), evaluated for each case;
 /// it may `.await`. `skip` names each [`Need`](crate::Need) that the backend or the
-/// harness does not meet. Both directions are tested: a need that is missing and not named fails
-/// the cases that have it; a case whose need is named becomes
-/// `conformance::GROUP::CASE::is_not_offered`, which asserts that it is really missing, and that
-/// whoever asks for it is told so.
+/// harness does not meet. Both directions are tested. A missing need that is not named fails the cases that
+/// have it. A case whose need is named becomes `conformance::GROUP::CASE::is_not_offered`, which asserts
+/// that the need is really missing, and that its use is an error.
 ///
-/// Several backends in one file go into modules of their own.
+/// Several backends in one file need a module each.
 ///
 /// # Examples
 ///
@@ -31,7 +30,7 @@ macro_rules! conformance {
             })
         }
 
-        // A name in the skip list that is no need does not compile.
+        // An unknown need in the skip list does not compile.
         const _: &[$crate::cases::Need] =
             &[$($($crate::cases::Need::$lacking),*)?];
 

@@ -133,10 +133,10 @@ impl What {
 #[cfg_attr(feature = "serde", derive(Deserialize, Serialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Access {
-    /// By one.
+    /// By one holder.
     Exclusive,
-    /// By at most this many.
+    /// By at most this many holders.
     Permit(NonZeroU32),
-    /// By any number.
+    /// By any number of holders.
     Shared,
 }

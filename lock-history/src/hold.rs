@@ -66,8 +66,8 @@ impl Hold {
 
 /// Judges the mutual exclusion of one key, hold by hold.
 ///
-/// Holds come in the order of [`from`](Hold::from). The judge keeps those that last, so that its
-/// memory does not grow with the length of a run, and each takes logarithmic time of their number.
+/// Add holds in the order of [`from`](Hold::from). The judge keeps only holds that last, so its memory does
+/// not grow with the length of a run. Each hold takes logarithmic time in their number.
 #[derive(Clone, Debug, Default)]
 pub struct Exclusion {
     exclusive: Inside,
@@ -85,9 +85,9 @@ impl Exclusion {
         Self::default()
     }
 
-    /// Adds a hold, and returns one that lasts at its begin and excludes it: the one that ends last.
+    /// Adds a hold, and returns a hold that excludes it and lasts when it begins: the one that ends last.
     ///
-    /// Of permits, that is one of those who have reached the limit of the new hold. A hold that ends
+    /// For permits, that is one of the holds that have reached the limit of the new hold. A hold that ends
     /// when it begins excludes no other.
     pub fn enter(&mut self, hold: Hold) -> Option<Hold> {
         if hold.until <= hold.from {

@@ -10,11 +10,11 @@
 //!   the time from a grant to the end of the work. They keep only what a later hold can violate, so
 //!   that runs with millions of acquisitions can be judged.
 //!
-//! [`Checker`] uses the other two: a rule exists once.
+//! [`Checker`] uses the other two, so that each rule exists once.
 //!
 //! Times are nanoseconds of any clock that all clients share, such as `CLOCK_BOOTTIME` of one
-//! machine. A client must note a grant after it was told, and the end of its work before it lets
-//! go; then a judge may miss a violation, and never reports one that did not happen.
+//! machine. A client must note a grant after it was notified, and the end of its work before it releases.
+//! Then a judge may miss a violation, but never reports one that did not happen.
 //!
 //! # Examples
 //!

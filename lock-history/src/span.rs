@@ -162,7 +162,7 @@ impl Span {
         if let Some((at, _)) = &tenure.lost {
             end = end.min(*at);
         }
-        // Who breaks a lock puts up with a holder that does not know yet.
+        // Breaking a lock tolerates a holder that does not know yet.
         tenure
             .interfered
             .map_or(end, |at| end.min(at))

@@ -4,9 +4,9 @@ use crate::{Access, Hold};
 
 /// Judges the fencing tokens of one key, hold by hold.
 ///
-/// A token must be larger than that of every earlier holder whom its holder excludes, and than that
-/// of all that were granted the lock before its holder requested it. Readers that requested the
-/// lock at the same time may have the same token.
+/// A token must be larger than those of all earlier holders that its holder excludes, and of all holders
+/// that were granted the lock before its holder requested it. Readers that requested the lock at the same
+/// time may have the same token.
 ///
 /// Holds come in the order of [`from`](Hold::from). Memory grows with the number of shared holds and
 /// permits, and not with that of exclusive holds.

@@ -8,12 +8,12 @@ use crate::{Exclusion, Hold, TokenOrder};
 pub enum Violation {
     /// A release took the lock from a holder that was granted it after the releaser.
     ForeignRelease {
-        /// Who released.
+        /// The acquisition that released.
         by: u64,
     },
-    /// A lock was held again after it was lost or its lease had run out.
+    /// A lock was held again after it was lost or its lease had expired.
     HeldAfterLoss {
-        /// Who held it.
+        /// The holder.
         holder: u64,
     },
     /// Something was left in the store.
@@ -23,23 +23,23 @@ pub enum Violation {
         /// Entries in the queue.
         waiters: u64,
     },
-    /// The loss was signaled later than the lease had run out.
+    /// The loss was signaled after the lease had expired.
     LateSignal {
-        /// Who lost the lock.
+        /// The holder that lost the lock.
         holder: u64,
         /// By how many nanoseconds.
         by: u64,
     },
     /// A lock was gone before its time, and was not broken.
     LostWithoutCause {
-        /// Who lost the lock.
+        /// The holder that lost the lock.
         holder: u64,
     },
-    /// Two held the lock at the same time who exclude each other, or one more than the limit.
+    /// Two holders that exclude each other held the lock at the same time, or one more than the limit.
     Overlap {
-        /// Who held it.
+        /// The earlier holder.
         first: u64,
-        /// Who was granted it meanwhile.
+        /// The holder that was granted it meanwhile.
         second: u64,
     },
     /// The register took a write with a smaller token than it had seen.
@@ -56,19 +56,19 @@ pub enum Violation {
     },
     /// A waiter waited for a free lock.
     Starved {
-        /// Who waited.
+        /// The waiter.
         waiter: u64,
     },
-    /// Two holders who exclude each other had the same token.
+    /// Two holders that exclude each other had the same token.
     TokenReused {
-        /// Who was granted it later.
+        /// The holder that was granted it later.
         later: u64,
         /// The token.
         token: u64,
     },
     /// A holder had a smaller token than one before it.
     TokenWentBack {
-        /// Who was granted it later.
+        /// The holder that was granted it later.
         later: u64,
         /// Its token.
         token: u64,

@@ -63,7 +63,7 @@ fn report(ended: Result<Exit, Failure>, console: &Console) -> Exit {
 fn refuse(answer: clap::Error) -> Exit {
     let answer = args::with_tip(answer, std::env::args_os());
     drop(answer.print());
-    // Not the 2 of clap, which a command may well end with.
+    // Not clap's 2, which a command may end with as well.
     if answer.use_stderr() {
         Exit::Usage
     } else {

@@ -1,4 +1,4 @@
-//! Which keys are asked for.
+//! Patterns of keys.
 
 /// The beginning of keys, or a pattern in which `*` stands for any text.
 #[derive(Debug)]

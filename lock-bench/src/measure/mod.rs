@@ -1,4 +1,4 @@
-//! What a measurement has recorded, and what it means. Nothing here waits or talks.
+//! The records of a measurement, and what they mean. Nothing here waits or does I/O.
 
 mod order;
 mod record;

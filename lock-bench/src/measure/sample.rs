@@ -22,17 +22,17 @@ pub(crate) fn sample(
     let waits = unserved_waits(&recorded.unserved, window);
     let mut unserved = waits.clone().count() as u64;
     if is_open {
-        // Those that the end cuts short are the slow ones: without them an overload looks quick.
-        // Spans are thinned out, so these have to be as well.
+        // Waits that the end cuts short are the slow ones: without them an overload looks quick. Spans are
+        // thinned out, so these waits must be as well.
         let kept = waits.filter(|waiting| is_kept(waiting.requested, stride));
         kept.for_each(|waiting| acquire.record_ns(window.end - waiting.requested));
-        // Those that were served after the end, and waited at it all the same.
+        // Spans that were served after the end, but waited at it.
         for span in spans.iter().filter(|span| waited_at_the_end(span, window)) {
             acquire.record_ns(window.end - span.requested);
             unserved += stride;
         }
     }
-    // Those that began before the window too: the lock was held in it all the same.
+    // Spans that began before the window too, since they held the lock in it.
     let held: u64 = spans.iter().map(|span| held_within(span, window)).sum();
     let with_token = spans.iter().filter(|span| span.token.is_some()).count() as u64;
     let is_saturated = is_open && (recorded.is_overrun || grows(spans, &recorded.unserved, window));

@@ -174,7 +174,7 @@ fn compare(
         });
         let is_within_spread = new.is_some_and(|new| old.is_like(&new));
         let mut limits = limits.iter().filter(|limit| limit.metric == column.metric);
-        // What cannot be measured any more is worse than any figure.
+        // A figure that can no longer be measured is worse than any value.
         let passed = limits.find(|limit| {
             ratio.is_none_or(|ratio| !is_within_spread && limit.is_exceeded_by(ratio))
         });

@@ -228,7 +228,7 @@ impl Figures {
         use Workload::{CrashRecovery, Footprint as Held, Http, Layer, OpenLoop, Uncontended};
         let (samples, workload) = (&series.samples, series.workload);
         let total = |count: fn(&Sample) -> u64| samples.iter().map(count).sum();
-        // Fairness is among those who want the same key.
+        // Fairness is measured among contenders for the same key.
         let is_alone =
             [Uncontended, OpenLoop, CrashRecovery, Layer, Http, Held].contains(&workload);
         let is_shared = series.parameters.contenders > 1 && !is_alone;

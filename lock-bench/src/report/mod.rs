@@ -1,4 +1,4 @@
-//! What came out of a run: one value, which becomes JSON, tables, plots and a page.
+//! The result of a run: one value, which becomes JSON, tables, plots and a page.
 
 pub mod compare;
 mod figures;

@@ -1,5 +1,5 @@
-//! The plots of a report, as SVG: here are the figures, in the templates how they are drawn. A style
-//! sheet has the colors, so that a plot follows the color scheme of its reader.
+//! The plots of a report as SVG: the figures are here, the drawing is in the templates. A style sheet has
+//! the colors, so that a plot follows the color scheme of its reader.
 
 use askama::Template;
 
@@ -180,7 +180,7 @@ impl Report {
         let ends = Spread::of(ends.flat_map(|(_, times)| [0.0, MAX_SHARE].map(|s| at(times, s))))?;
         let lines = merged.iter().map(|(target, times)| {
             let [half, most] = [0.5, 0.99].map(|share| at(times, share));
-            // How rare the longest of n is is unknown: it stands for half of its share.
+            // How rare the longest of n is, is unknown: it is drawn at half of its share.
             let last = nines(1.0 - 0.5 / times.len().max(1) as f64).min(nines(MAX_SHARE));
             let points = times.distribution();
             let points = points.map(|(ns, share)| ((ns as f64).log10(), nines(share)));

@@ -49,7 +49,7 @@ pub async fn run(
         measure(plan, &mut prepared, id, progress, warnings).await
     };
     let measured = measured.await;
-    // Also where it failed: something may have been made on the servers.
+    // Also after a failure: something may have been made on the servers.
     for target in &prepared {
         target.close(warnings).await;
     }

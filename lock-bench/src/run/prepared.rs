@@ -26,7 +26,7 @@ impl Prepared {
     pub(super) async fn open(target: Target, run: u64) -> Result<Self, Failure> {
         let opened = target.open().await?;
         let probe = target.probe().await?;
-        // A user who may not ask may still measure.
+        // A user without the right to ask may still measure.
         let findings = match target.findings().await {
             Ok(findings) => findings,
             Err(failure) => vec![format!("not examined: {failure}")],
@@ -66,7 +66,7 @@ impl Prepared {
         let opened = match self.target.bare(self.run).await {
             Ok(Some(opened)) => opened,
             Ok(None) => return Ok(None),
-            // A user who may not have these has locks all the same.
+            // A user without the right to these commands can still use locks.
             Err(failure) if failure.kind() == REFUSED => {
                 let what = "is measured without its limit, the bare commands";
                 warnings.push(format!("{name} {what}: {failure}"));

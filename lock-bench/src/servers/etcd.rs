@@ -1,4 +1,4 @@
-//! etcd: the least requests that exclude, and what the servers say of themselves.
+//! etcd: the minimal requests that exclude, and what the servers say of themselves.
 
 use std::fmt;
 use std::sync::Arc;

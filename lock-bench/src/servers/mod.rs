@@ -1,4 +1,4 @@
-//! What servers say of themselves, and their bare commands: the least that exclude.
+//! What servers say of themselves, and their bare commands: the minimal ones that exclude.
 
 #![cfg_attr(
     not(any(feature = "mysql", feature = "postgres")),

@@ -1,4 +1,4 @@
-//! Redis: the least commands that exclude, and what the server says of itself.
+//! Redis: the minimal commands that exclude, and what the server says of itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ async fn connect(url: &LockUrl) -> Result<MultiplexedConnection, Failure> {
         .set_redis_settings(settings)
         .set_tcp_settings(TcpSettings::default().set_nodelay(true));
     let client = Client::open(info).map_err(failure)?;
-    // A timer for each answer is more than the least.
+    // A timer for each reply is not minimal.
     let config = AsyncConnectionConfig::new().set_response_timeout(None);
     let connection = client.get_multiplexed_async_connection_with_config(&config);
     connection.await.map_err(failure)
@@ -161,7 +161,7 @@ impl Subject for BareLock {
 
     async fn release(&self, held: Held) -> Result<(), Failure> {
         let deleted = match self.delete("EVALSHA", &self.hash, &held).await {
-            // It was restarted, or somebody flushed its scripts.
+            // The server was restarted, or its scripts were flushed.
             Err(error) if error.code() == Some("NOSCRIPT") => {
                 self.delete("EVAL", COMPARE_AND_DELETE, &held).await
             }

@@ -1,4 +1,4 @@
-//! PostgreSQL, MySQL and MariaDB: the least statements that exclude, and what the servers say of
+//! PostgreSQL, MySQL and MariaDB: the minimal statements that exclude, and what the servers say of
 //! themselves. What differs between them is a [`Dialect`].
 
 use std::fmt;
@@ -102,7 +102,7 @@ struct Statements {
 
 #[cfg(feature = "postgres")]
 static POSTGRES: Dialect = Dialect {
-    // Those who make it at the same time would hinder each other.
+    // Processes that create it at the same time would hinder each other.
     create:
         "BEGIN; SELECT pg_advisory_xact_lock(8027139612042); CREATE TABLE IF NOT EXISTS {table} (
             name text PRIMARY KEY, owner text,

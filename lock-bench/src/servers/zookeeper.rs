@@ -1,4 +1,4 @@
-//! ZooKeeper: the least requests that exclude, and what the servers say of themselves.
+//! ZooKeeper: the minimal requests that exclude, and what the servers say of themselves.
 
 use std::collections::HashMap;
 use std::fmt;

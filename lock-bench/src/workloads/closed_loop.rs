@@ -38,9 +38,10 @@ pub(super) async fn closed<S: Subject>(
         if waited {
             yielded = request.requested;
         }
-        // What needs no I/O never yields by itself, and others would never begin. Seldom, because
-        // it wakes another thread of the runtime, and because a contender that yields wants no lock meanwhile: if
-        // all did after each turn, a lock would go back to its server for want of a next one.
+        // Contenders without I/O never yield by themselves, and others would never begin. Yields are rare,
+        // because each wakes another thread of the runtime, and because a contender that yields requests no
+        // lock meanwhile: if all did after each turn, a lock would go back to its server for lack of a
+        // waiter.
         if request.requested > yielded + YIELDS_AFTER {
             yielded = request.requested;
             tokio::task::yield_now().await;
@@ -90,9 +91,9 @@ pub(super) async fn turn<S: Subject>(
     }
     let failure = subject.release(held).await.err();
     match failure.as_ref().map(Failure::kind) {
-        // It knew that it holds no more, but not since when.
+        // The holder knew that it had lost the lock, but not since when.
         Some(LOST_BEFORE) => releasing = acquired,
-        // A lease that is not renewed ends like this, and says nothing before.
+        // A lease that is not renewed ends like this, without an earlier signal.
         Some(LOST) => releasing = releasing.min(acquired.saturating_add(nanos(job.ttl))),
         _ => {}
     }

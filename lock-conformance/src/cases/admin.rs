@@ -12,7 +12,7 @@ use super::need::admin;
 use super::support::{eventually, finish, granted, released, served};
 use super::waiting::queued;
 
-/// The list has what is held, sorted, and nothing else.
+/// The list has exactly the held keys, sorted.
 pub async fn list_shows_what_is_held_in_order(case: Case) {
     let (client, other) = (case.client().await, case.client().await);
     let mut guards = Vec::new();
@@ -74,7 +74,7 @@ pub async fn inspect_shows_the_holder(case: Case) {
     assert_eq!(inspect(&other, &key).await, None);
 }
 
-/// Those who wait are shown in order, where there is a queue.
+/// Waiters are shown in order, if there is a queue.
 pub async fn inspect_shows_who_waits(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let guard = case.lock(&client, &key).await;
@@ -98,7 +98,7 @@ pub async fn inspect_shows_who_waits(case: Case) {
     finish(waiting).await;
 }
 
-/// The holder of a lock that is broken learns it.
+/// The holder of a broken lock is notified.
 pub async fn the_holder_of_a_broken_lock_learns_it(case: Case) {
     let (client, other, key) = (case.client().await, case.client().await, case.key());
     let guard = case.lock(&client, &key).await;
@@ -111,7 +111,7 @@ pub async fn the_holder_of_a_broken_lock_learns_it(case: Case) {
     assert_eq!(released(guard).await, Released::AlreadyLost);
 }
 
-/// Who waits for a lock that is broken gets it, and keeps it.
+/// A waiter gets a broken lock, and keeps it.
 pub async fn breaking_a_lock_lets_the_next_one_in(case: Case) {
     let (client, waiter, key) = (case.client().await, case.client().await, case.key());
     let guard = case.lock(&client, &key).await;
@@ -136,7 +136,7 @@ pub async fn breaking_a_free_lock_does_nothing(case: Case) {
     case.assert_free(&key).await;
 }
 
-/// A watcher hears of locks that are taken and freed, and of no others.
+/// A watcher sees locks that are acquired and freed, and no others.
 pub async fn watch_reports_what_is_taken_and_freed(case: Case) {
     let (client, other, key) = (
         case.client().await,
@@ -165,7 +165,7 @@ pub async fn watch_reports_what_is_taken_and_freed(case: Case) {
     unseen.release().await.expect("a held lock is released");
 }
 
-/// What is shared is shown with all who share it.
+/// A shared lock is shown with all its holders.
 pub async fn inspect_shows_all_readers(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let request = super::shared::reader(&case, &key).with_wait(Wait::Never);

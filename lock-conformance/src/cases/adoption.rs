@@ -1,4 +1,4 @@
-//! A lease that another process goes on with.
+//! Leases that another process adopts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use super::need::admin;
 use super::support::{POLLS, Polled, When, eventually, granted, polled, released, served, started};
 use super::waiting::queued;
 
-/// Of several that adopt one lease at the same time, one has it.
+/// Of several clients that adopt one lease at the same time, one gets it.
 pub async fn one_of_several_adopters_has_the_lease(case: Case) {
     let key = case.key();
     let (id, _) = left(&case, &key).await;
@@ -40,7 +40,7 @@ pub async fn one_of_several_adopters_has_the_lease(case: Case) {
     give_back(&case, &key, winner).await;
 }
 
-/// Who has the id of before loses the lock, and can do nothing to it.
+/// The holder with the former id loses the lock, and cannot affect it.
 pub async fn the_former_holder_of_an_adopted_lease_has_lost_it(case: Case) {
     let (client, other, key) = (case.client().await, case.client().await, case.key());
     let guard = case.lock(&client, &key).await;
@@ -124,7 +124,7 @@ pub async fn a_lease_that_has_ended_is_not_adopted(case: Case) {
     next.release().await.expect("a held lock is released");
 }
 
-/// The same adoption is answered alike for as long as the lease is held, and extends it each time.
+/// A repeated adoption gets the same answer while the lease is held, and extends it each time.
 pub async fn an_adoption_that_is_repeated_is_answered_alike(case: Case) {
     let (client, other, key) = (case.client().await, case.client().await, case.key());
     let ((id, _), new) = (left(&case, &key).await, any_id());
@@ -157,7 +157,7 @@ pub async fn an_adopted_lease_lasts_for_its_ttl(case: Case) {
     assert!(lasted >= ttl.mul_f64(0.95), "free after {lasted:?}");
 }
 
-/// Who waits for the lock keeps its place, and has a larger token than the adopter.
+/// A waiter for the lock keeps its place, and gets a larger token than the adopter.
 pub async fn a_waiter_keeps_its_place_over_an_adoption(case: Case) {
     let (waiter, other, key) = (case.client().await, case.client().await, case.key());
     let ((id, _), new) = (left(&case, &key).await, any_id());
@@ -178,7 +178,7 @@ pub async fn a_waiter_keeps_its_place_over_an_adoption(case: Case) {
     next.release().await.expect("a held lock is released");
 }
 
-/// The lease of one who shares a lock is not adopted.
+/// The lease of a shared lock cannot be adopted.
 pub async fn a_shared_lease_is_not_adopted(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let guard = granted(&client, &super::shared::reader(&case, &key)).await;

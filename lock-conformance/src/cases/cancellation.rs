@@ -1,4 +1,4 @@
-//! Futures and guards that are dropped wherever they are.
+//! Futures and guards that are dropped at any point.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -117,7 +117,7 @@ pub async fn release_dropped_after_each_poll_goes_on(case: Case) {
     panic!("not released after {POLLS:?} polls");
 }
 
-/// A guard that is dropped on a thread without a runtime gives the lock back.
+/// A guard that is dropped on a thread without a runtime releases the lock.
 pub async fn guard_dropped_outside_a_runtime_is_released(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let guard = case.lock(&client, &key).await;
@@ -126,7 +126,7 @@ pub async fn guard_dropped_outside_a_runtime_is_released(case: Case) {
     case.assert_free_within(&key, SOON).await;
 }
 
-/// A guard that is dropped in another runtime gives the lock back.
+/// A guard that is dropped in another runtime releases the lock.
 pub async fn guard_dropped_in_another_runtime_is_released(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let guard = case.lock(&client, &key).await;
@@ -136,7 +136,7 @@ pub async fn guard_dropped_in_another_runtime_is_released(case: Case) {
     case.assert_free_within(&key, SOON).await;
 }
 
-/// A guard that a panic drops gives the lock back.
+/// A guard that a panic drops releases the lock.
 pub async fn guard_dropped_by_a_panic_is_released(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let guard = case.lock(&client, &key).await;
@@ -158,8 +158,8 @@ pub async fn guard_dropped_by_a_panic_is_released(case: Case) {
     case.assert_free_within(&key, SOON).await;
 }
 
-/// A runtime that is shut down with live guards neither hangs nor panics, and their locks are free
-/// once their leases are over at the latest.
+/// A runtime that is shut down with live guards neither hangs nor panics, and their locks are free when
+/// their leases end at the latest.
 pub async fn runtime_shut_down_with_live_guards_loses_no_lock_for_ever(case: Case) {
     let keys = [case.key(), case.key()];
     let (report, ready) = oneshot::channel();

@@ -14,7 +14,7 @@ use polylock_core::{
 use super::support::granted;
 use crate::{Faults, Harness, Look};
 
-/// What a case has in its hands: a harness and keys of its own.
+/// The context of a case: a harness and keys of its own.
 #[derive(Clone)]
 pub struct Case {
     harness: Arc<dyn Harness>,
@@ -22,10 +22,10 @@ pub struct Case {
     keys: Arc<AtomicU64>,
 }
 
-/// Within this time happens what needs no more than a few requests, on a machine that is very busy.
+/// Enough time for a few requests on a very busy machine.
 pub(super) const SOON: Duration = Duration::from_secs(20);
 
-/// How late a time may be noticed to be over, on such a machine.
+/// How late such a machine may notice that a time is over.
 pub(super) const LATE: Duration = Duration::from_secs(4);
 
 impl Case {
@@ -67,7 +67,7 @@ impl Case {
         LockKey::new(format!("{}/{name}", self.prefix)).expect("the names of a case are keys")
     }
 
-    /// What all keys of the case begin with.
+    /// The prefix of all keys of the case.
     pub(super) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -77,7 +77,7 @@ impl Case {
         self.harness.shortest_ttl()
     }
 
-    /// Time after which the lock of a dead holder has gone to who waits for it.
+    /// Time until a waiter gets the lock of a dead holder.
     pub(super) fn after_death(&self) -> Duration {
         self.ttl() + SOON
     }
@@ -126,7 +126,7 @@ impl Case {
         let guard = attempt.expect("contention is no error");
         let guard = guard.expect("the lock is not free");
         guard.release().await.expect("a held lock is released");
-        // Of several servers the last ones may get the release after the answer.
+        // With several servers, the last ones may get the release after the reply.
         assert!(client.shutdown(SOON).await, "background work does not end");
     }
 

@@ -1,4 +1,4 @@
-//! Elections, and jobs that run once, which stand on what the other cases test.
+//! Elections and jobs that run once, which build on what the other cases test.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

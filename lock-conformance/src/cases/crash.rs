@@ -24,7 +24,7 @@ fn spawn(take: Take) -> TakerProcess {
 /// Kills a process; a lock that lives with a connection is free from then on, whatever time it had.
 async fn kill(case: &Case, process: &mut TakerProcess, key: &LockKey, recorder: &Recorder) {
     if case.client().await.capabilities().bound == LockLifetime::Connection {
-        // What it is granted after the note would count as held for its whole time.
+        // A grant after the note would count as held for its whole time.
         process.stop().expect("it can be stopped");
         let how = "killed".to_owned();
         recorder.record(key, 0, What::Interfered { how });
@@ -39,7 +39,7 @@ fn granted(what: &What) -> bool {
 /// Time for a process to start and to get a free lock.
 const STARTED: Duration = Duration::from_secs(15);
 
-/// The lock of a holder that is killed goes to who waits, within its ttl and a bound.
+/// A waiter gets the lock of a killed holder within its ttl and a bound.
 pub async fn waiter_gets_lock_after_holder_is_killed(case: Case) {
     let (client, key, recorder) = (case.client().await, case.key(), Recorder::new());
     let mut process = spawn(taker(&case, &key));
@@ -58,8 +58,8 @@ pub async fn waiter_gets_lock_after_holder_is_killed(case: Case) {
     check(&recorder, &[process]);
 }
 
-/// A holder that is stopped beyond its ttl sees its loss at its first look, and its release hurts
-/// nobody.
+/// A holder that is stopped beyond its ttl sees its loss at its first check, and its release affects no
+/// other holder.
 pub async fn a_holder_that_was_stopped_sees_its_loss_at_once(case: Case) {
     let (client, key, recorder) = (case.client().await, case.key(), Recorder::new());
     let mut process = spawn(taker(&case, &key));
@@ -82,7 +82,7 @@ pub async fn a_holder_that_was_stopped_sees_its_loss_at_once(case: Case) {
     check(&recorder, &[process]);
 }
 
-/// A waiter that is killed is passed over.
+/// A killed waiter is passed over.
 pub async fn a_waiter_that_is_killed_is_passed_over(case: Case) {
     let (holder, next, key) = (case.client().await, case.client().await, case.key());
     let guard = holder.lock(&key).await.expect("a free lock is granted");
@@ -108,7 +108,7 @@ pub async fn a_waiter_that_is_killed_is_passed_over(case: Case) {
     case.assert_free(&key).await;
 }
 
-/// Processes that count in a file lose nothing.
+/// Processes that count in a file lose no increment.
 pub async fn no_increment_of_several_processes_is_lost(case: Case) {
     let (key, file) = (case.key(), CounterFile::new(&case));
     let take = || {
@@ -127,7 +127,7 @@ pub async fn no_increment_of_several_processes_is_lost(case: Case) {
     case.assert_free(&key).await;
 }
 
-/// Processes that are killed wherever they are leave order behind.
+/// Processes that are killed at any point leave order behind.
 pub async fn processes_killed_at_any_moment_leave_order(case: Case) {
     let (key, file, recorder) = (case.key(), CounterFile::new(&case), Recorder::new());
     let take = || {
@@ -177,7 +177,7 @@ impl CounterFile {
 
 impl Drop for CounterFile {
     fn drop(&mut self) {
-        // It is not there if nobody counted.
+        // The file does not exist if no process counted.
         drop(std::fs::remove_file(&self.0));
     }
 }

@@ -7,7 +7,7 @@ use super::shared::reader;
 use super::support::{granted, served};
 use super::waiting::queued;
 
-/// Readers enter beside a holder that was a writer, and writers do not.
+/// After a downgrade, readers enter beside the holder, and writers do not.
 pub async fn a_downgraded_lock_admits_readers_and_no_writer(case: Case) {
     let (client, other, key) = (case.client().await, case.client().await, case.key());
     let mut guard = case.lock(&client, &key).await;
@@ -28,7 +28,7 @@ pub async fn a_downgraded_lock_admits_readers_and_no_writer(case: Case) {
     case.assert_free(&key).await;
 }
 
-/// A writer that waits does not slip in as the lock is downgraded, and is served after it.
+/// A waiting writer does not enter during a downgrade, and is served after it.
 pub async fn a_downgrade_leaves_no_gap_for_a_writer(case: Case) {
     let (client, writer, key) = (case.client().await, case.client().await, case.key());
     let mut guard = case.lock(&client, &key).await;
@@ -58,7 +58,7 @@ pub async fn a_downgraded_lock_is_kept_beyond_its_ttl(case: Case) {
     case.assert_free(&key).await;
 }
 
-/// What is shared already cannot be downgraded, and stays held.
+/// A shared lock cannot be downgraded, and stays held.
 pub async fn a_shared_lock_cannot_be_downgraded(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let request = reader(&case, &key);

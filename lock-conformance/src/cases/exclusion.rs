@@ -10,7 +10,7 @@ use super::case::SOON;
 use super::support::{contended, crowd, granted, noted};
 use crate::history::{Checker, Counter, FencedRegister, Recorded, Recorder};
 
-/// Sixteen tasks of four clients take turns, and never are there two holders.
+/// Sixteen tasks of four clients take turns, and there are never two holders.
 pub async fn one_holder_at_a_time_among_many_tasks_and_clients(case: Case) {
     let (key, recorder) = (case.key(), Recorder::new());
     let register = Arc::new(FencedRegister::new(recorder.clone(), key.clone()));
@@ -87,7 +87,7 @@ fn write(held: &Recorded, register: &FencedRegister) {
     }
 }
 
-/// A request that waits for ever, with a lease and a release that a busy machine does not cut short.
+/// A request without a wait limit, with a lease and a release that a busy machine does not cut short.
 fn relaxed(case: &Case, key: &LockKey) -> AcquireRequest {
     case.request(key)
         .with_ttl(3 * case.ttl())
@@ -140,7 +140,7 @@ async fn exclude(
     second.release().await.expect("a held lock is released");
 }
 
-/// Locks on different keys know nothing of each other.
+/// Locks on different keys are independent.
 pub async fn different_keys_do_not_exclude_each_other(case: Case) {
     let client = case.client().await;
     let mut guards = Vec::new();

@@ -43,7 +43,7 @@ pub async fn tokens_grow_over_drops(case: Case) {
     grows(&case, &key, first).await;
 }
 
-/// Tokens grow over a lease that runs out.
+/// Tokens grow over a lease that expires.
 pub async fn tokens_grow_over_expiry(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let guard = case.lease(&client, &key).await;
@@ -88,7 +88,7 @@ pub async fn tokens_grow_among_competitors(case: Case) {
     assert_eq!(summary.grants, 36);
 }
 
-/// A holder keeps its token for as long as it holds, and it fits a signed column of a database.
+/// A holder keeps its token while it holds the lock, and the token fits a signed column of a database.
 pub async fn a_token_stays_as_it_is(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let guard = case.lock(&client, &key).await;

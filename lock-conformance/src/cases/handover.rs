@@ -1,4 +1,4 @@
-//! A lease that passes from task to task inside a process.
+//! Leases that are handed over from task to task inside a process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use super::fencing::token;
 use super::support::{finish, granted, released, served, started};
 use super::waiting::queued;
 
-/// A lock that passes from task to task has a larger token each time.
+/// A lock that is handed over from task to task has a larger token each time.
 pub async fn tokens_grow_over_hand_overs(case: Case) {
     let (queue, key) = (case.queue().await, case.key());
     let mut guard = case.lock(&*queue, &key).await;

@@ -124,7 +124,7 @@ fn seed() -> u64 {
     seed
 }
 
-/// The longest names are locks of their own, to their last byte.
+/// The longest names are different locks even if they differ only in their last byte.
 pub async fn the_longest_names_differ_in_their_last_byte(case: Case) {
     let client = case.client().await;
     let longest = client.capabilities().max_key_len.min(LockKey::MAX_LEN);

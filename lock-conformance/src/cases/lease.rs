@@ -89,7 +89,7 @@ pub async fn an_extended_lease_lasts_as_long_as_was_asked_for(case: Case) {
     case.assert_free_within(&key, SOON).await;
 }
 
-/// The renewals that follow an extension do not make the lease shorter, of a shared one neither.
+/// Renewals after an extension do not shorten the lease, not even a shared one.
 pub async fn a_renewal_cuts_no_lease_that_was_extended(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let mut modes = vec![Mode::Exclusive];
@@ -111,7 +111,7 @@ pub async fn a_renewal_cuts_no_lease_that_was_extended(case: Case) {
     }
 }
 
-/// What a lease cannot be extended to is refused, and costs no lock.
+/// An extension that the lease cannot have is refused, and costs no lock.
 pub async fn an_extension_that_cannot_be_kept_is_refused(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let max_hold = Duration::from_secs(600);

@@ -12,7 +12,7 @@ use super::case::SOON;
 use super::support::{granted, noted, released};
 use crate::history::{Checker, Recorder};
 
-/// The loss of a lease is signaled when it runs out, and before another client gets the lock.
+/// The loss of a lease is signaled when it expires, and before another client gets the lock.
 pub async fn loss_is_signaled_before_another_client_gets_the_lock(case: Case) {
     let (holder, other, key) = (case.client().await, case.client().await, case.key());
     let recorder = Recorder::new();
@@ -31,7 +31,7 @@ pub async fn loss_is_signaled_before_another_client_gets_the_lock(case: Case) {
     assert_eq!((summary.grants, summary.lost), (2, 1));
 }
 
-/// What is lost stays lost, whatever the holder tries.
+/// A lost lock stays lost, whatever the holder tries.
 pub async fn lost_is_final(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let guard = case.lease(&client, &key).await;
@@ -80,7 +80,7 @@ impl Drop for SetOnDrop {
     }
 }
 
-/// Work that ends in time hands its output on, and the lock stays held.
+/// Work that ends in time returns its output, and the lock stays held.
 pub async fn run_returns_what_the_work_returns(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let guard = case.lock(&client, &key).await;
@@ -116,7 +116,7 @@ pub async fn the_signal_outlives_the_guard(case: Case) {
     assert_eq!(asked.reason(), Some(LostReason::MaxHold));
 }
 
-/// A lock that was given back in time is not lost, whatever happens to its key later.
+/// A lock that was released in time is not lost, whatever happens to its key later.
 pub async fn a_released_lock_is_never_lost(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let guard = case.lock(&client, &key).await;
@@ -127,7 +127,7 @@ pub async fn a_released_lock_is_never_lost(case: Case) {
     assert!(lost.is_err() && signal.reason().is_none(), "{signal:?}");
 }
 
-/// A holder whose lock the server took away is notified, and its release hurts no other.
+/// A holder whose lock the server took away is notified, and its release affects no other holder.
 pub async fn a_holder_learns_that_the_server_ended_its_lock(case: Case) {
     let (holder, other, key) = (case.client().await, case.client().await, case.key());
     let guard = case.lock(&holder, &key).await;
@@ -147,7 +147,7 @@ pub async fn a_holder_learns_that_the_server_ended_its_lock(case: Case) {
     next.release().await.expect("a held lock is released");
 }
 
-/// A holder whose lock is gone loses it, although nobody else has taken it.
+/// A holder whose lock is gone loses it, although no other client has it.
 pub async fn a_holder_does_not_take_back_what_the_server_ended(case: Case) {
     let (holder, key) = (case.client().await, case.key());
     let guard = case.lock(&holder, &key).await;
@@ -179,8 +179,8 @@ pub async fn a_holder_that_is_cut_off_loses_its_lock_in_time(case: Case) {
     case.assert_free_within(&key, case.after_death()).await;
 }
 
-/// A holder that was cut off for too long has lost its lock before the next one has it, and does
-/// not get it back.
+/// A holder that was cut off for too long loses its lock before the next holder gets it, and does not get
+/// it back.
 pub async fn a_holder_that_was_cut_off_is_out_before_the_next_is_in(case: Case) {
     let (holder, other, key) = (case.client().await, case.client().await, case.key());
     let guard = case.lock(&holder, &key).await;

@@ -5,9 +5,8 @@
 //!
 //! # Cancel safety
 //!
-//! A case is the body of a test and owns all that it uses. Dropped at any point it takes its clients
-//! and guards along, which give back in the background what they hold, and leaves faults that it
-//! planned in its harness, which serves no other case.
+//! A case is the body of a test and owns all that it uses. Dropping it drops its clients and guards, which
+//! release their locks in the background. Planned faults stay in its harness, which serves no other case.
 
 #![expect(clippy::missing_panics_doc, reason = "to panic is how a case fails")]
 
@@ -75,18 +74,18 @@ where
     });
 }
 
-/// Asserts that what the skip list names is lacking. For [`conformance!`](crate::conformance!).
+/// Asserts that a need of the skip list is missing. For [`conformance!`](crate::conformance!).
 ///
 /// # Panics
 ///
-/// If it is not.
+/// If it is not missing.
 pub fn run_lacking(need: Need, harness: NewHarness) {
     on_a_runtime(async {
         need.assert_lacking(&Case::new(harness.await)).await;
     });
 }
 
-/// Runs one case and returns what it fails with, if it does. For tests of the suite.
+/// Runs one case and returns its failure, if any. For tests of the suite.
 pub fn caught<C, F>(harness: NewHarness, case: C) -> Option<String>
 where
     C: FnOnce(Case) -> F,

@@ -34,7 +34,7 @@ pub async fn lock_all_holds_every_key_in_order(case: Case) {
     }
 }
 
-/// If one of the keys is held, none of the others is when the wait is over.
+/// If one of the keys is held, no other key is held after the wait.
 pub async fn lock_all_holds_nothing_after_a_refusal(case: Case) {
     let (client, other) = (case.client().await, case.client().await);
     let [a, b, c] = ["a", "b", "c"].map(|name| case.named(name));

@@ -32,11 +32,11 @@ pub enum Need {
     Lease,
     /// The harness can look into the store.
     Look,
-    /// At most so many may hold a key.
+    /// A key can have a limited number of holders.
     Permits,
     /// A holder can store a record beside its lock.
     Records,
-    /// Several may hold a key, and no exclusive holder.
+    /// A key can have several holders, and no exclusive one beside them.
     Shared,
     /// The harness has a lock-taker.
     Taker,
@@ -65,7 +65,7 @@ impl Need {
         }
     }
 
-    /// Asserts that what is said to be lacking is not offered, and that who asks for it is told.
+    /// Asserts that a missing need is not offered, and that its use is an error.
     pub(super) async fn assert_lacking(self, case: &Case) {
         assert!(
             !self.is_met(case).await,
@@ -124,7 +124,7 @@ impl Need {
     }
 }
 
-/// What becomes of an attempt to adopt a lease that is not there.
+/// The outcome of adopting a lease that does not exist.
 async fn adopted(case: &Case, locks: &dyn DistributedLock) -> Result<Option<FencingToken>> {
     let [id, new] = [(); 2].map(|()| LeaseId::random(&OsEntropy::default()));
     let admin = admin(locks);

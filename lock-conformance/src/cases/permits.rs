@@ -1,4 +1,4 @@
-//! At most so many hold a key.
+//! Permits: a limited number of holders per key.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn permit(case: &Case, key: &LockKey, limit: NonZeroU32) -> AcquireRequest {
     case.request(key).with_mode(Mode::Permit { limit })
 }
 
-/// As many as the limit says hold permits, one more does not, and one that leaves makes room.
+/// As many holders as the limit get permits, one more does not, and a release makes room.
 pub async fn at_most_the_limit_hold_permits(case: Case) {
     let (here, there, key) = (case.client().await, case.client().await, case.key());
     let request = permit(&case, &key, two()).with_wait(Wait::Never);
@@ -34,7 +34,7 @@ pub async fn at_most_the_limit_hold_permits(case: Case) {
     case.assert_free(&key).await;
 }
 
-/// Who waits for a permit gets the next one.
+/// A waiter for a permit gets the next one.
 pub async fn a_waiter_gets_the_next_permit(case: Case) {
     let (client, waiter, key) = (case.client().await, case.client().await, case.key());
     let request = permit(&case, &key, two());
@@ -110,7 +110,7 @@ pub async fn a_dead_holder_gives_its_permit_back_after_its_ttl(case: Case) {
     next.release().await.expect("a held permit is released");
 }
 
-/// Tasks that compete for permits are never more than the limit.
+/// Tasks that compete for permits never exceed the limit.
 pub async fn competitors_are_never_more_than_the_limit(case: Case) {
     let (key, recorder) = (case.key(), Recorder::new());
     let limit = two().saturating_add(1);

@@ -71,7 +71,7 @@ pub async fn tasks_are_served_in_the_order_of_their_arrival(case: Case) {
     assert_eq!(queue.live_keys(), 0, "lines are left");
 }
 
-/// Tasks that give up, wherever they are in line, take nothing with them.
+/// Tasks that give up, wherever they are in line, swallow no wake-up.
 pub async fn a_task_that_gives_up_swallows_no_wake_up(case: Case) {
     let (queue, key) = (case.queue().await, case.key());
     for round in 0..8 {
@@ -173,7 +173,7 @@ pub async fn a_wait_in_line_ends_at_its_limit(case: Case) {
     case.assert_nothing_left(&*queue, &key).await;
 }
 
-/// A line has a greatest length.
+/// The queue has a max length.
 pub async fn a_full_line_refuses(case: Case) {
     let queue = LocalQueue::new(case.client().await).with_max_waiters(2);
     let key = case.key();

@@ -1,4 +1,4 @@
-//! What a holder stores beside its lock.
+//! Records that holders store beside their locks.
 
 use std::sync::Arc;
 use std::time::Duration;

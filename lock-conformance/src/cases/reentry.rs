@@ -9,7 +9,7 @@ use super::case::SOON;
 use super::lost::signaled;
 use super::support::{granted, released};
 
-/// An owner gets the lock again with the same token, and gives it back with its last guard.
+/// An owner gets the lock again with the same token, and releases it with its last guard.
 pub async fn an_owner_enters_again_until_its_last_guard(case: Case) {
     let (queue, key, owner) = (case.queue().await, case.key(), Owner::new());
     let request = case

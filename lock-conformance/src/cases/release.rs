@@ -1,4 +1,4 @@
-//! A lock is given back once, by its holder, and stays given back.
+//! A lock is released once, by its holder, and stays released.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub async fn release_frees_the_lock_at_once(case: Case) {
     }
 }
 
-/// Once a shutdown has drained the background, what was dropped before is free.
+/// After a shutdown has drained the background, the locks of dropped guards are free.
 pub async fn shutdown_waits_for_dropped_guards(case: Case) {
     let (client, key) = (case.client().await, case.key());
     for _ in 0..5 {
@@ -80,7 +80,7 @@ pub async fn abandoned_lock_stays_taken_until_its_lease_is_over(case: Case) {
     );
 }
 
-/// A release within the least hold leaves the lock taken until that is over.
+/// A release within the min hold leaves the lock held until that is over.
 pub async fn the_least_hold_outlasts_the_release(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let least = case.ttl().mul_f64(1.4);
@@ -98,7 +98,7 @@ pub async fn the_least_hold_outlasts_the_release(case: Case) {
     );
 }
 
-/// A release after the least hold frees the lock at once.
+/// A release after the min hold frees the lock at once.
 pub async fn a_release_after_the_least_hold_is_a_release(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let request = case.request(&key).with_min_hold(Duration::from_millis(50));
@@ -138,7 +138,7 @@ pub async fn a_release_without_an_answer_frees_the_lock(case: Case) {
     }
 }
 
-/// A release that arrives twice does to the next holder nothing.
+/// A release that arrives twice does not affect the next holder.
 pub async fn a_release_that_arrives_twice_is_one(case: Case) {
     let (holder, other, key) = (case.client().await, case.client().await, case.key());
     let guard = case.lock(&holder, &key).await;
@@ -152,7 +152,7 @@ pub async fn a_release_that_arrives_twice_is_one(case: Case) {
     assert_eq!(released(next).await, Released::Clean);
 }
 
-/// A lease that was left can be extended and given back by its id, once.
+/// An abandoned lease can be extended and released by its id, once.
 pub async fn a_lease_is_kept_and_released_by_its_id(case: Case) {
     let (client, other, key) = (case.client().await, case.client().await, case.key());
     let admin = admin(&*other);

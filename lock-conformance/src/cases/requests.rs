@@ -1,4 +1,4 @@
-//! What is out of range is refused before anything is sent.
+//! Requests out of range are refused before anything is sent.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use polylock_core::{
 use super::Case;
 use super::support::granted;
 
-/// Leases of no time, next to none and all time are refused.
+/// Leases of zero, almost zero and unlimited time are refused.
 pub async fn a_ttl_out_of_range_is_refused(case: Case) {
     let ns = Duration::from_nanos(1);
     let least = case.client().await.capabilities().min_ttl;
@@ -53,7 +53,7 @@ async fn refused(case: &Case, what: &str, change: impl FnOnce(AcquireRequest) ->
     case.assert_free(&key).await;
 }
 
-/// Names that are no keys are refused, whichever way they come.
+/// Invalid names are refused, whichever way they come.
 pub async fn a_name_that_is_no_key_is_refused(case: Case) {
     let client = case.client().await;
     let long = "x".repeat(LockKey::MAX_LEN + 1);
@@ -70,7 +70,7 @@ pub async fn a_name_that_is_no_key_is_refused(case: Case) {
     }
 }
 
-/// Waits and holds beyond all time are granted like others.
+/// Waits and holds without end are granted like others.
 pub async fn endless_waits_and_holds_are_served(case: Case) {
     let client = case.client().await;
     for change in [

@@ -33,7 +33,7 @@ pub async fn readers_hold_together(case: Case) {
     case.assert_free(&key).await;
 }
 
-/// No writer enters while readers are inside, and one does when the last of them leaves.
+/// No writer enters while readers hold the lock, and one does when the last of them leaves.
 pub async fn a_writer_waits_for_the_last_reader(case: Case) {
     let (client, writer, key) = (case.client().await, case.client().await, case.key());
     let first = granted(&client, &reader(&case, &key)).await;
@@ -49,7 +49,7 @@ pub async fn a_writer_waits_for_the_last_reader(case: Case) {
     guard.release().await.expect("a held lock is released");
 }
 
-/// No reader enters while a writer is inside, and all that wait do when it leaves.
+/// No reader enters while a writer holds the lock, and all waiting readers do when it leaves.
 pub async fn readers_wait_for_the_writer_and_enter_together(case: Case) {
     let (writer, key) = (case.client().await, case.key());
     let guard = case.lock(&writer, &key).await;
@@ -77,7 +77,7 @@ pub async fn readers_wait_for_the_writer_and_enter_together(case: Case) {
     served.expect("waiting readers enter together");
 }
 
-/// A writer is served although there is a reader inside at every moment.
+/// A writer is served although a reader holds the lock at every moment.
 pub async fn a_waiting_writer_is_not_starved_by_readers(case: Case) {
     let (key, done) = (case.key(), Arc::new(AtomicBool::new(false)));
     let mut readers = JoinSet::new();
@@ -115,7 +115,7 @@ pub async fn a_dead_reader_does_not_outlive_its_ttl(case: Case) {
     case.assert_free_within(&key, case.after_death()).await;
 }
 
-/// Readers and writers that compete never meet.
+/// Competing readers and writers never hold the lock together.
 pub async fn readers_and_writers_that_compete_never_meet(case: Case) {
     let (key, recorder) = (case.key(), Recorder::new());
     crowd(&case, 3, 4, |client, task| {

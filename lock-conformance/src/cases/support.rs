@@ -36,7 +36,7 @@ pub(super) enum Polled<T> {
 pub(super) enum When {
     /// Right after the last poll: what it sent is under way.
     AtOnce,
-    /// Once something woke it after that: the answer is there, and nobody has read it.
+    /// Once something woke it after that: the answer has arrived, and is unread.
     Woken,
 }
 
@@ -177,7 +177,7 @@ where
             .expect("a runtime can be built");
         let result = runtime.block_on(work());
         drop(runtime);
-        // Whoever waited may have failed by now.
+        // The waiting task may have failed by now.
         drop(done.send(result));
     });
     output
@@ -208,7 +208,7 @@ impl Spy {
         self.under_way.load(Ordering::SeqCst)
     }
 
-    /// The most that were under way at a time.
+    /// The max number under way at a time.
     pub(super) fn most(&self) -> usize {
         self.most.load(Ordering::SeqCst)
     }

@@ -25,7 +25,8 @@ pub async fn a_ticket_passes_the_lock_to_another_client(case: Case) {
     case.assert_free(&key).await;
 }
 
-/// Of several that adopt a ticket at the same time one holds the lock, and the others are told so.
+/// Of several clients that adopt a ticket at the same time, one holds the lock, and the others get an
+/// error.
 pub async fn of_several_that_adopt_a_ticket_one_holds_the_lock(case: Case) {
     let key = case.key();
     let ticket = ticket(&case, &key).await;
@@ -88,7 +89,7 @@ pub async fn an_adoption_without_an_answer_is_an_adoption(case: Case) {
     }
 }
 
-/// That of a lease which lasts for longer than a case takes until it adopts it.
+/// The ticket of a lease that lasts until the case adopts it.
 async fn ticket(case: &Case, key: &LockKey) -> Ticket {
     let client = case.client().await;
     let request = case.request(key).with_ttl(case.ttl() + SOON);

@@ -24,7 +24,7 @@ pub async fn try_lock_never_waits(case: Case) {
     guard.release().await.expect("a held lock is released");
 }
 
-/// A wait of no time at all is one attempt, which a free lock is granted to.
+/// A wait of zero is one attempt, which gets a free lock.
 pub async fn a_wait_of_zero_is_one_attempt(case: Case) {
     let (holder, other, key) = (case.client().await, case.client().await, case.key());
     let request = case.request(&key).with_wait(Wait::AtMost(Duration::ZERO));
@@ -55,7 +55,7 @@ pub async fn a_wait_ends_at_its_limit_with_contention(case: Case) {
     guard.release().await.expect("a held lock is released");
 }
 
-/// The error of a wait that is over says who holds the lock, soon after it was granted at the latest.
+/// The error of a timed-out wait names the holder, at the latest soon after its grant.
 pub async fn a_wait_in_vain_names_the_holder(case: Case) {
     let (holder, other, key) = (case.client().await, case.client().await, case.key());
     let label = Label::of_this_process().with_note("nightly report");
@@ -78,7 +78,7 @@ pub async fn a_wait_in_vain_names_the_holder(case: Case) {
     guard.release().await.expect("a held lock is released");
 }
 
-/// Who waits gets the lock when its holder releases it.
+/// A waiter gets the lock when its holder releases it.
 pub async fn waiter_gets_lock_after_release(case: Case) {
     pass_on(case, |guard| async {
         guard.release().await.expect("a held lock is released");
@@ -86,7 +86,7 @@ pub async fn waiter_gets_lock_after_release(case: Case) {
     .await;
 }
 
-/// Who waits gets the lock when its holder drops the guard.
+/// A waiter gets the lock when its holder drops the guard.
 pub async fn waiter_gets_lock_after_holder_is_dropped(case: Case) {
     pass_on(case, |guard| async { drop(guard) }).await;
 }
@@ -96,7 +96,7 @@ where
     F: Future<Output = ()>,
 {
     let (holder, waiter, key) = (case.client().await, case.client().await, case.key());
-    // A holder whose lease does not run out while the test looks on.
+    // A holder whose lease does not expire during the test.
     let guard = holder.lock(&key).await.expect("a free lock is granted");
     let request = case.request(&key).with_wait(Wait::AtMost(SOON));
     let waiting = tokio::spawn(async move { waiter.acquire(&request).await });
@@ -108,7 +108,7 @@ where
     next.release().await.expect("a held lock is released");
 }
 
-/// Waits until so many wait in the store, or where that cannot be seen, until they should.
+/// Waits until the store has this many waiters or, if that cannot be seen, until it should.
 pub(super) async fn queued(case: &Case, key: &polylock_core::LockKey, waiters: usize) {
     let seen = case.harness().look(key).await.is_some() && case.client().await.capabilities().fair;
     if seen {
@@ -126,7 +126,7 @@ async fn gave_up(waiting: JoinHandle<polylock_core::Result<LockGuard>>) {
         .expect_err("two hold the lock");
 }
 
-/// Who waits gets the lock when the lease of its holder runs out.
+/// A waiter gets the lock when the lease of its holder expires.
 pub async fn waiter_gets_lock_after_lease_of_holder_ran_out(case: Case) {
     let (holder, waiter, key) = (case.client().await, case.client().await, case.key());
     let began = Instant::now();
@@ -180,7 +180,7 @@ pub async fn waiters_are_served_in_the_order_of_their_arrival(case: Case) {
     assert_eq!(seen, [1, 2, 3, 4, 5, 6]);
 }
 
-/// A waiter whose time is over is passed over by what comes next.
+/// A waiter whose wait is over is passed over by the next grant.
 pub async fn a_waiter_that_gave_up_is_passed_over(case: Case) {
     let (holder, key) = (case.client().await, case.key());
     let (hurried, patient) = (case.client().await, case.client().await);

@@ -35,7 +35,7 @@ impl Attempt {
         }
     }
 
-    /// Notes the grant, and whatever the holder does from now on.
+    /// Notes the grant, and everything that the holder does from now on.
     pub fn granted(self, guard: LockGuard) -> Recorded {
         let (recorder, key) = (self.recorder.clone(), self.key.clone());
         let id = self.noted(guard.fencing_token(), guard.valid_until());
@@ -47,8 +47,8 @@ impl Attempt {
         }
     }
 
-    /// Notes a grant whose guard is out of reach, such as that of a leader, and returns its id in the
-    /// history, with which the caller notes what the holder does.
+    /// Notes a grant whose guard is out of reach, such as that of a leader. Returns its id in the history,
+    /// with which the caller notes what the holder does.
     pub fn noted(mut self, token: Option<FencingToken>, valid_until: Option<Instant>) -> u64 {
         self.answered = true;
         let token = token.map(u64::from);
@@ -133,7 +133,7 @@ impl Recorded {
         Ok(())
     }
 
-    /// Gives the lock back and notes the answer.
+    /// Releases the lock and notes the answer.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Things that locks protect, which tell whether they did.
+//! Protected resources that show whether locks protect them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl FencedRegister {
     }
 }
 
-/// A counter that is read, and written a moment later: two who do it at once lose an increment.
+/// A counter that is read, and written a moment later: two increments at once lose one.
 #[derive(Debug, Default)]
 pub struct Counter(Mutex<u64>);
 
@@ -74,7 +74,7 @@ impl Counter {
         *lock(&self.0) = read + 1;
     }
 
-    /// What it is.
+    /// Returns the present value.
     #[must_use]
     pub fn value(&self) -> u64 {
         *lock(&self.0)

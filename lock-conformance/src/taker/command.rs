@@ -32,7 +32,7 @@ impl Taker {
     ///
     /// # Panics
     ///
-    /// If it is not there.
+    /// If the example does not exist.
     #[must_use]
     pub fn example(name: &str, url: impl Into<String>) -> Self {
         let test = std::env::current_exe().expect("a test has a path");
@@ -58,7 +58,7 @@ impl Taker {
         self
     }
 
-    /// Prepares to take a lock.
+    /// Prepares a process that acquires a lock.
     #[must_use]
     pub fn take(&self, key: &LockKey) -> Take {
         let program = self.program.as_os_str();
@@ -87,7 +87,7 @@ impl Take {
         self
     }
 
-    /// Sets the lease.
+    /// Sets the ttl of the lease.
     #[must_use]
     pub fn with_ttl(self, ttl: Duration) -> Self {
         self.with("--ttl", format!("{}ns", ttl.as_nanos()))

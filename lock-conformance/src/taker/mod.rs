@@ -1,4 +1,4 @@
-//! A process that takes a lock, to be killed and stopped from a test.
+//! A process that acquires a lock, to be killed and stopped from a test.
 //!
 //! A backend wraps [`main`] in an example of its own, `examples/lock-taker.rs`:
 //!

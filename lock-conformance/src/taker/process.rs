@@ -51,7 +51,7 @@ impl TakerProcess {
         self.child.id()
     }
 
-    /// What it has told so far.
+    /// Returns the events so far.
     #[must_use]
     pub fn events(&self) -> Vec<HistoryEvent> {
         lock(&self.events).clone()
@@ -85,7 +85,7 @@ impl TakerProcess {
         }
     }
 
-    /// Stops it, as a machine does that freezes: SIGSTOP. On Linux, it does nothing any more on return.
+    /// Stops the process with SIGSTOP, like a machine that freezes. On Linux, it has stopped on return.
     ///
     /// # Errors
     ///

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::options::Options;
 use crate::history::{Recorded, Recorder, What};
 
-/// Takes a lock as the arguments of the process say, and tells its history as JSON lines on the
+/// Acquires a lock as the arguments of the process say, and writes its history as JSON lines to the
 /// standard output.
 ///
 /// | option | meaning | default |
@@ -41,7 +41,7 @@ pub fn main(registry: polylock_core::Result<Registry>) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(message) => {
-            // Nobody is left to tell if this fails too.
+            // An error cannot be reported if this fails too.
             drop(writeln!(io::stderr(), "lock-taker: {message}"));
             ExitCode::from(2)
         }
@@ -80,8 +80,8 @@ async fn hold(held: &Recorded, time: Duration) -> bool {
     true
 }
 
-/// Reads the counter and the largest token, sleeps, and writes them, as a program does that relies
-/// on its lock; a token that is too small is refused.
+/// Reads the counter and the largest token, sleeps, and writes them, like a program that relies on its
+/// lock. A token that is too small is refused.
 async fn increment(
     held: &Recorded,
     file: &Path,

@@ -29,7 +29,7 @@ fn lateness(span: &Span, tenure: &Tenure) -> Option<u64> {
     at.checked_sub(span.exact_deadline()?)
 }
 
-/// Whether the server took the lock from a holder in good standing whom nobody had broken.
+/// Whether the server took the lock from a valid holder although no client had broken it.
 fn was_robbed(tenure: &Tenure) -> bool {
     let told = |(at, reason): &(u64, String)| {
         let taken = matches!(reason.as_str(), "broken" | "session_ended" | "stolen");
@@ -37,7 +37,7 @@ fn was_robbed(tenure: &Tenure) -> bool {
     };
     let found_out = match (tenure.releasing, tenure.released) {
         (Some((_, true)), Some((at, Some(false)))) => {
-            // What ran out while the release was on its way was not taken.
+            // A lock that expired while the release was in flight was not taken.
             tenure.until.is_none_or(|until| at < until).then_some(at)
         }
         _ => None,
@@ -66,7 +66,7 @@ impl Order {
         }
     }
 
-    /// Whether the server says that a holder had the lock until its release, although one whom it
+    /// Whether the server says that a holder had the lock until its release, although a holder that it
     /// excludes was granted it before.
     fn released_foreign(&self, span: &Span, tenure: &Tenure) -> bool {
         let (Some((releasing, _)), Some((_, Some(true)))) = (tenure.releasing, tenure.released)

@@ -32,7 +32,7 @@ fn gaps(history: &KeyHistory, max_idle: u64) -> Vec<(u64, u64)> {
         .chain(history.interference.iter().map(|at| (*at, *at)))
         .collect();
     marks.sort_unstable();
-    // Nobody can tell how long a history went on after its last event.
+    // How long a history went on after its last event is unknown.
     let last = history
         .spans
         .iter()

@@ -9,11 +9,11 @@ use crate::event::HistoryEvent;
 use crate::span::{KeyHistory, Write, by_key};
 use crate::violation::{Violation, check_holds};
 
-/// Judges histories, in time that grows as n log n.
+/// Judges histories in O(n log n) time.
 ///
-/// Every rule counts only what events prove: a grant that is noted late makes the judge miss a
-/// violation, and never report one that did not happen. The two tolerances are for what a busy
-/// machine adds to the times of a real run; under virtual time both may be small.
+/// Every rule counts only what events prove: a grant that is noted late can hide a violation, but never
+/// causes a false one. The two tolerances are for the delays of a busy machine in a real run; under virtual
+/// time both may be small.
 #[derive(Clone, Debug)]
 pub struct Checker {
     signal_delay: Duration,
@@ -77,14 +77,14 @@ impl Default for Checker {
 #[non_exhaustive]
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Verdict {
-    /// What was violated on which key.
+    /// The violations, by key.
     pub violations: Vec<(String, Violation)>,
-    /// What the history consists of.
+    /// Counts of what the history consists of.
     pub summary: Summary,
 }
 
 impl Verdict {
-    /// Returns what the history consists of.
+    /// Returns counts of what the history consists of.
     ///
     /// # Panics
     ///

@@ -80,7 +80,7 @@ pub(crate) struct GlobalArgs {
         value_parser = OsStringValueParser::new().map(PathBuf::from)
     )]
     pub(crate) config: Option<PathBuf>,
-    // An empty option is a mistake, and an empty variable may not be.
+    // An empty option is an error; an empty variable may not be.
     #[arg(skip)]
     pub(crate) is_config_option: bool,
     /// Backend of the file, in place of LOCK_DEFAULT_BACKEND and of its default

@@ -1,4 +1,4 @@
-//! The backend that a configuration file says.
+//! The backend from a configuration file.
 
 use std::ffi::OsString;
 use std::path::Path;

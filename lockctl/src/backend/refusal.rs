@@ -1,4 +1,4 @@
-//! Backends that would lock what no other process sees.
+//! Refuses backends whose locks no other process sees.
 
 use std::ffi::OsString;
 

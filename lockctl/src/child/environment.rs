@@ -1,4 +1,4 @@
-//! What the command finds in its environment.
+//! The environment variables of the command.
 
 use std::time::{Duration, SystemTime};
 
@@ -62,7 +62,7 @@ impl<'a> Facts<'a> {
             .first()
             .map_or(("", None), |(key, token)| (*key, *token));
         let deadline = self.valid_for.map(|left| unix_ms(SystemTime::now() + left));
-        // Those without a value are listed too: one of an outer lockctl must not shine through.
+        // Variables without a value are listed too, so that those of an outer lockctl are not inherited.
         vec![
             ("LOCK_BACKEND", Some(self.kind.to_owned())),
             ("LOCK_DEADLINE_UNIX_MS", deadline.map(|ms| ms.to_string())),

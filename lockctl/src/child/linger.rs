@@ -57,7 +57,7 @@ impl Linger {
         let mut line = String::new();
         input.read_line(&mut line)?;
         let command = line.trim().parse().ok().and_then(Pid::from_raw);
-        // Taken while the parent is there, since the number may be that of another process later.
+        // Opened while the parent lives, since another process may have the number later.
         let command = command.map(sys::Process::open).transpose()?;
         input.read_to_end(&mut Vec::new())?;
         command.map_or(Ok(()), |command| command.wait())

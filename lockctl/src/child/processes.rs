@@ -215,7 +215,7 @@ mod tests {
         while processes.is_alive() && std::time::Instant::now() < deadline {
             std::thread::yield_now();
         }
-        // Nobody has waited for it.
+        // The process has not been reaped.
         assert!(test_kill_process_group(pid).is_ok() && !processes.is_alive());
         shell.wait().unwrap();
     }

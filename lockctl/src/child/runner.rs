@@ -63,8 +63,8 @@ impl Runner {
             let caught = signals.catch_suspensions();
             caught.map_err(Failure::internal("cannot catch signals"))?;
         }
-        // A lease outlives lockctl by itself, and so does a session of ZooKeeper. Without this the lock
-        // is held as well, so that it is no failure if it cannot be had.
+        // A lease and a session of ZooKeeper outlive lockctl by themselves. The lock is held without this
+        // too, so a failure here is not fatal.
         let mut linger = match capabilities.bound {
             LockLifetime::Connection => Linger::start().ok(),
             _ => None,

@@ -69,7 +69,7 @@ impl Watch<'_> {
     /// The command has got the signal that asked for it, if that came from where it seems to.
     pub(super) fn stop_asked(&self, signal: Signal) -> Stopping {
         if self.is_of_terminal(signal) {
-            // One of kill(1) looks the same, and the command has not got it.
+            // A signal of kill(1) looks the same, but the command has not got it.
             self.send(Signal::TERM);
         }
         // A command that is stopped by job control would not see the signal.
@@ -131,8 +131,8 @@ impl Watch<'_> {
     pub(super) fn sleep_together(&self) {
         self.send(Signal::STOP);
         kill_process(getpid(), Signal::STOP).ok();
-        // Without the lock it does not go on, unless a loss is no more than a warning: the loss is
-        // about to be noticed.
+        // Without the lock the command is not continued, unless a loss is only a warning. The loss is about
+        // to be noticed.
         if self.locks.is_held() || self.rules.on_lost == OnLost::Warn {
             self.send(Signal::CONT);
         }

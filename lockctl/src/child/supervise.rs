@@ -66,7 +66,7 @@ impl Watch<'_> {
         let mut is_asked = false;
         let status = loop {
             let kill_at = stopping.and_then(|stopping| stopping.kill_at);
-            // A command that is asked to end may end before what it has started.
+            // A command that is asked to end may end before its children.
             let has_time =
                 stopping.is_some_and(|stopping| stopping.why == Stop::Asked) && kill_at.is_some();
             tokio::select! {
@@ -109,7 +109,7 @@ impl Watch<'_> {
         Ok(Ending {
             status: status?,
             stop,
-            // One that came to the command as well may be seen after its end.
+            // A signal that the command got as well may be seen after its end.
             is_asked: is_asked || signals.has_ending().await,
         })
     }

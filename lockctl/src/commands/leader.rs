@@ -29,7 +29,7 @@ pub(crate) struct LeaderArgs {
 /// Prints who leads.
 pub(super) async fn leader(app: &App, args: &LeaderArgs) -> Result<Exit, Failure> {
     let election = Election::new(app.connect().await?, key(&args.name)?)?;
-    // Also before a watch, which reports no error: one that no repetition mends ends the command.
+    // Also before a watch, which reports no error: a permanent error ends the command.
     let leader = election.leader().await?;
     if args.watch {
         return watch(app, &election).await;

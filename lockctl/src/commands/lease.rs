@@ -1,4 +1,4 @@
-//! `acquire`, `renew` and `release`: a lease that outlives the process that took it.
+//! `acquire`, `renew` and `release`: a lease that outlives the process that acquired it.
 
 use std::env;
 use std::time::{Duration, SystemTime};

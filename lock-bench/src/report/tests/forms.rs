@@ -226,7 +226,7 @@ fn what_is_checked_by_chance_alone_is_told() {
     for (workload, contenders, with_token, is_told) in [
         (Contended, 8, Some(0), true),
         (OpenLoop, 1, Some(0), true),
-        // It has tokens; nobody said; it has holds; nobody else wants the key.
+        // It has tokens; unknown; it has holds; no other contender for the key.
         (Contended, 8, Some(9), false),
         (Contended, 8, None, false),
         (Fairness, 8, Some(0), false),

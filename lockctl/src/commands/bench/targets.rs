@@ -1,4 +1,4 @@
-//! What is to be measured.
+//! The targets to measure.
 
 use std::env;
 
@@ -124,7 +124,7 @@ fn free_name(url: &str, taken: &[(String, String)]) -> String {
     let mode = query
         .split('&')
         .find_map(|param| param.strip_prefix("mode="));
-    // Of what stands in a URL, only words that cannot be a secret.
+    // From a URL, only words that cannot be a secret.
     let mode = mode.filter(|mode| mode.chars().all(|c| c.is_ascii_lowercase()));
     let base = match mode {
         Some(mode) => format!("{scheme} {mode}"),

@@ -57,7 +57,7 @@ pub(super) async fn doctor(app: &App, args: &DoctorArgs) -> Result<Exit, Failure
     let mut reports = Vec::new();
     for url in &urls {
         let mut report = Box::pin(target::check(url, ttl)).await;
-        // What cannot be reached has been reported.
+        // An unreachable service has been reported.
         if args.same_locks && !reports.is_empty() && !report.has_error() {
             report.add(Box::pin(same_locks::check(&urls[0], url)).await);
         }

@@ -1,4 +1,4 @@
-//! How long a service takes to answer, and what that is fast enough for.
+//! Measures how long a service takes to reply, and what that is fast enough for.
 
 use std::time::{Duration, Instant};
 

@@ -29,7 +29,7 @@ async fn compare(first: &str, second: &str) -> Result<bool, Error> {
     let first = bounded(registry.connect(first)).await?;
     let second = bounded(registry.connect(second)).await?;
     let found = bounded(is_held_by_both(&*first, &*second)).await;
-    // Also after an error: what was granted is given back before the program ends.
+    // Also after an error: granted locks are released before the program ends.
     tokio::join!(first.shutdown(SHUTDOWN), second.shutdown(SHUTDOWN));
     found
 }

@@ -18,7 +18,7 @@ pub(super) async fn check(text: &str, ttl: Duration) -> Report {
     let url = match registry.backend_url(text) {
         Ok(url) => url,
         Err(error) => {
-            // Of a URL that cannot be read, the place of its secrets is not known.
+            // The position of the secrets in an invalid URL is unknown.
             let shown = LockUrl::parse(text).map_or_else(
                 |_| "a URL that cannot be read".to_owned(),
                 |url| url.to_string(),
@@ -84,7 +84,7 @@ async fn try_locks(report: &mut Report, pair: Pair<'_>, ttl: Duration, session_t
             report.add(advice.check(ttl, session_timeout, &round_trips));
             report.measured = Some((round_trips, advice));
         }
-        // What cannot be acquired cannot be contended for; a check may have reported the reason.
+        // A lock that cannot be acquired has no contention; a check may have reported the reason.
         Err(error) => {
             if !report.has_error() {
                 report.add(fault(&error, "round-trip"));

@@ -1,5 +1,5 @@
-//! Tries locks on a service, on private keys: two connections exclude each other, tokens grow, and a
-//! lease that nobody renews ends in time.
+//! Tries locks on a service, on private keys: two connections exclude each other, tokens grow, and a lease
+//! without renewals ends in time.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -169,7 +169,7 @@ impl Seen {
             return HealthCheck::ok("exclusion", what);
         }
         let what = format!("{} of {holders} holders were not alone", self.overlaps);
-        // An overlap for which no loss can answer is none that a slow machine explains.
+        // A slow machine does not explain an overlap without a loss.
         if self.lost >= self.overlaps {
             let (lost, impact) = (
                 self.lost,

@@ -203,7 +203,7 @@ impl View {
         let mut table = locks_screen(&self.locks, columns).into_iter();
         let head = table.next().unwrap_or_default();
         let rows = usize::from(rows);
-        // One line each for the title, the head of the table and what is said below it.
+        // One line each for the title, the head of the table and the message below it.
         let room = rows.saturating_sub(3).max(1);
         let holders = self.locks.iter().flat_map(|lock| {
             let is_selected = Some(&lock.key) == self.selected.as_ref();
