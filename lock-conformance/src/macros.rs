@@ -50,7 +50,7 @@ macro_rules! __conformance_table {
             breaking_a_lock_lets_the_next_one_in [Admin];
             inspect_shows_all_readers [Admin Shared];
             inspect_shows_the_holder [Admin];
-            inspect_shows_who_waits [Admin];
+            inspect_shows_waiters [Admin];
             list_shows_what_is_held_in_order [Admin];
             the_holder_of_a_broken_lock_learns_it [Admin];
             watch_reports_what_is_taken_and_freed [Admin];
@@ -215,7 +215,7 @@ macro_rules! __conformance_table {
             an_owner_enters_again_until_its_last_guard [];
             dropped_guards_of_an_owner_are_counted [];
             guards_of_an_owner_are_lost_together [];
-            nobody_but_the_owner_enters_again [];
+            only_the_owner_enters_again [];
         } }
         $crate::__conformance_group! { $skip release {
             a_lease_is_kept_and_released_by_its_id [Lease Admin];
@@ -224,8 +224,8 @@ macro_rules! __conformance_table {
             a_release_without_an_answer_frees_the_lock [Faults];
             a_released_lock_is_not_renewed [Lease Faults];
             abandoned_lock_stays_taken_until_its_lease_is_over [Lease];
-            old_guard_dropped_after_its_lease_hurts_nobody [Lease];
-            old_guard_released_after_its_lease_hurts_nobody [Lease];
+            old_guard_dropped_after_its_lease_affects_no_other_holder [Lease];
+            old_guard_released_after_its_lease_affects_no_other_holder [Lease];
             release_frees_the_lock_at_once [];
             shutdown_does_not_touch_live_guards [];
             shutdown_waits_for_dropped_guards [];

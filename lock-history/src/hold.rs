@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_left_excludes_nobody() {
+    fn a_holder_that_left_excludes_no_other_holder() {
         let mut exclusion = Exclusion::new();
         assert_eq!(exclusion.enter(Hold::open(1, 10)), None);
         let first = Some(Hold::open(1, 10));

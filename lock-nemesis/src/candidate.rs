@@ -46,7 +46,7 @@ impl Candidate {
         let until = Instant::now() + self.rng.millis(0, MAX_TERM);
         while Instant::now() < until {
             self.registers.write(key, leadership.fencing_token())?;
-            // The deadline is read before the look, so that a renewal in between does not extend it.
+            // Read the deadline before `is_held`, so that a renewal in between does not extend it.
             let valid_until = self.recorder.until(leadership.lost().valid_until());
             let leads = self.election.leads();
             if leads {
@@ -58,7 +58,7 @@ impl Candidate {
                 return Ok(());
             }
         }
-        // Stamped before the look: a pause in between must not make the term longer.
+        // Stamped before the check: a pause in between must not make the term longer.
         let at = self.recorder.now();
         if !self.election.leads() {
             self.note_loss(key, id, &leadership).await;

@@ -16,7 +16,7 @@ use crate::backend::{ELECTION_TTL, LONG_TTL};
 use crate::candidate::{Candidate, ELECTION};
 use crate::register::Registers;
 
-/// What a client is told.
+/// The arguments of a client.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ClientOptions {
     /// The lock service.

@@ -120,7 +120,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Ends all and returns what they told.
+    /// Ends all clients and returns their events.
     pub(crate) fn finish(mut self) -> Vec<HistoryEvent> {
         let mut events = std::mem::take(&mut self.past);
         for client in &mut self.running {
@@ -132,7 +132,7 @@ impl Clients {
         events
     }
 
-    /// What all have told so far.
+    /// The events of all clients so far.
     pub(crate) fn events(&self) -> Vec<HistoryEvent> {
         let running = self.running.iter().flat_map(Client::events);
         self.past.iter().cloned().chain(running).collect()

@@ -15,8 +15,8 @@ pub(crate) struct Exception {
     pub(crate) backends: &'static [Backend],
     /// The row of the table.
     pub(crate) row: &'static str,
-    /// For how long two may hold the lock, and how long after the fault that may begin: the holder
-    /// learns at its next renewal, or at the end of its lease, that it has lost it.
+    /// How long the lock may have two holders, and how long after the fault that may begin: the first
+    /// holder learns of its loss at its next renewal, or at the end of its lease.
     pub(crate) longest: Duration,
     /// Whether it takes another fault besides, such as a node that missed the grant.
     pub(crate) together: bool,

@@ -245,14 +245,14 @@ impl Fleet {
     }
 }
 
-/// Cuts off what a full disk has left of a command of Redis, as an operator does: the server would
-/// refuse to start.
+/// Truncates a command of Redis that a full disk left incomplete, as an operator does: the server
+/// would refuse to start.
 fn repair(manifest: &Path) {
     let repaired = Command::new("sh")
         .args(["-c", "yes | redis-check-aof --fix \"$0\""])
         .arg(manifest)
         .output();
-    // Whether it helps shows at the start.
+    // The next start shows whether it helped.
     repaired.ok();
 }
 

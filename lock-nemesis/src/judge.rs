@@ -48,7 +48,7 @@ impl Struck {
 #[derive(Debug, Default)]
 pub(crate) struct Judgment {
     pub(crate) summary: Summary,
-    /// How often two held a lock after a fault that may do that, by the row that says so.
+    /// How often a lock had two holders after a fault that allows it, by the row of the table.
     pub(crate) explained: BTreeMap<&'static str, usize>,
     /// Violations with what happened, the shortest first.
     pub(crate) violations: Vec<Found>,
@@ -65,9 +65,9 @@ pub(crate) struct Judgment {
 pub(crate) struct Found {
     pub(crate) key: String,
     pub(crate) what: Violation,
-    /// How long two held the lock.
+    /// How long the lock had two holders.
     pub(crate) overlap: Option<Duration>,
-    /// From when until when nobody held it.
+    /// Begin and end of the time without a holder.
     pub(crate) gap: Option<(u64, u64)>,
     pub(crate) parties: Vec<u64>,
 }
@@ -261,7 +261,7 @@ fn longest_quiet(from: u64, until: u64, faults: &[Struck]) -> u64 {
     longest.max(until.saturating_sub(quiet_from))
 }
 
-/// A lock that nobody has held since the last fault.
+/// A lock that has had no holder since the last fault.
 fn unrecovered(
     key: &LockKey,
     events: &[HistoryEvent],
@@ -363,7 +363,7 @@ impl<'a> Attempts<'a> {
         ))
     }
 
-    /// From when until when there were leaders, and their acquisitions, in the order of their elections.
+    /// The terms of all leaders with their acquisitions, in the order of their elections.
     fn terms(&self) -> Vec<(u64, u64, u64)> {
         let term = |(id, _)| Some((self.granted(id)?, self.end(id)?, id));
         let mut terms: Vec<_> = self.of_key(ELECTION).filter_map(term).collect();
@@ -404,7 +404,7 @@ impl<'a> Attempts<'a> {
             .map(|event| event.at)
     }
 
-    /// When the last happened that is known of an acquisition.
+    /// When the last event of an acquisition happened.
     fn last(&self, attempt: u64) -> u64 {
         self.events(attempt).last().map_or(0, |event| event.at)
     }

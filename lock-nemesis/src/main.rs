@@ -80,7 +80,7 @@ fn main() -> ExitCode {
         Ok(0) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::from(1),
         Err(error) => {
-            // Nobody is left to tell if this fails too.
+            // There is no other way to report an error of this.
             drop(writeln!(io::stderr(), "nemesis: {error}"));
             ExitCode::from(2)
         }

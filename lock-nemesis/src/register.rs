@@ -1,7 +1,7 @@
 //! The resource that the locks protect: one register per key, in the process of the nemesis.
 //!
-//! Clients write over a socket, so that a client that is stopped in the middle of a write holds up
-//! nobody else.
+//! Clients write over a socket, so that a client that is stopped in the middle of a write does not
+//! block the others.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};

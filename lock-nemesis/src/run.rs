@@ -81,7 +81,7 @@ impl Run {
     fn strike(&self, mut world: World) -> io::Result<(Vec<HistoryEvent>, Vec<Struck>)> {
         let plan = schedule::plan(self.backend, self.seed, self.length, &self.only);
         let began = Instant::now();
-        // What takes longer than nothing, such as the start of servers, puts off what follows.
+        // A slow fault, such as a start of servers, delays the next one.
         let mut late = Duration::ZERO;
         let mut struck: Vec<Struck> = Vec::new();
         let mut active: Vec<(Planned, usize, Heal)> = Vec::new();
@@ -101,7 +101,7 @@ impl Run {
                 let (_, place, heal) = active.remove(0);
                 heal(&mut world)?;
                 struck[place].healed = Some(now());
-                // Whether a mutant is found is all that its run is for.
+                // The run of a mutant only shows whether the mutant is found.
                 if self.mutant.is_some() && self.has_violation(&world, &struck) {
                     return Ok((world.finish(), struck));
                 }

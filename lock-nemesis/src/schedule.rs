@@ -21,8 +21,8 @@ pub(crate) struct Planned {
 /// Plans a run of this length: one fault or two at a time, healed before the next, with a quiet
 /// end.
 ///
-/// Every fault that fits the backend comes as often as its weight says before all come again. `only` names the faults to
-/// draw from; without names all are drawn from.
+/// Faults of the backend are drawn by weight, in rounds. `only` names the faults to draw from; all if it
+/// is empty.
 pub(crate) fn plan(backend: Backend, seed: u64, length: Duration, only: &[String]) -> Vec<Planned> {
     let wanted =
         |kind: &&'static Kind| only.is_empty() || only.iter().any(|name| name == kind.name);

@@ -115,7 +115,7 @@ async fn compare_with_lock(name: &str, url: &str) {
         Election::new(Arc::clone(client), "hand-off/election").expect("it is a name")
     });
     let (mut locks, mut terms) = (Vec::new(), Vec::new());
-    let mut leader = elections[0].campaign().await.expect("nobody leads");
+    let mut leader = elections[0].campaign().await.expect("the election is free");
     let mut guard = clients[0].lock("hand-off/lock").await.expect("it is free");
     for round in 1..=ROUNDS {
         let election = elections[round % 2].clone();

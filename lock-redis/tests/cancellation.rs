@@ -41,7 +41,7 @@ async fn a_shutdown_waits_for_an_acquisition_that_its_release_overtook() {
         let began = Instant::now();
         idle(&locks).await;
         let waited = began.elapsed();
-        // What is still under way would arrive now.
+        // Requests that are still under way would arrive now.
         tokio::time::sleep(ms(400)).await;
         assert_eq!(
             place.remains("a"),
@@ -51,7 +51,7 @@ async fn a_shutdown_waits_for_an_acquisition_that_its_release_overtook() {
     }
 }
 
-/// What the conformance suite does not drop.
+/// Futures that the conformance suite does not drop.
 #[tokio::test]
 async fn requests_dropped_at_every_poll_leave_nothing() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! What a contended lock costs the server.
+//! The cost of a contended lock for the server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

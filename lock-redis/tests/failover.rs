@@ -1,4 +1,4 @@
-//! Fail-overs and moving slots: what is replicated is kept, what is lost is noticed.
+//! Failovers and moving slots: replicated locks are kept, and losses are noticed.
 
 use std::time::Duration;
 
@@ -27,10 +27,10 @@ fn lasting(name: &str, ttl: Duration) -> AcquireRequest {
     within(request(name).with_ttl(ttl), TIMEOUT)
 }
 
-/// The replica hears nothing more of its master.
+/// Cuts the replica off from its master.
 fn cut_off(master: &RedisServer, replica: &RedisServer) {
     replica.stop();
-    // Else it would read what is in its socket when it goes on.
+    // Otherwise it would read its socket's buffer when it goes on.
     assert_eq!(
         master
             .command(&["CLIENT", "KILL", "TYPE", "replica"])
@@ -82,7 +82,7 @@ async fn queued(server: &RedisServer, count: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fail_over_keeps_what_is_replicated_and_serves_who_waits() {
+async fn a_fail_over_keeps_what_is_replicated_and_serves_waiters() {
     let servers = RedisSentinels::start();
     let config = of_sentinels(&servers);
     let clients = [open(config.clone()).await, open(config).await];
@@ -98,10 +98,7 @@ async fn a_fail_over_keeps_what_is_replicated_and_serves_who_waits() {
     let attempt = attempt("a");
     let began = Instant::now();
     loop {
-        let error = clients[1]
-            .acquire(&attempt)
-            .await
-            .expect_err("two hold the lock");
+        let error = clients[1].acquire(&attempt).await.expect_err("two holders");
         match error.kind() {
             ErrorKind::Contended => break,
             kind => assert_eq!(kind, ErrorKind::Unavailable, "{error}"),
@@ -144,7 +141,7 @@ async fn a_lock_that_too_few_replicas_know_is_not_granted_and_not_left() {
     servers.wait_for_replica();
     servers.servers()[1].stop();
     let _error = assert_error(&locks, &once, ErrorKind::Unavailable).await;
-    assert!(locks.shutdown(SOON).await, "the lock is not given back");
+    assert!(locks.shutdown(SOON).await, "the lock is not released");
     let guard = acquire(&other, &once).await;
     guard.release().await.expect("it is released");
     servers.servers()[1].resume();
@@ -256,7 +253,7 @@ async fn a_slot_between_two_nodes_grants_nothing_twice() {
         if !moved.is_empty() {
             cluster.move_key(moved, from, to);
         }
-        let error = other.acquire(&once).await.expect_err("two hold the lock");
+        let error = other.acquire(&once).await.expect_err("two holders");
         let kinds = [ErrorKind::Contended, ErrorKind::Unavailable];
         assert!(kinds.contains(&error.kind()), "{moved}: {error}");
         assert!(guard.is_held());

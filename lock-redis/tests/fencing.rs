@@ -1,4 +1,4 @@
-//! Tokens grow whatever is forgotten.
+//! Tokens grow even if the server loses its data.
 
 use std::time::SystemTime;
 
@@ -50,7 +50,7 @@ async fn a_lock_that_is_broken_before_its_token_is_drawn_is_not_granted() {
     }
 }
 
-/// Whoever holds the lock is shown with its token, at the latest after the first renewal.
+/// `inspect` shows a holder with its token, at the latest after the first renewal.
 #[tokio::test]
 async fn a_token_is_shown_after_the_first_renewal() {
     let place = Place::new();

@@ -64,13 +64,13 @@ async fn a_server_that_is_fit_has_no_fault_and_keeps_nothing() {
     assert_eq!(server.command(&["DBSIZE"]).integer(), Some(0));
     until("its connections are closed", || {
         let clients = server.command(&["INFO", "clients"]).text();
-        // The one that asks.
+        // The connection of the check itself.
         clients.is_some_and(|text| text.contains("connected_clients:1\r"))
     })
     .await;
 }
 
-/// Settings, the check that finds fault with them, and what it says; none of both if they are fit.
+/// Settings, and the check that reports them with its message; `None` if they are fit.
 type Case = (
     &'static [(&'static str, &'static str)],
     &'static str,
@@ -162,14 +162,14 @@ async fn servers_that_cannot_be_looked_at_are_errors_without_secrets() {
         polylock_core::ErrorKind::Unavailable,
         "{error}"
     );
-    // Looking is no use, and strict checks refuse nothing.
+    // The checks cannot see anything here, so strict ones refuse nothing.
     let strict = RedisServer::start(RedisOptions::new());
     let found = faults(&format!("{}?strict=on", strict.url())).await;
     assert_one(&found, "persistence", "persists nothing");
 }
 
 #[tokio::test]
-async fn replicas_that_nobody_waits_for_are_found() {
+async fn replicas_that_no_write_waits_for_are_found() {
     let master = RedisServer::start(fit());
     let of = format!("127.0.0.1 {}", master.port());
     let _replica = RedisServer::start(RedisOptions::new().with_config("replicaof", &of));

@@ -137,27 +137,27 @@ async fn exclude_each_other(place: &Place, foreign: &mut impl Foreign) {
         .await
         .expect("it answers");
     assert_eq!(seen.expect("it is held").holders.len(), 1);
-    // A waiter of ours gets it within a heartbeat of their release, which tells nobody.
+    // Their release sends no notification, so our waiter gets the lock within a heartbeat.
     let waiter = place.waiter(&locks, within(request("a"), SOON)).await;
     let began = Instant::now();
     assert!(foreign.give_back(), "they release what they hold");
     let guard = granted(waiter).await;
     assert_took("noticing their release", began, ..TTL / 5 + ms(1_000));
     // Ours excludes theirs, and their release does not end it.
-    assert!(!foreign.take(), "two hold the lock");
+    assert!(!foreign.take(), "two holders");
     assert!(!foreign.give_back(), "they release what they do not hold");
     guard.renew().await.expect("the lock is there");
     release(guard).await;
     place.assert_nothing_left(&[&locks], "a").await;
-    // The release of one of ours that lost its lock does not end theirs.
+    // Our release of a lost lock does not end theirs.
     let guard = take(&locks, "a").await;
     place.command(&["DEL", "a"]);
     assert!(foreign.take(), "a free lock is taken");
-    guard.renew().await.expect_err("it is somebody else's");
+    guard.renew().await.expect_err("it is lost");
     assert_eq!(loss(&guard).await, LostReason::Stolen);
     release_lost(guard).await;
     assert!(foreign.give_back(), "theirs is there");
-    // Ours while they hold it with waiters in our queue: what they stored is not touched.
+    // Our waiters queue while they hold the lock: their value is not changed.
     assert!(foreign.take());
     let waiter = place.waiter(&locks, within(request("a"), ms(500))).await;
     waiter.await.expect("no panic").expect_err("it is held");

@@ -33,7 +33,7 @@ async fn is_kept(guard: &LockGuard, place: &Place, other: &Redis) -> bool {
             return false;
         }
         assert!((0..=500).contains(&left), "{left}");
-        let error = answer.expect_err("two hold the lock");
+        let error = answer.expect_err("two holders");
         assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
         tokio::time::sleep(ms(20)).await;
     }

@@ -1,4 +1,4 @@
-//! Whatever the network does to a request or its reply: one holder, and nothing left behind.
+//! Network faults of requests and replies never lead to two holders, and leave nothing behind.
 
 use std::sync::Arc;
 
@@ -109,7 +109,7 @@ async fn a_renewal_cut_at_any_byte_costs_no_lock() {
         if let Err(error) = guard.renew().await {
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{fate:?}: {error}");
         }
-        // Those in the background meet a fate as well; no lock outlasts renewals that all fail.
+        // Background renewals meet a fate as well; no lock outlasts renewals that all fail.
         place.proxy().clear();
         if guard.renew().await.is_err() {
             guard.renew().await.expect("the lock is there");
@@ -144,10 +144,10 @@ async fn black_hole(direction: Direction) {
     place.proxy().hold(direction);
     let began = Instant::now();
     let _error = assert_error(&locks, &attempt("c"), ErrorKind::Unavailable).await;
-    assert_took("a request that nobody answers", began, ..ms(1_800));
+    assert_took("a request without a reply", began, ..ms(1_800));
     assert_eq!(held.lost().await, LostReason::Unreachable);
     assert_took("the loss", began, ..TTL + ms(500));
-    // Others are served meanwhile, also in place of the waiter that nobody can hear.
+    // Other clients are served meanwhile, also in place of the waiter that is cut off.
     let next = recorder.acquire(&other, &within(request("a"), SOON)).await;
     next.expect("the lease is over")
         .release()
@@ -160,7 +160,7 @@ async fn black_hole(direction: Direction) {
     place.proxy().clear();
     release(granted(waits).await).await;
     drop(held);
-    // What was under way all the time arrives after everybody has given up, for one lease at most.
+    // Delayed requests arrive after all clients have given up, and cost one lease at most.
     for name in ["a", "b", "c"] {
         until("nothing is left", || place.remains(name).is_empty()).await;
         place
@@ -175,12 +175,12 @@ async fn bytes_that_drip_make_no_false_grant() {
     let place = Place::new();
     let locks = place.client().await;
     pass(&locks, "a").await;
-    // Too slow for the time-out.
+    // Too slow for the timeout.
     place.proxy().set_drip(Direction::Both, 1, ms(5));
     let _error = assert_error(&locks, &attempt("a"), ErrorKind::Unavailable).await;
     place.proxy().clear();
     until("it is undone", || place.remains("a").is_empty()).await;
-    // Slow, but in time: the lease counts from the first byte.
+    // Slow, but within the timeout: the lease counts from the first byte.
     place.proxy().set_drip(Direction::Both, 64, ms(8));
     if let Ok(guard) = locks.acquire(&lease("a").with_wait(Wait::Never)).await {
         let until = guard.valid_until().expect("a lease has an end");

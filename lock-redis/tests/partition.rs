@@ -15,7 +15,7 @@ use crate::support::{SOON, key, ms, until};
 /// Long enough for a lease to outlast the fail-over, so that the new master knows it.
 const TTL: Duration = Duration::from_secs(6);
 
-/// Everything that a test waits for comes in this time.
+/// The deadline of all waits in a test.
 const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// Two processes that want one lock, each on a side.
@@ -70,13 +70,13 @@ fn token(event: &HistoryEvent) -> Option<u64> {
     }
 }
 
-/// For how long two had the lock, if they had.
+/// How long the lock had two holders, if it had.
 fn overlap(granted: &HistoryEvent, lost: &HistoryEvent) -> Option<Duration> {
     let nanos = lost.at.checked_sub(granted.at)?;
     Some(Duration::from_nanos(nanos))
 }
 
-/// Leaves the holder with the old master, and gives the time in which two had the lock.
+/// Cuts off the holder together with the old master, and returns how long there were two holders.
 async fn overlap_of(
     sides: &Sides,
     [of_holder, of_next]: [&str; 2],

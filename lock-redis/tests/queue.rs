@@ -1,4 +1,4 @@
-//! The queue on the server: in order, past the dead, and whether or not messages arrive.
+//! The queue on the server keeps its order, skips dead waiters, and works without notifications.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ async fn a_grant_that_is_told_after_its_lease_makes_no_guard() {
     };
     place.queued("a", 1).await;
     tokio::time::sleep(ms(50)).await;
-    // It cannot ask any more, and hears of its grant when that is over.
+    // It cannot poll any more, and learns of its grant when the lease has expired.
     place.proxy().hold(Direction::Requests);
     place
         .proxy()
@@ -86,7 +86,7 @@ async fn a_grant_that_is_told_after_its_lease_makes_no_guard() {
         "it is not granted on the server"
     );
     let third = recorder.acquire(&other, &within(request("a"), SOON)).await;
-    let third = third.expect("the grant runs out");
+    let third = third.expect("the grant expires");
     for _ in 0..100 {
         tokio::time::sleep(ms(10)).await;
         third.look();
@@ -164,7 +164,7 @@ async fn regulars(place: &Place) -> [Arc<Redis>; 3] {
         let guard = take(&other, "a").await;
         let next = place.waiter(client, within(request("a"), SOON)).await;
         release(guard).await;
-        // A release that nobody waits for deletes the queue, and its client knows that.
+        // A release without waiters deletes the queue, and its client knows that.
         let last = place.waiter(&other, within(request("a"), SOON)).await;
         release(granted(next).await).await;
         release(granted(last).await).await;
@@ -219,7 +219,7 @@ async fn a_waiter_that_joins_by_a_plain_command_keeps_the_queue() {
     assert_eq!(joined.count(), 1);
     first.abort();
     place.queued("a", 1).await;
-    // Long before it would be heard of otherwise.
+    // Long before its regular heartbeat.
     let began = Instant::now();
     place.command(&["PEXPIRE", "{a}:waiters", "800"]);
     until("the queue is kept", || {
@@ -236,7 +236,7 @@ async fn a_waiter_that_joins_by_a_plain_command_keeps_the_queue() {
     place.assert_nothing_left(&all, "a").await;
 }
 
-/// The queue outlives a holder that is gone; nobody but a waiter finds the lock free.
+/// The queue outlives its dead holder; only a waiter finds the lock free.
 #[tokio::test]
 async fn a_short_wait_finds_a_lock_free_whose_queue_is_left() {
     let place = Place::new();
@@ -289,7 +289,7 @@ async fn a_plain_command_that_joins_may_be_lost_or_come_twice() {
     }
 }
 
-/// Waiters who are not told get the lock all the same, one after the other.
+/// Waiters without notifications still get the lock, one after the other.
 async fn serve_untold(place: &Place, config: polylock_redis::RedisConfig) {
     let (locks, other) = (open(config).await, place.elsewhere().await);
     for _ in 0..2 {
@@ -319,7 +319,7 @@ async fn serve_untold(place: &Place, config: polylock_redis::RedisConfig) {
     place.assert_nothing_left(&[&locks, &other], "a").await;
 }
 
-/// A waiter hears of its grant, and does not have to ask.
+/// A waiter is notified of its grant, and does not have to poll.
 async fn assert_told(proxies: &[Proxy], config: polylock_redis::RedisConfig) {
     let (locks, other) = (open(config.clone()).await, open(config).await);
     let beats: Vec<_> = proxies
@@ -394,7 +394,7 @@ async fn a_thousand_waiting_tasks_are_two_connections() {
             let list = place.command(&["CLIENT", "LIST", "TYPE", kind]).text();
             list.unwrap_or_default().lines().count()
         };
-        // One of them asks.
+        // One of them polls.
         lines("normal") + lines("pubsub") - 1
     };
     // Renewals have a connection of their own.

@@ -1,4 +1,4 @@
-//! What a server refuses is an error of the documented kind, and never a grant.
+//! A refusal of the server is an error of the documented kind, and never a grant.
 
 #[cfg(feature = "tls")]
 use lock_testkit::servers::{ClientCertificate, ServerCertificate, TestCertificates};
@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::support::{Place, SOON, TTL, attempt, key, ms, open, pass, take, until};
 
-/// What one attempt comes to.
+/// The error of one attempt.
 async fn refused(locks: &Redis) -> Error {
     let attempt = attempt("a");
     let error = locks.acquire(&attempt).await.expect_err("it is granted");
@@ -57,7 +57,7 @@ async fn a_server_without_memory_is_unavailable() {
     let error = refused(&locks).await;
     assert_unavailable(&error, "maxmemory");
     assert!(!error.is_outcome_unknown(), "{error:?}");
-    // What is held stays held, and is given back.
+    // A held lock stays held, and can be released.
     held.renew().await.expect("it is renewed");
     held.release().await.expect("it is released");
     place.command(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -124,7 +124,7 @@ async fn a_server_that_is_loading_is_unavailable() {
     })
     .await;
     assert_unavailable(&refused(&locks).await, "loading");
-    // Who comes now waits for it, or is told the same.
+    // A new client waits for it, or gets the same error.
     let config = place
         .direct()
         .with_connect_timeout(ms(300))
@@ -220,7 +220,7 @@ async fn what_the_user_may_not_do_is_denied() {
             },
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Denied, "{denied}: {error:?}");
-                // A script that was stopped half-way is said to be so.
+                // The error says that a script was stopped halfway.
                 let half = place.number(&["EXISTS", "a"]) == 1;
                 assert!(!half || error.is_outcome_unknown(), "{denied}: {error:?}");
             }
@@ -263,7 +263,7 @@ async fn a_key_with_something_else_in_it_is_no_lock() {
             error.to_string().contains("not written by polylock"),
             "{error}"
         );
-        // The undo in the background leaves it alone as well.
+        // The undo in the background does not change it either.
         assert!(locks.shutdown(SOON).await);
         assert_eq!(place.number(&["EXISTS", "a"]), 1);
         // Nor does an administrator find a lock there, or harm it.
@@ -284,7 +284,7 @@ async fn a_key_with_something_else_in_it_is_no_lock() {
     assert_eq!(error.kind(), ErrorKind::Foreign, "{error:?}");
     place.command(&["DEL", "{}:tokens"]);
     assert!(locks.shutdown(SOON).await);
-    // A queue that is not ours keeps nobody from a lock that is free.
+    // A foreign value at the queue's key does not block a free lock.
     place.command(&["SET", "{a}:waiters", "b"]);
     let guard = take(&locks, "a").await;
     let error = refused(&*place.elsewhere().await).await;

@@ -14,7 +14,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn a_request_that_comes_again_much_later_hurts_nobody() {
+async fn a_request_that_comes_again_much_later_affects_no_client() {
     let (place, locks, other) = Place::with_clients().await;
     let kinds = [Request::Acquire, Request::Renew, Request::Release];
     let all = kinds.map(|kind| place.proxy().watch(is_kind(kind)));
@@ -32,7 +32,7 @@ async fn a_request_that_comes_again_much_later_hurts_nobody() {
         place.proxy().replay(late).expect("it is answered");
         place.assert_nothing_left(&[&locks], "a").await;
     }
-    // While another one holds the lock it does not harm.
+    // While another client holds the lock, these do no harm.
     let guard = take(&other, "a").await;
     for late in [&acquire, &renew, &released] {
         place.proxy().replay(late).expect("it is answered");
@@ -49,7 +49,7 @@ async fn a_request_that_comes_again_much_later_hurts_nobody() {
 }
 
 #[tokio::test]
-async fn an_adoption_that_comes_again_much_later_hurts_nobody() {
+async fn an_adoption_that_comes_again_much_later_affects_no_client() {
     let (place, locks, other) = Place::with_clients().await;
     let watch = place.proxy().watch(is_kind(Request::Adopt));
     let guard = acquire(&other, &lease("a").with_ttl(SOON)).await;
@@ -169,7 +169,7 @@ async fn a_waiter_that_was_dropped_before_its_request_arrived_leaves_no_place() 
         let dropped = waiting(&locks, dropped);
         until("its request is on its way", || planned.struck() == 1).await;
         dropped.abort();
-        // What releases once more does so a second later.
+        // The second release is sent a second later.
         tokio::time::sleep(ms(800)).await;
         assert_eq!(place.waiters("a"), 1, "{mode:?}");
         guard.release().await.expect("it is released");
@@ -188,10 +188,10 @@ async fn an_acquisition_that_its_undo_overtakes_takes_nothing() {
         let error = locks
             .acquire(&attempt("a"))
             .await
-            .expect_err("nobody answered");
+            .expect_err("no reply came in time");
         assert!(error.is_outcome_unknown(), "{error:?}");
         assert_eq!(planned.struck(), 1);
-        // With somebody in between, and without.
+        // With another holder in between, and without.
         if round % 2 == 0 {
             pass(&other, "a").await;
         }
@@ -280,7 +280,7 @@ async fn a_late_copy_of_an_acquisition_costs_a_lease_at_most() {
         assert_took("the lease of a late copy", began, ..TTL + ms(1_500));
         assert!(guard.fencing_token() > last, "after {copy:?}");
         last = guard.fencing_token();
-        // Nor does a copy join those who hold it.
+        // Nor does a copy become one of the holders.
         place.proxy().replay(copy).expect("it is answered");
         guard.renew().await.expect("the lock is there");
         guard.release().await.expect("it is released");
@@ -299,7 +299,7 @@ async fn tokens_grow_although_they_are_ahead_of_the_clock() {
     let id = format!("{}-{}", ahead / 1_000, ahead % 1_000);
     place.command(&["XADD", "{}:tokens", &id, "t", ""]);
     let mut last = ahead;
-    // Of a lock that is free, of one that is not, and for another client.
+    // Of a free lock, of a held one, and for another client.
     for round in 0..3 {
         let holder = match round {
             1 => Some(take(&other, "a").await),

@@ -1,4 +1,4 @@
-//! What a restart of the server costs, by what it persists.
+//! The effect of a server restart, for each kind of persistence.
 
 use std::fs;
 
@@ -105,8 +105,8 @@ async fn an_append_only_file_keeps_the_lock() {
     }
 }
 
-/// The server has handed to the system what it has acknowledged. With `everysec` it may put that off for
-/// 2 s while the disk is busy with what came before.
+/// The server has written all acknowledged commands to the system. With `everysec` it may delay that by
+/// 2 s while the disk is busy with earlier writes.
 async fn written(place: &Place) {
     let deadline = Instant::now() + SOON * 2;
     loop {
@@ -133,7 +133,7 @@ async fn an_append_only_file_keeps_the_queue() {
     place.queued("a", 2).await;
     guard.release().await.expect("it is released");
     let first = granted(first).await;
-    assert!(!second.is_finished(), "two hold the lock");
+    assert!(!second.is_finished(), "two holders");
     let token = first.fencing_token();
     first.release().await.expect("it is released");
     let second = granted(second).await;

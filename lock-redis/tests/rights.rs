@@ -1,4 +1,4 @@
-//! The list of rights that a user needs has what is used, and no more.
+//! The documented list of rights has all rights that a user needs, and no more.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -89,7 +89,7 @@ async fn everything(place: &Place) {
     tokio::time::sleep(TTL / 2).await;
     guard.release().await.expect("it is released");
     release(granted(next).await).await;
-    // An administrator, and what becomes of the holder and the waiter.
+    // An administrator breaks the lock of a holder with a waiter.
     let guard = take(&locks, NAME).await;
     let next = waiting(&other, within(request(NAME), SOON));
     place.queued(NAME, 1).await;
@@ -153,7 +153,7 @@ async fn the_list_of_rights_is_complete_and_has_no_more() {
         .flat_map(words)
         .collect();
     assert_eq!(used, listed);
-    // What it is denied, it does without.
+    // The client works without the commands that it is denied.
     let denied = format!("{:?}", place.command(&["ACL", "LOG"]));
     assert!(
         !denied.contains("context") || denied.contains("client|setinfo"),

@@ -1,4 +1,4 @@
-//! What a master may grant and extend that Sentinels watch.
+//! Grants and renewals by a master that Sentinels watch.
 
 use std::time::Duration;
 

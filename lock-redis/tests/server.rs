@@ -1,4 +1,4 @@
-//! Whatever becomes of the server: no overlap, no phantom, everybody served in the end.
+//! Faults of the server: no two holders, no leftover locks, and every waiter is served in the end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,7 +75,7 @@ async fn a_server_that_stops_for_longer_than_a_lease_serves_its_waiters() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_is_not_taken_for_a_holder_by_those_who_queue_here() {
+async fn a_server_that_stops_is_not_taken_for_a_holder_by_local_waiters() {
     let place = Place::new();
     let other = place.client().await;
     let held = take(&other, "a").await;
@@ -85,7 +85,7 @@ async fn a_server_that_stops_is_not_taken_for_a_holder_by_those_who_queue_here()
     place.queued("a", 1).await;
     place.server.stop();
     let error = waiter.await.expect("no panic");
-    let error = error.expect_err("nobody answers");
+    let error = error.expect_err("the server does not answer");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     place.server.resume();
     drop(held);
@@ -136,7 +136,7 @@ async fn a_server_that_forgets_its_scripts_loses_no_increment() {
     until("nothing is left", || place.remains("key/0").is_empty()).await;
 }
 
-/// What an administrator, an eviction or a jump of the clock does to a lock.
+/// An administrator, an eviction or a clock jump removes a lock.
 async fn taken_away(place: &Place, how: impl FnOnce()) {
     let (locks, other) = (place.client().await, place.elsewhere().await);
     let guard = take(&locks, "a").await;
@@ -144,7 +144,7 @@ async fn taken_away(place: &Place, how: impl FnOnce()) {
     // A counter that is lost starts at the clock, which counts milliseconds.
     tokio::time::sleep(ms(2)).await;
     let next = take(&other, "a").await;
-    // Documented as unsafe, and so it is: for a while there are two.
+    // Documented as unsafe: for a while there are two holders.
     assert!(guard.is_held(), "not shown to be unsafe");
     assert_replaced(guard, next).await;
     place.assert_nothing_left(&[&locks, &other], "a").await;
@@ -196,7 +196,7 @@ async fn a_lock_that_lost_its_expiry_gets_it_back_by_the_next_renewal() {
     place.command(&["PERSIST", "a"]);
     until("it expires", || place.number(&["PTTL", "a"]) > 0).await;
     guard.release().await.expect("it is released");
-    // Nobody renews this one: it stays until somebody breaks it.
+    // Without renewals this one stays until it is broken.
     let guard = acquire(&locks, &lease("a")).await;
     place.command(&["PERSIST", "a"]);
     guard.abandon();

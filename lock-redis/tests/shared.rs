@@ -1,4 +1,4 @@
-//! Locks with several holders: limits are compared, and nothing piles up.
+//! Locks with several holders: limits are compared, and old entries are removed.
 
 use std::num::NonZeroU32;
 

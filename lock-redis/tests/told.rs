@@ -1,4 +1,4 @@
-//! Holders are told at once of what an administrator does.
+//! Holders are notified at once when an administrator breaks their lock.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -39,7 +39,7 @@ pub(crate) async fn assert_told(
     hears: impl Fn() -> bool,
     trouble: impl FnOnce(),
 ) {
-    // The first lock has the connection listen.
+    // The first lock makes the connection subscribe.
     let first = held(locks, "first", Mode::Exclusive).await;
     until("the client listens", hears).await;
     drop(first);

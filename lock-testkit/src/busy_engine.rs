@@ -6,7 +6,7 @@ use polylock_core::engine::Engine;
 
 /// Keeps the thread of the engine of this process from everything else, until it is dropped.
 ///
-/// What happens meanwhile, the threads of callers have done.
+/// All work in the meantime is done by the threads of callers.
 pub struct BusyEngine {
     _end: mpsc::Sender<()>,
 }

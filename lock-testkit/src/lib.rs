@@ -30,7 +30,7 @@ use std::task::Poll;
 pub use busy_engine::BusyEngine;
 pub use polylock_conformance::{cases as conformance, conformance, history, taker};
 
-/// What a backend gives the conformance suite.
+/// The interface of a backend to the conformance suite.
 pub mod harness {
     pub use polylock_conformance::{Faults, Harness, Look};
 }
@@ -85,7 +85,7 @@ macro_rules! variants {
 }
 use variants;
 
-/// What is behind a mutex, also after a test that had it has panicked.
+/// Locks a mutex, also after a panic of a test that held it.
 fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex
         .lock()

@@ -13,10 +13,10 @@ use crate::variants;
 variants! {
     /// One way to break a store, its client or the engine.
     Mutation,
-    /// The violation in a simulated history that it has to be caught by; none if the conformance
-    /// suite alone finds it.
+    /// The violation that a simulated history must show; `None` if only the conformance suite
+    /// finds the mutation.
     violates: Option<ViolationKind> {
-        /// What a dropped or failed acquisition may have been granted is not given back.
+        /// A dropped or failed acquisition does not release a possible grant.
         AcknowledgedOnly => Some(ViolationKind::Orphan),
         /// Contention is reported as an error of the server.
         ContentionAsError => Some(ViolationKind::FalseError),
@@ -36,23 +36,23 @@ variants! {
         IdReused => Some(ViolationKind::Overlap),
         /// The last waiter is served first.
         LastComeFirstServed => None,
-        /// A grant that comes after its lease has run out is returned.
+        /// A grant that arrives after the lease expired is returned.
         LateGrant => Some(ViolationKind::BeyondExpiry),
-        /// A waiter whose turn it is is forgotten.
+        /// The next waiter in the queue is forgotten.
         LostWaiter => Some(ViolationKind::PassedOver),
-        /// Leases do not run out.
+        /// Leases do not expire.
         NoExpiry => Some(ViolationKind::PassedOver),
         /// One permit more is given than there are.
         PermitBeyondLimit => Some(ViolationKind::Overlap),
         /// The place of a waiter that gave up stays in the queue.
         QueueEntryLeft => Some(ViolationKind::Orphan),
-        /// A release frees whatever lock there is.
+        /// A release frees the lock of any holder.
         ReleaseByAnyone => Some(ViolationKind::Overlap),
         /// Renewals go on after the release.
         RenewalAfterRelease => Some(ViolationKind::HeldAfterRelease),
-        /// A renewal takes a lock that has run out.
+        /// A renewal acquires a lock whose lease expired.
         RenewalRevives => Some(ViolationKind::BeyondExpiry),
-        /// A renewal for less than is left of a lease makes it shorter.
+        /// A renewal with a short TTL makes the lease shorter.
         RenewalsCut => None,
         /// A writer is let in while there are readers.
         SharedAdmitsWriter => Some(ViolationKind::Overlap),

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hand_off_is_to_another_who_waited() {
+    fn a_hand_off_is_to_another_waiting_contender() {
         let spans = [
             span(0, 0, 20, 30),
             span(1, 25, 37, 40),       // 7 after the release

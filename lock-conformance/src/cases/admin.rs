@@ -75,7 +75,7 @@ pub async fn inspect_shows_the_holder(case: Case) {
 }
 
 /// Waiters are shown in order, if there is a queue.
-pub async fn inspect_shows_who_waits(case: Case) {
+pub async fn inspect_shows_waiters(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let guard = case.lock(&client, &key).await;
     let mut waiting = JoinSet::new();

@@ -34,7 +34,7 @@ pub async fn an_owner_enters_again_until_its_last_guard(case: Case) {
 }
 
 /// Neither another owner nor a request without one enters.
-pub async fn nobody_but_the_owner_enters_again(case: Case) {
+pub async fn only_the_owner_enters_again(case: Case) {
     let (queue, key, owner) = (case.queue().await, case.key(), Owner::new());
     let plain = case.request(&key).with_wait(Wait::Never);
     let guard = granted(&queue, &plain.clone().with_owner(owner)).await;

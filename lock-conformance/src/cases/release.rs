@@ -42,7 +42,7 @@ pub async fn shutdown_does_not_touch_live_guards(case: Case) {
 }
 
 /// The release of a former holder says so, and leaves its successor alone.
-pub async fn old_guard_released_after_its_lease_hurts_nobody(case: Case) {
+pub async fn old_guard_released_after_its_lease_affects_no_other_holder(case: Case) {
     let (holder, other, key) = (case.client().await, case.client().await, case.key());
     let old = case.lease(&holder, &key).await;
     let next = granted(&other, &case.request(&key)).await;
@@ -53,7 +53,7 @@ pub async fn old_guard_released_after_its_lease_hurts_nobody(case: Case) {
 }
 
 /// The guard of a former holder that is dropped leaves its successor alone, of the same client too.
-pub async fn old_guard_dropped_after_its_lease_hurts_nobody(case: Case) {
+pub async fn old_guard_dropped_after_its_lease_affects_no_other_holder(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let old = case.lease(&client, &key).await;
     let next = granted(&client, &case.request(&key)).await;

@@ -1,4 +1,4 @@
-//! What many candidates cost.
+//! The cost of many candidates.
 
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};

@@ -261,7 +261,7 @@ async fn is_leader_turns_false_when_the_lease_ends_while_renewals_hang() {
     assert!(Instant::now() >= until + TTL / 20, "a tenth is kept back");
 }
 
-/// The thread of the engine tells it, whatever the program does with its own.
+/// The engine's thread signals it, even if the program blocks its own threads.
 #[test]
 fn is_leader_turns_false_while_the_runtime_is_blocked() {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -317,7 +317,7 @@ async fn candidates_of_one_process_are_elected_by_the_server() {
     let leader = here.leader().await.unwrap();
     assert_eq!(address(leader.as_ref()), Some(&b"y"[..]));
 
-    // One that gives up takes its place in the queue of the server along.
+    // A candidate that gives up leaves the queue of the server.
     let waiting = here.campaign();
     assert!(timeout(secs(1), waiting).await.is_err());
     let last = of_process("c");

@@ -1,4 +1,4 @@
-//! Leaders that crash, freeze or are cut off, and what the others see of it.
+//! Leaders that crash, freeze or are cut off, and the other candidates' view of it.
 
 use polylock_coordination::Election;
 use polylock_core::admin::LockAdmin as _;
@@ -37,7 +37,7 @@ async fn a_crashed_leader_is_replaced_within_one_ttl() {
         sleep(millis(after)).await;
         machine.freeze();
         let crashed = Instant::now();
-        let next = timeout(TTL * 2, next).await.expect("somebody leads");
+        let next = timeout(TTL * 2, next).await.expect("it is elected");
         let took = crashed.elapsed();
         assert!(took <= TTL + millis(1), "{took:?}");
         next.unwrap().unwrap().resign().await.unwrap();
@@ -63,7 +63,7 @@ async fn a_frozen_leader_does_nothing_after_it_goes_on() {
     leading.abort();
 }
 
-/// What the clock does not show, the lock cannot know: then the tokens protect.
+/// A stopped clock hides the loss from the lock; the tokens protect the resource then.
 #[tokio::test(start_paused = true)]
 async fn a_leader_whose_clock_stood_replaces_no_address_and_no_data() {
     let (store, machine) = (memory(), Machine::new());

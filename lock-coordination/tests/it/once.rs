@@ -35,7 +35,7 @@ async fn outcome(once: &Once) -> &'static str {
     run.expect("the store answers").as_str()
 }
 
-/// Why work that was done is not recorded.
+/// The reason why a finished run is not recorded.
 fn unrecorded<T, E>(outcome: OnceOutcome<T, E>) -> Error {
     match outcome {
         OnceOutcome::Unrecorded { error, .. } => error,
@@ -91,7 +91,7 @@ async fn an_instance_that_looked_before_another_ran_the_job_skips_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_is_recorded_with_who_ran_it_and_the_next_one_knows() {
+async fn a_run_is_recorded_with_its_label_and_the_next_run_sees_it() {
     let store = memory();
     let (here, there) = (instance(&store, "a"), instance(&store, "b"));
     assert_eq!(here.last_run().await.unwrap(), None);
@@ -309,7 +309,7 @@ async fn a_store_that_is_away_for_a_moment_costs_no_second_run() {
     assert!(matches!(ended.unwrap(), OnceOutcome::Ran(())));
     assert_eq!(outcome(&instance(&store, "b")).await, "skipped");
 
-    // One that stays away costs the lock: nobody knows of the run.
+    // A longer outage costs the lock, and the run is not recorded.
     let keyed = Once::for_key(Arc::new(store.client()), JOB, "away")
         .unwrap()
         .ttl(TTL);

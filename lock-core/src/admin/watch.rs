@@ -115,7 +115,7 @@ mod tests {
     type Held = &'static [(&'static str, &'static [u64])];
 
     #[test]
-    fn a_watch_sees_new_holders_and_locks_that_nobody_holds() {
+    fn a_watch_sees_new_holders_and_free_locks() {
         let mut seen = BTreeMap::new();
         // What is held; what is new of it (+), and what is free (-).
         let steps: [(Held, &str); 7] = [

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_enters_after_the_last_has_left() {
+    fn no_guard_enters_after_the_last_one_has_left() {
         let entries = Entries::one(true);
         assert!(entries.enter());
         assert!(!entries.leave());

@@ -150,7 +150,7 @@ fn an_extension_and_the_end_of_its_deadline_exclude_each_other() {
 }
 
 #[test]
-fn one_guard_is_the_last_and_nobody_enters_after_it() {
+fn one_guard_is_the_last_and_no_other_enters_after_it() {
     ::loom::model(|| {
         let entries = Arc::new(Entries::one(true));
         let inner = || {
@@ -185,7 +185,7 @@ fn a_lock_that_becomes_a_shared_one_has_one_guard() {
 }
 
 #[test]
-fn a_loss_is_seen_by_who_seats_the_lock_or_told_to_its_home() {
+fn a_loss_is_seen_by_the_task_that_seats_the_lock_or_told_to_its_home() {
     ::loom::model(|| {
         let lock = Arc::new((Validity::until(Moment::NEVER), AtomicU32::new(0)));
         let loss = thread::spawn({

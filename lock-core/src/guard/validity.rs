@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overdue_lock_is_not_extended_even_if_nobody_looked() {
+    fn an_overdue_lock_is_not_extended_even_if_it_was_not_checked() {
         let validity = Validity::until(at(10));
         assert!(!validity.extend(at(10), at(100)));
     }

@@ -1,4 +1,4 @@
-//! What the types promise to the compiler.
+//! Traits and sizes of the public types.
 
 use std::fmt::Debug;
 use std::future::Future;

@@ -42,7 +42,7 @@ async fn a_lease_whose_renewal_is_under_way_is_renewed_by_the_next_holder() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_nobody_renews_is_taken_afresh() {
+async fn a_lease_without_renewal_is_acquired_afresh() {
     let (_store, locks, _) = queue();
     let first = locks.acquire(&request()).await.unwrap();
     let manual = request().with_renewal(polylock_core::Renewal::Manual);
@@ -79,12 +79,12 @@ async fn a_lock_that_is_shared_by_now_passes_to_no_writer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hand_over_that_is_refused_costs_nobody_a_place() {
+async fn a_refused_hand_over_costs_no_waiter_its_place() {
     let (store, locks, _) = queue();
     let first = locks.acquire(&request()).await.unwrap();
     let waiters: Vec<_> = (0..3).map(|_| start(&locks, request())).collect();
     settle().await;
-    // The store has forgotten the holder, who does not know.
+    // The store has forgotten the holder, which does not know.
     store.expire(&key());
     drop(first);
     let mut tokens = Vec::new();
@@ -178,7 +178,7 @@ async fn a_former_holder_that_the_store_forgot_hands_nothing_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_was_lost_before_it_was_seated_stops_nobody() {
+async fn a_lock_that_was_lost_before_it_was_seated_stops_no_waiter() {
     let store = memory();
     let locks = breaking(&store);
     let [first, second] = [(); 2].map(|()| start(&locks, request()));
@@ -191,7 +191,7 @@ async fn a_lock_that_was_lost_before_it_was_seated_stops_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_inherits_a_lock_that_is_lost_already_acquires_it_anew() {
+async fn a_waiter_that_inherits_a_lost_lock_acquires_it_anew() {
     let store = memory();
     let held = store.lock("k").await.unwrap();
     let locks = breaking(&store);

@@ -106,7 +106,7 @@ async fn an_observer_hears_the_life_of_a_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_observer_hears_who_gave_up() {
+async fn an_observer_is_notified_of_callers_that_gave_up() {
     let store = memory();
     let log = Log::default();
     let locks = log.of(Arc::new(LocalQueue::new(Arc::new(store.client()))));

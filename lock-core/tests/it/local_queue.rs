@@ -48,7 +48,7 @@ async fn a_broken_lock_does_not_unseat_the_next_holder() {
     let first = locks.lock("k").await.unwrap();
     let second = start(&locks, AcquireRequest::new(key()));
     settle().await;
-    // The store forgets the first holder, who does not know yet, and grants the second.
+    // The store forgets the first holder, which does not know yet, and grants the second.
     store.expire(&key());
     let second = second.await.unwrap();
     assert!(locks.try_lock("k").await.unwrap().is_none());
@@ -87,7 +87,7 @@ async fn an_error_reaches_the_contender_and_the_next_tries_for_itself() {
     assert_eq!(
         (failed, locks.live_keys()),
         (2, 0),
-        "waits of 30 s end, and nobody hangs"
+        "waits of 30 s end, and no waiter hangs"
     );
 }
 
@@ -130,7 +130,7 @@ async fn a_lease_passes_only_to_a_request_with_its_ttl() {
     settle().await;
     long.release().await.unwrap();
     let short = short.await.unwrap();
-    // With the lease of its predecessor it would believe in more than the server keeps for it.
+    // With its predecessor's lease, it would rely on more time than the server grants.
     let left = left(&short);
     assert!(
         left <= secs(5),
@@ -235,7 +235,7 @@ async fn a_wait_for_a_task_of_this_process_is_contention() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_waits_at_a_server_that_fell_silent_is_not_told_that_the_lock_is_held() {
+async fn a_waiter_at_a_server_that_fell_silent_is_not_told_that_the_lock_is_held() {
     let falls_silent = Wrapper::new(&memory(), |_, request| async move {
         request.mark_contended();
         tokio::time::sleep(secs(5)).await;

@@ -50,7 +50,7 @@ impl Move {
 }
 
 #[tokio::test(start_paused = true)]
-async fn excludes_those_who_use_either_backend_alone() {
+async fn excludes_clients_of_either_backend_alone() {
     let stores = Move::new();
     let both = stores.both();
     let guard = both.lock("k").await.unwrap();
@@ -62,7 +62,7 @@ async fn excludes_those_who_use_either_backend_alone() {
 
     let alone = stores.new.client().lock("k").await.unwrap();
     assert!(both.try_lock("k").await.unwrap().is_none());
-    // What it had of the old one meanwhile is given back before it answers.
+    // Its lock on the old backend is released before it returns.
     assert!(is_free(&stores.old).await);
     drop(alone);
     let alone = stores.old.client().lock("k").await.unwrap();
@@ -82,7 +82,7 @@ async fn is_lost_when_either_is_and_gives_the_other_back() {
         admin.break_lock(&key(), "test").await.unwrap();
         assert!(!guard.is_held(), "{broken}");
         assert_eq!(lost.await, LostReason::Broken, "{broken}");
-        // The holder may be stuck: nobody waits until it drops its guard.
+        // The holder may be stuck: the other lock is released before it drops its guard.
         settle().await;
         assert_eq!(stores.is_free().await, (true, true), "{broken}");
         assert_eq!(guard.release().await.unwrap(), Released::AlreadyLost);

@@ -1,4 +1,4 @@
-//! Undoing acquisitions whose outcome nobody knows.
+//! Undoing acquisitions whose outcome is unknown.
 
 use std::time::Duration;
 

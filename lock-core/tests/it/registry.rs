@@ -1,4 +1,4 @@
-//! Which backend gets which URL, and what stands on it.
+//! The backend and the layers for each URL.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -340,7 +340,7 @@ async fn no_password_reaches_an_error() {
 }
 
 #[tokio::test]
-async fn nobody_moves_from_a_backend_to_itself() {
+async fn a_backend_is_not_migrated_to_itself() {
     let registry = Example::new().registry();
     let same = [
         ("example://h/locks", "example://h/locks"),

@@ -1,4 +1,4 @@
-//! Work that begins on a runtime which ends, in real time.
+//! Work that outlasts the runtime where it began, in real time.
 
 use std::time::{Duration, Instant};
 

@@ -55,13 +55,13 @@ pub(crate) fn engine<C: Clock>(clock: &Arc<C>) -> Engine {
     )
 }
 
-/// Whether nobody holds the lock of the key `k` or waits for it.
+/// Whether the lock of the key `k` has neither a holder nor a waiter.
 pub(crate) async fn is_free(store: &Memory) -> bool {
     let info = store.client().inspect(&key()).await.expect("it is reached");
     info.is_none() && store.waiters(&key()) == 0
 }
 
-/// What is left of a lease.
+/// The remaining time of a lease.
 pub(crate) fn left(guard: &LockGuard) -> Duration {
     guard.valid_until().expect("it has a lease") - Instant::now()
 }
@@ -88,7 +88,7 @@ pub(crate) fn try_start(
     tokio::spawn(async move { locks.acquire(&request).await })
 }
 
-/// A lock of the key `k` that nobody renews but its holder.
+/// A lock of the key `k` with manual renewal.
 pub(crate) async fn manual(locks: &dyn DistributedLock, ttl: Duration) -> LockGuard {
     let request = locks.request("k").ttl(ttl).manual_renewal();
     request.acquire().await.expect("it is free")

@@ -32,7 +32,7 @@ async fn assert_is_worth_nothing(store: &Memory, ticket: &Ticket) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ticket_that_nobody_adopts_ends_with_its_lease() {
+async fn a_ticket_that_is_not_adopted_ends_with_its_lease() {
     let (store, ticket) = ticket().await;
     let left = ticket.valid_until().duration_since(SystemTime::now());
     assert!(left.unwrap() <= secs(27), "{ticket:?}");

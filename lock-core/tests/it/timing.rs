@@ -1,4 +1,4 @@
-//! When the scheduler looks, and what it counts from, under virtual time.
+//! The times at which the scheduler acts, under virtual time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

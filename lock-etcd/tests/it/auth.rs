@@ -104,7 +104,7 @@ async fn a_login_is_renewed_with_the_password_that_the_file_has_by_then() {
     release(acquire(&locks, "b").await).await;
 }
 
-/// Else every request would begin a login of its own and give it up.
+/// Otherwise every request would begin a login of its own and abort it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_login_may_take_longer_than_a_request_has() {
     let server = secured(EtcdOptions::default().with_config("bcrypt-cost", "13")).await;

@@ -127,7 +127,7 @@ async fn a_downgrade_that_is_lost_happens_once() {
     release(guard).await;
 }
 
-/// A waiter whose key somebody deletes is not granted the lock by it, and queues again.
+/// A waiter whose key is deleted is not granted the lock by that, and queues again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_whose_key_is_deleted_goes_to_the_end_of_the_queue() {
     let place = Place::new().await;
@@ -143,7 +143,7 @@ async fn a_waiter_whose_key_is_deleted_goes_to_the_end_of_the_queue() {
     place.contenders("a", 3).await;
     release(guard).await;
     let second = granted(second).await;
-    assert!(!first.is_finished(), "two hold the lock");
+    assert!(!first.is_finished(), "two holders");
     let last = token(&second);
     release(second).await;
     let first = granted(first).await;
@@ -200,7 +200,7 @@ async fn a_key_that_is_created_after_the_release_ends() {
     let locks = place.counted().await;
     let kept = acquire(&locks, "kept").await;
     place.counter().hold(is_creation);
-    // What is held is repeated after 2 s.
+    // A held call is retried after 2 s.
     let guard = acquire(&locks, "a").await;
     release(guard).await;
     place.counter().pass();
@@ -209,8 +209,8 @@ async fn a_key_that_is_created_after_the_release_ends() {
     release(kept).await;
 }
 
-/// The key of a holder that somebody deletes, and that a late request creates again, is not the lock: it has
-/// another token.
+/// A holder's key that is deleted, and created again by a late request, is not the lock: it has another
+/// token.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_is_created_again_is_not_the_lock() {
     let place = Place::new().await;
@@ -256,12 +256,12 @@ async fn requests_that_lose_their_connection_make_one() {
     assert!((1..=4).contains(&connections), "{connections} connections");
 }
 
-/// Where nobody listens, connecting fails in time and says so.
+/// Without a listener, connecting fails in time with an error that says so.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_there_is_unavailable() {
+async fn an_address_without_a_listener_is_unavailable() {
     let config = crate::support::config(&[1], "locks").with_connect_timeout(ms(500));
     let refused = polylock_etcd::Etcd::connect(config.expect("it is in range")).await;
-    let error = refused.expect_err("nobody listens");
+    let error = refused.expect_err("no server listens");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
@@ -274,7 +274,7 @@ async fn a_refusal_needs_an_answer() {
     let refused = locks
         .acquire(&request("a").with_wait(Wait::AtMost(ms(300))))
         .await;
-    let error = refused.expect_err("nobody answers");
+    let error = refused.expect_err("the server does not answer");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     place.proxy().cut();
     place.proxy().resume(Direction::Both);

@@ -13,8 +13,8 @@ use crate::support::{
     token, until, waiting,
 };
 
-/// A leader that others have replaced acknowledges keep-alives until it notices; no lock lasts by that
-/// for longer than the next leader keeps it.
+/// A replaced leader acknowledges keep-alives until it notices; that extends no lock for longer than
+/// the next leader keeps it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_lost_before_the_next_leader_gives_it_away() {
     let network = Network::new().expect("the tests run as root");
@@ -30,7 +30,7 @@ async fn a_lock_is_lost_before_the_next_leader_gives_it_away() {
     let one = request("a").with_ttl(Duration::from_secs(10));
     let guard = far.acquire(&one).await.expect("it is free");
     let next = waiting(&near, one.with_wait(Wait::AtMost(SOON * 2)));
-    // Another client of the leader, which believes what it says.
+    // Another client of the leader, which trusts its replies.
     let mut trusting = client(&servers[at]).await;
     let lease = trusting.lease_grant(10, None).await.expect("it is granted");
     let kept = trusting.lease_keep_alive(lease.id()).await;
@@ -45,7 +45,7 @@ async fn a_lock_is_lost_before_the_next_leader_gives_it_away() {
     .await;
     // Longer than what the next leader adds to each lease, an election timeout, and the margin of the lock.
     tokio::time::sleep(ms(5_500)).await;
-    // What is sent meanwhile waits in its socket.
+    // Packets that are sent meanwhile wait in its socket.
     keeper.keep_alive().await.expect("it is sent");
     servers[at].resume();
     let answer = answers.message().await.expect("it answers");
@@ -57,7 +57,7 @@ async fn a_lock_is_lost_before_the_next_leader_gives_it_away() {
         (guard.is_held(), next)
     };
     let (reason, (was_held, next)) = tokio::join!(loss(&guard), next);
-    assert!(!was_held, "two hold the lock");
+    assert!(!was_held, "two holders");
     assert_eq!(reason, LostReason::Unreachable);
     assert!(token(&next) > token(&guard));
 }
@@ -93,7 +93,7 @@ async fn waiters_keep_their_order_when_the_leader_is_killed() {
 /// Without a majority, no lock is granted and none is held for longer than its ttl; with one again, all
 /// goes on.
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_majority_nobody_holds_and_nobody_is_granted_a_lock() {
+async fn without_a_majority_no_client_holds_or_is_granted_a_lock() {
     let servers = EtcdServer::cluster(&EtcdOptions::default().on_disk());
     let place = Place::of_all(&servers).await;
     let locks = place.client().await;
@@ -106,7 +106,7 @@ async fn without_a_majority_nobody_holds_and_nobody_is_granted_a_lock() {
     let refused = locks
         .acquire(&request("b").with_wait(Wait::AtMost(ms(500))))
         .await;
-    let error = refused.expect_err("nobody grants it");
+    let error = refused.expect_err("there is no majority");
     assert_eq!(
         error.kind(),
         polylock_core::ErrorKind::Unavailable,

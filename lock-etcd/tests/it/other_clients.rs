@@ -23,7 +23,7 @@ async fn etcdctl_and_this_client_stand_in_one_line() {
     place.contenders("a", 3).await;
     assert!(
         !theirs.is_granted(crate::support::ms(300)).await,
-        "two hold the lock"
+        "two holders"
     );
     release(guard).await;
     assert!(theirs.is_granted(SOON).await, "the line goes on");
@@ -39,7 +39,7 @@ async fn etcdctl_and_this_client_stand_in_one_line() {
             .map(|waiters| waiters.len()),
         Some(1)
     );
-    assert!(!ours.is_finished(), "two hold the lock");
+    assert!(!ours.is_finished(), "two holders");
     theirs.end().await;
     release(granted(ours).await).await;
 }
@@ -87,7 +87,7 @@ async fn the_lock_service_and_this_client_exclude_each_other() {
         1
     );
     let guard = granted(ours).await;
-    assert!(!again.is_finished(), "two hold the lock");
+    assert!(!again.is_finished(), "two holders");
     release(guard).await;
     let theirs = timeout(SOON, again).await.expect("the line goes on");
     theirs.expect("no panic").expect("it is granted");

@@ -1,4 +1,4 @@
-//! What the locks of one client have in common, and what they do not.
+//! Shared and separate renewals of one client's locks.
 
 use std::time::Duration;
 
@@ -108,7 +108,7 @@ async fn a_revoked_lease_costs_its_locks_and_no_more() {
     release(acquire(&locks, "one").await).await;
 }
 
-/// A lock that somebody gives another lease of etcd, as `lockctl renew` does, gets one of its client's again.
+/// A lock that is moved to another lease of etcd, as `lockctl renew` does, moves back to one of its client's.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_is_renewed_from_outside_is_kept() {
     let place = Place::new().await;
@@ -187,7 +187,7 @@ async fn a_waiter_whose_key_ends_with_that_of_the_holder_is_not_granted_the_lock
     }
 }
 
-/// A renewal that is begun on a runtime that blocks then does not keep the others waiting.
+/// A renewal that began on a runtime that is blocked now does not delay the others.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewal_that_is_not_polled_stops_no_other() {
     let place = Place::new().await;

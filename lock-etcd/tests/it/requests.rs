@@ -1,4 +1,4 @@
-//! What locks cost in requests.
+//! The number of requests of a lock.
 
 use std::sync::Arc;
 
@@ -142,7 +142,7 @@ async fn a_lock_that_was_waited_for_has_its_whole_ttl() {
     release(next).await;
 }
 
-/// A permit waiter says by a write that it is granted, so that the next one looks.
+/// A permit waiter writes that it is granted, which wakes the next one.
 #[tokio::test(flavor = "multi_thread")]
 async fn permits_are_granted_one_after_the_other() {
     let place = Place::new().await;

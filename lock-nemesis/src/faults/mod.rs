@@ -174,8 +174,8 @@ fn has_servers(backend: Backend) -> bool {
     backend != Backend::Sqlite
 }
 
-/// A leader of etcd before 3.4.31, as Debian 12 has it, that goes on after another was elected, revokes leases which
-/// that one has renewed. docs/backends/etcd.md says so.
+/// In etcd before 3.4.31, as in Debian 12, a replaced leader that goes on revokes leases that the new one
+/// has renewed. See docs/backends/etcd.md.
 fn may_freeze(backend: Backend) -> bool {
     has_servers(backend) && backend != Backend::Etcd
 }

@@ -8,7 +8,7 @@ use lock_testkit::sim::Rng;
 use super::{Injected, lasting};
 use crate::world::World;
 
-/// Some clients and some servers do not hear of each other, and nobody is told.
+/// All packets between some clients and some servers are dropped silently.
 pub(super) fn partition(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
     let clients = draw(rng, &world.client_hosts());
     let servers = draw(rng, &world.server_hosts());
@@ -42,7 +42,7 @@ pub(super) fn half_open(world: &mut World, rng: &mut Rng) -> io::Result<Injected
     until_healed(format!("from {} to {}", names(&from), names(&to)))
 }
 
-/// Connections of a client are reset on one side, while the other hears nothing.
+/// Connections of a client are reset on one side only.
 pub(super) fn reset(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
     let mut at = rng.pick(&world.client_hosts()).clone();
     let mut peer = rng.pick(&world.server_hosts()).clone();
@@ -70,8 +70,8 @@ pub(super) fn peers(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
     until_healed(format!("{} and {}{how}", leader.name(), names(&others)))
 }
 
-/// The host of a server loses its power: nobody gets a FIN or a RST. It comes back before sessions
-/// end, or after that.
+/// The host of a server loses power, without a FIN or a RST. It comes back before sessions end, or
+/// later.
 pub(super) fn power_loss(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
     let place = leader(world, rng);
     let host = world.server_hosts().remove(place);

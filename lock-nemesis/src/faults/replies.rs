@@ -48,8 +48,8 @@ fn clear(world: &mut World) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether some clients reach the servers through proxies: where servers refer clients to each
-/// other, these would pass by.
+/// Whether some clients connect through proxies. Where servers refer clients to each other, clients
+/// would bypass them.
 pub(crate) fn has_proxies(backend: Backend) -> bool {
     !matches!(
         backend,

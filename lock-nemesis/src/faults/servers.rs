@@ -66,8 +66,8 @@ pub(super) fn settings(world: &mut World, _: &mut Rng) -> io::Result<Injected> {
     })
 }
 
-/// The file system that all servers and the clients of SQLite write to is full. What has died of it
-/// is started again at the end.
+/// The file system of all servers and SQLite clients is full. Processes that died of it are started
+/// again at the end.
 pub(super) fn full_disk(_: &mut World, _: &mut Rng) -> io::Result<Injected> {
     let path = env::temp_dir().join("filler");
     let mut filler = fs::File::create(&path)?;
@@ -105,7 +105,7 @@ pub(super) fn fail_over(world: &mut World, rng: &mut Rng) -> io::Result<Injected
         }
         _ => return Err(io::ErrorKind::Unsupported.into()),
     };
-    // One that another fault keeps away, or that leads already, does not obey.
+    // A server that leads already, or that another fault cuts off, does not obey.
     let reply = server.try_command(order).ok();
     let reply = reply.and_then(|reply| reply.text());
     passing(reply.unwrap_or_else(|| "refused".to_owned()))

@@ -45,12 +45,12 @@ async fn a_wrong_password_is_no_outage() {
         to(&nodes).with_resp2(),
     ] {
         let error = Redlock::connect(config).await;
-        let error = error.expect_err("nobody lets it in");
+        let error = error.expect_err("no node accepts the login");
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(!error.to_string().contains("wrong"), "{error}");
     }
     let connected = Redlock::connect(to(&nodes).with_password("right")).await;
-    connected.expect("all let it in");
+    connected.expect("all nodes accept the login");
 }
 
 #[tokio::test(flavor = "multi_thread")]

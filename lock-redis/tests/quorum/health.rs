@@ -1,4 +1,4 @@
-//! What is found of quorums that are not fit for locks, and of those that are.
+//! Health checks of quorums with and without faults.
 
 use lock_testkit::servers::{Fsync, RedisNodes, RedisOptions, RedisServer};
 use polylock_core::{ErrorKind, Status};

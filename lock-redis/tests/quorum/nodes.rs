@@ -55,8 +55,8 @@ impl Nodes {
             .collect()
     }
 
-    /// Ends a lock on every node. A vote that is on its way would bring it back to a node, so that
-    /// the slow ones are given time to follow the others.
+    /// Ends a lock on every node. A vote on its way could restore it on a slow node, so it waits until
+    /// those have caught up.
     pub(crate) async fn end(&self, name: &str) {
         let deadline = Instant::now() + Duration::from_millis(500);
         while Instant::now() < deadline && self.servers.iter().any(|s| holders(s, name) == 0) {

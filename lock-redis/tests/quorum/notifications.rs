@@ -14,7 +14,7 @@ async fn a_break_reaches_the_holder_at_once_while_nodes_hang() {
     down.iter().for_each(|node| nodes[*node].resume());
 }
 
-/// One of three nodes has broken it, as if nobody could reach the others.
+/// One of three nodes has broken the lock, as if the others were unreachable.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_one_node_publishes_costs_no_lock() {
     let nodes = start(3);

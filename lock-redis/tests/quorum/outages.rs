@@ -45,7 +45,7 @@ async fn without_a_majority_nothing_is_granted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_waits_for_frozen_nodes() {
+async fn no_client_waits_for_frozen_nodes() {
     let nodes = start(5);
     let locks = client(&nodes).await;
     release(take(&locks, "a").await).await;
@@ -68,14 +68,14 @@ async fn nobody_waits_for_frozen_nodes() {
         released < ms(900),
         "granted after {taken:?}, refused after {refused:?}, released after {released:?}"
     );
-    // What was on its way to them does not stay.
+    // Requests on their way to the frozen nodes leave nothing there.
     let is_free = || nodes.iter().all(|node| holders(node, "a") == 0);
     until("nothing is left", is_free).await;
     assert!(locks.shutdown(SOON).await, "background work does not end");
 }
 
-/// The first attempt meets somebody else's lock on one node, and waits for the two that are frozen.
-/// Its undo must not wait for them once more: the next attempt has three votes.
+/// The first attempt finds another client's lock on one node, and waits for the two frozen nodes. Its
+/// undo must not wait for them again: the next attempt has three votes.
 #[tokio::test(flavor = "multi_thread")]
 async fn undoing_an_attempt_waits_for_no_frozen_node() {
     let nodes = start(5);
@@ -99,7 +99,7 @@ async fn undoing_an_attempt_waits_for_no_frozen_node() {
 
 /// A copy of a request on a connection that was given up can come at any time.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_vote_that_is_asked_for_again_after_its_time_is_given_to_nobody() {
+async fn a_late_vote_request_gets_no_vote() {
     let nodes = Nodes::behind_proxies(3);
     let locks = nodes.client().await;
     let proxies = nodes.faults().proxies();
@@ -117,7 +117,7 @@ async fn a_vote_that_is_asked_for_again_after_its_time_is_given_to_nobody() {
         "no majority was asked: {votes:?}"
     );
     release(guard).await;
-    // Somebody else has the lock after that.
+    // Another client has the lock after that.
     release(take(&locks, "a").await).await;
     assert!(locks.shutdown(SOON).await, "background work does not end");
     // The timeout of a node, and a second.
@@ -248,7 +248,7 @@ async fn the_clock_of_a_minority_may_jump() {
         }
         release(guard).await;
     }
-    // A node whose clock stands still frees no lease, and holds up nobody.
+    // A node whose clock stands still frees no lease, and delays no client.
     let dead = acquire(&locks, &within(lease("b"), SOON)).await;
     assert!(locks.shutdown(SOON).await);
     nodes[0].command(&["PERSIST", "b"]);
@@ -256,7 +256,7 @@ async fn the_clock_of_a_minority_may_jump() {
     release(take(&other, "b").await).await;
 }
 
-/// What no quorum survives, and what is left of it then.
+/// No quorum survives the loss of a majority's data; only the order of the tokens remains.
 #[tokio::test(flavor = "multi_thread")]
 async fn when_a_majority_forgets_a_holder_the_next_token_is_larger() {
     let nodes = start(3);

@@ -56,7 +56,7 @@ fn is_noted(node: &RedisServer) -> bool {
     noted(node).is_some_and(|(_, age)| age >= least)
 }
 
-/// Waits until nobody has to wait any more.
+/// Waits until clients do not have to wait for the nodes any more.
 async fn grown_up(nodes: &RedisNodes) {
     until("all nodes are noted to be old", || {
         nodes.iter().all(is_noted)
@@ -68,7 +68,7 @@ async fn grown_up(nodes: &RedisNodes) {
 async fn clients_that_come_later_do_not_wait() {
     let nodes = start(3);
     let first = careful(&nodes).await;
-    // It only has to be there.
+    // It only has to be connected.
     grown_up(&nodes).await;
     let second = careful(&nodes).await;
     let guard = second.acquire(&once(request("a"))).await;
@@ -77,7 +77,7 @@ async fn clients_that_come_later_do_not_wait() {
     release(guard.expect("it has watched them")).await;
 }
 
-/// A restart with all that was written brings the age along, and it counts for nothing.
+/// After a restart with all data, the noted age is there, but does not count.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_age_belongs_to_one_run_of_a_node() {
     let nodes = RedisNodes::start(3, &RedisOptions::new().with_aof(Fsync::Always));
@@ -112,7 +112,7 @@ async fn clients_that_come_and_go_watch_together() {
     release(guard).await;
 }
 
-/// While a lock is held and nobody asks for a vote.
+/// While a lock is held and no client asks for a vote.
 #[tokio::test(flavor = "multi_thread")]
 async fn holders_watch_a_node_that_restarts() {
     let nodes = start(3);
@@ -125,7 +125,7 @@ async fn holders_watch_a_node_that_restarts() {
     assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
 }
 
-/// What a user may not note, it has to see for itself.
+/// A client without the right to the notes has to watch the nodes itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_without_the_key_for_ages_waits_by_itself() {
     let rules = "on >secret ~a ~{a* &* +@all";
@@ -168,7 +168,7 @@ async fn restart_two_and_set_their_clocks(seconds: i64) {
             let taken = locks.acquire(&once(request("a"))).await;
             if taken.is_ok() && guard.is_held() {
                 let left = guard.valid_until().map(|until| until - Instant::now());
-                panic!("two hold the lock for up to {left:?}");
+                panic!("two holders for up to {left:?}");
             }
         }
         tokio::time::sleep(ms(10)).await;
@@ -189,7 +189,7 @@ async fn a_forgetful_node_that_votes_at_once_breaks_the_lock() {
     nodes[1].restart();
     let second = take(&at_once, "a").await;
     assert!(guard.is_held() && second.is_held(), "it held");
-    // What is left is the order of the tokens.
+    // Only the order of the tokens remains.
     assert!(token(&second) > token(&guard));
     let renewed = guard.renew().await.expect_err("it is gone");
     assert_eq!(renewed.lost_reason(), Some(LostReason::Stolen));
@@ -233,6 +233,6 @@ async fn a_user_without_info_is_denied() {
     )
     .await;
     let _error = assert_error(&locks, &within(request("a"), TIMEOUT), ErrorKind::Denied).await;
-    // Without a delay nobody asks.
+    // Without a delay the right is not needed.
     release(take(&*open(config).await, "a").await).await;
 }

@@ -78,7 +78,7 @@ fn delete(nodes: &RedisNodes, from: &[usize], names: &[&str]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn losses_are_reported_and_others_renewed_while_a_node_hangs() {
     let nodes = start(3);
-    // Each question to the node that hangs takes so long.
+    // Each request to the hanging node takes this long.
     let locks = open(config(nodes.iter().map(|node| node.port()), ms(250))).await;
     let operator = client(&nodes).await;
     let names = ["held", "a", "b", "c", "d", "broken"];
@@ -101,7 +101,7 @@ async fn losses_are_reported_and_others_renewed_while_a_node_hangs() {
     nodes[0].resume();
 }
 
-/// Of one lease it is not known whether a majority has it until the node answers.
+/// Until the node answers, it is unknown whether a majority has one of the leases.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_in_doubt_does_not_hold_up_the_others() {
     let nodes = start(3);
@@ -110,7 +110,7 @@ async fn a_lease_in_doubt_does_not_hold_up_the_others() {
     nodes[0].stop();
     delete(&nodes, &[1], &["doubtful"]);
     let reason = loss(&doubtful).await;
-    assert_eq!(reason, LostReason::Unreachable, "nobody said no");
+    assert_eq!(reason, LostReason::Unreachable, "no node refused");
     stays_held(&held, TTL * 2).await;
     nodes[0].resume();
 }

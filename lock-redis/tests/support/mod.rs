@@ -25,7 +25,7 @@ pub(crate) use self::place::{Place, look};
 pub(crate) use self::requests::{is_kind, kind_of, load_scripts};
 pub(crate) use self::store::Store;
 
-/// Within this time happens what needs no more than a few requests, on a busy machine.
+/// Enough time for a few requests on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
 /// The shortest lease, which the tests use.
@@ -130,7 +130,7 @@ pub(crate) async fn granted<G>(waiter: JoinHandle<Result<G>>) -> G {
     waiter.await.expect("no panic").expect("it is granted")
 }
 
-/// A server has given the lock to a second holder, which keeps it, and the first one learns it.
+/// The server granted the lock to a second holder, which keeps it; the first one learns of its loss.
 pub(crate) async fn assert_replaced(first: LockGuard, second: LockGuard) {
     let tokens = (first.fencing_token(), second.fencing_token());
     assert!(tokens.1 > tokens.0, "the token does not grow: {tokens:?}");

@@ -111,8 +111,8 @@ impl Place {
         until("they wait", || self.waiters(name) == count).await;
     }
 
-    /// What the server has of a lock, but for the counter, a queue without waiters that ends by itself,
-    /// and notes that do, of locks that were broken.
+    /// The keys of a lock on the server. Not included are the counter, and the empty queue and the notes of
+    /// broken locks, which expire.
     pub(crate) fn remains(&self, name: &str) -> Vec<String> {
         let mut remains = Vec::new();
         if self.number(&["EXISTS", name]) == 1 {
@@ -151,7 +151,7 @@ impl Place {
         assert!(remains.is_empty(), "{remains:?}");
     }
 
-    /// Asserts that somebody else gets the lock with one attempt.
+    /// Asserts that another client gets the lock with one attempt.
     pub(crate) async fn assert_free(&self, name: &str) {
         let request = attempt(name);
         let guard = self.elsewhere().await.acquire(&request).await;
@@ -160,7 +160,7 @@ impl Place {
     }
 }
 
-/// What a server says of a lock, past the clients.
+/// The server's data of a lock, read past the clients.
 pub(crate) fn look(server: &RedisServer, name: &str) -> Look {
     let count = |words: &[&str]| match server.command(words) {
         Reply::Integer(count) => usize::try_from(count).expect("a number"),

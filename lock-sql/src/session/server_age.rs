@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_admitted_when_nobody_believes_in_the_sessions_before() {
+    fn a_start_is_admitted_when_no_client_believes_in_earlier_sessions() {
         let wait = |seconds| Admission::In(Duration::from_secs(seconds));
         let three = Duration::from_secs(3);
         let cases = [

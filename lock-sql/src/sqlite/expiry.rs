@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_nobody_can_compare_end_no_lease() {
+    fn clocks_that_cannot_be_compared_end_no_lease() {
         let (holder, changed_at) = lease(100);
         let (mut unknown, mut ctx) = (holder.clone(), now(10_000));
         unknown.shift = None;

@@ -96,7 +96,7 @@ fn a_clock_that_goes_back_takes_no_token_back() {
 }
 
 #[test]
-fn reserved_tokens_are_nobody_elses() {
+fn reserved_tokens_belong_to_no_other_holder() {
     let mut lock = LockRows::default();
     let first = granted(lock.take(&claim(1, EXCLUSIVE), &now(0)));
     let more = lock.reserve(id(1), &now(0)).unwrap();
@@ -141,7 +141,7 @@ fn a_waiting_writer_keeps_readers_out_until_it_stays_away() {
 }
 
 #[test]
-fn a_claim_of_another_boot_keeps_nobody_out() {
+fn a_claim_of_another_boot_keeps_no_client_out() {
     let mut lock = lock(&[(1, holder(2, 50))]);
     lock.take(&claim(1, EXCLUSIVE), &now(10)).unwrap_err();
     let mut rebooted = now(10);

@@ -13,7 +13,7 @@ use polylock_core::prelude::*;
 use polylock_sql::{Sqlite, SqliteConfig};
 use sqlx::Executor as _;
 
-/// Nothing is held, nothing is under way, and nobody keeps the database locked.
+/// Asserts that no lock is held, no request is under way, and the database is not locked.
 async fn assert_clean(place: &Place, locks: &Sqlite, polls: usize) {
     assert!(
         locks.shutdown(Duration::from_secs(10)).await,
@@ -31,7 +31,7 @@ async fn assert_unlocked(place: &Place) {
     sql.execute("ROLLBACK").await.unwrap();
 }
 
-/// Whatever is dropped, wherever it is: nobody keeps the file locked.
+/// A future dropped at any point does not leave the file locked.
 #[tokio::test]
 async fn what_is_dropped_leaves_no_transaction() {
     let place = Place::new();
@@ -80,7 +80,7 @@ fn a_blocked_runtime_keeps_no_other_process_from_writing() {
         .block_on(locks.request("held").ttl(Duration::from_secs(2)).acquire())
         .unwrap();
     for polls in 1..3 {
-        // From here on nobody polls the acquisition, wherever it is.
+        // From here on the acquisition is not polled.
         let mut acquire = Box::pin(locks.lock("job"));
         blocked.block_on(async { polled(polls, acquire.as_mut()).await });
         std::thread::sleep(Duration::from_millis(2200));

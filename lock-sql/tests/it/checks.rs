@@ -1,4 +1,4 @@
-//! What a server must be like, and what is said of one that is not.
+//! Requirements for a server, and the errors if it does not meet them.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ async fn who_and_where_have_to_be_right() {
     }
 }
 
-/// A port where nobody listens.
+/// A port without a listener.
 fn replaced_port(url: &str) -> String {
     let (before, rest) = url.rsplit_once(':').expect("a port");
     let (_, database) = rest.split_once('/').expect("a database");
@@ -147,7 +147,7 @@ async fn a_table_of_another_layout_is_refused_with_a_way_out_and_left_alone() {
 }
 
 #[tokio::test]
-async fn a_table_of_somebody_else_is_left_alone() {
+async fn a_table_of_another_application_is_left_alone() {
     for server in [PostgresServer::shared(), MariaDbServer::shared()] {
         let url = server.database();
         let role = match url.starts_with("postgres") {

@@ -13,7 +13,7 @@ use lock_testkit::taker::{Taker, TakerProcess};
 use polylock_core::LockKey;
 
 const TTL: Duration = Duration::from_secs(3);
-/// Beyond what is expected, for a machine that has much else to do.
+/// Additional time for a busy machine.
 const SLACK: Duration = Duration::from_secs(4);
 
 /// What a process sees.
@@ -157,8 +157,8 @@ excludes! {
     fn the_host_waits_for_a_container_with_a_boot_id_of_its_own(BootId, NetworkHost, false);
     fn a_time_namespace_waits_for_the_host(NetworkHost, Ahead, false);
     fn the_host_waits_for_a_time_namespace(Ahead, NetworkHost, false);
-    fn a_boot_clock_that_nobody_can_compare_is_observed(NetworkHost, AheadUnknown, true);
-    fn a_holder_whose_boot_clock_nobody_can_compare_is_observed(AheadUnknown, NetworkHost, true);
+    fn a_boot_clock_that_cannot_be_compared_is_observed(NetworkHost, AheadUnknown, true);
+    fn a_holder_whose_boot_clock_cannot_be_compared_is_observed(AheadUnknown, NetworkHost, true);
     fn a_container_with_a_clock_and_a_boot_id_of_its_own_waits(NetworkHost, BootIdAhead, false);
 }
 
@@ -185,7 +185,7 @@ async fn a_reboot_frees_a_lease_at_once_when_all_clocks_show_it() {
          WHERE key = CAST('k' AS BLOB)",
     )
     .await;
-    assert!(took < TTL, "granted after {took:?}, and nobody held it");
+    assert!(took < TTL, "granted after {took:?}, without a holder");
 }
 
 #[tokio::test]

@@ -121,7 +121,7 @@ async fn a_new_file_is_its_owners_alone() {
 }
 
 #[tokio::test]
-async fn a_directory_is_made_for_those_who_ask() {
+async fn a_directory_is_created_on_request() {
     let place = Place::new();
     let path = place.file("new/dir/locks.db");
     let error = Sqlite::open(&path).await.unwrap_err();
@@ -162,7 +162,7 @@ async fn what_is_no_database_is_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_table_of_somebody_else_is_refused() {
+async fn a_table_of_another_application_is_refused() {
     let place = Place::new();
     drop(place.open().await);
     place
@@ -285,7 +285,7 @@ async fn a_full_disk_is_an_error_and_what_was_granted_before_is_stored() {
 
 #[tokio::test]
 async fn a_file_that_cannot_be_written_or_read_is_an_error() {
-    // The mode of the file, that of its directory, and what is said of it.
+    // The mode of the file, the mode of its directory, and the error.
     for (file, directory, says) in [
         (0o444, 0o777, "read-only"),
         (0o444, 0o555, "read-only"),
@@ -301,7 +301,7 @@ async fn a_file_that_cannot_be_written_or_read_is_an_error() {
         let mut fill = Command::new(filler());
         fill.arg(place.database());
         if rustix::process::geteuid().is_root() {
-            // Nobody, because no mode keeps root out.
+            // The user `nobody`, because file modes do not restrict root.
             fill.uid(65534).gid(65534);
         }
         let (held, error) = filled(&mut fill);
@@ -315,7 +315,7 @@ async fn a_file_that_cannot_be_written_or_read_is_an_error() {
     }
 }
 
-/// What the filler says: how many locks it held at the end, and the error that ended it.
+/// The output of the filler: how many locks it held at the end, and the error that ended it.
 fn filled(command: &mut Command) -> (i64, String) {
     let output = run(command);
     let said = String::from_utf8(output.stdout).unwrap();

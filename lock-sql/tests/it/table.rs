@@ -1,4 +1,4 @@
-//! What is stored, seen from two clients and from the table itself.
+//! Stored locks, seen by two clients and in the table itself.
 
 #![expect(clippy::unwrap_used, reason = "a helper that fails fails the test")]
 
@@ -40,7 +40,7 @@ async fn tokens_increase_after_idle_rows_were_purged() {
     }
     assert!(token(&locks, "first").await > tokens[0]);
     let rows = place.number("SELECT count(*) FROM polylock_locks").await;
-    assert!(rows < 200, "{rows} rows for locks that nobody holds");
+    assert!(rows < 200, "{rows} rows for locks without a holder");
 }
 
 #[tokio::test]

@@ -14,13 +14,13 @@ use tempfile::TempDir;
 
 use crate::servers::own_dir;
 
-/// The wall clock of the programs that are started with it: ahead of that of the machine or behind
-/// it, and fast or slow, as it is told while they run.
+/// A wall clock for programs that are started with it. It can be set ahead of the machine's clock or
+/// behind it, and run fast or slow, also while the programs run.
 ///
-/// The clocks that nobody can set, monotonic and boot clock, stay as they are, and so do waits that a
-/// program takes from them. A library that is loaded before the C library does it, so the program has
-/// to ask the latter for the time; a Go program does not. The C compiler `cc` makes the library once
-/// for each user of a machine.
+/// The monotonic clock and the boot clock are unchanged, and so are waits that use them. A preloaded
+/// library replaces the time functions of the C library, so it has no effect on programs that do not
+/// call these, such as Go programs. The C compiler `cc` builds the library once for each user of a
+/// machine.
 ///
 /// A server gets one from `with_clock` of its options.
 ///
@@ -69,7 +69,7 @@ impl ShiftedClock {
             _own: None,
         };
         if !clock.file().exists() {
-            // A server may run as somebody else, who cannot look into this user's directory.
+            // A server may run as another user, without access to this user's directory.
             fs::copy(library()?, clock.library())?;
             fs::write(clock.file(), [0; SIZE])?;
             for path in [clock.file(), clock.library()] {
@@ -95,8 +95,8 @@ impl ShiftedClock {
         words
     }
 
-    /// Makes it jump to so many seconds ahead of the clock of the machine, or behind it, at once. It
-    /// goes on from there as fast as [`set_drift`](Self::set_drift) has told it.
+    /// Sets it to this many seconds ahead of the machine's clock, or behind it if negative. It goes on
+    /// from there at the rate of [`set_drift`](Self::set_drift).
     pub fn set_offset(&self, seconds: i64) {
         self.change(|shift| shift.offset = seconds.saturating_mul(SECOND));
     }
@@ -211,7 +211,7 @@ fn library() -> io::Result<PathBuf> {
             let errors = String::from_utf8_lossy(&output.stderr).into_owned();
             return Err(io::Error::other(errors));
         }
-        // Another test may have done the same; whoever sees a library sees all of it.
+        // Another test may have built it too; the rename is atomic, so each reader sees a whole file.
         fs::rename(library, &place)?;
     }
     Ok(place)

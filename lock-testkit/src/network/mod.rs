@@ -1,8 +1,8 @@
 //! Hosts with addresses of their own, and a network between them that fails.
 //!
-//! Each host is a network namespace, behind a bridge that drops what it is told to drop. Nothing of
-//! it is seen outside but one interface of the test process, and all of it, processes of the hosts
-//! included, is gone when the test process is, however that ends.
+//! Each host is a network namespace behind a bridge that drops packets on request. From outside, only
+//! one interface of the test process is visible. The network and all processes of its hosts end with
+//! the test process, even if that is killed.
 
 mod host;
 mod namespace;
@@ -28,7 +28,7 @@ use crate::lock;
 
 /// Hosts that reach each other, unless a fault of this value is between them.
 ///
-/// Faults drop IP packets on their way through the bridge: nobody is told, as on a real network.
+/// Faults drop IP packets silently in the bridge, as a real network does.
 /// Packets of a host to itself always pass. A test process has an address in the network too, that
 /// of [`outside`](Self::outside).
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ impl Network {
             subnet,
             switch,
         };
-        // From here on the value removes what there is.
+        // From here on, dropping the value removes the namespace.
         let outside = inner.subnet.outside();
         let setup = format!(
             "link add {interface} type veth peer name outside netns {}\n\
@@ -169,7 +169,7 @@ impl Inner {
         let address = self.subnet.host(place)?;
         let namespace = Namespace::new()?;
         let [.., subnet, own] = address.octets();
-        // The same address always has the same hardware, so that nobody remembers another.
+        // One hardware address for each IP address, so that no ARP cache is stale.
         let setup = format!(
             "link add host{own} type veth peer name eth0 address 02:70:6c:00:{subnet:02x}:{own:02x} netns {}\n\
              link set host{own} master {BRIDGE}\n\

@@ -24,7 +24,7 @@ impl Namespace {
     pub(super) fn new() -> io::Result<Self> {
         let mut keeper = Command::new("unshare")
             .args(["--net", "sh", "-c", KEEPER])
-            // What ends a test with its group leaves the keeper its work.
+            // A signal to the test's process group must not reach the keeper.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

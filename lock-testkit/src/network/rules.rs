@@ -22,7 +22,7 @@ impl Rules {
         Ok(rules)
     }
 
-    /// Puts these in the place of all former ones, at once.
+    /// Replaces all rules atomically.
     pub(super) fn apply(&self, switch: &Namespace) -> io::Result<()> {
         tool(Some(switch), &NFT, &self.commands()).map(drop)
     }

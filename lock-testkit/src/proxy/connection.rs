@@ -105,7 +105,7 @@ async fn read<T>(
 ) {
     let mut unread = Vec::new();
     let mut understood = true;
-    // Whoever delivers ends the connection when all is read.
+    // The deliverer ends the connection when all is read.
     while let Ok(1..) = from.read_buf(&mut unread).await {
         let due = Instant::now() + gate.flow().latency;
         while understood && !unread.is_empty() {

@@ -23,7 +23,7 @@ pub struct FaultPlan {
     silence: Then,
 }
 
-/// Whom a fault meets where a store has several servers.
+/// The servers that a fault meets if a store has several.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Across {
@@ -48,8 +48,8 @@ impl FaultPlan {
         }
     }
 
-    /// Sets what becomes of a connection that met [`Fault::Silence`]. By default it is silent until
-    /// the client closes it; every other request on it has no answer either.
+    /// Sets how a connection with [`Fault::Silence`] ends. By default it is silent until the client
+    /// closes it; other requests on it get no reply either.
     #[must_use]
     pub fn with_silence(mut self, silence: Then) -> Self {
         self.silence = silence;

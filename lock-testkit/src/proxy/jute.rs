@@ -20,7 +20,7 @@ pub(super) struct Jute {
     awaited: Mutex<VecDeque<(Ticket, ReplyFate)>>,
 }
 
-/// Whom a reply answers.
+/// The request that a reply answers.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(super) enum Ticket {
     /// The request for a session.

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::Then;
 use super::flow::Gate;
 
-/// Where what was read waits for its time: everything in order, but what passes goes by it.
+/// Queues the bytes that were read until their time. The order is kept, except for items that pass.
 pub(super) struct Lane<T> {
     ordered: UnboundedSender<Item<T>>,
     passing: UnboundedSender<Item<T>>,
@@ -23,7 +23,7 @@ pub(super) struct Exit<T> {
 pub(super) struct Item<T> {
     pub(super) due: Instant,
     pub(super) bytes: Vec<u8>,
-    /// For whom it concerns when they leave.
+    /// The tasks to notify when they leave.
     pub(super) note: Option<T>,
     pub(super) end: Option<End>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Item<T> {
 /// How a connection ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End {
-    /// Somebody closed it.
+    /// Closed by the client or the server.
     Closed,
     /// By a plan.
     Planned(Then),
@@ -48,7 +48,7 @@ pub(super) fn lane<T>() -> (Lane<T>, Exit<T>) {
 }
 
 impl<T> Lane<T> {
-    // The exit goes only with the whole connection, and then nobody waits for the item.
+    // The receiver is dropped only with the whole connection; the item is lost then.
     pub(super) fn push(&self, item: Item<T>) {
         drop(self.ordered.send(item));
     }

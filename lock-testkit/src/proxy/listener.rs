@@ -117,7 +117,7 @@ async fn run(
                     Order::HalfOpen => drop(clients.cut.send_replace(Cut::Client)),
                     Order::Refuse => door = door.closed(),
                 }
-                // Whoever gave the order waits for this, or has panicked.
+                // The sender of the order waits for this, or has panicked.
                 done.send(()).ok();
             }
             client = door.next() => clients.serve(client),
@@ -171,7 +171,7 @@ impl Clients {
 /// Holds the port, listening or not.
 struct Door {
     address: SocketAddrV4,
-    /// Bound and never listening: keeps the port from everybody else while `listener` is closed.
+    /// Bound and never listening: reserves the port while `listener` is closed.
     _reserved: TcpSocket,
     /// The system refuses connections without it.
     listener: Option<TcpListener>,
@@ -209,7 +209,7 @@ impl Door {
 
     async fn next(&mut self) -> TcpStream {
         if let Some(listener) = &self.listener {
-            // One that is gone before it is accepted is none.
+            // A connection that ended before it was accepted does not count.
             loop {
                 if let Ok((client, _)) = listener.accept().await {
                     return client;

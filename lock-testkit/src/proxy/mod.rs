@@ -83,8 +83,8 @@ impl Proxy {
         Self::of(Wire::MySql, target)
     }
 
-    /// Starts one in front of whatever listens on this port of 127.0.0.1. It knows no requests, and the
-    /// faults of bytes and connections alone apply.
+    /// Starts one in front of any server on this port of 127.0.0.1. It does not parse requests, so only
+    /// the faults of bytes and connections apply.
     #[must_use]
     pub fn of_bytes(target: u16) -> Self {
         Self::of(Wire::Bytes, target)

@@ -44,8 +44,8 @@ pub enum ReplyOrder {
     Second,
 }
 
-/// What becomes of a connection that lost something: what follows cannot be delivered, for replies
-/// have no names or are taken in their order.
+/// How a connection that lost a message ends. It cannot deliver later messages, because clients match
+/// replies by their order.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Then {

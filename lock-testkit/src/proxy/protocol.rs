@@ -3,13 +3,12 @@ use std::time::Duration;
 use super::Then;
 use crate::servers::Reply;
 
-/// What the relay has to know of a protocol: how bytes are told apart, and which reply answers which
-/// request. One value serves one connection.
+/// Parses a protocol for the relay, and matches replies to requests. One value serves one connection.
 pub(super) trait Protocol: Default + Send + Sync {
     /// Says which replies answer a request.
     type Ticket: Copy + Send + Sync;
 
-    /// How messages that nobody asked for travel beside the replies.
+    /// How unsolicited messages are ordered among the replies.
     const MESSAGES: Messages;
 
     /// The first request of the bytes.
@@ -78,7 +77,7 @@ pub(super) struct Request<T> {
 
 /// What a server says.
 pub(super) enum Said {
-    /// Something that nobody asked for.
+    /// An unsolicited message.
     Message(Vec<Reply>),
     /// An answer or a part of one, with what was planned for it.
     Reply(ReplyFate),
@@ -89,7 +88,7 @@ pub(super) enum Said {
 pub(super) enum Messages {
     /// In their place among the replies, which wait for one another.
     InOrder,
-    /// Past replies that are late.
+    /// Ahead of late replies.
     Passing,
 }
 

@@ -5,14 +5,14 @@ use super::plan::Plans;
 use super::protocol::{Messages, Parsed, Protocol, ReplyFate, Request, Said};
 use super::{Command, Fate, PushFate, ReplyOrder, Then};
 
-/// What the two directions of one connection know of each other.
+/// The state that both directions of one connection share.
 pub(super) struct Relay<'a, P> {
     plans: &'a Plans,
     connection: usize,
     protocol: P,
 }
 
-/// Whom a request concerns when it leaves.
+/// The tasks to notify when a request leaves.
 pub(super) type Leaving<P> = (<P as Protocol>::Ticket, ReplyFate);
 
 impl<'a, P: Protocol> Relay<'a, P> {
@@ -24,7 +24,7 @@ impl<'a, P: Protocol> Relay<'a, P> {
         }
     }
 
-    /// Puts the first request of the bytes into the lane by its fate.
+    /// Applies the fate of the first request in the bytes, and queues it in the lane.
     pub(super) fn request(
         &self,
         bytes: &[u8],
@@ -83,7 +83,7 @@ impl<'a, P: Protocol> Relay<'a, P> {
         self.protocol.sent(ticket, fate);
     }
 
-    /// Puts the first thing of the bytes that the server sent into the lane by its fate.
+    /// Applies the fate of the first reply or message in the server's bytes, and queues it in the lane.
     pub(super) fn reply(&self, bytes: &[u8], due: Instant, lane: &Lane<()>) -> Parsed<()> {
         let (said, length) = self.protocol.reply(bytes)?;
         let bytes = bytes[..length].to_vec();

@@ -51,7 +51,7 @@ impl Protocol for Resp {
 }
 
 impl Resp {
-    /// Whether nobody on this connection awaits it.
+    /// Whether it answers no command of this connection.
     fn is_message(&self, reply: &Reply) -> bool {
         let kind = reply.items().first().and_then(Reply::text);
         let kind = kind.unwrap_or_default();

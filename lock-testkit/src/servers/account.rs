@@ -7,7 +7,7 @@ use std::process::Command;
 
 use rustix::process::geteuid;
 
-/// Whom a server runs as that refuses to run as root.
+/// The user of a server that refuses to run as root.
 #[derive(Clone, Debug)]
 pub(super) enum Account {
     Other { user: u32, group: u32 },
@@ -51,8 +51,8 @@ impl Account {
         command
     }
 
-    /// These words, as they run in a directory with errors going to a [file](LOG) there: a server may
-    /// outlive whoever would read them.
+    /// A command that runs in a directory and writes its errors to a [file](LOG) there: a server may
+    /// outlive the reader of a pipe.
     pub(super) fn words_in(&self, dir: &Path, words: Vec<OsString>) -> Vec<OsString> {
         let script = format!(r#"cd "$0" && exec "$@" 2>>{LOG}"#);
         let mut all = vec!["sh".into(), "-c".into(), script.into(), dir.into()];

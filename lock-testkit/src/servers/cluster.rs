@@ -26,9 +26,9 @@ pub struct RedisCluster {
 impl RedisCluster {
     /// Starts one and waits until it serves writes and each replica has the data of its master.
     ///
-    /// Takes 0.2 s without replicas; with them up to 1 s more, in the rhythm of their own timer. A
-    /// node counts as failed after 1 s with replicas, and after 15 s without, where nobody could
-    /// take its place.
+    /// Takes 0.2 s without replicas; with them up to 1 s more, because of their own timer. A node
+    /// counts as failed after 1 s with replicas, and after 15 s without, because no node could replace
+    /// it.
     #[must_use]
     pub fn start(masters: usize, replicas: usize) -> Self {
         let hosts = vec![None; masters + replicas];
@@ -113,7 +113,7 @@ impl RedisCluster {
         let target = text(&self.nodes[to].command(&["CLUSTER", "MYID"]));
         let (number, from) = (slot.to_string(), self.owner_of(slot));
         let owner = ["CLUSTER", "SETSLOT", &number, "NODE", &target];
-        // The target first: else nobody has the slot when the source has given it away.
+        // The target first: otherwise the slot has no owner once the source has given it up.
         done(&self.nodes[to].command(&owner));
         done(&self.nodes[from].command(&owner));
         for node in self.nodes.iter().filter(|node| answers(node)) {
@@ -220,8 +220,8 @@ impl RedisCluster {
         let mut last = Instant::now();
         let has_replicas = self.nodes.len() > masters;
         wait("the nodes know each other", || {
-            // One that has heard of a replica of a ghost, and not that it has taken over, would
-            // hear of that within a second.
+            // A node may know a replica of a ghost, but not yet its takeover. It would learn of that
+            // within a second.
             if last.elapsed() > Duration::from_millis(120) {
                 last = Instant::now();
                 self.meet(masters);
@@ -229,7 +229,7 @@ impl RedisCluster {
             let known = |node: &RedisServer| knows(node, config, masters);
             self.nodes.iter().all(known) && (!has_replicas || self.have_own_epochs(masters))
         });
-        // One may hear of a ghost again from another that has not forgotten it yet.
+        // A node may learn of a ghost again from another that has not forgotten it yet.
         let known = format!("cluster_known_nodes:{}\r\n", self.nodes.len());
         self.wait("the ghosts are forgotten", |node| {
             for master in 0..masters {

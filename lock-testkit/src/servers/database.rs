@@ -102,8 +102,8 @@ impl Deref for DatabaseServer {
     }
 }
 
-/// A server that the tests of a run have in common, though each runs in a process of its own. Nobody
-/// may stop it; it ends within a second after the run.
+/// A server that all tests of a run share, also across processes. Tests must not stop it; it ends
+/// within a second after the run.
 ///
 /// A run is that of `cargo nextest`, and else the process.
 #[derive(Clone, Debug)]
@@ -224,7 +224,7 @@ impl Client<'_> {
 pub(super) fn feed(command: &mut Command, input: &str) -> io::Result<String> {
     let mut child = command.stdin(Stdio::piped()).spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A client that does not connect reads nothing, and says why.
+        // A client that fails to connect does not read its input, and prints the error.
         drop(stdin.write_all(input.as_bytes()));
     }
     let output = child.wait_with_output()?;

@@ -202,8 +202,8 @@ impl Service for EtcdOptions {
         }
     }
 
-    /// With TLS it says nothing to strangers, and without the others of its cluster nothing to anybody; its log
-    /// does.
+    /// By the log with TLS, because the server refuses unknown clients, and in a cluster, because a member
+    /// without the others does not answer.
     fn is_ready(&self, site: &Site<'_>, _: rustix::process::Pid) -> bool {
         match (self.is_tls, &self.peers[..]) {
             (true, _) => site.log().contains("serving client traffic securely"),

@@ -7,7 +7,7 @@ pub(super) fn address(host: Option<&NetworkHost>) -> Ipv4Addr {
     host.map_or(Ipv4Addr::LOCALHOST, NetworkHost::address)
 }
 
-/// Does the work where the server is, past the faults of the network.
+/// Does the work on the server's host, where network faults have no effect.
 pub(super) fn near<T: Send>(host: Option<&NetworkHost>, work: impl FnOnce() -> T + Send) -> T {
     match host {
         Some(host) => host.enter(work),

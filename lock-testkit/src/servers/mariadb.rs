@@ -242,7 +242,8 @@ const INSTALL: [&str; 5] = [
 const BOOTSTRAP: [&str; 1] = ["--innodb_log_file_size=8M"];
 
 /// One a line. Half of the files are of the views in `sys`, and a file system is slow to make many
-/// where many were deleted just before. Without names of hosts, TCP comes from 127.0.0.1 and the socket from `localhost`.
+/// where many were deleted just before. Without names of hosts, TCP comes from 127.0.0.1 and the socket
+/// from `localhost`.
 const STATEMENTS: &str = r"
 DELETE FROM mysql.global_priv WHERE User = 'root' AND Host <> 'localhost';
 FLUSH PRIVILEGES;

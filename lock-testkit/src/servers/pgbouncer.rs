@@ -162,6 +162,6 @@ const DEFAULTS: [(&str, &str); 7] = [
     ("listen_addr", "127.0.0.1"),
     ("max_client_conn", "500"),
     ("server_tls_sslmode", "prefer"),
-    // The port would be taken twice, once where nobody looks.
+    // By default PgBouncer also makes a Unix socket, which no client uses.
     ("unix_socket_dir", ""),
 ];

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
-/// A port of 127.0.0.1 that nobody listens on, and whose cluster bus port is free as well.
+/// A free port of 127.0.0.1 whose cluster bus port is free as well.
 ///
-/// No other test gets it for as long as this process runs: a server that a test has stopped would else
-/// be found again, as one of another test's. Other programs may take it before the server does; whoever
-/// starts the server tries again.
+/// No other test gets it while this process runs: otherwise a client could reach another test's server
+/// in place of a stopped one. Other programs may bind it before the server does; then the caller starts
+/// the server at another port.
 ///
 /// # Errors
 ///

@@ -40,7 +40,7 @@ impl PostgresServer {
         })
     }
 
-    /// Starts one at this port, unless somebody has taken it in the meantime.
+    /// Starts one at this port; fails if another program has bound it in the meantime.
     fn start_at(port: u16, options: PostgresOptions) -> io::Result<Self> {
         let process = ServerProcess::start_at(port, options.clone())?;
         let server = DatabaseServer::new(process, &DIALECT);
@@ -327,7 +327,7 @@ impl Service for PostgresOptions {
     }
 
     fn command(&self, site: &Site<'_>) -> io::Result<Vec<OsString>> {
-        // Every process that it names is gone, and the number may be that of another one.
+        // The process in the file is gone, and another one may have its id now.
         remove_if_there(&site.dir.join(DATA).join(PID_FILE))?;
         let data = site.dir.join(DATA);
         Ok(vec![program("postgres")?.into(), "-D".into(), data.into()])

@@ -26,9 +26,9 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Starts a program with its arguments, on a host if there is one. The shell that watches it
-    /// does what the farewell says when it is gone, and removes `dir` if this process dies before
-    /// the value is dropped.
+    /// Starts a program with its arguments, on a host if there is one. The shell that watches it runs
+    /// the farewell when the program has ended, and removes `dir` if this process dies before the
+    /// value is dropped.
     pub(super) fn start(
         words: &[OsString],
         dir: &Path,
@@ -41,7 +41,7 @@ impl Process {
             .arg(farewell)
             .args(host.map(NetworkHost::prefix).unwrap_or_default())
             .args(words)
-            // What ends a test with its group leaves the shell its work.
+            // A signal to the test's process group must not reach the shell.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -111,8 +111,8 @@ impl Process {
         Ok(children.split_whitespace().filter_map(pid_of).collect())
     }
 
-    /// Lets it live until the `owner` is gone, instead of this process; `common` goes away with its
-    /// own directory then.
+    /// Ties its life to the `owner` in place of this process. `common` is removed together with its
+    /// own directory.
     pub(super) fn keep(mut self, owner: u32, common: &Path) -> io::Result<()> {
         if let Some(leash) = &mut self.leash {
             writeln!(leash, "keep {owner} {}", common.display())?;

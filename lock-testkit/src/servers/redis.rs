@@ -30,7 +30,7 @@ impl RedisServer {
         })
     }
 
-    /// Starts one at this port, unless somebody has taken it in the meantime.
+    /// Starts one at this port; fails if another program has bound it in the meantime.
     pub(super) fn start_at(port: u16, options: RedisOptions) -> io::Result<Self> {
         let process = ServerProcess::start_at(port, options.clone())?;
         Ok(Self { process, options })
@@ -181,8 +181,8 @@ impl RedisOptions {
         self.tls.is_some()
     }
 
-    /// A connection past the client under test, with all rights, by the socket in the server's own
-    /// directory: nobody else answers there, and neither TLS nor a proxy is in between.
+    /// A connection past the client under test, with all rights, to the Unix socket in the server's own
+    /// directory. It bypasses TLS and proxies, and no other server can answer there.
     fn connect(&self, dir: &Path) -> io::Result<RespClient> {
         let mut client = RespClient::connect_to(&dir.join(SOCKET), COMMAND_TIMEOUT)?;
         if self.secured {
@@ -229,15 +229,15 @@ impl Service for RedisOptions {
     }
 
     fn command(&self, site: &Site<'_>) -> io::Result<Vec<OsString>> {
-        // What a killed server has left behind would look like one that starts.
+        // The files of a killed server would look like those of one that starts.
         remove_if_there(&site.dir.join(SOCKET))?;
         let mut words = vec!["redis-server".into(), CONFIG.into()];
         words.extend(self.sentinel.then(|| "--sentinel".into()));
         Ok(words)
     }
 
-    /// It listens on the socket after the port, so an answer says that both are its own; an error is
-    /// that of one that loads.
+    /// The server binds the socket after the port, so an answer shows that it has both. An error means
+    /// that it is loading its data.
     fn is_ready(&self, site: &Site<'_>, _pid: Pid) -> bool {
         let answer = self
             .connect(site.dir)

@@ -2,23 +2,23 @@
 #[expect(clippy::exhaustive_enums, reason = "tests match on them")]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Reply {
-    /// Several.
+    /// An array.
     Array(Vec<Self>),
-    /// Bytes.
+    /// A bulk or verbatim string.
     Bulk(Vec<u8>),
     /// An error; the first word is its code.
     Error(String),
     /// An integer.
     Integer(i64),
-    /// Pairs.
+    /// A map.
     Map(Vec<(Self, Self)>),
-    /// Nothing: a null of any kind.
+    /// A null of any kind.
     Nil,
-    /// A message that nobody asked for.
+    /// An unsolicited message.
     Push(Vec<Self>),
-    /// Several without an order.
+    /// A set.
     Set(Vec<Self>),
-    /// A line.
+    /// A simple string.
     Simple(String),
 }
 

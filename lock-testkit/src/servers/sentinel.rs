@@ -48,8 +48,8 @@ impl RedisSentinels {
         Self::watching(servers, entrance, DOWN_AFTER, &sentinels)
     }
 
-    /// Starts them without a replica, so that nobody can take the master's place, and waits until
-    /// all know each other: 0.2 s.
+    /// Starts them without a replica, so that no failover is possible, and waits until all know each
+    /// other: 0.2 s.
     #[must_use]
     pub fn start_light() -> Self {
         let master = RedisServer::start(options(RedisOptions::new()));
@@ -282,5 +282,5 @@ fn flags(told: &Reply) -> String {
 
 const DOWN_AFTER: Duration = Duration::from_millis(500);
 
-/// Longer than a test takes: without a replica a master that counts as down helps nobody.
+/// Longer than a test takes: without a replica, a failover is impossible.
 const NEVER: Duration = Duration::from_secs(600);

@@ -36,8 +36,8 @@ pub trait Service: Debug + Send + Sync {
     /// What its options have in common with those of others.
     fn setup(&self) -> &Setup;
 
-    /// Users of whom the first that exists runs the server if this process is root's; without any,
-    /// whoever runs this process.
+    /// If this process runs as root, the first of these users that exists runs the server; without
+    /// any, the user of this process.
     fn accounts(&self) -> &'static [&'static str] {
         &[]
     }
@@ -81,7 +81,7 @@ impl Site<'_> {
         fs::read_to_string(self.dir.join(LOG)).unwrap_or_default()
     }
 
-    /// Writes a file that the server alone may read: most refuse a key that others may.
+    /// Writes a file that only the server may read: most servers refuse a key that others can read.
     pub(super) fn write(
         &self,
         name: impl AsRef<Path>,
@@ -236,7 +236,7 @@ impl ServerProcess {
     pub fn restart(&self) {
         let mut process = self.process();
         process.kill().expect("it is watched by a shell");
-        let account = Account::of(self.service.accounts()).expect("it ran as somebody");
+        let account = Account::of(self.service.accounts()).expect("it had an account");
         let site = Site {
             dir: self.dir.path(),
             port: self.port,
@@ -287,8 +287,7 @@ impl ServerProcess {
 
 /// Starts the server of a directory that has all it needs, and waits until it serves.
 fn launch(service: &dyn Service, site: &Site<'_>) -> io::Result<Process> {
-    // What a server has logged before it was killed would look like one that is ready, or whose port
-    // is taken.
+    // The log of a killed server would look as if the new one was ready or its port was taken.
     fs::write(site.dir.join(LOG), "")?;
     site.account.give(&site.dir.join(LOG))?;
     let setup = service.setup();

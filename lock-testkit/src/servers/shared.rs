@@ -30,8 +30,8 @@ pub struct SharedServer {
     pub dir: PathBuf,
 }
 
-/// Finds the servers of this name that the tests of a run have in common, though each runs in a
-/// process of its own, or starts them. They end within a second after the run.
+/// Finds or starts the servers of this name that all tests of a run share, also across processes.
+/// They end within a second after the run.
 ///
 /// A run is that of `cargo nextest`, and else the process.
 pub(super) fn join(
@@ -78,7 +78,7 @@ impl Run {
     fn current() -> Self {
         let named = env::var("NEXTEST_RUN_ID").ok();
         let owner = match (&named, parent_id()) {
-            // The runner is gone, and whoever has adopted this process may live on for ever.
+            // The runner is gone, and the process that adopted this one may never end.
             (None, _) | (Some(_), 1) => process::id(),
             (Some(_), runner) => runner,
         };
@@ -112,7 +112,7 @@ impl Run {
             lines.push_str(&format!("{port} {}\n", dir.display()));
             places.push(SharedServer { port, dir });
         }
-        // A reader finds all of it or nothing.
+        // The rename is atomic for readers.
         let draft = note.with_extension("draft");
         fs::write(&draft, lines)?;
         fs::rename(draft, note)?;

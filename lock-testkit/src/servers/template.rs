@@ -47,7 +47,7 @@ impl Template<'_> {
             if !place.exists() {
                 let draft = scratch(self.account)?;
                 make(draft.path())?;
-                // Other processes see all of it or nothing, and the draft can be on another disk.
+                // The rename is atomic, and the draft can be on another disk.
                 let copied = place.with_extension("draft");
                 remove_dir_if_there(&copied)?;
                 copy_all(&draft.path().join(DATA), &copied)?;
@@ -113,7 +113,7 @@ pub(super) fn run(command: &mut Command) -> io::Result<()> {
     )))
 }
 
-/// The name is known to everybody, so somebody else may have been there first.
+/// The name is predictable, so another user may have created the directory first.
 pub(crate) fn own_dir() -> io::Result<PathBuf> {
     let user = geteuid().as_raw();
     let dir = env::temp_dir().join(format!("polylock-templates-{user}"));

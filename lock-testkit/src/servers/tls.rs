@@ -9,8 +9,8 @@ use tempfile::TempDir;
 
 use super::server_process::Site;
 
-/// The certificates of one test, in a temporary directory: an authority, a server and a client that
-/// it vouches for, and a second authority with a client of its own that nobody trusts. All as PEM.
+/// The certificates of one test, as PEM in a temporary directory: an authority with a server and a
+/// client, and an untrusted authority with a client of its own.
 #[derive(Clone, Debug)]
 pub struct TestCertificates {
     dir: Arc<TempDir>,

@@ -130,7 +130,7 @@ const BIT: Duration = Duration::from_millis(5);
 const MIN_POLL: Duration = Duration::from_millis(20);
 const MAX_POLL: Duration = Duration::from_millis(150);
 
-/// How long a request waits that must not, where that is the mutation.
+/// How long the mutation lets a nonblocking request wait.
 const LONG: Duration = Duration::from_secs(6);
 
 pub(super) fn unavailable(cause: NoAnswer) -> Error {
@@ -232,7 +232,7 @@ impl<'a> Attempt<'a> {
             ttl: request.ttl(),
         };
         let lease = Arc::new(SimLease::new(remote, Arc::clone(&lock.renewer)));
-        // Armed before anything is sent: dropped from here on, it takes the claim back.
+        // Armed before anything is sent: from here on, a drop undoes the claim.
         let pending = lock
             .engine
             .pending(request.key(), Arc::clone(&lease) as _, request.ttl());

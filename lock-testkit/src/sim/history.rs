@@ -161,7 +161,7 @@ async fn finish(world: &Arc<World>, findings: &mut Vec<SimViolation>) {
 const MAX_OPERATION_TIME: Duration = Duration::from_secs(40);
 
 impl World {
-    /// Whether a lease may last although everybody is done: its holder left it to run out.
+    /// Whether a lease may outlast all work: its holder left it to expire.
     fn may_linger(&self, left: &Left) -> bool {
         let Some(tokens) = left.tokens else {
             return false;

@@ -25,9 +25,9 @@ pub struct SimViolation {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum ViolationKind {
-    /// A guard was valid when the store had given the lock away or might have.
+    /// A guard was valid although the store had granted the lock to another client, or could have.
     BeyondExpiry,
-    /// Contention was reported although nobody else had the lock.
+    /// Contention was reported although the lock had no other holder.
     FalseContention,
     /// An error was reported although nothing was wrong.
     FalseError,
@@ -35,15 +35,15 @@ pub enum ViolationKind {
     ForeignRelease,
     /// The store had a lock after its release was confirmed.
     HeldAfterRelease,
-    /// A loss was signaled after the lease had run out, or not at all.
+    /// A loss was signaled after the lease had expired, or not at all.
     LateSignal,
-    /// Something was on the store or in a process long after everybody was done.
+    /// Something was on the store or in a process long after all work was done.
     LeftBehind,
     /// A lock was gone before its time.
     LostWithoutCause,
-    /// A lease ran out although there was time to renew it.
+    /// A lease expired although there was time to renew it.
     NotRenewed,
-    /// A lease or a place in the queue was not given back when everybody was done.
+    /// A lease or a place in the queue was not released when all work was done.
     Orphan,
     /// Two guards that exclude each other were valid at once.
     Overlap,
@@ -194,7 +194,7 @@ fn is_of(tenure: &Tenure, operation: &Operation) -> bool {
 }
 
 impl Case<'_> {
-    /// Contention, errors and releases are what they are said to be, and nobody waits for nothing.
+    /// Reported contention, errors and releases are true, and no waiter waits for a free lock.
     fn judge_answers(&mut self) {
         let book = self.book;
         for operation in &book.operations {
@@ -212,7 +212,7 @@ impl Case<'_> {
         }
     }
 
-    /// Somebody else held the lock at some time of the wait, or asked for it in the same process.
+    /// During the wait, another operation held the lock, or another task of the process requested it.
     fn judge_contention(&mut self, operation: &Operation, at: Duration) {
         let own = |id| self.book.ids.get(id) == Some(&operation.number);
         let held = self.tenures.iter().any(|(tenure, from, until)| {
@@ -248,7 +248,7 @@ impl Case<'_> {
         }
     }
 
-    /// While somebody waits, the lock is not free for long.
+    /// The lock is not free for long while it has waiters.
     fn judge_waiting(&mut self, operation: &Operation) {
         let Some((answered, _)) = operation
             .answered
@@ -298,8 +298,8 @@ impl Case<'_> {
 }
 
 impl Case<'_> {
-    /// What the checker says, which judges any history by what its holders saw: nobody holds a lock
-    /// together with others whom it excludes, tokens grow, and nobody is robbed.
+    /// Runs the history checker on the events that the holders saw: no two exclusive holders at once,
+    /// tokens grow, and no holder loses its lock without a cause.
     fn judge_exclusion(&mut self) -> Summary {
         // It knows nothing of pauses and faults, which make signals late and waits long.
         let checker = Checker::new().with_signal_delay(LONG).with_max_idle(LONG);
@@ -330,8 +330,8 @@ impl Case<'_> {
         }
     }
 
-    /// Whether a lock that seems to be taken without a cause had run out before its holder was told
-    /// so, or had been released by an earlier copy of the release that was answered.
+    /// Whether a lock that seems to be lost without a cause had expired before its holder was
+    /// notified, or had been released by an earlier copy of the answered release.
     fn is_explained(&self, violation: &Violation) -> bool {
         let Violation::LostWithoutCause { holder } = violation else {
             return false;
@@ -400,7 +400,7 @@ impl Case<'_> {
         }
     }
 
-    /// A lease that ran out was tried to be renewed more than once: one lost message costs no lock.
+    /// An expired lease had more than one renewal attempt: one lost message costs no lock.
     fn judge_tries(&mut self, operation: &Operation) {
         let ran_out = |(_, reason): &(_, LostReason)| {
             matches!(reason, LostReason::Expired | LostReason::Unreachable)
@@ -432,7 +432,7 @@ impl Case<'_> {
 }
 
 impl Case<'_> {
-    /// A lease that nobody has any more is tried to be given back until the store answers.
+    /// The release of a lease without a holder is retried until the store answers.
     fn judge_orphans(&mut self) {
         let tenures = self.tenures;
         for (tenure, _, until) in tenures.iter().filter(|(tenure, ..)| tenure.ended.is_none()) {
@@ -448,7 +448,7 @@ impl Case<'_> {
                 .filter(|(at, _)| (since..*until).contains(at))
                 .collect();
             let unanswered = tries.iter().all(|(_, answered)| !answered);
-            // After one ttl nobody tries any more.
+            // Retries end after one TTL.
             let again = self.world.plan.patience + PAUSE;
             let least = if time.min(operation.request.ttl()) < again {
                 1
@@ -466,7 +466,7 @@ impl Case<'_> {
         }
     }
 
-    /// Since when nobody has a lease, and whose it was; `None` if somebody may still have it.
+    /// When a lease lost its holder, and the operation that had it; `None` if it may have a holder.
     fn orphaned(&self, tenure: &Tenure) -> Option<(Duration, &Operation)> {
         let operations = &self.book.operations;
         let holders = operations.iter().filter(|operation| {
@@ -479,8 +479,8 @@ impl Case<'_> {
         }
         let asker = &operations[*self.book.ids.get(&tenure.id)?];
         let (at, answer) = asker.answered?;
-        // A request that was refused for certain is not followed up: a copy of it that comes late
-        // is granted to nobody, and runs out.
+        // A definite refusal needs no release: a grant to a late copy of the request has no
+        // holder, and expires.
         let refused = asker.request.wait() == Wait::Never && answer == CONTENDED;
         // The local queue may have passed the attempt to another task.
         let kept = answer == AcquireOutcome::Acquired || self.has_rival(asker, Duration::MAX);
@@ -489,7 +489,7 @@ impl Case<'_> {
     }
 }
 
-/// Longest time that a lock is free while somebody waits: a few beats or polls of a waiter.
+/// The longest time that a lock with waiters is free: a few heartbeats or polls of a waiter.
 const IDLE: Duration = Duration::from_millis(700);
 
 /// Longer than a history.
@@ -513,8 +513,8 @@ fn kind(violation: &Violation) -> ViolationKind {
     }
 }
 
-/// A timer that follows a clock which is too fast by the most is late by that share of the second
-/// after which the scheduler looks again, and by the millisecond that timers are rounded to.
+/// The scheduler polls once a second. With the max clock drift its timer is late by that share of a
+/// second, and by the millisecond that timers are rounded to.
 const SLACK: Duration = Duration::from_millis(MAX_DRIFT as u64 / 1000 + 3);
 
 const CONTENDED: AcquireOutcome = AcquireOutcome::Failed(ErrorKind::Contended);
@@ -522,5 +522,5 @@ const CONTENDED: AcquireOutcome = AcquireOutcome::Failed(ErrorKind::Contended);
 /// Time that it may take until a release is sent.
 const SOON: Duration = Duration::from_millis(50);
 
-/// Longest pause between the first try to give a lease back and the next one.
+/// The longest pause between the first attempt to release a lease and the next one.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -1,4 +1,4 @@
-//! Lets go wrong whatever can, until the time for faults is over.
+//! Injects all kinds of faults until the time for faults is over.
 
 use std::fmt;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ fn inject(world: &Arc<World>, rng: &mut Rng) {
     let holder = machines
         .iter()
         .find(|machine| world.holds(machine.process.number()));
-    // What happens to a holder is more telling than what happens to others.
+    // Faults of a holder find more violations than faults of other processes.
     let victim = holder
         .filter(|_| rng.chance(600))
         .unwrap_or_else(|| rng.pick(&machines));

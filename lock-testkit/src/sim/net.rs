@@ -51,7 +51,7 @@ pub(crate) enum Direction {
     ToStore,
 }
 
-/// Time that a message takes in fair weather.
+/// Time that a message takes without a fault.
 const TRANSIT: Duration = Duration::from_millis(3);
 
 impl Net {
@@ -294,7 +294,7 @@ pub(crate) enum Reply {
     Renewed(Vec<bool>),
 }
 
-/// What the store tells of a grant.
+/// A grant as the store reports it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Granted {
     /// The token, and the last one that is reserved for hand-overs.
@@ -332,7 +332,7 @@ impl NoAnswer {
     }
 }
 
-/// Where an answer goes; the copies of a request share it.
+/// The receiver of an answer; the copies of a request share it.
 type ReplySender = Arc<Mutex<Option<oneshot::Sender<Result<Reply, NoAnswer>>>>>;
 
 impl World {

@@ -24,7 +24,7 @@ pub(crate) struct Process {
     runtime: Handle,
     life: Mutex<Life>,
     workers: AtomicUsize,
-    /// Where grants arrive that waiters have not asked for just now.
+    /// Mailboxes for grants that the store pushes to waiters.
     mail: Mutex<BTreeMap<LeaseId, UnboundedSender<Granted>>>,
 }
 
@@ -151,8 +151,8 @@ impl Process {
 
     /// Ends the process like SIGKILL.
     ///
-    /// Its tasks are dropped so that their memory is freed. What their destructors do reaches
-    /// nobody: a dead process sends nothing and starts no task.
+    /// Its tasks are dropped to free their memory. Their destructors have no effect: a dead process
+    /// sends nothing and starts no task.
     pub(crate) fn kill(&self) {
         let tasks = {
             let mut life = lock(&self.life);
@@ -173,7 +173,7 @@ impl Process {
     /// Puts a grant into the mailbox of the waiter, if it still waits.
     pub(crate) fn deliver(&self, id: LeaseId, grant: Granted) {
         if let Some(mailbox) = lock(&self.mail).get(&id) {
-            // A waiter that is gone takes its claim back by itself.
+            // A waiter that is gone undoes its claim itself.
             let _gone = mailbox.send(grant);
         }
     }

@@ -261,7 +261,7 @@ impl Table {
                 waiter.seen = now;
                 waiter.claim.beat = beat.max(waiter.claim.beat);
             }
-            // Nobody overtakes the queue.
+            // A new request must not overtake the queue.
             None if claim.queues || free => {
                 lock.queue.push_back(Waiter { claim, seen: now });
             }
@@ -318,7 +318,7 @@ impl Table {
         }
         let revives = self.rules.mutation == Some(Mutation::RenewalRevives);
         if revives {
-            // What an unconditional SET does: the lock is taken, whoever has it.
+            // Like an unconditional SET: the request replaces the current holder.
             let lock = self.locks.entry(key.clone()).or_default();
             for holder in lock.holders.drain(..) {
                 self.tenures[holder].ended = Some(now);

@@ -38,7 +38,7 @@ struct Work {
     number: usize,
     key: LockKey,
     exclusive: bool,
-    /// Goes on for a while after the lock is lost, as code does that never looks.
+    /// Goes on for a while after the lock is lost, like code that never checks the guard.
     careless: bool,
     ends: Duration,
 }
@@ -142,7 +142,7 @@ impl Worker {
         }
     }
 
-    /// Notes the loss at the moment at which it is signaled, until the result is dropped.
+    /// Records when the loss is signaled, until the result is dropped.
     fn watch(&self, number: usize, guard: &LockGuard) -> oneshot::Sender<()> {
         let (watched, over) = oneshot::channel();
         let (world, lost) = (Arc::clone(&self.world), guard.lost());

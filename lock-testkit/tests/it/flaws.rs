@@ -32,16 +32,16 @@ macro_rules! flaws {
 
 flaws! {
     anyone_releases: ReleaseByAnyone
-        by release::old_guard_released_after_its_lease_hurts_nobody with "another client",
+        by release::old_guard_released_after_its_lease_affects_no_other_holder with "another client",
     counts_from_reply: DeadlineFromReply
         by network::a_late_grant_counts_from_its_request with "valid for",
     errors_are_contention: ErrorAsContention
         by network::an_unreachable_server_is_unavailable with "the lock is held",
-    excludes_nobody: ExcludesNobody
+    excludes_no_client: ExcludesNobody
         by exclusion::two_clients_exclude_each_other with "two hold the lock",
-    excludes_nobody_who_counts: ExcludesNobody
+    excludes_no_counting_client: ExcludesNobody
         by exclusion::no_increment_is_lost with "increments are lost",
-    excludes_nobody_in_a_crowd: ExcludesNobody
+    excludes_no_client_in_a_crowd: ExcludesNobody
         by exclusion::one_holder_at_a_time_among_many_tasks_and_clients
         with "was granted the lock while",
     extends_nothing: ExtendsNothing

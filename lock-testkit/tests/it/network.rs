@@ -1,4 +1,4 @@
-//! Hosts with addresses of their own: what must not pass does not, and nothing of them stays.
+//! Hosts with addresses of their own: rules drop their packets, and no host outlives its network.
 
 use std::env;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -21,7 +21,7 @@ fn a_blocked_direction_drops_packets_and_the_other_does_not() {
     assert!(passes(&mut far, &mut near));
     assert!(is_lost(&mut near, &mut far));
     network.heal();
-    // What was dropped is sent again.
+    // The kernel retransmits the dropped packets.
     assert!(arrives_within(&mut far, SOON));
     assert!(connects_within(&a, &b, SOON) && connects_within(&b, &a, SOON));
 }

@@ -1,4 +1,4 @@
-//! The fault proxy: what is planned happens, to whom it is planned for, and to nobody else.
+//! The fault proxy: a planned fault strikes its request or connection, and no other.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -156,7 +156,7 @@ fn push_messages_are_lost_doubled_and_late() {
         assert_eq!(got.join(" "), "doubled doubled late last");
         let waited = began.elapsed();
         assert!(waited >= MOMENT, "{waited:?}");
-        // All of them passed the reply.
+        // All of them overtook the reply.
         let pong = client.receive().expect("a reply");
         assert!(
             pong == simple("PONG") || pong.items()[0] == bulk("pong"),

@@ -1,5 +1,5 @@
-//! The fault proxy before real databases and their own clients: what is planned happens to the
-//! request that it is planned for.
+//! The fault proxy in front of real databases with their own clients: a planned fault strikes its
+//! request.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};

@@ -91,7 +91,7 @@ fn different_seeds_are_different_histories() {
     );
 }
 
-/// What `docs/guarantees.md` says can break has to be seen to break, or the checks are blind.
+/// The checks must find the violations that `docs/guarantees.md` says are possible.
 #[test]
 fn store_that_loses_its_data_breaks_exclusion_and_not_the_order_of_tokens() {
     let outcomes = (0..100).map(|seed| Simulation::new(seed).with_forgetful_store().run());

@@ -1,4 +1,4 @@
-//! What clients read whose request does not get its lock.
+//! Responses to requests that do not get their lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use tower::Layer as _;
 
 use crate::support::{Said, Scene, by_path, handler, post, send};
 
-/// Its key has a part that no answer may have in it.
+/// Its key has a part that must not appear in a response.
 const PATH: &str = "/account-4711";
 const SECRET: &str = "4711";
 
@@ -34,7 +34,7 @@ async fn ask(layer: &KeyLockLayer, content_type: Option<&str>) -> Said {
     said
 }
 
-/// The answer to a request of which nothing is known.
+/// The response to a request with an unknown outcome.
 async fn answer(responder: &impl RejectionResponder, rejection: &Rejection) -> Said {
     let response = responder.respond(&RequestInfo::default(), rejection);
     Said::read(response.map(Full::<Bytes>::from)).await

@@ -125,7 +125,7 @@ async fn a_call_by_get_takes_the_lock_like_others() {
     assert_eq!(bank.balance(), 2);
 }
 
-/// What a client gets that does not keep to gRPC; the answer may not be one of gRPC.
+/// A client that breaks the gRPC protocol; the response may not be a gRPC one.
 async fn call_by_get(service: &KeyLock<Bank>, content_type: &str) -> Result<Status, StatusCode> {
     // Not compressed, two bytes, and in them that the field 1 is 1.
     let message = Bytes::from_static(&[0, 0, 0, 0, 2, 0x08, 1]);

@@ -1,4 +1,4 @@
-//! Which requests name which locks, and what hostile ones get.
+//! The locks that requests name, and the responses to hostile requests.
 
 use std::sync::Arc;
 
@@ -62,8 +62,8 @@ fn by_query(name: &str) -> Request<String> {
     asking(&format!("key={name}"))
 }
 
-/// Sends a request that must not get to its handler while the backend is out of reach: one that
-/// asks it is answered with 503.
+/// Sends a request that must not reach its handler, while the backend is unreachable: a request that
+/// needs the backend gets a 503.
 async fn refuse(extractor: impl KeyExtractor, request: Request<String>) {
     let what = format!("{:.200}", format!("{request:?}"));
     let scene = Scene::new();
@@ -152,7 +152,7 @@ fn gives(keys: Keys) -> impl KeyExtractor {
     move |_: &Parts| Ok(keys.clone())
 }
 
-/// What a request is given that finds the lock of another one held.
+/// The response to a request whose lock is held by another one.
 #[tokio::test]
 async fn requests_exclude_each_other_if_and_only_if_they_name_the_same() {
     async fn excludes(

@@ -33,7 +33,7 @@ async fn thousands_of_requests_on_one_key_are_serial_on_redis() {
     assert_serial(&redis.url(), 3_000).await;
 }
 
-/// So that it is known that the test above can fail.
+/// Shows that the test above can fail.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[should_panic(expected = "two were in it at once")]
 async fn instances_whose_locks_are_not_the_same_are_caught() {
@@ -233,7 +233,7 @@ async fn a_client_that_does_not_read_is_cut_off_and_its_lock_is_free() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_stops_serves_those_who_are_inside_and_in_line_and_keeps_no_lock() {
+async fn a_server_that_stops_serves_running_and_queued_requests_and_keeps_no_lock() {
     let locker = locker("memory:", |locker| locker.wait(SOON * 3)).await;
     let (stage, stop) = (Stage::new(), Arc::new(Notify::new()));
     let router = stage.router(by_path(locker.clone()));
@@ -305,10 +305,10 @@ fn by_path(locker: Locker) -> KeyLockLayer {
     KeyLockLayer::from_extractor::<Path<String>, _>(locker, |Path(key)| Keys::one(key))
 }
 
-/// What the locks protect, in all instances: a page for each key.
+/// The resource that the locks protect, in all instances: a page for each key.
 ///
-/// A handler reads how many lines are there, lets others run, and adds one. So it shows when two are
-/// in it at once, and when one undoes what another did.
+/// A handler reads the number of lines, yields, and adds a line. This detects two handlers at once, and
+/// lost updates.
 #[derive(Clone, Debug, Default)]
 struct App(Arc<Mutex<HashMap<String, Page>>>);
 
@@ -392,7 +392,7 @@ async fn work(
     id.into_response()
 }
 
-/// Clients that go on whatever they are told.
+/// Clients that continue after any response.
 #[derive(Debug)]
 struct Traffic {
     noted: Arc<Noted>,

@@ -73,7 +73,7 @@ fn reads_every_parameter() {
 }
 
 #[test]
-fn nodes_belong_to_whoever_has_an_identity() {
+fn nodes_belong_to_a_client_with_an_identity() {
     let plain = ZooKeeperConfig::new([("a", 1)]);
     let digest = plain.clone().with_digest_login("me", "pw").unwrap();
     let sasl = plain.clone().with_sasl_login("me", "pw").unwrap();

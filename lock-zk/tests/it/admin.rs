@@ -1,4 +1,4 @@
-//! What an operator sees and does.
+//! The operator's view of locks, and breaking them.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn notes(info: &LockInfo) -> (Vec<&str>, Vec<&str>) {
 }
 
 #[tokio::test]
-async fn all_who_share_a_lock_are_broken_and_nobody_behind_them() {
+async fn all_holders_of_a_shared_lock_are_broken_and_no_waiter_behind_them() {
     let site = Site::shared().await;
     let (locks, other) = (site.client().await, site.client().await);
     for (name, mode) in [("a", Mode::Shared), ("b", permits(3))] {
@@ -55,7 +55,7 @@ async fn all_who_share_a_lock_are_broken_and_nobody_behind_them() {
     }
 }
 
-/// A client with an identity, and nodes that nobody else may read.
+/// A client with an identity, whose nodes no other client may read.
 async fn stranger(site: &Site, name: &str) -> (Client, String) {
     let client = Client::connector()
         .with_session_timeout(SESSION)
@@ -89,7 +89,7 @@ async fn contenders_whose_data_may_not_be_read_are_seen_without_a_label() {
     );
     let listed = admin(&locks).list("").await.expect("it answers");
     assert_eq!(listed.len(), 1);
-    // Waiting needs no right to read the node before, and its end wakes.
+    // A waiter needs no right to read its predecessor's node, and wakes when that is deleted.
     assert!(!waiter.is_finished());
     client.delete(&node, None).await.expect("it is deleted");
     release(granted(waiter).await).await;
@@ -121,7 +121,7 @@ async fn a_directory_that_may_not_be_read_is_reported() {
 }
 
 #[tokio::test]
-async fn a_lease_of_a_session_is_renewed_and_released_by_nobody_else() {
+async fn a_session_lease_is_renewed_and_released_only_by_its_session() {
     let site = Site::shared().await;
     let locks = site.client().await;
     let guard = take(&locks, "a").await;

@@ -1,4 +1,4 @@
-//! Who may touch locks.
+//! Access control of locks.
 
 #[cfg(feature = "sasl")]
 use lock_testkit::servers::ZooKeeperOptions;
@@ -19,7 +19,7 @@ fn shared(name: &str) -> ZooKeeperConfig {
     config(&[port.parse().expect("a port")], &root)
 }
 
-/// A session time-out that does not run out while a machine starts many servers.
+/// A session timeout that does not expire while a machine starts many servers.
 #[cfg(feature = "sasl")]
 fn patient(config: ZooKeeperConfig) -> ZooKeeperConfig {
     let config = config.with_session_timeout(std::time::Duration::from_secs(10));
@@ -35,7 +35,7 @@ async fn another_identity_is_denied_the_locks() {
 
     let wrong = config().with_digest_login("me", "typo").expect("a user");
     for stranger in [config(), wrong] {
-        // Who may not even read the root could not keep a lock.
+        // Without the right to read the root, a client could not keep a lock.
         let error = ZooKeeper::connect(stranger).await.expect_err("denied");
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(!error.is_retryable(), "{error}");

@@ -1,4 +1,4 @@
-//! Futures and values that are dropped wherever they are leave nothing behind.
+//! Futures and values leave nothing behind, wherever they are dropped.
 
 use std::time::Duration;
 
@@ -43,14 +43,14 @@ async fn an_acquisition_dropped_in_an_outage_leaves_no_node() {
         let patience = ms(20 * polls);
         let one = request("a");
         let late = tokio::time::timeout(patience, locks.acquire(&one)).await;
-        assert!(late.is_err(), "nobody is there to grant it");
+        assert!(late.is_err(), "granted without a server");
         place.proxy().accept();
         place.assert_nothing_left(&[&locks], "a").await;
     }
     place.assert_free("a").await;
 }
 
-/// Whatever the downgrade has come to: the guard has the lock in one mode, and gives it back.
+/// Whether the downgrade was done or not, the guard has the lock in one mode, and releases it.
 #[tokio::test]
 async fn a_downgrade_dropped_wherever_its_request_is_leaves_no_node() {
     for fate in [

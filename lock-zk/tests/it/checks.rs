@@ -1,4 +1,4 @@
-//! What an ensemble must be like, and what is said of one that opens no session.
+//! Requirements for an ensemble, and the errors of one that opens no session.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -92,10 +92,10 @@ async fn what_is_no_server_of_zookeeper_is_named_in_time() {
     let redis = RedisServer::start(RedisOptions::new());
     let stranger = "is another kind of server, which says \"-ERR unknown command";
     for (ports, connect_timeout, says, within) in [
-        // Nobody listens: that is known at once.
+        // The port has no listener, so it fails at once.
         (&[1, 2][..], 15_000, "127.0.0.1:2 cannot", 2_000),
         (&[silent], 1_000, "does not answer", 1_500),
-        // Less than the time in which a server may be slow.
+        // Less than the timeout for a slow server.
         (&[redis.port()], 15_000, stranger, 10_000),
     ] {
         let config = config(ports, "/locks");
@@ -182,7 +182,7 @@ async fn each_fault_is_found_by_its_name() {
     .await;
 
     let error = try_check("zk://127.0.0.1:1/locks").await;
-    let error = error.expect_err("nobody is there");
+    let error = error.expect_err("no server listens");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert_eq!(error.backend(), Some("zookeeper"));
 }

@@ -80,7 +80,7 @@ async fn the_session_timeout_is_that_of_the_configuration() {
 }
 
 #[tokio::test]
-async fn a_connector_of_nobody_needs_access_for_everybody() {
+async fn a_connector_without_an_identity_needs_access_for_everybody() {
     let (_, config) = shared("nobody");
     let config = config.with_connector(Client::connector());
     let config = config.expect("it is fit for locks");

@@ -1,4 +1,4 @@
-//! What a lock costs: requests of each acquisition, events of each release.
+//! The cost of a lock: requests of each acquisition, events of each release.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -144,7 +144,7 @@ async fn a_release_wakes_one_of_fifty() {
     quiet(&place).await;
     let count = place.count() - before;
     assert_eq!(count.events, 50);
-    // To look again, and to delete the node.
+    // To list again, and to delete the node.
     assert_eq!(count.requests, 2 * 50 + count.watches);
 }
 
@@ -191,7 +191,7 @@ async fn a_watch_of_an_administrator_reads_the_nodes_of_holders() {
     let (looks, reads) = (named().0 - before.0, named().1 - before.1);
     // Each look lists the root and the directory of the lock.
     assert!(reads >= 2 && 2 * reads <= looks, "{reads} of {looks}");
-    // One that sees the line knows what any server has acknowledged.
+    // The list must show all that any server has acknowledged.
     assert_eq!(place.syncs(), 0);
     let seen = admin.inspect(&key("a")).await.expect("it answers");
     assert_eq!(seen.and_then(|seen| seen.waiters).map(|w| w.len()), Some(5));

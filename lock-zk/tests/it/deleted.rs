@@ -1,4 +1,4 @@
-//! Nodes of contenders that somebody deletes as soon as they come.
+//! Nodes of contenders that an operator deletes as soon as they appear.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn deleting(place: &Place, but: Option<String>) -> JoinHandle<()> {
 }
 
 #[tokio::test]
-async fn who_has_seen_nobody_hold_the_lock_does_not_say_that_it_is_held() {
+async fn a_request_that_has_seen_no_holder_does_not_say_that_the_lock_is_held() {
     let place = Place::new().await;
     let locks = slow(&place).await;
     let deleting = deleting(&place, None);

@@ -1,4 +1,4 @@
-//! Whatever else happens in the directory of a lock.
+//! Other nodes and changes in the directory of a lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -45,7 +45,7 @@ async fn a_directory_that_is_deleted_under_all_begins_anew() {
             let (locks, holding) = (Arc::clone(&clients[n % 2]), Arc::clone(&holding));
             waiters.spawn(async move {
                 let guard = locks.acquire(&request("a")).await.expect("it is granted");
-                assert_eq!(holding.fetch_add(1, Ordering::SeqCst), 0, "two hold it");
+                assert_eq!(holding.fetch_add(1, Ordering::SeqCst), 0, "two holders");
                 sleep(ms(5)).await;
                 assert!(guard.is_held());
                 holding.fetch_sub(1, Ordering::SeqCst);
@@ -114,7 +114,7 @@ async fn add_junk(place: &Place, name: &str, mode: CreateMode) {
 }
 
 #[tokio::test]
-async fn what_is_no_contender_is_in_nobodys_way() {
+async fn a_node_that_is_no_contender_blocks_no_contender() {
     let place = Place::new().await;
     let (locks, other) = (place.patient().await, place.elsewhere().await);
     for mode in [Mode::Exclusive, Mode::Shared, permits(2)] {
@@ -145,7 +145,7 @@ async fn what_is_no_contender_is_in_nobodys_way() {
 }
 
 #[tokio::test]
-async fn junk_that_comes_and_goes_wakes_nobody() {
+async fn junk_that_comes_and_goes_wakes_no_waiter() {
     let place = Place::new().await;
     let (locks, other) = (place.patient().await, place.elsewhere().await);
     let holder = take(&other, "a").await;
@@ -168,7 +168,7 @@ async fn junk_that_comes_and_goes_wakes_nobody() {
 async fn directories_are_containers_and_contenders_are_ephemeral() {
     let place = Place::new().await;
     let locks = place.patient().await;
-    // A server tells nobody what a container is.
+    // Clients cannot ask a server whether a node is a container.
     let made = place.proxy().watch(|command| command.is("CREATE"));
     let guard = take(&locks, "a").await;
     let made = made.seen();
@@ -237,7 +237,7 @@ async fn a_waiter_behind_five_thousand_contenders_wakes_once() {
     assert!(locks.shutdown(SOON).await);
     sleep(ms(200)).await;
     let events = place.proxy().watch_pushes(|_| true);
-    // All but the direct predecessor go, and nobody wakes.
+    // Deleting all but the direct predecessor wakes no waiter.
     let (last, others) = before.split_last().expect("there are 5,000");
     for paths in others.chunks(500) {
         delete(&place, paths).await;

@@ -76,7 +76,7 @@ async fn fifty_waiters_keep_their_order_when_the_leader_is_killed() {
     assert_ne!(ensemble.leader(), leader);
     sleep(ms(2_000)).await;
     assert!(holder.is_held(), "{:?}", holder.lost().reason());
-    assert!(waiters.try_join_next().is_none(), "two hold the lock");
+    assert!(waiters.try_join_next().is_none(), "two holders");
     let mut last = token(&holder);
     release_clean(holder).await;
     let mut order = waiters.join_all().await;
@@ -109,7 +109,7 @@ async fn a_lock_outlives_the_server_that_its_holder_is_connected_to() {
     let waiter = waiting(&other, long("a"));
     sleep(LONG / 2).await;
     assert!(guard.is_held(), "{:?}", guard.lost().reason());
-    assert!(!waiter.is_finished(), "two hold the lock");
+    assert!(!waiter.is_finished(), "two holders");
     let before = token(&guard);
     release_clean(guard).await;
     let next = granted(waiter).await;
@@ -122,10 +122,10 @@ async fn a_lock_outlives_the_server_that_its_holder_is_connected_to() {
 }
 
 #[tokio::test]
-async fn without_a_quorum_nobody_holds_and_nobody_is_granted_a_lock() {
+async fn without_a_quorum_no_client_holds_or_is_granted_a_lock() {
     let ensemble = start();
     let site = Site::of_all(&ensemble).await;
-    // Servers that have just started may be slow, and must not cost what they grant.
+    // A slow server that has just started must not cost a lock.
     let session = SESSION * 2;
     let short = site.config().with_session_timeout(session);
     let locks = open(short.expect("it is in range")).await;
@@ -176,10 +176,7 @@ async fn a_lock_that_is_held_over_a_restart_of_all_servers_is_held_or_lost_and_n
     }
     ensemble.settle();
     sleep(SOON).await;
-    assert!(
-        !(guard.is_held() && waiter.is_finished()),
-        "two hold the lock"
-    );
+    assert!(!(guard.is_held() && waiter.is_finished()), "two holders");
     let before = token(&guard);
     drop(guard);
     let next = granted(waiter).await;

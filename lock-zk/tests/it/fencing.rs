@@ -1,4 +1,4 @@
-//! Tokens grow over all holders, wherever they are and whatever happens to the servers.
+//! Tokens grow over the holders of all processes, also while servers fail.
 
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -41,7 +41,7 @@ async fn tokens_grow_over_hand_overs_here_and_grants_elsewhere() {
     let seed = seed();
     let drawn = Arc::<Mutex<Vec<(usize, FencingToken)>>>::default();
     let mut tasks = JoinSet::new();
-    // Two tasks on average in each line: now somebody waits here, now only elsewhere.
+    // On average each queue has two tasks, so that sometimes only other processes wait.
     for task in 0..7 {
         let (clients, drawn) = (clients.clone(), Arc::clone(&drawn));
         tasks.spawn(async move {
@@ -160,8 +160,7 @@ async fn the_token_of_a_holder_is_seen_where_the_ensemble_knows_it() {
     );
     let since = holder.since.expect("it was created");
     assert!(since >= began && since <= SystemTime::now() + ms(100));
-    // The list that made a holder of one that waited is known to itself alone, and so is that of one
-    // before whom another came.
+    // Only the contender itself knows which list showed that it holds the lock.
     let next = site.waiter(&locks, request("a")).await;
     assert_eq!(token_seen(&locks, "a").await, None);
     release(guard).await;

@@ -1,4 +1,4 @@
-//! What a session is worth: heartbeats, watches, and servers that know less than they say.
+//! The life of a session: heartbeats, watches, and servers with outdated data.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -18,8 +18,8 @@ use polylock_zk::ZooKeeper;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-/// A follower that has lost its leader answers reads for many ticks, long after the leader has given
-/// the lock of its client away.
+/// A follower that has lost its leader answers reads for many ticks, long after the leader has granted
+/// its client's lock to another.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_is_lost_before_a_leader_that_its_server_has_lost_gives_it_away() {
     let options = ZooKeeperOptions::new().with_config("tickTime", "1000");
@@ -38,7 +38,7 @@ async fn a_lock_is_lost_before_a_leader_that_its_server_has_lost_gives_it_away()
         let next = waiting(&near, within(&name, SOON * 4));
         pairs.push((far, guard, next));
     }
-    // For several heartbeats all is well.
+    // No fault during several heartbeats.
     tokio::time::sleep(ms(2_500)).await;
     link.hold(Direction::Both);
     let pairs = pairs
@@ -47,7 +47,7 @@ async fn a_lock_is_lost_before_a_leader_that_its_server_has_lost_gives_it_away()
     futures_util::future::join_all(pairs).await;
 }
 
-/// Locks that come and go do not keep the answers to heartbeats from being heard.
+/// A steady stream of acquisitions and releases does not hide the replies to heartbeats.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_busy_client_on_a_slow_network_keeps_its_locks() {
     let place = Place::new().await;
@@ -92,12 +92,12 @@ async fn a_client_with_many_locks_of_long_names_survives_a_broken_connection() {
         .into_iter()
         .map(|guard| guard.expect("it is free"))
         .collect();
-    // All are watched that ever will be.
+    // From here on no more nodes get a watch.
     tokio::time::sleep(ms(1_000)).await;
     place.proxy().cut();
     tokio::time::sleep(SOON).await;
     assert_eq!(guards.iter().filter(|guard| guard.is_held()).count(), 700);
-    // One whose node is not watched is looked at with the heartbeats.
+    // A node without a watch is checked with each heartbeat.
     let ended =
         futures_util::future::join_all(guards.iter().zip(&names).map(async |(guard, name)| {
             place.tree().end(&key(name)).await;
@@ -173,7 +173,7 @@ async fn a_lock_is_lost_before_the_next_leader_gives_it_away() {
         let next = waiting(&near, within(&name, SOON * 24));
         pairs.push((stuck, guard, next));
     }
-    // For several heartbeats all is well.
+    // No fault during several heartbeats.
     tokio::time::sleep(ms(3_000)).await;
     // Once it has noticed, its clients do not find another server.
     door.refuse();
@@ -185,7 +185,7 @@ async fn a_lock_is_lost_before_the_next_leader_gives_it_away() {
     futures_util::future::join_all(pairs).await;
 }
 
-/// What counts is what the server grants, and not what the client asks for.
+/// The session timeout that the server grants counts, not the requested one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_is_shorter_than_asked_for_ends_after_its_locks_are_lost() {
     const GRANTED: Duration = Duration::from_secs(4);
@@ -207,7 +207,7 @@ async fn assert_lost_before_granted(guard: &LockGuard, next: JoinHandle<Result<L
     let began = Instant::now();
     let lost = async {
         let lost = timeout(SOON * 24, guard.lost().into_future()).await;
-        let reason = lost.expect("the holder is never told that it lost the lock");
+        let reason = lost.expect("the holder was not notified of its loss");
         (reason, began.elapsed())
     };
     let granted = async {

@@ -1,4 +1,4 @@
-//! Whatever the network does to a request or its reply: one holder, and nothing left behind.
+//! Network faults of requests and replies never lead to two holders, and leave nothing behind.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::support::{
     ms, open, permits, release_clean, request, take, token, until, waiting, within,
 };
 
-/// The network fails before the request arrives and after, with a word and without one.
+/// The network fails before the request arrives and after, with a closed connection or silently.
 ///
 /// Each fault gets a session of its own: a connection that breaks before its first heartbeat may prove
 /// nothing, and what is judged is one fault, not a row of them.
@@ -34,7 +34,7 @@ fn is_watch(command: &Command) -> bool {
     command.is("GETCHILDREN") && command.has("watch")
 }
 
-/// Goes through each fate, with a client whose session it is; nothing is left of its lock `a`.
+/// Runs each fate with a new client and session, and checks that nothing is left of its lock `a`.
 async fn each(meet: impl AsyncFn(&Place, &Arc<ZooKeeper>, Fate)) {
     let place = Place::new().await;
     for fate in FATES {
@@ -175,7 +175,7 @@ async fn a_waiter_outlasts_a_request_that_gets_no_reply_within_the_timeout() {
     place.assert_nothing_left(&[&locks, &other], "a").await;
 }
 
-/// A reply that comes after the timeout says as much as one in time.
+/// A reply that comes after the timeout counts like one in time.
 #[tokio::test]
 async fn a_wait_behind_a_holder_whose_watch_was_slow_ends_in_contention() {
     let place = Place::new().await;
@@ -308,7 +308,7 @@ async fn a_token_whose_write_is_lost_is_drawn_again() {
 const HANDOVERS: usize = 300;
 
 #[tokio::test]
-async fn a_hand_over_whose_write_is_lost_costs_nobody_the_lock() {
+async fn a_hand_over_whose_write_is_lost_costs_no_waiter_the_lock() {
     each(async |place, zookeeper, fate| {
         let inner: Arc<dyn DistributedLock> = Arc::<ZooKeeper>::clone(zookeeper);
         let locks = LocalQueue::new(inner).with_max_handovers(1_000);
@@ -367,7 +367,7 @@ async fn a_permit_that_was_granted_before_it_is_watched_is_noticed() {
     let third = granted(third).await;
     tokio::time::sleep(ms(1_000)).await;
     release_clean(second).await;
-    // The third has its permit, and does nothing any more.
+    // The third has its permit, and sends no more requests.
     let began = Instant::now();
     let fourth = granted(fourth).await;
     assert!(began.elapsed() < ms(1_000), "{:?}", began.elapsed());

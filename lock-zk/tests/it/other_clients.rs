@@ -12,7 +12,7 @@ use crate::support::{
     open, release, request, seen, take, timed, until, waiting,
 };
 
-/// Who takes part: ours by the names of the one, kazoo by the recipe of the other.
+/// The contenders: our clients with the node names of one library, and kazoo with the recipe of another.
 const KAZOO: [(Compat, Recipe); 3] = [
     // With the names of Curator besides its own.
     (Compat::Curator, Recipe::Kazoo("Curator")),
@@ -62,7 +62,7 @@ async fn exclude_and_wake_each_other(compat: Compat, recipe: Recipe) {
     let (guard, took) = timed(granted(waiter)).await;
     assert!(took < soon, "{took:?}");
     // Ours excludes theirs, and its release wakes theirs and not the next of ours.
-    assert!(!other.tries().await, "two hold it");
+    assert!(!other.tries().await, "two holders");
     site.contenders("a", 1).await;
     other.send("take");
     site.contenders("a", 2).await;
@@ -73,7 +73,7 @@ async fn exclude_and_wake_each_other(compat: Compat, recipe: Recipe) {
     release(guard).await;
     let (answer, took) = timed(other.answer()).await;
     assert!(answer == "yes" && took < soon, "{took:?}");
-    assert!(!last.is_finished(), "two hold it");
+    assert!(!last.is_finished(), "two holders");
     other.release().await;
     release(timed(granted(last)).await.0).await;
     site.contenders("a", 0).await;
@@ -245,7 +245,7 @@ async fn a_directory_for_kazoo_outlives_the_locks_in_it() {
     let locks = ours(&site, Compat::Kazoo).await;
     let mut kazoo = theirs(&site, LOCK, "k").await;
     let guard = take(&locks, "a").await;
-    assert!(!kazoo.tries().await, "two hold it");
+    assert!(!kazoo.tries().await, "two holders");
     release(guard).await;
     // The server sweeps others away meanwhile.
     let curator = ours(&site, Compat::Curator).await;

@@ -1,4 +1,4 @@
-//! What holders store beside their locks.
+//! Records that holders store beside their locks.
 
 use polylock_core::admin::Record;
 use polylock_core::{ErrorKind, FencingToken};

@@ -43,7 +43,7 @@ fn noted(n: usize) -> polylock_core::AcquireRequest {
         .with_wait(Wait::AtMost(SOON * 6))
 }
 
-/// Who holds and who waits by their notes, as `inspect` has it.
+/// The holders and the waiters by their notes, as `inspect` shows them.
 async fn line(locks: &ZooKeeper) -> Vec<String> {
     let Some(seen) = seen(locks, "a").await else {
         return Vec::new();
@@ -80,7 +80,7 @@ async fn the_line_keeps_its_order_beyond_the_last_number() {
         let guard = granted(line_of_20.remove(0)).await;
         assert!(
             !line_of_20.iter().any(JoinHandle::is_finished),
-            "two hold it"
+            "two holders"
         );
         tokens.push(token(&guard));
         let told = events.count();
@@ -134,7 +134,7 @@ async fn a_downgrade_at_the_last_number_lets_no_writer_beside_the_reader() {
     assert_eq!(numbers, [i64::from(LAST), i64::from(LAST) + 1]);
     holder.downgrade().await.expect("there are numbers");
     tokio::time::sleep(ms(500)).await;
-    assert!(holder.is_held() && !writer.is_finished(), "two hold it");
+    assert!(holder.is_held() && !writer.is_finished(), "two holders");
     let reader = request("a").with_mode(Mode::Shared).with_wait(Wait::Never);
     assert_error(&one, &reader, ErrorKind::Contended).await;
     let before = token(&holder);

@@ -87,7 +87,7 @@ async fn a_waiter_is_never_granted_the_lock_in_a_session_that_has_ended() {
         let between = granted(between).await;
         place.proxy().accept();
         sleep(ms(400)).await;
-        assert!(!waiter.is_finished(), "two hold the lock");
+        assert!(!waiter.is_finished(), "two holders");
         release(between).await;
         let guard = granted(waiter).await;
         assert!(guard.is_held());
@@ -135,7 +135,7 @@ async fn cut_off(fail: impl FnOnce(&Place)) -> (Duration, Duration) {
     let lost = began.elapsed();
     assert!(!guard.is_held() && !next.is_finished());
     let (next, at) = next.await.expect("no panic");
-    // The lost one is given back as well once there is a network again.
+    // The lost lock is released as well once the network works again.
     drop(guard);
     place.proxy().clear();
     place.proxy().accept();
@@ -256,7 +256,7 @@ async fn without_a_server_requests_fail_and_the_client_recovers() {
     drop(take(&locks, "a").await);
     place.assert_nothing_left(&[&locks], "a").await;
     place.disconnect();
-    // Beyond what the client itself takes for the end of the session.
+    // Longer than the client's own deadline for the session.
     sleep(SESSION * 2).await;
     let began = Instant::now();
     let error = assert_error(&locks, &within("a", ms(500)), ErrorKind::Unavailable).await;
@@ -278,7 +278,7 @@ async fn a_shutdown_without_a_server_ends_in_time() {
     place.disconnect();
     drop(guard);
     let began = Instant::now();
-    assert!(!locks.shutdown(ms(300)).await, "nobody has answered");
+    assert!(!locks.shutdown(ms(300)).await, "no server has answered");
     assert!(began.elapsed() < ms(1_000), "{:?}", began.elapsed());
     place.proxy().accept();
     place.assert_nothing_left(&[&locks], "a").await;

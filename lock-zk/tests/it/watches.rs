@@ -1,4 +1,4 @@
-//! More is waited for than a session may watch.
+//! More waiters than a session can have watches.
 
 use polylock_core::{DistributedLock, Wait};
 use tokio::time::sleep;
@@ -6,7 +6,7 @@ use zookeeper_client::{Client, Error};
 
 use crate::support::{Place, SOON, granted, ms, release_clean, request, take, waiting};
 
-/// Of this length, a third of a thousand fill what is watched.
+/// With this length, a third of a thousand keys fill the budget of watches.
 fn key(n: usize) -> String {
     format!("{n:0>240}")
 }

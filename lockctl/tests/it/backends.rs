@@ -99,7 +99,7 @@ const COMMANDS: [&str; 12] = [
 ];
 
 #[test]
-fn memory_excludes_nobody_and_is_refused() {
+fn memory_excludes_no_other_process_and_is_refused() {
     let place = Place::new();
     let file = "default = 'dev'\n[backend.dev]\nurl = 'memory:shop'\n\
                 [backend.prod]\nurl = 'sqlite:prod.db'\n[class.job]\nbackend = 'dev'";

@@ -83,8 +83,8 @@ fn the_command_dies_with_lockctl() {
     until("the command is dead", || !is_alive(command));
 }
 
-/// Kills `lockctl` under a command that does not die with it, which takes for ever what is a moment
-/// for others, and checks that nobody gets the lock before the command has ended.
+/// Kills `lockctl` while its command survives for long, and checks that no other process gets the lock
+/// before the command has ended.
 #[cfg(all(target_os = "linux", any(feature = "mysql", feature = "postgres")))]
 fn assert_lock_is_held_until_the_command_is_dead(url: &str) {
     let place = Place::new();
@@ -254,7 +254,7 @@ fn a_normal_end_leaves_other_processes_of_the_command_alone() {
 }
 
 #[test]
-fn a_reader_who_does_not_read_holds_up_nobody() {
+fn a_reader_that_does_not_read_holds_up_no_command() {
     let place = Place::new();
     // Standard error is a full pipe from the beginning, and the command leaves it alone.
     let (reader, mut full) = std::io::pipe().expect("a pipe");

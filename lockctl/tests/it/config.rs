@@ -41,7 +41,7 @@ fn flags_go_before_the_environment_and_that_before_the_file() {
     let with_ttl = "--config lock.toml run --ttl 10s";
     let with_namespace = "--config lock.toml --namespace mine run";
     let ttl = [("LOCK_TTL", "25s")];
-    // What an outer lockctl tells its command of its own lock is no setting.
+    // The variables that an outer lockctl sets for its command are no settings.
     let outer = [("LOCK_NAMESPACE", "outer")];
     for (line, variables, name, expected) in [
         (run, &[][..], "TTL_MS", "20000"),

@@ -1,5 +1,5 @@
-//! `lockctl doctor`: what is asked for and how it is answered. The faults of each server are found by
-//! the tests of its backend; here is one of each kind.
+//! `lockctl doctor`: its arguments and output. The faults of each server are tested by its backend;
+//! here is one of each kind.
 
 use std::process::Command;
 use std::time::Duration;

@@ -131,7 +131,7 @@ impl Place {
     }
 }
 
-/// How a process ended, with all that it said, which each failed assertion on it shows.
+/// The exit status and the output of a process, which each failed assertion on it shows.
 #[derive(Debug)]
 pub(crate) struct Ended {
     line: String,

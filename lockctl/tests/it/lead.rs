@@ -294,7 +294,7 @@ fn a_lead_that_is_broken_stops_the_command_and_the_host_stands_again() {
 }
 
 #[test]
-fn followers_see_who_leads_and_its_address() {
+fn followers_see_the_leader_and_its_address() {
     let place = Place::new();
     let nobody = json!({ "election": "service", "leader": null });
     assert_eq!(place.json("leader service"), nobody);
@@ -327,7 +327,7 @@ fn followers_see_who_leads_and_its_address() {
     host.signal(Signal::TERM);
     host.expect(0);
     let free = json!({ "key": "service", "held": false, "lock": null });
-    assert_eq!(place.json("inspect service"), free, "the address of nobody");
+    assert_eq!(place.json("inspect service"), free, "it has no leader");
     let _next = place.leader("");
     let address = &place.json("leader service")["leader"]["address"];
     assert_eq!(*address, Value::Null, "the address of another term");

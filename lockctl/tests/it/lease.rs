@@ -95,5 +95,5 @@ fn an_id_that_cannot_be_printed_leaves_no_lease() {
     let full = OpenOptions::new().write(true).open("/dev/full");
     command.stdout(full.expect("Linux has it"));
     Process::start(command).expect(70);
-    assert!(!place.is_held("k"), "nobody knows the id of the lease of k");
+    assert!(!place.is_held("k"), "its lease id was not printed");
 }

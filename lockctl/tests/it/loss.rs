@@ -128,7 +128,7 @@ fn the_command_is_dead_before_the_lease_of_a_lost_database_ends() {
     let script = "trap '' TERM; while :; do date +%s%3N > beat.new; mv beat.new beat; done";
     let process = place.hold("--ttl 10s --events events k", script);
     place.until_there("beat");
-    // The tenth of the ttl that nobody relies on, 1 s, is what a busy machine may delay the kill by.
+    // A busy machine may delay the kill by the safety margin, a tenth of the TTL: 1 s.
     // From here on no renewal can succeed; the lease ends in the old file as it was.
     make_unusable(&place);
     let ended = process.expect(79);
@@ -148,7 +148,7 @@ pub(crate) fn moment(place: &Place, file: &str) -> u64 {
     moment.unwrap_or_else(|e| panic!("no time in {file} ({e}): {text:?}"))
 }
 
-/// Until when the lock was relied on at the end; a tenth of the ttl before the lease ends.
+/// The last deadline of the lock, a tenth of the TTL before the lease ends.
 #[track_caller]
 pub(crate) fn relied_on_until(place: &Place) -> u64 {
     let events = place.events();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::fixture::Place;
 
 #[test]
-fn modes_and_namespaces_say_who_is_excluded() {
+fn modes_and_namespaces_decide_which_caller_is_excluded() {
     // Options of two holders, and whether the second one gets the lock.
     for (first, second, code) in [
         ("run -s k", "run -n -s k", 0),

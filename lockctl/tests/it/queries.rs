@@ -137,7 +137,7 @@ fn people_get_a_table_and_a_line_for_each_fact() {
 }
 
 #[test]
-fn try_says_who_holds() {
+fn try_shows_the_holder() {
     let place = Place::new();
     let _holder = place.holder("k");
     place.expect(75, "try k").prints(&["k is held by "]);
@@ -233,7 +233,7 @@ fn completions_and_man_know_every_command() {
 }
 
 #[test]
-fn an_answer_that_nobody_reads_is_no_error() {
+fn an_answer_that_is_not_read_is_no_error() {
     let place = Place::new();
     let script = format!("({LOCKCTL} completions bash; echo $? > code.new; mv code.new code) | :");
     place.program("sh", &["-c", &script]).expect(0);

@@ -14,7 +14,7 @@ const MISSPELT: &[&str] = &[
     "sentinel-pasword",
 ];
 
-/// Nobody listens at the first two.
+/// The first two have no listener.
 const URLS: &[&str] = &[
     "redis://127.0.0.1:1/0",
     "redis-sentinel://127.0.0.1:1/main",
@@ -39,7 +39,7 @@ fn assert_silent(place: &Place, line: &str, variables: &[(&str, &str)]) {
 fn commands_do_not_show_the_password_of_a_url() {
     let place = Place::new();
     for (code, url) in [
-        // Nobody listens there.
+        // The port has no listener.
         (69, "redis://app:s3ntinel@127.0.0.1:1/0?timeout=1s"),
         (69, "redis://app:s3ntinel@no-such-host.invalid"),
         (69, "postgres://app:s3ntinel@127.0.0.1:1/shop"),

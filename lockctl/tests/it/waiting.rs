@@ -32,7 +32,7 @@ fn a_lock_is_held_by_one_command_at_a_time() {
 }
 
 #[test]
-fn a_waiter_is_told_who_holds() {
+fn a_waiter_is_told_the_holder() {
     let place = Place::new();
     let mut holder = place.holder("--note re\u{202e}index k");
     let pid = holder.pid().as_raw_nonzero();
@@ -99,7 +99,7 @@ fn a_signal_ends_the_waiting_and_leaves_nothing_behind() {
         place.event("waiting");
         waiter.signal(signal);
         waiter.expect(code);
-        // The next one gets the lock at once: nobody is in its way.
+        // The next one gets the lock at once: the dead waiter does not block it.
         holder.signal(Signal::TERM);
         holder.expect(143);
         place.expect(0, "run -n k -- true").says_only("");

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_shown_to_nobody_who_does_not_ask() {
+    fn a_secret_is_shown_only_on_request() {
         let url = SecretUrl::parse("redis://app:s3ntinel@cache".to_owned()).unwrap();
         assert_eq!(
             format!("{url} {url:?}"),

@@ -1,4 +1,4 @@
-//! What the facade compiles in, and what it says of the rest.
+//! The backends that the facade compiles in, and its errors for the rest.
 
 use polylock::prelude::*;
 

@@ -22,7 +22,7 @@ enum Step {
     New,
 }
 
-/// What the lock protects: whoever is inside, and the tokens in the order of the holders.
+/// The resource that the lock protects: a flag for its user, and the tokens in the order of the holders.
 #[derive(Default)]
 struct Shop {
     is_inside: AtomicBool,
@@ -41,7 +41,7 @@ impl Shop {
                     let token = guard.fencing_token().map(|token| token.value());
                     shop.tokens
                         .lock()
-                        .expect("nobody panics")
+                        .expect("not poisoned")
                         .push((step, token));
                     tokio::task::yield_now().await;
                     assert!(guard.is_held());
@@ -56,7 +56,7 @@ impl Shop {
     }
 }
 
-/// Each process goes on when it likes, but nobody takes the second step before all took the first.
+/// Processes move independently, but none takes the second step before all have taken the first.
 async fn move_fleet(old: String, new: String) -> Vec<(Step, Option<u64>)> {
     let shop = Arc::new(Shop::default());
     let step = Arc::new(Barrier::new(PROCESSES));
@@ -85,7 +85,7 @@ async fn move_fleet(old: String, new: String) -> Vec<(Step, Option<u64>)> {
     for process in processes.collect::<Vec<_>>() {
         process.await.expect("no process fails");
     }
-    let tokens = shop.tokens.lock().expect("nobody panics").clone();
+    let tokens = shop.tokens.lock().expect("not poisoned").clone();
     assert_eq!(tokens.len(), PROCESSES * TASKS * ROUNDS * 4);
     tokens
 }
@@ -144,7 +144,7 @@ async fn a_lock_that_is_broken_on_the_old_server_is_lost_and_free_on_the_new_one
     let reason = tokio::time::timeout(Duration::from_secs(15), guard.lost().into_future()).await;
     let reasons = [LostReason::Broken, LostReason::Stolen];
     assert!(reasons.contains(&reason.expect("the loss is told")));
-    // The guard lives, and keeps nobody out.
+    // The guard still exists, but does not exclude other clients.
     let alone = polylock::connect(&new).await.expect("it is there");
     let free = alone.lock_within("k", Duration::from_secs(5)).await;
     drop(free.expect("the new one is free"));

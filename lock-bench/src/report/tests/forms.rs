@@ -82,7 +82,7 @@ fn nothing_of_others_gets_out_of_its_place() {
 }
 
 #[test]
-fn the_page_asks_nobody_for_anything() {
+fn the_page_has_no_external_references() {
     let html = report().to_html();
     for reference in [
         "http:",

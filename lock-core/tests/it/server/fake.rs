@@ -39,7 +39,7 @@ pub(crate) enum Call {
 
 #[derive(Debug)]
 pub(crate) struct State {
-    /// Whether leases live with a session instead of running out.
+    /// Whether leases live with a session instead of expiring.
     pub(crate) session: bool,
     /// Whether its leases can be left to another process.
     pub(crate) adopts: bool,
@@ -142,7 +142,7 @@ impl Fake {
         self.state().is_taken(self.now())
     }
 
-    /// Whether anybody still refers to the latest lease.
+    /// Whether the latest lease is still referenced.
     pub(crate) fn is_lease_alive(&self) -> bool {
         self.state().lease.strong_count() > 0
     }

@@ -1,4 +1,4 @@
-//! What a service reports or does not answer, against a double of it.
+//! Reports and missing replies of a service, with a test double.
 
 pub(crate) mod fake;
 mod min_hold;
@@ -141,7 +141,7 @@ async fn a_release_stops_renewal_before_it_is_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hand_over_ends_although_nobody_polls_the_release() {
+async fn a_hand_over_ends_although_the_release_is_not_polled() {
     for panics_in in [None, Some(Call::HandOver)] {
         let server = Fake::new();
         let locks = Arc::new(LocalQueue::new(Arc::new(server.clone())));
@@ -184,7 +184,7 @@ async fn a_release_is_not_sent_while_a_downgrade_is_under_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_told_of_a_loss_sees_it() {
+async fn an_observer_that_is_notified_of_a_loss_sees_it() {
     let locks = session();
     let seen = Arc::new(Seen::default());
     let observed = Observe::new(Arc::new(locks.clone())).with_observer(Arc::clone(&seen) as _);
@@ -197,7 +197,7 @@ async fn whoever_is_told_of_a_loss_sees_it() {
     );
 }
 
-/// What the signal says when the loss is told.
+/// The reason and the deadline when the loss is signaled.
 #[derive(Debug, Default)]
 struct Seen {
     signal: Mutex<Option<LostSignal>>,

@@ -1,4 +1,4 @@
-//! A backend, or a task that is woken, which panics costs nobody else.
+//! A panic of a backend or of a woken task does not affect other tasks.
 
 use std::future::{Future, IntoFuture};
 use std::pin::pin;

@@ -40,7 +40,7 @@ async fn the_first_lease_counts_and_the_later_ones_are_whole() {
     assert_eq!(lost(guard.lost(), secs(100)).await, None);
 }
 
-/// A backend that needs several steps for a renewal has to know when nobody waits any more.
+/// A backend that needs several steps for a renewal has to know its deadline.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_says_how_long_the_lease_in_hand_lets_it_take() {
     let locks = provisional();

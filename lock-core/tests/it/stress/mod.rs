@@ -29,16 +29,16 @@ const KEYS: [&str; 4] = ["a", "b", "c", "d"];
 const TASKS: u64 = 64;
 const OPERATIONS: u64 = 300;
 
-/// No wait is near this long unless somebody was forgotten.
+/// A wait takes this long only if a waiter was forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
 #[test]
-fn nobody_overlaps_overtakes_or_waits_in_vain() {
+fn no_client_overlaps_overtakes_or_starves() {
     stress(Witness::default());
 }
 
 #[test]
-fn locks_that_are_broken_strand_nobody() {
+fn broken_locks_strand_no_client() {
     stress(Witness::of_breaking());
 }
 
@@ -65,7 +65,7 @@ fn number(variable: &str) -> Option<u64> {
 
 async fn run(seed: u64, operations: u64, witness: Arc<Witness>) {
     let store = Arc::new(Memory::new());
-    // One passes each lease on for long, one gives it back after every second holder.
+    // One client hands each lease over many times, the other releases it after every second holder.
     let clients = [LocalQueue::DEFAULT_MAX_HANDOVERS, 1].map(|handovers| {
         Arc::new(LocalQueue::new(Arc::new(store.client())).with_max_handovers(handovers))
     });

@@ -5,7 +5,7 @@ use polylock_core::prelude::*;
 
 use super::KEYS;
 
-/// What all tasks see.
+/// The state that all tasks share.
 #[derive(Default)]
 pub(crate) struct Witness {
     /// Whether locks are broken, so that holders may overlap for a moment.
@@ -27,7 +27,7 @@ struct Section {
 }
 
 impl Witness {
-    /// For a run in which locks are broken, which must strand nobody.
+    /// For a run in which locks are broken, which must leave no waiter behind.
     pub(crate) fn of_breaking() -> Self {
         Self {
             breaking: true,

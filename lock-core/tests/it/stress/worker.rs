@@ -45,7 +45,7 @@ impl Worker {
         }
     }
 
-    /// Disturbs the next request of a kind, whoever makes it.
+    /// Plans a fault for the next request of a kind, of any task.
     fn disturb(&mut self) {
         let late = Fault::LateReply(self.chance.micros(0..3_000));
         let faults = [
@@ -58,7 +58,7 @@ impl Worker {
         self.store.faults().plan(request, self.chance.of(&faults));
     }
 
-    /// Takes the lock from whoever has it, who is told or finds out.
+    /// Breaks the lock, which notifies the holder, or ends its lease silently.
     async fn break_lock(&mut self, key: &str) {
         let key = LockKey::new(key).unwrap();
         match self.chance.one_in(2) {
@@ -84,7 +84,7 @@ impl Worker {
     async fn wait(&mut self, key: &'static str, wait: Wait) {
         let request = self.request(key).with_wait(wait);
         let served = tokio::time::timeout(FORGOTTEN, self.locks.acquire(&request)).await;
-        let served = served.unwrap_or_else(|_| panic!("nobody woke a waiter of {key}"));
+        let served = served.unwrap_or_else(|_| panic!("a waiter of {key} was not served"));
         self.use_unless_dropped(key, Some(served)).await;
     }
 

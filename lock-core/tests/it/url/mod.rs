@@ -1,4 +1,4 @@
-//! What URLs mean, what is said of wrong ones, and that no secret is ever said.
+//! The meaning of URLs, and errors for wrong ones, which never show a secret.
 
 mod params;
 mod secrets;

@@ -32,7 +32,7 @@ fn secrets_among_the_parameters_are_not_shown() {
     );
 }
 
-/// Names that nobody knows, which may be those of a secret.
+/// Unknown parameter names, which may be misspelt names of a secret.
 const MISSPELT: &[&str] = &[
     "PASWORD",
     "credntial",
@@ -53,7 +53,7 @@ const MISSPELT: &[&str] = &[
 ];
 
 #[test]
-fn the_value_of_a_parameter_that_nobody_knows_is_not_shown() {
+fn the_value_of_an_unknown_parameter_is_not_shown() {
     for name in MISSPELT {
         for text in [
             format!("x://h/0?{name}={CANARY}"),

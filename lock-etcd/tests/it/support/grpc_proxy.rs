@@ -39,16 +39,16 @@ struct Shared {
     /// How many ranges have been asked for.
     lists: AtomicUsize,
     is_reachable: watch::Sender<bool>,
-    /// What is to be held.
+    /// The call to hold.
     next: Mutex<Option<Matches>>,
-    /// What is held listens to it.
+    /// Notifies held calls.
     pass: watch::Sender<()>,
 }
 
 /// Whether a call is held, by its path and the kind of its transaction.
 pub(crate) type Matches = fn(&str, Option<Request>) -> bool;
 
-/// What is planned; the proxies of a cluster share it.
+/// The plan, which the proxies of a cluster share.
 pub(crate) type Plans = Arc<Mutex<VecDeque<(Request, Fault)>>>;
 
 impl GrpcProxy {
@@ -234,14 +234,14 @@ async fn send(
 }
 
 impl Shared {
-    /// What says when a call goes on, if it is to be held.
+    /// The signal that lets a held call go on.
     fn held(&self, path: &str, kind: Option<Request>) -> Option<watch::Receiver<()>> {
         let mut next = self.next.lock().expect("no panic");
         let held = next.take_if(|matches| matches(path, kind));
         held.map(|_| self.pass.subscribe())
     }
 
-    /// What is planned for a request.
+    /// The fate of a request.
     fn fault(&self, request: Option<Request>) -> Option<Fault> {
         let request = request?;
         self.seen.lock().expect("no panic").push(request);

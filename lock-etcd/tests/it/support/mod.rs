@@ -20,7 +20,7 @@ use tokio::time::Instant;
 pub(crate) use self::place::Place;
 pub(crate) use self::store::{Store, config};
 
-/// Within this time happens what needs no more than a few requests, on a busy machine.
+/// Enough time for a few requests on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// The ttl of the locks of the tests.

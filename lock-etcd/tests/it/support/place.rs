@@ -111,7 +111,7 @@ impl Place {
         until(&what, async || self.tree.line(&key).await.len() == count).await;
     }
 
-    /// Once nothing is under way any more, no key of the lock is there.
+    /// Once all requests are done, the lock has no key.
     pub(crate) async fn assert_nothing_left(&self, clients: &[&Arc<Etcd>], name: &str) {
         use polylock_core::DistributedLock;
 

@@ -71,7 +71,7 @@ async fn some_sentinels_may_be_down() {
 }
 
 #[tokio::test]
-async fn a_master_that_nobody_knows_is_an_error() {
+async fn an_unknown_master_is_an_error() {
     let servers = RedisSentinels::start_light();
     let config = by_url(&servers.url().replace("/main", "/other"));
     let told = Arc::new(Told::default());

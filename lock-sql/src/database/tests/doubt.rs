@@ -69,7 +69,7 @@ async fn released(client: &Client, name: &str) {
 }
 
 #[tokio::test]
-async fn a_release_does_not_overtake_the_take_that_nobody_waits_for() {
+async fn a_release_does_not_overtake_a_take_that_no_caller_waits_for() {
     for url in databases() {
         let patient = Client::open(&url, "").await;
         make_row(&patient, "k").await;

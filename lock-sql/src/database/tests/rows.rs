@@ -109,7 +109,7 @@ async fn a_purge_takes_no_token_back() {
 }
 
 #[tokio::test]
-async fn a_purge_leaves_rows_that_somebody_shares() {
+async fn a_purge_leaves_rows_with_a_shared_holder() {
     for url in databases() {
         let client = Client::open(&url, "&retention=0s").await;
         for (name, n) in [("shared", 2), ("idle", 4)] {

@@ -9,7 +9,7 @@ use crate::table::Claim;
 const ALONE: Mode = Mode::Exclusive;
 
 #[tokio::test]
-async fn a_holder_and_nobody_else_reserves_tokens_that_no_other_one_gets() {
+async fn only_a_holder_reserves_tokens_and_no_other_client_gets_them() {
     for url in databases() {
         let (here, there) = (Client::open(&url, "").await, Client::open(&url, "").await);
         let first = here.take("k", 1, ALONE).await.unwrap();

@@ -37,7 +37,7 @@ async fn each_variable_is_found_by_itself(server: &MariaDbServer) {
     let error = refusal(&url).await;
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.message().contains("read_only is on"), "{error}");
-    // Root may write; whether it should is for a person to say.
+    // Root may write; only the operator knows whether it should.
     take(&root).await;
     let said = strictly(&root).await;
     assert!(said.contains("may write all the same"), "{said}");

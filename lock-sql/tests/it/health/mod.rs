@@ -1,5 +1,4 @@
-//! What is said of databases whether they are fit for locks or not: each fault is provoked alone, and
-//! found by its name.
+//! Health checks of databases: each fault is provoked alone, and found by its name.
 
 mod mariadb;
 mod pooler;

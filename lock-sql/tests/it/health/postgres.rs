@@ -101,7 +101,7 @@ async fn a_standby_takes_no_locks_and_its_primary_is_warned_of_it() {
     }
     let said = strictly(&primary.url()).await;
     assert!(said.contains("does not wait for them"), "{said}");
-    // What is promoted waits for those who may hold a lock of the former server.
+    // A promoted server waits for possible holders of the former server's locks.
     let shortly = |url: String| format!("{url}?session-timeout=2s");
     take(&shortly(primary.url())).await;
     standby.promote();

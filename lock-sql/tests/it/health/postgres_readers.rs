@@ -1,4 +1,4 @@
-//! Who reads the log of PostgreSQL: standbys, and others whom nothing fails over to.
+//! Readers of the log of PostgreSQL: standbys, and others that are no target of a failover.
 
 use std::process::{Child, Command, Stdio};
 
@@ -21,7 +21,7 @@ fn urls(server: &PostgresServer) -> [String; 2] {
     [server.url(), server.admin_url()]
 }
 
-/// Whether the server says so, and has locks for who wants the strongest tokens and no risk.
+/// Whether the server reports so, and accepts a configuration with the strongest tokens and no risk.
 async fn assert_fit(server: &PostgresServer, says: &str) {
     for url in urls(server) {
         let url = format!("{url}?strict=on");

@@ -20,15 +20,14 @@ pub(crate) async fn check_health(url: &str) -> Vec<HealthCheck> {
     found.expect("it can be looked at")
 }
 
-/// Says what a strict configuration has against a server.
+/// The error of a strict configuration for a server.
 pub(crate) async fn strictly(url: &str) -> String {
     let error = refusal(&format!("{url}?strict=on")).await;
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
     error.message().to_owned()
 }
 
-/// The faults of a database, as `check: what`, without what the servers of the testkit are like when
-/// nobody asks for more.
+/// The faults of a database, as `check: what`, without those of the testkit's default settings.
 pub(crate) async fn faults(url: &str) -> Vec<String> {
     let found = check_health(url).await;
     let faults = found.iter().filter(|found| found.is_fault());

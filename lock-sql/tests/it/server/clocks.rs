@@ -43,8 +43,8 @@ async fn the_zone_of_mariadb_changes_nothing() {
     a_lease_lasts_for_its_time(Site::mariadb(&server, Mode::Lease)).await;
 }
 
-/// A transaction that has locked the row keeps the statement waiting that takes the lease: what is
-/// granted counts from before the wait, and nobody else gets it before it is over.
+/// A transaction has locked the row, so the statement of the acquisition waits. The lease counts from
+/// before the wait, and no other client gets the lock before it expires.
 async fn a_lease_that_was_waited_for_is_not_too_long(site: Site) {
     assert_free(&site, "job").await;
     let lock = format!(
@@ -78,7 +78,7 @@ async fn a_lease_that_was_waited_for_is_not_too_long(site: Site) {
     blocking.await.expect("no panic");
     let next = request("job").with_wait(Wait::AtMost(SOON * 2));
     let next = other.acquire(&next).await.expect("it is granted");
-    assert!(!guard.is_held(), "two hold the lock");
+    assert!(!guard.is_held(), "two holders");
     assert!(began.elapsed() < ttl + SOON);
     next.release().await.expect("it is released");
 }
@@ -146,7 +146,7 @@ async fn a_server_clock_that_jumps_back_keeps_the_lease_of_a_dead_holder_for_as_
         dead.abandon();
         let waits = request("job").with_wait(Wait::AtMost(ttl * 3));
         let refused = site.open().await.acquire(&waits).await;
-        assert!(refused.is_err(), "two hold the lock");
+        assert!(refused.is_err(), "two holders");
         let admin = locks.admin().expect("it has one");
         let info = admin.inspect(lease.key()).await.expect("it answers");
         let left = info.expect("it is held").holders[0].time_left;

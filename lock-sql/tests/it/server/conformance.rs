@@ -1,5 +1,5 @@
-//! The conformance suite: nobody is served in the order of arrival, and no request arrives twice,
-//! for a connection takes each once.
+//! The conformance suite. Waiters are not served in order of arrival, and a connection cannot deliver a
+//! request twice.
 
 use polylock_core::memory::Request;
 
@@ -66,7 +66,7 @@ mod mariadb_lease {
     );
 }
 
-/// Faults would be planned for nothing if the statements were others than those that are looked for.
+/// Faults would have no effect if the classifier did not know the current statements.
 async fn the_requests_of_a_mode_are_known(site: Site) {
     let proxy = site.proxy();
     let mode = site.mode;

@@ -1,4 +1,4 @@
-//! Every public future dropped after each poll: the server has nothing left of it.
+//! Public futures that are dropped after each poll leave nothing on the server.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -91,7 +91,7 @@ async fn waiters_that_give_up_leave_nothing(site: Site) {
                         let timeout = Duration::from_millis(7 * n + round);
                         let wait = tokio::time::timeout(timeout, few.acquire(&forever)).await;
                         // There may be no connection left for so many.
-                        assert!(!matches!(wait, Ok(Ok(_))), "two hold the lock");
+                        assert!(!matches!(wait, Ok(Ok(_))), "two holders");
                     }
                 })
             })
@@ -123,7 +123,7 @@ async fn a_shutdown_waits_for_a_cancelled_wait(site: Site) {
         });
         tokio::time::sleep(ms(10 + 2 * round)).await;
         waiting.abort();
-        assert!(waiting.await.is_err(), "two hold the lock");
+        assert!(waiting.await.is_err(), "two holders");
         let (released, is_over) = tokio::join!(guard.release(), waiter.shutdown(SOON));
         released.expect("it is released");
         assert!(is_over, "background work does not end");

@@ -1,7 +1,7 @@
-//! Servers that forget what they have acknowledged: documented as unsafe, and shown here to be.
+//! Servers that lose acknowledged writes: documented as unsafe, and shown here.
 //!
-//! Two hold the lock, and the token of the second is larger, because it is not smaller than the time
-//! of the server.
+//! The lock has two holders. The token of the second is larger, because no token is smaller than the
+//! server's time.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ async fn postgres_that_does_not_wait_for_its_disk_forgets_leases() {
     for site in &sites {
         assert_free(site, "job").await;
     }
-    // What is there so far is on the disk.
+    // All writes so far are on the disk.
     server.sql("SET synchronous_commit = on; SELECT pg_logical_emit_message(true, '', '')");
     let mut held = Vec::new();
     for site in &sites {
@@ -93,7 +93,7 @@ async fn a_standby_without_the_last_writes_forgets_locks() {
         held.push(take(&site.open().await, "job").await);
     }
     standby.promote();
-    // The old server goes on: nobody has told it.
+    // The old server goes on, unaware of the new one.
     for (site, guard) in sites.iter().zip(&held) {
         a_second_holder_has_a_larger_token(site, standby.port(), guard).await;
     }

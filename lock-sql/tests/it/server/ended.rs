@@ -15,14 +15,14 @@ use crate::server::support::{
     take_and_release, until,
 };
 
-/// The end of its connection is enough, and nobody waits for the next question to the server.
+/// The holder learns it from the end of its connection, before the next heartbeat.
 async fn the_holder_learns_of_the_end_of_its_session_at_once(site: Site) {
     let site = site.with_session_timeout(Duration::from_secs(30));
     let locks = site.open().await;
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
         let guard = take(&locks, "job").await;
-        // Whoever holds it for a moment only is asked again soon enough.
+        // Within the first moment of a hold, the next heartbeat comes soon enough.
         tokio::time::sleep(ms(250)).await;
         let session = site.holder("job").await;
         site.kill(session).await;
@@ -61,7 +61,7 @@ on!(
     connections_that_are_ended_cost_no_lease: postgres_lease, mariadb_lease
 );
 
-/// The first one that is found broken tells of the others: a release meets one of them at most.
+/// The first broken connection is a sign for the others: a release meets one of them at most.
 async fn connections_that_end_together_cost_one_attempt(site: Site) {
     let locks = site.open().await;
     for _ in 0..ROUNDS {
@@ -126,7 +126,7 @@ async fn a_waiter_whose_session_is_ended_waits_on(site: Site) {
 
 sessions!(a_waiter_whose_session_is_ended_waits_on);
 
-/// PostgreSQL tells the holder, which would learn it by its next renewal otherwise.
+/// PostgreSQL notifies the holder, which would otherwise learn of the loss at its next renewal.
 async fn the_holder_of_a_broken_lease_learns_it_at_once(site: Site) {
     let (locks, operator) = (site.open().await, site.open().await);
     let operator = operator.admin().expect("there is one");
@@ -204,7 +204,7 @@ async fn a_backend_that_is_killed_costs_all_sessions_and_no_lease() {
         })
         .await;
         let guard_token = guard.fencing_token();
-        // A release that meets a connection of before is repeated in the background.
+        // A release on an old connection is retried in the background.
         match guard.release().await {
             Ok(Released::AlreadyLost) => assert!(site.is_session()),
             Ok(_) => assert!(!site.is_session()),
@@ -313,12 +313,11 @@ async fn a_waiter_for_an_advisory_lock_of_mariadb_stops_no_backup() {
     waiting.await.expect("no panic");
 }
 
-/// So often a question that is asked once a second does not come at the right moment by chance.
+/// With this many rounds, a heartbeat once a second cannot come at the right moment by chance.
 const ROUNDS: usize = 7;
 
-/// A round trip, the question why, and a busy machine; the next question to the server would come
-/// later than that.
+/// A round trip, a query for the reason, and a busy machine; the next heartbeat would come later.
 const AT_ONCE: Duration = Duration::from_millis(600);
 
-/// The pause between two questions to a session, a round trip, and a busy machine.
+/// The interval of heartbeats, a round trip, and a busy machine.
 const LOST_WITHIN: Duration = Duration::from_secs(3);

@@ -1,5 +1,4 @@
-//! Limits that an administrator has set for all statements, which waits outlast, and the limit of
-//! connections.
+//! Waits outlast an administrator's limits for statements. The limit of connections holds.
 
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::server::support::{SOON, Site, assert_free, everywhere, ms, on, request, take};
 
-/// The lock is released meanwhile, and nobody can notify the waiter.
+/// The lock is released during the outage, so the waiter gets no notification.
 async fn a_waiter_outlasts_an_outage(site: Site) {
     let proxy = site.proxy();
     let (holder, waiter) = (site.open().await, site.open_at(proxy.port()).await);
@@ -34,7 +34,7 @@ async fn a_waiter_outlasts_an_outage(site: Site) {
 
 everywhere!(a_waiter_outlasts_an_outage);
 
-/// Nothing is known of the lock by then, however it was before.
+/// At the end of the wait the state of the lock is unknown, even if it was known before.
 async fn a_wait_that_ends_in_an_outage_is_no_contention(site: Site) {
     let holder = site.open().await;
     let guard = take(&holder, "job").await;
@@ -50,7 +50,7 @@ async fn a_wait_that_ends_in_an_outage_is_no_contention(site: Site) {
         site.until_it_waits("job").await;
         proxy.set_reachable(Reachable::Cut);
         let refused = waiting.await.expect("no panic");
-        let error = refused.expect_err("two hold the lock");
+        let error = refused.expect_err("two holders");
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{has_queue}: {error}");
     }
     // MariaDB goes on for a while with the wait of a client that it cannot reach.
@@ -60,7 +60,7 @@ async fn a_wait_that_ends_in_an_outage_is_no_contention(site: Site) {
 
 everywhere!(a_wait_that_ends_in_an_outage_is_no_contention);
 
-/// A server that is gone without a word has not said that the lock is still held.
+/// A server that vanishes silently has not confirmed that the lock is still held.
 async fn a_wait_that_ends_in_silence_is_no_contention(site: Site) {
     waits_in_silence(&site, |waiter| waiter).await;
 }
@@ -93,7 +93,7 @@ async fn waits_in_silence(
     proxy.refuse();
     proxy.hold(Direction::Both);
     let refused = waiting.await.expect("no panic");
-    let error = refused.expect_err("two hold the lock");
+    let error = refused.expect_err("two holders");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     let late = began.elapsed().saturating_sub(wait);
     assert!(late < Duration::from_secs(2), "{late:?} late");
@@ -120,7 +120,7 @@ async fn a_waiter_that_is_dropped_in_an_outage_leaves_nothing(site: Site) {
         proxy.set_reachable(Reachable::Cut);
         tokio::time::sleep(pause).await;
         waiting.abort();
-        assert!(waiting.await.is_err(), "two hold the lock");
+        assert!(waiting.await.is_err(), "two holders");
         proxy.set_reachable(Reachable::Connected);
     }
     // MariaDB goes on for a while with the wait of a client that it cannot reach.
@@ -155,7 +155,7 @@ async fn a_waiter_gives_up_what_it_was_granted_without_an_answer(site: Site) {
     let after = released.elapsed();
     assert!(after < SOON, "it waited {after:?} for itself");
     assert!(next.is_held() && next.fencing_token() > token);
-    // What is undone late undoes nothing of the second attempt.
+    // The late undo of the first attempt does not affect the second one.
     tokio::time::sleep(OUTAGE).await;
     assert!(next.is_held(), "the lock was released behind its holder");
     next.release().await.expect("it is in time");

@@ -225,7 +225,7 @@ async fn connections_that_break_are_replaced_in_their_places(site: Site) {
         tokio::time::sleep(ms(3_000)).await;
         assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
     }
-    assert!(pool.try_acquire().is_none(), "a place was given back");
+    assert!(pool.try_acquire().is_none(), "a place was returned");
     guard.release().await.expect("it is held");
     drop(taken);
 }
@@ -267,7 +267,7 @@ async fn a_pool_without_a_free_connection_is_unavailable(site: Site) {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.message().contains("reserve 4 of its 6"), "{error}");
     drop(taken);
-    // What it had reserved by then is given back.
+    // Connections that it had reserved by then are returned.
     drop(pool.exhaust(6).await);
 }
 
@@ -284,7 +284,7 @@ async fn the_application_gets_its_connections_back_and_none_that_locks_have_used
     assert_eq!(pool.size(), 4, "the reserved ones, and no other");
     drop(pool.exhaust(2).await);
     assert!(locks.shutdown(SOON).await);
-    // Dropped where no runtime is.
+    // Dropped outside of a runtime.
     std::thread::spawn(move || drop(locks))
         .join()
         .expect("it does not panic");
@@ -321,7 +321,7 @@ async fn a_pool_that_is_closed_waits_for_no_lock(site: Site) {
         let locks = Arc::clone(&locks);
         async move { locks.lock_within("job", SOON * 10).await }
     });
-    // It has seen by then that the lock is held, which no condition tells.
+    // By then it has seen that the lock is held; the test has no condition for that.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let closed = tokio::time::timeout(SOON, pool.close()).await;
     closed.expect("it does not hang");

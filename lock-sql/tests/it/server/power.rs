@@ -38,7 +38,7 @@ async fn the_next_holder_waits_until_the_last_one_is_out(kind: Kind, mode: Mode)
     site.restart().await;
     let restarted = Instant::now();
     let next = site.open().await;
-    // Whoever cannot wait learns that nobody else is known to have the lock.
+    // A refused attempt reports that the holder is unknown, not contention.
     let one = request("job").with_wait(Wait::Never);
     match next.acquire(&one).await {
         Ok(second) => assert_alone(&guard, &second, restarted).await,
@@ -66,7 +66,7 @@ async fn assert_alone(first: &LockGuard, second: &LockGuard, restarted: Instant)
     }
     let (granted, began) = (restarted.elapsed(), Instant::now());
     let lost = tokio::time::timeout(TIMEOUT * 2, first.lost()).await;
-    lost.expect("two hold the lock, and the first is never told");
+    lost.expect("two holders, and the first has no loss");
     let overlap = began.elapsed();
     let second = second.is_held();
     panic!("granted {granted:?} after the start, two held it for {overlap:?}, second: {second}");
@@ -92,7 +92,7 @@ macro_rules! on_each {
 
 on_each!(the_next_holder_waits_until_the_last_one_is_out);
 
-/// Holders that are told of the end delete their records, whereupon nobody has to wait.
+/// Holders that are notified of the end delete their records, so that no acquisition has to wait.
 async fn a_restart_that_all_holders_learn_of_costs_no_timeout(kind: Kind, mode: Mode) {
     let site = durable(kind, mode).with_session_timeout(LONG_TIMEOUT);
     // One that ends in order has no record, as soon as the next one is written.
@@ -117,7 +117,7 @@ async fn a_restart_that_all_holders_learn_of_costs_no_timeout(kind: Kind, mode: 
 
 on_each!(a_restart_that_all_holders_learn_of_costs_no_timeout);
 
-/// Waiting goes on where it was, within its wait.
+/// A wait goes on after the restart, within its timeout.
 async fn a_waiter_outlasts_a_restart(kind: Kind, mode: Mode) {
     let site = durable(kind, mode);
     let (holder, waiter) = (site.open().await, site.open().await);
@@ -136,7 +136,7 @@ async fn a_waiter_outlasts_a_restart(kind: Kind, mode: Mode) {
         guard.release().await.expect("it is held");
     }
     let next = waiting.await.expect("no panic").expect("it waits on");
-    assert!(guard.is_none_or(|it| !it.is_held()), "two hold the lock");
+    assert!(guard.is_none_or(|it| !it.is_held()), "two holders");
     larger(&next, token);
 }
 
@@ -145,7 +145,7 @@ on_each!(a_waiter_outlasts_a_restart:
     mariadb_row(MariaDb, Row), mariadb_advisory(MariaDb, Advisory),
     postgres_lease(Postgres, Lease), mariadb_lease(MariaDb, Lease));
 
-/// What the server had not written to its disk may be drawn again, which no session does.
+/// The server may draw tokens again that it had not written to its disk, but no session does.
 async fn tokens_grow_across_a_crash(kind: Kind, mode: Mode) {
     let site = durable(kind, mode);
     let mut last = 0;
@@ -187,7 +187,7 @@ async fn stop_immediately(server: &Arc<PostgresServer>) {
     .await;
 }
 
-/// None of them sees the server for as long as it has to be waited for.
+/// Each process ends sooner than the required wait after a restart.
 async fn processes_that_end_at_once_need_not_wait(kind: Kind, mode: Mode) {
     let site = durable(kind, mode);
     let proxy = site.proxy();
@@ -205,10 +205,10 @@ async fn processes_that_end_at_once_need_not_wait(kind: Kind, mode: Mode) {
             break;
         }
         refused += 1;
-        assert!(restarted.elapsed() < TIMEOUT + SOON, "nobody gets it");
+        assert!(restarted.elapsed() < TIMEOUT + SOON, "not granted");
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    assert!(!guard.is_held(), "two hold the lock");
+    assert!(!guard.is_held(), "two holders");
     assert!(refused > 1, "{refused} processes were refused");
 }
 
@@ -259,10 +259,10 @@ async fn a_transaction_is_refused_until_the_last_holder_is_out(kind: Kind, mode:
         };
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         assert!(error.is_retryable(), "{error}");
-        assert!(restarted.elapsed() < TIMEOUT + SOON, "nobody gets it");
+        assert!(restarted.elapsed() < TIMEOUT + SOON, "not granted");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    assert!(!guard.is_held(), "two hold the lock");
+    assert!(!guard.is_held(), "two holders");
 }
 
 /// In a transaction of its own, on a connection of its own.
@@ -287,7 +287,7 @@ async fn acquire_in(site: &Site) -> polylock_core::Result<()> {
 on_each!(a_transaction_is_refused_until_the_last_holder_is_out:
     postgres_row(Postgres, Row), mariadb_row(MariaDb, Row));
 
-/// One that nobody takes for the time that a restart takes.
+/// Clearly longer than a restart takes.
 const LONG_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The timeout of the sessions, longer than a server takes to come back.

@@ -78,7 +78,7 @@ async fn waiters_outlast_the_deletion_of_their_row(site: Site) {
             let (site, is_taken) = (site.clone(), Arc::clone(&is_taken));
             tokio::spawn(async move {
                 let guard = take(&site.open().await, "job").await;
-                assert!(!is_taken.swap(true, Ordering::SeqCst), "two hold the lock");
+                assert!(!is_taken.swap(true, Ordering::SeqCst), "two holders");
                 tokio::time::sleep(ms(50)).await;
                 is_taken.store(false, Ordering::SeqCst);
                 guard.release().await.expect("it is released");

@@ -11,7 +11,7 @@ use crate::server::support::{
     take_and_release, until,
 };
 
-/// A lock that was granted although the time was over is given back.
+/// A lock that was granted after the deadline is released.
 async fn a_grant_at_the_end_of_the_wait_is_a_guard_or_undone(site: Site) {
     let (holder, waiter) = (site.open().await, site.open().await);
     let (mut granted, mut refused) = (0, 0);

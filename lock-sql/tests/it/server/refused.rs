@@ -89,7 +89,7 @@ async fn lead(pooler: &PgBouncer, from: u16, to: u16) {
     reloaded.expect("it obeys");
 }
 
-/// A server that takes no writes any more gives no lock, and gives them again later.
+/// A server that has become read-only grants no lock, and grants them again later.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mariadb_that_only_reads_is_no_contention() {
     let server = Arc::new(MariaDbServer::start(MariaDbOptions::new()));
@@ -98,7 +98,7 @@ async fn a_mariadb_that_only_reads_is_no_contention() {
         let locks = site.open().await;
         take_and_release(&locks, "old").await;
         site.sql("SET GLOBAL read_only = 1").await;
-        // What was never locked has to be written in any mode.
+        // A key that was never locked needs a write in any mode.
         let error = attempt(&locks, "new")
             .await
             .expect_err("it takes no writes");
@@ -114,7 +114,7 @@ async fn attempt(locks: &SqlLock, name: &str) -> Result<(), Error> {
     locks.acquire(&one).await.map(drop)
 }
 
-/// A server without room is unavailable, which is told in time; with room it gives locks.
+/// A server without free connections is unavailable, reported in time; with free ones it grants locks.
 async fn a_full_server_is_unavailable<C>(site: Site, others: Vec<C>) {
     assert!(others.len() > 2);
     let locks = SqlLock::open(&site.url()).await;

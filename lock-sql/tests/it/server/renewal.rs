@@ -1,4 +1,4 @@
-//! Rows that others keep locked, and what they cost.
+//! Renewals of rows that other transactions keep locked.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ fn count(mode: Mode) -> usize {
     }
 }
 
-/// A lease outlasts what others do meanwhile.
+/// A lease survives while other transactions run.
 async fn assert_kept_beside<T>(guard: LockGuard, others: impl Future<Output = T>) {
     tokio::select! {
         biased;
@@ -123,7 +123,7 @@ async fn a_row_that_is_free_again_in_time_costs_no_lease(site: Site) {
 
 on!(a_row_that_is_free_again_in_time_costs_no_lease: postgres_lease, mariadb_lease);
 
-/// Whoever unlocks it leaves it to the next one that waits for it.
+/// Each unlock passes the row to the next waiting transaction.
 async fn a_row_that_is_never_free_costs_no_lease(site: Site) {
     let locks = site.open().await;
     let guard = locks.acquire(&request("job").with_ttl(TTL)).await;

@@ -1,4 +1,4 @@
-//! A network that loses all packets: holders are told before the server lets the next one in.
+//! A network that loses all packets: holders learn of the loss before the server grants the next lock.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn a_holder_behind_a_black_hole_is_out_before_the_next_is_in(site: Site) {
         assert_eq!(reason, LostReason::Unreachable, "{direction:?}");
         assert!(after < SESSION, "{direction:?}: {after:?}");
         let next = waiting.await.expect("it is granted");
-        assert!(!guard.is_held(), "two hold the lock");
+        assert!(!guard.is_held(), "two holders");
         assert!(began.elapsed() < SESSION + Duration::from_secs(2));
         assert!(next.fencing_token() > token);
         proxy.accept();

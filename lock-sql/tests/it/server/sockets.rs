@@ -19,7 +19,7 @@ async fn a_socket_of_others_with_the_same_ports_is_left_alone(site: Site) {
     for bystander in &mut bystanders {
         bystander.far.shutdown().await.expect("it is open");
     }
-    // Whoever watches one of them takes that for the end of the session.
+    // A session that watches one of them would take that for its own end.
     sleep(ms(400)).await;
     let reason = guard.lost().reason();
     assert!(

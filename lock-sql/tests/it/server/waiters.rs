@@ -1,4 +1,4 @@
-//! What waiters cost others.
+//! The effect of waiters on other clients.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ where
             let taken = locks.acquire_in(&mut *transaction, key.as_str()).await;
             taken.expect("it is free");
         }
-        taken.send(()).expect("somebody waits for it");
+        taken.send(()).expect("the test waits for it");
         released.await.expect("it is told");
         transaction.rollback().await.expect("it ends");
     });
@@ -49,8 +49,8 @@ async fn hold(site: &Site, keys: Vec<String>) -> Held {
     match site.kind() {
         Kind::MariaDb => {
             let mut raw = MySqlConnection::connect(&url).await.expect("it connects");
-            // Above it, a page that is split turns the locks of its rows into locks of gaps, where
-            // nobody else adds a key.
+            // At a higher level, a page split turns row locks into gap locks, which block the
+            // insert of other keys.
             let level = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
             let set = sqlx::raw_sql(level).execute(&mut raw).await;
             set.expect("it is set");
@@ -64,7 +64,7 @@ async fn hold(site: &Site, keys: Vec<String>) -> Held {
 }
 
 /// Both for keys that were used before and for those whose rows the transaction has made.
-async fn waiters_for_a_transaction_keep_nobody_from_a_free_lock(site: Site) {
+async fn waiters_for_a_transaction_keep_no_client_from_a_free_lock(site: Site) {
     let locks = std::sync::Arc::new(site.open().await);
     let old: Vec<_> = (0..WAITERS / 2).map(|n| format!("old/{n}")).collect();
     for key in &old {
@@ -90,7 +90,7 @@ async fn waiters_for_a_transaction_keep_nobody_from_a_free_lock(site: Site) {
             .acquire(&request(&format!("free/{}", times.len())))
             .await;
         times.push(asked.elapsed());
-        free.expect("nobody has it")
+        free.expect("the lock is free")
             .release()
             .await
             .expect("it is released");
@@ -108,11 +108,11 @@ async fn waiters_for_a_transaction_keep_nobody_from_a_free_lock(site: Site) {
 }
 
 on!(
-    waiters_for_a_transaction_keep_nobody_from_a_free_lock: postgres_row, mariadb_row
+    waiters_for_a_transaction_keep_no_client_from_a_free_lock: postgres_row, mariadb_row
 );
 
 /// More keys are waited for than there are connections.
-async fn waiters_for_held_locks_keep_nobody_from_a_free_lock(site: Site) {
+async fn waiters_for_held_locks_keep_no_client_from_a_free_lock(site: Site) {
     let holder = site.open().await;
     let mut held = Vec::new();
     for n in 0..3 * FEW {
@@ -149,10 +149,10 @@ async fn waiters_for_held_locks_keep_nobody_from_a_free_lock(site: Site) {
 }
 
 on!(
-    waiters_for_held_locks_keep_nobody_from_a_free_lock: postgres_advisory, mariadb_advisory
+    waiters_for_held_locks_keep_no_client_from_a_free_lock: postgres_advisory, mariadb_advisory
 );
 
-/// What a holder in a transaction keeps waiting gets the lock when that ends.
+/// A waiter behind a transaction gets the lock when that ends.
 async fn a_waiter_gets_what_a_transaction_releases(site: Site) {
     let locks = site.open().await;
     let held = hold(&site, vec!["job".to_owned()]).await;

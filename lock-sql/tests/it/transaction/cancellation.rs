@@ -55,7 +55,7 @@ async fn a_dropped_wait_ends_with_its_limit<S: Server>(server: S) {
     let dropped = tokio::time::timeout(Duration::from_millis(200), dropped).await;
     assert!(dropped.is_err());
     drop(tx);
-    // It waits for the server, which waits for the lock, and gets the answer that nobody waited for.
+    // The ping waits until the server's lock wait ends, and gets the error of the dropped request.
     let error = sqlx::Connection::ping(&mut two).await.unwrap_err();
     assert!(error.as_database_error().is_some(), "{error:?}");
     let again = tokio::time::timeout(Duration::from_secs(4), async {

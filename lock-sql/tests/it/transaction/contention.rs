@@ -1,4 +1,4 @@
-//! Who waits for whom, and for how long.
+//! The order and the length of waits.
 
 use std::time::{Duration, Instant};
 
@@ -13,11 +13,11 @@ on_each_server! {
     a_transaction_that_has_the_lock_keeps_others_out
     a_wait_ends_when_the_transaction_of_the_holder_does
     a_wait_has_an_end
-    a_row_may_be_purged_while_somebody_waits_for_it
+    a_row_may_be_purged_while_a_transaction_waits_for_it
     a_row_that_is_held_in_another_way_is_held
     the_death_of_the_connection_frees_the_lock
     the_limits_of_the_session_are_its_own_again
-    waiters_outlive_a_rollback_of_who_made_the_row
+    waiters_outlive_a_rollback_of_the_transaction_that_made_the_row
 }
 
 async fn a_transaction_that_has_the_lock_keeps_others_out<S: Server>(server: S) {
@@ -112,7 +112,7 @@ async fn a_row_that_is_held_in_another_way_is_held<S: Server>(server: S) {
     }
 }
 
-async fn a_row_may_be_purged_while_somebody_waits_for_it<S: Server>(server: S) {
+async fn a_row_may_be_purged_while_a_transaction_waits_for_it<S: Server>(server: S) {
     let (mut one, mut two) = (server.connect().await, server.connect().await);
     let mut tx = begin::<S>(&mut one).await;
     locks().acquire_in(&mut *tx, "k").await.unwrap();
@@ -165,7 +165,7 @@ async fn the_limits_of_the_session_are_its_own_again<S: Server>(server: S) {
 
 /// InnoDB gives each waiter the gap where the row was, in which no other may make it again, and
 /// ends all but one of them.
-async fn waiters_outlive_a_rollback_of_who_made_the_row<S: Server>(server: S) {
+async fn waiters_outlive_a_rollback_of_the_transaction_that_made_the_row<S: Server>(server: S) {
     let mut one = server.connect().await;
     let mut one = begin::<S>(&mut one).await;
     locks().acquire_in(&mut *one, "new").await.unwrap();
@@ -193,7 +193,7 @@ async fn waiters_outlive_a_rollback_of_who_made_the_row<S: Server>(server: S) {
     }
 }
 
-/// Waits until somebody waits for a lock.
+/// Waits until a lock has a waiter.
 async fn waits<S: Server>(server: &S) {
     let sql = match S::NAME {
         "postgres" => "SELECT count(*) FROM pg_locks WHERE NOT granted",

@@ -1,4 +1,4 @@
-//! What is refused, and what is left of the transaction then.
+//! Refused requests, and the state of the transaction after them.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ async fn a_deadlock_ends_one_transaction_and_not_the_other<S: Server>(server: S)
     let (mut one, mut two) = (begin::<S>(&mut one).await, begin::<S>(&mut two).await);
     locks().acquire_in(&mut *one, "a").await.unwrap();
     locks().acquire_in(&mut *two, "b").await.unwrap();
-    // Who is refused rolls back, as everybody must.
+    // A refused transaction must be rolled back.
     let first = async {
         let taken = locks().acquire_in(&mut *one, "b").await;
         one.rollback().await.unwrap();
@@ -98,7 +98,8 @@ async fn a_time_out_of_the_session_is_no_contention<S: Server>(server: S) {
     two.rollback().await.unwrap();
 }
 
-/// PostgreSQL says so; on MySQL whoever has read before the lock reads the same after it.
+/// PostgreSQL reports an error; on MySQL a transaction that has read before the lock reads the same
+/// after it.
 async fn a_wait_with_an_old_view_of_the_data_is_no_success<S: Server>(server: S) {
     let (mut one, mut two) = (server.connect().await, server.connect().await);
     run(&mut two, S::isolation("REPEATABLE READ")).await;
@@ -155,7 +156,7 @@ async fn no_more_rights_are_needed_than_said<S: Server>(server: S) {
     assert_eq!(denied.kind(), ErrorKind::Denied, "{denied:?}");
 }
 
-/// Something of somebody else takes the rows of locks away again.
+/// A trigger of another program removes the rows of locks again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_is_never_there_is_not_waited_for() {
     let server = Postgres::start().await;

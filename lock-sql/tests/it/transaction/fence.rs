@@ -76,7 +76,7 @@ async fn a_check_outside_of_a_transaction_is_refused<S: Home>(server: S) {
 async fn an_older_write_that_commits_later_is_before_or_refused<S: Server>(server: S) {
     let (fence, mut one, mut two) = (Fence::new(), server.connect().await, server.connect().await);
     let [old, new] = [7, 9].map(FencingToken::new);
-    // The older one is first, and the newer one waits for what becomes of it.
+    // The older one is first, and the newer one waits for its end.
     let mut first = begin::<S>(&mut one).await;
     fence.check(&mut *first, "r", old).await.unwrap();
     let mut second = begin::<S>(&mut two).await;
@@ -93,7 +93,7 @@ async fn an_older_write_that_commits_later_is_before_or_refused<S: Server>(serve
     });
     assert_eq!(stale(passed.unwrap_err()).newest, Some(new));
     drop(third);
-    // A rollback takes back what passed with it.
+    // A rollback undoes the accepted token.
     let mut fourth = begin::<S>(&mut one).await;
     fence
         .check(&mut *fourth, "r", FencingToken::new(20))

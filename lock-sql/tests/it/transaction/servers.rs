@@ -32,7 +32,7 @@ pub(crate) trait Server: Home {
     const LIMIT: &str;
     const SET_LIMIT: &str;
 
-    /// Connects as somebody with these rights on the table of the locks and no others.
+    /// Connects as a user with these rights on the table of the locks and no others.
     async fn connect_with(&self, rights: &str) -> Raw<Self>;
 
     /// Takes tokens away up to this one.

@@ -1,4 +1,4 @@
-//! Tokens increase, whatever becomes of transactions.
+//! Tokens increase, whether transactions commit or not.
 
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -26,7 +26,7 @@ async fn eight_connections_lose_no_increment_and_share_no_token<S: Home>(server:
             for _ in 0..ROUNDS {
                 let mut tx = begin::<S>(&mut raw).await;
                 let lock = locks().acquire_in(&mut *tx, "counter").await.unwrap();
-                // Read and written apart, as only who is alone may do.
+                // Read and written in two statements, which is safe under the lock only.
                 let sql = "SELECT CONCAT(n, ' ', token) FROM counter";
                 let read = S::read(&mut tx, sql).await;
                 let (n, last) = read.split_once(' ').unwrap();

@@ -38,15 +38,15 @@ impl ZooKeeperEnsemble {
         Self::start_members(&members, options)
     }
 
-    /// Starts three of which the last leads, and the first follows it through a proxy: held back, the
-    /// proxy cuts that one off from its leader and from nobody else.
+    /// Starts three. The last one leads, and the first follows it through a proxy. When the proxy holds
+    /// bytes back, the first is cut off from its leader only.
     pub fn start_with_far_follower(options: &ZooKeeperOptions) -> (Self, Proxy) {
         started("ZooKeeper", || Self::try_start_far(options, 1))
     }
 
-    /// Starts three of which the last leads, and both others follow it through a proxy: with
-    /// [`half_open`](Proxy::half_open) and [`refuse`](Proxy::refuse) they elect another leader, and
-    /// the former one does not notice for `syncLimit` ticks.
+    /// Starts three. The last one leads, and both others follow it through a proxy. After
+    /// [`half_open`](Proxy::half_open) and [`refuse`](Proxy::refuse) they elect another leader, which
+    /// the former leader does not notice for `syncLimit` ticks.
     pub fn start_with_far_leader(options: &ZooKeeperOptions) -> (Self, Proxy) {
         started("ZooKeeper", || Self::try_start_far(options, 2))
     }
@@ -120,7 +120,7 @@ impl ZooKeeperEnsemble {
             };
             start_member(place, None, options)
         };
-        // Of two without data the one with the larger number leads, and goes on to when a third comes.
+        // Of two members without data the larger id leads, and keeps leading when a third joins.
         let servers = vec![start(2)?, start(1)?];
         let mut ensemble = Self { servers };
         ensemble.settle();

@@ -15,7 +15,7 @@ use crate::servers::port::free_port;
 use crate::servers::server_process::{START_TIMEOUT, Service, Setup, Site};
 use crate::servers::template::{self, Template};
 
-/// What has to be the case before a start is complete.
+/// When a start is complete.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum Ready {
     /// It runs, as a member of an ensemble that may have no leader.
@@ -72,7 +72,7 @@ impl Service for ZooKeeperOptions {
         };
         match self.ready {
             Ready::Runs => is_own(site.dir, door),
-            // Before a server that is alone has its data, a word makes it throw and is not answered.
+            // A standalone server that has not loaded its data throws on a word and does not answer.
             Ready::Serves => site.log().contains(BEGUN) && is_own(site.dir, door) && serves(door),
         }
     }
@@ -148,7 +148,7 @@ fn jar(name: &str) -> String {
 
 /// Whether the server of this directory listens at this port: another may have taken it.
 pub(super) fn is_own(dir: &Path, door: Door<'_>) -> bool {
-    // The one word that a member without a leader answers in full; the class path tells them apart.
+    // The only word that a member without a leader answers in full. The class path identifies the server.
     ask(door, "envi", GLANCE).is_ok_and(|envi| envi.contains(&format!(":{}\n", dir.display())))
 }
 
@@ -160,11 +160,11 @@ pub(super) fn serves(door: Door<'_>) -> bool {
 const CONFIG: &str = "zoo.cfg";
 pub(super) const DATA: &str = "data";
 
-/// `zookeeper.jar` names most of what it needs itself, but not what logs, and not all of Netty.
+/// The manifest of `zookeeper.jar` lists most dependencies, but not the logger and not all of Netty.
 const JARS: [&str; 4] = ["zookeeper", "slf4j-simple", "netty-codec", "netty-resolver"];
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
-/// What the last part that starts logs about itself.
+/// The log line of the component that starts last.
 const BEGUN: &str = "org.apache.zookeeper.server.ContainerManager";
 
 /// Little memory and a quick start.

@@ -24,7 +24,7 @@ impl ZooKeeperServer {
         })
     }
 
-    /// Starts one at this port, unless somebody has taken it in the meantime.
+    /// Starts one at this port; fails if another program has bound it in the meantime.
     pub(super) fn start_at(port: u16, options: ZooKeeperOptions) -> io::Result<Self> {
         Ok(Self {
             secure_port: options.secure_port,

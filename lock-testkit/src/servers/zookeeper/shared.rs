@@ -3,8 +3,8 @@ use super::launch::{is_own, serves};
 use super::words::{Door, four_letter, value};
 use crate::servers::shared::join;
 
-/// A server or an ensemble that the tests of a run have in common, though each runs in a process of
-/// its own. Nobody may stop it; it ends within a second after the run.
+/// A server or an ensemble that all tests of a run share, also across processes. Tests must not stop
+/// it; it ends within a second after the run.
 ///
 /// A run is that of `cargo nextest`, and else the process.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! Whatever the kind of a server, it starts, stops, starts again, and ends with whoever started it.
+//! A server of any kind starts, stops, starts again, and ends with the process that started it.
 
 use std::env;
 use std::fs;
@@ -145,7 +145,7 @@ fn no_server_of_a_database_runs_as_root_or_leaves_shared_memory() {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
         assert!(!status.contains("Uid:\t0\t"), "{status}");
     }
-    // Other servers get ids that are free again, so its maker tells a piece apart.
+    // Ids are reused by other servers, so a piece is identified by its creator.
     let maker = server.pid().to_string();
     let has = || {
         let pieces = fs::read_to_string("/proc/sysvipc/shm").expect("a list");

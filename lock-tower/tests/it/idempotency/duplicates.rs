@@ -55,7 +55,7 @@ async fn fifty_that_wait_get_the_response_of_the_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn beyond_the_queue_nobody_looks() {
+async fn requests_beyond_the_queue_do_not_read_the_store() {
     let (scene, payments) = (Scene::new(), Payments::default());
     let few = |locker: LockerBuilder| locker.wait(TIME * 50).max_waiters_per_key(4);
     let service = payments.slow(&scene.layer_with(few), TIME);

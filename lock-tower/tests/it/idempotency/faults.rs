@@ -1,4 +1,4 @@
-//! What happens while something does not work.
+//! Faults of the store and of the lock service.
 
 use std::sync::Arc;
 use std::time::Duration;

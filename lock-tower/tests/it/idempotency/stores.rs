@@ -1,4 +1,4 @@
-//! What every store does.
+//! The behavior of every store.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use polylock_tower::idempotency::{MemoryResponses, Put, ResponseStore, StoredRes
 
 use super::support::{DAY, key, put, response};
 
-/// Goes on with a store that nobody has used.
+/// Runs the test with an unused store.
 async fn keeps_responses(store: &dyn ResponseStore) {
     what_is_put_is_found(store).await;
     a_second_one_is_refused_and_one_run_puts_once(store).await;
@@ -220,7 +220,7 @@ mod sql {
         let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url)
             .await
             .unwrap();
-        // Nobody waits for the last purge.
+        // No put waits for the last purge.
         let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
         loop {
             let count = sqlx::query_scalar::<_, i64>("SELECT COUNT(*) FROM polylock_responses");

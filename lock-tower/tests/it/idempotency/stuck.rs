@@ -11,7 +11,7 @@ use super::support::{DAY, key, response};
 const TIME: Duration = Duration::from_secs(4);
 
 #[tokio::test]
-async fn a_response_is_stored_while_all_who_look_are_stuck() {
+async fn a_response_is_stored_while_all_lookups_are_stuck() {
     let (store, _stuck) = stuck().await;
     let stuck = key("stuck");
     let looks = futures_util::future::join_all((0..20).map(|_| store.get(&stuck)));
@@ -22,7 +22,7 @@ async fn a_response_is_stored_while_all_who_look_are_stuck() {
     };
     tokio::select! {
         biased;
-        _ = looks => panic!("nobody was stuck"),
+        _ = looks => panic!("the lookups were not stuck"),
         () = puts => {}
     }
 }
@@ -33,14 +33,14 @@ async fn who_gives_up_leaves_no_connection_behind_that_waits() {
     let stuck = key("stuck");
     for _ in 0..6 {
         let look = tokio::time::timeout(TIME / 8, store.get(&stuck)).await;
-        assert!(look.is_err(), "nobody was stuck");
+        assert!(look.is_err(), "the lookup was not stuck");
     }
     let other = key("other");
     let look = at_once(store.get(&other)).await;
     assert_eq!(look.expect("it works"), None);
 }
 
-/// As when what was in the way is over and purged before anybody can look at it.
+/// As if the conflicting row had expired and been purged before the lookup.
 #[tokio::test]
 async fn what_is_not_there_refuses_nothing() {
     let (store, mut admin) = new().await;
@@ -58,7 +58,7 @@ async fn what_is_not_there_refuses_nothing() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_a_purge() {
+async fn no_caller_waits_for_a_purge() {
     let (store, mut admin) = new().await;
     let waits = "CREATE FUNCTION waits() RETURNS trigger LANGUAGE plpgsql AS
         'BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN OLD; END';
@@ -74,7 +74,7 @@ async fn nobody_waits_for_a_purge() {
     }
 }
 
-/// A store in which who looks for one key waits, as long as the connection lives.
+/// A store in which lookups of one key wait, as long as the connection lives.
 async fn stuck() -> (SqlResponses, PgConnection) {
     let (store, mut admin) = new().await;
     put(&store, "stuck").await;
@@ -100,7 +100,7 @@ async fn run(admin: &mut PgConnection, sql: &'static str) {
     done.expect("it is right");
 }
 
-/// What does not wait for those that are stuck.
+/// Asserts that a future does not wait for the stuck lookups.
 async fn at_once<T>(asked: impl Future<Output = T>) -> T {
     let answered = tokio::time::timeout(TIME, asked).await;
     answered.expect("it does not wait")

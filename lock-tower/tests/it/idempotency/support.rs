@@ -63,7 +63,7 @@ impl Scene {
 pub(crate) struct Store {
     pub(crate) kept: MemoryResponses,
     fault: Mutex<StoreFault>,
-    /// How often somebody has looked.
+    /// The number of lookups.
     pub(crate) looks: AtomicUsize,
 }
 
@@ -74,7 +74,7 @@ pub(crate) enum StoreFault {
     #[default]
     None,
     RefusesPuts,
-    /// Says nothing to those who look.
+    /// Does not answer lookups.
     Silent,
     Unreadable,
     Unwritable,

@@ -107,7 +107,7 @@ async fn a_reader_that_does_not_read_is_cut_off() {
     parts.send(data("one")).unwrap();
     sleep(MAX - Duration::from_millis(1)).await;
     assert!(!scene.is_free("/a").await);
-    // Nobody polls the body.
+    // The body is not polled.
     sleep(Duration::from_millis(2)).await;
     settle().await;
     assert!(scene.is_free("/a").await);

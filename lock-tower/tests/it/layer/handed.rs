@@ -1,4 +1,4 @@
-//! What a handler and a locker get.
+//! The arguments of a handler and a locker.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ async fn the_wait_is_as_long_as_it_was_set() {
     let began = Instant::now();
     let refused = hasty.lock("/a").await.unwrap_err();
     assert_eq!(refused.reason(), Reason::Busy);
-    assert_eq!(began.elapsed(), Duration::ZERO, "nobody waits");
+    assert_eq!(began.elapsed(), Duration::ZERO, "the request waited");
 }
 
 #[tokio::test(start_paused = true)]

@@ -78,7 +78,7 @@ async fn a_manual_hold_lasts_until_it_is_released() {
     held.release().await.unwrap();
     assert!(scene.is_free("/a").await);
 
-    // Nobody can forget it: the last clone takes the lock along.
+    // The lock cannot leak: dropping the last clone releases it.
     send(&service, post("/a")).await;
     assert!(!scene.is_free("/a").await);
     drop(kept.lock().unwrap().take());

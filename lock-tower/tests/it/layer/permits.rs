@@ -51,7 +51,7 @@ async fn as_many_run_at_once_as_there_are_permits_over_two_instances_on_redis() 
     assert_permits([connect(&url).await, connect(&url).await]).await;
 }
 
-/// So that it is known that the tests above can fail.
+/// Shows that the tests above can fail.
 #[tokio::test]
 #[should_panic(expected = "more run at once than there are permits")]
 async fn instances_whose_permits_are_not_the_same_are_caught() {
@@ -310,7 +310,7 @@ impl DistributedLock for LocksOnly {
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> polylock_core::Result<LockGuard> {
-        panic!("nobody asks it: {request:?}")
+        panic!("an unexpected acquisition: {request:?}")
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {

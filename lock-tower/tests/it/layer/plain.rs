@@ -50,7 +50,7 @@ async fn calls_with_one_key_run_one_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn errors_tell_who_failed() {
+async fn errors_tell_whether_the_lock_or_the_inner_service_failed() {
     let scene = Scene::new();
     let service = layer(&scene).layer(service_fn(async |job: Job| match job.held {
         Some(_) => Err::<(), _>("out of paper"),

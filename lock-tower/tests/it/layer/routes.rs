@@ -126,7 +126,7 @@ async fn what_has_no_route_takes_no_lock() {
     assert_eq!(posted(&around, "/a/42").await.0, 500);
 }
 
-/// The lock is held elsewhere: who asks for it gets 409.
+/// The lock is held elsewhere: a request for it gets 409.
 #[tokio::test(start_paused = true)]
 async fn a_method_without_a_handler_takes_no_lock() {
     let scene = Scene::new();

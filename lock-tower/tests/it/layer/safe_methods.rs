@@ -10,7 +10,7 @@ use crate::support::{Scene, key_of, request, send};
 async fn status(scene: &Scene, then: SafeMethods, method: Method) -> u16 {
     let layer = scene.layer().with_safe_methods(then);
     let service = layer.expect("memory has shared locks");
-    // What passes has no lock that `handler` could look for.
+    // A request that passes has no lock for `handler`.
     let inner = tower::service_fn(|_: http::Request<String>| async {
         Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
     });

@@ -18,12 +18,12 @@ pub(crate) use self::stage::{Event, Stage};
 
 /// Longest time that a test waits for what has to happen, virtual or real.
 const DEADLINE: Duration = Duration::from_secs(100);
-/// Longest time for what does not depend on any time that is configured.
+/// Max time for anything that no configured time delays.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// What a test waits for.
 pub(crate) trait InTime: IntoFuture + Sized {
-    /// What this returns; fails the test with `what` if that does not come.
+    /// The output of this future; fails the test with `what` on a timeout.
     #[track_caller]
     fn in_time(self, what: &str) -> impl Future<Output = Self::Output> {
         let (caller, happens) = (Location::caller(), self.into_future());
@@ -107,7 +107,7 @@ where
     Sent::new(async move { Said::read(service.oneshot(request).await.expect("no failure")).await })
 }
 
-/// Lets everybody else go on until nobody can.
+/// Lets the other tasks run until all of them wait.
 pub(crate) async fn settle() {
     for _ in 0..50 {
         tokio::task::yield_now().await;

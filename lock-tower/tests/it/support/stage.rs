@@ -6,7 +6,7 @@ use tokio::sync::Semaphore;
 
 use super::{Handler, handler, until};
 
-/// A handler that stays inside until it is let go, and tells what becomes of it.
+/// A handler that waits until the test lets it finish, and reports its events.
 #[derive(Clone, Debug)]
 pub(crate) struct Stage {
     events: Arc<Mutex<Vec<Event>>>,
@@ -46,7 +46,7 @@ impl Stage {
         axum::Router::new().route("/{key}", handler.layer(layer))
     }
 
-    /// Lets this many requests finish, of those that are inside and those that come.
+    /// Lets this many requests finish, of the current and the next ones.
     pub(crate) fn let_go(&self, requests: usize) {
         self.gate.add_permits(requests);
     }
@@ -56,7 +56,7 @@ impl Stage {
         events.clone()
     }
 
-    /// Waits until so much has happened, and returns all of it.
+    /// Waits for this many events, and returns them.
     pub(crate) async fn happened(&self, events: usize) -> Vec<Event> {
         until(&format!("{events} things happen on the stage"), || {
             self.events().len() >= events

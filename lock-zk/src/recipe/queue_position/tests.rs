@@ -93,7 +93,7 @@ proptest::proptest! {
     /// For any queue: writers hold alone, permits stay within their limit, there is a holder, and
     /// every waiter waits for a predecessor.
     #[test]
-    fn nobody_holds_beside_who_excludes_it(kinds in "[XWRPQ]( [XWRPQ]){0,12}") {
+    fn no_contender_holds_beside_one_that_excludes_it(kinds in "[XWRPQ]( [XWRPQ]){0,12}") {
         let line = line(&kinds);
         let holding: Vec<_> = line
             .iter()

@@ -57,7 +57,7 @@ impl Counted {
         open(self.config(self.proxy.port())).await
     }
 
-    /// A client that nobody counts, but the server.
+    /// A client past the proxy, which only the server counts.
     pub(crate) async fn uncounted(&self) -> Arc<ZooKeeper> {
         open(self.config(self.server.port())).await
     }
@@ -68,7 +68,7 @@ impl Counted {
         config.expect("it is in range")
     }
 
-    /// What was counted so far.
+    /// The counts so far.
     pub(crate) fn count(&self) -> Count {
         Count {
             requests: self.requests.count() - self.beats.count(),
@@ -101,7 +101,7 @@ impl Counted {
             .count()
     }
 
-    /// What the server counts itself, this question included.
+    /// The server's own count, including this request.
     pub(crate) fn received(&self) -> i64 {
         let received = self.server.mntr("zk_packets_received");
         received.expect("a server counts that")

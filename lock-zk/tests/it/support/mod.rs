@@ -36,7 +36,7 @@ pub(crate) use self::{
     rival::end_session,
 };
 
-/// Within this time happens what needs no more than a few requests, on a busy machine.
+/// Enough time for a few requests on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
 /// The time-out of the sessions of the tests.
@@ -136,7 +136,7 @@ pub(crate) async fn handed_over(queue: &LocalQueue, guard: LockGuard) -> LockGua
     // One poll puts it in line.
     tokio::select! {
         biased;
-        _ = &mut next => panic!("two hold it"),
+        _ = &mut next => panic!("two holders"),
         () = std::future::ready(()) => {}
     }
     release(guard).await;

@@ -82,7 +82,7 @@ impl Place {
         self.site.client().await
     }
 
-    /// Once nothing is under way any more, no node of the lock is there.
+    /// Once all requests are done, the lock has no node.
     pub(crate) async fn assert_nothing_left(&self, clients: &[&Arc<ZooKeeper>], name: &str) {
         for client in clients {
             assert!(client.shutdown(SOON).await, "background work does not end");

@@ -87,7 +87,7 @@ impl Site {
         waiter
     }
 
-    /// Waits until a lock has so many contenders, whoever holds it included.
+    /// Waits until a lock has this many contenders, its holder included.
     pub(crate) async fn contenders(&self, name: &str, count: usize) {
         let what = format!("{name} has {count} contenders");
         until(&what, async || self.tree.nodes(name).await.len() == count).await;
@@ -99,8 +99,7 @@ impl Site {
     }
 }
 
-/// Waits until something has happened that needs no more than a few requests, and says how long that
-/// took.
+/// Waits for something that needs a few requests at most, and returns how long it took.
 pub(crate) async fn timed<T>(work: impl Future<Output = T>) -> (T, Duration) {
     let began = tokio::time::Instant::now();
     let done = tokio::time::timeout(super::SOON * 2, work).await;

@@ -4,7 +4,7 @@ use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 use super::SOON;
 
-/// What the ensemble has, seen and changed past the clients under test.
+/// The data of the ensemble, read and changed past the clients under test.
 #[derive(Clone, Debug)]
 pub(crate) struct Tree {
     client: Client,
@@ -41,7 +41,7 @@ impl Tree {
 
     /// The names of the nodes of a lock, by their numbers; none if it has no directory.
     pub(crate) async fn nodes(&self, name: &str) -> Vec<String> {
-        // Whichever server this client has, it knows what the others have acknowledged.
+        // The server of this client must have all that the others have acknowledged.
         let directory = self.directory(name);
         self.client.sync(&self.root).await.expect("it answers");
         let mut names = match self.client.list_children(&directory).await {
@@ -62,7 +62,7 @@ impl Tree {
         }
     }
 
-    /// Who holds and who waits, by the names alone.
+    /// The holders and the waiters, by the names alone.
     pub(crate) async fn look(&self, key: &LockKey) -> Look {
         let nodes = self.nodes(&escaped(key)).await;
         let holders = holders(&nodes);

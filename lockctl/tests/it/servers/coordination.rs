@@ -39,7 +39,7 @@ fn a_host_that_leads_and_one_that_waits_survive_an_outage_of_their_server() {
     let command = pid_of(&place.read("a"));
     server.kill();
     until("the command is dead", || !is_alive(command));
-    // The tenth of the ttl that nobody relies on, 1 s, is what a busy machine may delay the kill by.
+    // A busy machine may delay the kill by the safety margin, a tenth of the TTL: 1 s.
     let (lease, beat) = (relied_on_until(&place) + 1000, moment(&place, "beat"));
     assert!(
         beat < lease,
@@ -93,7 +93,7 @@ fn a_signal_ends_the_recording_of_a_run() {
 }
 
 #[test]
-fn a_user_who_cannot_read_records_sees_the_rest() {
+fn a_user_without_access_to_records_sees_the_rest() {
     let rules = "on >secret ~lock:k ~{lock:k}:waiters ~{lock:k}:notes ~{lock}:tokens &* +@all";
     let server = RedisServer::start(RedisOptions::new().with_user("ops", rules));
     let (place, url) = (Place::new(), server.url());

@@ -1,4 +1,4 @@
-//! Data of other programs where a lock would be: left as it is, and told with the way to remove it.
+//! Foreign data at a lock's key is not changed, and the error says how to remove it.
 
 use std::process::Command;
 
@@ -23,7 +23,7 @@ fn try_to_run(place: &Place, backend: &str, code: i32) -> Ended {
     place.expect(code, &format!("--backend {backend} run -n k -- true"))
 }
 
-/// Runs the line that was told, as it stands there.
+/// Runs the command of the error message verbatim.
 #[track_caller]
 fn run_line(ended: &Ended, begins: &str) {
     let line = ended
@@ -61,7 +61,7 @@ fn keys_of_other_types_on_redis_are_named() {
         ("XADD lock:k * a b", "a stream", "lock:k"),
         ("SADD {lock}:tokens a", "a set", "{lock}:tokens"),
     ] {
-        // What the run before has left.
+        // Leftovers of the run before.
         redis(&["DEL", "{lock}:tokens"]);
         redis(&write.split(' ').collect::<Vec<_>>());
         let before = redis(&["DUMP", key]);

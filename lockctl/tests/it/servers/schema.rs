@@ -1,4 +1,4 @@
-//! The table of locks, made before anybody acquires one.
+//! The table of locks, created before the first acquisition.
 
 use lock_testkit::servers::{MariaDbServer, PostgresServer, SharedMariaDb, SharedPostgres};
 use serde_json::json;

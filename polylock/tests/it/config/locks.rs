@@ -36,7 +36,7 @@ async fn classes_have_their_backends_and_their_settings() {
     assert_eq!(request.wait(), Wait::AtMost(Duration::from_millis(20)));
     assert_eq!((request.max_hold(), request.class()), (None, Some("pay")));
 
-    // Each store of its own, and one connection for those who share it.
+    // A store for each URL, and one connection for the classes that share it.
     let paid = pay.lock("k").await.unwrap();
     let near = locks.default_backend().unwrap().lock("k").await.unwrap();
     let refused = locks.class("ship").unwrap().lock("k").await.unwrap_err();
@@ -237,7 +237,7 @@ struct Classes(Mutex<Vec<Option<String>>>);
 impl Observer for Classes {
     fn event(&self, event: &Event<'_>) {
         let class = event.class.map(str::to_owned);
-        self.0.lock().expect("nobody panics").push(class);
+        self.0.lock().expect("no thread panics").push(class);
     }
 }
 

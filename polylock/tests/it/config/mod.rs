@@ -1,4 +1,4 @@
-//! Configuration files: what is in them, what stands above them, and what is wrong with them.
+//! Configuration files: their content, settings that override them, and their errors.
 
 mod document;
 mod errors;

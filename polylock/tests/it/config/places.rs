@@ -1,4 +1,4 @@
-//! Files: what they are called in messages, what is relative to them, and who can read them.
+//! Files: their names in messages, relative paths, and permissions.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -185,7 +185,7 @@ fn without_a_default_the_only_backend_or_the_one_of_that_name_is_it() {
 }
 
 #[test]
-fn a_backend_that_nobody_uses_needs_not_be_there() {
+fn an_unused_backend_need_not_be_there() {
     let file = "default = 'dev'\n[backend.dev]\nurl = 'memory:'\n[backend.prod]\n\
                 url-env = 'CACHE_URL'\n[class.pay]\nbackend = 'prod'\n";
     let error = "5:11: the variable \"CACHE_URL\" is not set, or empty";

@@ -1,4 +1,4 @@
-//! A password of a configuration is in no message, whatever is wrong with it.
+//! No error message shows a password of the configuration.
 
 use polylock::config::{Config, ConfigErrors, Loader};
 
@@ -186,7 +186,7 @@ const MISSPELT: &[&str] = &[
 ];
 
 #[test]
-fn the_value_of_a_parameter_that_nobody_knows_is_not_shown() {
+fn the_value_of_an_unknown_parameter_is_not_shown() {
     let urls = [
         "redis://cache/0",
         "redis-sentinel://cache/main",
@@ -196,7 +196,7 @@ fn the_value_of_a_parameter_that_nobody_knows_is_not_shown() {
         "mysql://db/locks",
         "sqlite:locks.db",
         "memory:",
-        // Of a backend that is not compiled in, nobody knows the parameters.
+        // The parameters of a backend that is not compiled in are unknown.
         "etcd://cache",
     ];
     for name in MISSPELT {

@@ -1,4 +1,4 @@
-//! The gauges of held locks and waiters: whatever happens, they come back to zero.
+//! The gauges of held locks and waiters always return to zero.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the recorder is told: names, units, descriptions, classes, and when.
+//! The names, units, descriptions, classes and times that the recorder gets.
 
 use std::sync::Arc;
 

@@ -108,7 +108,7 @@ async fn connect(server: SocketAddr, strangers: &TcpListener) -> (Bystander, Tcp
         near.bind((NEAR, 0).into()).expect("a port is free");
         let port = near.local_addr().expect("it is bound").port();
         let there = strangers.local_addr().expect("it is bound");
-        let near = near.connect(there).await.expect("somebody listens");
+        let near = near.connect(there).await.expect("the forwarder listens");
         let (far, _) = strangers.accept().await.expect("a connection");
         let upstream = TcpSocket::new_v4().expect("a socket");
         let bound = upstream.bind((Ipv4Addr::LOCALHOST, port).into());

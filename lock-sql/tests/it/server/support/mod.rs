@@ -18,7 +18,7 @@ pub(crate) use self::harness::Store;
 pub(crate) use self::site::{Kind, Mode, SESSION, Site};
 pub(crate) use crate::until::until;
 
-/// Within this time happens what needs no more than a few requests, on a busy machine.
+/// Enough time for a few requests on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
 
 pub(crate) fn ms(millis: u64) -> Duration {
@@ -52,7 +52,7 @@ pub(crate) async fn assert_free(site: &Site, name: &str) {
 pub(crate) async fn assert_taken(site: &Site, name: &str) {
     let one = request(name).with_wait(Wait::Never);
     let refused = site.open().await.acquire(&one).await;
-    let error = refused.expect_err("two hold the lock");
+    let error = refused.expect_err("two holders");
     assert_eq!(error.kind(), polylock_core::ErrorKind::Contended, "{error}");
 }
 

@@ -1,4 +1,4 @@
-//! What a server says of the clients of a site.
+//! The server's view of the clients of a site.
 
 use std::time::Instant;
 
@@ -116,7 +116,7 @@ impl Site {
         }
     }
 
-    /// Once nothing is under way any more, no transaction is open, no lock is left and nobody waits.
+    /// Once all requests are done, there is no open transaction, no lock and no waiter.
     pub(crate) async fn assert_unlocked(&self) {
         until(&format!("{} is not locked", self.table), async || {
             self.transactions().await + self.server_locks().await == 0
@@ -162,7 +162,7 @@ impl Site {
             if let Some(session) = session.filter(|session| *session != 0) {
                 return session;
             }
-            assert!(Instant::now() < deadline, "nobody holds it");
+            assert!(Instant::now() < deadline, "the lock has no holder");
             tokio::time::sleep(ms(20)).await;
         }
     }
@@ -204,7 +204,7 @@ impl Site {
     }
 }
 
-/// To kill what has gone by itself is an error.
+/// It is an error to kill a session that has ended.
 fn kill(what: &str, session: &str) -> String {
     format!(
         "DELIMITER //\nBEGIN NOT ATOMIC

@@ -50,7 +50,7 @@ macro_rules! banks {
                     meet.wait().await;
                 }
                 let mut tx = self.0.begin_with($begin).await.expect("it runs");
-                // From here on, MariaDB shows what is there now to those who just read.
+                // From here on, plain reads of MariaDB see the data of this moment.
                 let read = sqlx::query("SELECT cents FROM charges");
                 read.fetch_all(&mut *tx).await.expect("it can be read");
                 if !$waits_before {
@@ -60,7 +60,7 @@ macro_rules! banks {
                 charge.execute(&mut *tx).await.expect("it can be written");
                 let put = responses.put_in(&mut *tx, pending, response).await.expect("it works");
                 let look = tokio::time::timeout(TIME, responses.get(&pending.key)).await;
-                let seen = look.expect("who looks does not wait for it").expect("it works");
+                let seen = look.expect("a lookup does not wait for it").expect("it works");
                 match (put, then) {
                     (Put::Stored, _) => assert_eq!(seen, None),
                     _ => assert!(seen.is_some()),
