@@ -3,6 +3,7 @@
 use std::fs;
 
 use etcd_client::{Client, ConnectOptions, Permission};
+use lock_testkit::proxy::{Direction, Proxy};
 use polylock_core::{DistributedLock, ErrorKind};
 use polylock_etcd::Etcd;
 
@@ -167,8 +168,8 @@ async fn doctor_finds_a_full_database() {
     };
     assert_eq!(faults(&good), [""; 0], "{good:?}");
     // A server whose database is full is slow, and one that has not answered in time may have acted.
-    let config = place.config().with_timeout(SOON);
-    let locks = open(config.expect("it is in range")).await;
+    let patient = place.config().with_timeout(SOON);
+    let locks = open(patient.expect("it is in range")).await;
     let (left, kept) = (acquire(&locks, "left").await, acquire(&locks, "kept").await);
 
     let mut client = place.tree().client();
@@ -185,4 +186,14 @@ async fn doctor_finds_a_full_database() {
         .expect_err("nothing is written");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(!error.is_outcome_unknown(), "{error}");
+    // Nor does a retry that is in flight at the end hide that the server refused.
+    let proxy = Proxy::of_bytes(server.port());
+    let behind = config(&[proxy.port()], place.prefix()).with_timeout(ms(1_000));
+    let locks = open(behind.expect("it is in range")).await;
+    proxy.set_latency(Direction::Replies, ms(300));
+    for _ in 0..4 {
+        let refused = locks.acquire(&request("a")).await;
+        let error = refused.expect_err("nothing is written");
+        assert!(!error.is_outcome_unknown(), "{error}");
+    }
 }
