@@ -200,31 +200,39 @@ impl SessionPool {
             }
             state.opening += 1;
         }
-        let opening = Opening {
+        let mut opening = Opening {
             pool: Arc::clone(self),
+            is_counted: true,
             reply: Some(reply),
             result: None,
         };
         self.context.engine.spawn_service(async move {
-            let result = opening.pool.open().await;
+            let pool = Arc::clone(&opening.pool);
+            let result = pool.open(&mut opening).await;
             opening.end(result);
         });
         Some(opened)
     }
 
-    async fn open(self: &Arc<Self>) -> Result<(), Failure> {
+    async fn open(self: &Arc<Self>, opening: &mut Opening) -> Result<(), Failure> {
         match actor::open(self).await {
             Ok((session, actor)) => {
                 let mut sessions = SESSIONS.lock();
                 sessions.retain(|session| session.strong_count() > 0);
                 sessions.push(Arc::downgrade(&session));
                 drop(sessions);
-                self.state.lock().sessions.push(Entry {
-                    session,
-                    keys: HashSet::new(),
-                    attempts: 0,
-                    alone: false,
-                });
+                {
+                    let mut state = self.state.lock();
+                    // In one step: a waiter that counts it twice would take the session that is kept for
+                    // attempts.
+                    opening.end_count(&mut state);
+                    state.sessions.push(Entry {
+                        session,
+                        keys: HashSet::new(),
+                        attempts: 0,
+                        alone: false,
+                    });
+                }
                 // A span of its own, because any caller may poll it.
                 let span = tracing::error_span!(parent: None, "sql_session");
                 self.context.engine.spawn_inline(actor.instrument(span));
@@ -368,11 +376,17 @@ const RECORDING: Duration = Duration::from_secs(1);
 /// A session that is being opened; ends with the attempt, also if a runtime drops that.
 struct Opening {
     pool: Arc<SessionPool>,
+    /// Whether it is one of [`State::opening`].
+    is_counted: bool,
     reply: Option<oneshot::Sender<Result<(), Failure>>>,
     result: Option<Result<(), Failure>>,
 }
 
 impl Opening {
+    fn end_count(&mut self, state: &mut State) {
+        state.opening -= usize::from(std::mem::take(&mut self.is_counted));
+    }
+
     fn end(mut self, result: Result<(), Failure>) {
         self.result = Some(result);
     }
@@ -381,8 +395,9 @@ impl Opening {
 impl Drop for Opening {
     fn drop(&mut self) {
         let subscribers = {
-            let mut state = self.pool.state.lock();
-            state.opening -= 1;
+            let pool = Arc::clone(&self.pool);
+            let mut state = pool.state.lock();
+            self.end_count(&mut state);
             std::mem::take(&mut state.subscribers)
         };
         self.pool.changed.notify_waiters();

@@ -1,6 +1,7 @@
 //! Sessions on real servers.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lock_testkit::servers::{MariaDbServer, PostgresServer};
@@ -121,6 +122,32 @@ async fn a_start_is_admitted_in_the_place_of_the_one_that_was_read() {
         assert_eq!(after[0][0].bytes(), started[0][0].bytes());
         assert_eq!(after[0][1].int(), Some(8));
     }
+}
+
+/// While a new session counted twice, a waiter could take the one that is kept for attempts, and free locks
+/// were not granted until a wait ended.
+#[tokio::test]
+async fn a_new_session_counts_once() {
+    let server = PostgresServer::shared();
+    let here = open(&format!("{}?mode=advisory", server.database())).await;
+    let (pool, is_over) = (Arc::clone(&here.pool), Arc::new(AtomicBool::new(false)));
+    let sampler = std::thread::spawn({
+        let is_over = Arc::clone(&is_over);
+        move || {
+            let mut max = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                max = max.max(pool.len());
+            }
+            max
+        }
+    });
+    for _ in 0..60 {
+        let guard = here.acquire(&request("k", Wait::Never)).await.unwrap();
+        guard.release().await.unwrap();
+        here.pool.retire_idle().await;
+    }
+    is_over.store(true, Ordering::Relaxed);
+    assert_eq!(sampler.join().unwrap(), 1);
 }
 
 /// The record of a hold that was not written down at once comes a moment later, and never after the
