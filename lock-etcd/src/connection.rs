@@ -145,20 +145,12 @@ impl Connection {
 
     /// Pauses before a retry; returns the failure if there is no time for one.
     pub(crate) async fn pause(&self, until: Instant, failure: Failure) -> Result<(), Failure> {
-        match self.pauses(until).await {
-            true => Ok(()),
-            false => Err(failure),
-        }
-    }
-
-    /// Pauses before a retry; false if there is no time for one.
-    pub(crate) async fn pauses(&self, until: Instant) -> bool {
         let pause = self.engine.jitter(RETRY_BACKOFF / 2, RETRY_BACKOFF);
         if Instant::now() + pause >= until {
-            return false;
+            return Err(failure);
         }
         sleep(pause).await;
-        true
+        Ok(())
     }
 
     /// The client of a server. It lives on the engine, whichever task needs it first.

@@ -9,7 +9,7 @@ use etcd_client::{
     Client, Compare, CompareOp, Error as ClientError, GetOptions, GetResponse, KeyValue,
     PutOptions, ResponseHeader, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
-use polylock_core::engine::{Engine, LeaseId, Moment, before};
+use polylock_core::engine::{Engine, LeaseId, Moment};
 use polylock_core::{AcquireRequest, LockKey, Renewal};
 use tokio::time::Instant;
 
@@ -100,24 +100,12 @@ impl Store {
         ttl: Duration,
         until: Instant,
     ) -> Result<Arc<ServerLease>, Failure> {
-        let mut refusal = None;
         loop {
-            let granting = ServerLease::grant(&self.connection, &self.engine, ttl);
-            let granted = match refusal.take() {
-                // A retry without a reply says less than the reply before it.
-                Some(refusal) => match before(until, granting).await {
-                    Some(granted) => granted,
-                    None => return Err(refusal),
-                },
-                None => granting.await,
-            };
+            let granted = ServerLease::grant(&self.connection, &self.engine, ttl).await;
             match granted {
                 Ok(lease) => return Ok(Arc::new(lease)),
                 Err(failure) if failure.is_retryable() || failure.is_of_connection() => {
-                    if !self.connection.pauses(until).await {
-                        return Err(failure);
-                    }
-                    refusal = Some(failure);
+                    self.connection.pause(until, failure).await?;
                 }
                 Err(failure) => return Err(failure),
             }

@@ -186,7 +186,7 @@ async fn doctor_finds_a_full_database() {
         .expect_err("nothing is written");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(!error.is_outcome_unknown(), "{error}");
-    // Nor does a retry that is in flight at the end hide that the server refused.
+    // A retry that is in flight at the end leaves no doubt.
     let proxy = Proxy::of_bytes(server.port());
     let behind = config(&[proxy.port()], place.prefix()).with_timeout(ms(1_000));
     let locks = open(behind.expect("it is in range")).await;

@@ -376,7 +376,7 @@ const RECORDING: Duration = Duration::from_secs(1);
 /// A session that is being opened; ends with the attempt, also if a runtime drops that.
 struct Opening {
     pool: Arc<SessionPool>,
-    /// Whether it is one of [`State::opening`].
+    /// Whether [`State::opening`] counts it.
     is_counted: bool,
     reply: Option<oneshot::Sender<Result<(), Failure>>>,
     result: Option<Result<(), Failure>>,
