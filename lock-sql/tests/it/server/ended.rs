@@ -266,9 +266,10 @@ async fn tokens_grow_across_a_crash_behind_a_pooler() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_waits_for_a_standby_stops_no_other() {
     let server = Arc::new(PostgresServer::start(PostgresOptions::new()));
-    let site = Site::postgres(&server, Mode::Row);
-    let advisory = Site::postgres(&server, Mode::Advisory).open().await;
-    let locks = site.open().await;
+    // A session that rests for half of its timeout ends, and the next one would wait as well.
+    let [site, advisory] = [Mode::Row, Mode::Advisory]
+        .map(|mode| Site::postgres(&server, mode).with_session_timeout(Duration::from_secs(120)));
+    let (locks, advisory) = (site.open().await, advisory.open().await);
     for locks in [&locks, &advisory] {
         take_and_release(locks, "job").await;
     }
