@@ -58,11 +58,9 @@ mod checker;
 mod event;
 mod hold;
 mod span;
-mod token_order;
 mod violation;
 
 pub use self::checker::{Checker, Summary, Verdict};
 pub use self::event::{Access, HistoryEvent, What};
-pub use self::hold::{Exclusion, Hold};
-pub use self::token_order::TokenOrder;
+pub use self::hold::{Exclusion, Hold, TokenOrder};
 pub use self::violation::{Violation, check_holds};

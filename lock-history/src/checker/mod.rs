@@ -1,12 +1,10 @@
-mod effects;
-mod liveness;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
-use crate::event::HistoryEvent;
-use crate::span::{KeyHistory, Write, by_key};
+use crate::event::{Access, HistoryEvent};
+use crate::span::{KeyHistory, Span, Tenure, Write, by_key};
 use crate::violation::{Violation, check_holds};
 
 /// Judges histories in O(n log n) time.
@@ -56,9 +54,9 @@ impl Checker {
             verdict.summary.add(&history);
             let mut found = Vec::new();
             found.extend(check_holds(history.holds()));
-            register(&history.writes, &mut found);
-            effects::check(&history, signal_delay, &mut found);
-            liveness::check(&history, max_idle, &mut found);
+            check_register(&history.writes, &mut found);
+            check_effects(&history, signal_delay, &mut found);
+            check_liveness(&history, max_idle, &mut found);
             verdict
                 .violations
                 .extend(found.into_iter().map(|what| (key.to_owned(), what)));
@@ -136,7 +134,7 @@ impl Summary {
 }
 
 /// A fenced register accepts a write unless it has seen a larger token.
-fn register(writes: &[Write], found: &mut Vec<Violation>) {
+fn check_register(writes: &[Write], found: &mut Vec<Violation>) {
     let mut largest = None;
     for write in writes {
         let token = write.token;
@@ -153,6 +151,134 @@ fn register(writes: &[Write], found: &mut Vec<Violation>) {
             largest = largest.max(Some(token));
         }
     }
+}
+
+/// No client touches another holder's lock, and a holder that loses its lock is notified in time.
+fn check_effects(history: &KeyHistory, signal_delay: u64, found: &mut Vec<Violation>) {
+    let order = Order::of(history);
+    for (span, tenure) in history.tenures() {
+        let holder = span.attempt;
+        if tenure.rose_again.is_some() {
+            found.push(Violation::HeldAfterLoss { holder });
+        }
+        if let Some(by) = lateness(span, tenure).filter(|by| *by > signal_delay) {
+            found.push(Violation::LateSignal { holder, by });
+        }
+        if was_robbed(tenure) {
+            found.push(Violation::LostWithoutCause { holder });
+        }
+        if order.released_foreign(span, tenure) {
+            found.push(Violation::ForeignRelease { by: holder });
+        }
+    }
+}
+
+/// How much later than the deadline the loss was signaled.
+fn lateness(span: &Span, tenure: &Tenure) -> Option<u64> {
+    let (at, _) = tenure.lost.as_ref()?;
+    at.checked_sub(span.exact_deadline()?)
+}
+
+/// Whether the server took the lock from a valid holder although no client had broken it.
+fn was_robbed(tenure: &Tenure) -> bool {
+    let told = |(at, reason): &(u64, String)| {
+        let taken = matches!(reason.as_str(), "broken" | "session_ended" | "stolen");
+        taken.then_some(*at)
+    };
+    let found_out = match (tenure.releasing, tenure.released) {
+        (Some((_, true)), Some((at, Some(false)))) => {
+            // A lock that expired while the release was in flight was not taken.
+            tenure.until.is_none_or(|until| at < until).then_some(at)
+        }
+        _ => None,
+    };
+    let known = tenure.lost.as_ref().and_then(told).or(found_out);
+    known.is_some_and(|at| tenure.interfered.is_none_or(|interfered| interfered > at))
+}
+
+/// When which kind of holder was granted the lock, sorted.
+struct Order {
+    all: Vec<u64>,
+    exclusive: Vec<u64>,
+}
+
+impl Order {
+    fn of(history: &KeyHistory) -> Self {
+        let sorted = |wanted: fn(Access) -> bool| {
+            let wanted = history.tenures().filter(|(span, _)| wanted(span.access));
+            let mut times: Vec<_> = wanted.map(|(_, tenure)| tenure.from).collect();
+            times.sort_unstable();
+            times
+        };
+        Self {
+            all: sorted(|_| true),
+            exclusive: sorted(|access| access == Access::Exclusive),
+        }
+    }
+
+    /// Whether the server says that a holder had the lock until its release, although a holder that it
+    /// excludes was granted it before.
+    fn released_foreign(&self, span: &Span, tenure: &Tenure) -> bool {
+        let (Some((releasing, _)), Some((_, Some(true)))) = (tenure.releasing, tenure.released)
+        else {
+            return false;
+        };
+        let others = match span.access {
+            Access::Exclusive => &self.all,
+            Access::Permit(_) | Access::Shared => &self.exclusive,
+        };
+        let until = |moment: u64| others.partition_point(|at| *at <= moment);
+        until(releasing) > until(tenure.from)
+    }
+}
+
+/// A free lock goes to a waiter, and nothing is left at the end.
+fn check_liveness(history: &KeyHistory, max_idle: u64, found: &mut Vec<Violation>) {
+    if let Some((holders, waiters)) = history.left.filter(|left| *left != (0, 0)) {
+        found.push(Violation::LeftBehind { holders, waiters });
+    }
+    let gaps = gaps(history, max_idle);
+    for span in &history.spans {
+        let (from, until) = (span.requested, span.resolved.unwrap_or(u64::MAX));
+        // If there is any gap in which this one waited too long, the first that ends late enough
+        // is one: the later ones begin after it.
+        let first = gaps.partition_point(|(_, end)| *end <= from.saturating_add(max_idle));
+        let starved = gaps.get(first).is_some_and(|(begin, end)| {
+            from.max(*begin).saturating_add(max_idle) < until.min(*end)
+        });
+        if starved {
+            found.push(Violation::Starved {
+                waiter: span.attempt,
+            });
+        }
+    }
+}
+
+/// Times longer than `max_idle` in which the lock was free and nothing interfered, in order.
+fn gaps(history: &KeyHistory, max_idle: u64) -> Vec<(u64, u64)> {
+    let mut marks: Vec<_> = history
+        .tenures()
+        .map(|(span, tenure)| (tenure.from, span.valid_until(tenure)))
+        .chain(history.interference.iter().map(|at| (*at, *at)))
+        .collect();
+    marks.sort_unstable();
+    // How long a history went on after its last event is unknown.
+    let last = history
+        .spans
+        .iter()
+        .filter_map(|span| span.resolved)
+        .max()
+        .unwrap_or(0);
+    marks.push((last, last));
+    let mut gaps = Vec::new();
+    let mut free_from = 0;
+    for (from, until) in marks {
+        if from > free_from && from - free_from > max_idle {
+            gaps.push((free_from, from));
+        }
+        free_from = free_from.max(until);
+    }
+    gaps
 }
 
 fn nanos(duration: Duration) -> u64 {

@@ -6,7 +6,7 @@ mod random;
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::event::{Access, What};
+use crate::event::What;
 
 /// Builds a history of one key by hand.
 #[derive(Clone, Debug, Default)]
