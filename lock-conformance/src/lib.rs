@@ -52,8 +52,14 @@ pub mod cases;
 mod harness;
 pub mod history;
 mod macros;
-mod memory;
 pub mod taker;
 
 pub use self::cases::{Case, Need};
 pub use self::harness::{Faults, Harness, Look};
+
+/// Locks a mutex, also after a panic of a test that held it.
+fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use polylock_core::engine::{BootClock, Clock, Moment};
 use polylock_core::{AcquireRequest, DistributedLock, LockKey, Result};
@@ -9,6 +9,7 @@ use polylock_history::{HistoryEvent, What};
 use tokio::time::Instant;
 
 use super::recorded::{Attempt, Recorded};
+use crate::lock;
 
 /// Notes what happens to locks, for a [`Checker`](super::Checker).
 ///
@@ -54,7 +55,7 @@ impl Recorder {
     /// Writes each event to `output` as well, as a line that is flushed before the call returns.
     #[must_use]
     pub fn with_output(self, output: impl Write + Send + 'static) -> Self {
-        self.pages().output = Some(Box::new(output));
+        lock(&self.0.pages).output = Some(Box::new(output));
         self
     }
 
@@ -65,7 +66,7 @@ impl Recorder {
     /// If an event could not be written to the output: a history with holes proves nothing.
     #[must_use]
     pub fn events(&self) -> Vec<HistoryEvent> {
-        let pages = self.pages();
+        let pages = lock(&self.0.pages);
         assert!(!pages.broken, "an event could not be written to the output");
         pages.events.clone()
     }
@@ -129,7 +130,7 @@ impl Recorder {
 
     /// Notes an event that happened at `at` or after it.
     pub fn record_at(&self, at: Moment, key: &LockKey, attempt: u64, what: What) {
-        let mut pages = self.pages();
+        let mut pages = lock(&self.0.pages);
         let mut event = HistoryEvent::new(at.as_nanos(), key.as_str(), attempt, what);
         event.seq = pages.events.len() as u64;
         if let Some(output) = &mut pages.output {
@@ -149,10 +150,6 @@ impl Recorder {
         let now = self.now();
         Some((now + until.saturating_duration_since(Instant::now())).as_nanos())
     }
-
-    fn pages(&self) -> MutexGuard<'_, Pages> {
-        self.0.pages.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Default for Recorder {
@@ -164,7 +161,7 @@ impl Default for Recorder {
 impl fmt::Debug for Recorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Recorder")
-            .field("events", &self.pages().events.len())
+            .field("events", &lock(&self.0.pages).events.len())
             .finish()
     }
 }

@@ -15,11 +15,8 @@
 //!
 //! and its harness returns [`Taker::example`] with that name.
 
-mod command;
-mod options;
 mod process;
 mod work;
 
-pub use self::command::{Take, Taker};
-pub use self::process::TakerProcess;
+pub use self::process::{Take, Taker, TakerProcess};
 pub use self::work::main;
