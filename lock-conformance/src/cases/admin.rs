@@ -9,8 +9,7 @@ use super::Case;
 use super::case::SOON;
 use super::lost::signaled;
 use super::need::admin;
-use super::support::{eventually, finish, granted, released, served};
-use super::waiting::queued;
+use super::support::{eventually, finish, granted, release_all, released, served};
 
 /// The list has exactly the held keys, sorted.
 pub async fn list_shows_what_is_held_in_order(case: Case) {
@@ -24,14 +23,10 @@ pub async fn list_shows_what_is_held_in_order(case: Case) {
     let prefix = format!("{}/list/", case.prefix());
     let listed = list(&other, &prefix).await;
     let keys: Vec<_> = listed.iter().map(|info| info.key.clone()).collect();
-    assert_eq!(
-        keys,
-        ["list/a", "list/b", "list/c"].map(|name| case.named(name))
-    );
+    let expected = ["list/a", "list/b", "list/c"].map(|name| case.named(name));
+    assert_eq!(keys, expected);
     assert!(listed.iter().all(|info| info.holders.len() == 1));
-    for guard in guards {
-        guard.release().await.expect("a held lock is released");
-    }
+    release_all(guards).await;
     let listed = list(&other, &prefix).await;
     assert_eq!(listed, []);
 }
@@ -50,20 +45,13 @@ pub async fn inspect_shows_the_holder(case: Case) {
     };
     assert_eq!(holder.label, label);
     let token = guard.fencing_token();
-    assert!(
-        holder.token.is_none() || holder.token == token,
-        "{holder:?}"
-    );
-    assert!(
-        holder.time_left.is_none_or(|left| left <= case.ttl()),
-        "{:?}",
-        holder.time_left
-    );
+    let is_own = holder.token.is_none() || holder.token == token;
+    let is_in_time = holder.time_left.is_none_or(|left| left <= case.ttl());
+    assert!(is_own && is_in_time, "{holder:?}");
     // A server may get to know the token by the first renewal.
     let deadline = Instant::now() + case.ttl();
     loop {
-        let shown = admin(&*other).inspect(&key).await;
-        let info = shown.expect("a lock can be inspected").expect("it is held");
+        let info = inspect(&other, &key).await.expect("it is held");
         if info.holders[0].token == token {
             break;
         }
@@ -87,7 +75,7 @@ pub async fn inspect_shows_waiters(case: Case) {
         waiting.spawn(async move {
             drop(granted(&waiter, &request).await);
         });
-        queued(&case, &key, n).await;
+        case.queued(&key, n).await;
     }
     let shown = inspect(&client, &key).await;
     if let Some(waiters) = shown.expect("it is held").waiters {
@@ -113,11 +101,9 @@ pub async fn the_holder_of_a_broken_lock_learns_it(case: Case) {
 
 /// A waiter gets a broken lock, and keeps it.
 pub async fn breaking_a_lock_lets_the_next_one_in(case: Case) {
-    let (client, waiter, key) = (case.client().await, case.client().await, case.key());
+    let (client, key) = (case.client().await, case.key());
     let guard = case.lock(&client, &key).await;
-    let request = case.request(&key);
-    let waiting = tokio::spawn(async move { waiter.acquire(&request).await });
-    queued(&case, &key, 1).await;
+    let waiting = case.waiting(&case.request(&key)).await;
     broken(&client, &key).await;
     let next = served(waiting).await;
     let reason = signaled(&guard, case.after_death()).await;
@@ -138,30 +124,24 @@ pub async fn breaking_a_free_lock_does_nothing(case: Case) {
 
 /// A watcher sees locks that are acquired and freed, and no others.
 pub async fn watch_reports_what_is_taken_and_freed(case: Case) {
-    let (client, other, key) = (
-        case.client().await,
-        case.client().await,
-        case.named("seen/a"),
-    );
+    let (client, other) = (case.client().await, case.client().await);
+    let key = case.named("seen/a");
     let prefix = format!("{}/seen/", case.prefix());
-    let mut events = admin(&*other)
-        .watch(&prefix)
-        .await
-        .expect("locks can be watched");
+    let watch = admin(&*other).watch(&prefix).await;
+    let mut events = watch.expect("locks can be watched");
     let unseen = case.lock(&client, &case.named("unseen")).await;
     let guard = case.lock(&client, &key).await;
-    let next = tokio::time::timeout(SOON, events.recv())
-        .await
-        .expect("the watcher is told");
-    let Some(LockEvent::Acquired(info)) = next else {
-        panic!("{next:?} instead of a grant")
+    let mut next = async || {
+        let next = tokio::time::timeout(SOON, events.recv()).await;
+        next.expect("the watcher is told")
+    };
+    let taken = next().await;
+    let Some(LockEvent::Acquired(info)) = taken else {
+        panic!("{taken:?} instead of a grant")
     };
     assert_eq!((&info.key, info.holders.len()), (&key, 1));
     guard.release().await.expect("a held lock is released");
-    let next = tokio::time::timeout(SOON, events.recv())
-        .await
-        .expect("the watcher is told");
-    assert_eq!(next, Some(LockEvent::Free(key)));
+    assert_eq!(next().await, Some(LockEvent::Free(key)));
     unseen.release().await.expect("a held lock is released");
 }
 

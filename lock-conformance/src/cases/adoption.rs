@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use polylock_core::engine::{LeaseId, OsEntropy};
 use polylock_core::memory::{Fault, Reachable, Request};
-use polylock_core::{
-    DistributedLock, ErrorKind, FencingToken, LeaseState, LockKey, LostReason, Released, Wait,
-};
+use polylock_core::{DistributedLock, FencingToken, LeaseState, LockKey, LostReason, Released};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -16,8 +14,7 @@ use super::admin::inspect;
 use super::case::SOON;
 use super::lost::signaled;
 use super::need::admin;
-use super::support::{POLLS, Polled, When, eventually, granted, polled, released, served, started};
-use super::waiting::queued;
+use super::support::{When, answered, eventually, granted, released, served, started, unavailable};
 
 /// Of several clients that adopt one lease at the same time, one gets it.
 pub async fn one_of_several_adopters_has_the_lease(case: Case) {
@@ -159,11 +156,10 @@ pub async fn an_adopted_lease_lasts_for_its_ttl(case: Case) {
 
 /// A waiter for the lock keeps its place, and gets a larger token than the adopter.
 pub async fn a_waiter_keeps_its_place_over_an_adoption(case: Case) {
-    let (waiter, other, key) = (case.client().await, case.client().await, case.key());
+    let (other, key) = (case.client().await, case.key());
     let ((id, _), new) = (left(&case, &key).await, any_id());
-    let request = case.request(&key).with_wait(Wait::AtMost(3 * SOON));
-    let waiting = tokio::spawn(async move { waiter.acquire(&request).await });
-    queued(&case, &key, 1).await;
+    let request = case.request_within(&key, 3 * SOON);
+    let waiting = case.waiting(&request).await;
     let adopted = adopt(&other, &key, id, new, long(&case)).await;
     if let Some(waiters) = inspect(&other, &key).await.and_then(|info| info.waiters) {
         assert_eq!(waiters.len(), 1);
@@ -195,11 +191,8 @@ pub async fn an_adoption_without_an_answer_is_repeated(case: Case) {
     for fault in [Fault::LostReply, Fault::LostRequest] {
         let ((id, before), new) = (left(&case, &key).await, any_id());
         case.faults().plan(Request::Adopt, fault);
-        let answer = admin(&*client)
-            .adopt_lease(&key, id, new, long(&case))
-            .await;
-        let error = answer.expect_err("its reply is lost");
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        let adopting = admin(&*client).adopt_lease(&key, id, new, long(&case));
+        let error = unavailable(adopting.await);
         assert!(error.is_outcome_unknown(), "{error:?}");
         let token = adopt(&client, &key, id, new, long(&case)).await;
         assert!(token > Some(before), "{token:?} after {before:?}");
@@ -222,23 +215,18 @@ pub async fn an_adoption_that_arrives_twice_is_one(case: Case) {
 /// An adoption that is dropped after its k-th poll leaves the lease with either id, and is done when it is repeated.
 pub async fn an_adoption_dropped_after_each_poll_can_be_repeated(case: Case) {
     let (client, other, key) = (case.client().await, case.client().await, case.key());
-    for polls in POLLS {
+    for polls in 1.. {
         let ((id, before), new) = (left(&case, &key).await, any_id());
         let adopting = admin(&*client).adopt_lease(&key, id, new, long(&case));
-        let outcome = polled(polls, When::AtOnce, SOON, adopting).await;
+        let answer = answered(polls, When::AtOnce, adopting).await;
         let token = adopt(&other, &key, id, new, long(&case)).await;
         assert!(token > Some(before), "{token:?} after {before:?}");
         give_back(&case, &key, new).await;
-        match outcome {
-            Polled::Dropped => {}
-            Polled::Ready(adopted) => {
-                assert_eq!(adopted.expect("the server answers"), token);
-                return;
-            }
-            Polled::Stuck => panic!("the adoption is not answered"),
+        if let Some(adopted) = answer {
+            assert_eq!(adopted.expect("the server answers"), token);
+            return;
         }
     }
-    panic!("not adopted after {POLLS:?} polls");
 }
 
 /// A server that cannot be reached is an error, and not the end of the lease.
@@ -246,11 +234,8 @@ pub async fn an_unreachable_server_has_no_answer_about_adoption(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let (id, _) = left(&case, &key).await;
     case.faults().set_reachable(Reachable::Cut);
-    let answer = admin(&*client)
-        .adopt_lease(&key, id, any_id(), long(&case))
-        .await;
-    let error = answer.expect_err("nobody answers");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let adopting = admin(&*client).adopt_lease(&key, id, any_id(), long(&case));
+    unavailable(adopting.await);
     case.faults().set_reachable(Reachable::Connected);
 }
 

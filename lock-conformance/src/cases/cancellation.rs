@@ -9,8 +9,7 @@ use tokio::sync::oneshot;
 
 use super::Case;
 use super::case::SOON;
-use super::support::{POLLS, Polled, When, on_a_thread, polled, released, served};
-use super::waiting::queued;
+use super::support::{Polled, When, answered, on_a_thread, polled, released, served};
 
 /// A request for a free lock that is dropped right after its k-th poll, for every k.
 pub async fn acquire_dropped_after_each_poll_leaves_nothing(case: Case) {
@@ -24,30 +23,24 @@ pub async fn acquire_dropped_before_it_reads_the_answer_leaves_nothing(case: Cas
 
 async fn acquire_dropped(case: Case, when: When) {
     let (client, key) = (case.client().await, case.key());
-    for polls in POLLS {
+    for polls in 1.. {
         let request = case.request(&key);
-        match polled(polls, when, SOON, client.acquire(&request)).await {
-            Polled::Dropped => case.assert_nothing_left(&client, &key).await,
-            Polled::Ready(answer) => {
-                released(answer.expect("it is granted")).await;
-                case.assert_nothing_left(&client, &key).await;
-                return;
-            }
-            Polled::Stuck => panic!("a free lock is not granted"),
-        }
+        let Some(answer) = answered(polls, when, client.acquire(&request)).await else {
+            case.assert_nothing_left(&client, &key).await;
+            continue;
+        };
+        released(answer.expect("it is granted")).await;
+        return case.assert_nothing_left(&client, &key).await;
     }
-    panic!("a free lock is not granted after {POLLS:?} polls");
 }
 
 /// A request that waits and is dropped after its k-th poll leaves its place in the queue.
 pub async fn acquire_dropped_while_it_waits_leaves_the_queue(case: Case) {
     let (holder, waiter, key) = (case.client().await, case.client().await, case.key());
     let guard = holder.lock(&key).await.expect("a free lock is granted");
-    for (polls, when) in POLLS
-        .zip([When::AtOnce, When::Woken].into_iter().cycle())
-        .take(24)
-    {
+    for polls in 1..=24 {
         let request = case.request(&key).with_wait(Wait::Forever);
+        let when = [When::Woken, When::AtOnce][polls % 2];
         let patience = Duration::from_millis(100);
         let outcome = polled(polls, when, patience, waiter.acquire(&request)).await;
         assert!(waiter.shutdown(SOON).await, "background work does not end");
@@ -81,7 +74,7 @@ pub async fn a_dropped_waiter_does_not_swallow_the_lock(case: Case) {
         });
         let [first, second] = waiting;
         if round % 3 == 0 {
-            queued(&case, &key, 2).await;
+            case.queued(&key, 2).await;
         }
         let release = tokio::spawn(guard.release());
         for _ in 0..round {
@@ -101,20 +94,15 @@ pub async fn a_dropped_waiter_does_not_swallow_the_lock(case: Case) {
 /// A release that is dropped after its k-th poll goes on.
 pub async fn release_dropped_after_each_poll_goes_on(case: Case) {
     let (client, key) = (case.client().await, case.key());
-    for polls in POLLS {
+    for polls in 1.. {
         let guard = case.lock(&client, &key).await;
-        let outcome = polled(polls, When::AtOnce, SOON, guard.release()).await;
+        let answer = answered(polls, When::AtOnce, guard.release()).await;
         case.assert_nothing_left(&client, &key).await;
-        match outcome {
-            Polled::Dropped => {}
-            Polled::Ready(released) => {
-                released.expect("a held lock is released");
-                return;
-            }
-            Polled::Stuck => panic!("the release is not answered"),
+        if let Some(released) = answer {
+            released.expect("a held lock is released");
+            return;
         }
     }
-    panic!("not released after {POLLS:?} polls");
 }
 
 /// A guard that is dropped on a thread without a runtime releases the lock.

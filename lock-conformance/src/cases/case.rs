@@ -1,4 +1,3 @@
-use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,14 +7,15 @@ use polylock_core::engine::{LeaseId, OsEntropy};
 use polylock_core::layers::LocalQueue;
 use polylock_core::{
     AcquireRequest, DistributedLock, DistributedLockExt, ErrorKind, LockGuard, LockKey, Mode,
-    Renewal, Wait,
+    Renewal, Result, Wait,
 };
+use tokio::task::JoinHandle;
 
-use super::support::granted;
+use super::support::{eventually, granted};
 use crate::{Faults, Harness, Look};
 
 /// The context of a case: a harness and keys of its own.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Case {
     harness: Arc<dyn Harness>,
     prefix: String,
@@ -95,21 +95,50 @@ impl Case {
         AcquireRequest::new(key.clone()).with_ttl(self.ttl())
     }
 
+    /// The same that waits for no longer than this.
+    pub(super) fn request_within(&self, key: &LockKey, limit: Duration) -> AcquireRequest {
+        self.request(key).with_wait(Wait::AtMost(limit))
+    }
+
     /// The same that waits until the lock of a dead holder is free.
     pub(super) fn patient(&self, key: &LockKey) -> AcquireRequest {
-        let wait = Wait::AtMost(self.after_death());
-        self.request(key).with_wait(wait)
+        self.request_within(key, self.after_death())
+    }
+
+    /// The same for a lease without renewals.
+    pub(super) fn unrenewed(&self, key: &LockKey) -> AcquireRequest {
+        self.request(key).with_renewal(Renewal::Manual)
     }
 
     /// Acquires a lock that is free.
     pub(super) async fn lock(&self, locks: &dyn DistributedLock, key: &LockKey) -> LockGuard {
-        let request = self.request(key).with_wait(Wait::AtMost(SOON));
-        granted(locks, &request).await
+        granted(locks, &self.request_within(key, SOON)).await
     }
 
     /// The same with a lease without renewals.
     pub(super) async fn lease(&self, locks: &dyn DistributedLock, key: &LockKey) -> LockGuard {
-        granted(locks, &self.request(key).with_renewal(Renewal::Manual)).await
+        granted(locks, &self.unrenewed(key)).await
+    }
+
+    /// Starts a request of another client, and returns when it waits.
+    pub(super) async fn waiting(&self, request: &AcquireRequest) -> JoinHandle<Result<LockGuard>> {
+        let (client, request) = (self.client().await, request.clone());
+        let key = request.key().clone();
+        let waiting = tokio::spawn(async move { client.acquire(&request).await });
+        self.queued(&key, 1).await;
+        waiting
+    }
+
+    /// Waits until the store has this many waiters or, if that cannot be seen, until it should.
+    pub(super) async fn queued(&self, key: &LockKey, waiters: usize) {
+        let seen =
+            self.harness.look(key).await.is_some() && self.client().await.capabilities().fair;
+        if seen {
+            let what = format!("{waiters} wait");
+            eventually(&what, || async { self.look(key).await.waiters >= waiters }).await;
+        } else {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// Makes one attempt from a client of its own.
@@ -136,14 +165,17 @@ impl Case {
         assert!(guard.is_none(), "another client got the lock: {guard:?}");
     }
 
+    /// Asserts that a lock is held, and that another client does not get it.
+    pub(super) async fn assert_kept(&self, guard: &LockGuard) {
+        assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
+        self.assert_taken(guard.key()).await;
+    }
+
     /// Asserts that another client gets the lock within a time.
     pub(super) async fn assert_free_within(&self, key: &LockKey, within: Duration) {
         let client = self.client().await;
-        let request = self.request(key).with_wait(Wait::AtMost(within));
-        let guard = client
-            .acquire(&request)
-            .await
-            .expect("the lock does not become free");
+        let granted = client.acquire(&self.request_within(key, within)).await;
+        let guard = granted.expect("the lock does not become free");
         guard.release().await.expect("a held lock is released");
     }
 
@@ -160,10 +192,8 @@ impl Case {
     pub(super) async fn assert_refused(&self, locks: &dyn DistributedLock, mode: Mode) {
         let key = self.key();
         let request = self.request(&key).with_mode(mode);
-        let error = locks
-            .acquire(&request)
-            .await
-            .expect_err("the mode is served");
+        let answer = locks.acquire(&request).await;
+        let error = answer.expect_err("the mode is served");
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         self.assert_free(&key).await;
     }
@@ -171,13 +201,4 @@ impl Case {
 
 pub(super) fn two() -> NonZeroU32 {
     NonZeroU32::MIN.saturating_add(1)
-}
-
-impl fmt::Debug for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Case")
-            .field("harness", &self.harness)
-            .field("prefix", &self.prefix)
-            .finish()
-    }
 }

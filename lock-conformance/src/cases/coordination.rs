@@ -34,11 +34,16 @@ fn campaign(election: &Election) -> JoinHandle<Result<Leadership>> {
     tokio::spawn(async move { election.campaign().await })
 }
 
+/// The lead of a candidate that campaigned before.
+async fn succeeds(campaign: JoinHandle<Result<Leadership>>, within: Duration) -> Leadership {
+    let next = tokio::time::timeout(within, campaign).await;
+    let next = next.expect("nobody leads").expect("no panic");
+    next.expect("the candidate is elected")
+}
+
 async fn leader(follower: &Election) -> Option<Leader> {
-    follower
-        .leader()
-        .await
-        .expect("the leader can be looked up")
+    let leader = follower.leader().await;
+    leader.expect("the leader can be looked up")
 }
 
 /// Of several candidates that lead in turn, one leads at a time.
@@ -74,10 +79,8 @@ pub async fn one_leads_at_a_time(case: Case) {
 /// A leader that resigns is replaced by a candidate that waits, and not before.
 pub async fn a_resignation_elects_a_candidate_that_waits(case: Case) {
     let key = case.key();
-    let (first, second) = (
-        candidate(&case, &key, "first").await,
-        candidate(&case, &key, "second").await,
-    );
+    let first = candidate(&case, &key, "first").await;
+    let second = candidate(&case, &key, "second").await;
     let leadership = elected(&first).await;
     let next = campaign(&second);
     tokio::time::sleep(case.ttl() * 2).await;
@@ -87,9 +90,7 @@ pub async fn a_resignation_elects_a_candidate_that_waits(case: Case) {
     );
     assert!(leadership.guard().is_held(), "the leader was deposed");
     leadership.resign().await.expect("a leader resigns");
-    let next = tokio::time::timeout(SOON, next).await;
-    let next = next.expect("nobody leads").expect("no panic");
-    let next = next.expect("the candidate is elected");
+    let next = succeeds(next, SOON).await;
     assert!(*second.is_leader().borrow() && !*first.is_leader().borrow());
     next.resign().await.expect("a leader resigns");
     case.assert_free(&key).await;
@@ -100,22 +101,16 @@ pub async fn a_leader_that_died_is_replaced(case: Case) {
     let (client, key) = (case.client().await, case.key());
     case.lock(&client, &key).await.abandon();
     let next = campaign(&candidate(&case, &key, "next").await);
-    let next = tokio::time::timeout(case.after_death(), next).await;
-    let next = next.expect("nobody leads").expect("no panic");
-    next.expect("the candidate is elected")
-        .resign()
-        .await
-        .expect("a leader resigns");
+    let next = succeeds(next, case.after_death()).await;
+    next.resign().await.expect("a leader resigns");
 }
 
 /// Followers see the address of the present leader, and never that of an earlier one.
 pub async fn followers_see_the_address_of_the_present_leader(case: Case) {
     let key = case.key();
-    let (first, second, follower) = (
-        candidate(&case, &key, "first").await,
-        candidate(&case, &key, "second").await,
-        candidate(&case, &key, "follower").await,
-    );
+    let first = candidate(&case, &key, "first").await;
+    let second = candidate(&case, &key, "second").await;
+    let follower = candidate(&case, &key, "follower").await;
     assert_eq!(leader(&follower).await, None);
     let leadership = elected(&first).await;
     let (follower, seen) = (&follower, async |name: &str, address: Option<&[u8]>| {
@@ -126,10 +121,8 @@ pub async fn followers_see_the_address_of_the_present_leader(case: Case) {
     });
     assert!(seen("first", None).await, "{:?}", leader(follower).await);
     let address = b"10.0.0.7:9000 \x00\xff";
-    leadership
-        .proclaim(address)
-        .await
-        .expect("a leader proclaims");
+    let proclaimed = leadership.proclaim(address).await;
+    proclaimed.expect("a leader proclaims");
     // A server may get to know the token a moment later.
     let what = "the address is seen";
     eventually(what, || seen("first", Some(address))).await;
@@ -137,13 +130,10 @@ pub async fn followers_see_the_address_of_the_present_leader(case: Case) {
     let next = campaign(&second);
     tokio::time::sleep(Duration::from_millis(200)).await;
     leadership.resign().await.expect("a leader resigns");
-    let next = tokio::time::timeout(SOON, next).await;
-    let next = next.expect("nobody leads").expect("no panic");
-    let next = next.expect("the candidate is elected");
+    let next = succeeds(next, SOON).await;
     assert!(seen("second", None).await, "{:?}", leader(follower).await);
-    next.proclaim("elsewhere")
-        .await
-        .expect("a leader proclaims");
+    let proclaimed = next.proclaim("elsewhere").await;
+    proclaimed.expect("a leader proclaims");
     eventually(what, || seen("second", Some(b"elsewhere"))).await;
     next.resign().await.expect("a leader resigns");
     assert_eq!(leader(follower).await, None);

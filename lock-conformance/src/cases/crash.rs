@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use polylock_core::{DistributedLock, DistributedLockExt, LockKey, LockLifetime, Wait};
+use polylock_core::{DistributedLock, DistributedLockExt, LockKey, LockLifetime};
 
 use super::Case;
 use super::case::SOON;
 use super::support::{joined, noted};
-use super::waiting::queued;
 use crate::history::{Checker, HistoryEvent, Recorder, What};
 use crate::taker::{Take, TakerProcess};
 
@@ -49,11 +48,8 @@ pub async fn waiter_gets_lock_after_holder_is_killed(case: Case) {
     let killed = Instant::now();
     let request = case.patient(&key);
     let next = noted(&recorder, &client, &request).await;
-    assert!(
-        killed.elapsed() < case.ttl() + Duration::from_secs(2),
-        "{:?}",
-        killed.elapsed()
-    );
+    let elapsed = killed.elapsed();
+    assert!(elapsed < case.ttl() + Duration::from_secs(2), "{elapsed:?}");
     next.release().await.expect("a held lock is released");
     check(&recorder, &[process]);
 }
@@ -90,20 +86,15 @@ pub async fn a_waiter_that_is_killed_is_passed_over(case: Case) {
     process
         .told(STARTED, |what| matches!(what, What::Requested { .. }))
         .await;
-    queued(&case, &key, 1).await;
-    let request = case
-        .request(&key)
-        .with_wait(Wait::AtMost(case.after_death() + SOON));
+    case.queued(&key, 1).await;
+    let request = case.request_within(&key, case.after_death() + SOON);
     let waiting = tokio::spawn(async move { next.acquire(&request).await });
     process.kill().expect("it can be killed");
     guard.release().await.expect("a held lock is released");
     let began = Instant::now();
     let guard = joined(waiting).await;
-    assert!(
-        began.elapsed() < case.ttl() + Duration::from_secs(2),
-        "{:?}",
-        began.elapsed()
-    );
+    let elapsed = began.elapsed();
+    assert!(elapsed < case.ttl() + Duration::from_secs(2), "{elapsed:?}");
     guard.release().await.expect("a held lock is released");
     case.assert_free(&key).await;
 }

@@ -7,7 +7,7 @@ use polylock_core::{AcquireRequest, DistributedLock, DistributedLockExt, LockKey
 
 use super::Case;
 use super::case::SOON;
-use super::support::{contended, crowd, granted, noted};
+use super::support::{contended, crowd, granted, noted, release_all};
 use crate::history::{Checker, Counter, FencedRegister, Recorded, Recorder};
 
 /// Sixteen tasks of four clients take turns, and there are never two holders.
@@ -145,15 +145,10 @@ pub async fn different_keys_do_not_exclude_each_other(case: Case) {
     let client = case.client().await;
     let mut guards = Vec::new();
     for _ in 0..20 {
-        let guard = client
-            .request(case.key())
-            .ttl(case.ttl())
-            .try_acquire()
-            .await;
+        let request = client.request(case.key()).ttl(case.ttl());
+        let guard = request.try_acquire().await;
         guards.push(guard.expect("no error").expect("another key is in the way"));
     }
     assert!(guards.iter().all(polylock_core::LockGuard::is_held));
-    for guard in guards {
-        guard.release().await.expect("a held lock is released");
-    }
+    release_all(guards).await;
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use polylock_core::DistributedLock;
 use polylock_core::layers::LocalQueue;
-use polylock_core::{DistributedLock, Wait};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -13,7 +13,6 @@ use super::Case;
 use super::case::SOON;
 use super::fencing::token;
 use super::support::{finish, granted, released, served, started};
-use super::waiting::queued;
 
 /// A lock that is handed over from task to task has a larger token each time.
 pub async fn tokens_grow_over_hand_overs(case: Case) {
@@ -46,8 +45,7 @@ pub async fn a_lock_that_was_handed_over_is_kept_beyond_its_ttl(case: Case) {
     drop(guard);
     let guard = waiting.await.expect("no panic").expect("it is granted");
     tokio::time::sleep(case.ttl().mul_f64(1.3)).await;
-    assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
-    case.assert_taken(&key).await;
+    case.assert_kept(&guard).await;
     guard.release().await.expect("a held lock is released");
     case.assert_nothing_left(&*queue, &key).await;
 }
@@ -69,9 +67,7 @@ pub async fn handing_over_lets_another_client_in(case: Case) {
     }
     tokio::time::sleep(Duration::from_millis(20)).await;
     let other = case.client().await;
-    let served = other
-        .acquire(&case.request(&key).with_wait(Wait::AtMost(SOON * 2)))
-        .await;
+    let served = other.acquire(&case.request_within(&key, SOON * 2)).await;
     done.store(true, Ordering::SeqCst);
     released(served.expect("the other client is starved")).await;
     finish(busy).await;
@@ -99,7 +95,7 @@ pub async fn handing_over_is_bounded(case: Case) {
         served.send("there").expect("the test listens");
         guard.release().await.expect("a held lock is released");
     });
-    queued(&case, &key, 1).await;
+    case.queued(&key, 1).await;
     guard.release().await.expect("a held lock is released");
     let mut before = 0;
     while tokio::time::timeout(SOON, order.recv())

@@ -7,6 +7,7 @@ use polylock_core::{DistributedLock, DistributedLockExt, LockKey};
 
 use super::Case;
 use super::admin::{inspect, list};
+use super::support::release_all;
 
 /// What follows the prefix of the case in names that break careless stores.
 pub(super) fn hostile() -> Vec<String> {
@@ -82,9 +83,7 @@ async fn hold_all(case: &Case, client: &dyn DistributedLock, names: Vec<String>)
         let shared = format!("{key:?} shares a lock with one before it");
         guards.push(attempt.expect("the name is carried").expect(&shared));
     }
-    for guard in guards {
-        guard.release().await.expect("a held lock is released");
-    }
+    release_all(guards).await;
 }
 
 /// Random names can be held at once, each by itself.
@@ -137,9 +136,7 @@ pub async fn the_longest_names_differ_in_their_last_byte(case: Case) {
         let guard = attempt.expect("the name is carried");
         guards.push(guard.expect("two long names share a lock"));
     }
-    for guard in guards {
-        guard.release().await.expect("a held lock is released");
-    }
+    release_all(guards).await;
 }
 
 /// The administration shows hostile names as they are.

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use polylock_core::{DistributedLockExt, ErrorKind, LostReason, Mode, Released, Renewal};
+use polylock_core::{DistributedLockExt, ErrorKind, LostReason, Mode};
 use tokio::time::Instant;
 
 use super::Case;
 use super::case::SOON;
-use super::support::{granted, on_a_thread, released};
+use super::lost::signaled;
+use super::support::{granted, on_a_thread};
 
 /// A lock that is not released stays held for longer than its ttl.
 pub async fn renewal_keeps_a_lock_beyond_its_ttl(case: Case) {
@@ -48,8 +49,8 @@ pub async fn a_lease_without_renewal_runs_out(case: Case) {
     let (client, key) = (case.client().await, case.key());
     let guard = case.lease(&client, &key).await;
     case.assert_taken(&key).await;
-    let lost = tokio::time::timeout(case.after_death(), guard.lost().into_future()).await;
-    assert_eq!(lost.expect("the loss is signaled"), LostReason::Expired);
+    let reason = signaled(&guard, case.after_death()).await;
+    assert_eq!(reason, LostReason::Expired);
     assert!(!guard.is_held());
     case.assert_free_within(&key, SOON).await;
 }
@@ -76,16 +77,12 @@ pub async fn an_extended_lease_lasts_as_long_as_was_asked_for(case: Case) {
     guard.renew_for(long).await.expect("a held lock is renewed");
     let until = guard.valid_until().expect("a lease has an end");
     let longest = before + long.mul_f64(0.96);
-    assert!(
-        until > before + long / 2 && until <= longest,
-        "{:?}",
-        until - before
-    );
+    let lasts = until - before;
+    assert!(until > before + long / 2 && until <= longest, "{lasts:?}");
     tokio::time::sleep_until(before + case.ttl().mul_f64(1.6)).await;
-    assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
-    case.assert_taken(&key).await;
-    let lost = tokio::time::timeout(case.after_death() * 2, guard.lost().into_future()).await;
-    assert_eq!(lost.expect("the loss is signaled"), LostReason::Expired);
+    case.assert_kept(&guard).await;
+    let reason = signaled(&guard, case.after_death() * 2).await;
+    assert_eq!(reason, LostReason::Expired);
     case.assert_free_within(&key, SOON).await;
 }
 
@@ -95,7 +92,7 @@ pub async fn a_renewal_cuts_no_lease_that_was_extended(case: Case) {
     let mut modes = vec![Mode::Exclusive];
     modes.extend(client.capabilities().shared.then_some(Mode::Shared));
     for mode in modes {
-        let request = case.request(&key).with_renewal(Renewal::Manual);
+        let request = case.unrenewed(&key);
         let guard = granted(&client, &request.with_mode(mode)).await;
         let (long, before) = (case.ttl() * 3, Instant::now());
         guard.renew_for(long).await.expect("a held lock is renewed");
@@ -104,8 +101,7 @@ pub async fn a_renewal_cuts_no_lease_that_was_extended(case: Case) {
         let after = guard.valid_until().expect("a lease has an end");
         assert!(after + Duration::from_millis(5) >= until, "{mode:?}");
         tokio::time::sleep_until(before + case.ttl().mul_f64(1.6)).await;
-        assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
-        case.assert_taken(&key).await;
+        case.assert_kept(&guard).await;
         guard.release().await.expect("a held lock is released");
         case.assert_free(&key).await;
     }
@@ -131,19 +127,14 @@ pub async fn an_extension_that_cannot_be_kept_is_refused(case: Case) {
 pub async fn a_guard_is_valid_for_less_than_the_ttl_from_before_the_request(case: Case) {
     let (client, key) = (case.client().await, case.key());
     // A client may connect first.
-    assert_eq!(
-        released(case.lock(&client, &key).await).await,
-        Released::Clean
-    );
+    let first = case.lock(&client, &key).await;
+    first.release().await.expect("a held lock is released");
     let before = Instant::now();
     let guard = case.lease(&client, &key).await;
     let until = guard.valid_until().expect("a lease has an end");
     assert!(until > Instant::now(), "granted without any validity");
-    assert!(
-        until <= before + case.ttl().mul_f64(0.96),
-        "valid for {:?}",
-        until - before
-    );
+    let lasts = until.saturating_duration_since(before);
+    assert!(lasts <= case.ttl().mul_f64(0.96), "valid for {lasts:?}");
     guard.release().await.expect("a held lock is released");
 }
 
@@ -167,20 +158,14 @@ pub async fn a_blocked_runtime_keeps_its_locks(case: Case) {
     locked.await.expect("the holder panicked");
     let observer = case.client().await;
     while !done.load(Ordering::SeqCst) {
-        let attempt = observer
-            .try_lock(&key)
-            .await
-            .expect("contention is no error");
-        assert!(
-            attempt.is_none() || done.load(Ordering::SeqCst),
-            "two hold the lock"
-        );
+        let attempt = observer.try_lock(&key).await;
+        let is_refused = attempt.expect("contention is no error").is_none();
+        let is_over = done.load(Ordering::SeqCst);
+        assert!(is_refused || is_over, "two hold the lock");
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
-    assert!(
-        blocked.await.expect("the holder panicked"),
-        "lost while the runtime was blocked"
-    );
+    let held = blocked.await.expect("the holder panicked");
+    assert!(held, "lost while the runtime was blocked");
     case.assert_free_within(&key, SOON).await;
 }
 

@@ -2,28 +2,22 @@
 
 use std::time::Duration;
 
-use polylock_core::{DistributedLock, DistributedLockExt, ErrorKind};
+use polylock_core::{DistributedLock, DistributedLockExt, ErrorKind, LockGuard};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::Case;
 use super::case::{LATE, SOON};
-use super::support::{POLLS, Polled, When, finish, polled};
+use super::support::{When, answered, finish};
 
 /// All of the keys are held, in order, each once.
 pub async fn lock_all_holds_every_key_in_order(case: Case) {
     let client = case.client().await;
     let [a, b, c] = ["a", "b", "c"].map(|name| case.named(name));
-    let all = client
-        .lock_all([&c, &a, &b, &a])
-        .await
-        .expect("free locks are granted");
-    let keys: Vec<_> = all
-        .guards()
-        .iter()
-        .map(|guard| guard.key().clone())
-        .collect();
-    assert_eq!(keys, [a.clone(), b.clone(), c.clone()]);
+    let all = client.lock_all([&c, &a, &b, &a]).await;
+    let all = all.expect("free locks are granted");
+    let keys: Vec<_> = all.guards().iter().map(LockGuard::key).collect();
+    assert_eq!(keys, [&a, &b, &c]);
     assert!(all.is_held());
     for key in [&a, &b, &c] {
         case.assert_taken(key).await;
@@ -87,28 +81,18 @@ pub async fn crossing_orders_do_not_deadlock(case: Case) {
 
 /// A request for several keys that is dropped after its k-th poll leaves nothing behind.
 pub async fn lock_all_dropped_after_each_poll_leaves_nothing(case: Case) {
-    let (client, keys) = (
-        case.client().await,
-        ["a", "b", "c"].map(|name| case.named(name)),
-    );
-    for polls in POLLS {
-        let outcome = polled(polls, When::AtOnce, SOON, client.lock_all(&keys)).await;
-        let done = match outcome {
-            Polled::Dropped => false,
-            Polled::Ready(all) => {
-                drop(all.expect("free locks are granted"));
-                true
-            }
-            Polled::Stuck => panic!("free locks are not granted"),
-        };
+    let client = case.client().await;
+    let keys = ["a", "b", "c"].map(|name| case.named(name));
+    for polls in 1.. {
+        let answer = answered(polls, When::AtOnce, client.lock_all(&keys)).await;
+        let granted = answer.map(|all| drop(all.expect("free locks are granted")));
         for key in &keys {
             case.assert_nothing_left(&client, key).await;
         }
-        if done {
+        if granted.is_some() {
             return;
         }
     }
-    panic!("free locks are not granted after {POLLS:?} polls");
 }
 
 /// All of the locks are renewed.

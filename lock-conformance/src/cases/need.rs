@@ -67,10 +67,8 @@ impl Need {
 
     /// Asserts that a missing need is not offered, and that its use is an error.
     pub(super) async fn assert_lacking(self, case: &Case) {
-        assert!(
-            !self.is_met(case).await,
-            "{self:?} is in the skip list, and is there"
-        );
+        let is_met = self.is_met(case).await;
+        assert!(!is_met, "{self:?} is in the skip list, and is there");
         let (client, key) = (case.client().await, case.key());
         match self {
             Self::Admin => assert!(client.admin().is_none(), "it has an administration"),
@@ -90,10 +88,8 @@ impl Need {
             Self::Lease => {
                 let guard = case.lock(&client, &key).await;
                 assert_eq!(guard.lease_id(), None, "it can be renewed by its id");
-                let error = guard
-                    .renew_for(case.ttl())
-                    .await
-                    .expect_err("it was extended");
+                let renewed = guard.renew_for(case.ttl()).await;
+                let error = renewed.expect_err("it was extended");
                 assert_eq!(error.kind(), ErrorKind::Unsupported);
                 assert!(guard.is_held(), "the refusal cost the lock");
                 guard.release().await.expect("a held lock is released");
@@ -102,10 +98,8 @@ impl Need {
                 }
             }
             Self::Permits => {
-                let mode = Mode::Permit {
-                    limit: super::two(),
-                };
-                case.assert_refused(&*client, mode).await;
+                let limit = super::two();
+                case.assert_refused(&*client, Mode::Permit { limit }).await;
             }
             Self::Records => {
                 let record = Record::new(FencingToken::new(7), "nowhere to store it");

@@ -3,29 +3,21 @@
 use std::time::Duration;
 
 use polylock_core::memory::{Fault, Reachable, Request};
-use polylock_core::{DistributedLock, DistributedLockExt, ErrorKind, Released, Wait};
+use polylock_core::{DistributedLock, DistributedLockExt, ErrorKind};
 use tokio::time::Instant;
 
 use super::Case;
 use super::case::{LATE, SOON};
-use super::support::{eventually, joined, released};
-use super::waiting::queued;
+use super::support::{eventually, joined, unavailable};
 
 /// A server that cannot be reached is an error, and not contention.
 pub async fn an_unreachable_server_is_unavailable(case: Case) {
     let (client, key) = (case.client().await, case.key());
     case.faults().set_reachable(Reachable::Cut);
-    let request = case
-        .request(&key)
-        .with_wait(Wait::AtMost(Duration::from_millis(500)));
-    let error = client
-        .acquire(&request)
-        .await
-        .expect_err("granted by nobody");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let request = case.request_within(&key, Duration::from_millis(500));
+    let error = unavailable(client.acquire(&request).await);
     assert!(error.is_retryable(), "{error:?}");
-    let error = client.try_lock(&key).await.expect_err("refused by nobody");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    unavailable(client.try_lock(&key).await);
     case.faults().set_reachable(Reachable::Connected);
     case.assert_nothing_left(&client, &key).await;
 }
@@ -36,8 +28,7 @@ pub async fn a_ping_is_answered_by_a_server_that_is_reached(case: Case) {
     client.ping(SOON).await.expect("it is reached");
     case.faults().set_reachable(Reachable::Cut);
     let (begun, within) = (Instant::now(), Duration::from_millis(500));
-    let error = client.ping(within).await.expect_err("it is cut off");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    unavailable(client.ping(within).await);
     assert!(begun.elapsed() < within + SOON, "{:?}", begun.elapsed());
     case.faults().set_reachable(Reachable::Connected);
     eventually("it is reached again", async || {
@@ -64,13 +55,9 @@ pub async fn a_place_in_the_queue_without_an_answer_leaves_nothing(case: Case) {
     let (holder, waiter, key) = (case.client().await, case.client().await, case.key());
     let guard = case.lock(&holder, &key).await;
     case.faults().plan(Request::Acquire, Fault::LostReply);
-    let request = case
-        .request(&key)
-        .with_wait(Wait::AtMost(Duration::from_millis(300)));
-    let error = waiter
-        .acquire(&request)
-        .await
-        .expect_err("two hold the lock");
+    let request = case.request_within(&key, Duration::from_millis(300));
+    let answer = waiter.acquire(&request).await;
+    let error = answer.expect_err("two hold the lock");
     let kinds = [ErrorKind::Contended, ErrorKind::Unavailable];
     assert!(kinds.contains(&error.kind()), "{error}");
     assert!(waiter.shutdown(SOON).await, "background work does not end");
@@ -83,9 +70,7 @@ pub async fn a_grant_that_comes_too_late_is_no_guard(case: Case) {
     let (client, key) = (case.client().await, case.key());
     case.faults()
         .plan(Request::Acquire, Fault::LateReply(case.ttl().mul_f64(1.1)));
-    let request = case
-        .request(&key)
-        .with_renewal(polylock_core::Renewal::Manual);
+    let request = case.unrenewed(&key);
     match client.acquire(&request).await {
         // A backend that asks again after a time-out of its own may have got a fresh lease.
         Ok(guard) => {
@@ -101,20 +86,15 @@ pub async fn a_grant_that_comes_too_late_is_no_guard(case: Case) {
 pub async fn a_late_grant_counts_from_its_request(case: Case) {
     let (client, key) = (case.client().await, case.key());
     // A client may connect first.
-    assert_eq!(
-        released(case.lock(&client, &key).await).await,
-        Released::Clean
-    );
+    let first = case.lock(&client, &key).await;
+    first.release().await.expect("a held lock is released");
     case.faults()
         .plan(Request::Acquire, Fault::LateReply(case.ttl().mul_f64(0.3)));
     let before = Instant::now();
     let guard = case.lease(&client, &key).await;
     let until = guard.valid_until().expect("a lease has an end");
-    assert!(
-        until <= before + case.ttl().mul_f64(0.96),
-        "valid for {:?}",
-        until - before
-    );
+    let lasts = until.saturating_duration_since(before);
+    assert!(lasts <= case.ttl().mul_f64(0.96), "valid for {lasts:?}");
     guard.release().await.expect("a held lock is released");
 }
 
@@ -123,7 +103,7 @@ pub async fn the_wait_bounds_a_server_that_is_silent(case: Case) {
     let (client, key) = (case.client().await, case.key());
     case.faults().plan(Request::Acquire, Fault::Silence);
     let (limit, began) = (Duration::from_millis(400), Instant::now());
-    let request = case.request(&key).with_wait(Wait::AtMost(limit));
+    let request = case.request_within(&key, limit);
     let answer = tokio::time::timeout(SOON, client.acquire(&request)).await;
     let waited = began.elapsed();
     match answer.expect("the wait has no effect") {
@@ -137,13 +117,11 @@ pub async fn the_wait_bounds_a_server_that_is_silent(case: Case) {
 
 /// A request that arrives twice gets one lock and one place in the queue.
 pub async fn a_request_that_arrives_twice_is_one(case: Case) {
-    let (holder, waiter, key) = (case.client().await, case.client().await, case.key());
+    let (holder, key) = (case.client().await, case.key());
     case.faults().plan(Request::Acquire, Fault::Duplicated);
     let guard = case.lock(&holder, &key).await;
     case.faults().plan(Request::Acquire, Fault::Duplicated);
-    let request = case.request(&key);
-    let waiting = tokio::spawn(async move { waiter.acquire(&request).await });
-    queued(&case, &key, 1).await;
+    let waiting = case.waiting(&case.request(&key)).await;
     if let Some(look) = case.harness().look(&key).await {
         assert!(look.holders == 1 && look.waiters <= 1, "{look:?}");
     }
@@ -161,8 +139,7 @@ pub async fn a_renewal_that_fails_once_costs_no_lock(case: Case) {
         case.faults().plan(Request::Renew, fault);
         tokio::time::sleep(case.ttl().mul_f64(0.6)).await;
     }
-    assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
-    case.assert_taken(&key).await;
+    case.assert_kept(&guard).await;
     guard.release().await.expect("a held lock is released");
 }
 
@@ -176,10 +153,10 @@ pub async fn renewals_that_hang_cost_the_lock_in_time(case: Case) {
     let began = Instant::now();
     let reason = super::lost::signaled(&guard, case.after_death()).await;
     assert_eq!(reason, polylock_core::LostReason::Unreachable);
+    let elapsed = began.elapsed();
     assert!(
-        began.elapsed() < case.ttl() + Duration::from_millis(400),
-        "{:?}",
-        began.elapsed()
+        elapsed < case.ttl() + Duration::from_millis(400),
+        "{elapsed:?}"
     );
     drop(guard);
     case.assert_free_within(&key, case.after_death()).await;

@@ -8,7 +8,6 @@ use polylock_core::{
 };
 
 use super::support::{contended, crowd, granted, noted, served};
-use super::waiting::queued;
 use super::{Case, two};
 use crate::history::{Checker, Recorder};
 
@@ -36,12 +35,11 @@ pub async fn at_most_the_limit_hold_permits(case: Case) {
 
 /// A waiter for a permit gets the next one.
 pub async fn a_waiter_gets_the_next_permit(case: Case) {
-    let (client, waiter, key) = (case.client().await, case.client().await, case.key());
+    let (client, key) = (case.client().await, case.key());
     let request = permit(&case, &key, two());
     let first = granted(&client, &request).await;
     let second = granted(&client, &request).await;
-    let waiting = tokio::spawn(async move { waiter.acquire(&request).await });
-    queued(&case, &key, 1).await;
+    let waiting = case.waiting(&request).await;
     assert!(!waiting.is_finished(), "one permit too many");
     drop(second);
     let third = served(waiting).await;
@@ -67,9 +65,7 @@ pub async fn each_permit_counts_by_its_own_limit(case: Case) {
         }
         assert_eq!(held.len(), count, "after a request with the limit {limit}");
     }
-    let (waiter, alone) = (case.client().await, request(1));
-    let waiting = tokio::spawn(async move { waiter.acquire(&alone).await });
-    queued(&case, &key, 1).await;
+    let waiting = case.waiting(&request(1)).await;
     for guard in held {
         assert!(!waiting.is_finished(), "one permit too many");
         guard.release().await.expect("a held permit is released");
@@ -99,10 +95,7 @@ pub async fn a_dead_holder_gives_its_permit_back_after_its_ttl(case: Case) {
     let dead = granted(&client, &request).await;
     let alive = granted(&client, &request).await;
     dead.abandon();
-    let error = client
-        .acquire(&request.clone().with_wait(Wait::Never))
-        .await;
-    error.expect_err("one permit too many");
+    contended(&client, &request.clone().with_wait(Wait::Never)).await;
     let patient = request.with_wait(Wait::AtMost(case.after_death()));
     let next = granted(&client, &patient).await;
     assert!(alive.is_held() && next.is_held());
@@ -137,10 +130,7 @@ pub async fn a_limit_of_one_is_exclusive(case: Case) {
     let guard = granted(&client, &request).await;
     contended(&client, &request).await;
     guard.release().await.expect("a held permit is released");
-    let guard = client
-        .request(&key)
-        .permit(NonZeroU32::MIN)
-        .try_acquire()
-        .await;
+    let request = client.request(&key).permit(NonZeroU32::MIN);
+    let guard = request.try_acquire().await;
     drop(guard.expect("no error").expect("a free permit is granted"));
 }

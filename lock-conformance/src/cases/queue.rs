@@ -4,22 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polylock_core::layers::LocalQueue;
-use polylock_core::{DistributedLock, DistributedLockExt, ErrorKind, Renewal};
+use polylock_core::{AcquireRequest, DistributedLock, DistributedLockExt, ErrorKind, Wait};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::Case;
 use super::case::{LATE, SOON};
-use super::support::{POLLS, Polled, Spy, When, granted, polled, released, served, started};
-use super::waiting::queued;
+use super::support::{Spy, When, answered, contended, granted, released, served, started};
 
 /// A thousand tasks are one contender on the server.
 pub async fn a_thousand_tasks_are_one_contender(case: Case) {
-    let (holder, spy, key) = (
-        case.client().await,
-        Spy::new(case.client().await),
-        case.key(),
-    );
+    let (holder, key) = (case.client().await, case.key());
+    let spy = Spy::new(case.client().await);
     let guard = holder.lock(&key).await.expect("a free lock is granted");
     let queue = Arc::new(LocalQueue::new(Arc::clone(&spy) as Arc<dyn DistributedLock>));
     let mut tasks = Vec::new();
@@ -31,7 +27,7 @@ pub async fn a_thousand_tasks_are_one_contender(case: Case) {
         };
         tasks.push(started(task).await);
     }
-    queued(&case, &key, 1).await;
+    case.queued(&key, 1).await;
     if let Some(look) = case.harness().look(&key).await {
         assert!(look.waiters <= 1, "{look:?}");
     }
@@ -111,11 +107,8 @@ pub async fn a_task_that_gives_up_swallows_no_wake_up(case: Case) {
 
 /// The task after a contender that gave up takes over its place on the server.
 pub async fn the_place_of_a_contender_that_gave_up_is_taken_over(case: Case) {
-    let (holder, spy, key) = (
-        case.client().await,
-        Spy::new(case.client().await),
-        case.key(),
-    );
+    let (holder, key) = (case.client().await, case.key());
+    let spy = Spy::new(case.client().await);
     let queue = LocalQueue::new(Arc::clone(&spy) as Arc<dyn DistributedLock>);
     let guard = case.lock(&*holder, &key).await;
     let [first, second] = [queue.clone(), queue.clone()].map(|queue| {
@@ -123,7 +116,7 @@ pub async fn the_place_of_a_contender_that_gave_up_is_taken_over(case: Case) {
         async move { queue.acquire(&request).await }
     });
     let (first, second) = (started(first).await, started(second).await);
-    queued(&case, &key, 1).await;
+    case.queued(&key, 1).await;
     first.abort();
     assert!(first.await.is_err_and(|error| error.is_cancelled()));
     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -144,31 +137,18 @@ pub async fn a_wait_in_line_ends_at_its_limit(case: Case) {
     let (queue, key) = (case.queue().await, case.key());
     let guard = case.lock(&*queue, &key).await;
     let (limit, began) = (Duration::from_millis(300), Instant::now());
-    let error = queue
-        .lock_within(&key, limit)
-        .await
-        .expect_err("two hold the lock");
+    let request = |limit| AcquireRequest::new(key.clone()).with_wait(Wait::AtMost(limit));
+    contended(&queue, &request(limit)).await;
     let waited = began.elapsed();
-    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
     assert!(waited >= limit && waited < limit + LATE, "{waited:?}");
-    let began = Instant::now();
-    assert!(
-        queue
-            .try_lock(&key)
-            .await
-            .expect("contention is no error")
-            .is_none()
-    );
+    let (began, attempt) = (Instant::now(), queue.try_lock(&key).await);
+    assert!(attempt.expect("contention is no error").is_none());
     assert!(began.elapsed() < limit, "try_lock waited");
     guard.release().await.expect("a held lock is released");
     // The same behind another process, which only the backend can tell from a silent server.
-    let (holder, limit) = (case.client().await, limit * 2);
+    let holder = case.client().await;
     let guard = holder.lock(&key).await.expect("a free lock is granted");
-    let error = queue
-        .lock_within(&key, limit)
-        .await
-        .expect_err("two hold the lock");
-    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+    contended(&queue, &request(limit * 2)).await;
     guard.release().await.expect("a held lock is released");
     case.assert_nothing_left(&*queue, &key).await;
 }
@@ -183,10 +163,8 @@ pub async fn a_full_line_refuses(case: Case) {
         let (queue, request) = (queue.clone(), case.request(&key));
         waiting.push(started(async move { queue.acquire(&request).await }).await);
     }
-    let error = queue
-        .acquire(&case.request(&key))
-        .await
-        .expect_err("the line is full");
+    let answer = queue.acquire(&case.request(&key)).await;
+    let error = answer.expect_err("the line is full");
     assert_eq!(error.kind(), ErrorKind::QueueFull, "{error}");
     let gone = waiting.remove(1);
     gone.abort();
@@ -204,7 +182,7 @@ pub async fn a_full_line_refuses(case: Case) {
 /// Tasks do not wait for a holder of their process that has lost the lock.
 pub async fn tasks_do_not_wait_for_a_holder_that_lost_the_lock(case: Case) {
     let (queue, key) = (case.queue().await, case.key());
-    let lease = case.request(&key).with_renewal(Renewal::Manual);
+    let lease = case.unrenewed(&key);
     let lost = queue.acquire(&lease).await.expect("a free lock is granted");
     let patient = case.patient(&key);
     let next = granted(&queue, &patient).await;
@@ -219,19 +197,15 @@ pub async fn tasks_do_not_wait_for_a_holder_that_lost_the_lock(case: Case) {
 /// A request that is dropped after its k-th poll leaves neither a line nor a lock.
 pub async fn acquire_dropped_after_each_poll_leaves_no_line(case: Case) {
     let (queue, key) = (case.queue().await, case.key());
-    for (polls, when) in POLLS.flat_map(|polls| [(polls, When::AtOnce), (polls, When::Woken)]) {
+    for (polls, when) in (1..).flat_map(|polls| [(polls, When::AtOnce), (polls, When::Woken)]) {
         let request = case.request(&key);
-        match polled(polls, when, SOON, queue.acquire(&request)).await {
-            Polled::Dropped => {}
-            Polled::Ready(answer) => {
-                released(answer.expect("it is granted")).await;
-                assert_eq!(queue.live_keys(), 0, "lines are left");
-                return;
-            }
-            Polled::Stuck => panic!("a free lock is not granted"),
+        let answer = answered(polls, when, queue.acquire(&request)).await;
+        if let Some(answer) = answer {
+            released(answer.expect("it is granted")).await;
+            assert_eq!(queue.live_keys(), 0, "lines are left");
+            return;
         }
         assert_eq!(queue.live_keys(), 0, "lines are left after {polls} polls");
         case.assert_nothing_left(&*queue, &key).await;
     }
-    panic!("a free lock is not granted after {POLLS:?} polls");
 }

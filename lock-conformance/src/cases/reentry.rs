@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use polylock_core::{DistributedLock, LostReason, Owner, Released, Renewal, Wait};
+use polylock_core::{LostReason, Owner, Released, Renewal, Wait};
 
 use super::Case;
 use super::case::SOON;
 use super::lost::signaled;
-use super::support::{granted, released};
+use super::support::{contended, granted, released};
 
 /// An owner gets the lock again with the same token, and releases it with its last guard.
 pub async fn an_owner_enters_again_until_its_last_guard(case: Case) {
@@ -20,11 +20,8 @@ pub async fn an_owner_enters_again_until_its_last_guard(case: Case) {
     for _ in 0..3 {
         guards.push(granted(&queue, &request).await);
     }
-    assert!(
-        guards
-            .iter()
-            .all(|guard| guard.fencing_token() == guards[0].fencing_token())
-    );
+    let token = guards[0].fencing_token();
+    assert!(guards.iter().all(|guard| guard.fencing_token() == token));
     while let Some(guard) = guards.pop() {
         case.assert_taken(&key).await;
         assert!(guard.is_held());
@@ -39,10 +36,7 @@ pub async fn only_the_owner_enters_again(case: Case) {
     let plain = case.request(&key).with_wait(Wait::Never);
     let guard = granted(&queue, &plain.clone().with_owner(owner)).await;
     for request in [plain.clone(), plain.with_owner(Owner::new())] {
-        queue
-            .acquire(&request)
-            .await
-            .expect_err("two hold the lock");
+        contended(&queue, &request).await;
     }
     guard.release().await.expect("a held lock is released");
     case.assert_free(&key).await;

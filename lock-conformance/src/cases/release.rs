@@ -73,11 +73,8 @@ pub async fn abandoned_lock_stays_taken_until_its_lease_is_over(case: Case) {
     assert!(client.shutdown(SOON).await, "background work does not end");
     case.assert_taken(&key).await;
     case.assert_free_within(&key, case.after_death()).await;
-    assert!(
-        since.elapsed() >= case.ttl().mul_f64(0.5),
-        "free after {:?}",
-        since.elapsed()
-    );
+    let elapsed = since.elapsed();
+    assert!(elapsed >= case.ttl().mul_f64(0.5), "free after {elapsed:?}");
 }
 
 /// A release within the min hold leaves the lock held until that is over.
@@ -91,11 +88,8 @@ pub async fn the_least_hold_outlasts_the_release(case: Case) {
     assert!(began.elapsed() < least, "the release waited");
     case.assert_taken(&key).await;
     case.assert_free_within(&key, least + SOON).await;
-    assert!(
-        began.elapsed() >= least.mul_f64(0.95),
-        "free after {:?}",
-        began.elapsed()
-    );
+    let elapsed = began.elapsed();
+    assert!(elapsed >= least.mul_f64(0.95), "free after {elapsed:?}");
 }
 
 /// A release after the min hold frees the lock at once.
@@ -129,10 +123,8 @@ pub async fn a_release_without_an_answer_frees_the_lock(case: Case) {
         let guard = client.lock(&key).await.expect("a free lock is granted");
         case.faults().plan(Request::Release, fault);
         if let Err(error) = guard.release().await {
-            assert!(
-                error.is_retryable() || error.is_outcome_unknown(),
-                "{error:?}"
-            );
+            let is_open = error.is_retryable() || error.is_outcome_unknown();
+            assert!(is_open, "{error:?}");
         }
         case.assert_nothing_left(&client, &key).await;
     }
@@ -140,11 +132,9 @@ pub async fn a_release_without_an_answer_frees_the_lock(case: Case) {
 
 /// A release that arrives twice does not affect the next holder.
 pub async fn a_release_that_arrives_twice_is_one(case: Case) {
-    let (holder, other, key) = (case.client().await, case.client().await, case.key());
+    let (holder, key) = (case.client().await, case.key());
     let guard = case.lock(&holder, &key).await;
-    let request = case.request(&key);
-    let waiting = tokio::spawn(async move { other.acquire(&request).await });
-    super::waiting::queued(&case, &key, 1).await;
+    let waiting = case.waiting(&case.request(&key)).await;
     case.faults().plan(Request::Release, Fault::Duplicated);
     guard.release().await.expect("a held lock is released");
     let next = joined(waiting).await;
@@ -160,28 +150,18 @@ pub async fn a_lease_is_kept_and_released_by_its_id(case: Case) {
     let id = guard.lease_id().expect("a lease has an id");
     guard.abandon();
     let longer = case.ttl() * 3;
-    let state = admin
-        .renew_lease(&key, id, longer)
-        .await
-        .expect("the server answers");
+    let renew = async || admin.renew_lease(&key, id, longer).await;
+    let state = renew().await.expect("the server answers");
     assert_eq!(state, LeaseState::Held);
     tokio::time::sleep(case.ttl().mul_f64(1.2)).await;
     case.assert_taken(&key).await;
     for expected in [Released::Clean, Released::AlreadyLost] {
-        let released = admin
-            .release_lease(&key, id)
-            .await
-            .expect("the server answers");
-        assert_eq!(released, expected);
+        let released = admin.release_lease(&key, id).await;
+        assert_eq!(released.expect("the server answers"), expected);
         case.assert_free(&key).await;
     }
-    let state = admin
-        .renew_lease(&key, id, longer)
-        .await
-        .expect("the server answers");
-    assert!(
-        matches!(state, LeaseState::Lost(_)),
-        "a released lease came back"
-    );
+    let state = renew().await.expect("the server answers");
+    let is_lost = matches!(state, LeaseState::Lost(_));
+    assert!(is_lost, "a released lease came back");
     case.assert_free(&key).await;
 }

@@ -10,8 +10,7 @@ use tokio::task::JoinSet;
 use super::Case;
 use super::case::SOON;
 use super::fencing::token;
-use super::support::{crowd, finish, granted, noted, released, served};
-use super::waiting::queued;
+use super::support::{contended, crowd, finish, granted, noted, release_all, released, served};
 use crate::history::{Checker, Recorder};
 
 pub(super) fn reader(case: &Case, key: &LockKey) -> AcquireRequest {
@@ -27,9 +26,7 @@ pub async fn readers_hold_together(case: Case) {
         guards.push(granted(client, &request).await);
     }
     assert!(guards.iter().all(polylock_core::LockGuard::is_held));
-    for guard in guards {
-        guard.release().await.expect("a held lock is released");
-    }
+    release_all(guards).await;
     case.assert_free(&key).await;
 }
 
@@ -41,7 +38,7 @@ pub async fn a_writer_waits_for_the_last_reader(case: Case) {
     let request = case.request(&key);
     let waiting = tokio::spawn(async move { writer.acquire(&request).await });
     first.release().await.expect("a held lock is released");
-    queued(&case, &key, 1).await;
+    case.queued(&key, 1).await;
     assert!(!waiting.is_finished(), "a writer entered beside a reader");
     case.assert_taken(&key).await;
     second.release().await.expect("a held lock is released");
@@ -65,13 +62,9 @@ pub async fn readers_wait_for_the_writer_and_enter_together(case: Case) {
             guard.release().await.expect("a held lock is released");
         });
     }
-    queued(&case, &key, 3).await;
-    let attempt = case
-        .client()
-        .await
-        .acquire(&reader(&case, &key).with_wait(Wait::Never))
-        .await;
-    attempt.expect_err("a reader entered beside a writer");
+    case.queued(&key, 3).await;
+    let request = reader(&case, &key).with_wait(Wait::Never);
+    contended(&case.client().await, &request).await;
     guard.release().await.expect("a held lock is released");
     let served = tokio::time::timeout(SOON * 2, finish(readers)).await;
     served.expect("waiting readers enter together");
@@ -95,9 +88,7 @@ pub async fn a_waiting_writer_is_not_starved_by_readers(case: Case) {
     }
     tokio::time::sleep(Duration::from_millis(80)).await;
     let writer = case.client().await;
-    let served = writer
-        .acquire(&case.request(&key).with_wait(Wait::AtMost(SOON)))
-        .await;
+    let served = writer.acquire(&case.request_within(&key, SOON)).await;
     done.store(true, Ordering::SeqCst);
     released(served.expect("the writer is starved")).await;
     finish(readers).await;

@@ -1,5 +1,6 @@
 //! Tools of the cases.
 
+use std::fmt::Debug;
 use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use polylock_core::admin::LockAdmin;
 use polylock_core::{
-    AcquireRequest, Capabilities, DistributedLock, ErrorKind, LockGuard, Released, Result,
+    AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, LockGuard, Released, Result,
 };
 use tokio::sync::{Notify, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
@@ -72,8 +73,19 @@ impl Wake for Bell {
     }
 }
 
-/// Numbers of polls after which a future is dropped; more than any backend needs for one request.
-pub(super) const POLLS: std::ops::RangeInclusive<usize> = 1..=60;
+/// The same of a future that needs no other than the store: its output, or `None` if it was dropped. Fails if
+/// nothing wakes it.
+pub(super) async fn answered<F: Future>(times: usize, when: When, future: F) -> Option<F::Output> {
+    assert!(times <= MAX_POLLS, "no answer after {MAX_POLLS} polls");
+    match polled(times, when, SOON, future).await {
+        Polled::Dropped => None,
+        Polled::Ready(output) => Some(output),
+        Polled::Stuck => panic!("no answer"),
+    }
+}
+
+/// More polls than any backend needs for one request.
+const MAX_POLLS: usize = 60;
 
 /// Fails with the place of the caller if an answer is an error.
 #[track_caller]
@@ -108,14 +120,23 @@ pub(super) fn noted<'a>(
 pub(super) fn contended<'a>(
     locks: &'a dyn DistributedLock,
     request: &'a AcquireRequest,
-) -> impl Future<Output = ()> + Send + 'a {
+) -> impl Future<Output = Error> + Send + 'a {
     let place = Location::caller();
     async move {
         let Err(error) = locks.acquire(request).await else {
             panic!("two hold the lock, at {place}");
         };
         assert_eq!(error.kind(), ErrorKind::Contended, "at {place}: {error}");
+        error
     }
+}
+
+/// The error of a request that reached no server.
+#[track_caller]
+pub(super) fn unavailable<T: Debug>(answer: Result<T>) -> Error {
+    let error = answer.expect_err("no server has answered");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    error
 }
 
 /// The guard of a task that acquires.
@@ -136,6 +157,13 @@ pub(super) fn served(
     async move {
         let served = tokio::time::timeout(SOON, joined).await;
         served.unwrap_or_else(|_| panic!("not served at {place}"))
+    }
+}
+
+/// Releases locks that are held.
+pub(super) async fn release_all(guards: impl IntoIterator<Item = LockGuard>) {
+    for guard in guards {
+        guard.release().await.expect("a held lock is released");
     }
 }
 

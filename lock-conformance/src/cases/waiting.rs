@@ -4,14 +4,16 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polylock_core::{DistributedLock, DistributedLockExt, ErrorKind, Label, LockGuard, Wait};
+use polylock_core::{
+    AcquireRequest, DistributedLock, DistributedLockExt, ErrorKind, Label, LockGuard, Wait,
+};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::Case;
 use super::case::{LATE, SOON};
-use super::support::{contended, eventually, finish, granted, joined, served};
+use super::support::{contended, finish, granted, joined, served};
 
 /// One attempt ends long before the holder does.
 pub async fn try_lock_never_waits(case: Case) {
@@ -27,7 +29,7 @@ pub async fn try_lock_never_waits(case: Case) {
 /// A wait of zero is one attempt, which gets a free lock.
 pub async fn a_wait_of_zero_is_one_attempt(case: Case) {
     let (holder, other, key) = (case.client().await, case.client().await, case.key());
-    let request = case.request(&key).with_wait(Wait::AtMost(Duration::ZERO));
+    let request = case.request_within(&key, Duration::ZERO);
     let guard = granted(&holder, &request).await;
     contended(&other, &request).await;
     guard.release().await.expect("a held lock is released");
@@ -38,12 +40,9 @@ pub async fn a_wait_ends_at_its_limit_with_contention(case: Case) {
     let (holder, other, key) = (case.client().await, case.client().await, case.key());
     let guard = holder.lock(&key).await.expect("a free lock is granted");
     let (limit, began) = (Duration::from_millis(400), Instant::now());
-    let error = other
-        .lock_within(&key, limit)
-        .await
-        .expect_err("two hold the lock");
+    let request = AcquireRequest::new(key.clone()).with_wait(Wait::AtMost(limit));
+    let error = contended(&other, &request).await;
     let waited = began.elapsed();
-    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
     assert!(
         error.is_retryable() && !error.is_outcome_unknown(),
         "{error:?}"
@@ -95,28 +94,16 @@ async fn pass_on<F>(case: Case, end: impl FnOnce(LockGuard) -> F)
 where
     F: Future<Output = ()>,
 {
-    let (holder, waiter, key) = (case.client().await, case.client().await, case.key());
+    let (holder, key) = (case.client().await, case.key());
     // A holder whose lease does not expire during the test.
     let guard = holder.lock(&key).await.expect("a free lock is granted");
-    let request = case.request(&key).with_wait(Wait::AtMost(SOON));
-    let waiting = tokio::spawn(async move { waiter.acquire(&request).await });
-    queued(&case, &key, 1).await;
+    let request = case.request_within(&key, SOON);
+    let waiting = case.waiting(&request).await;
     assert!(!waiting.is_finished());
     end(guard).await;
     let next = joined(waiting).await;
     assert!(next.is_held());
     next.release().await.expect("a held lock is released");
-}
-
-/// Waits until the store has this many waiters or, if that cannot be seen, until it should.
-pub(super) async fn queued(case: &Case, key: &polylock_core::LockKey, waiters: usize) {
-    let seen = case.harness().look(key).await.is_some() && case.client().await.capabilities().fair;
-    if seen {
-        let what = format!("{waiters} wait");
-        eventually(&what, || async { case.look(key).await.waiters >= waiters }).await;
-    } else {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }
 
 async fn gave_up(waiting: JoinHandle<polylock_core::Result<LockGuard>>) {
@@ -134,11 +121,8 @@ pub async fn waiter_gets_lock_after_lease_of_holder_ran_out(case: Case) {
     let request = case.patient(&key);
     let next = granted(&waiter, &request).await;
     assert!(!guard.is_held(), "two hold the lock");
-    assert!(
-        began.elapsed() >= case.ttl().mul_f64(0.9),
-        "after {:?}",
-        began.elapsed()
-    );
+    let elapsed = began.elapsed();
+    assert!(elapsed >= case.ttl().mul_f64(0.9), "after {elapsed:?}");
     next.release().await.expect("a held lock is released");
 }
 
@@ -168,7 +152,7 @@ pub async fn waiters_are_served_in_the_order_of_their_arrival(case: Case) {
             served.send(n).expect("the test listens");
             guard.release().await.expect("a held lock is released");
         });
-        queued(&case, &key, n).await;
+        case.queued(&key, n).await;
     }
     guard.release().await.expect("a held lock is released");
     finish(tasks).await;
@@ -193,7 +177,7 @@ pub async fn a_waiter_that_gave_up_is_passed_over(case: Case) {
         let hurried = Arc::clone(&hurried);
         let gone = tokio::spawn(async move { hurried.acquire(&short).await });
         tokio::select! {
-            () = queued(&case, &key, 1) => break gone,
+            () = case.queued(&key, 1) => break gone,
             () = tokio::time::sleep(limit) => {}
         }
         gave_up(gone).await;
