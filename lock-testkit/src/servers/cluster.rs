@@ -1,14 +1,11 @@
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::io;
 use std::net::Ipv4Addr;
-use std::ops::{Deref, RangeInclusive};
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-use super::host::address;
-use super::nodes::at_once;
-use super::port::free_port;
-use super::server_process::started;
+use super::port::{BUS, free_port};
+use super::server_process::{address, at_once, deref_to, started, wait};
 use super::{RedisOptions, RedisServer, Reply};
 use crate::network::NetworkHost;
 use crate::proxy::Proxy;
@@ -189,7 +186,8 @@ impl RedisCluster {
                 announced: announced(node),
             })
             .collect();
-        let config = ClusterConfig::new(masters, addresses.clone());
+        let nodes = addresses.clone();
+        let config = ClusterConfig { masters, nodes };
         let patience = if count == masters { 15_000 } else { 1_000 };
         let start = |node: usize| {
             let options = options(own.clone(), addresses[node], patience);
@@ -295,13 +293,7 @@ impl RedisCluster {
     }
 }
 
-impl Deref for RedisCluster {
-    type Target = [RedisServer];
-
-    fn deref(&self) -> &Self::Target {
-        &self.nodes
-    }
-}
+deref_to!(RedisCluster, nodes: [RedisServer]);
 
 fn options(own: RedisOptions, node: Addresses, patience: u32) -> RedisOptions {
     let bus = node.port + BUS;
@@ -362,14 +354,6 @@ fn text(reply: &Reply) -> String {
     reply.text().expect("text")
 }
 
-pub(super) fn wait(what: &str, mut met: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !met() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
 /// What the nodes of a cluster know of each other when they start.
 ///
 /// A master that starts refuses writes for 2 s (`CLUSTER_WRITABLE_DELAY`), but a replica does not,
@@ -391,46 +375,34 @@ struct Addresses {
 }
 
 impl ClusterConfig {
-    fn new(masters: usize, nodes: Vec<Addresses>) -> Self {
-        Self { masters, nodes }
-    }
-
     /// The content of `nodes.conf`.
     fn of(&self, node: usize) -> String {
-        let mut config = String::new();
+        let mut lines = Vec::new();
         for (other, addresses) in self.nodes.iter().enumerate() {
-            let (id, address) = (id(other), addresses.address);
+            let (name, address) = (id(other), addresses.address);
             let (port, bus) = (addresses.announced, addresses.port + BUS);
-            let (myself, master) = match (other == node, self.master_of(other)) {
-                (true, Some(master)) => ("myself,slave", id_of(Kind::Node, master)),
-                (true, None) => ("myself,slave", id_of(Kind::Ghost, other)),
-                (false, Some(master)) => ("slave", id_of(Kind::Node, master)),
-                (false, None) => ("master", "-".to_owned()),
+            let role = match (other == node, self.master_of(other)) {
+                (true, Some(master)) => format!("myself,slave {}", id(master)),
+                (true, None) => format!("myself,slave {}", ghost(other)),
+                (false, Some(master)) => format!("slave {}", id(master)),
+                (false, None) => "master -".to_owned(),
             };
             // Each learns the slots of the others from themselves.
-            writeln!(
-                config,
-                "{id} {address}:{port}@{bus} {myself} {master} 0 0 0 connected"
-            )
-            .expect("memory");
+            lines.push(format!(
+                "{name} {address}:{port}@{bus} {role} 0 0 0 connected\n"
+            ));
         }
+        let epoch = self.epoch(node);
         if self.master_of(node).is_none() {
-            let slots = self.slots(node);
-            writeln!(
-                config,
-                "{} {}:1@2 master - 0 0 {} connected {}-{}",
-                ghost(node),
-                self.nodes[node].address,
-                self.epoch(node),
-                slots.start(),
-                slots.end()
-            )
-            .expect("memory");
+            let (name, address, slots) = (ghost(node), self.nodes[node].address, self.slots(node));
+            let slots = format!("{}-{}", slots.start(), slots.end());
+            lines.push(format!(
+                "{name} {address}:1@2 master - 0 0 {epoch} connected {slots}\n"
+            ));
         }
         // A takeover adds one, and two masters must not have the same epoch.
-        let epoch = self.epoch(node);
-        writeln!(config, "vars currentEpoch {epoch} lastVoteEpoch 0").expect("memory");
-        config
+        lines.push(format!("vars currentEpoch {epoch} lastVoteEpoch 0\n"));
+        lines.concat()
     }
 
     /// The slots of this master.
@@ -453,31 +425,14 @@ impl ClusterConfig {
     }
 }
 
-/// The id of a node.
+/// The id of a node: 40 hexadecimal digits.
 fn id(node: usize) -> String {
-    id_of(Kind::Node, node)
+    format!("{}{node:04x}", "a".repeat(36))
 }
 
 /// The id of a master's ghost.
 fn ghost(master: usize) -> String {
-    id_of(Kind::Ghost, master)
+    format!("{}{master:04x}", "e".repeat(36))
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Ghost,
-    Node,
-}
-
-/// 40 hexadecimal digits.
-fn id_of(kind: Kind, node: usize) -> String {
-    let digit = match kind {
-        Kind::Ghost => 'e',
-        Kind::Node => 'a',
-    };
-    format!("{}{node:04x}", String::from(digit).repeat(36))
-}
-
-/// What Redis adds to the port of a node for the bus.
-const BUS: u16 = 10_000;
 const SLOTS: usize = 16_384;

@@ -1,11 +1,11 @@
 use std::io::{self, Write};
-use std::ops::Deref;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::ServerProcess;
-use super::shared::{Member, join, unique};
+use super::server_process::deref_to;
+use super::shared::{join, unique};
 
 /// A PostgreSQL or MariaDB server that runs statements past the code under test.
 ///
@@ -80,10 +80,6 @@ impl DatabaseServer {
         self.dialect.url("test", &self.address(), &name)
     }
 
-    pub(super) fn into_member(self) -> Member {
-        self.process.into_member()
-    }
-
     fn client(&self) -> Client<'_> {
         Client {
             dialect: self.dialect,
@@ -94,13 +90,7 @@ impl DatabaseServer {
     }
 }
 
-impl Deref for DatabaseServer {
-    type Target = ServerProcess;
-
-    fn deref(&self) -> &ServerProcess {
-        &self.process
-    }
-}
+deref_to!(DatabaseServer, process: ServerProcess);
 
 /// A server that all tests of a run share, also across processes. Tests must not stop it; it ends
 /// within a second after the run.
@@ -148,7 +138,7 @@ impl SharedDatabase {
     pub(super) fn join(dialect: &'static Dialect, start: impl Fn() -> DatabaseServer) -> Self {
         let mut places = join(
             dialect.name,
-            || vec![start().into_member()],
+            || vec![start().process],
             |place| UnixStream::connect((dialect.socket)(&place.dir, place.port)).is_ok(),
         );
         let place = places.pop().expect("BUG: one server is started");

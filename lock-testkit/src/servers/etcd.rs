@@ -1,12 +1,14 @@
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::server_process::{ServerProcess, Service, Setup, Site, setup_options, started};
-use super::{SharedServer, free_port, share};
+use super::port::free_port;
+use super::server_process::{
+    START_TIMEOUT, ServerProcess, Service, Setup, Site, address, deref_to, setup_options, started,
+};
+use super::shared::{SharedServer, join};
 use crate::network::NetworkHost;
 
 /// One `etcd`, killed when the value is dropped.
@@ -60,7 +62,7 @@ impl EtcdServer {
     #[must_use]
     pub fn shared() -> Vec<u16> {
         let start = || vec![Self::start(quick()).0];
-        ports(share("etcd", start, serves))
+        ports(join("etcd", start, serves))
     }
 
     /// The ports of a cluster of three that the tests of a run have in common.
@@ -70,7 +72,7 @@ impl EtcdServer {
             let servers = Self::cluster(&quick()).into_iter();
             servers.map(|server| server.0).collect()
         };
-        ports(share("etcd-cluster", start, serves))
+        ports(join("etcd-cluster", start, serves))
     }
 
     /// Starts a cluster of three.
@@ -83,11 +85,9 @@ impl EtcdServer {
     #[must_use]
     pub fn cluster_on(hosts: &[Option<NetworkHost>; 3], options: &EtcdOptions) -> Vec<Self> {
         started("etcd", || {
-            let address = |host: &Option<NetworkHost>| {
-                host.as_ref()
-                    .map_or(Ipv4Addr::LOCALHOST, NetworkHost::address)
-            };
-            let peers = hosts.iter().map(|host| Ok((address(host), free_port()?)));
+            let peers = hosts
+                .iter()
+                .map(|host| Ok((address(host.as_ref()), free_port()?)));
             let peers = peers.collect::<io::Result<Vec<_>>>()?;
             let starts = peers.iter().zip(hosts).map(|((_, peer), host)| {
                 let mut options = EtcdOptions {
@@ -112,7 +112,6 @@ impl EtcdServer {
     }
 }
 
-const START_TIMEOUT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
 
 fn ports(places: Vec<SharedServer>) -> Vec<u16> {
@@ -130,13 +129,7 @@ fn quick() -> EtcdOptions {
         .with_config("election-timeout", "500")
 }
 
-impl Deref for EtcdServer {
-    type Target = ServerProcess;
-
-    fn deref(&self) -> &ServerProcess {
-        &self.0
-    }
-}
+deref_to!(EtcdServer, 0: ServerProcess);
 
 impl EtcdOptions {
     /// Where a server with this directory has its data.

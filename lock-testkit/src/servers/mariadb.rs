@@ -2,16 +2,15 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::process::Pid;
 
-use super::account::Account;
 use super::database::{Client, Dialect, feed};
 use super::port::free_port;
-use super::server_process::{Service, Setup, Site, setup_options, started};
+use super::process::Account;
+use super::server_process::{Service, Setup, Site, deref_to, setup_options, started};
 use super::template::{DATA, Template, run};
 use super::{DatabaseServer, ServerProcess, SharedDatabase, TestCertificates};
 
@@ -41,13 +40,7 @@ impl MariaDbServer {
     }
 }
 
-impl Deref for MariaDbServer {
-    type Target = DatabaseServer;
-
-    fn deref(&self) -> &DatabaseServer {
-        &self.0
-    }
-}
+deref_to!(MariaDbServer, 0: DatabaseServer);
 
 static DIALECT: Dialect = Dialect {
     name: "mariadb",
@@ -126,23 +119,6 @@ impl MariaDbOptions {
         self.tls = Some(files.clone());
         self
     }
-
-    /// The arguments that these options ask for; names of files are relative to its data.
-    fn arguments(&self) -> Vec<String> {
-        let argument = |name: &str, value: &str| format!("--{name}={value}");
-        let mut arguments: Vec<_> = DEFAULTS
-            .iter()
-            .map(|(name, value)| argument(name, value))
-            .collect();
-        let address = self.setup.address().to_string();
-        arguments.push(argument("bind_address", &address));
-        if self.tls.is_some() {
-            arguments.extend(TLS.map(|(name, value)| argument(name, value)));
-        }
-        let own = self.setup.config.iter();
-        arguments.extend(own.map(|(name, value)| argument(name, value)));
-        arguments
-    }
 }
 
 const DEFAULTS: [(&str, &str); 7] = [
@@ -189,7 +165,11 @@ impl Service for MariaDbOptions {
             format!("--pid_file={home}/pid").into(),
             format!("--tmpdir={home}").into(),
         ];
-        words.extend(self.arguments().into_iter().map(Into::into));
+        // Names of files are relative to its data.
+        let tls = self.tls.as_ref().map(|_| &TLS[..]);
+        let config = self.setup.configuration(&DEFAULTS, tls, "bind_address");
+        let arguments = config.into_iter();
+        words.extend(arguments.map(|(name, value)| format!("--{name}={value}").into()));
         Ok(words)
     }
 

@@ -5,20 +5,16 @@
 //! however that ends. Everything here blocks the thread, for
 //! milliseconds unless it says otherwise.
 
-mod account;
-mod client;
 mod cluster;
 mod database;
 mod etcd;
-mod host;
 mod mariadb;
-mod nodes;
 mod pgbouncer;
 mod port;
 mod postgres;
 mod process;
 mod redis;
-mod reply;
+mod resp;
 mod sentinel;
 mod server_process;
 mod shared;
@@ -26,20 +22,16 @@ mod template;
 mod tls;
 mod zookeeper;
 
-pub use self::client::RespClient;
 pub use self::cluster::RedisCluster;
 pub use self::database::{DatabaseServer, SharedDatabase};
 pub use self::etcd::{EtcdOptions, EtcdServer};
 pub use self::mariadb::{MariaDbOptions, MariaDbServer};
-pub use self::nodes::RedisNodes;
 pub use self::pgbouncer::{PgBouncer, PoolMode};
-pub use self::port::free_port;
 pub use self::postgres::{PostgresOptions, PostgresServer, PostgresStandby};
-pub use self::redis::{Fsync, RedisOptions, RedisServer};
-pub use self::reply::Reply;
+pub use self::redis::{Fsync, RedisNodes, RedisOptions, RedisServer};
+pub use self::resp::{Reply, RespClient};
 pub use self::sentinel::RedisSentinels;
-pub use self::server_process::{ServerProcess, Service, Setup, Site, started};
-pub use self::shared::{SharedServer, share};
+pub use self::server_process::ServerProcess;
 pub use self::tls::{ClientCertificate, ServerCertificate, TestCertificates};
 pub use self::zookeeper::{SharedZooKeeper, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
 

@@ -2,12 +2,11 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::ops::Deref;
 
 use rustix::process::Pid;
 
 use super::port::free_port;
-use super::server_process::{Service, Setup, Site, started};
+use super::server_process::{Service, Setup, Site, deref_to, started};
 use super::{PostgresServer, ServerProcess, SharedDatabase};
 
 /// One PgBouncer in front of a [`PostgresServer`], killed when the value is dropped.
@@ -99,13 +98,7 @@ impl PgBouncer {
     }
 }
 
-impl Deref for PgBouncer {
-    type Target = ServerProcess;
-
-    fn deref(&self) -> &ServerProcess {
-        &self.0
-    }
-}
+deref_to!(PgBouncer, 0: ServerProcess);
 
 /// A pooler before the server of a port.
 #[derive(Clone, Debug)]

@@ -11,11 +11,7 @@ use std::time::SystemTime;
 /// No other test gets it while this process runs: otherwise a client could reach another test's server
 /// in place of a stopped one. Other programs may bind it before the server does; then the caller starts
 /// the server at another port.
-///
-/// # Errors
-///
-/// If none is free, or the temporary directory takes no files.
-pub fn free_port() -> io::Result<u16> {
+pub(super) fn free_port() -> io::Result<u16> {
     static RESERVED: Mutex<Vec<File>> = Mutex::new(Vec::new());
     for _ in 0..PORTS {
         let port = next();
@@ -70,4 +66,4 @@ const FIRST: u16 = 11_000;
 const PORTS: u16 = 10_000;
 
 /// Redis Cluster adds this to the port for the bus between its nodes.
-const BUS: u16 = 10_000;
+pub(super) const BUS: u16 = 10_000;

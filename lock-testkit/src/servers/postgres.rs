@@ -3,17 +3,15 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::process::Pid;
 
-use super::account::Account;
-use super::cluster::wait;
 use super::database::{Client, Dialect, feed};
 use super::port::free_port;
-use super::server_process::{Service, Setup, Site, setup_options, started};
+use super::process::Account;
+use super::server_process::{Service, Setup, Site, deref_to, setup_options, started, wait};
 use super::template::{DATA, Template, remove_if_there, run};
 use super::{DatabaseServer, ServerProcess, SharedDatabase, TestCertificates};
 
@@ -69,13 +67,7 @@ impl PostgresServer {
     }
 }
 
-impl Deref for PostgresServer {
-    type Target = DatabaseServer;
-
-    fn deref(&self) -> &DatabaseServer {
-        &self.server
-    }
-}
+deref_to!(PostgresServer, server: DatabaseServer);
 
 static DIALECT: Dialect = Dialect {
     name: "postgres",
@@ -179,13 +171,7 @@ impl PostgresStandby {
     }
 }
 
-impl Deref for PostgresStandby {
-    type Target = PostgresServer;
-
-    fn deref(&self) -> &Self::Target {
-        &self.0
-    }
-}
+deref_to!(PostgresStandby, 0: PostgresServer);
 
 /// What is committed is sent once it is flushed, which a commit without `synchronous_commit` does not
 /// wait for. Where the next record goes would be past the header of a page that is not sent yet.
@@ -230,21 +216,6 @@ impl PostgresOptions {
 
     pub(super) fn users(&self) -> &[(String, String)] {
         &self.users
-    }
-
-    /// The lines of `postgresql.conf` that these options ask for.
-    fn config(&self) -> Vec<(String, String)> {
-        let mut config: Vec<_> = DEFAULTS
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect();
-        let address = self.setup.address().to_string();
-        config.push(("listen_addresses".to_owned(), address));
-        if self.tls.is_some() {
-            config.extend(TLS.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        }
-        config.extend_from_slice(&self.setup.config);
-        config
     }
 
     /// The lines of `pg_hba.conf`. The socket is for the testkit, with TLS or without.
@@ -314,7 +285,9 @@ impl Service for PostgresOptions {
             format!("port = {}", site.port),
             format!("unix_socket_directories = {directory}"),
         ];
-        for (name, value) in self.config() {
+        let tls = self.tls.as_ref().map(|_| &TLS[..]);
+        let config = self.setup.configuration(&DEFAULTS, tls, "listen_addresses");
+        for (name, value) in config {
             lines.push(format!("{name} = {}", literal(&value)));
         }
         let data = Path::new(DATA);

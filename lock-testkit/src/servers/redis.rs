@@ -1,15 +1,14 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::Pid;
 
-use super::account::LOG;
 use super::port::free_port;
-use super::server_process::{Service, Setup, Site, setup_options, started};
+use super::process::LOG;
+use super::server_process::{Service, Setup, Site, at_once, deref_to, setup_options, started};
 use super::template::remove_if_there;
 use super::tls::{ClientCertificate, TestCertificates};
 use super::{Reply, RespClient, ServerProcess};
@@ -78,13 +77,21 @@ impl RedisServer {
     }
 }
 
-impl Deref for RedisServer {
-    type Target = ServerProcess;
+deref_to!(RedisServer, process: ServerProcess);
 
-    fn deref(&self) -> &ServerProcess {
-        &self.process
+/// Several servers that know nothing of each other.
+#[derive(Debug)]
+pub struct RedisNodes(Vec<RedisServer>);
+
+impl RedisNodes {
+    /// Starts so many, all with the same options.
+    #[must_use]
+    pub fn start(count: usize, options: &RedisOptions) -> Self {
+        Self(at_once(0..count, |_| RedisServer::start(options.clone())))
     }
 }
+
+deref_to!(RedisNodes, 0: [RedisServer]);
 
 /// How a [`RedisServer`] is set up. By default it persists nothing and asks
 /// for no password.

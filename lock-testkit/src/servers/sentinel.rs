@@ -1,11 +1,8 @@
 use std::io;
 use std::time::Duration;
 
-use super::cluster::wait;
-use super::host::address;
-use super::nodes::at_once;
 use super::port::free_port;
-use super::server_process::started;
+use super::server_process::{address, at_once, started, wait};
 use super::{RedisOptions, RedisServer, Reply};
 use crate::network::NetworkHost;
 use crate::proxy::Proxy;

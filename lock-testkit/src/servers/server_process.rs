@@ -12,10 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
-use super::account::{Account, LOG};
-use super::host::address;
-use super::process::Process;
-use super::shared::Member;
+use super::process::{Account, LOG, Process};
+use super::shared::SharedServer;
 use crate::clock::ShiftedClock;
 use crate::lock;
 use crate::network::NetworkHost;
@@ -32,7 +30,7 @@ pub struct ServerProcess {
 }
 
 /// What one kind of server needs to run, and how it shows that it serves.
-pub trait Service: Debug + Send + Sync {
+pub(super) trait Service: Debug + Send + Sync {
     /// What its options have in common with those of others.
     fn setup(&self) -> &Setup;
 
@@ -43,17 +41,9 @@ pub trait Service: Debug + Send + Sync {
     }
 
     /// Writes what it needs into its directory, before it starts for the first time.
-    ///
-    /// # Errors
-    ///
-    /// If the directory takes no files.
     fn configure(&self, site: &Site<'_>) -> io::Result<()>;
 
     /// The program and its arguments, before each start.
-    ///
-    /// # Errors
-    ///
-    /// If the directory takes no files.
     fn command(&self, site: &Site<'_>) -> io::Result<Vec<OsString>>;
 
     /// Whether it serves.
@@ -67,17 +57,15 @@ pub trait Service: Debug + Send + Sync {
 
 /// Where a server is.
 #[derive(Debug)]
-pub struct Site<'a> {
-    /// Its directory.
-    pub dir: &'a Path,
-    /// Its port.
-    pub port: u16,
+pub(super) struct Site<'a> {
+    pub(super) dir: &'a Path,
+    pub(super) port: u16,
     pub(super) account: &'a Account,
 }
 
 impl Site<'_> {
     /// What it has logged since its start.
-    pub fn log(&self) -> String {
+    pub(super) fn log(&self) -> String {
         fs::read_to_string(self.dir.join(LOG)).unwrap_or_default()
     }
 
@@ -96,23 +84,36 @@ impl Site<'_> {
 
 /// What the options of all kinds of servers have in common.
 #[derive(Clone, Debug, Default)]
-#[expect(
-    clippy::exhaustive_structs,
-    reason = "options of a server are written out"
-)]
-pub struct Setup {
+pub(super) struct Setup {
     /// Where it runs, if that is a host of its own.
-    pub host: Option<NetworkHost>,
+    pub(super) host: Option<NetworkHost>,
     /// Whether it has a wall clock of its own.
-    pub has_clock: bool,
+    pub(super) has_clock: bool,
     /// Names and values of its configuration, of which the last of a name counts.
-    pub config: Vec<(String, String)>,
+    pub(super) config: Vec<(String, String)>,
 }
 
 impl Setup {
     /// The address that its servers listen on.
-    pub fn address(&self) -> Ipv4Addr {
+    pub(super) fn address(&self) -> Ipv4Addr {
         address(self.host.as_ref())
+    }
+
+    /// The whole configuration: `defaults`, what `tls` adds, the name that takes the address, and what the user
+    /// has added.
+    pub(super) fn configuration(
+        &self,
+        defaults: &[(&str, &str)],
+        tls: Option<&[(&str, &str)]>,
+        address: &str,
+    ) -> Vec<(String, String)> {
+        let own_address = self.address().to_string();
+        let lines = defaults.iter().chain(tls.unwrap_or_default());
+        lines
+            .chain([&(address, &*own_address)])
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .chain(self.config.iter().cloned())
+            .collect()
     }
 }
 
@@ -153,9 +154,23 @@ macro_rules! setup_options {
 }
 pub(super) use setup_options;
 
+/// Gives a server the methods of what it consists of.
+macro_rules! deref_to {
+    ($server:ty, $field:tt: $part:ty) => {
+        impl std::ops::Deref for $server {
+            type Target = $part;
+
+            fn deref(&self) -> &$part {
+                &self.$field
+            }
+        }
+    };
+}
+pub(super) use deref_to;
+
 /// Starts something, again and again as long as one of its ports is found to be taken by another
 /// program.
-pub fn started<T>(name: &str, mut start: impl FnMut() -> io::Result<T>) -> T {
+pub(super) fn started<T>(name: &str, mut start: impl FnMut() -> io::Result<T>) -> T {
     loop {
         match start() {
             Ok(started) => return started,
@@ -166,13 +181,10 @@ pub fn started<T>(name: &str, mut start: impl FnMut() -> io::Result<T>) -> T {
 }
 
 impl ServerProcess {
-    /// Starts a server at this port and waits until it serves.
-    ///
-    /// # Errors
-    ///
-    /// The error is [`AddrInUse`](io::ErrorKind::AddrInUse) if another program has taken the port,
-    /// and has the log of the server.
-    pub fn start_at(port: u16, service: impl Service + 'static) -> io::Result<Self> {
+    /// Starts a server at this port and waits until it serves. The error is
+    /// [`AddrInUse`](io::ErrorKind::AddrInUse) if another program has taken the port, and has the log of
+    /// the server.
+    pub(super) fn start_at(port: u16, service: impl Service + 'static) -> io::Result<Self> {
         let account = Account::of(service.accounts())?;
         let dir = tempfile::Builder::new().prefix("polylock-").tempdir()?;
         account.give(dir.path())?;
@@ -265,14 +277,14 @@ impl ServerProcess {
         self.clock().set_drift(parts_per_million);
     }
 
-    /// Hands it over to a test run.
-    pub(super) fn into_member(self) -> Member {
+    /// Ties its life to that of the `owner` in place of this process. `common` is removed together with
+    /// its own directory.
+    pub(super) fn keep(self, owner: u32, common: &Path) -> io::Result<SharedServer> {
         let process = self.process.into_inner();
-        Member {
-            process: process.unwrap_or_else(PoisonError::into_inner),
-            dir: self.dir,
-            port: self.port,
-        }
+        let process = process.unwrap_or_else(PoisonError::into_inner);
+        process.keep(owner, common)?;
+        let (port, dir) = (self.port, self.dir.keep());
+        Ok(SharedServer { port, dir })
     }
 
     fn clock(&self) -> ShiftedClock {
@@ -322,6 +334,46 @@ fn reason(why: &str, site: &Site<'_>) -> io::Error {
         io::ErrorKind::Other
     };
     io::Error::new(kind, format!("{why}{log}"))
+}
+
+/// The address that a server listens on: that of its host.
+pub(super) fn address(host: Option<&NetworkHost>) -> Ipv4Addr {
+    host.map_or(Ipv4Addr::LOCALHOST, NetworkHost::address)
+}
+
+/// Does the work on the server's host, where network faults have no effect.
+pub(super) fn near<T: Send>(host: Option<&NetworkHost>, work: impl FnOnce() -> T + Send) -> T {
+    match host {
+        Some(host) => host.enter(work),
+        None => work(),
+    }
+}
+
+/// Starts several at the same time.
+pub(super) fn at_once<I: Send, T: Send>(
+    which: impl IntoIterator<Item = I>,
+    start: impl Fn(I) -> T + Sync,
+) -> Vec<T> {
+    let start = &start;
+    thread::scope(|scope| {
+        let starting: Vec<_> = which
+            .into_iter()
+            .map(|which| scope.spawn(move || start(which)))
+            .collect();
+        starting
+            .into_iter()
+            .map(|server| server.join().expect("it starts"))
+            .collect()
+    })
+}
+
+/// Waits for what comes soon.
+pub(super) fn wait(what: &str, mut met: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !met() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// A start takes up to 1.3 s of processor time, and long where many compete for it.

@@ -9,7 +9,7 @@ use std::process::Command;
 use rustix::process::geteuid;
 use tempfile::TempDir;
 
-use super::account::Account;
+use super::process::Account;
 
 /// A data directory or a file that takes seconds to make, and that every server uses.
 ///

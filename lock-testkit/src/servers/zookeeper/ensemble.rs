@@ -7,12 +7,9 @@ use super::launch::{DATA, Ready};
 use super::{SharedZooKeeper, ZooKeeperOptions, ZooKeeperServer};
 use crate::network::NetworkHost;
 use crate::proxy::Proxy;
-use crate::servers::account::LOG;
-use crate::servers::cluster::wait;
-use crate::servers::host::address;
-use crate::servers::nodes::at_once;
 use crate::servers::port::free_port;
-use crate::servers::server_process::{START_TIMEOUT, started};
+use crate::servers::process::LOG;
+use crate::servers::server_process::{START_TIMEOUT, address, at_once, started, wait};
 
 /// Several ZooKeeper servers that elect a leader.
 #[derive(Debug)]

@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::ZooKeeperOptions;
-use super::words::{Door, ask, mode};
-use crate::servers::account::{Account, LOG};
+use super::{Door, ZooKeeperOptions, ask, mode};
 use crate::servers::port::free_port;
+use crate::servers::process::{Account, LOG};
 use crate::servers::server_process::{START_TIMEOUT, Service, Setup, Site};
 use crate::servers::template::{self, Template};
 
