@@ -1,5 +1,4 @@
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::io;
 use std::net::Ipv4Addr;
 use std::process::Command;
@@ -7,13 +6,12 @@ use std::sync::Arc;
 use std::thread;
 
 use super::Inner;
-use super::namespace::{Namespace, move_thread};
-use super::tools::{command_in, tool};
+use super::namespace::{Namespace, command_in, move_thread, tool};
 use super::wait;
 
 /// A host of a [`Network`](super::Network), with an address and a loopback of its own. It is there
 /// until the network and all values of its hosts are gone.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct NetworkHost {
     /// Lives as long as this.
     _network: Arc<Inner>,
@@ -91,16 +89,8 @@ impl NetworkHost {
     }
 }
 
-impl fmt::Debug for NetworkHost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NetworkHost")
-            .field("name", &self.name())
-            .field("address", &self.address())
-            .finish_non_exhaustive()
-    }
-}
-
 /// What a host consists of.
+#[derive(Debug)]
 pub(super) struct Parts {
     pub(super) name: String,
     pub(super) address: Ipv4Addr,

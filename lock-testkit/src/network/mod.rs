@@ -6,24 +6,21 @@
 
 mod host;
 mod namespace;
-mod rules;
 mod subnet;
-mod tools;
 
-use std::fmt;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::io;
 use std::net::Ipv4Addr;
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 pub use self::host::NetworkHost;
 use self::host::Parts;
-use self::namespace::Namespace;
-use self::rules::Rules;
+use self::namespace::{Namespace, ip, tool};
 use self::subnet::Subnet;
-use self::tools::ip;
 use crate::lock;
 
 /// Hosts that reach each other, unless a fault of this value is between them.
@@ -84,7 +81,7 @@ impl Network {
 
     /// The host of this name, made at the first call: 30 ms. It lives as long as the network.
     pub fn host(&self, name: &str) -> NetworkHost {
-        let mut hosts = self.inner.hosts();
+        let mut hosts = lock(&self.inner.hosts);
         let known = hosts.iter().find(|host| host.name == name);
         let parts = known.map(Arc::clone).unwrap_or_else(|| {
             let made = self.inner.make_host(name, hosts.len());
@@ -154,7 +151,48 @@ impl Network {
     }
 }
 
+/// What the bridge drops.
+#[derive(Debug, Default)]
+struct Rules {
+    /// Sender and receiver.
+    pairs: BTreeSet<(Ipv4Addr, Ipv4Addr)>,
+    isolated: BTreeSet<Ipv4Addr>,
+}
+
+impl Rules {
+    /// No rules, in a namespace that has a bridge.
+    fn new(switch: &Namespace) -> io::Result<Self> {
+        let rules = Self::default();
+        tool(Some(switch), &NFT, TABLE)?;
+        Ok(rules)
+    }
+
+    /// Replaces all rules atomically.
+    fn apply(&self, switch: &Namespace) -> io::Result<()> {
+        tool(Some(switch), &NFT, &self.commands()).map(drop)
+    }
+
+    fn commands(&self) -> String {
+        let mut commands = String::new();
+        let pairs = self.pairs.iter().map(|(from, to)| format!("{from} . {to}"));
+        let isolated = self.isolated.iter().map(Ipv4Addr::to_string);
+        for (set, elements) in [
+            ("pairs", pairs.collect::<Vec<_>>()),
+            ("isolated", isolated.collect()),
+        ] {
+            writeln!(commands, "flush set bridge faults {set}").expect("memory");
+            if !elements.is_empty() {
+                let elements = elements.join(", ");
+                writeln!(commands, "add element bridge faults {set} {{ {elements} }}")
+                    .expect("memory");
+            }
+        }
+        commands
+    }
+}
+
 /// What lives as long as the network or one of its hosts.
+#[derive(Debug)]
 struct Inner {
     hosts: Mutex<Vec<Arc<Parts>>>,
     /// The end of the test process.
@@ -187,17 +225,9 @@ impl Inner {
     }
 
     fn change(&self, change: impl FnOnce(&mut Rules)) {
-        let mut rules = self.rules();
+        let mut rules = lock(&self.rules);
         change(&mut rules);
         rules.apply(&self.switch).expect("nft takes the rules");
-    }
-
-    fn hosts(&self) -> MutexGuard<'_, Vec<Arc<Parts>>> {
-        lock(&self.hosts)
-    }
-
-    fn rules(&self) -> MutexGuard<'_, Rules> {
-        lock(&self.rules)
     }
 }
 
@@ -205,15 +235,6 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // It would also go with the other end, a moment after the address can be given again.
         drop(ip(None, &format!("link del {}\n", self.interface)));
-    }
-}
-
-impl fmt::Debug for Inner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inner")
-            .field("interface", &self.interface)
-            .field("rules", &*self.rules())
-            .finish_non_exhaustive()
     }
 }
 
@@ -240,3 +261,20 @@ fn wait(what: &str, mut met: impl FnMut() -> io::Result<bool>) -> io::Result<()>
 const BRIDGE: &str = "bridge0";
 const PAUSE: Duration = Duration::from_millis(2);
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+const NFT: [&str; 3] = ["nft", "-f", "-"];
+
+/// Packets of other protocols pass, above all those that find hardware addresses: a host is cut off
+/// as it is behind a router.
+const TABLE: &str = "\
+table bridge faults {
+    set pairs { type ipv4_addr . ipv4_addr; }
+    set isolated { type ipv4_addr; }
+    chain forward {
+        type filter hook forward priority 0; policy accept;
+        ip saddr . ip daddr @pairs drop
+        ip saddr @isolated drop
+        ip daddr @isolated drop
+    }
+}
+";

@@ -1,19 +1,20 @@
+use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::tools::missing;
 use super::wait;
 
 /// A network namespace without a name, which ends with this value or with this process, together
 /// with all processes in it.
+#[derive(Debug)]
 pub(super) struct Namespace {
     keeper: Child,
     /// The keeper waits for the end of this.
@@ -98,6 +99,62 @@ impl Drop for Namespace {
 pub(super) fn move_thread(namespace: &File) -> io::Result<()> {
     let only = Some(LinkNameSpaceType::Network);
     Ok(move_into_link_name_space(namespace.as_fd(), only)?)
+}
+
+/// A program that runs in the network of a namespace, and is the process that is started.
+pub(super) fn command_in(namespace: &Path, program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net={}", namespace.display()));
+    command.arg("--").arg(program);
+    command
+}
+
+/// Runs lines of `ip` in a namespace, or in that of the test process.
+pub(super) fn ip(namespace: Option<&Namespace>, lines: &str) -> io::Result<()> {
+    tool(namespace, &["ip", "-batch", "-"], lines).map(drop)
+}
+
+/// Runs a program to its end in a namespace, or in that of the test process, and returns what it
+/// prints. An error has what it complains of.
+pub(super) fn tool(
+    namespace: Option<&Namespace>,
+    words: &[&str],
+    input: &str,
+) -> io::Result<String> {
+    let mut command = match namespace {
+        Some(namespace) => command_in(&namespace.path(), words[0]),
+        None => Command::new(words[0]),
+    };
+    let mut child = command
+        .args(&words[1..])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| missing(words[0], &error))?;
+    let sent = child
+        .stdin
+        .take()
+        .map_or(Ok(()), |mut stdin| stdin.write_all(input.as_bytes()));
+    let output = child.wait_with_output()?;
+    if !output.status.success() {
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        let words = words.join(" ");
+        return Err(io::Error::other(format!("{words}: {complaint}{input}")));
+    }
+    sent?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// An error that says which package a program comes with.
+pub(super) fn missing(program: &str, error: &io::Error) -> io::Error {
+    let package = match program {
+        "ip" | "ss" => "iproute2",
+        "nft" => "nftables",
+        _ => "util-linux",
+    };
+    let advice = format!("{program}: {error} (apt-get install {package})");
+    io::Error::new(error.kind(), advice)
 }
 
 /// Keeps the namespace by being in it. Its input ends with the process that holds the other end, even

@@ -3,7 +3,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::process;
 
-use super::tools::tool;
+use super::namespace::tool;
 use crate::servers::reserve;
 
 /// 256 addresses of 198.18.0.0/15, which is for tests of networks, that no other network of this

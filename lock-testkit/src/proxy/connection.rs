@@ -6,8 +6,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
 use super::Then;
-use super::flow::{Flows, Gate};
-use super::lane::{End, Item, Lane, lane};
+use super::lane::{End, Flows, Gate, Item, Lane, lane};
 use super::plan::Plans;
 use super::protocol::{Parsed, Protocol, Unread};
 use super::relay::Relay;

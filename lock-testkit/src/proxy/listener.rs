@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::connection::{Cut, serve};
-use super::flow::Flows;
 use super::jute::Jute;
+use super::lane::Flows;
 use super::mysql::MySql;
 use super::plan::Plans;
 use super::postgres::Postgres;

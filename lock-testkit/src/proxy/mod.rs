@@ -1,9 +1,7 @@
 //! A proxy between the clients and one server that makes the network fail as planned.
 
-mod command;
 mod connection;
 mod faults;
-mod flow;
 mod jute;
 mod lane;
 mod listener;
@@ -18,20 +16,21 @@ use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use polylock_core::memory::Reachable;
 
+use crate::lock;
 use crate::network::NetworkHost;
 use crate::servers::{Reply, RespClient};
 
-pub use self::command::Command;
 pub use self::faults::{Across, FaultPlan};
-pub use self::flow::Direction;
-use self::flow::Flows;
+pub use self::lane::Direction;
+use self::lane::Flows;
 use self::listener::{Listener, Order};
 use self::plan::Plans;
-pub use self::plan::{Fate, Planned, Push, PushFate, PushWatch, ReplyOrder, Then, Watch};
+pub use self::plan::{Command, Fate, Planned, Push, PushFate, PushWatch, ReplyOrder, Then, Watch};
 pub use self::protocol::Wire;
 
 /// A proxy in front of one port of 127.0.0.1, on a thread of its own.
@@ -166,7 +165,7 @@ impl Proxy {
             "a request to {:?} cannot be duplicated: a connection takes each once",
             self.wire
         );
-        self.plans.add(planned);
+        lock(&self.plans.planned).push(planned.clone());
     }
 
     /// Plans a fate for the next push message that matches and has none yet. The items of a message
@@ -176,13 +175,15 @@ impl Proxy {
         matches: impl Fn(&[Reply]) -> bool + Send + Sync + 'static,
         fate: PushFate,
     ) {
-        self.plans
-            .add_push(Box::new(move |push| matches(push)), fate);
+        let matches = Box::new(move |push: &Push| matches(push));
+        lock(&self.plans.pushes).push((matches, fate));
     }
 
     /// Remembers the commands that match from here on, as they come from the clients.
     pub fn watch(&self, matches: impl Fn(&Command) -> bool + Send + Sync + 'static) -> Watch {
-        self.plans.watch(Box::new(matches))
+        let watch = Watch::new(Box::new(matches));
+        lock(&self.plans.watches).push(watch.clone());
+        watch
     }
 
     /// Remembers the push messages that match from here on, as they come from the server, also those
@@ -191,12 +192,14 @@ impl Proxy {
         &self,
         matches: impl Fn(&[Reply]) -> bool + Send + Sync + 'static,
     ) -> PushWatch {
-        self.plans.watch_pushes(Box::new(move |push| matches(push)))
+        let watch = Watch::new(Box::new(move |push: &Push| matches(push)));
+        lock(&self.plans.push_watches).push(watch.clone());
+        watch
     }
 
     /// How many commands came from the clients.
     pub fn commands(&self) -> usize {
-        self.plans.commands()
+        self.plans.commands.load(Ordering::SeqCst)
     }
 
     /// How many connections came from the clients.
@@ -273,7 +276,8 @@ impl Proxy {
 
     /// Drops what is planned and held back, and what slows bytes down.
     pub fn clear(&self) {
-        self.plans.clear();
+        lock(&self.plans.planned).clear();
+        lock(&self.plans.pushes).clear();
         self.flows.clear();
     }
 }

@@ -137,8 +137,8 @@ mod tests {
     use std::time::Duration;
 
     use super::super::Planned;
-    use super::super::flow::Gate;
     use super::super::jute::Jute;
+    use super::super::lane::Gate;
     use super::super::lane::lane;
     use super::*;
 
@@ -156,7 +156,7 @@ mod tests {
             |command| command.is("EXISTS") && command.arg(1) == "/a" && command.arg(2) == "watch",
             Fate::LateReply(Duration::from_secs(60)),
         );
-        plans.add(&late);
+        crate::lock(&plans.planned).push(late.clone());
         let relay = Relay::<Jute>::new(&plans, 0);
         let gate = Gate::default();
         let (requests, to_server) = lane();
