@@ -295,9 +295,7 @@ impl Case<'_> {
     fn is_calm(&self, at: Duration) -> bool {
         at >= self.world.plan.faults_end + SETTLING
     }
-}
 
-impl Case<'_> {
     /// Runs the history checker on the events that the holders saw: no two exclusive holders at once,
     /// tokens grow, and no holder loses its lock without a cause.
     fn judge_exclusion(&mut self) -> Summary {
@@ -346,9 +344,7 @@ impl Case<'_> {
         let released = holder.ended.is_some_and(|(ended, _)| gone >= Some(ended));
         ran_out || holder.lost.is_none() && released
     }
-}
 
-impl Case<'_> {
     /// Guards are not valid for longer than the lease on the store, and losses are signaled in time.
     fn judge_losses(&mut self) {
         let book = self.book;
@@ -429,9 +425,7 @@ impl Case<'_> {
             self.found(ViolationKind::NotRenewed, *lost, what);
         }
     }
-}
 
-impl Case<'_> {
     /// The release of a lease without a holder is retried until the store answers.
     fn judge_orphans(&mut self) {
         let tenures = self.tenures;

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::nemesis::Fault;
 use super::process::Process;
+use super::rng::hash;
 use super::world::World;
 use crate::history::{HistoryEvent, What, access_of};
 use crate::lock;
@@ -95,37 +96,6 @@ impl Log {
     pub(crate) fn note(&self, at: Duration, what: fmt::Arguments<'_>) {
         self.book().note(at, what);
     }
-
-    /// Changes the record of an operation, and writes a line about it.
-    pub(crate) fn change(
-        &self,
-        number: usize,
-        at: Duration,
-        what: fmt::Arguments<'_>,
-        event: Option<What>,
-        change: impl FnOnce(&mut Operation),
-    ) {
-        let mut book = self.book();
-        let Some(operation) = book.operations.get_mut(number) else {
-            return;
-        };
-        // The dead do nothing, although their destructors run.
-        if operation
-            .ended
-            .is_some_and(|(_, how)| how == Ending::Killed)
-        {
-            return;
-        }
-        change(operation);
-        let (process, key) = (operation.process, operation.request.key().clone());
-        book.note(
-            at,
-            format_args!("process {process} {key} #{number}: {what}"),
-        );
-        if let Some(event) = event {
-            book.event(at, &key, Some(number), event);
-        }
-    }
 }
 
 impl Book {
@@ -147,13 +117,7 @@ impl Book {
 
     /// A number that is the same for the same history.
     pub(crate) fn digest(&self) -> u64 {
-        // FNV-1a, which is the same everywhere and for ever.
-        self.lines
-            .iter()
-            .flat_map(|line| line.bytes())
-            .fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
-                (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
-            })
+        hash(self.lines.iter().flat_map(|line| line.bytes()))
     }
 }
 
@@ -216,6 +180,36 @@ impl Log {
 
 /// How the workload writes down what it sees.
 impl World {
+    /// Changes the record of an operation, and writes a line and an event about it.
+    fn change(
+        &self,
+        number: usize,
+        what: fmt::Arguments<'_>,
+        event: Option<What>,
+        change: impl FnOnce(&mut Operation, Duration),
+    ) {
+        let (at, mut book) = (self.now(), self.log.book());
+        let Some(operation) = book.operations.get_mut(number) else {
+            return;
+        };
+        // The dead do nothing, although their destructors run.
+        if operation
+            .ended
+            .is_some_and(|(_, how)| how == Ending::Killed)
+        {
+            return;
+        }
+        change(operation, at);
+        let (process, key) = (operation.process, operation.request.key().clone());
+        book.note(
+            at,
+            format_args!("process {process} {key} #{number}: {what}"),
+        );
+        if let Some(event) = event {
+            book.event(at, &key, Some(number), event);
+        }
+    }
+
     /// Opens the record of an operation; its number.
     pub(crate) fn asked(&self, process: usize, request: &AcquireRequest) -> usize {
         let at = self.now();
@@ -257,7 +251,6 @@ impl World {
     }
 
     pub(crate) fn answered(&self, number: usize, answer: AcquireOutcome) {
-        let at = self.now();
         let event = match answer {
             AcquireOutcome::Failed(kind) => What::Refused {
                 error: format!("{kind:?}"),
@@ -265,13 +258,12 @@ impl World {
             _ => What::Cancelled,
         };
         let what = format_args!("{answer:?}");
-        self.log.change(number, at, what, Some(event), |operation| {
+        self.change(number, what, Some(event), |operation, at| {
             operation.answered = Some((at, answer));
         });
     }
 
     pub(crate) fn acquired(&self, number: usize, process: &Process, guard: &LockGuard) {
-        let at = self.now();
         let token = guard.fencing_token().map(|token| token.value());
         let validity = self.validity(process, guard);
         let what = format_args!("acquired with {token:?}, {validity:?}");
@@ -280,7 +272,7 @@ impl World {
             token,
             until: Some(nanos(validity.until)),
         };
-        self.log.change(number, at, what, Some(event), |operation| {
+        self.change(number, what, Some(event), |operation, at| {
             operation.answered = Some((at, AcquireOutcome::Acquired));
             operation.token = token;
             if held {
@@ -324,20 +316,19 @@ impl World {
             until: Some(nanos(validity.until)),
         };
         let what = format_args!("renewed, {validity:?}");
-        self.log.change(number, at, what, Some(event), |operation| {
+        self.change(number, what, Some(event), |operation, _| {
             operation.validity.push(validity);
         });
     }
 
     /// The holder has looked whether the lock is held, and at the deadline.
     pub(crate) fn looked(&self, number: usize, process: &Process, guard: &LockGuard, held: bool) {
-        let at = self.now();
         let validity = self.validity(process, guard);
         let event = held.then(|| What::Held {
             until: Some(nanos(validity.until)),
         });
         let what = format_args!("held: {held}, {validity:?}");
-        self.log.change(number, at, what, event, |operation| {
+        self.change(number, what, event, |operation, at| {
             if held {
                 operation.seen_held = at;
                 operation.validity.push(validity);
@@ -346,24 +337,22 @@ impl World {
     }
 
     pub(crate) fn lost(&self, number: usize, reason: LostReason) {
-        let at = self.now();
         let event = What::Lost {
             reason: reason.as_str().to_owned(),
         };
         let what = format_args!("lost: {reason}");
-        self.log.change(number, at, what, Some(event), |operation| {
+        self.change(number, what, Some(event), |operation, at| {
             operation.lost = Some((at, reason));
         });
     }
 
     /// The holder is about to give the lock up.
     pub(crate) fn ended(&self, number: usize, guard: &LockGuard, how: Ending) {
-        let at = self.now();
         let event = What::Releasing {
             held: guard.is_held(),
         };
         let what = format_args!("ended: {how:?}");
-        self.log.change(number, at, what, Some(event), |operation| {
+        self.change(number, what, Some(event), |operation, at| {
             operation.ended = Some((at, how));
             operation.lingers |= how == Ending::Abandoned;
         });
@@ -390,12 +379,11 @@ impl World {
     }
 
     pub(crate) fn released(&self, number: usize, answer: Result<Released, ErrorKind>) {
-        let at = self.now();
         let event = What::Released {
             clean: answer.ok().map(|found| found == Released::Clean),
         };
         let what = format_args!("release: {answer:?}");
-        self.log.change(number, at, what, Some(event), |operation| {
+        self.change(number, what, Some(event), |operation, at| {
             operation.released = Some((at, answer));
         });
     }

@@ -14,11 +14,8 @@ impl Rng {
             .bytes()
             .chain(seed.to_le_bytes())
             .chain(number.to_le_bytes());
-        // FNV-1a; the first number mixes what is left of the likeness of the seeds.
-        let hash = bytes.fold(0xCBF2_9CE4_8422_2325, |hash: u64, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
-        });
-        Self(Self(hash).next())
+        // The first number mixes what is left of the likeness of the seeds.
+        Self(Self(hash(bytes)).next())
     }
 
     /// The next number, of all bits.
@@ -56,4 +53,11 @@ impl Rng {
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.index(items.len())]
     }
+}
+
+/// FNV-1a, which is the same everywhere and for ever.
+pub(super) fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
+    })
 }

@@ -1,9 +1,11 @@
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use polylock_core::engine::{Engine, SeededEntropy};
 use polylock_core::layers::{LocalQueue, Observe, Prefix};
 use polylock_core::{DistributedLock, LockKey};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::client::SimLock;
@@ -12,10 +14,10 @@ use super::nemesis::Fault;
 use super::net::Net;
 use super::plan::{Plan, drift};
 use super::process::{Process, SimHost};
-use super::resource::Resource;
 use super::rng::Rng;
 use super::store::Store;
 use super::workload;
+use crate::history::What;
 use crate::lock;
 use crate::mutants::Mutation;
 
@@ -28,7 +30,7 @@ pub(crate) struct World {
     pub(crate) forgetful: bool,
     pub(crate) net: Net,
     pub(crate) store: Store,
-    pub(crate) resource: Resource,
+    resource: Resource,
     pub(crate) log: Log,
     started: Instant,
     /// By number; the dead keep theirs.
@@ -164,5 +166,43 @@ impl World {
         self.net.clear();
         let machines = std::mem::take(&mut *lock(&self.processes));
         machines.iter().for_each(|machine| machine.process.kill());
+    }
+}
+
+/// The largest token that the register of each key has seen. It knows nothing of locks.
+#[derive(Debug, Default)]
+struct Resource(Mutex<BTreeMap<LockKey, u64>>);
+
+impl Resource {
+    fn accepts(&self, key: &LockKey, token: u64) -> bool {
+        let mut registers = lock(&self.0);
+        let largest = registers.entry(key.clone()).or_default();
+        *largest = token.max(*largest);
+        *largest == token
+    }
+}
+
+impl World {
+    /// Writes with a token, and waits for it. A message that is under way for its `transit` arrives
+    /// even if its sender dies.
+    pub(crate) async fn write(
+        self: &Arc<Self>,
+        operation: usize,
+        key: &LockKey,
+        token: u64,
+        transit: Duration,
+    ) {
+        let (done, answer) = oneshot::channel();
+        let key = key.clone();
+        self.after(transit, move |world| {
+            let accepted = world.resource.accepts(&key, token);
+            let (at, mut book) = (world.now(), world.log.book());
+            let how = if accepted { "accepted" } else { "refused" };
+            book.note(at, format_args!("{key} #{operation}: write {how}, {token}"));
+            book.event(at, &key, None, What::Wrote { token, accepted });
+            // The sender may have died.
+            done.send(()).unwrap_or_default();
+        });
+        drop(answer.await);
     }
 }
