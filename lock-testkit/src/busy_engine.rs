@@ -1,4 +1,3 @@
-use std::fmt;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -7,6 +6,7 @@ use polylock_core::engine::Engine;
 /// Keeps the thread of the engine of this process from everything else, until it is dropped.
 ///
 /// All work in the meantime is done by the threads of callers.
+#[derive(Debug)]
 pub struct BusyEngine {
     _end: mpsc::Sender<()>,
 }
@@ -29,9 +29,3 @@ impl BusyEngine {
 
 /// So that a test that does not drop it ends as well.
 const LIMIT: Duration = Duration::from_secs(60);
-
-impl fmt::Debug for BusyEngine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BusyEngine").finish_non_exhaustive()
-    }
-}

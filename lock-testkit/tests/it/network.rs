@@ -9,8 +9,6 @@ use std::time::{Duration, Instant};
 
 use lock_testkit::network::{Network, NetworkHost};
 
-use crate::support::{SILENCE, SOON};
-
 #[test]
 fn a_blocked_direction_drops_packets_and_the_other_does_not() {
     let network = Network::new().unwrap();
@@ -194,12 +192,17 @@ fn speak(host: &NetworkHost, to: SocketAddr) -> Child {
 
 fn has_interface(address: Ipv4Addr) -> bool {
     let listed = Command::new("ip").args(["-4", "-o", "address"]).output();
-    let listed =
-        String::from_utf8(listed.expect("the host takes it").stdout).expect("the host takes it");
-    listed.contains(&format!(" {address}/"))
+    let listed = listed.expect("the host takes it").stdout;
+    String::from_utf8_lossy(&listed).contains(&format!(" {address}/"))
 }
 
 /// A zombie has no program.
 fn runs(pid: u32) -> bool {
     std::fs::read_link(format!("/proc/{pid}/exe")).is_ok()
 }
+
+/// How long a connection of hosts has to be silent to be cut off.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// How long what is not dropped may take.
+const SOON: Duration = Duration::from_secs(30);

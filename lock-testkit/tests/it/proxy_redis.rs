@@ -1,6 +1,7 @@
 //! The fault proxy: a planned fault strikes its request or connection, and no other.
 
-use std::io;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use lock_testkit::proxy::{
@@ -9,7 +10,7 @@ use lock_testkit::proxy::{
 use lock_testkit::servers::{RedisOptions, RedisServer, Reply, RespClient};
 use polylock_core::memory::{Fault, Reachable, Request};
 
-use crate::support::{GONE, bulk, eventually};
+use crate::eventually;
 
 #[test]
 fn what_is_not_planned_for_passes() {
@@ -24,14 +25,10 @@ fn what_is_not_planned_for_passes() {
     let map = client.command(&["HELLO", "3"]).expect("a reply");
     assert!(matches!(map, Reply::Map(_)), "{map:?}");
     let long = "x".repeat(1_000_000);
-    assert_eq!(
-        client.command(&["ECHO", &long]).expect("a reply"),
-        bulk(&long)
-    );
-    assert_eq!(
-        (planned.struck(), proxy.commands(), proxy.connections()),
-        (0, 4, 1)
-    );
+    let echo = client.command(&["ECHO", &long]).expect("a reply");
+    assert_eq!(echo, bulk(&long));
+    let counts = (planned.struck(), proxy.commands(), proxy.connections());
+    assert_eq!(counts, (0, 4, 1));
     assert_eq!(sets.seen()[0].arg(2), "value");
     assert_eq!(sets.count(), 1);
 }
@@ -47,17 +44,12 @@ fn a_lost_request_does_not_arrive_and_a_lost_reply_does_not_either() {
     ];
     for (fate, arrived) in cases {
         let planned = proxy.plan(|command| command.is("INCR"), fate);
-        let error = client(&proxy)
-            .command(&["INCR", "n"])
-            .expect_err("no reply");
+        let error = increment(&proxy).expect_err("no reply");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{fate:?}");
         assert_eq!(planned.struck(), 1);
         assert_eq!(count(&server), arrived, "{fate:?}");
     }
-    assert_eq!(
-        client(&proxy).command(&["INCR", "n"]).expect("a reply"),
-        Reply::Integer(3)
-    );
+    assert_eq!(increment(&proxy).expect("a reply"), Reply::Integer(3));
 }
 
 #[test]
@@ -69,10 +61,7 @@ fn silence_is_for_the_whole_connection_and_for_no_other() {
         let error = silent.command(command).expect_err("no reply");
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     }
-    assert_eq!(
-        client(&proxy).command(&["INCR", "n"]).expect("a reply"),
-        Reply::Integer(2)
-    );
+    assert_eq!(increment(&proxy).expect("a reply"), Reply::Integer(2));
     assert_eq!(count(&server), 2);
 }
 
@@ -184,9 +173,8 @@ fn replies_stay_with_their_commands_after_a_refused_subscription() {
 
 #[test]
 fn what_is_no_command_passes_as_bytes() {
-    use std::io::{Read, Write};
     let (_server, proxy) = start();
-    let mut stream = std::net::TcpStream::connect(("127.0.0.1", proxy.port())).expect("connected");
+    let mut stream = TcpStream::connect(("127.0.0.1", proxy.port())).expect("connected");
     stream.write_all(b"PING\r\n").expect("sent");
     let mut reply = [0; 7];
     stream.read_exact(&mut reply).expect("a reply");
@@ -234,13 +222,28 @@ fn client(proxy: &Proxy) -> RespClient {
     RespClient::connect(proxy.port(), TIMEOUT).expect("the proxy accepts")
 }
 
+fn increment(proxy: &Proxy) -> io::Result<Reply> {
+    client(proxy).command(&["INCR", "n"])
+}
+
 fn count(server: &RedisServer) -> i64 {
     server.command(&["GET", "n"]).integer().unwrap_or(0)
+}
+
+fn bulk(text: &str) -> Reply {
+    Reply::Bulk(text.as_bytes().to_vec())
 }
 
 fn simple(text: &str) -> Reply {
     Reply::Simple(text.to_owned())
 }
+
+/// What a client sees of a connection that was cut.
+const GONE: [io::ErrorKind; 3] = [
+    io::ErrorKind::BrokenPipe,
+    io::ErrorKind::ConnectionReset,
+    io::ErrorKind::UnexpectedEof,
+];
 
 const MOMENT: Duration = Duration::from_millis(60);
 const TIMEOUT: Duration = Duration::from_secs(5);

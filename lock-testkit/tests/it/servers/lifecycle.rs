@@ -3,16 +3,17 @@
 use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::ops::Deref;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
 use lock_testkit::servers::{
-    Fsync, MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer, RedisOptions,
-    RedisServer, ServerProcess, ZooKeeperOptions, ZooKeeperServer,
+    DatabaseServer, Fsync, MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer,
+    RedisOptions, RedisServer, ServerProcess, ZooKeeperOptions, ZooKeeperServer,
 };
 
-use crate::support::{eventually, family, is_alive, is_running};
+use crate::eventually;
 
 /// Starts a server, asks it, kills it, starts it again, stops it, and drops it while it is stopped.
 ///
@@ -54,10 +55,9 @@ fn live<S: Sync>(
     assert!(!dir.exists());
 }
 
-#[test]
-fn mariadb_lives_and_ends() {
+fn live_database<S: Deref<Target = DatabaseServer> + Sync>(start: fn() -> S) {
     live(
-        || MariaDbServer::start(MariaDbOptions::new()),
+        start,
         |server| server,
         |server| drop(server.sql("CREATE TABLE t AS SELECT 42 AS a")),
         |server| Some(server.try_sql("SELECT a FROM t").ok()?[0][0].clone()),
@@ -65,13 +65,13 @@ fn mariadb_lives_and_ends() {
 }
 
 #[test]
+fn mariadb_lives_and_ends() {
+    live_database(|| MariaDbServer::start(MariaDbOptions::new()));
+}
+
+#[test]
 fn postgres_lives_and_ends() {
-    live(
-        || PostgresServer::start(PostgresOptions::new()),
-        |server| server,
-        |server| drop(server.sql("CREATE TABLE t AS SELECT 42 AS a")),
-        |server| Some(server.try_sql("SELECT a FROM t").ok()?[0][0].clone()),
-    );
+    live_database(|| PostgresServer::start(PostgresOptions::new()));
 }
 
 #[test]
@@ -155,4 +155,28 @@ fn no_server_of_a_database_runs_as_root_or_leaves_shared_memory() {
     assert!(has());
     drop(server);
     assert!(!has());
+}
+
+/// A process and what it has started.
+fn family(pid: u32) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let children = children.expect("it runs");
+    let children = children
+        .split_whitespace()
+        .map(|pid| pid.parse().expect("a number"));
+    children.chain([pid]).collect()
+}
+
+fn is_alive(pid: u32) -> bool {
+    state(pid).is_some_and(|state| state != 'Z')
+}
+
+/// Neither stopped nor at its end.
+fn is_running(pid: u32) -> bool {
+    state(pid).is_some_and(|state| !matches!(state, 'T' | 'Z'))
+}
+
+fn state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
 }

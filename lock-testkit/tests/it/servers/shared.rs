@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio, id};
 
 use lock_testkit::servers::{PostgresServer, ZooKeeperEnsemble};
 
-use crate::support::eventually;
+use crate::eventually;
 
 #[test]
 fn postgres_of_a_run_is_one_and_ends_with_its_owner() {
