@@ -6,7 +6,7 @@ use lock_testkit::sim::Rng;
 
 use super::{Injected, passing};
 use crate::fleet::Servers;
-use crate::world::World;
+use crate::run::World;
 
 /// An operator breaks a lock.
 pub(super) fn break_lock(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {

@@ -7,7 +7,7 @@ use lock_testkit::sim::Rng;
 
 use super::{Injected, lasting, passing};
 use crate::clients::Surroundings;
-use crate::world::World;
+use crate::run::World;
 
 /// A client is killed, and another takes its place.
 pub(super) fn kill(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {

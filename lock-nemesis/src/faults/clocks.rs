@@ -6,7 +6,7 @@ use lock_testkit::sim::Rng;
 
 use super::{Injected, lasting, passing};
 use crate::backend::Backend;
-use crate::world::World;
+use crate::run::World;
 
 /// The wall clocks of clients jump by up to an hour, to and fro.
 pub(super) fn clients(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {

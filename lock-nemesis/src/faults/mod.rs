@@ -14,7 +14,7 @@ use lock_testkit::sim::Rng;
 
 use self::replies::has_proxies;
 use crate::backend::Backend;
-use crate::world::World;
+use crate::run::World;
 
 /// A fault that has struck.
 pub(crate) struct Injected {

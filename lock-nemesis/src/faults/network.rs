@@ -6,7 +6,7 @@ use lock_testkit::network::NetworkHost;
 use lock_testkit::sim::Rng;
 
 use super::{Injected, lasting};
-use crate::world::World;
+use crate::run::World;
 
 /// All packets between some clients and some servers are dropped silently.
 pub(super) fn partition(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {

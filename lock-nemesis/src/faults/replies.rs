@@ -7,7 +7,7 @@ use lock_testkit::sim::Rng;
 
 use super::{Injected, lasting};
 use crate::backend::Backend;
-use crate::world::World;
+use crate::run::World;
 
 /// Everything of one direction is late, up to longer than a short lease.
 pub(super) fn late(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {

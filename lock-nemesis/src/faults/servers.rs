@@ -10,7 +10,7 @@ use lock_testkit::sim::Rng;
 use super::{Injected, lasting, passing};
 use crate::backend::Backend;
 use crate::fleet::Servers;
-use crate::world::World;
+use crate::run::World;
 
 /// A server is killed, and started again with what it has on its disk.
 pub(super) fn kill(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
