@@ -117,11 +117,13 @@ pub async fn the_wait_bounds_a_server_that_is_silent(case: Case) {
 
 /// A request that arrives twice gets one lock and one place in the queue.
 pub async fn a_request_that_arrives_twice_is_one(case: Case) {
-    let (holder, key) = (case.client().await, case.key());
+    let (holder, waiter, key) = (case.client().await, case.client().await, case.key());
     case.faults().plan(Request::Acquire, Fault::Duplicated);
     let guard = case.lock(&holder, &key).await;
     case.faults().plan(Request::Acquire, Fault::Duplicated);
-    let waiting = case.waiting(&case.request(&key)).await;
+    let request = case.request(&key);
+    let waiting = tokio::spawn(async move { waiter.acquire(&request).await });
+    case.queued(&key, 1).await;
     if let Some(look) = case.harness().look(&key).await {
         assert!(look.holders == 1 && look.waiters <= 1, "{look:?}");
     }
