@@ -281,7 +281,7 @@ pub(crate) type Facts = BTreeMap<String, String>;
 
 /// Asks a server, on a connection like that of the locks.
 #[async_trait]
-pub(crate) trait Probe: fmt::Debug + Send + Sync {
+pub(crate) trait Probe: Send + Sync {
     /// Makes one round trip with the smallest command that there is.
     async fn ping(&self) -> Result<(), Failure>;
 

@@ -11,7 +11,7 @@ use crate::report::{Sample, Series};
 use crate::subject::Failure;
 use crate::target::Probe;
 use crate::worker::{Process, Work};
-use crate::workloads::{Job, Task, Transport, serve_requests};
+use crate::workloads::{Job, Transport, serve_requests};
 
 /// One measurement, of one target under one workload.
 pub(super) struct Measurement<'a> {
@@ -103,7 +103,7 @@ impl Measurement<'_> {
         }
         let window = self.window(LEAD + LEAD_OF_ONE * processes.len() as u32);
         for process in &mut processes {
-            process.begin(window).await?;
+            process.say(&window).await?;
         }
         let recorded = async {
             let mut all = Recorded::default();
@@ -118,17 +118,11 @@ impl Measurement<'_> {
 
     fn job(&self, contenders: Range<u32>) -> Job {
         let parameters = &self.series.parameters;
+        let rate = parameters.rate;
         Job {
-            task: match parameters.rate {
-                Some(rate) => Task::Open {
-                    rate: rate / f64::from(parameters.contenders),
-                    keys: parameters.keys,
-                },
-                None => Task::Closed {
-                    has_own_key: parameters.keys > 1,
-                },
-            },
             contenders,
+            keys: parameters.keys,
+            rate: rate.map(|rate| rate / f64::from(parameters.contenders)),
             prefix: self.prefix.clone(),
             hold: Duration::from_nanos(parameters.hold_ns),
             ttl: self.plan.ttl,

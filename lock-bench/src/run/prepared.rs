@@ -12,7 +12,6 @@ use crate::subject::{Failure, REFUSED};
 use crate::target::{Opened, Probe, Target};
 
 /// A target that is open, or the bare commands beside one.
-#[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) info: TargetInfo,
     pub(super) target: Target,

@@ -1,6 +1,5 @@
 //! etcd: the minimal requests that exclude, and what the servers say of themselves.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +8,10 @@ use etcd_client::{
     Client, Compare, CompareOp, ConnectOptions, Error, GetOptions, PutOptions, SortOrder,
     SortTarget, Txn, TxnOp, TxnOpResponse, WatchOptions,
 };
-use polylock::{Host, LockUrl};
+use polylock::LockUrl;
 use tokio::time::{Instant, timeout_at};
 
-use super::unique;
+use super::{addresses, segment, unique};
 use crate::subject::{Failure, Subject};
 use crate::target::{Facts, Opened, Probe};
 
@@ -39,16 +38,11 @@ pub(super) async fn bare(url: &LockUrl, of: &str) -> Result<Opened, Failure> {
 const LEASE: i64 = 3600;
 
 async fn connect(url: &LockUrl) -> Result<Client, Failure> {
-    let address = |host: &Host| match (host.name.contains(':'), host.port_or(2379)) {
-        (true, port) => format!("http://[{}]:{port}", host.name),
-        (false, port) => format!("http://{}:{port}", host.name),
-    };
-    let hosts: Vec<_> = url.expect_hosts()?.iter().map(address).collect();
     let mut options = ConnectOptions::new();
     if let (Some(username), Some(password)) = (url.username(), url.password()) {
         options = options.with_user(username, password);
     }
-    let connected = Client::connect(hosts, Some(options)).await;
+    let connected = Client::connect(addresses(url, 2379)?, Some(options)).await;
     connected.map_err(failure)
 }
 
@@ -110,8 +104,7 @@ impl Subject for BareLock {
     type Held = Held;
 
     fn key(&self, name: &str, _: Duration) -> Result<Arc<str>, Failure> {
-        let name = name.replace('%', "%25").replace('/', "%2F");
-        Ok(format!("{}/{name}/", self.root).into())
+        Ok(format!("{}/{}/", self.root, segment(name)).into())
     }
 
     async fn acquire(&self, directory: &Arc<str>, wait: Duration) -> Result<Option<Held>, Failure> {
@@ -161,14 +154,6 @@ impl Subject for BareLock {
     }
 }
 
-impl fmt::Debug for BareLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BareLock")
-            .field("root", &self.root)
-            .finish_non_exhaustive()
-    }
-}
-
 struct ServerProbe {
     client: Client,
 }
@@ -200,11 +185,5 @@ impl Probe for ServerProbe {
             facts.push(("servers", members.members().len().to_string()));
         }
         Ok(super::facts(facts))
-    }
-}
-
-impl fmt::Debug for ServerProbe {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerProbe").finish_non_exhaustive()
     }
 }

@@ -31,6 +31,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+#[cfg(any(feature = "etcd", feature = "zk"))]
+use polylock::Host;
 use polylock::LockUrl;
 use tokio::time::{Instant, sleep};
 
@@ -108,7 +110,6 @@ fn unsupported(url: &LockUrl) -> Result<Option<&'static str>, Failure> {
 }
 
 /// Stands for servers of which nothing is known, and says why.
-#[derive(Debug)]
 struct Unsupported(&'static str);
 
 #[async_trait]
@@ -129,6 +130,22 @@ impl Probe for Unsupported {
 fn facts(facts: impl IntoIterator<Item = (&'static str, String)>) -> Facts {
     let facts = facts.into_iter();
     facts.map(|(name, fact)| (name.to_owned(), fact)).collect()
+}
+
+/// The hosts of a URL as `host:port`.
+#[cfg(any(feature = "etcd", feature = "zk"))]
+fn addresses(url: &LockUrl, default_port: u16) -> Result<Vec<String>, Failure> {
+    let address = |host: &Host| match (host.name.contains(':'), host.port_or(default_port)) {
+        (true, port) => format!("[{}]:{port}", host.name),
+        (false, port) => format!("{}:{port}", host.name),
+    };
+    Ok(url.expect_hosts()?.iter().map(address).collect())
+}
+
+/// The name of a lock as one level of a path.
+#[cfg(any(feature = "etcd", feature = "zk"))]
+fn segment(name: &str) -> String {
+    name.replace('%', "%25").replace('/', "%2F")
 }
 
 /// What no other acquisition of any process has: 32 hex digits.

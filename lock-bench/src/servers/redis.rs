@@ -84,7 +84,7 @@ fn failure(error: RedisError) -> Failure {
 
 /// What a lock in Redis takes at least. It polls while another holder has it, and a future that is
 /// dropped may leave the key for a ttl.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct BareLock {
     connection: MultiplexedConnection,
     /// What stands before the names.
@@ -177,7 +177,6 @@ impl Subject for BareLock {
 const COMPARE_AND_DELETE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
-#[derive(Debug)]
 struct ServerProbe(MultiplexedConnection);
 
 impl ServerProbe {

@@ -1,7 +1,6 @@
 //! PostgreSQL, MySQL and MariaDB: the minimal statements that exclude, and what the servers say of
 //! themselves. What differs between them is a [`Dialect`].
 
-use std::fmt;
 use std::future::ready;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -542,12 +541,6 @@ impl Probe for ServerProbe {
         };
         facts.insert("commands".to_owned(), commands.to_owned());
         Ok(facts)
-    }
-}
-
-impl fmt::Debug for ServerProbe {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerProbe").finish_non_exhaustive()
     }
 }
 

@@ -11,7 +11,7 @@ use super::*;
 use crate::clock;
 use crate::measure::{Window, sample};
 use crate::subject::LOST;
-use crate::workloads::{Job, Task};
+use crate::workloads::Job;
 
 const RUN: u64 = 0xb;
 const TTL: Duration = Duration::from_secs(30);
@@ -39,8 +39,9 @@ async fn contend(limit: &Opened, url: &str) {
         end: start + 1_000_000_000,
     };
     let job = Job {
-        task: Task::Closed { has_own_key: false },
         contenders: 0..2,
+        keys: 1,
+        rate: None,
         prefix: unique(),
         hold: Duration::from_millis(1),
         ttl: TTL,
@@ -104,31 +105,26 @@ async fn bare_commands_of_redis_release_what_is_theirs() {
 
 #[tokio::test]
 async fn tables_are_of_one_run_and_go_with_it() {
-    let (postgres, mariadb) = (PostgresServer::shared(), MariaDbServer::shared());
-    let of_postgres = |url: &str| {
-        let tables = "SELECT tablename FROM pg_tables WHERE tablename LIKE 'polylock_bench%'";
-        postgres.sql(url, tables).concat()
-    };
-    let of_mariadb = |url: &str| {
-        let tables = "SHOW TABLES LIKE 'polylock_bench%'";
-        mariadb.sql(url, tables).concat()
-    };
-    type Tables<'a> = &'a dyn Fn(&str) -> Vec<String>;
-    let tables_of: [(String, Tables<'_>); 2] = [
-        (postgres.database(), &of_postgres),
-        (mariadb.database(), &of_mariadb),
-    ];
-    for (text, tables) in tables_of {
+    let of_postgres = "SELECT tablename FROM pg_tables WHERE tablename LIKE 'polylock_bench%'";
+    for (server, tables) in [
+        (PostgresServer::shared(), of_postgres),
+        (
+            MariaDbServer::shared(),
+            "SHOW TABLES LIKE 'polylock_bench%'",
+        ),
+    ] {
+        let text = server.database();
+        let tables = || server.sql(&text, tables).concat();
         let url = LockUrl::parse(&format!("{text}?mode=lease")).unwrap();
         // The last one as another process of a run does.
         for run in [0x1a, 0x1b, 0x1a] {
             assert!(bare(&url, run, "locks").await.unwrap().is_some());
         }
         clear(&url, 0x1a).await.unwrap();
-        assert_eq!(tables(&text), ["polylock_bench_1b"]);
+        assert_eq!(tables(), ["polylock_bench_1b"]);
         clear(&url, 0x1b).await.unwrap();
         clear(&url, 0x1b).await.unwrap();
-        assert_eq!(tables(&text), [""; 0]);
+        assert_eq!(tables(), [""; 0]);
     }
 }
 
@@ -192,14 +188,12 @@ async fn servers_tell_their_versions_and_what_they_keep() {
             let is_told = facts.get(*name).is_some_and(|fact| fact.starts_with(begin));
             assert!(is_told, "{name} of {url}: {facts:?}");
         }
-        let shown = format!("{asker:?} {facts:?} {:?}", limit(url).await);
+        let shown = format!("{facts:?} {:?}", limit(url).await);
         assert!(!shown.contains("s3cret"), "{shown}");
     }
     let wrong = tcp.replace("s3cret@", "s3cret-and-wrong@");
-    let refused = [
-        probe(&LockUrl::parse(&wrong).unwrap()).await.unwrap_err(),
-        bare_of(&wrong).await.unwrap_err(),
-    ];
+    let probed = probe(&LockUrl::parse(&wrong).unwrap()).await.err();
+    let refused = [probed.unwrap(), bare_of(&wrong).await.unwrap_err()];
     assert!(!format!("{refused:?}").contains("s3cret"), "{refused:?}");
 }
 

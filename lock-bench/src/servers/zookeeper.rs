@@ -1,25 +1,24 @@
 //! ZooKeeper: the minimal requests that exclude, and what the servers say of themselves.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use polylock::{Host, LockUrl};
+use polylock::LockUrl;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
-use super::unique;
+use super::{addresses, segment, unique};
 use crate::subject::{Failure, Subject};
 use crate::target::{Facts, Opened, Probe};
 
 pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
     Ok(Arc::new(ServerProbe {
         client: connect(url).await?,
-        addresses: url.expect_hosts()?.iter().map(address).collect(),
+        addresses: addresses(url, 2181)?,
     }))
 }
 
@@ -39,19 +38,12 @@ async fn connect(url: &LockUrl) -> Result<Client, Failure> {
     if let Some(identity) = identity(url) {
         connector = connector.with_auth("digest", identity.as_bytes());
     }
-    let hosts: Vec<_> = url.expect_hosts()?.iter().map(address).collect();
-    connector.connect(&hosts.join(",")).await.map_err(failure)
+    let hosts = addresses(url, 2181)?.join(",");
+    connector.connect(&hosts).await.map_err(failure)
 }
 
 fn identity(url: &LockUrl) -> Option<String> {
     Some(format!("{}:{}", url.username()?, url.password()?))
-}
-
-fn address(host: &Host) -> String {
-    match (host.name.contains(':'), host.port_or(2181)) {
-        (true, port) => format!("[{}]:{port}", host.name),
-        (false, port) => format!("{}:{port}", host.name),
-    }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
@@ -66,7 +58,7 @@ fn failure(error: Error) -> Failure {
 
 /// What a lock in ZooKeeper takes at least: a node behind those of others, and a watch of the one
 /// before it. A future that is dropped leaves its node until the session ends.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct BareLock {
     client: Client,
     /// What stands before the directories.
@@ -137,8 +129,7 @@ impl Subject for BareLock {
     type Held = Node;
 
     fn key(&self, name: &str, _: Duration) -> Result<Arc<str>, Failure> {
-        let name = name.replace('%', "%25").replace('/', "%2F");
-        Ok(format!("{}/{name}", self.root).into())
+        Ok(format!("{}/{}", self.root, segment(name)).into())
     }
 
     async fn acquire(&self, directory: &Arc<str>, wait: Duration) -> Result<Option<Node>, Failure> {
@@ -260,11 +251,5 @@ impl Probe for ServerProbe {
             facts.push(("servers", members.count().max(1).to_string()));
         }
         Ok(super::facts(facts))
-    }
-}
-
-impl fmt::Debug for ServerProbe {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerProbe").finish_non_exhaustive()
     }
 }

@@ -28,9 +28,14 @@ pub(crate) use self::layer::{Transport, serve_requests};
 /// What the contenders of one process do.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Job {
-    pub(crate) task: Task,
     /// The numbers of those that this process has.
     pub(crate) contenders: Range<u32>,
+    /// Number of the keys: all contend for one, and of several each has its own. In the open loop each
+    /// requests any of them.
+    pub(crate) keys: u32,
+    /// Requests of each per second, whatever becomes of them, in the open loop; else it requests again
+    /// after each release.
+    pub(crate) rate: Option<f64>,
     /// What the names of all keys begin with.
     pub(crate) prefix: String,
     pub(crate) hold: Duration,
@@ -38,15 +43,6 @@ pub(crate) struct Job {
     /// Spans that each of them keeps at most.
     pub(crate) max_spans: usize,
     pub(crate) seed: u64,
-}
-
-/// What a contender does.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
-pub(crate) enum Task {
-    /// Requests again after each release: the one key of all, or one of its own.
-    Closed { has_own_key: bool },
-    /// Requests one of so many keys so often per second, whatever becomes of it.
-    Open { rate: f64, keys: u32 },
 }
 
 impl Job {
@@ -92,13 +88,10 @@ async fn one<S: Subject>(
     contender: u32,
     window: Window,
 ) -> Result<Recorded, Failure> {
-    let has_own_key = match job.task {
-        Task::Closed { has_own_key } => has_own_key,
-        Task::Open { rate, keys } => {
-            return open(subject, job, contender, (rate, keys), window).await;
-        }
-    };
-    let number = if has_own_key { contender } else { 0 };
+    if let Some(rate) = job.rate {
+        return open(subject, job, contender, rate, window).await;
+    }
+    let number = if job.keys > 1 { contender } else { 0 };
     let key = subject.key(&job.key(number), job.ttl)?;
     let request = Span {
         key: number,

@@ -16,14 +16,14 @@ pub(super) async fn open<S: Subject>(
     subject: S,
     job: Arc<Job>,
     contender: u32,
-    (rate, keys): (f64, u32),
+    rate: f64,
     window: Window,
 ) -> Result<Recorded, Failure> {
-    let prepared = (0..keys).map(|number| subject.key(&job.key(number), job.ttl));
+    let prepared = (0..job.keys).map(|number| subject.key(&job.key(number), job.ttl));
     let prepared: Arc<[S::Key]> = prepared.collect::<Result<Vec<_>, _>>()?.into();
     let mut log = Log::new(window, job.max_spans);
     let mut random = Rng::with_seed(job.seed ^ (u64::from(contender) << 32));
-    let popularity = popularity(keys);
+    let popularity = popularity(job.keys);
     let mut arrivals = arrivals(rate, random.fork(), window);
     let mut running = JoinSet::new();
     let (mut is_overrun, mut is_stuck) = (false, false);

@@ -11,31 +11,9 @@ use polylock_bench::target::Openers;
 
 use crate::support::{measure, plan};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_run_leaves_no_table_of_its_bare_statements() {
-    let mut plan = plan(&[Workload::Uncontended], 1);
-    // A commit of a busy disk takes its time.
-    plan.duration = Duration::from_secs(2);
-    let server = PostgresServer::shared();
-    for (mode, with_bare) in [("lease", true), ("row", true), ("row", false)] {
-        plan.with_bare = with_bare;
-        let database = server.database();
-        let target = Openers::compiled_in().target("db", format!("{database}?mode={mode}"));
-        let report = measure(&plan, target.unwrap()).await;
-        assert_eq!(report.series.len(), 1 + usize::from(with_bare));
-        for series in &report.series {
-            assert!(series.samples[0].acquisitions > 0, "{series:?}");
-        }
-        let warnings = report.environment.warnings.join("\n");
-        assert!(!warnings.contains("keeps what"), "{warnings}");
-        let tables = "SELECT tablename FROM pg_tables WHERE tablename LIKE 'polylock_bench%'";
-        assert_eq!(server.sql(&database, tables).concat(), [""; 0], "{mode}");
-    }
-}
-
 /// Off by less than half a command: what the server counts around the window is little of it.
 #[tokio::test(flavor = "multi_thread")]
-async fn bare_commands_are_counted_by_their_servers() {
+async fn bare_commands_are_counted_by_their_servers_and_leave_no_table() {
     let redis = RedisServer::start(RedisOptions::default());
     let zookeeper = ZooKeeperServer::start(ZooKeeperOptions::new());
     let options =
@@ -52,14 +30,25 @@ async fn bare_commands_are_counted_by_their_servers() {
     }
     let mut plan = plan(&[Workload::Uncontended], 1);
     plan.with_bare = true;
+    // A commit of a busy disk takes its time.
     plan.duration = Duration::from_secs(2);
     for (url, count) in expected {
         let target = Openers::compiled_in().target("server", &*url).unwrap();
         let report = measure(&plan, target).await;
+        let warnings = report.environment.warnings.join("\n");
+        assert!(!warnings.contains("keeps what"), "{warnings}");
+        assert_eq!(report.series.len(), 2, "{url}");
+        for series in &report.series {
+            assert!(series.samples[0].acquisitions > 0, "{series:?}");
+        }
         let bare = report.figures(&report.series[1]);
         let commands = bare.commands.expect("the server counts").median;
         assert!((commands - count).abs() < 0.45, "{url}: {commands}");
     }
+    let of_postgres = "SELECT tablename FROM pg_tables WHERE tablename LIKE 'polylock_bench%'";
+    assert_eq!(postgres.sql(of_postgres).concat(), [""; 0]);
+    let of_mariadb = "SHOW TABLES LIKE 'polylock_bench%'";
+    assert_eq!(mariadb.sql(of_mariadb).concat(), [""; 0]);
 }
 
 /// What docs/backends/redis.md lists.
