@@ -6,7 +6,7 @@ use std::future::Future;
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use polylock::admin::LockInfo;
 use polylock::layers::{Event, EventKind};
 use polylock::{AcquireRequest, DistributedLock, ErrorKind, Label, LockKey, Wait};
@@ -16,8 +16,8 @@ use tokio::sync::watch;
 
 use crate::child::{Signals, name};
 use crate::output::{
-    Console, Escaped, Events, Failure, escaped, holder_refusing, holder_waited_for, holders_json,
-    human, quoted,
+    Console, Escaped, Events, Failure, holder_refusing, holder_waited_for, holders_json, human,
+    names, quoted,
 };
 
 /// The lock that is waited for, and the receiver of reports.
@@ -163,12 +163,12 @@ impl Waiting<'_> {
         let style = ProgressStyle::with_template("{spinner} lockctl: {wide_msg}");
         let style = style.expect("BUG: the template is fixed");
         // Removed from the screen when it is dropped with this future.
-        let bar = Cleared(ProgressBar::new_spinner().with_style(style));
+        let bar = ProgressBar::new_spinner().with_style(style);
+        let bar = bar.with_finish(ProgressFinish::AndClear);
         loop {
             for _ in 0..10 {
-                bar.0
-                    .set_message(self.sentence(holder.as_ref(), Some(began.elapsed())));
-                bar.0.tick();
+                bar.set_message(self.sentence(holder.as_ref(), Some(began.elapsed())));
+                bar.tick();
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
             holder = self.blocker().await;
@@ -245,11 +245,7 @@ impl Waiting<'_> {
     }
 
     fn names(&self) -> String {
-        self.keys
-            .iter()
-            .map(|key| escaped(key.as_str()))
-            .collect::<Vec<_>>()
-            .join(", ")
+        names(self.keys.iter().map(LockKey::as_str))
     }
 }
 
@@ -261,14 +257,6 @@ impl Waiting<'_> {
 pub(crate) async fn look(locks: &dyn DistributedLock, key: &LockKey) -> Option<LockInfo> {
     let looking = locks.admin()?.inspect(key);
     tokio::time::timeout(LOOK, looking).await.ok()?.ok()?
-}
-
-struct Cleared(ProgressBar);
-
-impl Drop for Cleared {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
-    }
 }
 
 /// How many wait before this process; `None` if it is not in the queue.

@@ -10,6 +10,8 @@ use polylock::Label;
 use polylock::coordination::Election;
 use rustix::process::Signal;
 
+use crate::child::NAMES;
+
 /// Reads `500ms`, `2s`, `1.5m`, or as flock(1) does a bare number of seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if text.trim_start().starts_with('-') {
@@ -26,25 +28,14 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 pub(crate) fn signal(text: &str) -> Result<Signal, String> {
     let name = text.to_ascii_uppercase();
     let name = name.strip_prefix("SIG").unwrap_or(&name);
-    let known = SIGNALS
+    let known = NAMES
         .iter()
         .find(|(known, signal)| *known == name || name.parse() == Ok(signal.as_raw()));
     known.map(|(_, signal)| *signal).ok_or_else(|| {
-        let names: Vec<_> = SIGNALS.iter().map(|(name, _)| *name).collect();
-        format!("not one of {}", names.join(", "))
+        let names = NAMES.map(|(name, _)| name).join(", ");
+        format!("not one of {names}")
     })
 }
-
-/// Signals that can stop a command.
-const SIGNALS: [(&str, Signal); 7] = [
-    ("HUP", Signal::HUP),
-    ("INT", Signal::INT),
-    ("KILL", Signal::KILL),
-    ("QUIT", Signal::QUIT),
-    ("TERM", Signal::TERM),
-    ("USR1", Signal::USR1),
-    ("USR2", Signal::USR2),
-];
 
 /// Reads a note, which is stored as a whole or not at all.
 pub(crate) fn note(text: &str) -> Result<String, String> {

@@ -1,14 +1,16 @@
 //! Which lock service is used, and under which namespace.
 
-mod default;
 mod file;
-mod refusal;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::fs::DirBuilder;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use polylock::config::{LockSettings, has_namespace, with_namespace};
 use polylock::layers::Observer;
 use polylock::{AcquireRequest, DistributedLock, LockUrl};
@@ -17,9 +19,7 @@ use crate::args::GlobalArgs;
 use crate::exit::Exit;
 use crate::output::{Failure, quoted};
 
-use self::default::{default_url, state_dir};
 use self::file::FromFile;
-use self::refusal::{check_default, check_options, check_scheme};
 
 pub(crate) use self::file::{Env, failure, loader};
 
@@ -47,47 +47,33 @@ impl BackendUrl {
         check_options(args, is_option)?;
         let named = args.backend.as_deref().filter(|url| !url.is_empty());
         file::check(args, !is_option)?;
-        if let (false, Some(path)) = (is_option, file::path(args)) {
-            let (url, lock_settings, file) = FromFile::choose(args, path, env)?;
-            return Self::new(url, false, false, lock_settings, Some(file));
-        }
-        // The next call has the same variables, and reads a file if there is one.
-        let is_default = is_ambient && file::path(args).is_none();
-        let (lock_settings, ambient) = file::ambient(args, env.clone())?;
-        let text = match named {
-            Some(url) => url.to_owned(),
-            None => {
-                check_default(&env)?;
-                default_url(&state_dir(&env)?)?
+        let (text, lock_settings, file) = match file::path(args) {
+            Some(path) if !is_option => {
+                let (url, lock_settings, file) = FromFile::choose(args, path, env)?;
+                (url, lock_settings, Some(file))
+            }
+            _ => {
+                let (lock_settings, ambient) = file::ambient(args, env.clone())?;
+                let text = match named {
+                    Some(url) => url.to_owned(),
+                    None => {
+                        check_default(&env)?;
+                        default_url(&state_dir(&env)?)?
+                    }
+                };
+                let option = args.namespace.as_deref();
+                let text = placed(text, option, ambient.as_deref(), is_option);
+                (text, lock_settings, None)
             }
         };
-        let text = placed(
-            text,
-            args.namespace.as_deref(),
-            ambient.as_deref(),
-            is_option,
-        );
-        Self::new(text, is_default, is_option, lock_settings, None)
-    }
-
-    fn new(
-        text: String,
-        is_default: bool,
-        is_option: bool,
-        lock_settings: LockSettings,
-        file: Option<FromFile>,
-    ) -> Result<Self, Failure> {
         let url = polylock::compiled_in().parse_url(&text)?;
-        let namespace = url
-            .params()
-            .string("namespace")
-            .unwrap_or_default()
-            .to_owned();
+        let namespace = url.params().string("namespace").map(str::to_owned);
         Ok(Self {
             text,
             url,
-            namespace,
-            is_default,
+            namespace: namespace.unwrap_or_default(),
+            // The next call has the same variables, and reads a file if there is one.
+            is_default: is_ambient && file::path(args).is_none(),
             is_option,
             lock_settings,
             file,
@@ -182,6 +168,92 @@ impl fmt::Debug for BackendUrl {
     }
 }
 
+/// Refuses an option that is empty, as an unset variable of a shell leaves it: the next backend in
+/// line is not the one that was meant.
+fn check_options(args: &GlobalArgs, is_backend_option: bool) -> Result<(), Failure> {
+    let is_backend_empty = args.backend.as_deref().is_some_and(str::is_empty);
+    let is_config_empty = args.config.as_deref() == Some("".as_ref());
+    let empty = match () {
+        () if is_backend_option && is_backend_empty => "--backend",
+        () if args.is_config_option && is_config_empty => "--config",
+        () => return Ok(()),
+    };
+    let message = format!("{empty} is empty, so there is no telling which backend is meant");
+    Err(Failure::new(Exit::Usage, message).with_hint(format!(
+        "check the variable that {empty} is given; without the option a default is used"
+    )))
+}
+
+/// Refuses the default file where a variable was to name something else.
+///
+/// To other programs an empty variable is as good as none. Here it would turn a lock of many hosts
+/// into one of this user on this host, without a word.
+fn check_default(env: impl Fn(&str) -> Option<OsString>) -> Result<(), Failure> {
+    let is_empty = |name: &&str| env(name).is_some_and(|value| value.is_empty());
+    let Some(empty) = ["LOCK_URL", "LOCK_CONFIG"].into_iter().find(is_empty) else {
+        return Ok(());
+    };
+    let message =
+        format!("{empty} is set and empty, so there is no telling which backend is meant");
+    Err(Failure::new(Exit::Config, message).with_hint(format!(
+        "give {empty} a value; unset it to lock in a SQLite file of this user on this host"
+    )))
+}
+
+/// Refuses a store that ends with this process.
+fn check_scheme(scheme: &str, is_option: bool) -> Result<(), Failure> {
+    if scheme != "memory" {
+        return Ok(());
+    }
+    let exit = match is_option {
+        true => Exit::Usage,
+        false => Exit::Config,
+    };
+    let message = "memory: is a store of one process, and a lock in it excludes no other process";
+    Err(Failure::new(exit, message).with_hint(
+        "name a server, or a file as in sqlite:PATH: by --backend, by LOCK_URL, or by --default-backend \
+         of a configuration file",
+    ))
+}
+
+/// `$XDG_STATE_HOME/polylock`, else `$HOME/.local/state/polylock`.
+fn state_dir(env: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Failure> {
+    // A relative path in these variables is to be ignored, says the XDG specification.
+    let absolute = |name| {
+        env(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    let base = absolute("XDG_STATE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local").join("state")));
+    base.map(|base| base.join("polylock")).ok_or_else(|| {
+        Failure::new(
+            Exit::Config,
+            "there is no backend, and no home for the default one",
+        )
+        .with_hint("give --backend URL, or set LOCK_URL, XDG_STATE_HOME or HOME")
+    })
+}
+
+/// The file of this user, whose directory is made.
+fn default_url(dir: &Path) -> Result<String, Failure> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|e| {
+        let message = format!("cannot make the directory {}", dir.display());
+        Failure::new(Exit::Unavailable, message)
+            .with_cause(&e)
+            .with_hint("give --backend URL, or set LOCK_URL")
+    })?;
+    Ok(sqlite_url(&dir.join("locks.db")))
+}
+
+/// The URL of a SQLite file.
+pub(crate) fn sqlite_url(file: &Path) -> String {
+    const ENCODED: &AsciiSet = &CONTROLS.add(b'#').add(b'%').add(b'?').add(b'@');
+    let path = percent_encode(file.as_os_str().as_bytes(), ENCODED);
+    format!("sqlite:{path}")
+}
+
 /// A URL that an argument names, in the namespace that the options or the environment say, as the
 /// URL of `--backend` is.
 pub(crate) fn in_namespace(
@@ -190,12 +262,8 @@ pub(crate) fn in_namespace(
     url: String,
 ) -> Result<String, Failure> {
     let (_, ambient) = file::ambient(args, env)?;
-    Ok(placed(
-        url,
-        args.namespace.as_deref(),
-        ambient.as_deref(),
-        true,
-    ))
+    let option = args.namespace.as_deref();
+    Ok(placed(url, option, ambient.as_deref(), true))
 }
 
 /// As for `Loader::with_url`: what a flag says goes before what a variable says, also in a URL.
@@ -231,13 +299,10 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsString;
-
     use clap::Parser;
 
     use super::*;
     use crate::args::Cli;
-    use crate::exit::Exit;
 
     fn choose(args: &[&str], vars: &[(&str, &str)]) -> Result<BackendUrl, Failure> {
         let line = ["lockctl"].iter().chain(args).chain(&["list"]);

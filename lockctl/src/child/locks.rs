@@ -6,7 +6,7 @@ use futures_util::future::select_all;
 use polylock::{LockGuard, LostReason};
 use tokio::time::Instant;
 
-use crate::output::escaped;
+use crate::output::names;
 
 /// The locks that a command runs under, whatever owns the guards; it ends with the first that is lost.
 #[derive(Debug)]
@@ -27,8 +27,7 @@ impl<'a> Locks<'a> {
 
     /// The keys for people.
     pub(super) fn names(&self) -> String {
-        let names: Vec<_> = self.keys().into_iter().map(escaped).collect();
-        names.join(", ")
+        names(self.keys())
     }
 
     pub(super) fn is_held(&self) -> bool {

@@ -7,7 +7,6 @@ mod processes;
 mod runner;
 mod signals;
 mod spawn;
-mod stop;
 mod supervise;
 
 use self::environment::Facts;
@@ -18,7 +17,6 @@ use self::supervise::Watch;
 pub(crate) use self::linger::Linger;
 pub(crate) use self::locks::Locks;
 pub(crate) use self::runner::Runner;
-pub(crate) use self::signals::{Signals, name};
+pub(crate) use self::signals::{NAMES, Signals, name};
 pub(crate) use self::spawn::{Exec, wants_own_group};
-pub(crate) use self::stop::Stop;
-pub(crate) use self::supervise::{Ending, Rules};
+pub(crate) use self::supervise::{Ending, Rules, Stop};

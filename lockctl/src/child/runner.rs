@@ -55,8 +55,17 @@ impl Runner {
         signals: &mut Signals,
     ) -> Result<Ending, Failure> {
         locks.guards().try_for_each(LockGuard::ensure_held)?;
-        let (kind, label) = (capabilities.backend, self.label.clone());
-        let facts = Facts::of(locks, self.ttl, &self.backend, kind, label);
+        let held = locks.guards();
+        let facts = Facts {
+            locks: held
+                .map(|guard| (guard.key().as_str(), guard.fencing_token()))
+                .collect(),
+            valid_for: locks.valid_for(),
+            ttl: self.ttl,
+            backend: &self.backend,
+            kind: capabilities.backend,
+            label: &self.label,
+        };
         let variables = facts.variables(|name| env::var_os(name));
         if self.rules.own_group {
             // Before the command begins, so that it is never the only one to go on.

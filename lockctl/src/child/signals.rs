@@ -130,25 +130,23 @@ fn is_in(mask: u64, signal: Signal) -> bool {
 
 /// The usual name without `SIG`, else the number.
 pub(crate) fn name(signal: Signal) -> String {
-    let names = [
-        (Signal::ABORT, "ABRT"),
-        (Signal::HUP, "HUP"),
-        (Signal::INT, "INT"),
-        (Signal::KILL, "KILL"),
-        (Signal::PIPE, "PIPE"),
-        (Signal::QUIT, "QUIT"),
-        (Signal::SEGV, "SEGV"),
-        (Signal::TERM, "TERM"),
-        (Signal::USR1, "USR1"),
-        (Signal::USR2, "USR2"),
-        (Signal::WINCH, "WINCH"),
-    ];
-    let known = names.iter().find(|(known, _)| *known == signal);
+    let known = NAMES.iter().find(|(_, known)| *known == signal);
     known.map_or_else(
         || signal.as_raw().to_string(),
-        |(_, name)| (*name).to_owned(),
+        |(name, _)| (*name).to_owned(),
     )
 }
+
+/// Signals that can stop a command, by their names.
+pub(crate) const NAMES: [(&str, Signal); 7] = [
+    ("HUP", Signal::HUP),
+    ("INT", Signal::INT),
+    ("KILL", Signal::KILL),
+    ("QUIT", Signal::QUIT),
+    ("TERM", Signal::TERM),
+    ("USR1", Signal::USR1),
+    ("USR2", Signal::USR2),
+];
 
 #[cfg(test)]
 mod tests {

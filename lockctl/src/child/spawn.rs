@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::environment::Variable;
 use super::processes::CommandProcesses;
-use super::stop::POLL_INTERVAL;
+use super::supervise::POLL_INTERVAL;
 use crate::commands::Pgid;
 use crate::exit::Exit;
 use crate::output::Failure;
@@ -89,9 +89,7 @@ fn starter(command: &[OsString]) -> Command {
     }
     let mut starter = Command::new(THIS_PROGRAM);
     let parent = rustix::process::getpid().as_raw_nonzero().to_string();
-    starter
-        .args(["__exec", "--parent", &parent, "--"])
-        .args(command);
+    starter.args([EXEC, &parent]).args(command);
     starter
 }
 
@@ -110,7 +108,7 @@ fn direct(command: &[OsString]) -> Command {
     starter
 }
 
-/// What the process becomes that was started as `lockctl __exec --parent PID -- COMMAND...`.
+/// What the process becomes that was started as `lockctl __exec PARENT COMMAND...`.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) struct Exec {
     parent: i32,
@@ -121,9 +119,7 @@ impl Exec {
     /// Reads the arguments without the program's name; `None` if they are those of a user.
     pub(crate) fn of_arguments(mut args: impl Iterator<Item = OsString>) -> Option<Self> {
         args.next().filter(|first| first == EXEC)?;
-        args.next()?;
         let parent = args.next()?.to_str()?.parse().ok()?;
-        args.next()?;
         let command: Vec<_> = args.collect();
         (!command.is_empty()).then_some(Self { parent, command })
     }
@@ -186,12 +182,9 @@ mod tests {
         let read = |args: &[&str]| Exec::of_arguments(args.iter().map(OsString::from));
         let command = vec!["ls".into(), "--".into()];
         let successor = Exec { parent: 7, command };
-        assert_eq!(
-            read(&["__exec", "--parent", "7", "--", "ls", "--"]),
-            Some(successor)
-        );
-        assert_eq!(read(&["run", "--parent", "7", "--", "ls"]), None);
-        assert_eq!(read(&["__exec", "--parent", "7", "--"]), None);
+        assert_eq!(read(&["__exec", "7", "ls", "--"]), Some(successor));
+        assert_eq!(read(&["run", "7", "ls"]), None);
+        assert_eq!(read(&["__exec", "7"]), None);
         assert_eq!(read(&[]), None);
     }
 }

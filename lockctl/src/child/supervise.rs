@@ -1,4 +1,5 @@
-//! Watches the command and the locks, and stops the command before the locks are gone.
+//! Watches the command and the locks, passes signals on, and stops the command before the locks are
+//! gone, gently first.
 
 use std::future::pending;
 use std::io;
@@ -7,17 +8,17 @@ use std::pin::pin;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use rustix::process::Signal;
+use polylock::LostReason;
+use rustix::process::{Signal, getpid, kill_process};
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::Locks;
-use super::signals::Signals;
+use super::signals::{Signals, name};
 use super::spawn::Running;
-use super::stop::{Stop, Stopping};
 use crate::commands::OnLost;
 use crate::exit::Exit;
-use crate::output::{Console, Events};
+use crate::output::{Console, Escaped, Events, human};
 
 /// What the command may do, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -55,12 +56,41 @@ pub(crate) struct Ending {
     pub(crate) is_asked: bool,
 }
 
+/// Why a command is stopped.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Stop {
+    /// `lockctl` was asked to end.
+    Asked,
+    /// The lease was not renewed and is about to end.
+    Expiring,
+    /// The lock is lost.
+    Lost(LostReason),
+    /// `--max-run` is over.
+    MaxRun,
+}
+
+/// A stop under way.
+#[derive(Clone, Copy, Debug)]
+struct Stopping {
+    why: Stop,
+    /// When patience ends, `None` once it has.
+    kill_at: Option<Instant>,
+}
+
+impl Ending {
+    /// The code of the command itself.
+    pub(crate) fn exit(&self) -> Exit {
+        Exit::of_child(self.status)
+    }
+}
+
 impl Watch<'_> {
     /// Waits for the command to end, passes signals on, and stops it when a lock is lost.
     pub(crate) async fn until_the_end(mut self, signals: &mut Signals) -> io::Result<Ending> {
         let mut lost = pin!(self.locks.lost());
         let mut expiring = pin!(self.locks.expiring(self.time_to_stop()));
-        let mut max_run = pin!(after(self.rules.max_run));
+        let max_run = self.rules.max_run;
+        let max_run = max_run.and_then(|time| Instant::now().checked_add(time));
         let stops = self.rules.on_lost == OnLost::Term;
         let (mut stopping, mut is_lost, mut interrupts) = (None::<Stopping>, false, 0);
         let mut is_asked = false;
@@ -84,7 +114,7 @@ impl Watch<'_> {
                 () = &mut expiring, if stops && stopping.is_none() => {
                     stopping = Some(self.stop_expiring());
                 }
-                () = &mut max_run, if stopping.is_none() => {
+                () = at(max_run), if stopping.is_none() => {
                     stopping = Some(self.stop(Stop::MaxRun, Signal::TERM, self.rules.kill_after));
                 }
                 () = at(kill_at) => {
@@ -148,25 +178,141 @@ impl Watch<'_> {
         }
         stop
     }
-}
 
-impl Ending {
-    /// The code of the command itself.
-    pub(crate) fn exit(&self) -> Exit {
-        Exit::of_child(self.status)
+    fn stop_expiring(&self) -> Stopping {
+        let left = self.locks.valid_for().unwrap_or(self.rules.kill_after);
+        self.console.warn(format_args!(
+            "the lease of {} was not renewed and ends in {}",
+            self.locks.names(),
+            human(left)
+        ));
+        self.events.tell(
+            "lost",
+            json!({ "keys": self.locks.keys(), "reason": "expiring" }),
+        );
+        self.stop(Stop::Expiring, self.rules.signal_on_lost, left)
     }
-}
 
-async fn after(time: Option<Duration>) {
-    match time {
-        Some(time) => tokio::time::sleep(time).await,
-        None => pending().await,
+    fn stop_lost(&self, reason: LostReason, before: Option<Stopping>) -> Stopping {
+        let patience = match reason {
+            // The time is over by our own clock: there is none left for the command.
+            LostReason::Expired | LostReason::Unreachable => Duration::ZERO,
+            _ => self.rules.kill_after,
+        };
+        match before {
+            Some(Stopping { kill_at, .. }) => {
+                let kill_at = kill_at.map(|at| at.min(Instant::now() + patience));
+                Stopping {
+                    why: Stop::Lost(reason),
+                    kill_at,
+                }
+            }
+            None => self.stop(Stop::Lost(reason), self.rules.signal_on_lost, patience),
+        }
+    }
+
+    /// The command has got the signal that asked for it, if that came from where it seems to.
+    fn stop_asked(&self, signal: Signal) -> Stopping {
+        if self.is_of_terminal(signal) {
+            // A signal of kill(1) looks the same, but the command has not got it.
+            self.send(Signal::TERM);
+        }
+        // A command that is stopped by job control would not see the signal.
+        self.send(Signal::CONT);
+        Stopping {
+            why: Stop::Asked,
+            kill_at: Some(Instant::now() + self.rules.kill_after),
+        }
+    }
+
+    fn stop(&self, why: Stop, signal: Signal, patience: Duration) -> Stopping {
+        if patience.is_zero() {
+            self.console.note("killing the command");
+            self.send(Signal::KILL);
+            return Stopping { why, kill_at: None };
+        }
+        self.console.note(format_args!(
+            "stopping the command: {} now, KILL in {}",
+            name(signal),
+            human(patience)
+        ));
+        self.send(signal);
+        // A command that is stopped by job control would not see the signal.
+        self.send(Signal::CONT);
+        Stopping {
+            why,
+            kill_at: Some(Instant::now() + patience),
+        }
+    }
+
+    fn tell_loss(&self, reason: LostReason) {
+        let key = self.locks.lost_one().map_or("", |(key, _)| key);
+        self.console
+            .warn(format_args!("{} is lost: {reason}", Escaped(key)));
+        self.events
+            .tell("lost", json!({ "keys": [key], "reason": reason.as_str() }));
+    }
+
+    /// Sends to everything that the command is made of.
+    fn send(&self, signal: Signal) {
+        self.running.processes.signal(signal);
+    }
+
+    /// Passes on what `lockctl` got.
+    fn pass_on(&self, signal: Signal, interrupts: usize) {
+        match signal {
+            _ if self.is_of_terminal(signal) => {}
+            Signal::INT if interrupts > 1 => self.send(Signal::KILL),
+            _ => self.running.processes.signal_command(signal),
+        }
+    }
+
+    /// Whether a terminal sends the signal, to the command as well.
+    fn is_of_terminal(&self, signal: Signal) -> bool {
+        self.rules.terminal_signals && [Signal::INT, Signal::QUIT, Signal::WINCH].contains(&signal)
+    }
+
+    /// Stops the command and then this process, until this process is continued.
+    fn sleep_together(&self) {
+        self.send(Signal::STOP);
+        kill_process(getpid(), Signal::STOP).ok();
+        // Without the lock the command is not continued, unless a loss is only a warning. The loss is about
+        // to be noticed.
+        if self.locks.is_held() || self.rules.on_lost == OnLost::Warn {
+            self.send(Signal::CONT);
+        }
+    }
+
+    /// Kills what is left of the command, and waits until it is dead.
+    async fn kill_the_rest(&self) {
+        let processes = &self.running.processes;
+        let killing = async {
+            loop {
+                processes.kill_the_rest();
+                if !processes.is_alive() {
+                    break;
+                }
+                sleep(POLL_INTERVAL).await;
+            }
+        };
+        if timeout(KILL_TIMEOUT, killing).await.is_err() {
+            self.console.warn(format_args!(
+                "processes of the command are not dead {} after KILL",
+                human(KILL_TIMEOUT)
+            ));
+        }
     }
 }
 
 async fn at(time: Option<Instant>) {
     match time {
-        Some(time) => tokio::time::sleep_until(time).await,
+        Some(time) => sleep_until(time).await,
         None => pending().await,
     }
 }
+
+/// A process that waits for a disk or a network file system outlasts KILL.
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time between two looks at the processes of a command.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(10);

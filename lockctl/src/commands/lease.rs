@@ -28,7 +28,7 @@ pub(crate) struct AcquireArgs {
     /// Name of the lock
     pub(crate) key: String,
     /// Length of the lease [default: that of the configuration, or 60s]
-    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
     #[command(flatten)]
     pub(crate) wait: WaitArgs,
@@ -48,7 +48,7 @@ pub(crate) struct RenewArgs {
     #[arg(long, value_name = "ID", env = "LOCK_LEASE", hide_env_values = true)]
     pub(crate) lease: LeaseText,
     /// Length of the lease from now on [default: that of the configuration, or 60s]
-    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
 }
 

@@ -3,19 +3,17 @@
 #[cfg(feature = "bench")]
 mod bench;
 mod break_lock;
-mod completions;
 mod config;
 mod doctor;
 mod lead;
 mod leader;
 mod lease;
-mod man;
+mod manual;
 mod queries;
 mod run;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod schema;
 mod top;
-mod watch;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,12 +24,12 @@ use polylock::{DistributedLock, LockKey};
 #[cfg(feature = "bench")]
 pub(crate) use self::bench::{BenchArgs, worker};
 pub(crate) use self::break_lock::BreakArgs;
-pub(crate) use self::completions::CompletionsArgs;
 pub(crate) use self::config::ConfigArgs;
 pub(crate) use self::doctor::DoctorArgs;
 pub(crate) use self::lead::LeadArgs;
 pub(crate) use self::leader::LeaderArgs;
 pub(crate) use self::lease::{AcquireArgs, ReleaseArgs, RenewArgs};
+pub(crate) use self::manual::CompletionsArgs;
 pub(crate) use self::run::{OnLost, Pgid, RunArgs};
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub(crate) use self::schema::SchemaArgs;
@@ -48,8 +46,6 @@ pub(crate) fn execute(command: Command, global: GlobalArgs) -> Result<Exit, Fail
         global,
     };
     match command {
-        Command::Completions(args) => completions::completions(&args),
-        Command::Man => man::man(),
         #[cfg(feature = "bench")]
         Command::Bench(args) => bench::bench(&app, &args),
         command => runtime()?.block_on(app.serve(command)),
@@ -81,7 +77,7 @@ impl App {
             Command::List(args) => queries::list(self, &args).await,
             Command::Inspect(args) => queries::inspect(self, &args).await,
             Command::Top(args) => Box::pin(top::top(self, &args)).await,
-            Command::Watch(args) => watch::watch(self, &args).await,
+            Command::Watch(args) => queries::watch(self, &args).await,
             Command::Break(args) => break_lock::break_lock(self, &args).await,
             Command::Acquire(args) => Box::pin(lease::acquire(self, args)).await,
             Command::Renew(args) => lease::renew(self, &args).await,
@@ -91,8 +87,9 @@ impl App {
             Command::Doctor(args) => doctor::doctor(self, &args).await,
             Command::Config(args) => config::config(self, &args),
             #[cfg(feature = "bench")]
-            Command::Bench(_) => Ok(Exit::Success),
-            Command::Completions(_) | Command::Man => Ok(Exit::Success),
+            Command::Bench(_) => unreachable!("BUG: it has a runtime of its own"),
+            Command::Completions(args) => manual::completions(&args),
+            Command::Man => manual::man(),
         }
     }
 

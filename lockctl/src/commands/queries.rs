@@ -1,16 +1,19 @@
-//! `try`, `inspect` and `list`: what the backend knows of locks.
+//! `try`, `inspect`, `list` and `watch`: what the backend knows of locks.
 
-use polylock::admin::{LockAdmin, LockInfo, Record};
+use std::time::SystemTime;
+
+use polylock::admin::{LockAdmin, LockEvent, LockInfo, Record};
 use polylock::coordination::{LastRun, Leader};
 use polylock::{ErrorKind, LockKey};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{App, admin, key};
 use crate::args::{KeyArgs, PatternArgs};
 use crate::exit::Exit;
 use crate::output::{
-    Escaped, Failure, Rows, address_text, escaped, holder_refusing, holders_json, last_run_json,
-    last_run_text, lock_json, lock_rows, locks_table, print, print_json, rows_page,
+    Escaped, Failure, Rows, address_text, clock, deliver, escaped, holder_refusing, holders_json,
+    last_run_json, last_run_text, lock_json, lock_rows, locks_table, print, print_json, rows_page,
+    timestamp, unix_ms, who,
 };
 use crate::pattern::Pattern;
 
@@ -125,4 +128,64 @@ pub(super) async fn list(app: &App, args: &PatternArgs) -> Result<Exit, Failure>
         print(&locks_table(&held))?;
     }
     Ok(Exit::Success)
+}
+
+/// Prints changes until the process is interrupted or the backend ends the watch.
+pub(super) async fn watch(app: &App, args: &PatternArgs) -> Result<Exit, Failure> {
+    let pattern = Pattern::new(&args.pattern);
+    let locks = app.connect().await?;
+    let mut events = admin(&*locks)?.watch(pattern.prefix()).await?;
+    while let Some(event) = events.recv().await {
+        if !pattern.matches(event.key().as_str()) {
+            continue;
+        }
+        let line = if app.wants_json() {
+            format!("{}\n", event_json(&event))
+        } else {
+            event_line(&event)
+        };
+        if !deliver(&line)? {
+            // `lockctl watch | head -1` has seen enough.
+            return Ok(Exit::Success);
+        }
+    }
+    Err(Failure::new(
+        Exit::Unavailable,
+        "the backend ended the watch",
+    ))
+}
+
+fn event_json(event: &LockEvent) -> Value {
+    let now = SystemTime::now();
+    let (name, lock) = match event {
+        LockEvent::Acquired(info) => ("acquired", Some(lock_json(info))),
+        LockEvent::Free(_) => ("free", None),
+        _ => ("unknown", None),
+    };
+    json!({
+        "event": name,
+        "key": event.key().as_str(),
+        "lock": lock,
+        "time": timestamp(now),
+        "unix_ms": unix_ms(now),
+    })
+}
+
+fn event_line(event: &LockEvent) -> String {
+    let (now, key) = (clock(SystemTime::now()), Escaped(event.key().as_str()));
+    match event {
+        LockEvent::Acquired(info) => {
+            let holders: Vec<_> = info
+                .holders
+                .iter()
+                .map(|holder| match holder.token {
+                    Some(token) => format!("{} (token {token})", who(&holder.label)),
+                    None => who(&holder.label),
+                })
+                .collect();
+            format!("{now} acquired {key} by {}\n", holders.join(", "))
+        }
+        LockEvent::Free(_) => format!("{now} free     {key}\n"),
+        _ => format!("{now} changed  {key}\n"),
+    }
 }

@@ -26,9 +26,9 @@ enum Level {
     Notes,
 }
 
-const BOLD_RED: Style = AnsiColor::Red.on_default().bold();
-const BOLD_YELLOW: Style = AnsiColor::Yellow.on_default().bold();
-const DIM: Style = Style::new().dimmed();
+pub(crate) const BOLD_RED: Style = AnsiColor::Red.on_default().bold();
+pub(crate) const BOLD_YELLOW: Style = AnsiColor::Yellow.on_default().bold();
+pub(crate) const DIM: Style = Style::new().dimmed();
 
 impl Console {
     /// A console after that many `-q`.

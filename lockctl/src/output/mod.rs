@@ -17,11 +17,11 @@ use serde_json::{Value, json};
 
 use crate::exit::Exit;
 
-pub(crate) use self::console::{Console, Failure};
+pub(crate) use self::console::{BOLD_RED, BOLD_YELLOW, Console, DIM, Failure};
 pub(crate) use self::events::{Events, Renewals};
 pub(crate) use self::text::{
     Escaped, address_text, age, clock, escaped, holder_refusing, holder_waited_for, human,
-    last_run_text, millis, quoted, timestamp, unix_ms, who,
+    last_run_text, millis, names, quoted, timestamp, unix_ms, who,
 };
 use self::text::{note, note_after, took};
 pub(crate) use self::writer::Writer;

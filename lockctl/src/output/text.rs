@@ -37,6 +37,12 @@ pub(crate) fn escaped(text: &str) -> String {
     Escaped(text).to_string()
 }
 
+/// Keys in a sentence.
+pub(crate) fn names<'k>(keys: impl IntoIterator<Item = &'k str>) -> String {
+    let keys: Vec<_> = keys.into_iter().map(escaped).collect();
+    keys.join(", ")
+}
+
 /// Text as a word that can be pasted into a shell.
 pub(crate) fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:@%+,=".contains(c);
@@ -78,14 +84,16 @@ pub(crate) fn age(since: SystemTime) -> Duration {
 
 /// The holder: `etl-7c9 pid 4121`.
 pub(crate) fn who(label: &Label) -> String {
-    let host = if label.host().is_empty() {
-        "unknown host"
-    } else {
-        label.host()
-    };
     match label.pid() {
-        0 => escaped(host),
-        pid => format!("{} pid {pid}", Escaped(host)),
+        0 => host(label),
+        pid => format!("{} pid {pid}", host(label)),
+    }
+}
+
+fn host(label: &Label) -> String {
+    match label.host() {
+        "" => "unknown host".to_owned(),
+        host => escaped(host),
     }
 }
 
@@ -107,11 +115,7 @@ pub(super) fn note_after(label: &Label) -> String {
 /// lease ends in 27s`.
 pub(crate) fn holder_waited_for(holder: &HolderInfo) -> String {
     let label = &holder.label;
-    let mut out = if label.host().is_empty() {
-        "unknown host".to_owned()
-    } else {
-        escaped(label.host())
-    };
+    let mut out = host(label);
     let mut details = Vec::new();
     if label.pid() != 0 {
         details.push(format!("pid {}", label.pid()));

@@ -45,7 +45,7 @@ pub(crate) struct MeasureArgs {
     pub(crate) targets: Vec<String>,
     /// What to measure, or all [default: uncontended,contended,hand-off]
     #[arg(long, value_name = "WORKLOAD", value_delimiter = ',', value_parser = workloads())]
-    pub(crate) workload: Vec<Asked>,
+    pub(crate) workload: Vec<Box<[Workload]>>,
     /// Numbers of contenders
     #[arg(
         long,
@@ -59,40 +59,16 @@ pub(crate) struct MeasureArgs {
     #[arg(long, value_enum, value_name = "KIND", default_value_t)]
     pub(crate) contenders_as: Contender,
     /// How long each holds the lock; the hold sweep has its own times
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "0",
-        value_parser = duration,
-        allow_hyphen_values = true
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "0", value_parser = duration)]
     pub(crate) hold: Duration,
     /// Length of the leases
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "30s",
-        value_parser = duration,
-        allow_hyphen_values = true
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub(crate) ttl: Duration,
     /// Length of a measurement
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "3s",
-        value_parser = duration,
-        allow_hyphen_values = true
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = duration)]
     pub(crate) duration: Duration,
     /// What goes before a measurement and is not counted
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "500ms",
-        value_parser = duration,
-        allow_hyphen_values = true
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "500ms", value_parser = duration)]
     pub(crate) warm_up: Duration,
     /// How often everything is measured; the order of the targets changes each time
     #[arg(
@@ -153,13 +129,6 @@ pub(crate) struct ShowArgs {
     pub(crate) forms: FormArgs,
 }
 
-/// Workloads that are asked for by one word.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Asked {
-    All,
-    One(Workload),
-}
-
 /// What contends.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 pub(crate) enum Contender {
@@ -175,13 +144,7 @@ impl MeasureArgs {
     pub(crate) fn plan(&self) -> Plan {
         let mut plan = Plan::default();
         if !self.workload.is_empty() {
-            let is_asked = |workload: &Workload| {
-                let is_it = |asked: &Asked| match asked {
-                    Asked::All => true,
-                    Asked::One(one) => one == workload,
-                };
-                self.workload.iter().any(is_it)
-            };
+            let is_asked = |workload: &Workload| self.workload.iter().any(|w| w.contains(workload));
             plan.workloads = WORKLOADS.into_iter().filter(is_asked).collect();
         }
         plan.contenders = self.contenders.clone();
@@ -203,14 +166,14 @@ impl MeasureArgs {
     }
 }
 
-fn workloads() -> impl TypedValueParser<Value = Asked> {
+/// Reads one word for a workload, or for all of them.
+fn workloads() -> impl TypedValueParser<Value = Box<[Workload]>> {
     let names = WORKLOADS.map(|workload| PossibleValue::new(name_of(workload)));
     let all = PossibleValue::new("all");
     let words = PossibleValuesParser::new(names.into_iter().chain([all]));
     words.map(|word| {
-        let mut workloads = WORKLOADS.into_iter();
-        let known = workloads.find(|workload| name_of(*workload) == word);
-        known.map_or(Asked::All, Asked::One)
+        let is_meant = |workload: &Workload| word == "all" || word == name_of(*workload);
+        WORKLOADS.into_iter().filter(is_meant).collect()
     })
 }
 

@@ -6,15 +6,15 @@ use std::path::Path;
 use polylock_bench::report::Report;
 
 use super::args::{FormArgs, MeasureArgs};
-use super::is_directory;
 use crate::exit::Exit;
 use crate::output::{Failure, escaped};
 
 /// Sees before the measurement that there is a place for what comes out of it.
 pub(super) fn check(args: &MeasureArgs) -> Result<(), Failure> {
     for file in args.json.iter().chain(&args.forms.html) {
-        let is_there = file.parent().is_none_or(is_directory);
-        if !is_there || file.is_dir() {
+        // A file without a directory is in the present one.
+        let is_missing = |place: &Path| !place.as_os_str().is_empty() && !place.is_dir();
+        if file.parent().is_some_and(is_missing) || file.is_dir() {
             let message = format!("cannot write {}", shown(file));
             return Err(Failure::new(Exit::Usage, message)
                 .with_hint("name a file in a directory that exists"));

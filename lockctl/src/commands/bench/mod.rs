@@ -1,25 +1,22 @@
 //! `bench`: locks side by side.
 
 mod args;
-mod changes;
 mod files;
-mod progress;
 mod targets;
 
-use std::path::Path;
-
-use polylock_bench::report::Report;
+use indicatif::{ProgressBar, ProgressStyle};
+use polylock_bench::report::compare::{Change, Comparison};
+use polylock_bench::report::{Report, Table};
 use polylock_bench::subject;
+use polylock_bench::target::Openers;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::App;
 use crate::exit::Exit;
-use crate::output::{Failure, escaped, print, print_json};
+use crate::output::{Escaped, Failure, escaped, print, print_json};
 
 use self::args::{BenchCommand, CompareArgs, FormArgs, MeasureArgs, ShowArgs};
 use self::files::{read, write_forms, write_json};
-use self::progress::Bar;
-use self::targets::Targets;
 
 pub(crate) use self::args::BenchArgs;
 
@@ -34,24 +31,29 @@ pub(super) fn bench(app: &App, args: &BenchArgs) -> Result<Exit, Failure> {
 
 /// What a process does that [`polylock_bench::run`] starts as a contender.
 pub(crate) fn worker() -> Result<Exit, Failure> {
-    let served = runtime()?.block_on(polylock_bench::worker::serve(&targets::openers()));
+    let served = runtime()?.block_on(polylock_bench::worker::serve(&Openers::compiled_in()));
     served.map_err(|e| failure(&e))?;
     Ok(Exit::Success)
 }
 
 fn measure(app: &App, args: &MeasureArgs) -> Result<Exit, Failure> {
     files::check(args)?;
-    let targets = Targets::choose(app, args)?;
+    let (targets, _directory) = targets::choose(app, args)?;
     let plan = args.plan();
     let report = runtime()?.block_on(async {
-        let bar = Bar::new(app.console.is_chatty());
-        let progress = |done, of, what: &str| bar.show(done, of, what);
-        let run = polylock_bench::run(&plan, targets.list.clone(), &progress);
+        let bar = progress_bar(app.console.is_chatty());
+        let progress = |done: u32, of: u32, what: &str| {
+            bar.set_length(of.into());
+            bar.set_position(done.into());
+            bar.set_message(escaped(what));
+            bar.tick();
+        };
+        let run = polylock_bench::run(&plan, targets, &progress);
         let ended = tokio::select! {
             report = Box::pin(run) => Ok(report),
             signal = interrupted() => Err(signal?),
         };
-        bar.end();
+        bar.finish_and_clear();
         Ok::<_, Failure>(ended)
     })?;
     let report = match report {
@@ -79,12 +81,13 @@ fn show(app: &App, args: &ShowArgs) -> Result<Exit, Failure> {
 fn answer(app: &App, report: &Report) -> Result<(), Failure> {
     match app.wants_json() {
         true => print_json(&report.to_json()),
-        false => {
-            let tables = report.tables();
-            let texts: Vec<_> = tables.iter().map(|table| table.to_text(escaped)).collect();
-            print(&texts.join("\n"))
-        }
+        false => print(&text(&report.tables())),
     }
+}
+
+fn text(tables: &[Table]) -> String {
+    let texts: Vec<_> = tables.iter().map(|table| table.to_text(escaped)).collect();
+    texts.join("\n")
 }
 
 fn write(app: &App, report: &Report, forms: &FormArgs) -> Result<(), Failure> {
@@ -98,7 +101,7 @@ fn write(app: &App, report: &Report, forms: &FormArgs) -> Result<(), Failure> {
 
 fn compare(app: &App, args: &CompareArgs) -> Result<Exit, Failure> {
     let (old, new) = (read(&args.old)?, read(&args.new)?);
-    let comparison = polylock_bench::report::compare::Comparison::new(&old, &new, &args.fail_on);
+    let comparison = Comparison::new(&old, &new, &args.fail_on);
     if !comparison.has_common {
         let message = "the reports have nothing in common that could be compared";
         return Err(Failure::new(Exit::Usage, message).with_hint(
@@ -116,13 +119,36 @@ fn compare(app: &App, args: &CompareArgs) -> Result<Exit, Failure> {
         app.console.warn(escaped(warning));
     }
     match app.wants_json() {
-        true => print_json(&changes::json(&comparison))?,
-        false => print(&changes::table(&comparison))?,
+        true => {
+            let mut value = serde_json::to_value(&comparison).expect("BUG: it is JSON");
+            value["schema"] = "lock-bench-comparison/1".into();
+            print_json(&value)?;
+        }
+        false => print(&changes(&comparison))?,
     }
     fails("the locks do not hold", "found", &new.violations())?;
-    let worse: Vec<_> = comparison.failures().map(changes::sentence).collect();
+    let worse: Vec<_> = comparison.failures().map(sentence).collect();
     fails("figures are beyond --fail-on", "worse", &worse)?;
     verdict(&new)
+}
+
+/// A line for each figure, and what only one of the reports has.
+fn changes(comparison: &Comparison) -> String {
+    let mut text = text(&comparison.tables());
+    for (which, series) in [("old", &comparison.gone), ("new", &comparison.added)] {
+        for series in series {
+            text += &format!("only in the {which} report: {}\n", Escaped(series));
+        }
+    }
+    text
+}
+
+/// Why a change makes the comparison fail.
+fn sentence(change: &Change) -> String {
+    let [old, new, by] = change.medians();
+    let (place, limit) = (change.place(), change.passes.as_deref().unwrap_or_default());
+    let metric = change.metric;
+    format!("{metric} of {place}: {old} to {new} ({by}), limit {limit}")
 }
 
 /// A run fails if the locks did not exclude, and if nothing was acquired where something should be.
@@ -163,6 +189,16 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
         .map_err(Failure::internal("cannot start the runtime"))
 }
 
+/// A bar on standard error, hidden without a terminal or if it is not wanted.
+fn progress_bar(is_wanted: bool) -> ProgressBar {
+    let bar = match is_wanted {
+        true => ProgressBar::no_length(),
+        false => ProgressBar::hidden(),
+    };
+    let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg} {eta}");
+    bar.with_style(style.expect("BUG: the template is valid"))
+}
+
 /// Waits for an interrupt. The run then ends in order: contender processes and temporary files go
 /// with it.
 async fn interrupted() -> Result<i32, Failure> {
@@ -173,10 +209,6 @@ async fn interrupted() -> Result<i32, Failure> {
         _signal = interrupts.recv() => Ok(interrupt.as_raw_value()),
         _signal = terminations.recv() => Ok(terminate.as_raw_value()),
     }
-}
-
-fn is_directory(path: &Path) -> bool {
-    path.as_os_str().is_empty() || path.is_dir()
 }
 
 const FAILED: Exit = Exit::Of(1);

@@ -2,66 +2,53 @@
 
 use std::env;
 
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use polylock_bench::target::{Openers, Target};
 use tempfile::TempDir;
 
 use super::args::MeasureArgs;
 use super::{App, failure};
-use crate::backend::{BackendUrl, in_namespace};
+use crate::backend::{BackendUrl, in_namespace, sqlite_url};
 use crate::exit::Exit;
 use crate::output::{Failure, escaped};
 
-/// The targets, with the directory of the default one.
-#[derive(Debug)]
-pub(super) struct Targets {
-    pub(super) list: Vec<Target>,
-    _directory: Option<TempDir>,
-}
-
-/// All that can be measured.
-pub(super) fn openers() -> Openers {
-    Openers::compiled_in()
-}
-
-impl Targets {
-    /// Takes those that are named; else the one of `--backend` or `--default-backend`, though not of
-    /// variables, which are set for other commands; else memory and a SQLite file.
-    pub(super) fn choose(app: &App, args: &MeasureArgs) -> Result<Self, Failure> {
-        let mut named = Vec::new();
-        for text in &args.targets {
-            let (name, place) = name_and_place(text)?;
-            named.push((name.to_owned(), url_at(app, place)?));
-        }
-        for text in &args.urls {
-            let url = url_at(app, text)?;
-            let name = text.strip_prefix(BACKEND).map(str::to_owned);
-            named.push((name.unwrap_or_else(|| free_name(&url, &named)), url));
-        }
-        if named.is_empty() {
-            named.extend(chosen(app)?);
-        }
-        let mut directory = None;
-        if named.is_empty() {
-            named.push(("memory".to_owned(), "memory:".to_owned()));
-            if cfg!(feature = "sqlite") {
-                let place = tempfile::tempdir().map_err(Failure::internal(
-                    "cannot make a directory for the SQLite file",
-                ))?;
-                named.push(("sqlite".to_owned(), sqlite_in(&place)?));
-                directory = Some(place);
-            }
-        }
-        let openers = openers();
-        let targets = named.into_iter().map(|(name, url)| {
-            let url = in_namespace(&app.global, |name: &str| env::var_os(name), url)?;
-            openers.target(name, url).map_err(|e| failure(&e))
-        });
-        Ok(Self {
-            list: targets.collect::<Result<_, _>>()?,
-            _directory: directory,
-        })
+/// Takes the targets that are named; else the one of `--backend` or `--default-backend`, though not of
+/// variables, which are set for other commands; else memory and a SQLite file, whose directory has to
+/// live as long.
+pub(super) fn choose(
+    app: &App,
+    args: &MeasureArgs,
+) -> Result<(Vec<Target>, Option<TempDir>), Failure> {
+    let mut named = Vec::new();
+    for text in &args.targets {
+        let (name, place) = name_and_place(text)?;
+        named.push((name.to_owned(), url_at(app, place)?));
     }
+    for text in &args.urls {
+        let url = url_at(app, text)?;
+        let name = text.strip_prefix(BACKEND).map(str::to_owned);
+        named.push((name.unwrap_or_else(|| free_name(&url, &named)), url));
+    }
+    if named.is_empty() {
+        named.extend(chosen(app)?);
+    }
+    let mut directory = None;
+    if named.is_empty() {
+        named.push(("memory".to_owned(), "memory:".to_owned()));
+        if cfg!(feature = "sqlite") {
+            let place = tempfile::tempdir().map_err(Failure::internal(
+                "cannot make a directory for the SQLite file",
+            ))?;
+            let file = place.path().join("bench.db");
+            named.push(("sqlite".to_owned(), sqlite_url(&file)));
+            directory = Some(place);
+        }
+    }
+    let openers = Openers::compiled_in();
+    let targets = named.into_iter().map(|(name, url)| {
+        let url = in_namespace(&app.global, |name: &str| env::var_os(name), url)?;
+        openers.target(name, url).map_err(|e| failure(&e))
+    });
+    Ok((targets.collect::<Result<_, _>>()?, directory))
 }
 
 /// The service that options of every command name.
@@ -135,19 +122,6 @@ fn free_name(url: &str, taken: &[(String, String)]) -> String {
     let is_free = |name: &String| taken.iter().all(|(other, _)| other != name);
     names.find(is_free).unwrap_or(base)
 }
-
-fn sqlite_in(directory: &TempDir) -> Result<String, Failure> {
-    let file = directory.path().join("bench.db");
-    let Some(file) = file.to_str() else {
-        return Err(Failure::new(
-            Exit::Config,
-            "the path of the directory for temporary files is not UTF-8",
-        ));
-    };
-    Ok(format!("sqlite:{}", utf8_percent_encode(file, IN_PATH)))
-}
-
-const IN_PATH: &AsciiSet = &CONTROLS.add(b'#').add(b'%').add(b'?').add(b'@');
 
 #[cfg(test)]
 mod tests {

@@ -37,13 +37,7 @@ pub(crate) struct DoctorArgs {
     #[arg(long)]
     pub(crate) same_locks: bool,
     /// Length of the leases that the round trips are judged for
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "30s",
-        value_parser = duration,
-        allow_hyphen_values = true
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub(crate) ttl: Duration,
 }
 

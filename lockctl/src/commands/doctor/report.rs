@@ -9,8 +9,8 @@ use anstyle::{AnsiColor, Style};
 use polylock::{HealthCheck, LockLifetime, Status};
 use serde_json::{Value, json};
 
-use super::round_trip::{Advice, Quantiles, RoundTrips};
-use crate::output::{Escaped, escaped, millis};
+use super::round_trip::{Advice, Quantiles};
+use crate::output::{BOLD_RED, BOLD_YELLOW, DIM, Escaped, escaped, millis};
 
 /// All results of one lock service.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(super) struct Report {
     /// Its scheme; none if the URL cannot be read.
     backend: Option<String>,
     entries: Vec<Entry>,
-    pub(super) measured: Option<(RoundTrips, Advice)>,
+    pub(super) advice: Option<Advice>,
 }
 
 /// A result, and whether the user accepts it.
@@ -36,7 +36,7 @@ impl Report {
             url,
             backend,
             entries: Vec::new(),
-            measured: None,
+            advice: None,
         }
     }
 
@@ -124,7 +124,7 @@ impl Report {
                 }
             }
         }
-        if let Some((_, advice)) = &self.measured {
+        if let Some(advice) = &self.advice {
             line(format_args!("{:INDENT$}{}", "", advice.text()));
         }
         let count = |status, one: &str| match self.count(status) {
@@ -151,7 +151,7 @@ impl Report {
     }
 
     fn json(&self) -> Value {
-        let round_trip = self.measured.as_ref().map(|(round_trips, _)| {
+        let round_trip = self.advice.map(|Advice { round_trips, .. }| {
             json!({
                 "acquire_release": quantiles(&round_trips.cycle),
                 "refused_try": quantiles(&round_trips.refused),
@@ -164,7 +164,7 @@ impl Report {
             "checks": self.entries.iter().map(entry).collect::<Vec<_>>(),
             "not_checked": self.not_checked().map(|check| check.id).collect::<Vec<_>>(),
             "round_trip": round_trip,
-            "recommended": self.measured.as_ref().map(|(_, advice)| recommended(advice)),
+            "recommended": self.advice.as_ref().map(recommended),
         })
     }
 }
@@ -177,9 +177,6 @@ const NEVER_CHECKED: &str = "not checked: crashes, partitions and failovers (doc
 const INDENT: usize = 12;
 
 const BOLD: Style = Style::new().bold();
-const BOLD_RED: Style = AnsiColor::Red.on_default().bold();
-const BOLD_YELLOW: Style = AnsiColor::Yellow.on_default().bold();
-const DIM: Style = Style::new().dimmed();
 const GREEN: Style = AnsiColor::Green.on_default();
 
 /// The section of the manual on a check.

@@ -93,9 +93,8 @@ impl Quantiles {
 /// What follows from the round trips of a service for what its locks live with. Pure.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Advice {
+    pub(super) round_trips: RoundTrips,
     pub(super) bound: LockLifetime,
-    /// The slowest exchange that is to be expected again and again.
-    slow: Duration,
     /// The shortest ttl, or session timeout; none if none is long enough, or locks live with a
     /// connection.
     pub(super) min: Option<Duration>,
@@ -103,18 +102,18 @@ pub(super) struct Advice {
 }
 
 impl Advice {
-    pub(super) fn of(round_trips: &RoundTrips, bound: LockLifetime) -> Self {
-        let slow = round_trips.cycle.p90;
+    pub(super) fn of(round_trips: RoundTrips, bound: LockLifetime) -> Self {
         let usual = match bound {
             LockLifetime::Session => DEFAULT_SESSION_TIMEOUT,
             _ => AcquireRequest::DEFAULT_TTL,
         };
         let seconds = SHORT.as_secs()..=AcquireRequest::MAX_TTL.as_secs();
-        let fits = |time: &Duration| room(bound, *time).is_some_and(|room| room >= slow);
+        let fits =
+            |time: &Duration| room(bound, *time).is_some_and(|room| room >= round_trips.cycle.p90);
         let min = seconds.map(Duration::from_secs).find(fits);
         Self {
+            round_trips,
             bound,
-            slow,
             min,
             recommended: min.map(|min| min.max(usual)),
         }
@@ -129,13 +128,8 @@ impl Advice {
     }
 
     /// Whether leases of this length can be renewed in time, or sessions of this length kept.
-    pub(super) fn check(
-        &self,
-        ttl: Duration,
-        session_timeout: Duration,
-        round_trips: &RoundTrips,
-    ) -> HealthCheck {
-        let RoundTrips { cycle, refused } = round_trips;
+    pub(super) fn check(&self, ttl: Duration, session_timeout: Duration) -> HealthCheck {
+        let RoundTrips { cycle, refused } = &self.round_trips;
         let summary = format!(
             "acquire and release take {} (p50), {} (p90) and {} (p99) of {}; a refused try takes \
              {}, {} and {} of {}",
@@ -153,7 +147,7 @@ impl Advice {
             _ => ("lease", "ttl", ttl),
         };
         // The server looks after a connection, however long a reply takes.
-        let room = room(self.bound, time).filter(|room| *room < self.slow);
+        let room = room(self.bound, time).filter(|room| *room < cycle.p90);
         let Some(room) = room else {
             return HealthCheck::ok("round-trip", summary);
         };
@@ -162,7 +156,7 @@ impl Advice {
              that nobody wants",
             human(time),
             exact(room),
-            exact(self.slow),
+            exact(cycle.p90),
         );
         let fix = match self.recommended {
             Some(time) => format!(
@@ -184,8 +178,8 @@ impl Advice {
             _ => "ttl",
         };
         let (Some(time), Some(min)) = (self.recommended, self.min) else {
-            let slow = exact(self.slow);
-            return format!("recommended {option}: none has room for the p90 of {slow}");
+            let p90 = exact(self.round_trips.cycle.p90);
+            return format!("recommended {option}: none has room for the p90 of {p90}");
         };
         let renewed = self.renewal().map(human);
         let renewed = renewed.map_or_else(String::new, |time| format!(", renewed every {time}"));
@@ -304,9 +298,9 @@ mod tests {
                 cycle: quantiles,
                 refused: quantiles,
             };
-            let advice = Advice::of(&round_trips, bound);
+            let advice = Advice::of(round_trips, bound);
             let time = Duration::from_secs(time);
-            let found = advice.check(time, time, &round_trips);
+            let found = advice.check(time, time);
             assert_eq!(found.status == Status::Ok, is_enough, "{found}");
             let found = (advice.min, advice.recommended);
             let expected = (

@@ -15,20 +15,20 @@ use crate::output::human;
 /// Checks the service of a URL; `ttl` is the length of lease that its round trips are judged for.
 pub(super) async fn check(text: &str, ttl: Duration) -> Report {
     let registry = polylock::compiled_in();
+    // The position of the secrets in an invalid URL is unknown.
+    let shown = LockUrl::parse(text).map_or_else(
+        |_| "a URL that cannot be read".to_owned(),
+        |url| url.to_string(),
+    );
     let url = match registry.backend_url(text) {
         Ok(url) => url,
         Err(error) => {
-            // The position of the secrets in an invalid URL is unknown.
-            let shown = LockUrl::parse(text).map_or_else(
-                |_| "a URL that cannot be read".to_owned(),
-                |url| url.to_string(),
-            );
             let mut report = Report::new(shown, None);
             report.add(fault(&error, "url"));
             return report;
         }
     };
-    let mut report = Report::new(shown(text), Some(url.scheme().to_owned()));
+    let mut report = Report::new(shown, Some(url.scheme().to_owned()));
     match bounded(registry.check_health(text)).await {
         Ok(checks) => checks.into_iter().for_each(|check| report.add(check)),
         Err(error) => {
@@ -55,10 +55,6 @@ pub(super) async fn check(text: &str, ttl: Duration) -> Report {
     report
 }
 
-fn shown(text: &str) -> String {
-    LockUrl::parse(text).map_or_else(|_| String::new(), |url| url.to_string())
-}
-
 async fn connect(
     registry: &Registry,
     text: &str,
@@ -80,9 +76,9 @@ async fn try_locks(report: &mut Report, pair: Pair<'_>, ttl: Duration, session_t
     let measured = round_trip::measure(pair.first, pair.second, &key);
     match bounded(measured).await {
         Ok(round_trips) => {
-            let advice = Advice::of(&round_trips, pair.first.capabilities().bound);
-            report.add(advice.check(ttl, session_timeout, &round_trips));
-            report.measured = Some((round_trips, advice));
+            let advice = Advice::of(round_trips, pair.first.capabilities().bound);
+            report.add(advice.check(ttl, session_timeout));
+            report.advice = Some(advice);
         }
         // A lock that cannot be acquired has no contention; a check may have reported the reason.
         Err(error) => {

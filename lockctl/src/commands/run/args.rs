@@ -43,10 +43,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 79)]
     pub(crate) lost_exit_code: u8,
     /// Min time that the lock stays held, even if the command is faster
-    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) min_hold: Option<Duration>,
     /// Stop the command after this time
-    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) max_run: Option<Duration>,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct WaitArgs {
     pub(crate) no_wait: bool,
     /// Wait at most this long: 500ms, 2s, 1m, a bare number is seconds [default: that of
     /// the configuration, or for ever]
-    #[arg(short = 'w', long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    #[arg(short = 'w', long, value_name = "DURATION", value_parser = duration)]
     pub(crate) wait: Option<Duration>,
 }
 

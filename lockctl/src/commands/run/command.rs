@@ -32,10 +32,10 @@ pub(crate) struct CommandArgs {
     shell: Option<OsString>,
     /// Length of the lease; it is renewed every third of it [default: that of the configuration, or
     /// 30s]
-    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) ttl: Option<Duration>,
     /// Time between asking the command to stop and killing it [default: ttl/6, 5s at most]
-    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
     kill_after: Option<Duration>,
     /// Signal that asks the command to stop when the lock is lost
     #[arg(long, value_name = "SIGNAL", default_value = "TERM", value_parser = signal)]

@@ -3,24 +3,22 @@
 mod args;
 mod command;
 mod once;
-mod plan;
 
 use std::collections::BTreeSet;
 use std::env;
 use std::time::Duration;
 
 use polylock::layers::acquire_all;
-use polylock::{DistributedLock, LockKey, LockLifetime, MultiGuard};
+use polylock::{AcquireRequest, DistributedLock, LockKey, LockLifetime, MultiGuard, Wait};
 use tokio::time::Instant;
 
 use super::{App, SHUTDOWN};
-use crate::child::{Ending, Locks, Runner, Signals, Stop};
+use crate::backend::BackendUrl;
+use crate::child::{Ending, Locks, Rules, Runner, Signals, Stop};
 use crate::exit::Exit;
 use crate::held_keys::{self, HeldKeys};
-use crate::output::{Failure, escaped, human};
+use crate::output::{Failure, human, names};
 use crate::waiting::{Acquired, Outcome, Waiting};
-
-use self::plan::Plan;
 
 pub(crate) use self::args::{ModeArgs, OnLost, RunArgs, WaitArgs};
 pub(crate) use self::command::{CommandArgs, Pgid};
@@ -29,23 +27,62 @@ pub(crate) use self::once::OnceArgs;
 /// Runs a command while holding locks.
 pub(super) async fn run(app: &App, args: RunArgs) -> Result<Exit, Failure> {
     let backend = app.backend()?;
-    let plan = Plan::new(args, &backend)?;
+    args.once.check(&args)?;
+    let keys = args.keys.iter().map(|key| args.once.lock_key(key));
+    let keys = keys.collect::<Result<Vec<_>, _>>()?;
+    let request = request(&args, &keys[0], &backend)?;
+    let rules = Rules {
+        max_run: args.max_run,
+        on_lost: args.on_lost,
+        ..args.command.rules(request.ttl())?
+    };
     // Before anything can be held: a signal from here on leaves nothing behind.
     let mut signals = Signals::catch().map_err(Failure::internal("cannot catch signals"))?;
     let outer = HeldKeys::read(env::var_os(held_keys::VARIABLE).as_deref());
-    outer.refuse(&backend, plan.keys.iter().map(LockKey::as_str))?;
-    let command = &plan.args.command;
-    let runner = command.runner(plan.rules, &plan.request, backend, &app.console)?;
-    let run = Run { plan, runner };
+    outer.refuse(&backend, keys.iter().map(LockKey::as_str))?;
+    let command = &args.command;
+    let runner = command.runner(rules, &request, backend, &app.console)?;
+    let run = Run {
+        args,
+        keys,
+        request,
+        runner,
+    };
     let exit = run.under_locks(&mut signals).await;
     run.runner.flush();
     exit
 }
 
+fn request(args: &RunArgs, key: &LockKey, backend: &BackendUrl) -> Result<AcquireRequest, Failure> {
+    // Without a configuration it waits for ever, and the life of the command is the limit.
+    let request = AcquireRequest::new(key.clone())
+        .with_wait(Wait::Forever)
+        .with_max_hold(None)
+        .with_mode(args.mode.mode())
+        .with_label(args.command.label());
+    let mut request = backend.lock_settings().apply(request);
+    let skipping = args.skip_if_held.then_some(Wait::Never);
+    if let Some(wait) = args.wait.wanted().or(skipping) {
+        request = request.with_wait(wait);
+    }
+    if let Some(ttl) = args.command.ttl {
+        request = request.with_ttl(ttl);
+    }
+    if let Some(min_hold) = args.min_hold {
+        request = request.with_min_hold(min_hold);
+    }
+    let request = backend.in_class(request);
+    request.validate()?;
+    Ok(request)
+}
+
 /// One run.
 #[derive(Debug)]
 struct Run {
-    plan: Plan,
+    args: RunArgs,
+    keys: Vec<LockKey>,
+    /// The options for all of the keys; its key is the first of them.
+    request: AcquireRequest,
     runner: Runner,
 }
 
@@ -57,7 +94,7 @@ impl Run {
             signal = signals.next_that_ends() => return Ok(Exit::Signaled(signal.as_raw())),
             locks = runner.connect(&acquired) => locks?,
         };
-        let exit = match self.plan.args.once.job(&locks, &self.plan.args.keys[0])? {
+        let exit = match self.args.once.job(&locks, &self.args.keys[0])? {
             Some(job) => Box::pin(self.once(&*locks, job, signals)).await,
             None => self.waiting_for(&*locks, &acquired, signals).await,
         };
@@ -74,25 +111,24 @@ impl Run {
         let runner = &self.runner;
         let waiting = Waiting {
             locks,
-            keys: &self.plan.keys,
-            request: &self.plan.request,
+            keys: &self.keys,
+            request: &self.request,
             console: &runner.console,
             events: &runner.events,
             program: &runner.backend.program(),
             acquired,
         };
         let began = Instant::now();
-        let request = &self.plan.request;
+        let request = &self.request;
         // In one order for all processes: crossing pairs cannot deadlock. It looks for holders itself.
-        let keys: BTreeSet<_> = self.plan.keys.iter().cloned().collect();
+        let keys: BTreeSet<_> = self.keys.iter().cloned().collect();
         let requests: Vec<_> = keys
             .into_iter()
             .map(|key| request.clone().with_key(key))
             .collect();
         let acquiring = async { acquire_all(locks, &requests).await.map(MultiGuard::new) };
-        let acquired = waiting.wait_for(acquiring, signals).await;
-        match acquired {
-            Ok(Outcome::Acquired(guard)) => {
+        match waiting.wait_for(acquiring, signals).await? {
+            Outcome::Acquired(guard) => {
                 let held = Locks::new(guard.guards());
                 runner.tell_acquired(&held, began.elapsed());
                 let ended = runner.run_under(&held, locks.capabilities(), signals).await;
@@ -106,20 +142,19 @@ impl Run {
                 let was_lost = is_lost && deadline.is_some_and(|end| Instant::now() < end);
                 self.verdict(ended, was_lost)
             }
-            Ok(Outcome::Held(failure)) => self.not_acquired(failure),
-            Ok(Outcome::Interrupted(signal)) => Ok(Exit::Signaled(signal.as_raw())),
-            Err(failure) => Err(failure),
+            Outcome::Held(failure) => self.not_acquired(failure),
+            Outcome::Interrupted(signal) => Ok(Exit::Signaled(signal.as_raw())),
         }
     }
 
     fn not_acquired(&self, failure: Failure) -> Result<Exit, Failure> {
-        if self.plan.args.skip_if_held {
+        if self.args.skip_if_held {
             self.runner
                 .console
                 .note(format_args!("skipped: {}", failure.message()));
             return Ok(Exit::Success);
         }
-        Err(failure.with_exit(Exit::Of(self.plan.args.conflict_exit_code)))
+        Err(failure.with_exit(Exit::Of(self.args.conflict_exit_code)))
     }
 
     /// `was_lost`: the server said so at the release, before the lease could have ended by itself.
@@ -132,31 +167,26 @@ impl Run {
             Some(Stop::Lost(reason)) => reason.to_string(),
             Some(Stop::Expiring) => "its lease could not be renewed in time".to_owned(),
             Some(Stop::MaxRun) => {
-                let limit = self.plan.rules.max_run.unwrap_or_default();
+                let limit = self.runner.rules.max_run.unwrap_or_default();
                 self.runner
                     .console
                     .warn(format_args!("stopped after --max-run {}", human(limit)));
                 return Ok(ending.exit());
             }
-            None if was_lost && self.plan.rules.on_lost == OnLost::Term => {
+            None if was_lost && self.runner.rules.on_lost == OnLost::Term => {
                 "it had ended before the command did".to_owned()
             }
             Some(Stop::Asked) | None => return Ok(ending.exit()),
         };
-        let keys: Vec<_> = self
-            .plan
-            .keys
-            .iter()
-            .map(|key| escaped(key.as_str()))
-            .collect();
-        let message = format!("lost the lock on {}: {reason}", keys.join(", "));
+        let keys = names(self.keys.iter().map(LockKey::as_str));
+        let message = format!("lost the lock on {keys}: {reason}");
         Err(Failure::new(self.lost(), message)
             .with_detail("command", format!("ended with {}", ending.status))
             .with_hint("what the command did last may have met the work of the next holder"))
     }
 
     fn lost(&self) -> Exit {
-        Exit::Of(self.plan.args.lost_exit_code)
+        Exit::Of(self.args.lost_exit_code)
     }
 
     /// The lease expires by itself where there is one; elsewhere `--min-hold` lasts as long as
@@ -164,7 +194,7 @@ impl Run {
     fn time_to_shut_down(&self, locks: &dyn DistributedLock) -> Duration {
         match locks.capabilities().bound {
             LockLifetime::Lease => SHUTDOWN,
-            _ => self.plan.request.min_hold().saturating_add(SHUTDOWN),
+            _ => self.request.min_hold().saturating_add(SHUTDOWN),
         }
     }
 }

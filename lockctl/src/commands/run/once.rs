@@ -27,7 +27,6 @@ pub(crate) struct OnceArgs {
         long,
         value_name = "DURATION",
         value_parser = period,
-        allow_hyphen_values = true,
         conflicts_with_all = SENSELESS
     )]
     once_per: Option<Duration>,
@@ -105,7 +104,7 @@ impl Run {
         job: Once,
         signals: &mut Signals,
     ) -> Result<Exit, Failure> {
-        let request = &self.plan.request;
+        let request = &self.request;
         let job = job
             .ttl(request.ttl())
             .max_hold(request.max_hold())
@@ -143,7 +142,7 @@ impl Run {
     }
 
     async fn skip_busy(&self, locks: &dyn DistributedLock) {
-        let info = look(locks, self.plan.request.key()).await;
+        let info = look(locks, self.request.key()).await;
         let fields = json!({ "holders": info.as_ref().map(holders_json) });
         match info.as_ref().and_then(|info| info.holders.first()) {
             Some(holder) => {
@@ -157,7 +156,7 @@ impl Run {
     }
 
     fn skip(&self, why: std::fmt::Arguments<'_>, mut fields: serde_json::Value) {
-        let key = self.plan.request.key().as_str();
+        let key = self.request.key().as_str();
         self.runner
             .console
             .note(format_args!("skipped: {} {why}", Escaped(key)));
@@ -166,7 +165,7 @@ impl Run {
     }
 
     fn tell_recorded(&self, outcome: RunOutcome, recorded: Result<(), String>) {
-        let key = self.plan.request.key().as_str();
+        let key = self.request.key().as_str();
         let word = match (recorded, outcome) {
             (Ok(()), outcome) => outcome.as_str(),
             (Err(error), RunOutcome::Ran) => {

@@ -32,13 +32,7 @@ pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) pattern: PatternArgs,
     /// Time between two looks at the backend
-    #[arg(
-        long,
-        value_name = "DURATION",
-        default_value = "1s",
-        value_parser = duration,
-        allow_hyphen_values = true
-    )]
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
     pub(crate) interval: Duration,
     /// What the locks are sorted by first
     #[arg(long, value_enum, default_value_t)]
