@@ -127,9 +127,7 @@ fn a_server_that_is_not_there_is_told_with_its_cause() {
 #[test]
 fn a_class_says_how_long_to_wait_and_hints_repeat_the_options() {
     let place = place(FILE);
-    let line = format!("{CONFIG} run k -- sh -c 'touch begun; exec sleep 60'");
-    let _holder = place.start(&line);
-    place.until_there("begun");
+    let _holder = place.holder(&format!("{CONFIG} k"));
     let ended = place.expect(75, &format!("{CONFIG} --class deploy run k -- true"));
     ended.says(&["lockctl --config lock.toml --class deploy"]);
     place.expect(0, &format!("{CONFIG} list")).prints(&["\nk "]);

@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{Read, Write as _};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -213,32 +213,24 @@ impl Process {
             status = process.child.try_wait().unwrap();
             status.is_some()
         });
-        code(status.unwrap())
+        let status = status.unwrap();
+        let signal = || 128 + status.signal().unwrap();
+        status.code().unwrap_or_else(signal)
     }
 
     /// Waits for the end.
     #[track_caller]
-    pub(crate) fn output(mut self) -> Output {
-        self.code();
+    pub(crate) fn ended(mut self) -> Ended {
+        let code = self.code();
         let is_read = |process: &mut Self| process.stdout.is_read() && process.stderr.is_read();
         self.until("nobody has its pipes open after its end", is_read);
-        Output {
-            status: self.child.wait().unwrap(),
-            stdout: self.stdout.bytes(),
-            stderr: self.stderr.bytes(),
-        }
-    }
-
-    /// Waits for the end.
-    #[track_caller]
-    pub(crate) fn ended(self) -> Ended {
         let line = self.line.clone();
-        let output = self.output();
-        let text = |bytes| String::from_utf8(bytes).unwrap_or_else(|e| panic!("{line}: {e}"));
+        let text =
+            |pipe: &Pipe| String::from_utf8(pipe.bytes()).unwrap_or_else(|e| panic!("{line}: {e}"));
         Ended {
-            code: code(output.status),
-            stdout: text(output.stdout),
-            stderr: text(output.stderr),
+            code,
+            stdout: text(&self.stdout),
+            stderr: text(&self.stderr),
             line,
         }
     }
@@ -249,13 +241,6 @@ impl Drop for Process {
         self.child.kill().ok();
         self.child.wait().ok();
     }
-}
-
-/// The code that a shell sees.
-fn code(status: ExitStatus) -> i32 {
-    status
-        .code()
-        .unwrap_or_else(|| 128 + status.signal().unwrap())
 }
 
 /// What a process writes, read while it runs.
@@ -443,16 +428,13 @@ impl Place {
     /// Waits for an event of this name.
     #[track_caller]
     pub(crate) fn event(&self, name: &str) -> Value {
-        let deadline = Instant::now() + SOON;
-        loop {
-            let events = self.events();
-            if let Some(event) = events.iter().find(|event| event["event"] == name) {
-                return event.clone();
-            }
-            let is_late = Instant::now() > deadline;
-            assert!(!is_late, "no event {name} within {SOON:?}: {events:?}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let mut found = None;
+        until(&format!("the event {name} is told"), || {
+            let mut events = self.events().into_iter();
+            found = events.find(|event| event["event"] == name);
+            found.is_some()
+        });
+        found.unwrap()
     }
 }
 
@@ -474,6 +456,13 @@ impl Process {
     pub(crate) fn enter(&mut self, text: &str) {
         let stdin = self.child.stdin.as_mut().expect("there is a pipe");
         stdin.write_all(text.as_bytes()).expect("it reads");
+    }
+
+    /// Ends it by TERM, which must have this code.
+    #[track_caller]
+    pub(crate) fn terminate(mut self, code: i32) -> Ended {
+        self.signal(Signal::TERM);
+        self.expect(code)
     }
 
     /// Waits for its end, which must have this code.

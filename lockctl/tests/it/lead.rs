@@ -93,16 +93,14 @@ fn the_command_of_a_frozen_leader_is_killed_when_that_goes_on_and_it_stands_agai
     let mut frozen = place.leader("--ttl 3s");
     let command = pid_of(&place.read("a"));
     frozen.signal(Signal::STOP);
-    let mut next = place.host("b", "", SERVE);
+    let next = place.host("b", "", SERVE);
     place.until_there("b");
     frozen.signal(Signal::CONT);
     until("the command is dead", || !is_alive(command));
     place.remove(&["a"]);
-    next.signal(Signal::TERM);
-    next.expect(0);
+    next.terminate(0);
     place.until_there("a");
-    frozen.signal(Signal::TERM);
-    frozen.expect(0).says(&["service: the lead is lost: "]);
+    frozen.terminate(0).says(&["service: the lead is lost: "]);
 }
 
 #[test]
@@ -113,8 +111,7 @@ fn a_command_that_ends_is_started_again_with_a_larger_token() {
     host.until("three commands have begun", |_| {
         place.read("tokens").lines().count() >= 3
     });
-    host.signal(Signal::TERM);
-    let ended = host.expect(0);
+    let ended = host.terminate(0);
     let ended = ended.says(&[
         "lockctl: service: leads with token ",
         "lockctl: service: resigns, the command ended with exit status: 1",
@@ -132,45 +129,28 @@ fn a_command_that_ends_is_started_again_with_a_larger_token() {
     assert!(pauses[0] >= 250 && pauses[1] >= 500, "{pauses:?}: {ended}");
 }
 
+/// Whether the command succeeds or fails. What it leaves in the group of `lockctl` is reaped too.
 #[test]
 fn nothing_of_a_command_that_ended_runs_beside_the_next_one() {
-    for options in ["", "--pgid inherit"] {
+    for (options, code) in [("", 3), ("--pgid inherit", 0)] {
         let place = Place::new();
-        let worker = "sleep 60 >/dev/null 2>&1 & echo $! >> pids";
-        let mut host = place.host("a", options, &format!("{worker}; {UNTIL_GO}; exit 0"));
+        let worker = "sleep 60 >/dev/null 2>&1 & echo $! >> pids; echo $! > worker";
+        let mut host = place.host("a", options, &format!("{worker}; {UNTIL_GO}; exit {code}"));
         place.until_there("a");
         let _waiting = place.waiting("b", "");
         place.go();
         place.until_there("b");
         place.assert_never_met();
-        host.signal(Signal::TERM);
-        host.expect(0);
+        host.until("the term is over", |host| {
+            host.stderr.text().contains("stands again in")
+        });
+        let worker = pid_of(&place.read("worker"));
+        assert!(!is_alive(worker), "{options}");
+        if !options.is_empty() {
+            assert_eq!(state(worker), None, "it is reaped");
+        }
+        host.terminate(0);
     }
-}
-
-#[test]
-fn orphans_of_a_command_in_the_group_of_lockctl_are_reaped() {
-    let place = Place::new();
-    let script = "sleep 60 >/dev/null 2>&1 & echo $! > worker; exit 0";
-    let mut host = place.host("a", "--pgid inherit", script);
-    host.until("the term is over", |host| {
-        host.stderr.text().contains("stands again in")
-    });
-    assert_eq!(state(pid_of(&place.read("worker"))), None);
-    host.signal(Signal::TERM);
-    host.expect(0);
-}
-
-#[test]
-fn a_command_that_fails_lets_another_host_lead() {
-    let place = Place::new();
-    let mut failing = place.host("a", "", "until test -e go; do sleep 0.01; done; exit 3");
-    place.until_there("a");
-    let _waiting = place.waiting("b", "");
-    place.go();
-    place.until_there("b");
-    failing.signal(Signal::TERM);
-    failing.expect(0);
 }
 
 #[test]
@@ -185,19 +165,17 @@ fn a_signal_stops_the_command_resigns_and_is_a_success() {
         let place = Place::new();
         let mut host = place.host("a", "--kill-after 300ms", &format!("touch ready; {script}"));
         place.until_there("ready");
-        let mut waiting = place.waiting("b", "");
+        let waiting = place.waiting("b", "");
         host.signal(signal);
         host.expect(0);
         place.until_there("b");
         place.assert_never_met();
-        waiting.signal(Signal::TERM);
-        waiting.expect(0);
+        waiting.terminate(0);
     }
     let place = Place::new();
     let _leader = place.leader("");
-    let mut waiting = place.waiting("b", "");
-    waiting.signal(Signal::TERM);
-    waiting.expect(0);
+    let waiting = place.waiting("b", "");
+    waiting.terminate(0);
 }
 
 #[test]
@@ -208,11 +186,10 @@ fn what_a_command_has_started_has_its_time_to_end_and_the_next_one_waits_for_it(
     // The command itself ends at once.
     let script = format!("sh -c \"{worker}\" & wait");
     let script = script.replace("$$", "\\$\\$");
-    let mut host = place.host("a", "--kill-after 10s", &script);
+    let host = place.host("a", "--kill-after 10s", &script);
     place.until_there("ready");
     let _waiting = place.waiting("b", "");
-    host.signal(Signal::TERM);
-    host.expect(0);
+    host.terminate(0);
     assert!(place.file("drained").exists(), "the worker is killed");
     place.until_there("b");
     place.assert_never_met();
@@ -233,8 +210,7 @@ fn a_host_that_waits_after_a_term_is_stopped_by_ctrl_z() {
     let pid = host.pid();
     until("it is stopped", || state(pid) == Some('T'));
     host.signal(Signal::CONT);
-    host.signal(Signal::TERM);
-    host.expect(0);
+    host.terminate(0);
 }
 
 #[test]
@@ -246,8 +222,7 @@ fn a_host_whose_backend_is_away_connects_again() {
     });
     fs::create_dir(place.file("later")).expect("the directory of the test");
     place.until_there("a");
-    host.signal(Signal::TERM);
-    host.expect(0);
+    host.terminate(0);
 }
 
 #[test]
@@ -281,8 +256,7 @@ fn a_lead_that_is_broken_stops_the_command_and_the_host_stands_again() {
         place.read("begun").lines().count() >= 2
     });
     assert_eq!(place.read("got"), "TERM\n", "the signals that came");
-    host.signal(Signal::TERM);
-    host.expect(0)
+    host.terminate(0)
         .says(&["the lead is lost: an administrator broke it"]);
     let events = place.events();
     let names = events.iter().filter_map(|event| event["event"].as_str());
@@ -324,8 +298,7 @@ fn followers_see_the_leader_and_its_address() {
     let inspected = place.json("inspect service");
     assert_eq!(inspected["address"], "10.0.0.7:9000", "{inspected}");
 
-    host.signal(Signal::TERM);
-    host.expect(0);
+    host.terminate(0);
     let free = json!({ "key": "service", "held": false, "lock": null });
     assert_eq!(place.json("inspect service"), free, "it has no leader");
     let _next = place.leader("");
@@ -346,10 +319,9 @@ fn changes_of_the_leader_are_watched() {
         });
     };
     until_last(&mut watch, Value::Null);
-    let mut leader = place.leader("--address 10.0.0.7:9000");
+    let leader = place.leader("--address 10.0.0.7:9000");
     until_last(&mut watch, json!("10.0.0.7:9000"));
-    leader.signal(Signal::TERM);
-    leader.expect(0);
+    leader.terminate(0);
     until_last(&mut watch, Value::Null);
 }
 
@@ -357,15 +329,14 @@ fn changes_of_the_leader_are_watched() {
 fn what_a_candidate_waits_for_is_told_without_the_id_of_a_term() {
     let place = Place::new();
     let mut leader = place.leader("");
-    let mut waiting = place.start("lead --events events service -- true");
+    let waiting = place.start("lead --events events service -- true");
     let told = place.event("waiting");
     assert_eq!(
         told["holders"][0]["pid"],
         leader.pid().as_raw_nonzero().get()
     );
     assert_eq!(told["holders"][0]["note"], Value::Null, "{told}");
-    waiting.signal(Signal::TERM);
-    let ended = waiting.expect(0);
+    let ended = waiting.terminate(0);
     ended
         .says(&[
             "waiting for service  held by ",

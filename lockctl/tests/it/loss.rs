@@ -2,7 +2,6 @@
 
 use std::fs;
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::fixture::{LOCKCTL, Place, UNTIL_GO, assert_dead, is_alive, pid_of, until};
@@ -15,14 +14,18 @@ fn break_lock(place: &Place) {
 
 #[test]
 fn a_broken_lock_stops_the_command_and_exits_79_or_as_chosen() {
+    // A command that ignores the signal is killed.
+    let obeys = "exit 0";
     let cases = [
-        ("", "TERM", 79),
-        ("--lost-exit-code=9 --signal-on-lost=USR1", "USR1", 9),
+        ("", "TERM", obeys, 79),
+        ("--lost-exit-code=9 --signal-on-lost=USR1", "USR1", obeys, 9),
+        ("", "TERM", ":", 79),
     ];
-    for (options, signal, code) in cases {
+    for (options, signal, reaction, code) in cases {
         let place = Place::new();
-        let script =
-            format!("trap 'echo {signal} >> got; exit 0' {signal}; while :; do sleep 0.01; done");
+        let script = format!(
+            "trap 'echo {signal} >> got; {reaction}' {signal}; while :; do sleep 0.01; done"
+        );
         let options = format!("--ttl 3s --kill-after 1s {options} k");
         let process = place.hold(&options, &script);
         break_lock(&place);
@@ -35,16 +38,6 @@ fn a_broken_lock_stops_the_command_and_exits_79_or_as_chosen() {
         );
         assert_dead(place.pid());
     }
-}
-
-#[test]
-fn a_command_that_ignores_the_signal_is_killed() {
-    let place = Place::new();
-    let script = "trap '' TERM; while :; do sleep 0.01; done";
-    let process = place.hold("--ttl 1s --kill-after 300ms k", script);
-    break_lock(&place);
-    process.expect(79);
-    assert_dead(place.pid());
 }
 
 #[test]
@@ -240,8 +233,7 @@ fn events_go_to_a_descriptor() {
 #[test]
 fn a_term_to_lockctl_is_no_loss() {
     let place = Place::new();
-    let mut process = place.holder("k");
-    process.signal(Signal::TERM);
-    process.expect(143).says_only("");
+    let process = place.holder("k");
+    process.terminate(143).says_only("");
     assert!(!place.is_held("k"), "lockctl has ended and k is held");
 }

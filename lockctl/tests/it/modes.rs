@@ -8,17 +8,16 @@ use crate::fixture::Place;
 fn modes_and_namespaces_decide_which_caller_is_excluded() {
     // Options of two holders, and whether the second one gets the lock.
     for (first, second, code) in [
-        ("run -s k", "run -n -s k", 0),
-        ("run -s k", "run -n -x k", 75),
-        ("run k", "run -n -s k", 75),
-        ("run --permits 2 k", "run -n --permits 2 k", 0),
-        ("--namespace a run k", "--namespace b run -n k", 0),
-        ("--namespace a run k", "--namespace a run -n k", 75),
+        ("-s k", "-s k", 0),
+        ("-s k", "-x k", 75),
+        ("k", "-s k", 75),
+        ("--permits 2 k", "--permits 2 k", 0),
+        ("--namespace a k", "--namespace b k", 0),
+        ("--namespace a k", "--namespace a k", 75),
     ] {
         let place = Place::new();
-        let _first = place.start(&format!("{first} -- sh -c 'touch first; exec sleep 60'"));
-        place.until_there("first");
-        place.expect(code, &format!("{second} -- true"));
+        let _first = place.holder(first);
+        place.expect(code, &format!("run -n {second} -- true"));
     }
 }
 

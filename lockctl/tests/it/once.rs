@@ -66,10 +66,9 @@ fn a_command_that_fails_is_recorded_and_due_at_once() {
         assert_eq!(last_run(&place, "k")["outcome"], "failed");
     }
     let script = "trap 'exit 0' TERM; touch ready; while :; do sleep 0.01; done";
-    let mut asked = place.hold("--once-per 1h k", script);
+    let asked = place.hold("--once-per 1h k", script);
     place.until_there("ready");
-    asked.signal(Signal::TERM);
-    asked.expect(0);
+    asked.terminate(0);
     assert_eq!(last_run(&place, "k")["outcome"], "failed");
     place.expect(143, &format!("{HOURLY} --max-run 200ms k -- sleep 60"));
     place.expect(0, &format!("{HOURLY} k -- touch ran"));

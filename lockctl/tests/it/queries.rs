@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::fixture::{LOCKCTL, Place};
@@ -185,9 +184,8 @@ fn watch_prints_what_happens() {
     watch.until("a change is seen", |watch| {
         holders.push(place.holder("bills"));
         holders.push(place.holder("orders"));
-        for mut holder in holders.drain(..) {
-            holder.signal(Signal::TERM);
-            holder.expect(143);
+        for holder in holders.drain(..) {
+            holder.terminate(143);
         }
         !watch.stdout.text().is_empty()
     });

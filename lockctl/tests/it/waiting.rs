@@ -2,34 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::fixture::{LOCKCTL, Place, UNTIL_GO, assert_dead};
-
-#[test]
-fn a_waiter_gets_the_lock_when_it_is_released() {
-    let place = Place::new();
-    let _holder = place.hold("k", &format!("{UNTIL_GO}; echo first >> order"));
-    let waiter = place.start("run --events events k -- sh -c 'echo second >> order'");
-    place.event("waiting");
-    place.go();
-    waiter.expect(0);
-    assert_eq!(place.read("order"), "first\nsecond\n");
-}
-
-#[test]
-fn a_lock_is_held_by_one_command_at_a_time() {
-    let place = Place::new();
-    let script = "n=$(cat n 2>/dev/null || echo 0); sleep 0.01; echo $((n + 1)) > n";
-    let line = ["run", "k", "--", "sh", "-c", script];
-    let all: Vec<_> = (0..12).map(|_| place.start(&line)).collect();
-    for process in all {
-        process.expect(0);
-    }
-    assert_eq!(
-        place.read("n"),
-        "12\n",
-        "one count was lost to another command"
-    );
-}
+use crate::fixture::{LOCKCTL, Place, UNTIL_GO};
 
 #[test]
 fn a_waiter_is_told_the_holder() {
@@ -94,14 +67,13 @@ fn a_signal_ends_the_waiting_and_leaves_nothing_behind() {
         (Signal::QUIT, 131),
     ] {
         let place = Place::new();
-        let mut holder = place.holder("k");
+        let holder = place.holder("k");
         let mut waiter = place.start("run --events events k -- touch ran");
         place.event("waiting");
         waiter.signal(signal);
         waiter.expect(code);
         // The next one gets the lock at once: the dead waiter does not block it.
-        holder.signal(Signal::TERM);
-        holder.expect(143);
+        holder.terminate(143);
         place.expect(0, "run -n k -- true").says_only("");
         place.assert_not_run();
     }
@@ -164,20 +136,4 @@ fn a_terminal_shows_a_spinner_with_the_holder() {
     let ended = ended.prints(&["lockctl: waiting for k", &pid, "k is held (waited 1s)"]);
     let turns = ended.stdout.matches("waiting for k").count();
     assert!(turns > 1, "the spinner does not turn: {ended}");
-}
-
-#[test]
-fn a_waiter_gets_the_lock_of_a_holder_that_was_killed() {
-    let place = Place::new();
-    let mut holder = place.holder("--ttl 1s k");
-    let shown = place.json("inspect k");
-    let token = shown["lock"]["holders"][0]["token"].as_u64();
-    let waiter = place.start("run k -- sh -c 'echo $LOCK_FENCING_TOKEN'");
-    holder.signal(Signal::KILL);
-    let ended = waiter.expect(0);
-    assert!(
-        Some(ended.number()) > token,
-        "the token before was {token:?}: {ended}"
-    );
-    assert_dead(place.pid());
 }

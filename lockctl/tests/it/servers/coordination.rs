@@ -82,12 +82,11 @@ fn a_signal_ends_the_recording_of_a_run() {
         "--backend {} --once-per 1h --ttl 60s --events events k",
         server.url()
     );
-    let mut process = place.hold(&options, UNTIL_GO);
+    let process = place.hold(&options, UNTIL_GO);
     server.kill();
     place.go();
     place.event("child_exit");
-    process.signal(Signal::TERM);
-    let ended = process.expect(0);
+    let ended = process.terminate(0);
     ended.says(&["k: the run may not be recorded, and others may repeat it: ended by TERM\n"]);
     assert_eq!(place.event("recorded")["outcome"], "unrecorded");
 }

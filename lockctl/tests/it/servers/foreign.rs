@@ -128,11 +128,11 @@ fn tables_of_other_programs_in_databases_are_named() {
         .collect();
     side_by_side(&cases, |(mode, database)| {
         let place = Place::new();
-        let url = format!("{}?mode={mode}", database.url());
+        let url = format!("{}?mode={mode}", database.url);
         database.sql("CREATE TABLE polylock_locks (name text, price int)");
-        let remove = match database {
-            Database::MariaDb(..) => "DROP TABLE `polylock_locks`",
-            Database::Postgres(..) => "DROP TABLE \"public\".\"polylock_locks\"",
+        let remove = match database.is_postgres() {
+            true => "DROP TABLE \"public\".\"polylock_locks\"",
+            false => "DROP TABLE `polylock_locks`",
         };
         let says = ["has the columns name, price", " of ", remove];
         assert_refused(&place, &url, &says);
