@@ -7,21 +7,23 @@ mod postgres_readers;
 mod sqlite;
 mod support;
 
-use lock_testkit::servers::{MariaDbServer, PostgresServer};
+use lock_testkit::servers::{
+    DatabaseServer, MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer,
+};
 
-use self::support::{assert_only, faults_ahead};
+use self::support::{assert_only, faults};
 
 #[tokio::test]
 async fn another_time_is_found_where_locks_go_by_it() {
-    for url in [
-        PostgresServer::shared().database(),
-        MariaDbServer::shared().database(),
-    ] {
-        let found = faults_ahead(&format!("{url}?mode=lease"));
-        assert_only(&found, "clock", "differs by");
-        for others in ["mode=row", "mode=advisory"] {
-            let found = faults_ahead(&format!("{url}?{others}"));
-            assert_eq!(found, [""; 0], "{others}");
+    let postgres = PostgresServer::start(PostgresOptions::new().with_clock());
+    let mariadb = MariaDbServer::start(MariaDbOptions::new().with_clock());
+    let servers: [&DatabaseServer; 2] = [&postgres, &mariadb];
+    for server in servers {
+        server.set_clock_offset(3);
+        let faults_in = async |mode: &str| faults(&format!("{}?mode={mode}", server.url())).await;
+        assert_only(&faults_in("lease").await, "clock", "differs by");
+        for mode in ["row", "advisory"] {
+            assert_eq!(faults_in(mode).await, [""; 0], "{mode}");
         }
     }
 }

@@ -53,13 +53,6 @@ async fn subscribe(server: &PostgresServer) {
 }
 
 #[tokio::test]
-async fn a_subscriber_is_no_standby() {
-    let server = server();
-    subscribe(&server).await;
-    assert_fit(&server, "the server has no standbys").await;
-}
-
-#[tokio::test]
 async fn a_backup_is_no_standby() {
     let server = server();
     let backup = Backup::of(&server);
@@ -71,9 +64,10 @@ async fn a_backup_is_no_standby() {
 }
 
 #[tokio::test]
-async fn a_standby_beside_a_subscriber_is_one() {
+async fn a_subscriber_is_no_standby_and_a_standby_beside_it_is_one() {
     let server = server();
     subscribe(&server).await;
+    assert_fit(&server, "the server has no standbys").await;
     let _standby = PostgresStandby::of(&server);
     until("it follows", async || readers(&server, "streaming") == 2).await;
     for url in urls(&server) {

@@ -1,7 +1,3 @@
-use std::path::PathBuf;
-use std::process::{Command, Output};
-
-use lock_testkit::clock::ShiftedClock;
 use polylock_core::{ErrorKind, HealthCheck, Registry, Status};
 use polylock_sql::{MySqlBackend, PostgresBackend, SqliteBackend};
 
@@ -57,35 +53,4 @@ pub(crate) fn assert_clean(found: &[HealthCheck], checks: &[&str]) {
     for found in found {
         assert_eq!(found.status, Status::Ok, "{}: {found}", found.id);
     }
-}
-
-/// The same as [`faults`], by `examiner.rs`, which cargo builds with the tests, in a process whose clock
-/// is three seconds ahead of that of the server.
-pub(crate) fn faults_ahead(url: &str) -> Vec<String> {
-    let clock = ShiftedClock::new();
-    clock.set_offset(3);
-    let test = std::env::current_exe().expect("this program");
-    let folder = test.parent().expect("its folder");
-    let program: PathBuf = folder.with_file_name("examples").join("lock-examiner");
-    assert!(
-        program.exists(),
-        "build it by cargo build -p polylock-sql --all-features --examples"
-    );
-    let mut command = Command::new(program);
-    clock.apply(command.arg(url));
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = command.output().expect("it runs");
-    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
-    let said = String::from_utf8(stdout).expect("text");
-    let fault = |line: &str| {
-        let (check, rest) = line.split_once(' ')?;
-        let (status, found) = rest.split_once(' ')?;
-        let is_usual = USUAL.iter().any(|usual| found.starts_with(usual));
-        let is_fault = ["warning", "error"].contains(&status) && !is_usual;
-        is_fault.then(|| format!("{check}: {found}"))
-    };
-    said.lines().filter_map(fault).collect()
 }
