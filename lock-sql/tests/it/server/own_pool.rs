@@ -6,116 +6,117 @@ use std::time::Duration;
 use polylock_core::{
     DistributedLock as _, DistributedLockExt as _, ErrorKind, LockGuard, LostReason,
 };
+use polylock_sql::transaction::Connection;
 use polylock_sql::{SqlConfig, SqlLock, SqlMode};
-use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
-use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgPool, PgPoolOptions};
-use sqlx::{MySql, Postgres};
+use sqlx::pool::{PoolConnection, PoolOptions};
+use sqlx::{Database, MySql, Pool, Postgres};
 
 use crate::server::support::{
-    Kind, Mode, SOON, Site, assert_free, assert_taken, loss, ms, on, request, take, until,
+    Kind, Mode, SOON, Site, assert_free, assert_taken, loss, ms, request, take, until,
 };
 
+/// The database of an application.
+trait App: Database<Connection: Connection<Database = Self>> {
+    /// What the application leaves on its connections.
+    const HOOK: &str;
+    /// The time zone that it sets.
+    const ZONE: &str;
+
+    fn config(pool: &Pool<Self>) -> SqlConfig;
+
+    async fn zone(connection: &mut Self::Connection) -> String;
+}
+
+impl App for MySql {
+    const HOOK: &str = "SET SESSION time_zone = '+05:00', sql_mode = 'ANSI_QUOTES', \
+                        tx_isolation = 'SERIALIZABLE', max_statement_time = 50";
+    const ZONE: &str = "+05:00";
+
+    fn config(pool: &Pool<Self>) -> SqlConfig {
+        SqlConfig::from_mysql_pool(pool)
+    }
+
+    async fn zone(connection: &mut Self::Connection) -> String {
+        let asked = sqlx::query_scalar("SELECT @@session.time_zone");
+        asked.fetch_one(connection).await.expect("it answers")
+    }
+}
+
+impl App for Postgres {
+    const HOOK: &str = "SET search_path = pg_temp; SET TimeZone = 'Asia/Karachi'; \
+                        SET default_transaction_read_only = on; SET statement_timeout = '50s'";
+    const ZONE: &str = "Asia/Karachi";
+
+    fn config(pool: &Pool<Self>) -> SqlConfig {
+        SqlConfig::from_postgres_pool(pool)
+    }
+
+    async fn zone(connection: &mut Self::Connection) -> String {
+        let asked = sqlx::query_scalar("SHOW TimeZone");
+        asked.fetch_one(connection).await.expect("it answers")
+    }
+}
+
 /// The pool of an application.
-#[derive(Clone)]
-enum AppPool {
-    MySql(MySqlPool),
-    Postgres(PgPool),
+async fn open<DB: App>(site: &Site, most: u32) -> Pool<DB> {
+    let options = PoolOptions::new().max_connections(most);
+    let options = options.after_connect(|connection: &mut DB::Connection, _| {
+        Box::pin(async move {
+            connection.run(sqlx::raw_sql(DB::HOOK)).await?;
+            Ok(())
+        })
+    });
+    let opened = options.connect(&site.plain_url()).await;
+    opened.expect("it gets in")
 }
 
-/// A connection that the application uses.
-enum AppConnection {
-    MySql(PoolConnection<MySql>),
-    Postgres(PoolConnection<Postgres>),
+fn config_on<DB: App>(pool: &Pool<DB>, site: &Site) -> SqlConfig {
+    let config = DB::config(pool).with_table(&site.table);
+    config.expect("it is a name")
 }
 
-impl AppPool {
-    async fn open(site: &Site, most: u32) -> Self {
-        let plain = site.plain_url();
-        match site.kind() {
-            Kind::MariaDb => {
-                let options = MySqlPoolOptions::new().max_connections(most);
-                // What the application leaves on its connections.
-                let options = options.after_connect(|connection, _| {
-                    Box::pin(async move {
-                        let hook = "SET SESSION time_zone = '+05:00', sql_mode = 'ANSI_QUOTES', \
-                                    tx_isolation = 'SERIALIZABLE', max_statement_time = 50";
-                        sqlx::raw_sql(hook).execute(connection).await?;
-                        Ok(())
-                    })
-                });
-                Self::MySql(options.connect(&plain).await.expect("it gets in"))
+async fn locks<DB: App>(pool: &Pool<DB>, site: &Site) -> SqlLock {
+    let locks = SqlLock::connect(config_on(pool, site)).await;
+    locks.expect("it gets in")
+}
+
+/// Takes all connections that are left, so many.
+async fn exhaust<DB: App>(pool: &Pool<DB>, left: usize) -> Vec<PoolConnection<DB>> {
+    let mut taken = Vec::new();
+    for _ in 0..left {
+        taken.push(pool.acquire().await.expect("there is one left"));
+    }
+    assert!(pool.try_acquire().is_none(), "there is one more");
+    taken
+}
+
+/// Makes a test of an async function for the pool of each database.
+macro_rules! on_each_pool {
+    ($($body:ident)*) => {$(
+        mod $body {
+            use crate::server::support::Site;
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn postgres_lease() {
+                super::$body::<sqlx::Postgres>(Site::postgres_lease()).await;
             }
-            Kind::Postgres => {
-                let options = PgPoolOptions::new().max_connections(most);
-                let options = options.after_connect(|connection, _| {
-                    Box::pin(async move {
-                        let hook = "SET search_path = pg_temp; SET TimeZone = 'Asia/Karachi'; \
-                                    SET default_transaction_read_only = on; \
-                                    SET statement_timeout = '50s'";
-                        sqlx::raw_sql(hook).execute(connection).await?;
-                        Ok(())
-                    })
-                });
-                Self::Postgres(options.connect(&plain).await.expect("it gets in"))
-            }
-        }
-    }
 
-    fn config(&self, site: &Site) -> SqlConfig {
-        let config = match self {
-            Self::MySql(pool) => SqlConfig::from_mysql_pool(pool),
-            Self::Postgres(pool) => SqlConfig::from_postgres_pool(pool),
-        };
-        config.with_table(&site.table).expect("it is a name")
-    }
-
-    async fn locks(&self, site: &Site) -> SqlLock {
-        let locks = SqlLock::connect(self.config(site)).await;
-        locks.expect("it gets in")
-    }
-
-    fn try_acquire(&self) -> Option<AppConnection> {
-        match self {
-            Self::MySql(pool) => pool.try_acquire().map(AppConnection::MySql),
-            Self::Postgres(pool) => pool.try_acquire().map(AppConnection::Postgres),
-        }
-    }
-
-    async fn acquire(&self) -> AppConnection {
-        match self {
-            Self::MySql(pool) => {
-                AppConnection::MySql(pool.acquire().await.expect("there is one left"))
-            }
-            Self::Postgres(pool) => {
-                AppConnection::Postgres(pool.acquire().await.expect("there is one left"))
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn mariadb_lease() {
+                super::$body::<sqlx::MySql>(Site::mariadb_lease()).await;
             }
         }
-    }
+    )*};
+}
 
-    /// Takes all connections that are left, so many.
-    async fn exhaust(&self, left: usize) -> Vec<AppConnection> {
-        let mut taken = Vec::new();
-        for _ in 0..left {
-            taken.push(self.acquire().await);
-        }
-        assert!(self.try_acquire().is_none(), "there is one more");
-        taken
-    }
-
-    fn size(&self) -> u32 {
-        match self {
-            Self::MySql(pool) => pool.size(),
-            Self::Postgres(pool) => pool.size(),
-        }
-    }
-
-    async fn close(&self) {
-        match self {
-            Self::MySql(pool) => pool.close().await,
-            Self::Postgres(pool) => pool.close().await,
-        }
-    }
+on_each_pool! {
+    locks_of_a_pool_are_the_same_locks
+    a_pool_that_the_application_uses_up_keeps_its_locks
+    connections_that_break_are_replaced_in_their_places
+    a_pool_that_is_too_small_is_refused
+    a_pool_without_a_free_connection_is_unavailable
+    the_application_gets_its_connections_back_and_none_that_locks_have_used
+    a_pool_that_is_closed_waits_for_no_lock
 }
 
 /// A server of the test alone, whose connections are counted and ended.
@@ -171,9 +172,9 @@ async fn short(locks: &SqlLock, name: &str) -> LockGuard {
     locks.acquire(&short).await.expect("a free lock is granted")
 }
 
-async fn locks_of_a_pool_are_the_same_locks(site: Site) {
-    let pool = AppPool::open(&site, 5).await;
-    let locks = pool.locks(&site).await;
+async fn locks_of_a_pool_are_the_same_locks<DB: App>(site: Site) {
+    let pool = open::<DB>(&site, 5).await;
+    let locks = locks(&pool, &site).await;
     let guard = take(&locks, "job").await;
     assert_taken(&site, "job").await;
     guard.release().await.expect("it is held");
@@ -184,14 +185,12 @@ async fn locks_of_a_pool_are_the_same_locks(site: Site) {
     reader.release().await.expect("it is held");
 }
 
-on!(locks_of_a_pool_are_the_same_locks: postgres_lease, mariadb_lease);
-
-async fn a_pool_that_the_application_uses_up_keeps_its_locks(site: Site) {
+async fn a_pool_that_the_application_uses_up_keeps_its_locks<DB: App>(site: Site) {
     let site = alone(&site);
-    let pool = AppPool::open(&site, 6).await;
-    let locks = pool.locks(&site).await;
+    let pool = open::<DB>(&site, 6).await;
+    let locks = locks(&pool, &site).await;
     let guard = short(&locks, "job").await;
-    let taken = pool.exhaust(2).await;
+    let taken = exhaust(&pool, 2).await;
     let deadline = tokio::time::Instant::now() + Duration::from_secs(9);
     while tokio::time::Instant::now() < deadline {
         assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
@@ -212,14 +211,12 @@ async fn a_pool_that_the_application_uses_up_keeps_its_locks(site: Site) {
     drop(taken);
 }
 
-on!(a_pool_that_the_application_uses_up_keeps_its_locks: postgres_lease, mariadb_lease);
-
-async fn connections_that_break_are_replaced_in_their_places(site: Site) {
+async fn connections_that_break_are_replaced_in_their_places<DB: App>(site: Site) {
     let site = alone(&site);
-    let pool = AppPool::open(&site, 6).await;
-    let locks = pool.locks(&site).await;
+    let pool = open::<DB>(&site, 6).await;
+    let locks = locks(&pool, &site).await;
     let guard = short(&locks, "job").await;
-    let taken = pool.exhaust(2).await;
+    let taken = exhaust(&pool, 2).await;
     for _ in 0..3 {
         kill(&site).await;
         tokio::time::sleep(ms(3_000)).await;
@@ -230,11 +227,9 @@ async fn connections_that_break_are_replaced_in_their_places(site: Site) {
     drop(taken);
 }
 
-on!(connections_that_break_are_replaced_in_their_places: postgres_lease, mariadb_lease);
-
-async fn a_pool_that_is_too_small_is_refused(site: Site) {
-    let pool = AppPool::open(&site, 4).await;
-    let error = SqlLock::connect(pool.config(&site)).await;
+async fn a_pool_that_is_too_small_is_refused<DB: App>(site: Site) {
+    let pool = open::<DB>(&site, 4).await;
+    let error = SqlLock::connect(config_on(&pool, &site)).await;
     let error = error.expect_err("nothing is left for the application");
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
     for part in ["reserve 4", "allows 4", "max_connections to 5"] {
@@ -242,80 +237,60 @@ async fn a_pool_that_is_too_small_is_refused(site: Site) {
     }
     assert!(pool.size() <= 1, "nothing was reserved");
 
-    let larger = AppPool::open(&site, 6).await;
-    let config = larger.config(&site).with_connections(4);
+    let larger = open::<DB>(&site, 6).await;
+    let config = config_on(&larger, &site).with_connections(4);
     let error = SqlLock::connect(config.expect("in range")).await;
     assert_eq!(
         error.expect_err("it is as well").kind(),
         ErrorKind::InvalidConfig
     );
     for mode in [SqlMode::Row, SqlMode::Advisory] {
-        let error = SqlLock::connect(larger.config(&site).with_mode(mode)).await;
+        let error = SqlLock::connect(config_on(&larger, &site).with_mode(mode)).await;
         let error = error.expect_err("a lock would keep a connection");
         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
     }
 }
 
-on!(a_pool_that_is_too_small_is_refused: postgres_lease, mariadb_lease);
-
-async fn a_pool_without_a_free_connection_is_unavailable(site: Site) {
-    let pool = AppPool::open(&site, 6).await;
-    let taken = pool.exhaust(6).await;
-    let config = pool.config(&site).with_timeout(ms(300));
+async fn a_pool_without_a_free_connection_is_unavailable<DB: App>(site: Site) {
+    let pool = open::<DB>(&site, 6).await;
+    let taken = exhaust(&pool, 6).await;
+    let config = config_on(&pool, &site).with_timeout(ms(300));
     let error = SqlLock::connect(config.expect("in range")).await;
     let error = error.expect_err("all of them are in use");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.message().contains("reserve 4 of its 6"), "{error}");
     drop(taken);
     // Connections that it had reserved by then are returned.
-    drop(pool.exhaust(6).await);
+    drop(exhaust(&pool, 6).await);
 }
 
-on!(a_pool_without_a_free_connection_is_unavailable: postgres_lease, mariadb_lease);
-
-async fn the_application_gets_its_connections_back_and_none_that_locks_have_used(site: Site) {
-    let pool = AppPool::open(&site, 6).await;
-    let locks = pool.locks(&site).await;
+async fn the_application_gets_its_connections_back_and_none_that_locks_have_used<DB: App>(
+    site: Site,
+) {
+    let pool = open::<DB>(&site, 6).await;
+    let locks = locks(&pool, &site).await;
     take(&locks, "job")
         .await
         .release()
         .await
         .expect("it is held");
     assert_eq!(pool.size(), 4, "the reserved ones, and no other");
-    drop(pool.exhaust(2).await);
+    drop(exhaust(&pool, 2).await);
     assert!(locks.shutdown(SOON).await);
     // Dropped outside of a runtime.
     std::thread::spawn(move || drop(locks))
         .join()
         .expect("it does not panic");
-    let mut taken = pool.exhaust(6).await;
+    let mut taken = exhaust(&pool, 6).await;
     for connection in &mut taken {
-        let setting: String = match connection {
-            AppConnection::MySql(raw) => {
-                let asked = sqlx::query_scalar("SELECT @@session.time_zone");
-                asked.fetch_one(&mut **raw).await.expect("it answers")
-            }
-            AppConnection::Postgres(raw) => {
-                let asked = sqlx::query_scalar("SHOW TimeZone");
-                asked.fetch_one(&mut **raw).await.expect("it answers")
-            }
-        };
-        assert!(
-            ["+05:00", "Asia/Karachi"].contains(&setting.as_str()),
-            "{setting}"
-        );
+        assert_eq!(DB::zone(connection).await, DB::ZONE);
     }
 }
 
-on!(
-    the_application_gets_its_connections_back_and_none_that_locks_have_used: postgres_lease,
-    mariadb_lease
-);
-
-async fn a_pool_that_is_closed_waits_for_no_lock(site: Site) {
+async fn a_pool_that_is_closed_waits_for_no_lock<DB: App>(site: Site) {
     let site = alone(&site);
-    let pool = AppPool::open(&site, 6).await;
-    let locks = Arc::new(pool.locks(&site).await);
+    let pool = open::<DB>(&site, 6).await;
+    let locks = Arc::new(locks(&pool, &site).await);
     let guard = short(&locks, "job").await;
     let waiter = tokio::spawn({
         let locks = Arc::clone(&locks);
@@ -339,5 +314,3 @@ async fn a_pool_that_is_closed_waits_for_no_lock(site: Site) {
     until("all are closed", async || connections(&site).await == 0).await;
     assert_free(&site, "job").await;
 }
-
-on!(a_pool_that_is_closed_waits_for_no_lock: postgres_lease, mariadb_lease);

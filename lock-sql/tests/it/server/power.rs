@@ -9,17 +9,17 @@ use lock_testkit::servers::{PostgresServer, PostgresStandby};
 use lock_testkit::taker::Taker;
 use polylock_core::{DistributedLock as _, ErrorKind, LockGuard, Wait};
 use polylock_sql::SqlLock;
-use polylock_sql::transaction::TransactionLocks;
 use rustix::process::{Pid, Signal, kill_process};
-use sqlx::{Connection as _, MySqlConnection, PgConnection};
 use tokio::time::Instant;
 
 use crate::server::support::{
-    Database, Kind, Mode, SOON, Site, key, request, take, take_and_release, until,
+    Database, SOON, Site, everywhere, key, on, request, sessions, take, take_and_release, until,
 };
+use crate::server::waiters::hold;
 
-fn durable(kind: Kind, mode: Mode) -> Site {
-    Site::durable(kind, mode).with_session_timeout(TIMEOUT)
+/// At a server of the test alone.
+fn durable(site: &Site) -> Site {
+    Site::durable(site.kind(), site.mode).with_session_timeout(TIMEOUT)
 }
 
 /// A holder that hears neither the end of its session nor anything else.
@@ -31,8 +31,8 @@ async fn unreachable_holder(site: &Site, proxy: &Proxy) -> (SqlLock, LockGuard) 
     (locks, guard)
 }
 
-async fn the_next_holder_waits_until_the_last_one_is_out(kind: Kind, mode: Mode) {
-    let site = durable(kind, mode);
+async fn the_next_holder_waits_until_the_last_one_is_out(site: Site) {
+    let site = durable(&site);
     let proxy = site.proxy();
     let (_locks, guard) = unreachable_holder(&site, &proxy).await;
     site.restart().await;
@@ -72,29 +72,11 @@ async fn assert_alone(first: &LockGuard, second: &LockGuard, restarted: Instant)
     panic!("granted {granted:?} after the start, two held it for {overlap:?}, second: {second}");
 }
 
-/// Makes a test of an async function for each database and mode of sessions.
-macro_rules! on_each {
-    ($body:ident) => {
-        on_each!($body: postgres_row(Postgres, Row), postgres_advisory(Postgres, Advisory),
-            mariadb_row(MariaDb, Row), mariadb_advisory(MariaDb, Advisory));
-    };
-    ($body:ident: $($test:ident($kind:ident, $mode:ident)),*) => {
-        mod $body {
-            use crate::server::support::{Kind, Mode};
-
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $test() {
-                super::$body(Kind::$kind, Mode::$mode).await;
-            })*
-        }
-    };
-}
-
-on_each!(the_next_holder_waits_until_the_last_one_is_out);
+sessions!(the_next_holder_waits_until_the_last_one_is_out);
 
 /// Holders that are notified of the end delete their records, so that no acquisition has to wait.
-async fn a_restart_that_all_holders_learn_of_costs_no_timeout(kind: Kind, mode: Mode) {
-    let site = durable(kind, mode).with_session_timeout(LONG_TIMEOUT);
+async fn a_restart_that_all_holders_learn_of_costs_no_timeout(site: Site) {
+    let site = durable(&site).with_session_timeout(LONG_TIMEOUT);
     // One that ends in order has no record, as soon as the next one is written.
     let ended = site.open().await;
     take_and_release(&ended, "other").await;
@@ -115,11 +97,11 @@ async fn a_restart_that_all_holders_learn_of_costs_no_timeout(kind: Kind, mode: 
     second.release().await.expect("it is released");
 }
 
-on_each!(a_restart_that_all_holders_learn_of_costs_no_timeout);
+sessions!(a_restart_that_all_holders_learn_of_costs_no_timeout);
 
 /// A wait goes on after the restart, within its timeout.
-async fn a_waiter_outlasts_a_restart(kind: Kind, mode: Mode) {
-    let site = durable(kind, mode);
+async fn a_waiter_outlasts_a_restart(site: Site) {
+    let site = durable(&site);
     let (holder, waiter) = (site.open().await, site.open().await);
     let guard = take(&holder, "job").await;
     let long = request("job").with_wait(Wait::AtMost(TIMEOUT * 3));
@@ -140,14 +122,11 @@ async fn a_waiter_outlasts_a_restart(kind: Kind, mode: Mode) {
     larger(&next, token);
 }
 
-on_each!(a_waiter_outlasts_a_restart:
-    postgres_row(Postgres, Row), postgres_advisory(Postgres, Advisory),
-    mariadb_row(MariaDb, Row), mariadb_advisory(MariaDb, Advisory),
-    postgres_lease(Postgres, Lease), mariadb_lease(MariaDb, Lease));
+everywhere!(a_waiter_outlasts_a_restart);
 
 /// The server may draw tokens again that it had not written to its disk, but no session does.
-async fn tokens_grow_across_a_crash(kind: Kind, mode: Mode) {
-    let site = durable(kind, mode);
+async fn tokens_grow_across_a_crash(site: Site) {
+    let site = durable(&site);
     let mut last = 0;
     for round in 0..4 {
         let locks = site.open().await;
@@ -168,7 +147,7 @@ async fn tokens_grow_across_a_crash(kind: Kind, mode: Mode) {
     larger(&guard, last);
 }
 
-on_each!(tokens_grow_across_a_crash);
+sessions!(tokens_grow_across_a_crash);
 
 fn larger(guard: &LockGuard, last: u64) -> u64 {
     let token = guard.fencing_token().expect("there are tokens").value();
@@ -188,8 +167,8 @@ async fn stop_immediately(server: &Arc<PostgresServer>) {
 }
 
 /// Each process ends sooner than the required wait after a restart.
-async fn processes_that_end_at_once_need_not_wait(kind: Kind, mode: Mode) {
-    let site = durable(kind, mode);
+async fn processes_that_end_at_once_need_not_wait(site: Site) {
+    let site = durable(&site);
     let proxy = site.proxy();
     let (_locks, guard) = unreachable_holder(&site, &proxy).await;
     site.restart().await;
@@ -212,11 +191,11 @@ async fn processes_that_end_at_once_need_not_wait(kind: Kind, mode: Mode) {
     assert!(refused > 1, "{refused} processes were refused");
 }
 
-on_each!(processes_that_end_at_once_need_not_wait);
+sessions!(processes_that_end_at_once_need_not_wait);
 
 /// A standby that is promoted may lack records of sessions, and waits for the longest timeout.
-async fn a_standby_waits_for_holders_that_it_does_not_know(kind: Kind, mode: Mode) {
-    let site = durable(kind, mode);
+async fn a_standby_waits_for_holders_that_it_does_not_know(site: Site) {
+    let site = durable(&site);
     let proxy = site.proxy();
     let Database::Postgres(primary) = &site.server else {
         unreachable!("it is of that kind");
@@ -242,19 +221,18 @@ async fn a_standby_waits_for_holders_that_it_does_not_know(kind: Kind, mode: Mod
     second.release().await.expect("it is released");
 }
 
-on_each!(a_standby_waits_for_holders_that_it_does_not_know:
-    postgres_row(Postgres, Row), postgres_advisory(Postgres, Advisory));
+on!(a_standby_waits_for_holders_that_it_does_not_know: postgres_row, postgres_advisory);
 
 /// The lock of a transaction ends with its work, and the session before it does not.
-async fn a_transaction_is_refused_until_the_last_holder_is_out(kind: Kind, mode: Mode) {
-    let site = durable(kind, mode);
+async fn a_transaction_is_refused_until_the_last_holder_is_out(site: Site) {
+    let site = durable(&site);
     let proxy = site.proxy();
     let (_locks, guard) = unreachable_holder(&site, &proxy).await;
     site.restart().await;
     let restarted = Instant::now();
     loop {
-        let error = match acquire_in(&site).await {
-            Ok(()) => break,
+        let error = match hold(&site, vec!["job".to_owned()]).await {
+            Ok(held) => break held.release().await,
             Err(error) => error,
         };
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -265,27 +243,7 @@ async fn a_transaction_is_refused_until_the_last_holder_is_out(kind: Kind, mode:
     assert!(!guard.is_held(), "two holders");
 }
 
-/// In a transaction of its own, on a connection of its own.
-async fn acquire_in(site: &Site) -> polylock_core::Result<()> {
-    let locks = TransactionLocks::new().with_table(&site.table)?;
-    let url = site.plain_url();
-    match site.kind() {
-        Kind::MariaDb => {
-            let mut raw = MySqlConnection::connect(&url).await.expect("it connects");
-            let mut transaction = raw.begin().await.expect("it begins");
-            locks.acquire_in(&mut *transaction, "job").await?;
-        }
-        Kind::Postgres => {
-            let mut raw = PgConnection::connect(&url).await.expect("it connects");
-            let mut transaction = raw.begin().await.expect("it begins");
-            locks.acquire_in(&mut *transaction, "job").await?;
-        }
-    }
-    Ok(())
-}
-
-on_each!(a_transaction_is_refused_until_the_last_holder_is_out:
-    postgres_row(Postgres, Row), mariadb_row(MariaDb, Row));
+on!(a_transaction_is_refused_until_the_last_holder_is_out: postgres_row, mariadb_row);
 
 /// Clearly longer than a restart takes.
 const LONG_TIMEOUT: Duration = Duration::from_secs(30);

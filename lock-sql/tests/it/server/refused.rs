@@ -115,7 +115,11 @@ async fn attempt(locks: &SqlLock, name: &str) -> Result<(), Error> {
 }
 
 /// A server without free connections is unavailable, reported in time; with free ones it grants locks.
-async fn a_full_server_is_unavailable<C>(site: Site, others: Vec<C>) {
+async fn a_full_server_is_unavailable<C: Connection>(site: Site) {
+    let mut others = Vec::new();
+    while let Ok(other) = C::connect(&site.plain_url()).await {
+        others.push(other);
+    }
     assert!(others.len() > 2);
     let locks = SqlLock::open(&site.url()).await;
     let error = locks.expect_err("there is no room");
@@ -143,11 +147,7 @@ async fn a_full_postgres_is_unavailable() {
     let options = PostgresOptions::new().with_config("max_connections", "20");
     let server = Arc::new(PostgresServer::start(options));
     for mode in [Mode::Row, Mode::Lease] {
-        let mut others = Vec::new();
-        while let Ok(other) = sqlx::PgConnection::connect(&server.url()).await {
-            others.push(other);
-        }
-        a_full_server_is_unavailable(Site::postgres(&server, mode), others).await;
+        a_full_server_is_unavailable::<sqlx::PgConnection>(Site::postgres(&server, mode)).await;
     }
 }
 
@@ -157,11 +157,7 @@ async fn a_full_mariadb_is_unavailable() {
     let options = MariaDbOptions::new().with_config("max_connections", "10");
     let server = Arc::new(MariaDbServer::start(options));
     for mode in [Mode::Row, Mode::Lease] {
-        let mut others = Vec::new();
-        while let Ok(other) = sqlx::MySqlConnection::connect(&server.url()).await {
-            others.push(other);
-        }
-        a_full_server_is_unavailable(Site::mariadb(&server, mode), others).await;
+        a_full_server_is_unavailable::<sqlx::MySqlConnection>(Site::mariadb(&server, mode)).await;
     }
 }
 

@@ -2,49 +2,54 @@
 
 use std::time::Duration;
 
-use polylock_core::{DistributedLock as _, ErrorKind, Mode, Wait};
+use polylock_core::{DistributedLock as _, ErrorKind, Mode, Result, Wait};
 use polylock_sql::transaction::{Connection, TransactionLocks};
 use sqlx::{Connection as _, Database, MySqlConnection, PgConnection};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::server::support::{Kind, SOON, Site, on, request, take, take_and_release, until};
 
-/// Holds these keys in a transaction of its own, until `release` is called.
-async fn hold_in<D>(mut raw: D::Connection, site: Site, keys: Vec<String>) -> Held
+/// Holds these keys in a transaction, until [`release`](Held::release) is called.
+async fn hold_in<D>(mut raw: D::Connection, site: Site, keys: Vec<String>) -> Result<Held>
 where
     D: Database<Connection: Connection<Database = D>>,
 {
-    let (release, released) = tokio::sync::oneshot::channel::<()>();
-    let (taken, is_taken) = tokio::sync::oneshot::channel();
+    let (release, released) = oneshot::channel::<()>();
+    let (taken, is_taken) = oneshot::channel();
     let task = tokio::spawn(async move {
         let locks = TransactionLocks::new().with_table(&site.table);
         let locks = locks.expect("a name");
         let mut transaction = raw.begin().await.expect("it begins");
+        let mut all = Ok(());
         for key in &keys {
             let taken = locks.acquire_in(&mut *transaction, key.as_str()).await;
-            taken.expect("it is free");
+            all = all.and_then(|()| taken.map(drop));
         }
-        taken.send(()).expect("the test waits for it");
-        released.await.expect("it is told");
+        taken.send(all).expect("the test waits for it");
+        // Without a word if not all are taken.
+        drop(released.await);
         transaction.rollback().await.expect("it ends");
     });
-    is_taken.await.expect("it is taken");
-    Held { release, task }
+    is_taken.await.expect("no panic")?;
+    Ok(Held { release, task })
 }
 
-struct Held {
-    release: tokio::sync::oneshot::Sender<()>,
-    task: tokio::task::JoinHandle<()>,
+pub(super) struct Held {
+    release: oneshot::Sender<()>,
+    task: JoinHandle<()>,
 }
 
 impl Held {
-    async fn release(self) {
+    pub(super) async fn release(self) {
         self.release.send(()).expect("it waits");
         self.task.await.expect("it ends");
     }
 }
 
-async fn hold(site: &Site, keys: Vec<String>) -> Held {
+/// On a connection of its own.
+pub(super) async fn hold(site: &Site, keys: Vec<String>) -> Result<Held> {
     let url = site.plain_url();
     match site.kind() {
         Kind::MariaDb => {
@@ -72,7 +77,7 @@ async fn waiters_for_a_transaction_keep_no_client_from_a_free_lock(site: Site) {
     }
     let new = (0..WAITERS / 2).map(|n| format!("new/{n}"));
     let keys: Vec<_> = old.into_iter().chain(new).collect();
-    let held = hold(&site, keys.clone()).await;
+    let held = hold(&site, keys.clone()).await.expect("they are free");
     let waiting: Vec<_> = keys
         .into_iter()
         .map(|key| {
@@ -156,6 +161,7 @@ on!(
 async fn a_waiter_gets_what_a_transaction_releases(site: Site) {
     let locks = site.open().await;
     let held = hold(&site, vec!["job".to_owned()]).await;
+    let held = held.expect("it is free");
     let waiting = tokio::spawn(async move { take(&locks, "job").await });
     until("it waits", async || site.waiters().await > 0).await;
     held.release().await;
@@ -173,6 +179,7 @@ async fn a_transaction_keeps_no_lease_from_its_release(site: Site) {
     let shared = request("config").with_mode(Mode::Shared);
     let guard = locks.acquire(&shared).await.expect("it is free");
     let held = hold(&site, vec!["job".to_owned()]).await;
+    let held = held.expect("it is free");
     let released = tokio::time::timeout(SOON, guard.release()).await;
     released
         .expect("it waits for the transaction")

@@ -7,73 +7,49 @@ use super::{Kind, Mode, SOON, Site, ms, until};
 impl Site {
     /// How many connections they have.
     pub(crate) async fn connections(&self) -> u64 {
-        self.number(match self.kind() {
-            Kind::MariaDb => format!("SELECT count(*) {}", self.processes()),
-            Kind::Postgres => format!("SELECT count(*) {}", self.backends()),
-        })
-        .await
+        self.number(format!("SELECT count(*) {}", self.clients()))
+            .await
     }
 
     /// How many transactions they have open.
     pub(crate) async fn transactions(&self) -> u64 {
+        let clients = self.clients();
         self.number(match self.kind() {
             Kind::MariaDb => format!(
                 "SELECT count(*) FROM information_schema.innodb_trx
-                 WHERE trx_mysql_thread_id IN (SELECT id {})",
-                self.processes()
+                 WHERE trx_mysql_thread_id IN (SELECT id {clients})"
             ),
-            Kind::Postgres => {
-                format!(
-                    "SELECT count(*) {} AND xact_start IS NOT NULL",
-                    self.backends()
-                )
-            }
+            Kind::Postgres => format!("SELECT count(*) {clients} AND xact_start IS NOT NULL"),
         })
         .await
     }
 
     /// How many locks of the server's they have or wait for; for MariaDB how many statements run.
     pub(crate) async fn server_locks(&self) -> u64 {
-        self.number(match self.kind() {
-            Kind::MariaDb => format!(
-                "SELECT count(*) {} AND command <> 'Sleep'",
-                self.processes()
-            ),
-            Kind::Postgres => format!(
-                "SELECT count(*) FROM pg_locks WHERE pid IN (SELECT pid {})",
-                self.backends()
-            ),
-        })
-        .await
+        let clients = self.clients();
+        match self.kind() {
+            Kind::MariaDb => self.waiters().await,
+            Kind::Postgres => {
+                let locks = "SELECT count(*) FROM pg_locks WHERE pid IN (SELECT pid";
+                self.number(format!("{locks} {clients})")).await
+            }
+        }
     }
 
     /// Something that grows with each of their statements; 0 without sessions.
     pub(crate) async fn last_statement(&self) -> u64 {
-        self.number(match self.kind() {
-            Kind::MariaDb => format!("SELECT coalesce(max(query_id), 0) {}", self.processes()),
-            Kind::Postgres => format!(
-                "SELECT coalesce(extract(epoch FROM max(query_start)) * 1e6, 0)::bigint {}",
-                self.backends()
-            ),
-        })
-        .await
+        let last = match self.kind() {
+            Kind::MariaDb => "coalesce(max(query_id), 0)",
+            Kind::Postgres => "coalesce(extract(epoch FROM max(query_start)) * 1e6, 0)::bigint",
+        };
+        self.number(format!("SELECT {last} {}", self.clients()))
+            .await
     }
 
     /// How many of their statements wait for a lock.
     pub(crate) async fn waiters(&self) -> u64 {
-        self.number(match self.kind() {
-            Kind::MariaDb => format!(
-                "SELECT count(*) {} AND command <> 'Sleep'",
-                self.processes()
-            ),
-            Kind::Postgres => {
-                format!(
-                    "SELECT count(*) {} AND wait_event_type = 'Lock'",
-                    self.backends()
-                )
-            }
-        })
-        .await
+        self.number(format!("SELECT count(*) {}", self.waiting()))
+            .await
     }
 
     /// Whether a client waits for a lock, and says so where others see it.
@@ -126,19 +102,16 @@ impl Site {
 
     /// Ends the statements that wait for a lock, and not their sessions.
     pub(crate) async fn cancel_waiters(&self) {
+        let waiting = self.waiting();
         match self.kind() {
             Kind::MariaDb => {
-                let running = format!("SELECT id {} AND command <> 'Sleep'", self.processes());
-                for row in self.sql(running).await {
+                for row in self.sql(format!("SELECT id {waiting}")).await {
                     self.sql(kill("QUERY", &row[0])).await;
                 }
             }
             Kind::Postgres => {
-                let cancel = format!(
-                    "SELECT pg_cancel_backend(pid) {} AND wait_event_type = 'Lock'",
-                    self.backends()
-                );
-                self.sql(cancel).await;
+                self.sql(format!("SELECT pg_cancel_backend(pid) {waiting}"))
+                    .await;
             }
         }
     }
@@ -169,10 +142,13 @@ impl Site {
 
     /// The server's numbers of all sessions.
     pub(crate) async fn sessions(&self) -> Vec<u64> {
-        let rows = match self.kind() {
-            Kind::MariaDb => self.sql(format!("SELECT id {}", self.processes())).await,
-            Kind::Postgres => self.sql(format!("SELECT pid {}", self.backends())).await,
+        let number = match self.kind() {
+            Kind::MariaDb => "id",
+            Kind::Postgres => "pid",
         };
+        let rows = self
+            .sql(format!("SELECT {number} {}", self.clients()))
+            .await;
         let number = |row: &Vec<String>| row[0].parse().expect("a number");
         rows.iter().map(number).collect()
     }
@@ -193,14 +169,28 @@ impl Site {
         }
     }
 
-    fn backends(&self) -> String {
-        let name = &self.table;
-        format!("FROM pg_stat_activity WHERE usename = 'test' AND application_name = '{name}'")
+    /// Their sessions in the list of the server.
+    fn clients(&self) -> String {
+        let (database, table) = (&self.database, &self.table);
+        match self.kind() {
+            Kind::MariaDb => {
+                let list = "FROM information_schema.processlist WHERE user = 'test'";
+                format!("{list} AND db = '{database}'")
+            }
+            Kind::Postgres => {
+                let list = "FROM pg_stat_activity WHERE usename = 'test'";
+                format!("{list} AND application_name = '{table}'")
+            }
+        }
     }
 
-    fn processes(&self) -> String {
-        let name = &self.database;
-        format!("FROM information_schema.processlist WHERE user = 'test' AND db = '{name}'")
+    /// Those that wait for a lock; of MariaDB those whose statement runs.
+    fn waiting(&self) -> String {
+        let waits = match self.kind() {
+            Kind::MariaDb => "command <> 'Sleep'",
+            Kind::Postgres => "wait_event_type = 'Lock'",
+        };
+        format!("{} AND {waits}", self.clients())
     }
 }
 
