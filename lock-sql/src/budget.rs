@@ -10,7 +10,6 @@ use crate::error::Failure;
 use crate::mutex::Mutex;
 
 /// The wait of one request: its deadline, and the last known state of the lock and the server.
-#[derive(Debug)]
 pub(crate) struct Budget {
     wait: Wait,
     deadline: Option<Instant>,
@@ -69,7 +68,6 @@ impl Budget {
     }
 
     /// The server is old enough to grant locks; it may still be unreachable.
-    #[cfg(feature = "_server")]
     pub(crate) fn note_old_enough(&self) {
         self.outage.lock().take_if(|failure| failure.is_restart());
     }

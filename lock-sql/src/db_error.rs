@@ -18,11 +18,8 @@ pub(crate) enum Class {
     Conflict,
     /// The user lacks a right, or its credentials are wrong.
     Denied,
-    /// The disk or the memory of the server is full.
     Full,
-    /// The connection is broken.
     Gone,
-    /// The server asks for TLS.
     Insecure,
     /// The connection was ended on purpose, by an administrator or a time-out of the server.
     Killed,
@@ -30,15 +27,11 @@ pub(crate) enum Class {
     LockTimeout,
     /// The provider of the user and the password failed.
     NoLogin,
-    /// There is no such table, schema or database.
     NoTable,
-    /// The server has no TLS.
     NoTls,
     /// The server is a replica, or takes no writes.
     ReadOnly,
-    /// The server starts, stops or recovers.
     Starting,
-    /// The server has no room for another connection.
     TooMany,
     /// A certificate is refused, on this side or on the other.
     Untrusted,
@@ -61,26 +54,20 @@ impl Class {
 }
 
 impl DbError {
-    pub(super) fn new(class: Class, source: sqlx::Error) -> Self {
+    pub(crate) fn new(class: Class, source: sqlx::Error) -> Self {
         Self {
             class,
             source: Arc::new(source),
         }
     }
 
-    /// What the client of PostgreSQL says.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn of_postgres(error: sqlx::Error) -> Self {
-        super::postgres::db_error(error)
-    }
-
     /// There is no user and no password for a connection.
-    pub(super) fn of_login(error: polylock_core::Error) -> Self {
+    pub(crate) fn of_login(error: polylock_core::Error) -> Self {
         Self::new(Class::NoLogin, sqlx::Error::Configuration(error.into()))
     }
 
     /// Errors that are no database's.
-    pub(super) fn of_client(error: sqlx::Error) -> Self {
+    pub(crate) fn of_client(error: sqlx::Error) -> Self {
         let class = match &error {
             // How the TLS library says that a handshake failed.
             sqlx::Error::Io(e) if e.kind() == io::ErrorKind::InvalidData => Class::Untrusted,

@@ -1,13 +1,11 @@
 use std::error::Error as StdError;
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use polylock_core::{Error, ErrorKind};
 
-#[cfg(feature = "_server")]
-use crate::wire::{Class, DbError};
+use crate::db_error::{Class, DbError};
 
 /// Why an operation has no result.
 #[derive(Clone, Debug)]
@@ -18,10 +16,6 @@ pub(crate) struct Failure {
 }
 
 /// What failed at a database. Clonable, because one transaction serves several requests.
-#[cfg_attr(
-    not(feature = "sqlite"),
-    expect(dead_code, reason = "SQLite has some that servers have not")
-)]
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum Cause {
     #[error("another connection keeps the database locked")]
@@ -32,7 +26,6 @@ pub(crate) enum Cause {
     Config(String),
 
     /// What a server answers to a statement.
-    #[cfg(feature = "_server")]
     #[error("{}", .0.class.says())]
     Sql(DbError),
 
@@ -50,10 +43,9 @@ pub(crate) enum Cause {
     Malformed {
         table: String,
         /// How to remove the row, if the row is known.
-        remove: Remove,
+        remove: String,
     },
 
-    #[cfg(feature = "_server")]
     #[error("other records with the same token are stored all the time")]
     Overtaken,
 
@@ -67,7 +59,6 @@ pub(crate) enum Cause {
     Replaced { path: PathBuf },
 
     /// Sessions from before a restart may not know yet that they have ended.
-    #[cfg(feature = "_server")]
     #[error(
         "the server was found started anew {waited:.0?} ago, and a client of before may believe in its \
          lock: locks are granted again in {left:.0?}"
@@ -83,7 +74,6 @@ pub(crate) enum Cause {
     },
 
     /// It was closed, or broke, before it was asked.
-    #[cfg(feature = "_server")]
     #[error("the session with the server ended")]
     SessionOver,
 
@@ -91,7 +81,6 @@ pub(crate) enum Cause {
     Silent(Duration),
 
     /// What is written there says why no lock can be had for the time being.
-    #[cfg(feature = "_server")]
     #[error("{0}")]
     Unfit(String),
 
@@ -99,33 +88,14 @@ pub(crate) enum Cause {
     Unportable { source: Source },
 }
 
-/// A statement that removes a row that polylock has not written; empty if there is none.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Remove(String);
-
-impl Remove {
-    /// The row of a key, by the column that has the key.
-    pub(crate) fn row(table: &str, column: &str, key: &[u8]) -> Self {
-        let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b" -_./:".contains(byte);
-        match std::str::from_utf8(key) {
-            Ok(text) if text.bytes().all(|byte| plain(&byte)) => {
-                Self(format!("DELETE FROM {table} WHERE {column} = '{text}'"))
-            }
-            _ => Self::default(),
-        }
-    }
-}
-
-impl fmt::Display for Remove {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.is_empty() {
-            true => Ok(()),
-            false => write!(
-                f,
-                ", and it is left as it is; if it is not needed: {}",
-                self.0
-            ),
-        }
+/// How to remove the row of a key, by the column that has the key; nothing for a key that is not plain.
+fn removal(table: &str, column: &str, key: &[u8]) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b" -_./:".contains(&byte);
+    match std::str::from_utf8(key) {
+        Ok(text) if text.bytes().all(plain) => format!(
+            ", and it is left as it is; if it is not needed: DELETE FROM {table} WHERE {column} = '{text}'"
+        ),
+        _ => String::new(),
     }
 }
 
@@ -169,7 +139,6 @@ impl Cause {
         match self {
             Self::Said { kind, .. } => *kind,
             Self::Config(_) | Self::Network { .. } => ErrorKind::InvalidConfig,
-            #[cfg(feature = "_server")]
             Self::Sql(db_error) => db_error.class.kind(),
             Self::Malformed { .. } => ErrorKind::Foreign,
             Self::Layout { .. } | Self::Refused { .. } => ErrorKind::Protocol,
@@ -183,7 +152,6 @@ impl Cause {
             Self::Refused { source } | Self::Said { source, .. } | Self::Unportable { source } => {
                 Some(source)
             }
-            #[cfg(feature = "_server")]
             Self::Sql(db_error) => Some(db_error.source),
             _ => None,
         }
@@ -203,7 +171,15 @@ impl Cause {
     pub(crate) fn malformed(table: &str) -> Self {
         Self::Malformed {
             table: table.to_owned(),
-            remove: Remove::default(),
+            remove: String::new(),
+        }
+    }
+
+    /// The same of a row with this key, in the column that has the key.
+    pub(crate) fn malformed_row(table: &str, column: &str, key: &[u8]) -> Self {
+        Self::Malformed {
+            table: table.to_owned(),
+            remove: removal(table, column, key),
         }
     }
 
@@ -226,18 +202,14 @@ impl Failure {
     pub(crate) fn is_outage(&self) -> bool {
         match &self.cause {
             Cause::Silent(_) => true,
-            #[cfg(feature = "_server")]
             Cause::SessionOver => true,
-            #[cfg(feature = "_server")]
             Cause::Sql(db_error) if matches!(*db_error.source, sqlx::Error::PoolClosed) => false,
-            #[cfg(feature = "_server")]
             Cause::Sql(db_error) => db_error.class.is_the_end() || db_error.class == Class::TooMany,
             _ => false,
         }
     }
 }
 
-#[cfg(feature = "_server")]
 impl Failure {
     /// The failure of a statement that was sent.
     pub(crate) fn of_statement(db_error: DbError) -> Self {
@@ -280,7 +252,6 @@ impl Failure {
     }
 }
 
-#[cfg(feature = "_server")]
 impl Class {
     fn kind(self) -> ErrorKind {
         match self {

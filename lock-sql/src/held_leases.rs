@@ -1,5 +1,4 @@
 use std::collections::HashMap;
-#[cfg(feature = "postgres")]
 use std::time::Duration;
 
 use polylock_core::engine::LeaseId;
@@ -9,22 +8,19 @@ use tokio::time::Instant;
 use crate::mutex::Mutex;
 
 /// The leases that this process holds, for when all of them are gone at once, or one is broken.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct HeldLeases(Mutex<Leases>);
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Leases {
     /// How many databases there were before the present one.
     epoch: u64,
     held: HashMap<LeaseId, Held>,
 }
 
-#[derive(Debug)]
 struct Held {
-    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "PostgreSQL's"))]
     key: LockKey,
     control: LeaseControl,
-    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "PostgreSQL's"))]
     since: Instant,
 }
 
@@ -40,13 +36,11 @@ impl HeldLeases {
         drop(replaced);
     }
 
-    #[cfg(feature = "postgres")]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.lock().held.is_empty()
     }
 
     /// Whether one of them is held for this time already.
-    #[cfg(feature = "postgres")]
     pub(crate) fn is_held_for(&self, time: Duration) -> bool {
         let leases = self.0.lock();
         leases
@@ -56,7 +50,6 @@ impl HeldLeases {
     }
 
     /// Renews those of these keys now, which shows whether they are broken.
-    #[cfg(feature = "postgres")]
     pub(crate) fn check(&self, is_it: impl Fn(&LockKey) -> bool) {
         let doubtful: Vec<_> = {
             let leases = self.0.lock();

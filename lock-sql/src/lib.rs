@@ -35,10 +35,7 @@ assert!(guard.fencing_token() > first);
 "#
 )]
 #![cfg_attr(
-    all(
-        feature = "_server",
-        not(all(feature = "mysql", feature = "postgres", feature = "sqlite"))
-    ),
+    not(all(feature = "mysql", feature = "postgres", feature = "sqlite")),
     expect(dead_code, reason = "each database uses a part of what they share")
 )]
 
@@ -56,6 +53,7 @@ mod checks;
 mod config;
 #[cfg(feature = "_server")]
 mod database;
+mod db_error;
 mod dialect;
 mod error;
 mod held_leases;

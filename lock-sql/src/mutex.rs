@@ -5,12 +5,10 @@ use std::sync::{MutexGuard, PoisonError};
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    #[cfg(feature = "_server")]
     pub(crate) const fn new(value: T) -> Self {
         Self(std::sync::Mutex::new(value))
     }
 
-    #[cfg(feature = "_server")]
     pub(crate) fn into_inner(self) -> T {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }

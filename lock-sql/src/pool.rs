@@ -3,7 +3,6 @@
 //! Each statement runs in a task of the engine, so that a dropped caller never leaves a connection in
 //! the middle of one. A statement that has not begun is skipped; others run to their end.
 
-use std::fmt;
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
@@ -32,7 +31,6 @@ struct State {
     idle: Vec<(Connection, Instant)>,
     /// When a connection was last found to be broken. The server may have closed all of them.
     broke: Option<Instant>,
-    /// Whether a task closes those that stay idle.
     closes_idle: bool,
 }
 
@@ -40,9 +38,20 @@ struct State {
 struct Job {
     sql: Arc<Sql>,
     values: Vec<Value>,
-    is_message: bool,
+    form: Form,
     deadline: Instant,
     reply: oneshot::Sender<Result<Answer, Failure>>,
+}
+
+/// How a job is sent. One statement is repeated after a conflict with another transaction.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Form {
+    /// Several statements as text, once.
+    Message,
+    /// One statement, prepared.
+    Prepared,
+    /// One statement as text.
+    Text,
 }
 
 impl Pool {
@@ -68,7 +77,7 @@ impl Pool {
         sql: &Arc<Sql>,
         values: Vec<Value>,
     ) -> Result<Answer, Failure> {
-        self.run(sql, values, false, |_| ()).await
+        self.run((sql, values), Form::Prepared, |_| ()).await
     }
 
     /// Runs one statement, and passes the result to a function before the caller gets it, even if the
@@ -80,7 +89,7 @@ impl Pool {
         values: Vec<Value>,
         ended: impl FnOnce(Option<&Result<Answer, Failure>>) + Send + 'static,
     ) -> Result<Answer, Failure> {
-        self.run(sql, values, false, ended).await
+        self.run((sql, values), Form::Prepared, ended).await
     }
 
     /// Runs several statements, once.
@@ -89,21 +98,20 @@ impl Pool {
         sql: &Arc<Sql>,
         values: Vec<Value>,
     ) -> Result<Answer, Failure> {
-        self.run(sql, values, true, |_| ()).await
+        self.run((sql, values), Form::Message, |_| ()).await
     }
 
     async fn run(
         self: &Arc<Self>,
-        sql: &Arc<Sql>,
-        values: Vec<Value>,
-        is_message: bool,
+        (sql, values): (&Arc<Sql>, Vec<Value>),
+        form: Form,
         ended: impl FnOnce(Option<&Result<Answer, Failure>>) + Send + 'static,
     ) -> Result<Answer, Failure> {
         let (reply, answer) = oneshot::channel();
         let job = Job {
             sql: Arc::clone(sql),
             values,
-            is_message,
+            form,
             deadline: Instant::now() + self.timeout,
             reply,
         };
@@ -166,9 +174,9 @@ impl Pool {
         let mut backoff = MIN_BACKOFF;
         loop {
             let run = async {
-                match job.is_message {
-                    true => connection.message(&job.sql, &job.values).await,
-                    false => connection.statement(&job.sql, &job.values).await,
+                match job.form {
+                    Form::Prepared => connection.statement(&job.sql, &job.values).await,
+                    Form::Message | Form::Text => connection.message(&job.sql, &job.values).await,
                 }
             };
             let Ok(done) = timeout_at(job.deadline, run).await else {
@@ -182,8 +190,9 @@ impl Pool {
                 }
                 Err(db_error) => db_error,
             };
-            let repeats =
-                db_error.class == Class::Conflict && !job.is_message && !job.reply.is_closed();
+            let repeats = db_error.class == Class::Conflict
+                && job.form != Form::Message
+                && !job.reply.is_closed();
             if repeats && Instant::now() + backoff < job.deadline {
                 sleep(self.engine.jitter(backoff / 2, backoff)).await;
                 backoff = (backoff * 2).min(MAX_BACKOFF);
@@ -235,27 +244,23 @@ impl Pool {
         }
     }
 
-    /// Runs a statement for several rows.
+    /// Runs a statement for several rows as [`statement`](Self::statement) does.
     pub(crate) async fn many(
         self: &Arc<Self>,
         many: &Many,
         rows: &[Vec<Value>],
     ) -> Result<Answer, Failure> {
         let (sql, values) = many.with(rows);
-        match many.has_fixed_text() {
-            true => self.statement(&sql, values).await,
-            false => self.message(&sql, values).await,
-        }
+        // Another number of rows is another text, which is not worth to be prepared.
+        let form = match many.has_fixed_text() {
+            true => Form::Prepared,
+            false => Form::Text,
+        };
+        self.run((&sql, values), form, |_| ()).await
     }
 
     fn silent(&self, outcome_unknown: bool) -> Failure {
         Failure::silent(self.timeout, outcome_unknown)
-    }
-}
-
-impl fmt::Debug for Pool {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").finish_non_exhaustive()
     }
 }
 

@@ -4,7 +4,6 @@
 mod tests;
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,25 +19,26 @@ use crate::mutex::Mutex;
 use crate::pool::Pool;
 use crate::wire::{Class, Sql, Value};
 
-/// The statements that find and delete unused rows.
-#[derive(Debug)]
+/// The statements that find and delete unused rows, for each [`Kind`].
 pub(crate) struct PurgeTexts {
-    /// Reads [`PURGE_ROWS`] leases after a key: key, whether it has been free for so long, and its last
-    /// token.
-    pub(crate) scan_leases: Arc<Sql>,
+    /// Reads [`PURGE_ROWS`] rows after a key: key, and whether the row is unused. Of leases, then the
+    /// retention: it has been free for so long; and its last token. Of `mode=row` and of transactions, then
+    /// the retention: it was created before that, since a row does not show when it was last locked. Of
+    /// records: it has ended.
+    pub(crate) scan: [Arc<Sql>; 3],
     /// Raises the min token of later leases.
     pub(crate) raise: Arc<Sql>,
-    /// Deletes free leases: key, retention, floor.
-    pub(crate) delete_leases: Many,
-    /// Reads as many rows of `mode=row` and of transactions after a key: key, and whether the row was
-    /// created before the retention. A row does not show when it was last locked.
-    pub(crate) scan_rows: Arc<Sql>,
-    /// Deletes those that are not locked, and waits for none: key, retention.
-    pub(crate) delete_rows: Many,
-    /// Reads as many records after a key: key, and whether it has ended.
-    pub(crate) scan_records: Arc<Sql>,
-    /// Deletes those that have ended, and waits for no other row: key.
-    pub(crate) delete_records: Many,
+    /// Deletes unused rows: key; of leases, then retention and floor; of `mode=row`, then retention. Waits
+    /// for no other row, except of leases.
+    pub(crate) delete: [Many; 3],
+}
+
+/// The rows of one kind, by their place in [`PurgeTexts`].
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    Leases,
+    Rows,
+    Records,
 }
 
 /// Each time this process has added so many rows, it checks [`PURGE_ROWS`] of each kind: the whole table
@@ -59,27 +59,17 @@ struct Inner {
     state: Mutex<State>,
 }
 
-#[derive(Debug)]
 struct State {
     /// Rows that were added since the last round.
     grown: u32,
     /// Whether a round is running, or no further round is allowed.
     is_busy: bool,
-    /// The last keys that were looked at.
-    passed: Passed,
+    /// The last key of each [`Kind`] that was looked at.
+    passed: [Vec<u8>; 3],
     doomed: VecDeque<PendingDelete>,
 }
 
-/// The last key of each kind that was looked at.
-#[derive(Clone, Debug)]
-struct Passed {
-    leases: Vec<u8>,
-    rows: Vec<u8>,
-    records: Vec<u8>,
-}
-
 /// Leases to be deleted, if they are still idle then.
-#[derive(Clone, Debug)]
 struct PendingDelete {
     keys: Vec<Vec<u8>>,
     /// The min token of all later leases.
@@ -91,7 +81,6 @@ struct PendingDelete {
 struct Scanned {
     /// Those that are idle: the key, and the last token of a lease.
     idle: Vec<(Vec<u8>, i64)>,
-    /// Where the next round goes on.
     passed: Vec<u8>,
 }
 
@@ -99,16 +88,14 @@ impl Purge {
     pub(crate) fn new(engine: &Engine, pool: &Arc<Pool>, config: &SqlConfig) -> Self {
         let table = config.table_sql();
         let texts = match config.server {
-            #[cfg(feature = "mysql")]
             Server::MySql => dialect::mysql::purge::texts(&table),
-            #[cfg(feature = "postgres")]
             Server::Postgres => dialect::postgres::purge::texts(&table),
         };
         let state = State {
             // Processes that add one row each share the purging among them.
             grown: u32::from(engine.lease_id().as_bytes()[0]) % EVERY,
             is_busy: false,
-            passed: Passed::from(Vec::new()),
+            passed: Default::default(),
             doomed: VecDeque::new(),
         };
         Self(Arc::new(Inner {
@@ -132,8 +119,9 @@ impl Purge {
             state.is_busy = true;
             // Processes that add one row each begin at the first key, from which numbers and dates have
             // grown, or anywhere.
-            if state.passed.is_at_the_start() && self.0.engine.lease_id().as_bytes()[0] % 2 == 1 {
-                state.passed = Passed::from(key.as_bytes().to_vec());
+            let is_at_the_start = state.passed.iter().all(Vec::is_empty);
+            if is_at_the_start && self.0.engine.lease_id().as_bytes()[0] % 2 == 1 {
+                state.passed = [(); 3].map(|()| key.as_bytes().to_vec());
             }
         }
         let inner = Arc::clone(&self.0);
@@ -160,14 +148,12 @@ impl Inner {
             self.doom_leases().await?;
         }
         self.purge_rows(self.retention.max(MIN_ROW_AGE)).await?;
-        self.purge_records().await
+        self.delete_unused(Kind::Records, None).await
     }
 
     /// Selects idle leases, and prevents their tokens from being drawn again.
     async fn doom_leases(&self) -> Result<(), Failure> {
-        let after = self.state.lock().passed.leases.clone();
-        let retention = Some(self.retention);
-        let scanned = self.scan(&self.texts.scan_leases, after, retention).await?;
+        let scanned = self.scan(Kind::Leases, Some(self.retention)).await?;
         let floor = scanned.idle.iter().map(|(_, last_token)| *last_token).max();
         if let Some(floor) = floor {
             let values = vec![Value::from(floor)];
@@ -181,7 +167,7 @@ impl Inner {
                 });
             }
         }
-        self.state.lock().passed.leases = scanned.passed;
+        self.state.lock().passed[Kind::Leases as usize] = scanned.passed;
         Ok(())
     }
 
@@ -195,7 +181,8 @@ impl Inner {
             ]
         };
         let rows: Vec<_> = doomed.keys.into_iter().map(row).collect();
-        let deleted = self.pool.many(&self.texts.delete_leases, &rows).await?;
+        let delete = &self.texts.delete[Kind::Leases as usize];
+        let deleted = self.pool.many(delete, &rows).await?;
         tracing::debug!(rows = deleted.affected, "unused rows of leases are deleted");
         Ok(())
     }
@@ -207,43 +194,32 @@ impl Inner {
     /// refused, because it cannot tell the deletion from another holder. This can happen once in
     /// `retention` for a key, for the time of one statement.
     async fn purge_rows(&self, retention: Duration) -> Result<(), Failure> {
-        let after = self.state.lock().passed.rows.clone();
-        let texts = &self.texts;
-        let scanned = self.scan(&texts.scan_rows, after, Some(retention)).await?;
-        if !scanned.idle.is_empty() {
-            let micros = whole_micros(retention);
-            let row = |(key, _)| vec![Value::from(key), Value::from(micros)];
-            let rows: Vec<_> = scanned.idle.into_iter().map(row).collect();
-            let (sql, values) = texts.delete_rows.with(&rows);
-            self.pool.message(&sql, values).await?;
-        }
-        self.state.lock().passed.rows = scanned.passed;
-        Ok(())
+        self.delete_unused(Kind::Rows, Some(retention)).await
     }
 
-    async fn purge_records(&self) -> Result<(), Failure> {
-        let after = self.state.lock().passed.records.clone();
-        let texts = &self.texts;
-        let scanned = self.scan(&texts.scan_records, after, None).await?;
+    /// Deletes the next unused rows of a kind, once.
+    async fn delete_unused(&self, kind: Kind, retention: Option<Duration>) -> Result<(), Failure> {
+        let scanned = self.scan(kind, retention).await?;
         if !scanned.idle.is_empty() {
-            let keys = scanned.idle.into_iter();
-            let rows: Vec<_> = keys.map(|(key, _)| vec![Value::from(key)]).collect();
-            self.pool.many(&texts.delete_records, &rows).await?;
+            let row = |(key, _)| {
+                let retention = retention.map(|retention| Value::from(whole_micros(retention)));
+                [Value::from(key)].into_iter().chain(retention).collect()
+            };
+            let rows: Vec<Vec<Value>> = scanned.idle.into_iter().map(row).collect();
+            let (sql, values) = self.texts.delete[kind as usize].with(&rows);
+            self.pool.message(&sql, values).await?;
         }
-        self.state.lock().passed.records = scanned.passed;
+        self.state.lock().passed[kind as usize] = scanned.passed;
         Ok(())
     }
 
     /// Looks at the next rows of a kind. It locks none.
-    async fn scan(
-        &self,
-        sql: &Arc<Sql>,
-        after: Vec<u8>,
-        retention: Option<Duration>,
-    ) -> Result<Scanned, Failure> {
+    async fn scan(&self, kind: Kind, retention: Option<Duration>) -> Result<Scanned, Failure> {
+        let after = self.state.lock().passed[kind as usize].clone();
         let mut values = vec![Value::from(after)];
         values.extend(retention.map(|retention| Value::from(whole_micros(retention))));
-        let rows = self.pool.statement(sql, values).await?.rows;
+        let scan = &self.texts.scan[kind as usize];
+        let rows = self.pool.statement(scan, values).await?.rows;
         let key = |row: &Vec<Value>| row.first().and_then(Value::bytes).map(<[u8]>::to_vec);
         let number = |row: &Vec<Value>, at: usize| row.get(at).and_then(Value::int);
         let idle = rows.iter().filter(|row| number(row, 1) == Some(1));
@@ -275,30 +251,6 @@ impl State {
     fn next_doomed(&mut self, now: Moment) -> Option<PendingDelete> {
         self.doomed
             .pop_front_if(|first| now.since(first.since) >= SETTLED)
-    }
-}
-
-impl Passed {
-    fn is_at_the_start(&self) -> bool {
-        self.leases.is_empty() && self.rows.is_empty() && self.records.is_empty()
-    }
-}
-
-impl From<Vec<u8>> for Passed {
-    fn from(key: Vec<u8>) -> Self {
-        Self {
-            leases: key.clone(),
-            rows: key.clone(),
-            records: key,
-        }
-    }
-}
-
-impl fmt::Debug for Purge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Purge")
-            .field("state", &*self.0.state.lock())
-            .finish_non_exhaustive()
     }
 }
 

@@ -7,13 +7,13 @@ use polylock_core::{FencingToken, LockKey};
 use crate::config::{Server, SqlConfig};
 use crate::database::codec::whole_micros;
 use crate::dialect::records::{self, REFUSED, RecordTexts};
-use crate::error::{Cause, Failure, Remove};
+use crate::error::{Cause, Failure};
 use crate::pool::Pool;
 use crate::purge::Purge;
 use crate::wire::Value;
 
 /// The records that holders have stored in the table of a server; the same for all modes.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Records {
     pool: Arc<Pool>,
     purge: Purge,
@@ -29,9 +29,7 @@ impl Records {
             pool: Arc::clone(pool),
             purge: purge.clone(),
             texts: Arc::new(match config.server {
-                #[cfg(feature = "mysql")]
                 Server::MySql => records::mysql(&table),
-                #[cfg(feature = "postgres")]
                 Server::Postgres => records::postgres(&table),
             }),
             table: config.table.as_str().to_owned(),
@@ -43,7 +41,6 @@ impl Records {
         Ok(found.map(|(record, _)| record))
     }
 
-    /// A record, and its version.
     async fn read_version(&self, key: &LockKey) -> Result<Option<(Record, u64)>, Failure> {
         let values = vec![Value::from(key.as_bytes())];
         let answer = self.pool.statement(&self.texts.read, values).await;
@@ -112,8 +109,6 @@ impl Records {
     }
 
     fn malformed(&self, key: &LockKey) -> Failure {
-        let table = self.table.clone();
-        let remove = Remove::row(&self.table, "kind = 9 AND lock_key", key.as_bytes());
-        Cause::Malformed { table, remove }.into()
+        Cause::malformed_row(&self.table, "kind = 9 AND lock_key", key.as_bytes()).into()
     }
 }

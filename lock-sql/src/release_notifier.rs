@@ -1,5 +1,4 @@
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use polylock_core::LockKey;
@@ -22,7 +21,6 @@ impl ReleaseNotifier {
         }
     }
 
-    /// The lock was released.
     pub(crate) fn wake(&self, key: &LockKey) {
         if let Some(released) = self.0.lock().get(key) {
             released.notify_waiters();
@@ -30,7 +28,6 @@ impl ReleaseNotifier {
     }
 
     /// Locks may have been released without a notification.
-    #[cfg(feature = "postgres")]
     pub(crate) fn wake_all(&self) {
         self.0
             .lock()
@@ -39,15 +36,6 @@ impl ReleaseNotifier {
     }
 }
 
-impl fmt::Debug for ReleaseNotifier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReleaseNotifier")
-            .field("keys", &self.0.lock().len())
-            .finish()
-    }
-}
-
-/// A waiter for one key.
 pub(crate) struct Waiting {
     release_notifier: Arc<ReleaseNotifier>,
     key: LockKey,

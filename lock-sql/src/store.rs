@@ -110,7 +110,6 @@ impl Pace {
     };
 
     /// For notified waiters; messages may be lost, and the holder may have died.
-    #[cfg(feature = "postgres")]
     pub(crate) const NOTIFIED: Self = Self {
         first: Duration::from_secs(1),
         last: Duration::from_secs(1),

@@ -1,19 +1,17 @@
 //! Checks of a server or a file at startup, and for the health report.
 
 #[cfg(feature = "_server")]
-mod clock;
-#[cfg(feature = "mysql")]
 mod mysql;
-#[cfg(feature = "postgres")]
+#[cfg(feature = "_server")]
 mod pooler;
-#[cfg(feature = "postgres")]
+#[cfg(feature = "_server")]
 mod postgres;
 #[cfg(feature = "_server")]
 mod server;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
-#[cfg(feature = "postgres")]
+#[cfg(feature = "_server")]
 pub(crate) use self::pooler::look_for_pooler;
 #[cfg(feature = "_server")]
 pub(crate) use self::server::{check, check_health};

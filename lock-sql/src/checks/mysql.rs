@@ -5,31 +5,26 @@ use std::time::{Duration, SystemTime};
 
 use polylock_core::{Fencing, HealthCheck, HealthRule, Status};
 
-use super::clock;
-use super::server::{REPLICA, ask, settings, text};
-use crate::config::{SqlConfig, SqlMode};
+use super::server::{CLOCK_FIX, CLOCK_IMPACT, REPLICA, ask, clock, clock_offset, settings, text};
+use crate::config::SqlMode;
 use crate::error::Failure;
-use crate::wire::{Connection, Flavor, Target};
+use crate::wire::{Connection, Flavor};
 
 /// Checks a server, and notes which one it is.
-pub(super) async fn check(
-    connection: &mut Connection,
-    target: &Target,
-    config: &SqlConfig,
-) -> Result<Vec<HealthCheck>, Failure> {
+pub(super) async fn check(connection: &mut Connection) -> Result<Vec<HealthCheck>, Failure> {
     let variables = settings(connection, VARIABLES).await?;
     let rights = ask(connection, RIGHTS).await?;
     let asked = SystemTime::now();
     let state = ask(connection, STATE).await?;
     let version = text(state.rows.first().and_then(|row| row.get(1)));
     let facts = Facts {
-        mode: config.mode,
+        mode: connection.target.config.mode,
         may_write_anyway: rights.int(0).unwrap_or(0) > 0,
         variables,
-        clock_offset: state.int(0).and_then(|server| clock::offset(asked, server)),
+        clock_offset: state.int(0).and_then(|server| clock_offset(asked, server)),
     };
-    target.set_fencing(facts.fencing());
-    target.set_flavor(flavor(&version));
+    connection.target.set_fencing(facts.fencing());
+    connection.target.set_flavor(flavor(&version));
     Ok(HealthRule::check_all(RULES, &facts))
 }
 
@@ -58,7 +53,6 @@ struct Facts {
     mode: SqlMode,
     /// Whether `read_only` does not hold for this user.
     may_write_anyway: bool,
-    /// The global variables, and what they are.
     variables: HashMap<String, String>,
     clock_offset: Option<Duration>,
 }
@@ -182,9 +176,9 @@ const RULES: &[HealthRule<Facts>] = &[
     },
     HealthRule {
         id: "clock",
-        rule: |facts| clock::clock(facts.clock_offset, facts.mode),
-        impact: clock::IMPACT,
-        fix: clock::FIX,
+        rule: |facts| clock(facts.clock_offset, facts.mode),
+        impact: CLOCK_IMPACT,
+        fix: CLOCK_FIX,
     },
 ];
 
@@ -291,7 +285,7 @@ mod tests {
             (SqlMode::Lease, None, Status::NotChecked),
             (SqlMode::Row, Some(3), Status::Ok),
         ] {
-            let found = clock::clock(offset.map(Duration::from_secs), mode);
+            let found = clock(offset.map(Duration::from_secs), mode);
             assert_eq!(found.expect("it is checked").0, status, "{mode:?}");
         }
     }

@@ -7,23 +7,21 @@ use std::time::Duration;
 use polylock_core::HealthCheck;
 use tokio::time::timeout;
 
-use crate::config::{POOLED_ADVISORY, SqlConfig, SqlMode};
+use crate::config::{POOLED_ADVISORY, SqlMode};
 use crate::error::{Cause, Failure};
 use crate::wire::{Connection, DbError, Sql, Target};
 
 /// Tests for a pooler in front of PostgreSQL, unless the configuration declares one.
 ///
 /// Runs before any other connection opens, because settings of a connection would stay with the pooler.
-pub(crate) async fn look_for_pooler(
-    target: &Arc<Target>,
-    config: &SqlConfig,
-) -> Result<(), Failure> {
+pub(crate) async fn look_for_pooler(target: &Arc<Target>) -> Result<(), Failure> {
+    let mode = target.config.mode;
     if target.is_pooled() {
         return Ok(());
     }
-    let path = look(target, config).await?;
-    if !path.keeps(config.mode) {
-        let message = match (path, config.mode) {
+    let path = look(target).await?;
+    if !path.keeps(mode) {
+        let message = match (path, mode) {
             (Path::Statements, SqlMode::Row) => REFUSES_TRANSACTIONS,
             _ => POOLED_ADVISORY,
         };
@@ -37,27 +35,25 @@ pub(crate) async fn look_for_pooler(
 }
 
 /// Reports the pooler in the path to PostgreSQL, also before any other connection opens.
-pub(super) async fn check_health(
-    target: &Arc<Target>,
-    config: &SqlConfig,
-) -> Result<Option<HealthCheck>, Failure> {
-    if !target.is_postgres() {
+pub(super) async fn check_health(target: &Arc<Target>) -> Result<Option<HealthCheck>, Failure> {
+    if !target.config.server.is_postgres() {
         return Ok(None);
     }
     if target.is_pooled() {
         let what = "the URL names a transaction pooler, and it is not looked for";
         return Ok(Some(HealthCheck::ok("pooler", what)));
     }
-    let path = look(target, config).await?;
+    let path = look(target).await?;
     target
         .is_pooled
         .store(path != Path::Direct, Ordering::Relaxed);
-    Ok(Some(finding(path, config.mode)))
+    Ok(Some(finding(path, target.config.mode)))
 }
 
-async fn look(target: &Arc<Target>, config: &SqlConfig) -> Result<Path, Failure> {
-    let found = timeout(config.timeout, probe(target, config.timeout / 2)).await;
-    let found = found.map_err(|_| Cause::Silent(config.timeout))?;
+async fn look(target: &Arc<Target>) -> Result<Path, Failure> {
+    let limit = target.config.timeout;
+    let found = timeout(limit, probe(target, limit / 2)).await;
+    let found = found.map_err(|_| Cause::Silent(limit))?;
     found.map_err(Failure::of_opening)
 }
 
@@ -110,7 +106,7 @@ impl Path {
 /// while that is in use, or make the first wait. No setting marks a process: it would stay with the
 /// pooler, or make it keep a process for this client.
 async fn probe(target: &Arc<Target>, limit: Duration) -> Result<Path, DbError> {
-    if !target.is_postgres() {
+    if !target.config.server.is_postgres() {
         return Ok(Path::Direct);
     }
     let mut first = Connection::open(target).await?;

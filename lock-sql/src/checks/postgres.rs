@@ -1,22 +1,19 @@
 //! The checks of PostgreSQL: a table over what a server says about itself.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use polylock_core::{Fencing, HealthCheck, HealthRule, Status};
 
-use super::clock;
-use super::server::{REPLICA, ask, settings};
-use crate::config::{SqlConfig, SqlMode};
+use super::server::{CLOCK_FIX, CLOCK_IMPACT, REPLICA, ask, clock, clock_offset, settings};
+use crate::config::SqlMode;
 use crate::error::Failure;
-use crate::wire::{Connection, Target};
+use crate::wire::Connection;
 
-/// Checks a server.
-pub(super) async fn check(
-    connection: &mut Connection,
-    target: &Target,
-    config: &SqlConfig,
-) -> Result<Vec<HealthCheck>, Failure> {
+pub(super) async fn check(connection: &mut Connection) -> Result<Vec<HealthCheck>, Failure> {
+    let target = Arc::clone(&connection.target);
+    let config = &target.config;
     let settings = settings(connection, SETTINGS).await?;
     let schema = config.schema.as_ref().map_or("", |schema| schema.as_str());
     let question = state(schema, config.table.as_str());
@@ -29,7 +26,7 @@ pub(super) async fn check(
         asynchronous: state.int(2).unwrap_or(0),
         is_unlogged: state.int(3) == Some(1),
         settings,
-        clock_offset: state.int(4).and_then(|server| clock::offset(asked, server)),
+        clock_offset: state.int(4).and_then(|server| clock_offset(asked, server)),
     };
     target.set_fencing(facts.fencing());
     Ok(HealthRule::check_all(RULES, &facts))
@@ -190,9 +187,9 @@ const RULES: &[HealthRule<Facts>] = &[
     },
     HealthRule {
         id: "clock",
-        rule: |facts| clock::clock(facts.clock_offset, facts.mode),
-        impact: clock::IMPACT,
-        fix: clock::FIX,
+        rule: |facts| clock(facts.clock_offset, facts.mode),
+        impact: CLOCK_IMPACT,
+        fix: CLOCK_FIX,
     },
 ];
 
@@ -246,6 +243,9 @@ mod tests {
 
     #[test]
     fn each_fault_is_found_by_itself() {
+        for (name, _) in GOOD {
+            assert!(SETTINGS.contains(&format!("'{name}'")), "{name} is read");
+        }
         // The mode, what is changed, and the check, the status and a part of the fault.
         let cases = [
             "lease | in_recovery=1 | replica | error | standby",

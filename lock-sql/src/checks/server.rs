@@ -1,26 +1,20 @@
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use polylock_core::{HealthCheck, Status};
+use polylock_core::{HealthCheck, RuleOutcome, Status};
 
-#[cfg(feature = "mysql")]
-use super::mysql;
-#[cfg(feature = "postgres")]
-use super::{pooler, postgres};
-use crate::config::{Server, SqlConfig};
+use super::{mysql, pooler, postgres};
+use crate::config::{Server, SqlMode};
 use crate::error::{Cause, Failure};
 use crate::lock::{open, within};
 use crate::wire::{Answer, Connection, Sql, Target, Value};
 
 /// Checks a server and warns of faults; refuses one that cannot keep locks and, with strict checks,
 /// every one with a fault.
-pub(crate) async fn check(
-    connection: &mut Connection,
-    target: &Target,
-    config: &SqlConfig,
-) -> Result<(), Failure> {
-    let checks = check_server(connection, target, config).await?;
-    Ok(report(&checks, config.strict)?)
+pub(crate) async fn check(connection: &mut Connection) -> Result<(), Failure> {
+    let checks = check_server(connection).await?;
+    Ok(report(&checks, connection.target.config.strict)?)
 }
 
 fn report(checks: &[HealthCheck], strict: bool) -> Result<(), Cause> {
@@ -35,29 +29,18 @@ fn report(checks: &[HealthCheck], strict: bool) -> Result<(), Cause> {
 pub(super) const REPLICA: &str = "replica";
 
 /// Checks a server for a report; it creates nothing, and no fault is an error.
-pub(crate) async fn check_health(
-    target: &Arc<Target>,
-    config: &SqlConfig,
-) -> Result<Vec<HealthCheck>, Failure> {
+pub(crate) async fn check_health(target: &Arc<Target>) -> Result<Vec<HealthCheck>, Failure> {
     let mut found = Vec::new();
-    #[cfg(feature = "postgres")]
-    found.extend(pooler::check_health(target, config).await?);
-    let mut connection = open(target, config).await?;
-    let checks = check_server(&mut connection, target, config);
-    found.extend(within(config, checks).await?);
+    found.extend(pooler::check_health(target).await?);
+    let mut connection = open(target).await?;
+    found.extend(within(target, check_server(&mut connection)).await?);
     Ok(found)
 }
 
-async fn check_server(
-    connection: &mut Connection,
-    target: &Target,
-    config: &SqlConfig,
-) -> Result<Vec<HealthCheck>, Failure> {
-    match config.server {
-        #[cfg(feature = "mysql")]
-        Server::MySql => mysql::check(connection, target, config).await,
-        #[cfg(feature = "postgres")]
-        Server::Postgres => postgres::check(connection, target, config).await,
+async fn check_server(connection: &mut Connection) -> Result<Vec<HealthCheck>, Failure> {
+    match connection.target.config.server {
+        Server::MySql => mysql::check(connection).await,
+        Server::Postgres => postgres::check(connection).await,
     }
 }
 
@@ -81,6 +64,41 @@ pub(super) fn text(value: Option<&Value>) -> String {
     let bytes = value.and_then(Value::bytes).unwrap_or_default();
     String::from_utf8_lossy(bytes).into_owned()
 }
+
+/// For the rule that [`clock`] judges.
+pub(super) const CLOCK_IMPACT: &str =
+    "a clock that is set by a jump ends leases early, or makes them stay";
+pub(super) const CLOCK_FIX: &str = "run a time service that slews clocks on both machines";
+
+/// Whether the clocks of the server and of this machine agree.
+pub(super) fn clock(offset: Option<Duration>, mode: SqlMode) -> RuleOutcome {
+    match offset {
+        _ if mode != SqlMode::Lease => Status::Ok.because("no lock of this mode ends by a clock"),
+        None => Status::NotChecked.because("the server does not tell its time"),
+        Some(offset) if offset > MAX_OFFSET => Status::Warning.because(format!(
+            "the clock of the server differs by {} s",
+            offset.as_secs()
+        )),
+        Some(_) => Status::Ok.because("the clock of the server is set like this one"),
+    }
+}
+
+/// Min difference between the clocks of a server and of this machine.
+pub(super) fn clock_offset(asked: SystemTime, server: i64) -> Option<Duration> {
+    let micros = |time: SystemTime| {
+        let since = time.duration_since(UNIX_EPOCH).ok()?;
+        i64::try_from(since.as_micros()).ok()
+    };
+    // It has read its clock between these two.
+    let (sent, received) = (micros(asked)?, micros(SystemTime::now())?);
+    let early = sent.saturating_sub(server);
+    let late = server.saturating_sub(received);
+    let offset = early.max(late).max(0);
+    Some(Duration::from_micros(offset.unsigned_abs()))
+}
+
+/// A clock that differs by more is not set by a time service.
+const MAX_OFFSET: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

@@ -14,12 +14,10 @@ mod tests;
 mod url;
 
 #[cfg(feature = "_server")]
+pub(crate) use self::options::Server;
+#[cfg(feature = "_server")]
 pub use self::options::SqlMode;
 #[cfg(feature = "_server")]
-pub(crate) use self::options::{Pooler, Server};
-#[cfg(feature = "_server")]
-pub(crate) use self::pool::AppPool;
-#[cfg(feature = "postgres")]
 pub(crate) use self::server::POOLED_ADVISORY;
 #[cfg(feature = "_server")]
 pub use self::server::SqlConfig;

@@ -50,19 +50,14 @@ impl SqlMode {
 /// The kind of server.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Server {
-    #[cfg(feature = "mysql")]
     MySql,
-    #[cfg(feature = "postgres")]
     Postgres,
 }
 
 impl Server {
-    /// Name of the backend.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            #[cfg(feature = "mysql")]
             Self::MySql => "mysql",
-            #[cfg(feature = "postgres")]
             Self::Postgres => "postgres",
         }
     }
@@ -70,33 +65,19 @@ impl Server {
     /// The name in messages.
     pub(crate) fn title(self) -> &'static str {
         match self {
-            #[cfg(feature = "mysql")]
             Self::MySql => "MySQL",
-            #[cfg(feature = "postgres")]
             Self::Postgres => "PostgreSQL",
         }
     }
 
     pub(crate) fn port(self) -> u16 {
         match self {
-            #[cfg(feature = "mysql")]
             Self::MySql => 3306,
-            #[cfg(feature = "postgres")]
             Self::Postgres => 5432,
         }
     }
 
     pub(crate) fn is_postgres(self) -> bool {
-        self.name() == "postgres"
+        self == Self::Postgres
     }
-}
-
-/// The pooler in the path to a server.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub(crate) enum Pooler {
-    /// None, or one that gives each client a connection of its own.
-    #[default]
-    None,
-    /// One that gives each transaction another connection.
-    Transaction,
 }

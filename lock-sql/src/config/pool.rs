@@ -1,49 +1,74 @@
 //! Locks on a pool of the application.
 
 use std::fmt;
+use std::sync::Arc;
 
+use async_trait::async_trait;
 use polylock_core::Result;
+use polylock_core::engine::Engine;
 #[cfg(feature = "mysql")]
 use sqlx::MySqlPool;
 #[cfg(feature = "postgres")]
 use sqlx::PgPool;
+use sqlx::pool::CloseEvent;
+use sqlx::{Connection, Pool};
 
 use super::server::wrong;
 use super::{SqlConfig, SqlMode};
 use crate::database::RENEWERS;
-use crate::wire::ClientOptions;
+use crate::error::Failure;
+use crate::wire::{ClientOptions, Driver, Reserved, ReservedConnections, Target};
 
-/// A pool of the application.
-#[derive(Clone)]
-pub(crate) enum AppPool {
-    #[cfg(feature = "mysql")]
-    MySql(MySqlPool),
-    #[cfg(feature = "postgres")]
-    Postgres(PgPool),
+/// A pool of the application, of any database.
+#[async_trait]
+pub(crate) trait AppPool: Send + Sync {
+    fn options(&self) -> ClientOptions;
+
+    fn max_connections(&self) -> u32;
+
+    fn is_closed(&self) -> bool;
+
+    fn close_event(&self) -> CloseEvent;
+
+    /// Reserves connections, and opens those of locks in their places.
+    async fn reserve(
+        &self,
+        engine: &Engine,
+        target: &Target,
+    ) -> std::result::Result<Arc<dyn Reserved>, Failure>;
 }
 
-impl AppPool {
-    /// The current connection options of the pool.
-    pub(crate) fn options(&self) -> ClientOptions {
-        match self {
-            #[cfg(feature = "mysql")]
-            Self::MySql(pool) => ClientOptions::MySql((*pool.connect_options()).clone()),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(pool) => ClientOptions::Postgres((*pool.connect_options()).clone()),
-        }
+#[async_trait]
+impl<DB: Driver> AppPool for Pool<DB>
+where
+    ClientOptions: From<<DB::Connection as Connection>::Options>,
+{
+    fn options(&self) -> ClientOptions {
+        (*self.connect_options()).clone().into()
     }
 
     fn max_connections(&self) -> u32 {
-        match self {
-            #[cfg(feature = "mysql")]
-            Self::MySql(pool) => pool.options().get_max_connections(),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(pool) => pool.options().get_max_connections(),
-        }
+        self.options().get_max_connections()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed()
+    }
+
+    fn close_event(&self) -> CloseEvent {
+        self.close_event()
+    }
+
+    async fn reserve(
+        &self,
+        engine: &Engine,
+        target: &Target,
+    ) -> std::result::Result<Arc<dyn Reserved>, Failure> {
+        Ok(ReservedConnections::reserve(engine, self, target).await?)
     }
 }
 
-impl fmt::Debug for AppPool {
+impl fmt::Debug for dyn AppPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AppPool")
     }
@@ -59,7 +84,7 @@ impl SqlConfig {
     #[must_use]
     pub fn from_mysql_pool(pool: &MySqlPool) -> Self {
         let config = Self::from_mysql_options(&pool.connect_options());
-        config.on_pool(AppPool::MySql(pool.clone()))
+        config.on_pool(Arc::new(pool.clone()))
     }
 
     /// Uses connections of the application's pool for locks, in [`SqlMode::Lease`], the only mode that
@@ -112,10 +137,10 @@ impl SqlConfig {
     #[must_use]
     pub fn from_postgres_pool(pool: &PgPool) -> Self {
         let config = Self::from_postgres_options(&pool.connect_options());
-        config.on_pool(AppPool::Postgres(pool.clone()))
+        config.on_pool(Arc::new(pool.clone()))
     }
 
-    fn on_pool(mut self, pool: AppPool) -> Self {
+    fn on_pool(mut self, pool: Arc<dyn AppPool>) -> Self {
         self.pool = Some(pool);
         self.mode = SqlMode::Lease;
         self.connections = Self::DEFAULT_POOL_CONNECTIONS;

@@ -1,4 +1,5 @@
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use polylock_core::engine::Engine;
@@ -9,10 +10,9 @@ use sqlx::mysql::MySqlConnectOptions;
 use sqlx::postgres::PgConnectOptions;
 
 use super::pool::AppPool;
-use super::{Pooler, Server, SqlMode};
+use super::{Server, SqlMode};
 use crate::dialect::{SchemaName, TableName};
-use crate::error::Failure;
-use crate::wire::{ClientOptions, Target};
+use crate::wire::ClientOptions;
 
 /// Configuration of the PostgreSQL, MySQL or MariaDB server that stores the locks.
 ///
@@ -38,10 +38,8 @@ use crate::wire::{ClientOptions, Target};
 #[derive(Clone, Debug)]
 pub struct SqlConfig {
     pub(crate) server: Server,
-    /// Options of the application, with TLS settings and login.
     pub(crate) client: Option<ClientOptions>,
-    /// The application's pool that provides the connections.
-    pub(crate) pool: Option<AppPool>,
+    pub(crate) pool: Option<Arc<dyn AppPool>>,
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) database: String,
@@ -59,7 +57,8 @@ pub struct SqlConfig {
     pub(crate) timeout: Duration,
     /// Whether waiters are notified, if the server supports it.
     pub(crate) notify: bool,
-    pub(crate) pooler: Pooler,
+    /// Whether a pooler is declared that gives each transaction another connection.
+    pub(crate) is_pooled: bool,
     pub(crate) retention: Duration,
     pub(crate) creates_table: bool,
     pub(crate) strict: bool,
@@ -96,13 +95,10 @@ impl SqlConfig {
     }
 
     /// Uses the server, the database, the TLS settings and the login of the application's own connection
-    /// options, for MySQL or MariaDB.
+    /// options, for MySQL or MariaDB, as [`from_postgres_options`](Self::from_postgres_options) describes.
     ///
-    /// Locks have connections of their own. [`with_login`](Self::with_login),
-    /// [`with_credentials`](Self::with_credentials), [`with_port`](Self::with_port) and
-    /// [`with_database`](Self::with_database) override the options. [`with_tls`](Self::with_tls) is
-    /// refused, because the options have the TLS settings. Character set, time zone and SQL mode, which
-    /// change the meaning of statements, are set as for other locks.
+    /// Character set, time zone and SQL mode, which change the meaning of statements, are set as for other
+    /// locks.
     #[cfg(feature = "mysql")]
     #[must_use]
     pub fn from_mysql_options(options: &MySqlConnectOptions) -> Self {
@@ -111,7 +107,7 @@ impl SqlConfig {
         let mut config = Self::new(Server::MySql, host);
         config.port = options.get_port();
         config.database = options.get_database().unwrap_or_default().to_owned();
-        config.client = Some(ClientOptions::MySql(options.clone()));
+        config.client = Some(options.clone().into());
         config
     }
 
@@ -147,7 +143,7 @@ impl SqlConfig {
         let database = options.get_database();
         let database = database.unwrap_or_else(|| options.get_username());
         config.database = database.to_owned();
-        config.client = Some(ClientOptions::Postgres(options.clone()));
+        config.client = Some(options.clone().into());
         config
     }
 
@@ -168,7 +164,7 @@ impl SqlConfig {
             session_timeout: Self::DEFAULT_SESSION_TIMEOUT,
             timeout: Self::DEFAULT_TIMEOUT,
             notify: true,
-            pooler: Pooler::default(),
+            is_pooled: false,
             retention: Self::DEFAULT_RETENTION,
             creates_table: true,
             strict: false,
@@ -344,7 +340,7 @@ impl SqlConfig {
     /// Then no statement is prepared, and no connection listens. [`SqlMode::Advisory`] is refused.
     #[must_use]
     pub fn behind_transaction_pooler(mut self) -> Self {
-        self.pooler = Pooler::Transaction;
+        self.is_pooled = true;
         self
     }
 
@@ -394,11 +390,6 @@ impl SqlConfig {
         self
     }
 
-    /// The server to connect to, with the connection options.
-    pub(crate) fn target(&self) -> std::result::Result<Target, Failure> {
-        Target::of(self)
-    }
-
     /// The quoted table name for SQL text.
     pub(crate) fn table_sql(&self) -> String {
         match &self.schema {
@@ -442,14 +433,13 @@ impl SqlConfig {
                 "this program is built without the feature \"tls\" of polylock-sql",
             ));
         }
-        if self.mode == SqlMode::Advisory && self.pooler == Pooler::Transaction {
+        if self.mode == SqlMode::Advisory && self.is_pooled {
             return Err(wrong(POOLED_ADVISORY));
         }
         self.check_pool()
     }
 
     /// Whether TLS was asked for; the options of an application may ask for it.
-    #[cfg(feature = "mysql")]
     pub(crate) fn speaks_tls(&self) -> bool {
         self.tls.is_some() || self.client.is_some()
     }

@@ -50,7 +50,7 @@ fn reads_every_parameter() {
     assert_eq!(config.table_sql(), r#""s"."t""#);
     assert_eq!(config.connections, 3);
     assert_eq!(config.timeout, Duration::from_secs(2));
-    assert_eq!(config.pooler, Pooler::Transaction);
+    assert!(config.is_pooled);
     assert_eq!(config.retention, Duration::from_secs(86_400));
     assert_eq!(config.application_name, "a b");
     assert!(!config.notify && !config.creates_table && config.strict);

@@ -17,7 +17,6 @@ use crate::wire::{Answer, Class, Sql, Value};
 ///
 /// A release on another connection would not see their effect. It waits until they have ended, or its
 /// outcome is unknown.
-#[derive(Debug)]
 pub(super) struct InFlight {
     engine: Engine,
     /// How long the server keeps executing a statement whose connection is gone.
@@ -26,7 +25,6 @@ pub(super) struct InFlight {
     statements: Mutex<HashMap<LeaseId, Vec<Statement>>>,
 }
 
-#[derive(Debug)]
 struct Statement {
     /// Closed when it ends here.
     running: Arc<Semaphore>,

@@ -11,7 +11,6 @@ use tokio::time::Instant;
 ///
 /// No lock depends on it. Two keys may share a mutex, and a task that waits too long continues without
 /// it, because its holder may be on a blocked runtime.
-#[derive(Debug)]
 pub(super) struct KeyMutexes([Mutex<()>; TURNS]);
 
 impl KeyMutexes {

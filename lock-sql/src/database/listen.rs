@@ -18,7 +18,7 @@ use crate::held_leases::HeldLeases;
 use crate::mutex::Mutex;
 use crate::pool::Pool;
 use crate::release_notifier::ReleaseNotifier;
-use crate::wire::{DbError, Sql, Target, Value, hex};
+use crate::wire::{DbError, Sql, Target, Value, hex, postgres};
 
 /// The connection of the process that listens for all waiters and holders. It is open while there is a
 /// waiter, or a lease is held for more than a moment.
@@ -35,7 +35,6 @@ pub(super) struct Listener {
     /// Wakes the task when a waiter needs the connection at once.
     attended: Notify,
     table: String,
-    /// Whether messages arrive.
     is_receiving: AtomicBool,
     notify: Arc<Sql>,
     state: Mutex<State>,
@@ -44,15 +43,12 @@ pub(super) struct Listener {
 #[derive(Default)]
 struct State {
     topics: HashMap<String, Topic>,
-    /// When the last waiter arrived.
     last: Option<Moment>,
     is_running: bool,
 }
 
-/// The notifications for one lock.
 struct Topic {
     key: LockKey,
-    /// When its last waiter arrived.
     attended: Moment,
     /// When the last request for notifications was sent that the database has executed.
     requested: Option<Moment>,
@@ -91,7 +87,6 @@ impl Listener {
         })
     }
 
-    /// Whether messages arrive.
     pub(super) fn is_receiving(&self) -> bool {
         self.is_receiving.load(Ordering::Acquire)
     }
@@ -108,7 +103,7 @@ impl Listener {
             return false;
         }
         let now = self.engine.now();
-        let (is_running, is_requested) = {
+        let is_requested = {
             let mut state = self.state.lock();
             state.last = Some(now);
             let topic = state.topics.entry(topic(&self.table, key));
@@ -118,16 +113,12 @@ impl Listener {
                 requested: None,
             });
             topic.attended = now;
-            let is_requested = topic
+            topic
                 .requested
-                .is_some_and(|at| now.since(at) < REQUEST_INTERVAL);
-            (std::mem::replace(&mut state.is_running, true), is_requested)
+                .is_some_and(|at| now.since(at) < REQUEST_INTERVAL)
         };
-        if is_running {
-            self.attended.notify_one();
-        } else {
-            self.engine.spawn_service(Running(Arc::clone(self)).run());
-        }
+        self.attended.notify_one();
+        self.start();
         self.is_receiving() && !is_requested
     }
 
@@ -139,8 +130,8 @@ impl Listener {
         }
     }
 
-    /// A lease is held. Short holds open no connection.
-    pub(super) fn attend_holders(self: &Arc<Self>) {
+    /// Runs the task, for a waiter or for a holder; short holds open no connection.
+    pub(super) fn start(self: &Arc<Self>) {
         if self.is_pooled() {
             return;
         }
@@ -233,16 +224,13 @@ impl Running {
 
     /// Opens a connection that receives notifications of others.
     async fn open(&self) -> Result<PgListener, Failure> {
-        let options = self.0.target.postgres().await;
-        let Some(options) = options.map_err(Failure::of_opening)? else {
-            return Err(Failure::of_opening(late()));
-        };
+        let options = postgres::options(&self.0.target).await;
         let pool = PgPoolOptions::new()
             .max_connections(1)
             .max_lifetime(None)
             .idle_timeout(None)
             .acquire_timeout(OPENING)
-            .connect_lazy_with(options);
+            .connect_lazy_with(options.map_err(Failure::of_opening)?);
         let mut listener = PgListener::connect_with(&pool).await.map_err(of)?;
         // Reconnects here, to notify the users of the connection.
         listener.eager_reconnect(false);
@@ -260,7 +248,6 @@ impl Running {
     }
 }
 
-/// Tests whether a silent connection is alive.
 async fn ping(listener: &mut PgListener) -> Result<(), Failure> {
     use sqlx::Acquire as _;
 
@@ -293,11 +280,11 @@ impl Drop for Receiving<'_> {
 }
 
 fn of(error: sqlx::Error) -> Failure {
-    Failure::of_opening(DbError::of_postgres(error))
+    Failure::of_opening(postgres::db_error(error))
 }
 
 fn late() -> DbError {
-    DbError::of_postgres(sqlx::Error::PoolTimedOut)
+    postgres::db_error(sqlx::Error::PoolTimedOut)
 }
 
 /// How long the connection is kept after the last waiter.

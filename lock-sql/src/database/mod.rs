@@ -34,8 +34,8 @@ use self::key_mutexes::KeyMutexes;
 use self::listen::Listener;
 use self::shared_leases::SharedLeases;
 use self::statements::{FURTHER_TOKENS, Statements, Usage};
-use crate::config::SqlConfig;
-use crate::dialect::range;
+use crate::config::Server;
+use crate::dialect::{self, range};
 use crate::error::Failure;
 use crate::held_leases::HeldLeases;
 use crate::mutex::Mutex;
@@ -73,16 +73,15 @@ pub(crate) struct DatabaseStore {
 }
 
 impl DatabaseStore {
-    pub(crate) fn new(engine: &Engine, target: &Arc<Target>, config: &Arc<SqlConfig>) -> Self {
+    pub(crate) fn new(engine: &Engine, target: &Arc<Target>) -> Self {
+        let config = &target.config;
         let usage = Usage {
             table: &config.table_sql(),
             notifies: config.server.is_postgres() && config.notify,
         };
         let statements = Arc::new(match config.server {
-            #[cfg(feature = "mysql")]
-            crate::config::Server::MySql => crate::dialect::mysql::lease::statements(usage),
-            #[cfg(feature = "postgres")]
-            crate::config::Server::Postgres => crate::dialect::postgres::lease::statements(usage),
+            Server::MySql => dialect::mysql::lease::statements(usage),
+            Server::Postgres => dialect::postgres::lease::statements(usage),
         });
         let pool = |size, timeout| Pool::new(engine, target, size, timeout);
         let all = pool(config.connections, config.timeout);
@@ -189,7 +188,7 @@ impl Store for DatabaseStore {
     fn attend_holders(&self) {
         #[cfg(feature = "postgres")]
         if let Some(listener) = &self.listener {
-            listener.attend_holders();
+            listener.start();
         }
     }
 

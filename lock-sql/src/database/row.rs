@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::DatabaseStore;
 use super::codec::{self, Stored};
-use crate::error::{Cause, Failure, Remove};
+use crate::error::{Cause, Failure};
 use crate::table::{LockRows, ReadContext};
 use crate::wire::{Class, Value};
 
@@ -56,9 +56,7 @@ impl DatabaseStore {
     }
 
     pub(super) fn malformed(&self, key: &LockKey) -> Failure {
-        let table = self.table.clone();
-        let remove = Remove::row(&self.table, "kind = 1 AND lock_key", key.as_bytes());
-        Cause::Malformed { table, remove }.into()
+        Cause::malformed_row(&self.table, "kind = 1 AND lock_key", key.as_bytes()).into()
     }
 
     /// Writes the rows of a key back; false if they have changed since they were read.

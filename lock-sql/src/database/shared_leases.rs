@@ -7,7 +7,7 @@ use crate::mutex::Mutex;
 
 /// The shared leases that this process remembers. The short statements would fail for them, so other
 /// statements renew and release them.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct SharedLeases(Mutex<HashMap<LeaseId, Moment>>);
 
 impl SharedLeases {

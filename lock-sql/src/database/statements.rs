@@ -7,7 +7,6 @@ use crate::wire::{Sql, Value};
 /// of the database.
 ///
 /// All but `insert` and `list` begin with the key of the lock.
-#[derive(Debug)]
 pub(crate) struct Statements {
     /// Acquires a free lock; then id, label and ttl.
     pub(crate) take: Arc<Sql>,
@@ -44,7 +43,6 @@ pub(crate) struct Statements {
 
 /// The statements of a queue. They change no version, so that concurrent decisions need not be
 /// repeated.
-#[derive(Debug)]
 pub(crate) struct Queue {
     /// Notes a waiter; then for how long.
     pub(crate) note: Arc<Sql>,
@@ -56,7 +54,6 @@ pub(crate) struct Queue {
 
 /// The statements that renew leases of one kind: key, id, ttl, and 1 where no lease becomes shorter, else
 /// 0.
-#[derive(Debug)]
 pub(crate) struct Renewals {
     /// Leaves out the leases whose rows are locked, and waits for none.
     pub(crate) free: Many,
@@ -78,18 +75,14 @@ impl Renewals {
 pub(crate) struct Usage<'a> {
     /// Quoted, with its schema.
     pub(crate) table: &'a str,
-    /// Whether waiters are notified.
     pub(crate) notifies: bool,
 }
 
 /// A statement for several rows of values.
-#[derive(Debug)]
 pub(crate) enum Many {
     /// With one argument for each column: the text of an array.
-    #[cfg(feature = "postgres")]
     Arrays(Arc<Sql>),
     /// With the rows in its text, between these.
-    #[cfg(feature = "mysql")]
     Rows {
         before: String,
         columns: Vec<&'static str>,
@@ -101,9 +94,7 @@ impl Many {
     /// Whether its text is the same for any number of rows.
     pub(crate) fn has_fixed_text(&self) -> bool {
         match self {
-            #[cfg(feature = "postgres")]
             Self::Arrays(_) => true,
-            #[cfg(feature = "mysql")]
             Self::Rows { .. } => false,
         }
     }
@@ -111,10 +102,8 @@ impl Many {
     /// How many rows a database counts when it has written so many that were there before.
     pub(crate) fn counted(&self, rows: usize) -> u64 {
         match self {
-            #[cfg(feature = "postgres")]
             Self::Arrays(_) => rows as u64,
             // A row of `INSERT .. ON DUPLICATE KEY UPDATE` that was changed counts twice.
-            #[cfg(feature = "mysql")]
             Self::Rows { .. } => 2 * rows as u64,
         }
     }
@@ -122,9 +111,7 @@ impl Many {
     /// The statement for these rows, and its arguments.
     pub(crate) fn with(&self, rows: &[Vec<Value>]) -> (Arc<Sql>, Vec<Value>) {
         match self {
-            #[cfg(feature = "postgres")]
             Self::Arrays(sql) => (Arc::clone(sql), arrays(rows)),
-            #[cfg(feature = "mysql")]
             Self::Rows {
                 before,
                 columns,
@@ -139,7 +126,6 @@ impl Many {
 }
 
 /// The columns of rows, each as the text of an array.
-#[cfg(feature = "postgres")]
 fn arrays(rows: &[Vec<Value>]) -> Vec<Value> {
     use std::fmt::Write as _;
 
@@ -170,7 +156,6 @@ fn arrays(rows: &[Vec<Value>]) -> Vec<Value> {
 }
 
 /// Rows of arguments as a table.
-#[cfg(feature = "mysql")]
 fn derived(columns: &[&str], rows: usize) -> String {
     let select = |row: usize| {
         let first = row * columns.len() + 1;
@@ -200,7 +185,6 @@ pub(crate) fn fill(template: &str, parts: &[(&str, &str)]) -> String {
     filled.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Reads the rows of a key.
 pub(crate) const LOAD: &str =
     "SELECT %now%, %columns% FROM %table% l WHERE l.kind = 1 AND l.lock_key = {1}";
 
@@ -231,7 +215,6 @@ pub(crate) const FURTHER_TOKENS: u64 = crate::table::TOKENS_AT_ONCE - 1;
 mod tests {
     use super::*;
 
-    #[cfg(feature = "postgres")]
     #[test]
     fn arrays_have_a_column_each() {
         let rows = vec![
@@ -245,7 +228,6 @@ mod tests {
         );
     }
 
-    #[cfg(feature = "mysql")]
     #[test]
     fn rows_are_a_table_of_arguments() {
         assert_eq!(

@@ -99,7 +99,6 @@ impl DatabaseStore {
         Ok(())
     }
 
-    /// Acquires a lock that is free and not shared.
     async fn take_free(&self, key: &LockKey, claim: &Claim) -> Result<Option<Tokens>, Failure> {
         let values = vec![
             Value::from(key.as_bytes()),

@@ -1,9 +1,9 @@
 //! SQL text and the quirks of each database; no logic.
 
-#[cfg(feature = "mysql")]
+#[cfg(feature = "_server")]
 pub(crate) mod mysql;
 mod name;
-#[cfg(feature = "postgres")]
+#[cfg(feature = "_server")]
 pub(crate) mod postgres;
 mod range;
 #[cfg(feature = "_server")]

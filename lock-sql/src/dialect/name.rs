@@ -36,11 +36,9 @@ impl fmt::Display for TableName {
 }
 
 /// The name of a schema of PostgreSQL, which is put into SQL text as it is.
-#[cfg(feature = "_server")]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct SchemaName(String);
 
-#[cfg(feature = "_server")]
 impl SchemaName {
     pub(crate) fn new(name: impl Into<String>) -> Result<Self> {
         identifier("schema", name.into()).map(Self)
@@ -52,7 +50,6 @@ impl SchemaName {
 }
 
 /// The one that every database has.
-#[cfg(feature = "_server")]
 impl Default for SchemaName {
     fn default() -> Self {
         Self("public".to_owned())
@@ -62,7 +59,6 @@ impl Default for SchemaName {
 /// The quoted name of the sequence of tokens of a quoted table, beside it.
 ///
 /// Two long names may share a sequence, whose tokens then grow over both tables.
-#[cfg(feature = "_server")]
 pub(crate) fn sequence(table: &str) -> String {
     let (mark, body) = (&table[table.len() - 1..], &table[..table.len() - 1]);
     let start = body.rfind(mark).map_or(0, |at| at + mark.len());
@@ -70,7 +66,6 @@ pub(crate) fn sequence(table: &str) -> String {
     format!("{}{SEQUENCE}{mark}", &body[..end])
 }
 
-#[cfg(feature = "_server")]
 const SEQUENCE: &str = "_token";
 
 /// Lets names through that mean the same inside quotes of every database.
@@ -94,7 +89,6 @@ const MAX_LEN: usize = 63;
 mod tests {
     use super::*;
 
-    #[cfg(feature = "_server")]
     #[test]
     fn a_sequence_is_beside_its_table() {
         assert_eq!(sequence("`locks`"), "`locks_token`");

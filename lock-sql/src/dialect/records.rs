@@ -8,7 +8,6 @@ use std::sync::Arc;
 use crate::wire::Sql;
 
 /// Each is a transaction by itself, reads the clock of the database, and begins with the key.
-#[derive(Debug)]
 pub(crate) struct RecordTexts {
     /// Token, bytes and version.
     pub(crate) read: Arc<Sql>,
@@ -22,7 +21,6 @@ pub(crate) const REFUSED: u64 = 1;
 
 /// Assignments are made from left to right: after the first two, version and token are those that are to be
 /// written, or nothing is written.
-#[cfg(feature = "mysql")]
 pub(crate) fn mysql(table: &str) -> RecordTexts {
     use super::mysql::NOW;
 
@@ -45,7 +43,6 @@ pub(crate) fn mysql(table: &str) -> RecordTexts {
     }
 }
 
-#[cfg(feature = "postgres")]
 pub(crate) fn postgres(table: &str) -> RecordTexts {
     use super::postgres::NOW;
 

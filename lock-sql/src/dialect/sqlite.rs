@@ -9,7 +9,6 @@ use super::TableName;
 ///
 /// Several statements in one text are one message to the thread of the connection: `BEGIN` is sent with
 /// the first read, and `COMMIT` with the last write.
-#[derive(Debug)]
 pub(crate) struct Statements {
     table: TableName,
     pub(crate) exists: Arc<str>,
@@ -85,14 +84,11 @@ impl Statements {
         &self.table
     }
 
-    /// Reads the rows of `keys` keys, and the row that describes the table.
-    pub(crate) fn load(&self, keys: usize) -> Arc<str> {
-        load(&self.table, keys).into()
-    }
-
-    /// The same under the write lock.
-    pub(crate) fn begin_and_load(&self, keys: usize) -> Arc<str> {
-        format!("BEGIN IMMEDIATE; {}", load(&self.table, keys)).into()
+    /// Reads the rows of `keys` keys, and the row that describes the table; under the write lock to
+    /// write.
+    pub(crate) fn load(&self, keys: usize, writes: bool) -> Arc<str> {
+        let begin = if writes { "BEGIN IMMEDIATE; " } else { "" };
+        format!("{begin}{}", load(&self.table, keys)).into()
     }
 
     /// Writes and deletes so many rows, and ends the transaction.
@@ -105,12 +101,10 @@ impl Statements {
 }
 
 /// The statements inside of a transaction that a user of the database has open.
-#[derive(Debug)]
 pub(crate) struct Inside {
     /// Makes the table if there is none, takes the write lock, and reads the rows of a key and the
     /// row that describes the table.
     pub(crate) open_and_load: String,
-    /// Writes a row.
     pub(crate) store: String,
     /// Raises the token of a resource, and answers with the largest.
     pub(crate) raise: String,

@@ -57,7 +57,6 @@ pub(crate) const COLUMNS: [&str; COUNT] = {
 };
 
 /// The statements about the table as a whole.
-#[derive(Debug)]
 pub(crate) struct TableTexts {
     /// Makes the table, and the row that says what it means; does nothing to an existing one.
     pub(crate) create: String,
@@ -69,7 +68,6 @@ pub(crate) struct TableTexts {
     pub(crate) about: String,
 }
 
-#[cfg(feature = "mysql")]
 pub(crate) fn mysql(table: &str) -> TableTexts {
     let describe = format!(
         "{}\n  ON DUPLICATE KEY UPDATE token = token",
@@ -96,7 +94,6 @@ pub(crate) fn mysql(table: &str) -> TableTexts {
 }
 
 /// A row that changes stays on its page, where there is room for it: no index is touched.
-#[cfg(feature = "postgres")]
 pub(crate) fn postgres(table: &str) -> TableTexts {
     let describe = format!(
         "{}\n  ON CONFLICT (kind, lock_key, slot) DO NOTHING",

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +10,7 @@ use polylock_core::{
     Waiting,
 };
 
-use super::start::start;
-use super::to_its_end;
+use super::start::{start, to_its_end};
 use crate::checks;
 use crate::config::{SqlConfig, SqlMode};
 use crate::database::DatabaseStore;
@@ -67,12 +67,10 @@ use crate::wire::Target;
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
-#[derive(Debug)]
 pub struct SqlLock {
     kind: Kind,
 }
 
-#[derive(Debug)]
 enum Kind {
     Leases(Leases),
     Sessions(Sessions),
@@ -115,19 +113,16 @@ impl SqlLock {
         let name = config.server.name();
         let engine = schema::engine(config.engine.as_ref(), name);
         let named = |error: Error| error.with_backend(name);
-        let target = config.target().map_err(|failure| named(failure.into()))?;
-        let (target, config) = (Arc::new(target), Arc::new(config));
+        let target = Target::of(config).map_err(|failure| named(failure.into()))?;
+        let target = Arc::new(target);
         let started = {
-            let (target, config) = (Arc::clone(&target), Arc::clone(&config));
-            let own = engine.clone();
-            to_its_end(&engine, async move { start(&own, &target, &config).await })
+            let (own, target) = (engine.clone(), Arc::clone(&target));
+            to_its_end(&engine, async move { start(&own, &target).await })
         };
         started.await.map_err(|failure| named(failure.into()))?;
-        let kind = match config.mode {
-            SqlMode::Lease => Kind::Leases(leases(engine, &target, &config)),
-            SqlMode::Advisory | SqlMode::Row => {
-                Kind::Sessions(Sessions::new(&engine, &target, &config))
-            }
+        let kind = match target.config.mode {
+            SqlMode::Lease => Kind::Leases(leases(engine, &target)),
+            SqlMode::Advisory | SqlMode::Row => Kind::Sessions(Sessions::new(&engine, &target)),
         };
         Ok(Self { kind })
     }
@@ -137,14 +132,23 @@ impl SqlLock {
         let name = config.server.name();
         let engine = schema::engine(config.engine.as_ref(), name);
         let examined = engine.run(async move {
-            let target = Arc::new(config.target()?);
-            Ok(checks::check_health(&target, &config).await?)
+            let target = Arc::new(Target::of(config)?);
+            Ok(checks::check_health(&target).await?)
         });
         examined.await.map_err(|error| error.with_backend(name))
     }
 }
 
-fn leases(engine: Engine, target: &Arc<Target>, config: &Arc<SqlConfig>) -> Leases {
+impl fmt::Debug for SqlLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqlLock")
+            .field("capabilities", &self.capabilities())
+            .finish_non_exhaustive()
+    }
+}
+
+fn leases(engine: Engine, target: &Arc<Target>) -> Leases {
+    let config = &target.config;
     let mut capabilities = Capabilities::least(config.server.name());
     capabilities.admin = true;
     capabilities.downgrade = true;
@@ -156,7 +160,7 @@ fn leases(engine: Engine, target: &Arc<Target>, config: &Arc<SqlConfig>) -> Leas
     if config.server.is_postgres() && config.notify && !target.is_pooled() {
         capabilities.waiting = Waiting::Push;
     }
-    let store = Arc::new(DatabaseStore::new(&engine, target, config));
+    let store = Arc::new(DatabaseStore::new(&engine, target));
     Leases::new(engine, store, capabilities)
 }
 

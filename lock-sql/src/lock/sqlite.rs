@@ -90,7 +90,6 @@ impl Sqlite {
     }
 }
 
-/// Name of the backend.
 const NAME: &str = "sqlite";
 
 fn capabilities() -> Capabilities {

@@ -2,51 +2,40 @@
 
 use std::sync::Arc;
 
-#[cfg(feature = "mysql")]
 use polylock_core::ErrorKind;
 use polylock_core::engine::Engine;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::checks;
-#[cfg(feature = "mysql")]
 use crate::config::Server;
-use crate::config::SqlConfig;
 use crate::error::{Cause, Failure};
 use crate::schema;
-#[cfg(feature = "mysql")]
-use crate::wire::Class;
-use crate::wire::{Connection, DbError, Target};
+use crate::wire::{Class, Connection, DbError, Target};
 
 /// Checks the server, and ensures that the table exists.
-pub(super) async fn start(
-    engine: &Engine,
-    target: &Arc<Target>,
-    config: &SqlConfig,
-) -> Result<(), Failure> {
-    target.reserve(engine, config.timeout).await?;
-    #[cfg(feature = "postgres")]
-    checks::look_for_pooler(target, config).await?;
-    let mut connection = open(target, config).await?;
-    let checked = checks::check(&mut connection, target, config);
-    within(config, checked).await?;
-    let ensured = schema::ensure(&mut connection, config);
-    within(config, ensured).await.map(drop)
+pub(super) async fn start(engine: &Engine, target: &Arc<Target>) -> Result<(), Failure> {
+    target.reserve(engine).await?;
+    checks::look_for_pooler(target).await?;
+    let mut connection = open(target).await?;
+    within(target, checks::check(&mut connection)).await?;
+    within(target, schema::ensure(&mut connection))
+        .await
+        .map(drop)
 }
 
 /// Opens a connection for the start, before any other.
-pub(crate) async fn open(target: &Arc<Target>, config: &SqlConfig) -> Result<Connection, Failure> {
+pub(crate) async fn open(target: &Arc<Target>) -> Result<Connection, Failure> {
     let opened = async {
         let opened = Connection::open(target).await;
-        opened.map_err(|db_error| refusal(db_error, config))
+        opened.map_err(|db_error| refusal(db_error, target))
     };
-    within(config, opened).await
+    within(target, opened).await
 }
 
-fn refusal(db_error: DbError, config: &SqlConfig) -> Failure {
-    match config.server {
-        #[cfg(feature = "mysql")]
-        Server::MySql if db_error.class == Class::Denied && !config.speaks_tls() => {
+fn refusal(db_error: DbError, target: &Target) -> Failure {
+    match target.config.server {
+        Server::MySql if db_error.class == Class::Denied && !target.config.speaks_tls() => {
             // MySQL and MariaDB have the same words for a wrong password.
             let says = "the server refuses this user, or takes it by TLS only: then write tls=on";
             Cause::said(ErrorKind::Denied, says, db_error.source).into()
@@ -56,7 +45,7 @@ fn refusal(db_error: DbError, config: &SqlConfig) -> Failure {
 }
 
 /// Runs work to its end even if its caller is gone: a dropped start leaves nothing half done.
-pub(crate) async fn to_its_end<T: Send + 'static>(
+pub(super) async fn to_its_end<T: Send + 'static>(
     engine: &Engine,
     work: impl Future<Output = Result<T, Failure>> + Send + 'static,
 ) -> Result<T, Failure> {
@@ -71,9 +60,10 @@ pub(crate) async fn to_its_end<T: Send + 'static>(
 
 /// Limits a step of the start to the timeout of a statement.
 pub(crate) async fn within<T>(
-    config: &SqlConfig,
+    target: &Target,
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    let done = timeout(config.timeout, work).await;
-    done.unwrap_or_else(|_| Err(Cause::Silent(config.timeout).into()))
+    let limit = target.config.timeout;
+    let done = timeout(limit, work).await;
+    done.unwrap_or_else(|_| Err(Cause::Silent(limit).into()))
 }

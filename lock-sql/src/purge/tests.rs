@@ -17,7 +17,7 @@ fn leases_are_deleted_when_their_floor_has_settled() {
     let mut state = State {
         grown: 0,
         is_busy: false,
-        passed: Passed::from(Vec::new()),
+        passed: Default::default(),
         doomed: VecDeque::new(),
     };
     let second = |n: u64| moment(n * 1_000_000);
@@ -55,17 +55,17 @@ impl Purger {
         let config =
             SqlConfig::from_url(&LockUrl::parse(url).expect("a URL")).expect("a configuration");
         let engine = Engine::of_this_process("test");
-        let target: Arc<Target> = Arc::new(config.target().expect("a target"));
+        let target = Arc::new(Target::of(config).expect("a target"));
         let pool = Pool::new(&engine, &target, 2, Duration::from_secs(5));
         Self {
-            purge: Purge::new(&engine, &pool, &config),
+            purge: Purge::new(&engine, &pool, &target.config),
             pool,
         }
     }
 
     /// Deletes what is older than this, of all rows of locks.
     async fn rows(&self, retention: Duration) {
-        self.purge.0.state.lock().passed = Passed::from(Vec::new());
+        self.purge.0.state.lock().passed = Default::default();
         let purged = self.purge.0.purge_rows(retention).await;
         // MariaDB may choose it to end a deadlock.
         let is_victim = |failure: &Failure| failure.class() == Some(Class::Conflict);

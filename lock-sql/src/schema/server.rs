@@ -9,18 +9,15 @@ use crate::config::{Server, SqlConfig};
 use crate::dialect::table::{self, COLUMNS, TableTexts};
 use crate::error::{Cause, Failure, foreign, lacks};
 use crate::lock::{open, within};
-use crate::wire::{Class, Connection, DbError, Sql};
+use crate::wire::{Class, Connection, DbError, Sql, Target};
 
 /// What the row of kind 0 says about the meaning of the other ones.
 pub(crate) const LAYOUT: i64 = 2;
 
-/// The statements about the table.
 pub(super) fn texts(config: &SqlConfig) -> TableTexts {
     let table = config.table_sql();
     match config.server {
-        #[cfg(feature = "mysql")]
         Server::MySql => table::mysql(&table),
-        #[cfg(feature = "postgres")]
         Server::Postgres => table::postgres(&table),
     }
 }
@@ -32,19 +29,17 @@ pub(super) async fn apply(
 ) -> polylock_core::Result<Applied> {
     config.creates_table = true;
     let applied = engine.run(async move {
-        let target = Arc::new(config.target()?);
-        let mut connection = open(&target, &config).await?;
-        let ensured = ensure(&mut connection, &config);
-        Ok(within(&config, ensured).await?)
+        let target = Arc::new(Target::of(config)?);
+        let mut connection = open(&target).await?;
+        Ok(within(&target, ensure(&mut connection)).await?)
     });
     applied.await
 }
 
 /// Ensures that the table exists. Checks first, because the user may have no right to create it.
-pub(crate) async fn ensure(
-    connection: &mut Connection,
-    config: &SqlConfig,
-) -> Result<Applied, Failure> {
+pub(crate) async fn ensure(connection: &mut Connection) -> Result<Applied, Failure> {
+    let target = Arc::clone(&connection.target);
+    let config = &target.config;
     let mut tried = 0;
     loop {
         match look(connection, config).await? {
@@ -80,7 +75,6 @@ pub(crate) async fn ensure(
     }
 }
 
-/// What exists under the name of the table.
 enum Seen {
     Layout(i64),
     Nothing,

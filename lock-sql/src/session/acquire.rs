@@ -258,7 +258,6 @@ impl Actor {
         })))
     }
 
-    /// Notes that a lock is held.
     fn holds(&mut self, take: &Take, got: Got) {
         self.handle.prove(got.since);
         // Behind a pooler each transaction may have another session of the server's.

@@ -75,7 +75,7 @@ pub(super) async fn open(
     let setup = &context.statements.setup;
     let answer = server_age::run(&mut connection, setup, &args, until, &context).await?;
     let answer = answer.map_err(Failure::of_opening)?;
-    let ends = socket::ends(&answer, context.target.port());
+    let ends = socket::ends(&answer, context.target.config.port);
     let number = answer
         .rows
         .last()

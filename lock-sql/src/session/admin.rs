@@ -30,7 +30,6 @@ struct Seen {
 }
 
 struct Session {
-    /// The holder.
     id: Vec<u8>,
     number: i64,
     began: i64,

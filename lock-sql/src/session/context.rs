@@ -13,7 +13,6 @@ use crate::table::Tokens;
 use crate::wire::{Sql, Target, Value, hex};
 
 /// What all sessions of one lock service share.
-#[derive(Debug)]
 pub(crate) struct SessionContext {
     pub(crate) engine: Engine,
     pub(crate) target: Arc<Target>,
@@ -26,11 +25,9 @@ pub(crate) struct SessionContext {
     pub(crate) timeout: Duration,
     /// What one statement may take.
     pub(crate) request_timeout: Duration,
-    /// Most sessions.
     pub(crate) connections: usize,
     /// Distinguishes the locks of this table from those of others.
     pub(crate) scope: String,
-    pub(crate) is_postgres: bool,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -72,15 +69,15 @@ impl SessionContext {
         });
     }
 
-    /// The arguments that identify the lock.
     pub(crate) fn args(&self, key: &LockKey) -> Args {
         let args = Args::new().with(Args::NAME, key.as_bytes());
         match self.mode {
             SessionMode::Row => args.with(Args::ROW_KEY, key.as_bytes()),
             SessionMode::Advisory => {
                 let lock = Advisory::of(&self.scope, key);
-                let args = args.with(Args::ROW_KEY, lock.hash(self.is_postgres));
-                if self.is_postgres {
+                let is_postgres = self.target.config.server.is_postgres();
+                let args = args.with(Args::ROW_KEY, lock.hash(is_postgres));
+                if is_postgres {
                     // The record says what is locked, to be found in the server's list.
                     args.with(Args::LOCK, lock.number())
                         .with(Args::BEGAN, lock.number())

@@ -1,5 +1,4 @@
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -96,7 +95,6 @@ impl Drop for UndoOnDrop<'_> {
     }
 }
 
-/// The result of an acquisition.
 pub(crate) enum Taken {
     Granted(Granted),
     /// Another session holds it; the reservation remains.
@@ -182,14 +180,6 @@ impl Handle {
         let mut held_leases = self.held_leases.lock();
         held_leases.is_over = true;
         std::mem::take(&mut held_leases.controls)
-    }
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle")
-            .field("id", &self.id)
-            .finish_non_exhaustive()
     }
 }
 

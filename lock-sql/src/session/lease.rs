@@ -47,7 +47,6 @@ impl SessionLease {
         Grant::new(granted.since, Some(token))
     }
 
-    /// The next token, if there is one.
     fn next_token(&self) -> Option<FencingToken> {
         let mut state = self.state.lock();
         let state = state.as_mut()?;
@@ -56,7 +55,6 @@ impl SessionLease {
         Some(FencingToken::new(tokens.next))
     }
 
-    /// Sends a command to the session, unless the lock is released.
     async fn ask<T>(
         &self,
         command: impl FnOnce(oneshot::Sender<Result<T, Failure>>) -> Command,

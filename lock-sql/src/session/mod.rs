@@ -44,7 +44,6 @@ use crate::records::Records;
 use crate::wire::Target;
 
 /// Locks in the sessions of a database server.
-#[derive(Debug)]
 pub(crate) struct Sessions {
     context: Arc<SessionContext>,
     pool: Arc<SessionPool>,
@@ -53,14 +52,13 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Opens nothing yet.
-    pub(crate) fn new(engine: &Engine, target: &Arc<Target>, config: &SqlConfig) -> Self {
+    pub(crate) fn new(engine: &Engine, target: &Arc<Target>) -> Self {
+        let config = &target.config;
         let mode = match config.mode {
             SqlMode::Advisory => SessionMode::Advisory,
             _ => SessionMode::Row,
         };
-        let is_postgres = config.server.is_postgres();
-        let statements = statements::of(config, target, mode);
+        let statements = statements::of(target, mode);
         let control_pool = Pool::new(engine, target, CONTROL_CONNECTIONS, config.timeout);
         let purge = Purge::new(engine, &control_pool, config);
         let records = Records::new(&purge, &control_pool, config);
@@ -74,7 +72,6 @@ impl Sessions {
             request_timeout: config.timeout,
             connections: config.connections,
             scope: scope(config),
-            is_postgres,
             statements,
         });
         Self {
@@ -272,7 +269,8 @@ fn capabilities(backend: &'static str, context: &SessionContext) -> Capabilities
     if context.mode == SessionMode::Row {
         capabilities.max_locks = context.connections;
     }
-    capabilities.shared = context.is_postgres || context.mode == SessionMode::Row;
+    capabilities.shared =
+        context.target.config.server.is_postgres() || context.mode == SessionMode::Row;
     capabilities.waiting = Waiting::Push;
     capabilities
 }

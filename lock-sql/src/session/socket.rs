@@ -7,11 +7,9 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use super::actor::Actor;
 use crate::wire::{Answer, Connection, Duplicate, Ends, find};
 
-/// The search for the socket of a session.
 pub(super) enum Socket {
     /// Its ends, as the server sees them, if they can identify it.
     At(Option<Ends>),
-    /// The socket is being searched.
     Sought(JoinHandle<Option<Duplicate>>),
     /// The connection has it, if there is one.
     Found,

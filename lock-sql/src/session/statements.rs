@@ -2,14 +2,14 @@ use std::sync::Arc;
 
 use super::context::SessionMode;
 use super::server_age::StartTexts;
-use crate::config::{Server, SqlConfig};
+use crate::config::Server;
 use crate::dialect;
 use crate::wire::{Sql, Target};
 
 /// The statements of one mode on one database.
 ///
 /// All of them take the same arguments, and each uses some; see [`Args`](super::args::Args).
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct SessionStatements {
     /// Sets up a new connection, and records the session if the start of the server is admitted. The
     /// last row has the server's number of the session, and whether it is recorded.
@@ -43,17 +43,13 @@ pub(crate) struct SessionStatements {
     pub(crate) draw: Arc<Sql>,
     /// Records an exclusive holder, unless a later one is recorded.
     pub(crate) record: Arc<Sql>,
-    /// Records a shared holder.
     pub(crate) record_shared: Arc<Sql>,
     /// Reads the records of locks that may be held.
     pub(crate) list: Arc<Sql>,
-    /// Reads the record of one lock.
     pub(crate) inspect: Arc<Sql>,
     /// Counts the existing sessions that hold the lock of a record.
     pub(crate) alive: Arc<Sql>,
-    /// Records that a lock is broken.
     pub(crate) mark_broken: Arc<Sql>,
-    /// Ends a session.
     pub(crate) terminate: Arc<Sql>,
 }
 
@@ -122,10 +118,9 @@ pub(crate) mod column {
 }
 
 /// The statements of a mode on a server.
-pub(super) fn of(config: &SqlConfig, target: &Target, mode: SessionMode) -> SessionStatements {
-    let table = config.table_sql();
-    match config.server {
-        #[cfg(feature = "postgres")]
+pub(super) fn of(target: &Target, mode: SessionMode) -> SessionStatements {
+    let table = target.config.table_sql();
+    match target.config.server {
         Server::Postgres => {
             let is_pooled = target.is_pooled();
             let mut statements = match mode {
@@ -137,7 +132,6 @@ pub(super) fn of(config: &SqlConfig, target: &Target, mode: SessionMode) -> Sess
             }
             statements
         }
-        #[cfg(feature = "mysql")]
         Server::MySql => match mode {
             SessionMode::Row => dialect::mysql::session::row(&table, target.flavor()),
             SessionMode::Advisory => dialect::mysql::session::advisory(&table, target.flavor()),

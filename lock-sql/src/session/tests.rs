@@ -18,16 +18,15 @@ use crate::config::SqlConfig;
 use crate::dialect::mysql::tokens;
 use crate::dialect::sequence;
 use crate::table::TOKENS_AT_ONCE;
-use crate::wire::{Flavor, Sql, Value};
+use crate::wire::{Flavor, Sql, Target, Value};
 
 async fn open(url: &str) -> Sessions {
     let config = SqlConfig::from_url(&LockUrl::parse(url).unwrap()).unwrap();
-    let target = Arc::new(config.target().unwrap());
+    let target = Arc::new(Target::of(config).unwrap());
     target.set_flavor(Flavor::MariaDb);
-    let mut connection = crate::lock::open(&target, &config).await.unwrap();
-    let ensured = crate::schema::ensure(&mut connection, &config).await;
-    ensured.unwrap();
-    Sessions::new(&Engine::of_this_process("test"), &target, &config)
+    let mut connection = crate::lock::open(&target).await.unwrap();
+    crate::schema::ensure(&mut connection).await.unwrap();
+    Sessions::new(&Engine::of_this_process("test"), &target)
 }
 
 /// A database of its own on each server for each of these parameters.

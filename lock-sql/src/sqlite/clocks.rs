@@ -12,7 +12,7 @@ use crate::error::Cause;
 use crate::table::{BootId, ReadContext, Row};
 
 /// The boot of this machine, its clocks, and the observed leases that no clock can judge.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Clocks {
     engine: Engine,
     boot: BootId,

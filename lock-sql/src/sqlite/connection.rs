@@ -4,15 +4,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use polylock_core::engine::LeaseId;
-use sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteRow};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _};
 
 use super::db_error;
 use super::file::{self, Files};
-use super::rows::{self, Table};
+use super::rows::{self, Statement, Table};
 use crate::dialect::range;
 use crate::dialect::sqlite::{self, Durability, LAYOUT, ROLLBACK, Statements, WAL};
-use crate::error::{Cause, Remove, Source, foreign, lacks};
+use crate::error::{Cause, Source, foreign, lacks};
 use crate::mutex::Mutex;
 use crate::table::Row;
 
@@ -23,7 +23,8 @@ use crate::table::Row;
 pub(super) struct Connection {
     raw: SqliteConnection,
     files: Files,
-    epoch: u64,
+    /// The epoch of the database, among those that existed one after the other.
+    pub(super) epoch: u64,
     place: Arc<Place>,
 }
 
@@ -58,40 +59,20 @@ impl Connection {
         self.files.database()
     }
 
-    /// The epoch of the database, among those that existed one after the other.
-    pub(super) fn epoch(&self) -> u64 {
-        self.epoch
-    }
-
-    pub(super) fn set_epoch(&mut self, epoch: u64) {
-        self.epoch = epoch;
-    }
-
     /// Whether other clients see the data that was read and written here.
     pub(super) fn check(&self) -> Result<(), Cause> {
         self.files.check()
     }
 
-    /// Reads the rows of some keys, without blocking writers.
-    pub(super) async fn load(&mut self, keys: &[&[u8]]) -> Result<Loaded, Cause> {
-        let sql = self.place.statements.load(keys.len());
-        self.loaded(sql, keys).await
-    }
-
-    /// Begins a write transaction, and reads the rows of some keys.
-    pub(super) async fn begin(&mut self, keys: &[&[u8]]) -> Result<Loaded, Cause> {
-        let sql = self.place.statements.begin_and_load(keys.len());
-        self.loaded(sql, keys).await
-    }
-
-    async fn loaded(&mut self, sql: Arc<str>, keys: &[&[u8]]) -> Result<Loaded, Cause> {
-        let mut values = SqliteArguments::default();
-        for key in keys {
-            rows::add(&mut values, key.to_vec())?;
-        }
+    /// Reads the rows of some keys: in a write transaction, which begins here, or without blocking
+    /// writers.
+    pub(super) async fn load(&mut self, keys: &[&[u8]], writes: bool) -> Result<Loaded, Cause> {
+        let sql = self.place.statements.load(keys.len(), writes);
+        let load = query(sql);
+        let load = keys.iter().fold(load, |load, key| load.bind(key.to_vec()));
         let mut table = None;
         let mut loaded = Vec::new();
-        for row in self.fetch(sql, values).await? {
+        for row in self.fetch(load).await? {
             if rows::is_about_table(&row) {
                 table = rows::read_table(&row);
             } else {
@@ -115,35 +96,28 @@ impl Connection {
     ) -> Result<(), Cause> {
         let count = changed.len() + usize::from(table.is_some());
         let sql = self.place.statements.store_and_commit(count, deleted.len());
-        let mut values = SqliteArguments::default();
+        let mut store = query(sql);
         for (key, row) in deleted {
-            rows::add(&mut values, key.clone())?;
-            rows::add(&mut values, i64::from(row.slot))?;
+            store = store.bind(key.clone()).bind(i64::from(row.slot));
         }
         for (key, row) in changed {
-            rows::write(&mut values, key, row)?;
+            store = rows::write(store, key, row);
         }
         if let Some(table) = table {
-            rows::write_table(&mut values, table)?;
+            store = rows::write_table(store, table);
         }
-        self.fetch(sql, values).await.map(drop)
+        self.fetch(store).await.map(drop)
     }
 
     pub(super) async fn rollback(&mut self) -> Result<(), Cause> {
-        self.fetch(ROLLBACK.into(), SqliteArguments::default())
-            .await
-            .map(drop)
+        self.fetch(sqlx::query(ROLLBACK)).await.map(drop)
     }
 
     /// The rows with holders of all keys that begin with `prefix`, in their order.
     pub(super) async fn list(&mut self, prefix: &str) -> Result<Vec<StoredRow>, Cause> {
         let (from, to) = range(prefix);
-        let mut values = SqliteArguments::default();
-        rows::add(&mut values, from)?;
-        rows::add(&mut values, to)?;
-        let found = self
-            .fetch(Arc::clone(&self.place.statements.list), values)
-            .await?;
+        let list = query(Arc::clone(&self.place.statements.list));
+        let found = self.fetch(list.bind(from).bind(to)).await?;
         found.iter().map(|row| self.read(row)).collect()
     }
 
@@ -153,23 +127,16 @@ impl Connection {
         after: &(Vec<u8>, u32),
         count: u32,
     ) -> Result<Vec<StoredRow>, Cause> {
-        let mut values = SqliteArguments::default();
-        rows::add(&mut values, after.0.clone())?;
-        rows::add(&mut values, i64::from(after.1))?;
-        rows::add(&mut values, i64::from(count))?;
-        let found = self
-            .fetch(Arc::clone(&self.place.statements.scan), values)
-            .await?;
+        let scan = query(Arc::clone(&self.place.statements.scan));
+        let scan = scan.bind(after.0.clone()).bind(i64::from(after.1));
+        let found = self.fetch(scan.bind(i64::from(count))).await?;
         found.iter().map(|row| self.read(row)).collect()
     }
 
     fn read(&self, row: &SqliteRow) -> Result<StoredRow, Cause> {
         rows::read(row).ok_or_else(|| {
             let key = row.try_get::<Vec<u8>, _>("key").unwrap_or_default();
-            Cause::Malformed {
-                table: self.table().to_owned(),
-                remove: Remove::row(self.table(), "CAST(key AS TEXT)", &key),
-            }
+            Cause::malformed_row(self.table(), "CAST(key AS TEXT)", &key)
         })
     }
 
@@ -177,19 +144,17 @@ impl Connection {
         self.place.statements.table().as_str()
     }
 
-    async fn fetch(
-        &mut self,
-        sql: Arc<str>,
-        values: SqliteArguments,
-    ) -> Result<Vec<SqliteRow>, Cause> {
-        let query = sqlx::query_with(AssertSqlSafe(sql), values);
-        let rows = query.fetch_all(&mut self.raw).await;
+    async fn fetch(&mut self, statement: Statement<'_>) -> Result<Vec<SqliteRow>, Cause> {
+        let rows = statement.fetch_all(&mut self.raw).await;
         rows.map_err(|e| db_error::of(&self.place.path, e))
     }
 }
 
+fn query(sql: Arc<str>) -> Statement<'static> {
+    sqlx::query(AssertSqlSafe(sql))
+}
+
 /// Which table of which file.
-#[derive(Debug)]
 pub(super) struct Place {
     pub(super) path: PathBuf,
     pub(super) creates_directory: bool,

@@ -25,7 +25,6 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Looks at the files of an open database.
     pub(super) fn of(path: &Path, target: &Path) -> io::Result<Self> {
         let beside = |suffix: &str| {
             let mut name = target.as_os_str().to_owned();
@@ -136,9 +135,7 @@ pub(super) fn check_local(path: &Path) -> Result<(), Cause> {
 /// What a file system means for locks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum FileSystem {
-    /// On a disk of this machine.
     Local,
-    /// In memory.
     Memory,
     /// Other machines may write to it.
     Network,

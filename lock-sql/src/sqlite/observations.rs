@@ -12,7 +12,7 @@ use crate::table::{Holder, ReadContext, Row};
 /// Each renewal changes the row. If a row stays the same for a whole ttl, by the clock of this process,
 /// it was not renewed in that time, and was written before its first observation. Nothing is stored, so
 /// another process, or this one after a restart, starts again.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Observations(Mutex<HashMap<LeaseId, Sight>>);
 
 #[derive(Clone, Copy, Debug)]

@@ -3,22 +3,18 @@
 use polylock_core::FencingToken;
 use polylock_core::admin::Record;
 use polylock_core::engine::{LeaseId, Moment};
+use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{Arguments as _, Row as _, Sqlite};
+use sqlx::{Row as _, Sqlite};
 
 use super::origin::{self, Origin};
-use crate::error::{Cause, Source};
 use crate::table::{BootId, Broken, Claimed, Holder, RECORD, Row};
 
-macro_rules! add_all {
-    ($values:ident, $($value:expr),* $(,)?) => {{
-        $(add($values, $value)?;)*
-        Ok(())
-    }};
-}
+/// A statement, and the values that it has so far.
+pub(crate) type Statement<'q> = Query<'q, Sqlite, SqliteArguments>;
 
-/// The values of one row, in the order of its columns.
-pub(crate) fn write(values: &mut SqliteArguments, key: &[u8], row: &Row) -> Result<(), Cause> {
+/// Adds the values of one row, in the order of its columns.
+pub(crate) fn write<'q>(statement: Statement<'q>, key: &[u8], row: &Row) -> Statement<'q> {
     let holder = row.holder.as_ref();
     let (broken, record) = (row.broken.as_ref(), row.record.as_ref());
     let token = holder.map(|holder| holder.token);
@@ -32,31 +28,20 @@ pub(crate) fn write(values: &mut SqliteArguments, key: &[u8], row: &Row) -> Resu
     };
     let lease = lease.or_else(claim);
     let until = lease.as_ref().map_or(0, |(_, until)| until.as_nanos());
-    add_all!(
-        values,
-        key.to_vec(),
-        i64::from(row.slot),
-        integer(row.last_token),
-        holder.map(|holder| holder.id.as_bytes().to_vec()),
-        integer(token.unwrap_or(0)),
-        holder.map_or(0, |holder| i64::from(holder.permits)),
-        lease.map(|(origin, _)| origin),
-        integer(until),
-        holder.map_or_else(String::new, |holder| holder.label.clone()),
-        integer(holder.map_or(0, |holder| holder.since)),
-        integer(row.changed_at),
-        broken_id.or_else(|| record.map(|record| record.bytes.clone())),
-        broken.map(|broken| broken.reason.clone()),
-    )
-}
-
-pub(crate) fn add<'q, T>(values: &mut SqliteArguments, value: T) -> Result<(), Cause>
-where
-    T: sqlx::Encode<'q, Sqlite> + sqlx::Type<Sqlite> + 'q,
-{
-    values.add(value).map_err(|e| Cause::Refused {
-        source: Source::from(e),
-    })
+    statement
+        .bind(key.to_vec())
+        .bind(i64::from(row.slot))
+        .bind(integer(row.last_token))
+        .bind(holder.map(|holder| holder.id.as_bytes().to_vec()))
+        .bind(integer(token.unwrap_or(0)))
+        .bind(holder.map_or(0, |holder| i64::from(holder.permits)))
+        .bind(lease.map(|(origin, _)| origin))
+        .bind(integer(until))
+        .bind(holder.map_or_else(String::new, |holder| holder.label.clone()))
+        .bind(integer(holder.map_or(0, |holder| holder.since)))
+        .bind(integer(row.changed_at))
+        .bind(broken_id.or_else(|| record.map(|record| record.bytes.clone())))
+        .bind(broken.map(|broken| broken.reason.clone()))
 }
 
 /// Larger numbers than SQLite has mean "never" and "no more" alike.
@@ -147,23 +132,21 @@ pub(crate) fn read_table(row: &SqliteRow) -> Option<Table> {
     })
 }
 
-pub(crate) fn write_table(values: &mut SqliteArguments, table: &Table) -> Result<(), Cause> {
+pub(crate) fn write_table<'q>(statement: Statement<'q>, table: &Table) -> Statement<'q> {
     let (key, slot) = &table.purged_to;
     let none = None::<Vec<u8>>;
-    add_all!(
-        values,
-        Vec::<u8>::new(),
-        0_i64,
-        integer(table.floor),
-        key.clone(),
-        table.layout,
-        i64::from(*slot),
-        none.clone(),
-        0_i64,
-        String::new(),
-        0_i64,
-        0_i64,
-        none,
-        None::<String>,
-    )
+    statement
+        .bind(Vec::<u8>::new())
+        .bind(0_i64)
+        .bind(integer(table.floor))
+        .bind(key.clone())
+        .bind(table.layout)
+        .bind(i64::from(*slot))
+        .bind(none.clone())
+        .bind(0_i64)
+        .bind(String::new())
+        .bind(0_i64)
+        .bind(0_i64)
+        .bind(none)
+        .bind(None::<String>)
 }

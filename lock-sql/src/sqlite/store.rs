@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use polylock_core::{FencingToken, LeaseState, LockKey, Released, RenewalRequest,
 use super::clocks::Clocks;
 use super::connection::Place;
 use super::transact::Transactor;
-use super::write_queue::{MAX_KEYS, Reads, WriteQueue};
+use super::write_queue::{MAX_KEYS, Rows, WriteQueue};
 use crate::config::SqliteConfig;
 use crate::dialect::sqlite::{Durability, Statements};
 use crate::error::{Cause, Failure};
@@ -26,7 +27,6 @@ use crate::table::{Claim, LockRows, Locks, ReadContext, Tokens};
 /// Renewals have their own connection, so that no lease depends on the queue of other requests. It does
 /// not wait for the disk: a crash of the machine ends all leases, and the other connection has already
 /// stored the tokens.
-#[derive(Debug)]
 pub(crate) struct SqliteStore {
     place: Arc<Place>,
     write_queue: Arc<WriteQueue>,
@@ -73,7 +73,7 @@ impl SqliteStore {
 
     /// Opens the file and finds or makes the table.
     pub(crate) async fn open(&self) -> Result<Applied, Failure> {
-        let opened = self.write_queue.read(Reads::Keys(Vec::new()), |_| ());
+        let opened = self.write_queue.perform(Rows::Read(Vec::new()), |_| ());
         opened.await?;
         Ok(match self.place.made_table.load(Ordering::Relaxed) {
             true => Applied::Created,
@@ -88,7 +88,7 @@ impl SqliteStore {
         act: impl FnOnce(&mut LockRows, &ReadContext) -> T + Send + 'static,
     ) -> Result<T, Failure> {
         self.write_queue
-            .change(vec![key.clone()], on(key, act))
+            .perform(Rows::Changed(vec![key.clone()]), on(key, act))
             .await
     }
 
@@ -99,7 +99,7 @@ impl SqliteStore {
         act: impl FnOnce(&mut LockRows, &ReadContext) -> T + Send + 'static,
     ) -> Result<T, Failure> {
         self.write_queue
-            .read(Reads::Keys(vec![key.clone()]), on(key, act))
+            .perform(Rows::Read(vec![key.clone()]), on(key, act))
             .await
     }
 
@@ -111,7 +111,15 @@ impl SqliteStore {
             let renew = |request: &RenewalRequest| locks.rows_of(&request.key).renew(request, &ctx);
             due.iter().map(renew).collect()
         };
-        self.renewals.change(keys, renew).await
+        self.renewals.perform(Rows::Changed(keys), renew).await
+    }
+}
+
+impl fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqliteStore")
+            .field("path", &self.place.path)
+            .finish_non_exhaustive()
     }
 }
 
@@ -214,7 +222,7 @@ impl Store for SqliteStore {
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
         self.write_queue
-            .read(Reads::Prefix(prefix.to_owned()), |locks| locks.infos())
+            .perform(Rows::Listed(prefix.to_owned()), |locks| locks.infos())
             .await
     }
 

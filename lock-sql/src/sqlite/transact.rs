@@ -9,14 +9,13 @@ use polylock_core::engine::Engine;
 use super::clocks::Clocks;
 use super::connection::{Connection, Place, StoredRow};
 use super::rows::Table;
-use super::write_queue::{Batch, Reads, Work, is_busy};
+use super::write_queue::{Batch, Rows, Work, is_busy};
 use crate::dialect::sqlite::Durability;
 use crate::error::{Cause, Failure};
 use crate::held_leases::HeldLeases;
 use crate::table::{Locks, Purge, purge};
 
 /// Runs operations in transactions.
-#[derive(Debug)]
 pub(super) struct Transactor {
     pub(super) place: Arc<Place>,
     pub(super) engine: Engine,
@@ -51,7 +50,7 @@ impl Transactor {
             Err(Failure {
                 cause: Cause::Replaced { .. },
                 ..
-            }) => self.held_leases.end(open.epoch()),
+            }) => self.held_leases.end(open.epoch),
             Err(_) => {}
         }
         done
@@ -65,7 +64,7 @@ impl Transactor {
         if self.place.is_another(open.database()) {
             // It may have been replaced while no client had it open.
             self.held_leases.end(epoch);
-            open.set_epoch(self.held_leases.epoch());
+            open.epoch = self.held_leases.epoch();
         }
         Ok(open)
     }
@@ -76,21 +75,17 @@ impl Transactor {
         batch: &mut Batch,
         committing: &AtomicBool,
     ) -> Result<(), Failure> {
-        let (keys, writes) = match Plan::of(batch) {
-            Plan::Keys(keys, writes) => (keys, writes),
-            Plan::List(prefix) => {
-                let rows = open.list(&prefix).await?;
-                let mut locks = Locks::new(self.clocks.now(0));
-                self.fill(&mut locks, rows);
-                return Ok(self.apply(open, batch, &mut locks)?);
-            }
-        };
+        if let [work] = batch.as_slice()
+            && let Rows::Listed(prefix) = &work.rows
+        {
+            let rows = open.list(prefix).await?;
+            let mut locks = Locks::new(self.clocks.now(0));
+            self.fill(&mut locks, rows);
+            return Ok(self.apply(open, batch, &mut locks)?);
+        }
+        let (keys, writes) = (keys_of(batch), batch.iter().any(Work::writes));
         let keys: Vec<_> = keys.iter().map(LockKey::as_bytes).collect();
-        let loaded = if writes {
-            open.begin(&keys).await?
-        } else {
-            open.load(&keys).await?
-        };
+        let loaded = open.load(&keys, writes).await?;
         // The clock is read here, under the write lock: see `ReadContext`.
         let mut locks = Locks::new(self.clocks.now(loaded.table.floor));
         self.fill(&mut locks, loaded.rows);
@@ -186,30 +181,14 @@ impl Transactor {
 const PURGE_EVERY: u32 = 8;
 const PURGE_ROWS: u32 = 64;
 
-/// What a batch needs of the database.
-enum Plan {
-    /// The rows of these keys, and whether to write.
-    Keys(BTreeSet<LockKey>, bool),
-    List(String),
-}
-
-impl Plan {
-    fn of(batch: &Batch) -> Self {
-        if let [alone] = batch.as_slice()
-            && let Reads::Prefix(prefix) = &alone.reads
-        {
-            return Self::List(prefix.clone());
-        }
-        let mut keys = BTreeSet::new();
-        for work in batch {
-            match &work.reads {
-                Reads::Keys(more) => keys.extend(more.iter().cloned()),
-                // Otherwise a lock could be granted that was not checked.
-                Reads::Prefix(_) => panic!("BUG: a list shares no transaction"),
-            }
-        }
-        Self::Keys(keys, batch.iter().any(|work| work.writes))
-    }
+/// The keys of operations that share a transaction.
+fn keys_of(batch: &Batch) -> BTreeSet<LockKey> {
+    let keys = batch.iter().flat_map(|work| match &work.rows {
+        Rows::Changed(keys) | Rows::Read(keys) => keys,
+        // Otherwise a lock could be granted that was not checked.
+        Rows::Listed(_) => panic!("BUG: a list shares no transaction"),
+    });
+    keys.cloned().collect()
 }
 
 #[cfg(test)]
@@ -217,17 +196,17 @@ mod tests {
     use super::*;
     use tokio::time::Instant;
 
-    fn work(reads: Reads) -> Work {
-        Work::new(reads, true, Instant::now(), |_: &mut Locks| ()).0
+    fn work(rows: Rows) -> Work {
+        Work::new(rows, Instant::now(), |_: &mut Locks| ()).0
     }
 
     #[test]
     #[should_panic(expected = "a list shares no transaction")]
     fn a_list_in_company_grants_nothing() {
-        let keys = Reads::Keys(vec![LockKey::new("k").unwrap()]);
-        drop(Plan::of(&vec![
+        let keys = Rows::Changed(vec![LockKey::new("k").unwrap()]);
+        drop(keys_of(&vec![
             work(keys),
-            work(Reads::Prefix(String::new())),
+            work(Rows::Listed(String::new())),
         ]));
     }
 }

@@ -1,6 +1,5 @@
 use std::any::Any;
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -17,9 +16,7 @@ use crate::table::Locks;
 
 /// One operation; several share a transaction.
 pub(super) struct Work {
-    pub(super) reads: Reads,
-    /// Whether rows may be changed.
-    pub(super) writes: bool,
+    pub(super) rows: Rows,
     /// When it is too late for an answer.
     deadline: Instant,
     act: Option<Act>,
@@ -28,36 +25,32 @@ pub(super) struct Work {
     reply: oneshot::Sender<Result<Outcome, Failure>>,
 }
 
-/// What an operation does.
 type Act = Box<dyn FnOnce(&mut Locks) -> Outcome + Send>;
 
-/// What an operation returns.
 type Outcome = Box<dyn Any + Send>;
 
-/// What goes into one transaction.
 pub(super) type Batch = Vec<Work>;
 
-/// What an operation has to see.
-#[derive(Debug)]
-pub(super) enum Reads {
-    /// All about these locks.
-    Keys(Vec<LockKey>),
+/// What an operation works on.
+pub(super) enum Rows {
+    /// All of these locks, to change them.
+    Changed(Vec<LockKey>),
     /// The holders of locks whose keys begin with this.
-    Prefix(String),
+    Listed(String),
+    /// All of these locks.
+    Read(Vec<LockKey>),
 }
 
 impl Work {
     pub(super) fn new<T: Send + 'static>(
-        reads: Reads,
-        writes: bool,
+        rows: Rows,
         deadline: Instant,
         act: impl FnOnce(&mut Locks) -> T + Send + 'static,
     ) -> (Self, oneshot::Receiver<Result<Outcome, Failure>>) {
         let (reply, answer) = oneshot::channel();
         let act = move |locks: &mut Locks| Box::new(act(locks)) as Outcome;
         let work = Self {
-            reads,
-            writes,
+            rows,
             deadline,
             act: Some(Box::new(act)),
             outcome: None,
@@ -66,7 +59,10 @@ impl Work {
         (work, answer)
     }
 
-    /// Whether the caller still waits for it.
+    pub(super) fn writes(&self) -> bool {
+        matches!(self.rows, Rows::Changed(_))
+    }
+
     pub(super) fn is_wanted(&self) -> bool {
         !self.reply.is_closed()
     }
@@ -121,31 +117,13 @@ impl WriteQueue {
         })
     }
 
-    /// Reads and changes the rows of `keys` in one transaction.
-    pub(super) async fn change<T: Send + 'static>(
+    /// Runs an operation in a transaction.
+    pub(super) async fn perform<T: Send + 'static>(
         self: &Arc<Self>,
-        keys: Vec<LockKey>,
+        rows: Rows,
         act: impl FnOnce(&mut Locks) -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        self.queue(Reads::Keys(keys), true, act).await
-    }
-
-    /// Reads rows.
-    pub(super) async fn read<T: Send + 'static>(
-        self: &Arc<Self>,
-        reads: Reads,
-        act: impl FnOnce(&mut Locks) -> T + Send + 'static,
-    ) -> Result<T, Failure> {
-        self.queue(reads, false, act).await
-    }
-
-    async fn queue<T: Send + 'static>(
-        self: &Arc<Self>,
-        reads: Reads,
-        writes: bool,
-        act: impl FnOnce(&mut Locks) -> T + Send + 'static,
-    ) -> Result<T, Failure> {
-        let (work, answer) = Work::new(reads, writes, self.deadline(), act);
+        let (work, answer) = Work::new(rows, self.deadline(), act);
         let is_served = {
             let mut state = self.state.lock();
             state.queue.push_back(work);
@@ -215,7 +193,7 @@ impl WriteQueue {
 
     /// Serves requests that need no write lock.
     async fn serve_readers(&self, connection: &mut Option<Connection>, batch: &mut Batch) {
-        let mut readers: Batch = batch.extract_if(.., |work| !work.writes).collect();
+        let mut readers: Batch = batch.extract_if(.., |work| !work.writes()).collect();
         readers.extend(self.state.lock().readers());
         let mut later = VecDeque::new();
         for reader in readers {
@@ -268,10 +246,10 @@ impl State {
         let mut batch = Batch::new();
         let mut keys = 0;
         while let Some(work) = self.queue.front() {
-            let more = match &work.reads {
-                Reads::Keys(more) => more.len(),
+            let more = match &work.rows {
+                Rows::Changed(more) | Rows::Read(more) => more.len(),
                 // Travels alone.
-                Reads::Prefix(_) => MAX_KEYS,
+                Rows::Listed(_) => MAX_KEYS,
             };
             if !batch.is_empty() && keys + more > MAX_KEYS {
                 break;
@@ -292,7 +270,7 @@ impl State {
     /// The requests that only read.
     fn readers(&mut self) -> Batch {
         let all = std::mem::take(&mut self.queue).into_iter();
-        let (readers, writers) = all.partition(|work| !work.writes);
+        let (readers, writers) = all.partition(|work| !work.writes());
         self.queue = writers;
         Vec::from(readers)
     }
@@ -340,14 +318,6 @@ impl Drop for Serving<'_> {
             // Tells the waiting callers that there will be no answer.
             drop(left);
         }
-    }
-}
-
-impl fmt::Debug for WriteQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WriteQueue")
-            .field("transactor", &self.transactor)
-            .finish_non_exhaustive()
     }
 }
 

@@ -30,25 +30,20 @@ impl LockRows {
         !self.stored && !self.changed.is_empty()
     }
 
-    /// Whether there is anything to store.
-    #[cfg(feature = "_server")]
     pub(crate) fn is_changed(&self) -> bool {
         !self.changed.is_empty()
     }
 
-    /// The rows to store.
     pub(crate) fn changed(&self) -> impl Iterator<Item = &Row> {
         self.changed.iter().filter_map(|slot| self.rows.get(slot))
     }
 
     /// All rows as they are now, in the order of their slots.
-    #[cfg(feature = "_server")]
     pub(crate) fn rows(&self) -> impl Iterator<Item = &Row> {
         self.rows.values()
     }
 
     /// Clears the slots of shared holders and waiters that have expired.
-    #[cfg(feature = "_server")]
     pub(crate) fn evict(&mut self, ctx: &ReadContext) {
         let ended = self.rows.values().filter(|row| row.holder.is_some());
         let ended = ended.filter(|row| row.slot > 0 && row.held_leases(ctx).is_none());
@@ -63,7 +58,6 @@ impl LockRows {
         self.live_in(..QUEUE, ctx)
     }
 
-    /// The waiters in the queue.
     pub(super) fn waiters(&self, ctx: &ReadContext) -> impl Iterator<Item = (u32, &Holder)> {
         self.live_in(QUEUE.., ctx)
     }
@@ -124,7 +118,6 @@ impl LockRows {
     }
 
     /// Draws a token for a transaction that has the lock until its end.
-    #[cfg(feature = "sqlite")]
     pub(crate) fn pass(&mut self, ctx: &ReadContext) -> Result<u64, Refusal> {
         self.decide(Mode::Exclusive, ctx)?;
         Ok(self.draw(1, ctx).next)
@@ -310,7 +303,6 @@ impl LockRows {
     }
 
     /// Whether a lease ends at this moment or later.
-    #[cfg(feature = "_server")]
     pub(crate) fn lasts_until(&self, id: LeaseId, end: Moment) -> bool {
         let holders = self.rows.values().filter_map(|row| row.holder.as_ref());
         holders
@@ -350,7 +342,6 @@ impl LockRows {
         }
     }
 
-    /// The row of a slot, to be changed.
     pub(super) fn row_mut(&mut self, slot: u32, ctx: &ReadContext) -> &mut Row {
         self.changed.insert(slot);
         let row = self.rows.entry(slot).or_insert_with(|| Row::new(slot));

@@ -38,7 +38,6 @@ pub(crate) struct Claim {
     pub(crate) mode: Mode,
     pub(crate) ttl: Duration,
     pub(crate) label: String,
-    /// Whether it polls after a refusal.
     pub(crate) waits: bool,
     /// Its place in the queue of exclusive waiters, where there is one.
     pub(crate) ticket: Option<LeaseId>,
@@ -102,7 +101,6 @@ impl Tokens {
 }
 
 /// What one transaction works on.
-#[derive(Debug)]
 pub(crate) struct Locks {
     pub(crate) ctx: ReadContext,
     locks: HashMap<LockKey, LockRows>,
@@ -136,7 +134,6 @@ impl Locks {
         std::str::from_utf8(key).is_ok_and(|key| self.locks.contains_key(key))
     }
 
-    /// The locks that are held, sorted by key.
     pub(crate) fn infos(&self) -> Vec<LockInfo> {
         let locks = self.locks.iter();
         let infos = locks.filter_map(|(key, lock)| lock.info(key, &self.ctx));

@@ -53,7 +53,6 @@ impl LockRows {
     }
 
     /// Enters a waiter into the queue, or keeps its place.
-    #[cfg(feature = "sqlite")]
     pub(crate) fn enqueue(&mut self, ticket: LeaseId, ctx: &ReadContext) {
         if !self.is_ticket_due(ticket, ctx) {
             return;
@@ -87,7 +86,6 @@ impl LockRows {
         mine.map_or_else(free, |(slot, _)| *slot)
     }
 
-    /// Takes a waiter out of the queue.
     pub(crate) fn dequeue(&mut self, ticket: LeaseId, ctx: &ReadContext) {
         if let Some(slot) = self.find(ticket) {
             self.row_mut(slot, ctx).holder = None;
@@ -106,7 +104,7 @@ pub(crate) const TICKET: Duration = Duration::from_secs(1);
 /// Further waiters have no place, to limit the cost of a poll.
 pub(crate) const MAX_WAITERS: usize = 16;
 
-#[cfg(all(test, feature = "sqlite"))]
+#[cfg(test)]
 mod tests {
     use std::time::Duration;
 

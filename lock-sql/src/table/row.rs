@@ -49,7 +49,6 @@ pub(crate) struct Holder {
     /// How long it lasts from one renewal to the next.
     pub(crate) ttl: Duration,
     pub(crate) label: String,
-    /// Unix time.
     pub(crate) since: u64,
 }
 

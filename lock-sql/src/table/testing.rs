@@ -18,7 +18,7 @@ pub(super) fn permit(limit: u32) -> Mode {
     }
 }
 
-pub(super) fn id(n: u8) -> LeaseId {
+pub(crate) fn id(n: u8) -> LeaseId {
     LeaseId::from_bytes([n; 16])
 }
 
@@ -44,7 +44,7 @@ pub(super) fn due(n: u8, seconds: u64) -> RenewalRequest {
     RenewalRequest::new(key, id(n), Duration::from_secs(seconds))
 }
 
-pub(super) fn claim(n: u8, mode: Mode) -> Claim {
+pub(crate) fn claim(n: u8, mode: Mode) -> Claim {
     let label = format!("host=h{n}&pid={n}");
     Claim {
         id: id(n),

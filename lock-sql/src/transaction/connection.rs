@@ -59,7 +59,6 @@ connections! {
 /// leaves the transaction otherwise unchanged.
 #[expect(unnameable_types, reason = "no other crate implements it")]
 pub trait DatabaseTransaction: Send {
-    /// The name of the backend, for errors.
     const BACKEND: &str;
 
     /// Locks the row of a key and draws a token; `None` if the row is not free before the deadline.

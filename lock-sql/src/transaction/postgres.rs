@@ -217,7 +217,6 @@ const ATTEMPTS: u32 = 8;
 /// The largest time-out that a server takes, with room for the larger of the two.
 const MOST: u32 = i32::MAX as u32 - 1000;
 
-/// No transaction is open.
 const NO_TRANSACTION: &str = "25P01";
 /// The transaction has failed, and takes nothing but its end.
 const FAILED_TRANSACTION: &str = "25P02";

@@ -2,7 +2,7 @@ use std::sync::{Arc, OnceLock};
 
 use polylock_core::engine::Engine;
 use polylock_core::{Error, ErrorKind, LockKey, Result, Wait};
-use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
+use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::connection::DatabaseTransaction;
@@ -11,7 +11,7 @@ use crate::dialect::sqlite::{Inside, LAYOUT, PROBE};
 use crate::error::{Cause, Failure};
 use crate::sqlite::clocks::Clocks;
 use crate::sqlite::db_error::{BUSY, BUSY_SNAPSHOT, ERROR, FULL, IOERR, LOCKED, READONLY, code};
-use crate::sqlite::rows;
+use crate::sqlite::rows::{self, Statement};
 use crate::table::Locks;
 
 impl DatabaseTransaction for SqliteConnection {
@@ -22,9 +22,8 @@ impl DatabaseTransaction for SqliteConnection {
         check_open(self).await?;
         let clocks = clocks()?;
         let statements = inside(place);
-        let mut values = SqliteArguments::default();
-        rows::add(&mut values, key.as_bytes().to_vec()).map_err(of)?;
-        let found = match fetch(self, statements.open_and_load, values).await {
+        let load = query(statements.open_and_load).bind(key.as_bytes().to_vec());
+        let found = match fetch(self, load).await {
             Ok(found) => found,
             Err(error) if error.kind() == ErrorKind::Contended => return Ok(None),
             Err(error) => return Err(error),
@@ -35,21 +34,19 @@ impl DatabaseTransaction for SqliteConnection {
         let Ok(token) = locks.rows_of(key).pass(&ctx) else {
             return Ok(None);
         };
-        let mut values = SqliteArguments::default();
-        for (key, row) in locks.changed() {
-            rows::write(&mut values, key, row).map_err(of)?;
-        }
-        fetch(self, statements.store, values).await?;
+        let store = query(statements.store);
+        let store = locks
+            .changed()
+            .fold(store, |store, (key, row)| rows::write(store, key, row));
+        fetch(self, store).await?;
         Ok(Some(token))
     }
 
     async fn raise(&mut self, place: &Place, resource: &LockKey, token: u64) -> Result<u64> {
         check_open(self).await?;
-        let mut values = SqliteArguments::default();
-        rows::add(&mut values, resource.as_bytes().to_vec()).map_err(of)?;
-        let token = i64::try_from(token).unwrap_or(i64::MAX);
-        rows::add(&mut values, token).map_err(of)?;
-        let found = fetch(self, inside(place).raise, values).await?;
+        let raise = query(inside(place).raise).bind(resource.as_bytes().to_vec());
+        let raise = raise.bind(i64::try_from(token).unwrap_or(i64::MAX));
+        let found = fetch(self, raise).await?;
         let newest = found.last().and_then(|row| row.try_get::<i64, _>(0).ok());
         let newest = newest.and_then(|newest| u64::try_from(newest).ok());
         newest.ok_or_else(|| of(Cause::malformed(place.name())))
@@ -101,13 +98,12 @@ async fn check_open(raw: &mut SqliteConnection) -> Result<()> {
     }
 }
 
-async fn fetch(
-    raw: &mut SqliteConnection,
-    sql: String,
-    values: SqliteArguments,
-) -> Result<Vec<SqliteRow>> {
-    let query = sqlx::query_with(AssertSqlSafe(sql), values);
-    query.fetch_all(raw).await.map_err(failed)
+fn query(sql: String) -> Statement<'static> {
+    sqlx::query(AssertSqlSafe(sql))
+}
+
+async fn fetch(raw: &mut SqliteConnection, statement: Statement<'_>) -> Result<Vec<SqliteRow>> {
+    statement.fetch_all(raw).await.map_err(failed)
 }
 
 fn failed(error: sqlx::Error) -> Error {

@@ -1,95 +1,68 @@
 use std::future::pending;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use sqlx::Database;
-#[cfg(feature = "mysql")]
-use sqlx::MySql;
-#[cfg(feature = "postgres")]
-use sqlx::Postgres;
 
-use super::db_error::{Class, DbError};
-use super::reserved_connections::ReservedConnection;
 use super::socket::{Duplicate, Watch};
 use super::sql::Sql;
 use super::target::{ClientOptions, Target};
 use super::value::{Answer, Value};
+use super::{Class, DbError};
 
 /// A connection to a server.
 ///
 /// A dropped call leaves it in an unknown state: then drop it as well.
-#[derive(Debug)]
 pub(crate) struct Connection {
     /// Another descriptor of its socket, which keeps the socket open until this is dropped.
     socket: Option<Duplicate>,
     watch: Option<Watch>,
-    raw: Raw,
-    target: Arc<Target>,
+    place: Box<dyn Place>,
+    pub(crate) target: Arc<Target>,
 }
 
-#[derive(Debug)]
-enum Raw {
-    #[cfg(feature = "mysql")]
-    MySql(Place<MySql>),
-    #[cfg(feature = "postgres")]
-    Postgres(Place<Postgres>),
+/// What one of the clients of sqlx does for a [`Connection`].
+#[async_trait]
+pub(crate) trait RawConnection: Send + Sync {
+    /// Limits single statements on the server to the timeout of the caller.
+    async fn settle(&mut self, timeout: Duration) -> Result<(), DbError>;
+
+    /// One statement, prepared when it is first used.
+    async fn statement(&mut self, sql: &Sql, values: &[Value]) -> Result<Answer, DbError>;
+
+    /// Several statements at once, as text.
+    async fn message(&mut self, sql: &Sql, values: &[Value]) -> Result<Answer, DbError>;
 }
 
-/// Whether the connection counts in a pool of the application.
-#[derive(Debug)]
-enum Place<DB: Database> {
-    /// It does not.
-    Own(Box<DB::Connection>),
-    /// Among those of a pool of the application.
-    Reserved(ReservedConnection<DB>),
+/// A raw connection that counts in no pool, or in a place of a pool of the application.
+pub(crate) trait Place: Send + Sync {
+    fn raw(&mut self) -> &mut dyn RawConnection;
 }
 
-impl<DB: Database> Deref for Place<DB> {
-    type Target = DB::Connection;
-
-    fn deref(&self) -> &DB::Connection {
-        match self {
-            Self::Own(connection) => connection,
-            Self::Reserved(connection) => connection,
-        }
+impl<C: RawConnection> Place for C {
+    fn raw(&mut self) -> &mut dyn RawConnection {
+        self
     }
 }
 
-impl<DB: Database> DerefMut for Place<DB> {
-    fn deref_mut(&mut self) -> &mut DB::Connection {
-        match self {
-            Self::Own(connection) => connection,
-            Self::Reserved(connection) => connection,
-        }
-    }
+/// One of the clients of sqlx.
+pub(crate) trait Driver: Database<Connection: RawConnection> {
+    /// Opens a connection.
+    fn dial(target: &Target) -> impl Future<Output = Result<Self::Connection, DbError>> + Send;
 }
 
 impl Connection {
     pub(crate) async fn open(target: &Arc<Target>) -> Result<Self, DbError> {
-        let raw = match target.options().await? {
-            #[cfg(feature = "mysql")]
-            ClientOptions::MySql(options) => {
-                let opened = Box::pin(super::mysql::open(&options));
-                Raw::MySql(match target.mysql_reserved() {
-                    Some(reserved) => Place::Reserved(reserved.open(opened).await?),
-                    None => Place::Own(Box::new(opened.await?)),
-                })
-            }
-            #[cfg(feature = "postgres")]
-            ClientOptions::Postgres(options) => {
-                let opened = Box::pin(super::postgres::open(&options));
-                Raw::Postgres(match target.postgres_reserved() {
-                    Some(reserved) => Place::Reserved(reserved.open(opened).await?),
-                    None => Place::Own(Box::new(opened.await?)),
-                })
-            }
+        let place = match target.reserved() {
+            Some(reserved) => reserved.open(target).await?,
+            None => dial(target).await?,
         };
         Ok(Self {
             socket: None,
             watch: None,
-            raw,
+            place,
             target: Arc::clone(target),
         })
     }
@@ -124,14 +97,9 @@ impl Connection {
     ///
     /// Behind a pooler, settings would affect other clients, and are not changed.
     pub(crate) async fn settle(&mut self, timeout: Duration) -> Result<(), DbError> {
-        if self.target.is_pooled.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        match &mut self.raw {
-            #[cfg(feature = "mysql")]
-            Raw::MySql(raw) => super::mysql::settle(raw, timeout).await,
-            #[cfg(feature = "postgres")]
-            Raw::Postgres(raw) => super::postgres::settle(raw, timeout).await,
+        match self.target.is_pooled() {
+            true => Ok(()),
+            false => self.place.raw().settle(timeout).await,
         }
     }
 
@@ -152,32 +120,32 @@ impl Connection {
         sql: &Sql,
         values: &[Value],
     ) -> Result<Answer, DbError> {
-        if self.target.is_pooled.load(Ordering::Relaxed) {
+        if self.target.is_pooled() {
             return self.message(sql, values).await;
         }
-        let answer = match &mut self.raw {
-            #[cfg(feature = "mysql")]
-            Raw::MySql(raw) => super::mysql::statement(raw, sql, values).await,
-            #[cfg(feature = "postgres")]
-            Raw::Postgres(raw) => super::postgres::statement(raw, sql, values).await,
-        };
-        if let Err(db_error) = &answer
-            && db_error.class == Class::Unprepared
-        {
-            tracing::warn!("a pooler is in the path: statements are not prepared from here on");
-            self.target.is_pooled.store(true, Ordering::Relaxed);
-            return self.message(sql, values).await;
+        match self.place.raw().statement(sql, values).await {
+            Err(db_error) if db_error.class == Class::Unprepared => {
+                tracing::warn!("a pooler is in the path: statements are not prepared from here on");
+                self.target.is_pooled.store(true, Ordering::Relaxed);
+                self.message(sql, values).await
+            }
+            answer => answer,
         }
-        answer
     }
 
     /// Runs several statements in one round trip, with the values in their text.
     pub(crate) async fn message(&mut self, sql: &Sql, values: &[Value]) -> Result<Answer, DbError> {
-        match &mut self.raw {
-            #[cfg(feature = "mysql")]
-            Raw::MySql(raw) => super::mysql::message(raw, sql, values).await,
-            #[cfg(feature = "postgres")]
-            Raw::Postgres(raw) => super::postgres::message(raw, sql, values).await,
-        }
+        self.place.raw().message(sql, values).await
     }
+}
+
+async fn dial(target: &Target) -> Result<Box<dyn Place>, DbError> {
+    Ok(match target.options().await? {
+        #[cfg(feature = "mysql")]
+        ClientOptions::MySql(options) => Box::new(Box::pin(super::mysql::open(&options)).await?),
+        #[cfg(feature = "postgres")]
+        ClientOptions::Postgres(options) => {
+            Box::new(Box::pin(super::postgres::open(&options)).await?)
+        }
+    })
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use sqlx::mysql::{
@@ -10,9 +11,11 @@ use sqlx::mysql::{
 };
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Row as _, TypeInfo as _, ValueRef as _};
 
-use super::db_error::{Class, DbError};
+use super::connection::{Driver, RawConnection};
 use super::sql::{Literals, Sql};
+use super::target::{ClientOptions, Target};
 use super::value::{Answer, Value};
+use super::{Class, DbError};
 
 /// Opens a connection whose settings do not depend on those of the server.
 ///
@@ -23,46 +26,49 @@ pub(super) async fn open(options: &MySqlConnectOptions) -> Result<MySqlConnectio
     let settings = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
                     SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', \
                     autocommit = 1, timestamp = DEFAULT";
-    collect(sqlx::raw_sql(settings).fetch_many(&mut raw)).await?;
+    text(&mut raw, settings.to_owned()).await?;
     Ok(raw)
 }
 
-/// Lets statements wait for rows as long as their caller does.
-pub(super) async fn settle(raw: &mut MySqlConnection, timeout: Duration) -> Result<(), DbError> {
-    let seconds = timeout.as_secs().max(1);
-    let text =
-        format!("SET SESSION innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}");
-    collect(sqlx::raw_sql(AssertSqlSafe(text)).fetch_many(raw))
-        .await
-        .map(drop)
-}
-
-/// One statement, prepared when it is first used.
-pub(super) async fn statement(
-    raw: &mut MySqlConnection,
-    sql: &Sql,
-    values: &[Value],
-) -> Result<Answer, DbError> {
-    let mut query = sqlx::query(AssertSqlSafe(Arc::clone(sql.marked())));
-    for at in sql.order() {
-        query = match values.get(at).unwrap_or(&Value::Null) {
-            Value::Null => query.bind(None::<&[u8]>),
-            Value::Int(number) => query.bind(*number),
-            Value::Bytes(bytes) => query.bind(bytes.as_slice()),
-        };
+impl Driver for sqlx::MySql {
+    async fn dial(target: &Target) -> Result<MySqlConnection, DbError> {
+        match target.options().await? {
+            ClientOptions::MySql(options) => open(&options).await,
+            #[cfg(feature = "postgres")]
+            ClientOptions::Postgres(_) => Err(DbError::of_client(sqlx::Error::PoolClosed)),
+        }
     }
-    #[expect(deprecated, reason = "its replacement takes no arguments")]
-    let stream = query.fetch_many(raw);
-    collect(stream).await
 }
 
-/// Several statements at once, as text; each is a transaction of its own unless one is open.
-pub(super) async fn message(
-    raw: &mut MySqlConnection,
-    sql: &Sql,
-    values: &[Value],
-) -> Result<Answer, DbError> {
-    text(raw, literal(sql, values)).await
+#[async_trait]
+impl RawConnection for MySqlConnection {
+    /// Lets statements wait for rows as long as their caller does.
+    async fn settle(&mut self, timeout: Duration) -> Result<(), DbError> {
+        let seconds = timeout.as_secs().max(1);
+        let settings = format!(
+            "SET SESSION innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}"
+        );
+        text(self, settings).await.map(drop)
+    }
+
+    async fn statement(&mut self, sql: &Sql, values: &[Value]) -> Result<Answer, DbError> {
+        let mut query = sqlx::query(AssertSqlSafe(Arc::clone(sql.marked())));
+        for at in sql.order() {
+            query = match values.get(at).unwrap_or(&Value::Null) {
+                Value::Null => query.bind(None::<&[u8]>),
+                Value::Int(number) => query.bind(*number),
+                Value::Bytes(bytes) => query.bind(bytes.as_slice()),
+            };
+        }
+        #[expect(deprecated, reason = "its replacement takes no arguments")]
+        let stream = query.fetch_many(self);
+        collect(stream).await
+    }
+
+    /// Each statement is a transaction of its own unless one is open.
+    async fn message(&mut self, sql: &Sql, values: &[Value]) -> Result<Answer, DbError> {
+        text(self, literal(sql, values)).await
+    }
 }
 
 /// A statement with its values in it.

@@ -3,26 +3,69 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgDatabaseError, PgQueryResult, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Row as _, TypeInfo as _, ValueRef as _};
 
-use super::db_error::{Class, DbError};
+use super::connection::{Driver, RawConnection};
 use super::sql::{Literals, Sql};
+use super::target::{ClientOptions, Target};
 use super::value::{Answer, Value};
+use super::{Class, DbError};
 
 pub(super) async fn open(options: &PgConnectOptions) -> Result<PgConnection, DbError> {
     options.connect().await.map_err(db_error)
 }
 
-/// Limits statements to `timeout`, whatever the role's settings are, and lets the server notice
-/// that the caller of one is gone.
-pub(super) async fn settle(raw: &mut PgConnection, timeout: Duration) -> Result<(), DbError> {
-    let millis = i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX);
-    message(raw, &SETTINGS, &[Value::from(millis)])
-        .await
-        .map(drop)
+/// What a connection is opened with now.
+pub(crate) async fn options(target: &Target) -> Result<PgConnectOptions, DbError> {
+    match target.options().await? {
+        #[cfg(feature = "mysql")]
+        ClientOptions::MySql(_) => Err(DbError::of_client(sqlx::Error::PoolClosed)),
+        ClientOptions::Postgres(options) => Ok(options),
+    }
+}
+
+impl Driver for sqlx::Postgres {
+    async fn dial(target: &Target) -> Result<PgConnection, DbError> {
+        open(&options(target).await?).await
+    }
+}
+
+#[async_trait]
+impl RawConnection for PgConnection {
+    /// Sets the limit whatever the role's settings are, and lets the server notice that the caller of a
+    /// statement is gone.
+    async fn settle(&mut self, timeout: Duration) -> Result<(), DbError> {
+        let millis = i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX);
+        self.message(&SETTINGS, &[Value::from(millis)])
+            .await
+            .map(drop)
+    }
+
+    /// A null is taken for bytes, so that others need a cast.
+    async fn statement(&mut self, sql: &Sql, values: &[Value]) -> Result<Answer, DbError> {
+        let mut query = sqlx::query(AssertSqlSafe(Arc::clone(sql.numbered())));
+        for at in sql.used() {
+            debug_assert!(*at < values.len(), "argument {at} is missing");
+            query = match values.get(*at).unwrap_or(&Value::Null) {
+                Value::Null => query.bind(None::<&[u8]>),
+                Value::Int(number) => query.bind(*number),
+                Value::Bytes(bytes) => query.bind(bytes.as_slice()),
+            };
+        }
+        // The one that has no replacement takes one statement and not several.
+        #[expect(deprecated, reason = "its replacement takes no arguments")]
+        let stream = query.fetch_many(self);
+        collect(stream).await
+    }
+
+    /// Outside of a transaction the statements are one.
+    async fn message(&mut self, sql: &Sql, values: &[Value]) -> Result<Answer, DbError> {
+        text(self, literal(sql, values)).await
+    }
 }
 
 static SETTINGS: LazyLock<Arc<Sql>> = LazyLock::new(|| {
@@ -39,37 +82,6 @@ static SETTINGS: LazyLock<Arc<Sql>> = LazyLock::new(|| {
              'lock_timeout', 'idle_session_timeout', 'transaction_timeout')",
     )
 });
-
-/// One statement, prepared when it is first used. A null is taken for bytes, so that others need a
-/// cast.
-pub(super) async fn statement(
-    raw: &mut PgConnection,
-    sql: &Sql,
-    values: &[Value],
-) -> Result<Answer, DbError> {
-    let mut query = sqlx::query(AssertSqlSafe(Arc::clone(sql.numbered())));
-    for at in sql.used() {
-        debug_assert!(*at < values.len(), "argument {at} is missing");
-        query = match values.get(*at).unwrap_or(&Value::Null) {
-            Value::Null => query.bind(None::<&[u8]>),
-            Value::Int(number) => query.bind(*number),
-            Value::Bytes(bytes) => query.bind(bytes.as_slice()),
-        };
-    }
-    // The one that has no replacement takes one statement and not several.
-    #[expect(deprecated, reason = "its replacement takes no arguments")]
-    let stream = query.fetch_many(raw);
-    collect(stream).await
-}
-
-/// Several statements at once, as text; outside of a transaction they are one.
-pub(super) async fn message(
-    raw: &mut PgConnection,
-    sql: &Sql,
-    values: &[Value],
-) -> Result<Answer, DbError> {
-    text(raw, literal(sql, values)).await
-}
 
 /// A statement with its values in it.
 pub(crate) fn literal(sql: &Sql, values: &[Value]) -> String {
@@ -114,7 +126,7 @@ fn read_value(row: &PgRow, at: usize) -> Result<Value, sqlx::Error> {
 }
 
 /// Reads the SQLSTATE; see appendix A of PostgreSQL's documentation.
-pub(super) fn db_error(error: sqlx::Error) -> DbError {
+pub(crate) fn db_error(error: sqlx::Error) -> DbError {
     let known = match &error {
         sqlx::Error::Database(e) => e.try_downcast_ref::<PgDatabaseError>(),
         _ => None,

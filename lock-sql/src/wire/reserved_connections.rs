@@ -7,58 +7,57 @@
 //! hooks.
 
 use std::convert::Infallible;
-use std::fmt;
-use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use polylock_core::engine::Engine;
-use sqlx::pool::{CloseEvent, PoolConnection};
+use sqlx::pool::PoolConnection;
 use sqlx::{Connection as _, Database, Pool};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::DbError;
+use super::Target;
+use super::connection::{Driver, Place, RawConnection};
 use crate::error::{Cause, Failure};
 use crate::mutex::Mutex;
 
-/// The reserved connections of one lock service.
+/// The reserved connections of one lock service, whichever server they lead to.
+#[async_trait]
+pub(crate) trait Reserved: Send + Sync {
+    /// A free place with a connection in it: the recently reserved one, or a new one.
+    ///
+    /// If dropped, it leaves the place free.
+    async fn open(self: Arc<Self>, target: &Target) -> Result<Box<dyn Place>, DbError>;
+}
+
 pub(crate) struct ReservedConnections<DB: Database> {
     engine: Engine,
-    pool: Pool<DB>,
     state: Mutex<State<DB>>,
     /// Ends the task that waits for the end of the pool.
     _alive: oneshot::Sender<Infallible>,
 }
 
 struct State<DB: Database> {
-    free: Vec<(Permit<DB>, Content)>,
+    free: Vec<Free<DB>>,
     is_closed: bool,
 }
 
-/// The connection in a free place.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Content {
-    /// It is as it was opened at that time.
-    Unused(Instant),
-    /// It may be broken, or in the middle of a statement whose caller is gone.
-    Used,
-}
+/// A free place, and when its connection was opened. Without that moment the connection was used: it may
+/// be broken, or in the middle of a statement whose caller is gone.
+type Free<DB> = (Permit<DB>, Option<Instant>);
 
-impl<DB: Database> ReservedConnections<DB> {
+impl<DB: Driver> ReservedConnections<DB> {
     /// Reserves so many connections of the pool, and opens one in the place of each. If it is dropped or
     /// fails, it returns all of them.
-    pub(super) async fn reserve<F>(
+    pub(crate) async fn reserve(
         engine: &Engine,
         pool: &Pool<DB>,
-        count: usize,
-        within: Duration,
-        dial: impl Fn() -> F,
-    ) -> Result<Arc<Self>, Failure>
-    where
-        F: Future<Output = Result<DB::Connection, DbError>>,
-    {
+        target: &Target,
+    ) -> Result<Arc<Self>, Failure> {
+        let (count, within) = (target.config.reserved(), target.config.timeout);
         let mut free = Vec::with_capacity(count);
         for _ in 0..count {
             // Within its own limit: an error says more than that it took too long.
@@ -69,17 +68,16 @@ impl<DB: Database> ReservedConnections<DB> {
                 Ok(acquired) => acquired.map_err(DbError::of_client),
             };
             let mut permit = Permit(Some(acquired.map_err(Failure::of_opening)?));
-            let opened = timeout(within, dial()).await;
+            let opened = timeout(within, Box::pin(DB::dial(target))).await;
             let opened = opened.map_err(|_| Cause::Silent(within))?;
             let theirs = permit.replace(opened.map_err(Failure::of_opening)?);
             // It may hang with its server, but is closed anyway.
             drop(timeout(CLOSING, theirs.close()).await);
-            free.push((permit, Content::Unused(Instant::now())));
+            free.push((permit, Some(Instant::now())));
         }
         let (alive, mut ended) = oneshot::channel();
         let reserved = Arc::new(Self {
             engine: engine.clone(),
-            pool: pool.clone(),
             state: Mutex::new(State {
                 free,
                 is_closed: false,
@@ -99,46 +97,6 @@ impl<DB: Database> ReservedConnections<DB> {
         Ok(reserved)
     }
 
-    /// A free place with a connection in it: the recently reserved one, or a new one.
-    ///
-    /// If dropped, it leaves the place free.
-    pub(super) async fn open(
-        self: &Arc<Self>,
-        dial: impl Future<Output = Result<DB::Connection, DbError>>,
-    ) -> Result<ReservedConnection<DB>, DbError> {
-        let free = {
-            let mut state = self.state.lock();
-            match state.is_closed {
-                true => Err(sqlx::Error::PoolClosed),
-                // There are as many as connections at once, and each returns before the next is opened.
-                false => state.free.pop().ok_or(sqlx::Error::PoolTimedOut),
-            }
-        };
-        let (permit, content) = free.map_err(DbError::of_client)?;
-        let mut connection = ReservedConnection {
-            permit: Some(permit),
-            engine: self.engine.clone(),
-            owner: Arc::downgrade(self),
-        };
-        let is_fresh = matches!(content, Content::Unused(since) if since.elapsed() < FRESH);
-        if !is_fresh {
-            let opened = dial.await?;
-            if let Some(permit) = &mut connection.permit {
-                drop(permit.replace(opened));
-            }
-        }
-        Ok(connection)
-    }
-
-    /// Ready when the application closes its pool.
-    pub(super) fn close_event(&self) -> CloseEvent {
-        self.pool.close_event()
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.pool.is_closed()
-    }
-
     /// Returns the free places to the pool; the others follow when their statement ends.
     fn close(&self) {
         let free = {
@@ -150,6 +108,33 @@ impl<DB: Database> ReservedConnections<DB> {
     }
 }
 
+#[async_trait]
+impl<DB: Driver> Reserved for ReservedConnections<DB> {
+    async fn open(self: Arc<Self>, target: &Target) -> Result<Box<dyn Place>, DbError> {
+        let free = {
+            let mut state = self.state.lock();
+            match state.is_closed {
+                true => Err(sqlx::Error::PoolClosed),
+                // There are as many as connections at once, and each returns before the next is opened.
+                false => state.free.pop().ok_or(sqlx::Error::PoolTimedOut),
+            }
+        };
+        let (permit, opened) = free.map_err(DbError::of_client)?;
+        let mut connection = ReservedConnection {
+            permit: Some(permit),
+            engine: self.engine.clone(),
+            owner: Arc::downgrade(&self),
+        };
+        if opened.is_none_or(|opened| opened.elapsed() >= FRESH) {
+            let opened = Box::pin(DB::dial(target)).await?;
+            if let Some(permit) = &mut connection.permit {
+                drop(permit.replace(opened));
+            }
+        }
+        Ok(Box::new(connection))
+    }
+}
+
 impl<DB: Database> Drop for ReservedConnections<DB> {
     fn drop(&mut self) {
         let free = std::mem::take(&mut self.state.lock().free);
@@ -157,16 +142,8 @@ impl<DB: Database> Drop for ReservedConnections<DB> {
     }
 }
 
-impl<DB: Database> fmt::Debug for ReservedConnections<DB> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReservedConnections")
-            .field("free", &self.state.lock().free.len())
-            .finish_non_exhaustive()
-    }
-}
-
 /// A connection in a place of the pool.
-pub(crate) struct ReservedConnection<DB: Database> {
+struct ReservedConnection<DB: Database> {
     permit: Option<Permit<DB>>,
     engine: Engine,
     owner: Weak<ReservedConnections<DB>>,
@@ -182,36 +159,21 @@ impl<DB: Database> Drop for ReservedConnection<DB> {
                 let mut state = owner.state.lock();
                 match state.is_closed {
                     true => permit,
-                    false => return state.free.push((permit, Content::Used)),
+                    false => return state.free.push((permit, None)),
                 }
             }
             None => permit,
         };
-        return_to_pool(&self.engine, vec![(permit, Content::Used)]);
+        return_to_pool(&self.engine, vec![(permit, None)]);
     }
 }
 
-impl<DB: Database> Deref for ReservedConnection<DB> {
-    type Target = DB::Connection;
-
-    fn deref(&self) -> &DB::Connection {
-        let permit = self.permit.as_ref();
-        permit.expect("BUG: it is taken when it is dropped").get()
-    }
-}
-
-impl<DB: Database> DerefMut for ReservedConnection<DB> {
-    fn deref_mut(&mut self) -> &mut DB::Connection {
+impl<DB: Driver> Place for ReservedConnection<DB> {
+    fn raw(&mut self) -> &mut dyn RawConnection {
         let permit = self.permit.as_mut();
         permit
             .expect("BUG: it is taken when it is dropped")
             .get_mut()
-    }
-}
-
-impl<DB: Database> fmt::Debug for ReservedConnection<DB> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ReservedConnection")
     }
 }
 
@@ -220,12 +182,6 @@ impl<DB: Database> fmt::Debug for ReservedConnection<DB> {
 struct Permit<DB: Database>(Option<PoolConnection<DB>>);
 
 impl<DB: Database> Permit<DB> {
-    fn get(&self) -> &DB::Connection {
-        self.0
-            .as_ref()
-            .expect("BUG: it is taken when it is dropped")
-    }
-
     fn get_mut(&mut self) -> &mut DB::Connection {
         self.0
             .as_mut()
@@ -253,7 +209,7 @@ impl<DB: Database> Drop for Permit<DB> {
 }
 
 /// Returns places on the engine: the last connection may be dropped outside of any runtime.
-fn return_to_pool<DB: Database>(engine: &Engine, permits: Vec<(Permit<DB>, Content)>) {
+fn return_to_pool<DB: Database>(engine: &Engine, permits: Vec<Free<DB>>) {
     if !permits.is_empty() {
         engine.spawn_service(async move { drop(permits) });
     }

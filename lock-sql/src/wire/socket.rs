@@ -39,7 +39,6 @@ mod linux {
     use super::Ends;
 
     /// Another descriptor of a socket; the socket stays open until it is dropped.
-    #[derive(Debug)]
     pub(crate) struct Duplicate(net::TcpStream);
 
     /// The socket of this process with these two ends. Reads files of the kernel, and may resolve a host
@@ -144,7 +143,6 @@ mod linux {
     }
 
     /// Waits until a socket is closed. It keeps the socket open, and is dropped with its connection.
-    #[derive(Debug)]
     pub(crate) struct Watch(TcpStream);
 
     impl Watch {
@@ -184,11 +182,9 @@ mod elsewhere {
     }
 
     /// There is none.
-    #[derive(Debug)]
     pub(crate) enum Duplicate {}
 
     /// There is none.
-    #[derive(Debug)]
     pub(crate) enum Watch {}
 
     impl Watch {

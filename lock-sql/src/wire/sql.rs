@@ -28,9 +28,7 @@ enum Part {
 /// How a database writes values into a statement.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Literals {
-    #[cfg_attr(not(feature = "mysql"), expect(dead_code, reason = "MySQL's"))]
     MySql,
-    #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "PostgreSQL's"))]
     Postgres,
 }
 

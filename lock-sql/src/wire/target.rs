@@ -2,41 +2,28 @@ use std::fmt;
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use polylock_core::engine::Engine;
-use polylock_core::{Fencing, Login, LoginSource, TlsFiles};
-#[cfg(feature = "mysql")]
-use sqlx::MySql;
-#[cfg(feature = "postgres")]
-use sqlx::Postgres;
+use polylock_core::{Fencing, Login, TlsFiles};
+use sqlx::ConnectOptions as _;
 #[cfg(feature = "mysql")]
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 #[cfg(feature = "postgres")]
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use super::DbError;
-use super::reserved_connections::ReservedConnections;
-use crate::config::{AppPool, Pooler, Server, SqlConfig};
+use super::reserved_connections::Reserved;
+use crate::config::{Server, SqlConfig};
 use crate::error::{Cause, Failure};
 
 /// What to connect to.
 pub(crate) struct Target {
-    options: ClientOptions,
-    /// Whether the application supplied the options, so that they include a login.
-    is_given: bool,
-    /// The configuration, if the options are those of a pool, which may change them.
-    pooled: Option<Box<SqlConfig>>,
-    reserved: OnceLock<AnyReserved>,
-    login: LoginSource,
+    pub(crate) config: SqlConfig,
+    reserved: OnceLock<Arc<dyn Reserved>>,
     /// Whether the statements of one connection may reach several server connections.
     pub(crate) is_pooled: AtomicBool,
     flavor: OnceLock<Flavor>,
     fencing: OnceLock<Fencing>,
-    /// Where the server listens.
-    port: u16,
-    /// Where that is, for people.
-    place: String,
 }
 
 /// Options of the client, whose `Debug` output shows the password.
@@ -56,15 +43,15 @@ impl ClientOptions {
             #[cfg(feature = "mysql")]
             Self::MySql(options) => {
                 let options = options.username(username);
-                Self::MySql(match login.password() {
-                    Some(password) => options.password(password),
-                    None => options,
-                })
+                match login.password() {
+                    Some(password) => options.password(password).into(),
+                    None => options.into(),
+                }
             }
             #[cfg(feature = "postgres")]
             Self::Postgres(options) => {
                 let password = login.password().unwrap_or_default();
-                Self::Postgres(options.username(username).password(password))
+                options.username(username).password(password).into()
             }
         }
     }
@@ -86,34 +73,41 @@ impl fmt::Debug for ClientOptions {
     }
 }
 
+#[cfg(feature = "mysql")]
+impl From<MySqlConnectOptions> for ClientOptions {
+    fn from(options: MySqlConnectOptions) -> Self {
+        Self::MySql(options)
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl From<PgConnectOptions> for ClientOptions {
+    fn from(options: PgConnectOptions) -> Self {
+        Self::Postgres(options)
+    }
+}
+
 /// Which of those that speak the protocol of MySQL a server is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Flavor {
-    #[cfg_attr(not(feature = "mysql"), expect(dead_code, reason = "MySQL's"))]
     MariaDb,
     MySql,
 }
 
 impl Target {
     /// Checks a configuration, and sets every client option: none comes from the environment.
-    pub(crate) fn of(config: &SqlConfig) -> Result<Self, Failure> {
+    pub(crate) fn of(config: SqlConfig) -> Result<Self, Failure> {
         let checked = config.check();
         checked.map_err(|error| Cause::Config(error.message().to_owned()))?;
         if let Some(tls) = &config.tls {
             check_files(tls)?;
         }
-        let pooled = config.pool.is_some().then(|| Box::new(config.clone()));
         Ok(Self {
-            options: client_options(config),
-            is_given: config.client.is_some(),
-            pooled,
             reserved: OnceLock::new(),
-            login: config.login.clone(),
-            is_pooled: AtomicBool::new(config.pooler == Pooler::Transaction),
+            is_pooled: AtomicBool::new(config.is_pooled),
             flavor: OnceLock::new(),
             fencing: OnceLock::new(),
-            port: config.port,
-            place: format!("{}:{}/{}", config.host, config.port, config.database),
+            config,
         })
     }
 
@@ -122,18 +116,12 @@ impl Target {
         self.is_pooled.load(Ordering::Relaxed)
     }
 
-    /// The port of the server, as this configuration has it.
-    pub(crate) fn port(&self) -> u16 {
-        self.port
-    }
-
     /// The kind of server; MySQL until it has reported its own.
     pub(crate) fn flavor(&self) -> Flavor {
         self.flavor.get().copied().unwrap_or(Flavor::MySql)
     }
 
     /// The server's report; the first one counts.
-    #[cfg(feature = "mysql")]
     pub(crate) fn set_flavor(&self, flavor: Flavor) {
         self.flavor.get_or_init(|| flavor);
     }
@@ -149,112 +137,42 @@ impl Target {
     }
 
     /// What a connection is opened with now.
-    pub(super) async fn options(&self) -> Result<ClientOptions, DbError> {
-        let given = match &self.pooled {
-            Some(config) => client_options(config),
-            None => self.options.clone(),
-        };
-        let mut login = self.login.login().await.map_err(DbError::of_login)?;
-        if self.is_given {
-            if login.username().is_none() && login.password().is_none() {
+    pub(crate) async fn options(&self) -> Result<ClientOptions, DbError> {
+        let given = client_options(&self.config);
+        let login = self.config.login.login().await;
+        let mut login = login.map_err(DbError::of_login)?;
+        // The options of an application include a login.
+        if self.config.client.is_some() && login.username().is_none() {
+            if login.password().is_none() {
                 return Ok(given);
             }
-            if login.username().is_none() {
-                login = login.with_username(self.options.username());
-            }
+            login = login.with_username(given.username());
         }
         Ok(given.with_login(&login))
     }
 
     /// Reserves connections of the application's pool, if there is one.
-    pub(crate) async fn reserve(
-        self: &Arc<Self>,
-        engine: &Engine,
-        within: Duration,
-    ) -> Result<(), Failure> {
-        let Some(config) = &self.pooled else {
-            return Ok(());
-        };
-        let count = config.reserved();
-        let reserved = match &config.pool {
-            #[cfg(feature = "mysql")]
-            Some(AppPool::MySql(pool)) => {
-                let dial = || {
-                    Box::pin(async {
-                        match self.options().await? {
-                            ClientOptions::MySql(options) => super::mysql::open(&options).await,
-                            #[cfg(feature = "postgres")]
-                            ClientOptions::Postgres(_) => {
-                                Err(DbError::of_client(sqlx::Error::PoolClosed))
-                            }
-                        }
-                    })
-                };
-                AnyReserved::MySql(
-                    ReservedConnections::reserve(engine, pool, count, within, dial).await?,
-                )
-            }
-            #[cfg(feature = "postgres")]
-            Some(AppPool::Postgres(pool)) => {
-                let dial = || {
-                    Box::pin(async {
-                        match self.options().await? {
-                            #[cfg(feature = "mysql")]
-                            ClientOptions::MySql(_) => {
-                                Err(DbError::of_client(sqlx::Error::PoolClosed))
-                            }
-                            ClientOptions::Postgres(options) => {
-                                super::postgres::open(&options).await
-                            }
-                        }
-                    })
-                };
-                AnyReserved::Postgres(
-                    ReservedConnections::reserve(engine, pool, count, within, dial).await?,
-                )
-            }
-            None => return Ok(()),
-        };
-        self.reserved.get_or_init(|| reserved);
+    pub(crate) async fn reserve(&self, engine: &Engine) -> Result<(), Failure> {
+        if let Some(pool) = &self.config.pool {
+            let reserved = pool.reserve(engine, self).await?;
+            self.reserved.get_or_init(|| reserved);
+        }
         Ok(())
     }
 
-    #[cfg(feature = "mysql")]
-    pub(super) fn mysql_reserved(&self) -> Option<&Arc<ReservedConnections<MySql>>> {
-        match self.reserved.get()? {
-            AnyReserved::MySql(reserved) => Some(reserved),
-            #[cfg(feature = "postgres")]
-            AnyReserved::Postgres(_) => None,
-        }
-    }
-
-    #[cfg(feature = "postgres")]
-    pub(super) fn postgres_reserved(&self) -> Option<&Arc<ReservedConnections<Postgres>>> {
-        match self.reserved.get()? {
-            #[cfg(feature = "mysql")]
-            AnyReserved::MySql(_) => None,
-            AnyReserved::Postgres(reserved) => Some(reserved),
-        }
+    pub(super) fn reserved(&self) -> Option<Arc<dyn Reserved>> {
+        self.reserved.get().map(Arc::clone)
     }
 
     /// Whether the application has closed its pool, which waits for open connections.
     pub(crate) fn is_closed(&self) -> bool {
-        self.reserved.get().is_some_and(|reserved| match reserved {
-            #[cfg(feature = "mysql")]
-            AnyReserved::MySql(reserved) => reserved.is_closed(),
-            #[cfg(feature = "postgres")]
-            AnyReserved::Postgres(reserved) => reserved.is_closed(),
-        })
+        let pool = self.config.pool.as_ref();
+        pool.is_some_and(|pool| pool.is_closed())
     }
 
     /// Ready when the application closes its pool; keeps no connection open.
     pub(crate) fn closed(&self) -> impl Future<Output = ()> + Send + use<> {
-        let event = self.reserved.get().map(|reserved| match reserved {
-            #[cfg(feature = "mysql")]
-            AnyReserved::MySql(reserved) => reserved.close_event(),
-            #[cfg(feature = "postgres")]
-            AnyReserved::Postgres(reserved) => reserved.close_event(),
-        });
+        let event = self.config.pool.as_ref().map(|pool| pool.close_event());
         async move {
             match event {
                 Some(event) => event.await,
@@ -262,64 +180,49 @@ impl Target {
             }
         }
     }
-
-    /// Whether it is a PostgreSQL server.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn is_postgres(&self) -> bool {
-        matches!(self.options, ClientOptions::Postgres(_))
-    }
-
-    /// For connections to PostgreSQL that nothing is set on.
-    #[cfg(feature = "postgres")]
-    pub(crate) async fn postgres(&self) -> Result<Option<PgConnectOptions>, DbError> {
-        Ok(match self.options().await? {
-            #[cfg(feature = "mysql")]
-            ClientOptions::MySql(_) => None,
-            ClientOptions::Postgres(options) => Some(options),
-        })
-    }
 }
 
-/// The options have the password, and their own `Debug` output shows it.
-impl fmt::Debug for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Target")
-            .field("place", &self.place)
-            .field("is_pooled", &self.is_pooled.load(Ordering::Relaxed))
-            .field("flavor", &self.flavor)
-            .finish_non_exhaustive()
-    }
-}
-
-/// The reserved connections to one of the two.
-#[derive(Debug)]
-enum AnyReserved {
-    #[cfg(feature = "mysql")]
-    MySql(Arc<ReservedConnections<MySql>>),
-    #[cfg(feature = "postgres")]
-    Postgres(Arc<ReservedConnections<Postgres>>),
-}
-
-/// The options that a configuration has, those of a pool as they are at the moment.
+/// The options that a configuration has, those of a pool as they are at the moment, with what is the same
+/// on all connections.
 fn client_options(config: &SqlConfig) -> ClientOptions {
-    let given = config.pool.as_ref().map(AppPool::options);
-    match given.as_ref().or(config.client.as_ref()) {
+    let given = config.pool.as_ref().map(|pool| pool.options());
+    let given = given.or_else(|| config.client.clone());
+    match given.unwrap_or_else(|| own_options(config)) {
         #[cfg(feature = "mysql")]
-        Some(ClientOptions::MySql(options)) => {
-            let options = options.clone().port(config.port);
-            ClientOptions::MySql(settled_mysql(options, config))
-        }
+        ClientOptions::MySql(options) => options
+            .port(config.port)
+            .database(&config.database)
+            .charset("utf8mb4")
+            .timezone(Some("+00:00".to_owned()))
+            .pipes_as_concat(false)
+            .statement_cache_capacity(STATEMENTS)
+            .disable_statement_logging()
+            .into(),
         #[cfg(feature = "postgres")]
-        Some(ClientOptions::Postgres(options)) => {
-            let options = options.clone().port(config.port);
-            ClientOptions::Postgres(settled_postgres(options, config))
-        }
-        None => match config.server {
-            #[cfg(feature = "mysql")]
-            Server::MySql => ClientOptions::MySql(mysql(config)),
-            #[cfg(feature = "postgres")]
-            Server::Postgres => ClientOptions::Postgres(postgres(config)),
-        },
+        ClientOptions::Postgres(options) => options
+            .port(config.port)
+            .database(&config.database)
+            .application_name(&config.application_name)
+            // PgBouncer refuses it.
+            .extra_float_digits(None)
+            // Without it, each call would leave a statement on the server.
+            .statement_cache_capacity(STATEMENTS)
+            .disable_statement_logging()
+            .into(),
+    }
+}
+
+/// How many prepared statements a connection keeps, also where the options of an application say less.
+const STATEMENTS: usize = 100;
+
+fn own_options(config: &SqlConfig) -> ClientOptions {
+    match config.server {
+        #[cfg(feature = "mysql")]
+        Server::MySql => mysql(config).into(),
+        #[cfg(feature = "postgres")]
+        Server::Postgres => postgres(config).into(),
+        #[cfg(not(all(feature = "mysql", feature = "postgres")))]
+        server => unreachable!("BUG: {server:?} is not compiled in"),
     }
 }
 
@@ -341,7 +244,6 @@ fn check_files(tls: &TlsFiles) -> Result<(), Cause> {
 fn postgres(config: &SqlConfig) -> PgConnectOptions {
     let mut options = PgConnectOptions::new_without_pgpass()
         .host(&config.host)
-        .port(config.port)
         .ssl_mode(PgSslMode::Disable)
         .ssl_root_cert_from_pem(Vec::new());
     if let Some(tls) = &config.tls {
@@ -353,30 +255,12 @@ fn postgres(config: &SqlConfig) -> PgConnectOptions {
             options = options.ssl_client_cert(cert).ssl_client_key(key);
         }
     }
-    settled_postgres(options, config)
-}
-
-/// How many prepared statements a connection keeps, also where the options of an application say less.
-const STATEMENTS: usize = 100;
-
-/// What is the same on all connections.
-#[cfg(feature = "postgres")]
-fn settled_postgres(options: PgConnectOptions, config: &SqlConfig) -> PgConnectOptions {
-    let options = options
-        .database(&config.database)
-        .application_name(&config.application_name)
-        // PgBouncer refuses it.
-        .extra_float_digits(None)
-        // Without it, each call would leave a statement on the server.
-        .statement_cache_capacity(STATEMENTS);
-    sqlx::ConnectOptions::disable_statement_logging(options)
+    options
 }
 
 #[cfg(feature = "mysql")]
 fn mysql(config: &SqlConfig) -> MySqlConnectOptions {
-    let mut options = MySqlConnectOptions::new()
-        .port(config.port)
-        .ssl_mode(MySqlSslMode::Disabled);
+    let mut options = MySqlConnectOptions::new().ssl_mode(MySqlSslMode::Disabled);
     options = match config.is_socket() {
         true => options.socket(&config.host),
         false => options.host(&config.host),
@@ -390,17 +274,5 @@ fn mysql(config: &SqlConfig) -> MySqlConnectOptions {
             options = options.ssl_client_cert(cert).ssl_client_key(key);
         }
     }
-    settled_mysql(options, config)
-}
-
-/// What is the same on all connections.
-#[cfg(feature = "mysql")]
-fn settled_mysql(options: MySqlConnectOptions, config: &SqlConfig) -> MySqlConnectOptions {
-    let options = options
-        .database(&config.database)
-        .charset("utf8mb4")
-        .timezone(Some("+00:00".to_owned()))
-        .pipes_as_concat(false)
-        .statement_cache_capacity(STATEMENTS);
-    sqlx::ConnectOptions::disable_statement_logging(options)
+    options
 }

@@ -9,11 +9,9 @@ use tokio::time::{sleep, timeout};
 use super::doubt::{block, until_blocked};
 use super::locked::{begin, end, renewal_after, rows};
 use super::waiting::{leases, request, wait};
-use super::{Client, TTL, databases, id, key};
+use super::{ALONE, Client, TTL, databases, id, key};
 use crate::error::Failure;
 use crate::store::Store as _;
-
-const ALONE: Mode = Mode::Exclusive;
 
 async fn adopt(
     client: &Client,
@@ -23,11 +21,6 @@ async fn adopt(
 ) -> Result<Option<FencingToken>, Failure> {
     let renewal = RenewalRequest::new(key(name), id(to), TTL);
     client.store.adopt(id(from), &renewal).await
-}
-
-async fn release(client: &Client, name: &str, n: u8) -> Released {
-    let released = client.store.release(&key(name), id(n)).await;
-    released.expect("an answer")
 }
 
 #[tokio::test]
@@ -50,7 +43,7 @@ async fn a_lease_that_ends_goes_to_its_adopter_or_to_a_waiter() {
                 assert!(token.value() > first.last);
                 sleep(brief).await;
                 assert!(!waiting.is_finished(), "two hold the lock");
-                assert_eq!(release(&client, &name, 2).await, Released::Clean);
+                assert_eq!(client.release(&name, 2).await, Released::Clean);
             }
             let (guard, _) = waiting.await.expect("no panic");
             let least = adopted.map_or(first.last, FencingToken::value);
@@ -82,7 +75,7 @@ async fn an_adoption_of_a_locked_row_is_unknown_in_time_and_may_be_repeated() {
         other.sql("COMMIT").await;
         let adopted = adopt(&client, "k", 1, 2).await.expect("an answer");
         assert!(adopted.is_some_and(|token| token.value() > first.last));
-        assert_eq!(release(&client, "k", 2).await, Released::Clean);
+        assert_eq!(client.release("k", 2).await, Released::Clean);
     }
 }
 
@@ -96,7 +89,7 @@ async fn a_release_waits_for_an_adoption_that_was_dropped() {
             _ = adopt(&client, "k", 1, 2) => panic!("the row is locked"),
             () = until_blocked(&url) => {}
         }
-        assert_eq!(release(&client, "k", 2).await, Released::Clean);
+        assert_eq!(client.release("k", 2).await, Released::Clean);
         blocking.await.expect("no panic");
         assert!(client.take("k", 3, ALONE).await.is_some());
     }

@@ -52,8 +52,7 @@ pub(super) async fn until_blocked(url: &str) {
 
 async fn make_row(client: &Client, name: &str) {
     client.take(name, 1, Mode::Exclusive).await.expect("free");
-    let released = client.store.release(&key(name), id(1)).await;
-    assert_eq!(released.expect("an answer"), Released::Clean);
+    assert_eq!(client.release(name, 1).await, Released::Clean);
 }
 
 /// Repeats a release as its guard does.
@@ -103,8 +102,7 @@ async fn a_release_waits_for_a_take_that_was_dropped() {
             taken = take => panic!("the row is locked: {:?}", taken.is_ok()),
             () = until_blocked(&url) => {}
         }
-        let released = client.store.release(&key("k"), id(2)).await;
-        assert_eq!(released.expect("an answer"), Released::Clean);
+        assert_eq!(client.release("k", 2).await, Released::Clean);
         blocking.await.expect("no panic");
         assert!(client.take("k", 3, Mode::Exclusive).await.is_some());
     }

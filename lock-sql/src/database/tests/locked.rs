@@ -5,12 +5,10 @@ use std::time::Duration;
 use polylock_core::{LeaseState, LostReason, Mode, RenewalRequest, TtlRule};
 use tokio::time::sleep;
 
-use super::{Client, TTL, databases, id, key};
+use super::{ALONE, Client, TTL, databases, id, key};
 use crate::error::{Cause, Failure};
 use crate::store::Store as _;
 use crate::wire::Sql;
-
-const ALONE: Mode = Mode::Exclusive;
 
 type State = Result<LeaseState, Failure>;
 

@@ -12,18 +12,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_testkit::servers::{MariaDbServer, PostgresServer};
-use polylock_core::engine::{Engine, LeaseId};
-use polylock_core::{LockKey, LockUrl, Mode};
+use polylock_core::engine::Engine;
+use polylock_core::{LockKey, LockUrl, Mode, Released};
 
 use super::DatabaseStore;
 use crate::config::SqlConfig;
 use crate::error::Failure;
 use crate::pool::Pool;
 use crate::store::Store as _;
+use crate::table::testing::{claim, id};
 use crate::table::{Claim, Refusal, Tokens};
 use crate::wire::{Answer, Sql, Target};
 
 const TTL: Duration = Duration::from_secs(30);
+const ALONE: Mode = Mode::Exclusive;
 
 /// A database of its own on a server of each kind.
 fn databases() -> [String; 2] {
@@ -43,21 +45,21 @@ impl Client {
     async fn open(url: &str, parameters: &str) -> Self {
         let url = LockUrl::parse(&format!("{url}?mode=lease{parameters}")).expect("a URL");
         let config = SqlConfig::from_url(&url).expect("a configuration");
-        let target = Arc::new(config.target().expect("a target"));
-        Self::on(&target, config).await
+        Self::of(config).await
     }
 
-    async fn on(target: &Arc<Target>, config: SqlConfig) -> Self {
-        let looked = crate::checks::look_for_pooler(target, &config).await;
-        looked.expect("a server");
-        let mut connection = crate::lock::open(target, &config).await.expect("a server");
-        let ensured = crate::schema::ensure(&mut connection, &config).await;
-        ensured.expect("a table");
+    async fn of(config: SqlConfig) -> Self {
         let engine = config.engine.clone();
         let engine = engine.unwrap_or_else(|| Engine::of_this_process("test"));
+        let target = Arc::new(Target::of(config).expect("a target"));
+        let looked = crate::checks::look_for_pooler(&target).await;
+        looked.expect("a server");
+        let mut connection = crate::lock::open(&target).await.expect("a server");
+        let ensured = crate::schema::ensure(&mut connection).await;
+        ensured.expect("a table");
         Self {
-            store: DatabaseStore::new(&engine, target, &Arc::new(config)),
-            pool: Pool::new(&engine, target, 1, Duration::from_secs(5)),
+            store: DatabaseStore::new(&engine, &target),
+            pool: Pool::new(&engine, &target, 1, Duration::from_secs(5)),
         }
     }
 
@@ -89,6 +91,11 @@ impl Client {
         self.store.look(&key(name), &claim(0, mode)).await
     }
 
+    async fn release(&self, name: &str, n: u8) -> Released {
+        let released = self.store.release(&key(name), id(n)).await;
+        released.expect("an answer")
+    }
+
     /// Takes a lock, or not.
     async fn take(&self, name: &str, n: u8, mode: Mode) -> Option<Tokens> {
         self.try_take(name, n, mode, TTL)
@@ -98,24 +105,6 @@ impl Client {
     }
 }
 
-/// Odd ones wait.
-fn claim(n: u8, mode: Mode) -> Claim {
-    Claim {
-        id: id(n),
-        mode,
-        ttl: TTL,
-        label: format!("host=h{n}&pid={n}"),
-        waits: n % 2 == 1,
-        ticket: None,
-        is_queued: false,
-        is_notified: false,
-    }
-}
-
 fn key(name: &str) -> LockKey {
     LockKey::new(name).expect("a key")
-}
-
-fn id(n: u8) -> LeaseId {
-    LeaseId::from_bytes([n; 16])
 }

@@ -6,13 +6,14 @@ use polylock_core::engine::{Engine, OnRuntime, OsEntropy, VirtualClock};
 use polylock_core::{ErrorKind, FencingToken, LockUrl, Mode};
 
 use super::locked::begin;
-use super::{Client, TTL, databases, id, key};
+use super::{ALONE, Client, TTL, databases, id, key};
 use crate::config::SqlConfig;
 use crate::error::Cause;
+use crate::purge::Kind;
 use crate::store::Store as _;
 use crate::wire::{Sql, Value};
 
-const ALONE: Mode = Mode::Exclusive;
+const LEASES: usize = Kind::Leases as usize;
 
 #[tokio::test]
 async fn what_polylock_has_not_written_is_malformed_and_never_free() {
@@ -71,11 +72,10 @@ fn bent(url: &str, parameters: &str) -> (SqlConfig, Arc<VirtualClock>) {
 async fn a_purge_takes_no_token_back() {
     for url in databases() {
         let (config, clock) = bent(&url, "&retention=0s");
-        let target = Arc::new(config.target().unwrap());
-        let client = Client::on(&target, config).await;
+        let client = Client::of(config).await;
         let first = client.take("first", 2, ALONE).await.unwrap();
         client.take("held", 2, ALONE).await.unwrap();
-        client.store.release(&key("first"), id(2)).await.unwrap();
+        client.release("first", 2).await;
         // The server's clock goes back after this, as later clients see it.
         let ahead = "UPDATE polylock_locks SET last_token = last_token + 1000000000000 \
                      WHERE kind = 1 AND lock_key = 'first'";
@@ -85,7 +85,7 @@ async fn a_purge_takes_no_token_back() {
         while client.number(rows).await == 1 {
             let name = format!("other {n}");
             client.take(&name, 4, ALONE).await.unwrap();
-            client.store.release(&key(&name), id(4)).await.unwrap();
+            client.release(&name, 4).await;
             n += 1;
             assert!(n < 100, "never purged");
             let floor = "SELECT last_token FROM polylock_locks WHERE kind = 0";
@@ -122,13 +122,13 @@ async fn a_purge_leaves_rows_with_a_shared_holder() {
         };
         let texts = client.store.purge.texts();
         let scan = vec![Value::from(""), Value::from(1_i64)];
-        let scanned = run((Arc::clone(&texts.scan_leases), scan)).await;
+        let scanned = run((Arc::clone(&texts.scan[LEASES]), scan)).await;
         let is_idle = |row: &Vec<Value>| (row[0].bytes().unwrap().to_vec(), row[1].int());
         let scanned: Vec<_> = scanned.rows.iter().map(is_idle).collect();
         let expected = [(b"idle".to_vec(), Some(1)), (b"shared".to_vec(), Some(0))];
         assert_eq!(scanned, expected);
         let row = |key| vec![Value::from(key), Value::from(1_i64), Value::from(i64::MAX)];
-        run(texts.delete_leases.with(&[row("idle"), row("shared")])).await;
+        run(texts.delete[LEASES].with(&[row("idle"), row("shared")])).await;
         let left = "SELECT count(*) FROM polylock_locks WHERE kind = 1";
         // Those of the lock and of its holder.
         assert_eq!(client.number(left).await, 2);
@@ -213,15 +213,14 @@ async fn a_user_without_the_right_to_delete_keeps_its_rows() {
     let server = lock_testkit::servers::PostgresServer::shared();
     let url = server.database();
     let (config, clock) = bent(&url, "&retention=0s");
-    let target = Arc::new(config.target().unwrap());
-    let client = Client::on(&target, config).await;
+    let client = Client::of(config).await;
     client
         .sql("REVOKE DELETE ON polylock_locks FROM test")
         .await;
     for n in 0..40 {
         let name = format!("k{n}");
         client.take(&name, 2, ALONE).await.unwrap();
-        client.store.release(&key(&name), id(2)).await.unwrap();
+        client.release(&name, 2).await;
         if n == 20 {
             clock.suspend(Duration::from_secs(100));
         }

@@ -1,9 +1,12 @@
 use polylock_core::{LeaseState, LostReason, Mode, Released, RenewalRequest, Renewer as _};
 
-use super::{Client, TTL, databases, id, key};
+use super::{ALONE, Client, TTL, databases, id, key};
 use crate::store::Store as _;
 
-const ALONE: Mode = Mode::Exclusive;
+async fn states(client: &Client, due: &[RenewalRequest]) -> Vec<LeaseState> {
+    let states = client.store.renew(due).await.into_iter();
+    states.map(|state| state.expect("an answer")).collect()
+}
 
 #[tokio::test]
 async fn those_whose_lock_was_broken_learn_it_after_another_one_took_it() {
@@ -29,19 +32,15 @@ async fn those_whose_lock_was_broken_learn_it_after_another_one_took_it() {
             ("many", 10),
         ];
         let due = due.map(|(name, n)| RenewalRequest::new(key(name), id(n), TTL));
-        let states: Vec<_> = client.store.renew(&due).await;
-        let states: Vec<_> = states.into_iter().map(Result::unwrap).collect();
         let broken = LeaseState::Lost(LostReason::Broken);
         let held = LeaseState::Held;
-        assert_eq!(states, [broken, broken, broken, held, held]);
+        let expected = [broken, broken, broken, held, held];
+        assert_eq!(states(&client, &due).await, expected);
         // Another client takes the place of one of them and leaves again.
-        client.store.release(&key("many"), id(10)).await.unwrap();
+        client.release("many", 10).await;
         client.take("many", 12, Mode::Shared).await.unwrap();
-        let released = client.store.release(&key("many"), id(12)).await.unwrap();
-        assert_eq!(released, Released::Clean);
-        let states: Vec<_> = client.store.renew(&due[1..3]).await;
-        let states: Vec<_> = states.into_iter().map(Result::unwrap).collect();
-        assert_eq!(states, [broken, broken]);
+        assert_eq!(client.release("many", 12).await, Released::Clean);
+        assert_eq!(states(&client, &due[1..3]).await, [broken, broken]);
         assert!(client.take("many", 14, ALONE).await.is_some());
     }
 }
@@ -53,16 +52,14 @@ async fn a_broken_sharer_frees_no_seat_that_another_one_has_now() {
         client.take("k", 2, Mode::Shared).await.unwrap();
         client.store.break_all(&key("k"), "wedged").await.unwrap();
         client.take("k", 4, Mode::Shared).await.unwrap();
-        let released = client.store.release(&key("k"), id(2)).await.unwrap();
-        assert_eq!(released, Released::AlreadyLost);
+        assert_eq!(client.release("k", 2).await, Released::AlreadyLost);
         let held = "SELECT sharers FROM polylock_locks WHERE kind = 1 AND slot = 0";
         assert_eq!(client.number(held).await, 1);
         assert_eq!(client.take("k", 6, ALONE).await, None);
         let due = [RenewalRequest::new(key("k"), id(4), TTL)];
         let renewed = client.store.renew(&due).await.remove(0).unwrap();
         assert_eq!(renewed, LeaseState::Held);
-        let released = client.store.release(&key("k"), id(4)).await.unwrap();
-        assert_eq!(released, Released::Clean);
+        assert_eq!(client.release("k", 4).await, Released::Clean);
         assert!(client.take("k", 6, ALONE).await.is_some());
     }
 }

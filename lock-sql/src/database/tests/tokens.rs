@@ -2,11 +2,9 @@ use lock_testkit::servers::{MariaDbOptions, MariaDbServer};
 use polylock_core::engine::LeaseId;
 use polylock_core::{LeaseState, Mode, Released, RenewalRequest, Renewer as _};
 
-use super::{Client, TTL, databases, id, key};
+use super::{ALONE, Client, TTL, databases, id, key};
 use crate::store::Store as _;
 use crate::table::Claim;
-
-const ALONE: Mode = Mode::Exclusive;
 
 #[tokio::test]
 async fn only_a_holder_reserves_tokens_and_no_other_client_gets_them() {
@@ -17,8 +15,7 @@ async fn only_a_holder_reserves_tokens_and_no_other_client_gets_them() {
         let more = here.store.reserve(&key("k"), id(1)).await.unwrap().unwrap();
         assert!(more.next > first.last && more.last - more.next == 63);
         assert_eq!(there.store.reserve(&key("k"), id(2)).await.unwrap(), None);
-        let released = here.store.release(&key("k"), id(1)).await.unwrap();
-        assert_eq!(released, Released::Clean);
+        assert_eq!(here.release("k", 1).await, Released::Clean);
         let second = there.take("k", 2, ALONE).await.unwrap();
         assert!(second.next > more.last);
     }
@@ -44,24 +41,20 @@ async fn the_usual_is_one_statement_and_hundreds_of_renewals_are_few() {
     let take = async |name: String, n, mode| {
         let claim = Claim {
             id: id(n),
-            mode,
             // A busy machine takes its time for hundreds of locks.
             ttl: TTL * 20,
-            label: String::new(),
-            waits: false,
-            ticket: None,
-            is_queued: false,
-            is_notified: false,
+            // It does not wait.
+            ..claim(2, mode)
         };
         client.store.take(&key(&name), claim).await.unwrap()
     };
     // The row, and the connection.
     take("k".to_owned(), 1, ALONE).await.unwrap();
-    client.store.release(&key("k"), id(1)).await.unwrap();
+    client.release("k", 1).await;
     let before = questions();
     take("k".to_owned(), 2, ALONE).await.unwrap();
     client.store.reserve(&key("k"), id(2)).await.unwrap();
-    client.store.release(&key("k"), id(2)).await.unwrap();
+    client.release("k", 2).await;
     assert_eq!(questions() - before - asking, 3);
     take("k".to_owned(), 3, ALONE).await.unwrap();
     let before = questions();

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 use lock_testkit::servers::{MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer};
 use polylock_core::engine::Engine;
 use polylock_core::{AcquireRequest, Capabilities, LockGuard, Mode, Wait};
+use tokio::task::JoinHandle;
 
 use super::{Client, key};
 use crate::leases::Leases;
@@ -31,7 +32,7 @@ pub(super) async fn leases(url: &str, parameters: &str) -> Arc<Leases> {
 pub(super) fn wait(
     leases: &Arc<Leases>,
     request: AcquireRequest,
-) -> tokio::task::JoinHandle<(LockGuard, Instant)> {
+) -> JoinHandle<(LockGuard, Instant)> {
     let leases = Arc::clone(leases);
     tokio::spawn(async move {
         let guard = leases.acquire(&request).await.expect("in time");
@@ -65,6 +66,19 @@ async fn hand_offs(here: &Arc<Leases>, there: &Arc<Leases>, count: usize) -> Vec
     times
 }
 
+/// Releases a lock; the waiter gets it within this time.
+async fn passes(
+    guard: LockGuard,
+    waiting: JoinHandle<(LockGuard, Instant)>,
+    within: Duration,
+) -> LockGuard {
+    let begun = Instant::now();
+    guard.release().await.expect("released");
+    let (next, when) = waiting.await.expect("no panic");
+    assert!(when - begun < within, "granted after {:?}", when - begun);
+    next
+}
+
 async fn receives(leases: &Arc<Leases>) {
     let is_notified = async || leases.store.pace() == Pace::NOTIFIED;
     until("it receives", is_notified).await;
@@ -86,10 +100,7 @@ async fn a_waiter_is_notified_and_polls_no_more_than_once_a_second() {
     let after = client.number(done).await;
     assert!(after - before < 50, "{} transactions", after - before);
     assert!(!waiting.is_finished());
-    let begun = Instant::now();
-    guard.release().await.unwrap();
-    let (guard, when) = waiting.await.unwrap();
-    assert!(when - begun < NOTIFIED, "granted after {:?}", when - begun);
+    let guard = passes(guard, waiting, NOTIFIED).await;
     let waiting = wait(&here, request("k"));
     receives(&here).await;
     guard.release().await.unwrap();
@@ -143,16 +154,10 @@ async fn a_waiter_whose_listener_was_killed_is_notified_again() {
     // The holder may have one as well.
     assert!(!server.sql(&url, kill).is_empty());
     // It gets no notification for a while, and polls.
-    let begun = Instant::now();
-    guard.release().await.unwrap();
-    let (guard, when) = waiting.await.unwrap();
-    assert!(when - begun < ASKED, "granted after {:?}", when - begun);
+    let guard = passes(guard, waiting, ASKED).await;
     let waiting = wait(&here, request("k"));
     receives(&here).await;
-    let begun = Instant::now();
-    guard.release().await.unwrap();
-    let (_guard, when) = waiting.await.unwrap();
-    assert!(when - begun < NOTIFIED, "granted after {:?}", when - begun);
+    let _guard = passes(guard, waiting, NOTIFIED).await;
 }
 
 #[tokio::test]
@@ -174,10 +179,7 @@ async fn a_downgrade_a_break_and_a_permit_wake_waiters() {
     guard.release().await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!waiting.is_finished());
-    let begun = Instant::now();
-    shared.release().await.unwrap();
-    let (writer, when) = waiting.await.unwrap();
-    assert!(when - begun < NOTIFIED, "granted after {:?}", when - begun);
+    let writer = passes(shared, waiting, NOTIFIED).await;
     let waiting = wait(&there, reader());
     tokio::time::sleep(Duration::from_millis(300)).await;
     let begun = Instant::now();

@@ -180,7 +180,6 @@ const KEPT: &str = "d.least = 1 AND l.expires_at >= %now% + d.ttl
 
 const COLUMNS: &str = "l.slot, %renewed_ttl%, %renewed_end%";
 
-/// Exclusive leases that can be renewed.
 const DUE: &str = "
 STRAIGHT_JOIN %table% l ON l.kind = 1 AND l.lock_key = d.k AND l.slot = 0
 WHERE l.id = d.i AND %alive% AND l.sharers = 0

@@ -24,26 +24,30 @@ pub(crate) fn texts(table: &str) -> PurgeTexts {
         after: format!(" {}", text(usage, after)),
     };
     PurgeTexts {
-        scan_leases: scan(
-            1,
-            "CAST(COALESCE(%free% AND l.changed_at <= %now% - {2}, 0) AS SIGNED), l.last_token",
-        ),
-        raise: sql(RAISE),
-        delete_leases: many(
-            "DELETE l FROM",
-            vec!["k", "retention", "least"],
-            DELETE_LEASES,
-        ),
-        scan_rows: scan(2, "CAST(l.changed_at <= %now% - {2} AS SIGNED)"),
-        delete_rows: many(
-            "DELETE r FROM (SELECT l.lock_key FROM",
-            vec!["k", "retention"],
-            &format!(
-                "{UNLOCKED} LIMIT {PURGE_ROWS} FOR UPDATE SKIP LOCKED) unlocked {DELETE_ROWS}"
+        scan: [
+            scan(
+                1,
+                "CAST(COALESCE(%free% AND l.changed_at <= %now% - {2}, 0) AS SIGNED), l.last_token",
             ),
-        ),
-        scan_records: scan(9, "CAST(l.expires_at <= %now% AS SIGNED)"),
-        delete_records: many("DELETE r FROM", vec!["k"], DELETE_RECORDS),
+            scan(2, "CAST(l.changed_at <= %now% - {2} AS SIGNED)"),
+            scan(9, "CAST(l.expires_at <= %now% AS SIGNED)"),
+        ],
+        raise: sql(RAISE),
+        delete: [
+            many(
+                "DELETE l FROM",
+                vec!["k", "retention", "least"],
+                DELETE_LEASES,
+            ),
+            many(
+                "DELETE r FROM (SELECT l.lock_key FROM",
+                vec!["k", "retention"],
+                &format!(
+                    "{UNLOCKED} LIMIT {PURGE_ROWS} FOR UPDATE SKIP LOCKED) unlocked {DELETE_ROWS}"
+                ),
+            ),
+            many("DELETE r FROM", vec!["k"], DELETE_RECORDS),
+        ],
     }
 }
 

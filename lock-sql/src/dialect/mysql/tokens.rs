@@ -74,7 +74,6 @@ pub(crate) fn draw_in_transaction(table: &str) -> String {
     )
 }
 
-/// Makes the counter.
 pub(crate) fn create(table: &str) -> String {
     let sequence = sequence(table);
     format!(

@@ -18,17 +18,15 @@ pub(crate) fn texts(table: &str) -> PurgeTexts {
              ORDER BY l.lock_key LIMIT {PURGE_ROWS}"
         ))
     };
+    let leases = "(%free% AND l.changed_at <= m.now - {2})::int::bigint, l.last_token";
     PurgeTexts {
-        scan_leases: scan(
-            1,
-            "(%free% AND l.changed_at <= m.now - {2})::int::bigint, l.last_token",
-        ),
+        scan: [
+            scan(1, leases),
+            scan(2, "(l.changed_at <= m.now - {2})::int::bigint"),
+            scan(9, "(l.expires_at <= m.now)::int::bigint"),
+        ],
         raise: sql(RAISE),
-        delete_leases: Many::Arrays(sql(DELETE_LEASES)),
-        scan_rows: scan(2, "(l.changed_at <= m.now - {2})::int::bigint"),
-        delete_rows: Many::Arrays(sql(DELETE_ROWS)),
-        scan_records: scan(9, "(l.expires_at <= m.now)::int::bigint"),
-        delete_records: Many::Arrays(sql(DELETE_RECORDS)),
+        delete: [DELETE_LEASES, DELETE_ROWS, DELETE_RECORDS].map(|text| Many::Arrays(sql(text))),
     }
 }
 

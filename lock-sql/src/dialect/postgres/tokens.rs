@@ -51,7 +51,6 @@ pub(crate) fn raise_and_draw(table: &str) -> (String, String) {
     )
 }
 
-/// Makes the sequence.
 pub(crate) fn create(table: &str) -> String {
     let sequence = sequence(table);
     format!(
