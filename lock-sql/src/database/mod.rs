@@ -16,7 +16,7 @@ mod shared_leases;
 pub(crate) mod statements;
 mod take;
 #[cfg(all(test, feature = "mysql", feature = "postgres"))]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -33,7 +33,7 @@ use self::key_mutexes::KeyMutexes;
 #[cfg(feature = "postgres")]
 use self::listen::Listener;
 use self::shared_leases::SharedLeases;
-use self::statements::{FURTHER_TOKENS, Statements, Usage};
+use self::statements::{FURTHER_TOKENS, Statements};
 use crate::config::Server;
 use crate::dialect::{self, range};
 use crate::error::Failure;
@@ -75,13 +75,11 @@ pub(crate) struct DatabaseStore {
 impl DatabaseStore {
     pub(crate) fn new(engine: &Engine, target: &Arc<Target>) -> Self {
         let config = &target.config;
-        let usage = Usage {
-            table: &config.table_sql(),
-            notifies: config.server.is_postgres() && config.notify,
-        };
+        let table = config.table_sql();
+        let notifies = config.server.is_postgres() && config.notify;
         let statements = Arc::new(match config.server {
-            Server::MySql => dialect::mysql::lease::statements(usage),
-            Server::Postgres => dialect::postgres::lease::statements(usage),
+            Server::MySql => dialect::mysql::lease::statements(&table),
+            Server::Postgres => dialect::postgres::lease::statements(&table, notifies),
         });
         let pool = |size, timeout| Pool::new(engine, target, size, timeout);
         let all = pool(config.connections, config.timeout);
@@ -100,7 +98,7 @@ impl DatabaseStore {
             records: Records::new(&purge, &all, config),
             purge,
             #[cfg(feature = "postgres")]
-            listener: usage.notifies.then(|| {
+            listener: notifies.then(|| {
                 Listener::new(
                     engine,
                     target,

@@ -70,14 +70,6 @@ impl Renewals {
     }
 }
 
-/// What statements depend on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Usage<'a> {
-    /// Quoted, with its schema.
-    pub(crate) table: &'a str,
-    pub(crate) notifies: bool,
-}
-
 /// A statement for several rows of values.
 pub(crate) enum Many {
     /// With one argument for each column: the text of an array.

@@ -1,13 +1,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use lock_testkit::servers::{MariaDbServer, PostgresServer};
 use polylock_core::{AcquireRequest, DistributedLock as _, LockUrl, Mode, Wait};
 use sqlx::{Connection as _, MySqlConnection, PgConnection};
 use tokio::time::Instant;
 
 use super::*;
 use crate::database::codec::moment;
+use crate::database::tests::databases;
 use crate::lock::SqlLock;
 use crate::transaction::{Connection, TransactionLocks};
 use crate::wire::Target;
@@ -34,14 +34,6 @@ fn leases_are_deleted_when_their_floor_has_settled() {
     assert_eq!(due(100), None);
     assert_eq!(due(110), Some(20));
     assert_eq!(due(200), None);
-}
-
-/// A database of its own on a server of each kind.
-fn databases() -> [String; 2] {
-    [
-        PostgresServer::shared().database(),
-        MariaDbServer::shared().database(),
-    ]
 }
 
 /// The purge of a client, and a pool for what tests ask past the library.

@@ -15,6 +15,7 @@ use super::handle::Command;
 use super::record::RECORD_AFTER;
 use super::server_age;
 use crate::config::SqlConfig;
+use crate::database::tests::databases;
 use crate::dialect::mysql::tokens;
 use crate::dialect::sequence;
 use crate::table::TOKENS_AT_ONCE;
@@ -31,13 +32,9 @@ async fn open(url: &str) -> Sessions {
 
 /// A database of its own on each server for each of these parameters.
 fn urls(parameters: &[&str]) -> Vec<String> {
-    let urls = parameters.iter().flat_map(|parameters| {
-        let databases = [
-            PostgresServer::shared().database(),
-            MariaDbServer::shared().database(),
-        ];
-        databases.map(|url| format!("{url}?{parameters}"))
-    });
+    let urls = parameters
+        .iter()
+        .flat_map(|parameters| databases().map(|url| format!("{url}?{parameters}")));
     urls.collect()
 }
 

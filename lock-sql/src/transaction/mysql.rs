@@ -2,7 +2,6 @@ use std::time::Duration;
 
 use polylock_core::{Error, ErrorKind, LockKey, Result, Wait};
 use sqlx::MySqlConnection;
-use sqlx::mysql::MySqlDatabaseError;
 
 use super::connection::DatabaseTransaction;
 use super::place::Place;
@@ -81,7 +80,9 @@ async fn within_transaction(
     statements: &str,
 ) -> Result<Result<Answer, DbError>> {
     match mysql::text(raw, format!("{PROBE}; {statements}")).await {
-        Err(db_error) if number(&db_error) == Some(NO_SAVEPOINT) => Err(no_transaction(db_error)),
+        Err(db_error) if mysql::number(&db_error.source) == Some(NO_SAVEPOINT) => {
+            Err(no_transaction(db_error))
+        }
         done => Ok(done),
     }
 }
@@ -157,11 +158,6 @@ fn raise(place: &Place, resource: &LockKey, token: u64) -> String {
 
 fn literal(key: &LockKey) -> String {
     format!("x'{}'", hex(key.as_bytes()))
-}
-
-fn number(db_error: &DbError) -> Option<u16> {
-    let error = db_error.source.as_database_error()?;
-    Some(error.try_downcast_ref::<MySqlDatabaseError>()?.number())
 }
 
 const RESTORE: &str = "SET SESSION innodb_lock_wait_timeout = @polylock_wait";

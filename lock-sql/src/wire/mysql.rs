@@ -117,18 +117,17 @@ fn read_value(row: &MySqlRow, at: usize) -> Result<Value, sqlx::Error> {
     Ok(Value::Bytes(row.try_get_unchecked(at)?))
 }
 
-/// Reads the error number.
-pub(super) fn db_error(error: sqlx::Error) -> DbError {
-    let number = match &error {
-        sqlx::Error::Database(e) => e
-            .try_downcast_ref::<MySqlDatabaseError>()
-            .map(|e| e.number()),
-        _ => None,
-    };
-    match number.map(class) {
+fn db_error(error: sqlx::Error) -> DbError {
+    match number(&error).map(class) {
         Some(class) => DbError::new(class, error),
         None => DbError::of_client(error),
     }
+}
+
+/// The number of an error of the server.
+pub(crate) fn number(error: &sqlx::Error) -> Option<u16> {
+    let error = error.as_database_error()?;
+    Some(error.try_downcast_ref::<MySqlDatabaseError>()?.number())
 }
 
 fn class(number: u16) -> Class {

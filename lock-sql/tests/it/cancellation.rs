@@ -86,14 +86,8 @@ fn a_blocked_runtime_keeps_no_other_process_from_writing() {
         std::thread::sleep(Duration::from_millis(2200));
         other.block_on(async {
             let theirs = place.open().await;
-            theirs
-                .try_lock("another")
-                .await
-                .unwrap()
-                .unwrap()
-                .release()
-                .await
-                .unwrap();
+            let another = theirs.try_lock("another").await.unwrap();
+            another.unwrap().release().await.unwrap();
         });
         assert!(guard.is_held(), "its renewals need no runtime of ours");
         drop(acquire);

@@ -41,11 +41,8 @@ async fn a_file_that_is_replaced_or_deleted_is_an_error_and_then_another_file() 
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{what}");
             assert!(error.message().contains("replaced"), "{what}: {error}");
             let lost = tokio::time::timeout(Duration::from_secs(20), guard.lost()).await;
-            assert_eq!(
-                lost.expect("the loss is told"),
-                LostReason::Stolen,
-                "{what}"
-            );
+            let lost = lost.expect("the loss is told");
+            assert_eq!(lost, LostReason::Stolen, "{what}");
         }
     }
 }
@@ -112,11 +109,8 @@ async fn a_new_file_is_its_owners_alone() {
     let locks = place.open().await;
     let _guard = locks.lock("job").await.unwrap();
     for name in FILES {
-        assert_eq!(
-            fs::metadata(place.file(name)).unwrap().mode() & 0o777,
-            0o600,
-            "{name}"
-        );
+        let mode = fs::metadata(place.file(name)).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
     }
 }
 
@@ -129,20 +123,10 @@ async fn a_directory_is_created_on_request() {
     assert!(error.message().contains("directory"), "{error}");
     let registry = Registry::new().with(SqliteBackend::default()).unwrap();
     let url = format!("sqlite:{}?create-dir=on", path.display());
-    registry
-        .connect(&url)
-        .await
-        .unwrap()
-        .lock("job")
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
-    assert_eq!(
-        fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777,
-        0o700
-    );
+    let locks = registry.connect(&url).await.unwrap();
+    locks.lock("job").await.unwrap().release().await.unwrap();
+    let mode = fs::metadata(path.parent().unwrap()).unwrap().mode();
+    assert_eq!(mode & 0o777, 0o700);
 }
 
 #[tokio::test]
@@ -165,12 +149,7 @@ async fn what_is_no_database_is_left_as_it_is() {
 async fn a_table_of_another_application_is_refused() {
     let place = Place::new();
     drop(place.open().await);
-    place
-        .sql()
-        .await
-        .execute("CREATE TABLE mine (key TEXT, value TEXT)")
-        .await
-        .unwrap();
+    place.run("CREATE TABLE mine (key TEXT, value TEXT)").await;
     let config = SqliteConfig::new(place.database())
         .with_table("mine")
         .unwrap();
@@ -183,7 +162,7 @@ async fn a_table_of_a_later_version_is_refused_even_when_it_is_open() {
     let place = Place::new();
     let locks = place.open().await;
     let later = "UPDATE polylock_locks SET token = 2 WHERE key = x''";
-    place.sql().await.execute(later).await.unwrap();
+    place.run(later).await;
     for error in [
         locks.try_lock("job").await.map(drop).unwrap_err(),
         Sqlite::open(place.database()).await.map(drop).unwrap_err(),
@@ -205,12 +184,7 @@ async fn rows_that_make_no_sense_are_an_error_and_not_a_free_lock() {
         let locks = place.open().await;
         let _guard = locks.lock("job").await.unwrap();
         let damage = format!("UPDATE polylock_locks SET {damage} WHERE key <> x''");
-        place
-            .sql()
-            .await
-            .execute(sqlx::AssertSqlSafe(damage.clone()))
-            .await
-            .unwrap();
+        place.run(&damage).await;
         let error = locks.try_lock("job").await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Foreign, "{damage}: {error}");
     }
@@ -236,16 +210,8 @@ async fn a_database_that_others_keep_locked_is_unavailable_and_not_contended() {
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     // Reading does not wait for a writer.
-    let key = LockKey::new("held").unwrap();
-    assert!(
-        locks
-            .admin()
-            .unwrap()
-            .inspect(&key)
-            .await
-            .unwrap()
-            .is_some()
-    );
+    let (admin, key) = (locks.admin().unwrap(), LockKey::new("held").unwrap());
+    assert!(admin.inspect(&key).await.unwrap().is_some());
     writer.execute("COMMIT").await.unwrap();
     locks.lock("job").await.unwrap().release().await.unwrap();
     assert_eq!(held.release().await.unwrap(), Released::Clean);

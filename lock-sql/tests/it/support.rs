@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use polylock_sql::Sqlite;
-use sqlx::ConnectOptions as _;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions as _};
 use tempfile::TempDir;
 
 /// A directory of its own for a database that is not there yet.
@@ -49,6 +49,12 @@ impl Place {
     pub(crate) async fn sql(&self) -> SqliteConnection {
         let options = SqliteConnectOptions::new().filename(self.database());
         options.connect().await.unwrap()
+    }
+
+    /// Runs a statement past the library.
+    pub(crate) async fn run(&self, sql: &str) {
+        let sql = sqlx::raw_sql(AssertSqlSafe(sql));
+        sql.execute(&mut self.sql().await).await.unwrap();
     }
 
     /// One number that a statement reads.

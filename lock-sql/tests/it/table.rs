@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::support::{Place, assert_increasing};
 use lock_testkit::polled;
+use polylock_core::FencingToken;
 use polylock_core::admin::Record;
 use polylock_core::layers::LocalQueue;
 use polylock_core::prelude::*;
-use polylock_core::{AcquireRequest, FencingToken};
 use polylock_sql::{Sqlite, SqliteConfig};
 use std::sync::Arc;
 
@@ -23,10 +23,7 @@ async fn tokens_increase_after_idle_rows_were_purged() {
     // A clock that goes back, as those of the rows to come see it.
     let ahead = "UPDATE polylock_locks SET last_token = last_token + 1000000000000 \
                  WHERE key = x'6669727374'";
-    sqlx::query(ahead)
-        .execute(&mut place.sql().await)
-        .await
-        .unwrap();
+    place.run(ahead).await;
     tokens[0] += 1_000_000_000_000;
     let gone = async || {
         let rows = "SELECT count(*) FROM polylock_locks WHERE key = x'6669727374'";
@@ -94,11 +91,8 @@ async fn a_hand_over_inside_the_process_writes_nothing_until_tokens_run_out() {
     let mut guard = queue.lock("one").await.unwrap();
     for _ in 0..150 {
         tokens.push(guard.fencing_token().unwrap().value());
-        stored.insert(
-            place
-                .number("SELECT max(last_token) FROM polylock_locks")
-                .await,
-        );
+        let last = "SELECT max(last_token) FROM polylock_locks";
+        stored.insert(place.number(last).await);
         let next = queue.lock("one");
         tokio::pin!(next);
         // In line before the holder leaves.
@@ -128,10 +122,7 @@ async fn tables_of_one_file_do_not_meet() {
 }
 
 async fn token(locks: &Sqlite, key: &str) -> u64 {
-    let guard = locks
-        .acquire(&AcquireRequest::new(LockKey::new(key).unwrap()))
-        .await
-        .unwrap();
+    let guard = locks.lock(key).await.unwrap();
     let token = guard.fencing_token().unwrap().value();
     assert_eq!(guard.release().await.unwrap(), Released::Clean);
     token

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use polylock_core::{ErrorKind, FencingToken, Mode, Released, RenewalRequest};
+use polylock_core::{ErrorKind, FencingToken, Released, RenewalRequest};
 use tokio::time::{sleep, timeout};
 
 use super::doubt::{block, until_blocked};

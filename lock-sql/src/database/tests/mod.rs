@@ -28,7 +28,7 @@ const TTL: Duration = Duration::from_secs(30);
 const ALONE: Mode = Mode::Exclusive;
 
 /// A database of its own on a server of each kind.
-fn databases() -> [String; 2] {
+pub(crate) fn databases() -> [String; 2] {
     [
         PostgresServer::shared().database(),
         MariaDbServer::shared().database(),

@@ -5,6 +5,7 @@ use polylock_core::{LeaseState, Mode, Released, RenewalRequest, Renewer as _};
 use super::{ALONE, Client, TTL, databases, id, key};
 use crate::store::Store as _;
 use crate::table::Claim;
+use crate::table::testing::claim;
 
 #[tokio::test]
 async fn only_a_holder_reserves_tokens_and_no_other_client_gets_them() {
@@ -48,13 +49,17 @@ async fn the_usual_is_one_statement_and_hundreds_of_renewals_are_few() {
         };
         client.store.take(&key(&name), claim).await.unwrap()
     };
+    let release = async |n| {
+        let released = client.store.release(&key("k"), id(n)).await;
+        assert_eq!(released.unwrap(), Released::Clean);
+    };
     // The row, and the connection.
     take("k".to_owned(), 1, ALONE).await.unwrap();
-    client.release("k", 1).await;
+    release(1).await;
     let before = questions();
     take("k".to_owned(), 2, ALONE).await.unwrap();
     client.store.reserve(&key("k"), id(2)).await.unwrap();
-    client.release("k", 2).await;
+    release(2).await;
     assert_eq!(questions() - before - asking, 3);
     take("k".to_owned(), 3, ALONE).await.unwrap();
     let before = questions();

@@ -8,17 +8,13 @@ use super::NOW;
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
     FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, Many, NOTE_QUEUE, OVERTAKEN, Queue, Renewals,
-    Statements, Usage, columns, fill,
+    Statements, columns, fill,
 };
 use crate::wire::Sql;
 
-pub(crate) fn statements(usage: Usage<'_>) -> Statements {
-    let sql = |template: &str| Sql::new(text(usage, template));
-    let many = |before: &str, columns: Vec<&'static str>, after: &str| Many::Rows {
-        before: format!("{} ", text(usage, before)),
-        columns,
-        after: format!(" {}", text(usage, after)),
-    };
+pub(crate) fn statements(table: &str) -> Statements {
+    let sql = |template: &str| Sql::new(text(table, template));
+    let many = |before: &str, columns, after: &str| many(table, before, columns, after);
     let renew = |columns: &str, due: &str| {
         many(
             &format!("{RENEW} SELECT 1, l.lock_key, {columns}, %now% FROM"),
@@ -75,7 +71,16 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
     }
 }
 
-pub(super) fn text(usage: Usage<'_>, template: &str) -> String {
+/// A statement whose rows stand between these texts.
+pub(super) fn many(table: &str, before: &str, columns: Vec<&'static str>, after: &str) -> Many {
+    Many::Rows {
+        before: format!("{} ", text(table, before)),
+        columns,
+        after: format!(" {}", text(table, after)),
+    }
+}
+
+pub(super) fn text(table: &str, template: &str) -> String {
     fill(
         template,
         &[
@@ -99,7 +104,7 @@ pub(super) fn text(usage: Usage<'_>, template: &str) -> String {
             ("%overtaken%", &OVERTAKEN.to_string()),
             ("%now%", NOW),
             ("%columns%", &columns()),
-            ("%table%", usage.table),
+            ("%table%", table),
         ],
     )
 }

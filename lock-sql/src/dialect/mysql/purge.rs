@@ -1,16 +1,11 @@
 //! The statements that find and delete unused rows of MySQL and MariaDB.
 
-use super::lease::text;
-use crate::database::statements::{Many, Usage};
+use super::lease::{many, text};
 use crate::purge::{PURGE_ROWS, PurgeTexts};
 use crate::wire::Sql;
 
 pub(crate) fn texts(table: &str) -> PurgeTexts {
-    let usage = Usage {
-        table,
-        notifies: false,
-    };
-    let sql = |template: &str| Sql::new(text(usage, template));
+    let sql = |template: &str| Sql::new(text(table, template));
     let scan = |kind: u8, columns: &str| {
         sql(&format!(
             "SELECT l.lock_key, {columns} FROM %table% l
@@ -18,11 +13,7 @@ pub(crate) fn texts(table: &str) -> PurgeTexts {
              ORDER BY l.lock_key LIMIT {PURGE_ROWS}"
         ))
     };
-    let many = |before: &str, columns: Vec<&'static str>, after: &str| Many::Rows {
-        before: format!("{} ", text(usage, before)),
-        columns,
-        after: format!(" {}", text(usage, after)),
-    };
+    let many = |before: &str, columns, after: &str| many(table, before, columns, after);
     PurgeTexts {
         scan: [
             scan(

@@ -7,15 +7,16 @@ use super::NOW;
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
     FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, Many, NOTE_QUEUE, OVERTAKEN, Queue, Renewals,
-    Statements, Usage, columns, fill,
+    Statements, columns, fill,
 };
 use crate::wire::Sql;
 
 /// The channel of the waiters; the payload names the lock.
 pub(crate) const CHANNEL: &str = "polylock";
 
-pub(crate) fn statements(usage: Usage<'_>) -> Statements {
-    let sql = |template: &str| Sql::new(text(usage, template));
+/// `table` is quoted, with its schema; `notifies` says whether waiters are notified.
+pub(crate) fn statements(table: &str, notifies: bool) -> Statements {
+    let sql = |template: &str| Sql::new(text(table, template));
     let many = |template: &str| Many::Arrays(sql(template));
     let renewals = |due, rows| Renewals {
         free: many(&renew(due, "SKIP LOCKED")),
@@ -23,7 +24,7 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
         rows,
     };
     // The row has been changed just then.
-    let notify = |topic: usize| match usage.notifies {
+    let notify = |topic: usize| match notifies {
         true => format!(
             ", CASE WHEN l.wanted_until > l.changed_at
                  THEN pg_notify('{CHANNEL}', convert_from({{{topic}}}, 'UTF8')) END"
@@ -57,7 +58,7 @@ pub(crate) fn statements(usage: Usage<'_>) -> Statements {
     }
 }
 
-pub(super) fn text(usage: Usage<'_>, template: &str) -> String {
+pub(super) fn text(table: &str, template: &str) -> String {
     let filled = fill(
         template,
         &[
@@ -81,7 +82,7 @@ pub(super) fn text(usage: Usage<'_>, template: &str) -> String {
             ("%clock%", "FROM (SELECT %now% AS now) m"),
             ("%now%", NOW),
             ("%columns%", &columns()),
-            ("%table%", usage.table),
+            ("%table%", table),
         ],
     );
     // The text of an array comes as bytes.

@@ -1,16 +1,12 @@
 //! The statements that find and delete unused rows of PostgreSQL.
 
 use super::lease::text;
-use crate::database::statements::{Many, Usage};
+use crate::database::statements::Many;
 use crate::purge::{PURGE_ROWS, PurgeTexts};
 use crate::wire::Sql;
 
 pub(crate) fn texts(table: &str) -> PurgeTexts {
-    let usage = Usage {
-        table,
-        notifies: false,
-    };
-    let sql = |template: &str| Sql::new(text(usage, template));
+    let sql = |template: &str| Sql::new(text(table, template));
     let scan = |kind: u8, columns: &str| {
         sql(&format!(
             "SELECT l.lock_key, {columns} FROM %table% l, (SELECT %now% AS now) m
