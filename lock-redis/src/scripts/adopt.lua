@@ -34,7 +34,7 @@ end
 -- has that id would hold it again. Such a place has no heartbeat, so that it is dead some time after its arrival.
 -- Companions of another type have none.
 local since = string.format('%.0f', now() - tonumber(ARGV[4]))
-for _, entry in ipairs(redis.pcall('XREVRANGE', QUEUE, '+', since)) do
+for _, entry in ipairs(redis.pcall('XRANGE', QUEUE, since, '+')) do
   if string.sub(entry[2][2], 1, 33) == id .. '|' then
     call('XDEL', QUEUE, entry[1])
     redis.pcall('HDEL', NOTES, 'w:' .. id)
