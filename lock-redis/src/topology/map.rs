@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use futures_util::future::select_ok;
 use tokio::time::Instant;
 
 use super::connector::Connectors;
@@ -45,8 +45,13 @@ impl Map {
         })
     }
 
+    /// The map, unless it has to be queried.
+    pub(super) fn present(&self) -> Option<Arc<Slots>> {
+        self.slots.present()
+    }
+
     pub(super) async fn slots(self: &Arc<Self>, deadline: Instant) -> Result<Arc<Slots>, Failure> {
-        if let Some(slots) = self.slots.present() {
+        if let Some(slots) = self.present() {
             return Ok(slots);
         }
         let make = || Arc::clone(self).ask();
@@ -71,12 +76,8 @@ impl Map {
         Ok(node)
     }
 
-    pub(super) fn connectors(&self) -> &Connectors {
-        &self.connectors
-    }
-
     /// The nodes to query: the masters of the last map, and those of the configuration.
-    pub(super) fn candidates(&self) -> Vec<Endpoint> {
+    fn candidates(&self) -> Vec<Endpoint> {
         let known = self.known();
         let masters = known.slots.iter().flat_map(|slots| slots.masters());
         let mut candidates: Vec<_> = masters.cloned().collect();
@@ -101,15 +102,11 @@ impl Map {
     async fn ask_all(&self) -> Result<Arc<Slots>, Failure> {
         let candidates = self.candidates();
         let asked = candidates.iter().map(|endpoint| self.ask_one(endpoint));
-        let mut asked: FuturesUnordered<_> = asked.collect();
-        let mut why = None;
-        while let Some(answer) = asked.next().await {
-            match answer {
-                Ok(slots) => return Ok(Arc::new(slots)),
-                Err(failure) => why = Some(failure),
-            }
+        if asked.len() == 0 {
+            return Err(silent(&self.shared));
         }
-        Err(why.unwrap_or_else(|| silent(&self.shared)))
+        let (slots, _) = select_ok(asked.map(Box::pin)).await?;
+        Ok(Arc::new(slots))
     }
 
     async fn ask_one(&self, endpoint: &Endpoint) -> Result<Slots, Failure> {
@@ -119,11 +116,7 @@ impl Map {
         let answer = match node {
             Some(node) => node.run(&request).await?,
             // It may be a replica, which gets no other requests.
-            None => {
-                let connector = self.connectors.to(endpoint)?;
-                let (mut connection, _) = connector.open(|_| Ok::<(), ()>(())).await?;
-                connector.ask(&mut connection, &request).await?
-            }
+            None => self.connectors.to(endpoint)?.ask_once(&request).await?,
         };
         let server: Arc<str> = endpoint.to_string().into();
         match Slots::read(answer, endpoint) {
@@ -163,6 +156,6 @@ impl Map {
 }
 
 /// No node has answered in time.
-pub(super) fn silent(shared: &ConnectionContext) -> Failure {
+fn silent(shared: &ConnectionContext) -> Failure {
     Failure::silent(&"the cluster".into(), shared.timeout, false)
 }

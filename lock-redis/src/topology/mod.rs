@@ -10,7 +10,6 @@ mod known_sentinels;
 mod map;
 mod node;
 mod on_demand;
-mod pubsub;
 mod request;
 mod sentinel;
 mod sentinel_events;

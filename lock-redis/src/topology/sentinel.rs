@@ -231,10 +231,9 @@ impl Master {
     /// The address that one Sentinel knows, if it knows the master.
     pub(super) async fn ask_one(&self, sentinel: &Endpoint) -> Result<Option<Endpoint>, Failure> {
         let connector = self.to_sentinels.to(sentinel)?;
-        let (mut connection, _) = connector.open(|_| Ok::<(), ()>(())).await?;
         let mut request = redis::cmd("SENTINEL");
         request.arg("GET-MASTER-ADDR-BY-NAME").arg(&*self.name);
-        match connector.ask(&mut connection, &request).await? {
+        match connector.ask_once(&request).await? {
             Value::Nil => Ok(None),
             answer => match redis::from_redis_value::<(String, u16)>(answer) {
                 Ok((host, port)) => Ok(Some(Endpoint::tcp(host, port))),
@@ -331,14 +330,14 @@ impl Topology for Sentinel {
         true
     }
 
-    async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {
+    async fn channel(&self, _key: &[u8]) -> Result<Option<Arc<str>>, Failure> {
         let deadline = self.master.shared.deadline();
         let node = self.master.find(deadline).await?;
         let channel = node.channel(deadline).await;
         channel.inspect_err(|failure| self.learn(&node, failure))
     }
 
-    fn subscribed(&self) -> Option<Arc<str>> {
+    fn subscribed(&self, _key: &[u8]) -> Option<Arc<str>> {
         self.master.current.present()?.subscribed()
     }
 

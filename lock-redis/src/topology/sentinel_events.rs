@@ -83,7 +83,7 @@ async fn listen(
     let connector = master.to_sentinels.to(sentinel)?;
     let mut wanted = master.wanted();
     let (sender, mut pushes) = mpsc::unbounded_channel::<PushInfo>();
-    let opened = in_time(master, &connector, connector.open(sender)).await;
+    let opened = in_time(master, &connector, connector.open_shared(sender, None)).await;
     let (mut connection, hears) = opened?;
     let broken = |error| Failure::unconnected(&connector.server, error);
     if hears {

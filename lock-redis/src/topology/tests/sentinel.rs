@@ -7,7 +7,7 @@ use super::*;
 async fn the_master_is_found_and_followed_without_a_call() {
     let servers = RedisSentinels::start();
     let (topology, told) = open(&by_url(&servers.url())).await;
-    let channel = topology.channel().await.unwrap().unwrap();
+    let channel = topology.channel(b"a").await.unwrap().unwrap();
     assert_eq!(count(&*topology, "a").await.unwrap(), 1);
     servers.wait_for_replica();
     servers.fail_over();
@@ -16,7 +16,7 @@ async fn the_master_is_found_and_followed_without_a_call() {
     until("the move", || told.moved.load(Ordering::SeqCst) == 1).await;
     assert!(told.deaf.load(Ordering::SeqCst) >= 1);
     assert_eq!(count(&*topology, "a").await.unwrap(), 2);
-    assert_eq!(topology.subscribed().as_ref(), Some(&channel));
+    assert_eq!(topology.subscribed(b"a").as_ref(), Some(&channel));
     let heard = servers.master().command(&["PUBLISH", &channel, "one"]);
     assert_eq!(heard.integer(), Some(1));
     until("a message", || told.has(b"one")).await;
