@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polylock_core::{LeaseState, LostReason};
-use redis::Value;
+use redis::{Value, from_redis_value_ref};
 
 use crate::error::{Cause, Failure};
 
@@ -178,45 +178,29 @@ pub(crate) struct SeenHolder {
 
 /// Reads a lock as `inspect` shows it.
 pub(crate) fn seen(reply: Value) -> Result<Seen, Failure> {
-    let Value::Array(parts) = reply else {
-        return Err(strange(&reply));
+    // Values of other programs may be any bytes.
+    type Bytes = Vec<u8>;
+    type Parts = (Bytes, Vec<(Bytes, i64, Bytes)>, Value, Vec<Bytes>);
+    let parts = from_redis_value_ref::<Parts>(&reply).map_err(|_| strange(&reply))?;
+    let (mode, holders, fence, waiters) = parts;
+    let lossy = |bytes: Bytes| String::from_utf8_lossy(&bytes).into_owned();
+    let holder = |(value, left, note)| SeenHolder {
+        value: lossy(value),
+        left,
+        note: lossy(note),
     };
-    let read = || {
-        let [mode, Value::Array(holders), fence, Value::Array(waiters)] = parts.as_slice() else {
-            return None;
-        };
-        let holder = |triple: &[Value]| {
-            let [value, Value::Int(left), note] = triple else {
-                return None;
-            };
-            Some(SeenHolder {
-                value: lossy(value)?,
-                left: *left,
-                note: lossy(note)?,
-            })
-        };
-        Some(Seen {
-            mode: lossy(mode)?,
-            holders: holders.chunks(3).map(holder).collect::<Option<_>>()?,
-            fence: lossy(fence).unwrap_or_default(),
-            waiters: waiters.iter().map(lossy).collect::<Option<_>>()?,
-        })
-    };
-    read().ok_or_else(|| strange(&Value::Array(parts)))
+    Ok(Seen {
+        mode: lossy(mode),
+        holders: holders.into_iter().map(holder).collect(),
+        fence: text(&fence).unwrap_or_default().to_owned(),
+        waiters: waiters.into_iter().map(lossy).collect(),
+    })
 }
 
 pub(crate) fn text(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         Value::SimpleString(text) => Some(text),
-        _ => None,
-    }
-}
-
-fn lossy(value: &Value) -> Option<String> {
-    match value {
-        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
-        Value::SimpleString(text) => Some(text.clone()),
         _ => None,
     }
 }

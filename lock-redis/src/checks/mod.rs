@@ -1,7 +1,6 @@
 //! Checks of a server before it stores locks: at every start, and for the health report.
 
 mod facts;
-mod merged;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -18,7 +17,6 @@ use self::facts::ask;
 use self::server::{RULES, Wanted};
 
 pub(crate) use self::facts::Facts;
-pub(crate) use self::merged::merged;
 
 /// Checks every master and warns of faults; with strict checks, refuses servers with faults.
 pub(crate) async fn check(topology: &dyn Topology, config: &RedisConfig) -> Result<(), Failure> {
@@ -43,4 +41,28 @@ pub(crate) async fn look(
     };
     let checks = merged(servers.iter().map(of_one).collect());
     Ok((servers, checks))
+}
+
+/// Merges the health checks of all servers. Each is listed once if all servers agree, and otherwise with
+/// the names of the servers that it applies to.
+pub(crate) fn merged(servers: Vec<(Arc<str>, Vec<HealthCheck>)>) -> Vec<HealthCheck> {
+    let count = servers.len();
+    let mut found: Vec<(HealthCheck, Vec<Arc<str>>)> = Vec::new();
+    for (server, health_checks) in servers {
+        for health in health_checks {
+            match found.iter_mut().find(|(known, _)| *known == health) {
+                Some((_, of)) => of.push(Arc::clone(&server)),
+                None => found.push((health, vec![Arc::clone(&server)])),
+            }
+        }
+    }
+    // Groups the results of one check.
+    found.sort_by_key(|(health, _)| RULES.iter().position(|rule| rule.id == health.id));
+    let named = found.into_iter().map(|(mut health, of)| {
+        if of.len() < count {
+            health.summary = format!("{}: {}", of.join(", "), health.summary).into();
+        }
+        health
+    });
+    named.collect()
 }

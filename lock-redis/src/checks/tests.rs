@@ -134,3 +134,24 @@ async fn a_strict_configuration_refuses_a_server_that_persists_nothing() {
     let (topology, _) = open(&plain(&server).with_login("few", "pw")).await;
     check(&*topology, &few).await.unwrap();
 }
+
+#[test]
+fn what_is_true_of_all_is_said_once() {
+    let [first, good] = ["eviction", "clock"].map(|check| HealthCheck::ok(check, "right"));
+    let bad = HealthCheck::warning("clock", "wrong", "impact", "way out");
+    let of = |name: &str, second: &HealthCheck| (name.into(), vec![first.clone(), second.clone()]);
+    let texts = |found: Vec<HealthCheck>| -> Vec<String> {
+        let text = |health: HealthCheck| format!("{} {}", health.id, health.summary);
+        found.into_iter().map(text).collect()
+    };
+    let servers = vec![of("x:1", &good), of("y:2", &bad), of("z:3", &good)];
+    let expected = [
+        "eviction right",
+        "clock x:1, z:3: right",
+        "clock y:2: wrong",
+    ];
+    assert_eq!(texts(merged(servers)), expected);
+    let alone = vec![of("x:1", &bad)];
+    assert_eq!(texts(merged(alone)), ["eviction right", "clock wrong"]);
+    assert_eq!(merged(Vec::new()), []);
+}

@@ -1,5 +1,6 @@
 //! The health checks of a quorum: those of each master, and those of the masters together.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,35 +20,32 @@ pub(crate) async fn check_health(mut config: RedisConfig) -> Result<Vec<HealthCh
     // As in the configuration of quorum nodes.
     config.push = false;
     let config = Arc::new(config);
-    let mut answers = quorum.ask(|node| {
+    let answers = quorum.ask(|node| {
         let config = Arc::clone(&config);
         async move { check_node(&node, &config).await }
     });
-    let names = quorum.nodes.iter().map(|node| Master {
-        name: node.name.as_str().into(),
-        facts: None,
-        failure: String::new(),
-    });
-    let mut masters: Vec<_> = names.collect();
-    let mut checks = vec![None; quorum.len()];
-    let mut failures = Vec::new();
-    while let Some((number, answer)) = answers.next().await {
-        let master = &mut masters[number];
-        match answer {
+    let mut answers: Vec<_> = answers.collect().await;
+    answers.sort_by_key(|(number, _)| *number);
+    let (mut masters, mut checks, mut failures) = (Vec::new(), Vec::new(), Vec::new());
+    for (number, answer) in answers {
+        let name: Arc<str> = quorum.nodes[number].name.as_str().into();
+        let facts = match answer {
             Ok((facts, of_master)) => {
-                master.facts = Some(facts);
-                checks[number] = Some((Arc::clone(&master.name), of_master));
+                checks.push((Arc::clone(&name), of_master));
+                Ok(facts)
             }
             Err(failure) => {
-                master.failure = failure.cause.to_string();
+                let cause = failure.cause.to_string();
                 failures.push(failure);
+                Err(cause)
             }
-        }
+        };
+        masters.push((name, facts));
     }
     if quorum.is_too_few(failures.len()) {
         return Err(named(quorum.unavailable(&failures, &[])));
     }
-    let mut found = merged(checks.into_iter().flatten().collect());
+    let mut found = merged(checks);
     let all = Masters {
         masters,
         rejoin_delay: config.rejoin_delay,
@@ -68,35 +66,24 @@ async fn check_node(
 
 #[derive(Clone, Debug)]
 struct Masters {
-    masters: Vec<Master>,
+    /// The name of each, with what it reports, or why it does not reply.
+    masters: Vec<(Arc<str>, Result<Facts, String>)>,
     rejoin_delay: Duration,
 }
 
-#[derive(Clone, Debug)]
-struct Master {
-    name: Arc<str>,
-    /// `None` if the master does not reply.
-    facts: Option<Facts>,
-    /// The reason, if it does not reply.
-    failure: String,
-}
-
 impl Masters {
-    fn answering(&self) -> impl Iterator<Item = (&Master, &Facts)> {
+    fn answering(&self) -> impl Iterator<Item = (&Arc<str>, &Facts)> {
         let masters = self.masters.iter();
-        masters.filter_map(|master| Some((master, master.facts.as_ref()?)))
+        masters.filter_map(|(name, facts)| Some((name, facts.as_ref().ok()?)))
     }
 
     /// Two names of the same server.
-    fn twins(&self) -> Option<(&Master, &Master)> {
-        let mut earlier: Vec<(&Master, &Facts)> = Vec::new();
-        for (master, facts) in self.answering().filter(|(_, facts)| facts.run_id.is_some()) {
-            if let Some((twin, _)) = earlier.iter().find(|(_, one)| one.run_id == facts.run_id) {
-                return Some((twin, master));
-            }
-            earlier.push((master, facts));
-        }
-        None
+    fn twins(&self) -> Option<(&str, &str)> {
+        let mut names = HashMap::<&str, &str>::new();
+        self.answering().find_map(|(name, facts)| {
+            let twin = names.insert(facts.run_id.as_deref()?, name)?;
+            Some((twin, &**name))
+        })
     }
 }
 
@@ -104,8 +91,8 @@ const RULES: &[HealthRule<Masters>] = &[
     HealthRule {
         id: "nodes",
         rule: |Masters { masters, .. }| {
-            let silent = masters.iter().filter(|master| master.facts.is_none());
-            let causes: Vec<_> = silent.map(|master| &*master.failure).collect();
+            let causes = masters.iter().filter_map(|(_, facts)| facts.as_ref().err());
+            let causes: Vec<_> = causes.map(String::as_str).collect();
             if causes.is_empty() {
                 return Status::Ok.because("all masters answer");
             }
@@ -119,7 +106,6 @@ const RULES: &[HealthRule<Masters>] = &[
         id: "same-server",
         rule: |all| match all.twins() {
             Some((one, other)) => {
-                let (one, other) = (&one.name, &other.name);
                 Status::Error.because(format!("{one} and {other} are the same server"))
             }
             None if all.answering().any(|(_, facts)| facts.run_id.is_none()) => {
@@ -133,7 +119,7 @@ const RULES: &[HealthRule<Masters>] = &[
     HealthRule {
         id: "rejoin",
         rule: |all| {
-            let keeps_all = |(_, facts): (&Master, &Facts)| {
+            let keeps_all = |(_, facts): (_, &Facts)| {
                 facts.fsync.as_deref() == Some("always") && facts.has_aof == Some(true)
             };
             match all.rejoin_delay {
@@ -157,16 +143,13 @@ mod tests {
     use super::*;
 
     fn masters() -> Masters {
-        let master = |name: &str| Master {
-            name: name.into(),
-            facts: Some(Facts {
-                fsync: Some("always".to_owned()),
-                has_aof: Some(true),
-                run_id: Some(name.to_owned()),
-                ..Facts::default()
-            }),
-            failure: String::new(),
+        let facts = |name: &str| Facts {
+            fsync: Some("always".to_owned()),
+            has_aof: Some(true),
+            run_id: Some(name.to_owned()),
+            ..Facts::default()
         };
+        let master = |name: &str| (name.into(), Ok(facts(name)));
         Masters {
             masters: ["a:1", "b:1", "c:1"].map(master).to_vec(),
             rejoin_delay: Duration::from_secs(30),
@@ -174,7 +157,7 @@ mod tests {
     }
 
     fn facts(all: &mut Masters, number: usize) -> &mut Facts {
-        all.masters[number].facts.get_or_insert_default()
+        all.masters[number].1.as_mut().unwrap()
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use polylock_core::engine::Moment;
-use redis::Value;
+use redis::from_redis_value_ref;
 use tokio::task::JoinHandle;
 
 use super::node::{Quorum, QuorumNode};
@@ -111,15 +111,9 @@ impl QuorumNode {
         let (keys, args) = ([AGE_KEY.as_bytes()], [run.as_bytes(), age.as_bytes()]);
         let call = Call::script(&AGE, &keys, &args);
         let reply = self.server.topology.call(call).await?.value;
-        match &reply {
-            Value::Array(parts) => match &parts[..] {
-                [run, Value::Int(age)] => reply::text(run).zip(u64::try_from(*age).ok()),
-                _ => None,
-            },
-            _ => None,
-        }
-        .map(|(run, age)| (run.to_owned(), Duration::from_millis(age)))
-        .ok_or_else(|| reply::strange(&reply))
+        let known = from_redis_value_ref::<(String, u64)>(&reply);
+        let (run, age) = known.map_err(|_| reply::strange(&reply))?;
+        Ok((run, Duration::from_millis(age)))
     }
 
     /// Compares ages periodically until the node is old enough, so that short-lived clients do not have

@@ -14,7 +14,6 @@ mod request;
 mod sentinel;
 mod sentinel_events;
 mod sentinel_reports;
-mod sentinel_votes;
 mod slots;
 mod standalone;
 #[cfg(test)]

@@ -16,7 +16,6 @@ use super::node::Node;
 use super::on_demand::OnDemand;
 use super::sentinel_events::{Following, follow};
 use super::sentinel_reports::{Report, Reports};
-use super::sentinel_votes::leader;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
 use polylock_core::engine::{Moment, before};
@@ -291,6 +290,17 @@ impl Master {
     }
 }
 
+/// The master that most replies name, and whether those are a majority of all `sentinels`. In a tie, the
+/// master that was named first wins.
+///
+/// One Sentinel may be outdated, beside a partitioned old master that does not know of its replacement.
+fn leader(named: &[Endpoint], sentinels: usize) -> Option<(&Endpoint, bool)> {
+    let count = |one: &Endpoint| named.iter().filter(|other| *other == one).count();
+    // The last of the largest ones is taken.
+    let leader = named.iter().rev().max_by_key(|one| count(one))?;
+    Some((leader, 2 * count(leader) > sentinels))
+}
+
 fn no_master(name: &str) -> Failure {
     Cause::NoMaster { name: name.into() }.into()
 }
@@ -362,6 +372,31 @@ impl Topology for Sentinel {
         if demoted || failure.refusal().is_none() {
             let current = &self.master.current;
             current.discard(|current| Arc::ptr_eq(current, node));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_majority_of_all_decides_and_else_most_of_those_that_answer_lead() {
+        for (sentinels, said, expected) in [
+            (3, &[][..], None),
+            (1, &[1], Some((1, true))),
+            (3, &[1], Some((1, false))),
+            (3, &[1, 2], Some((1, false))),
+            (3, &[1, 2, 2], Some((2, true))),
+            (4, &[2, 1, 2, 1], Some((2, false))),
+            (5, &[1, 2, 2], Some((2, false))),
+        ] {
+            let at = |port: &u16| Endpoint::tcp("a", *port);
+            let named: Vec<_> = said.iter().map(at).collect();
+            let expected = expected.map(|(port, is_decided)| (at(&port), is_decided));
+            let found = leader(&named, sentinels);
+            let found = found.map(|(leader, is_decided)| (leader.clone(), is_decided));
+            assert_eq!(found, expected, "{said:?} of {sentinels}");
         }
     }
 }

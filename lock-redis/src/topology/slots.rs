@@ -1,4 +1,4 @@
-use redis::Value;
+use redis::{Value, from_redis_value};
 
 use crate::config::Endpoint;
 
@@ -18,11 +18,8 @@ impl Slots {
             masters: Vec::new(),
             ranges: Vec::new(),
         };
-        let Value::Array(rows) = answer else {
-            return None;
-        };
+        let rows: Vec<Vec<Value>> = from_redis_value(answer).ok()?;
         for row in rows {
-            let Value::Array(row) = row else { return None };
             let [
                 Value::Int(first),
                 Value::Int(last),
