@@ -29,8 +29,7 @@ impl LockAdmin for Client {
         let server = &self.server;
         let seen = server.inspect(key).await;
         let seen = server.explained(&server.keys(key).all(), seen).await;
-        let seen = seen.map_err(|failure| named(failure).with_key(key))?;
-        Ok(seen.map(|seen| info(key.clone(), &seen)))
+        Ok(seen.map_err(of(key))?.map(|seen| info(key.clone(), &seen)))
     }
 
     async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>> {
@@ -38,7 +37,7 @@ impl LockAdmin for Client {
         let server = &self.server;
         let broken = server.break_all(key, reason).await;
         let broken = server.explained(&server.keys(key).all(), broken).await;
-        let broken = broken.map_err(|failure| named(failure).with_key(key))?;
+        let broken = broken.map_err(of(key))?;
         if broken.is_some() {
             tracing::warn!(%key, reason, "lock broken by an administrator");
         }
@@ -59,17 +58,16 @@ impl LockAdmin for Client {
         // No scheduler waits for this renewal: only the configured timeouts count.
         due.timeout = due.timeout.max(self.longest * 2);
         let mut renewed = self.server.renew(&[due], &|_, _| (), &|_| None).await;
-        let renewed = renewed.remove(0);
-        renewed.map_err(|failure| named(failure).with_key(key))
+        renewed.remove(0).map_err(of(key))
     }
 
     async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
         let server = &self.server;
-        match server.release(&server.keys(key), &id.into(), None).await {
-            Ok(ReleaseReply::Nothing) => Ok(Released::AlreadyLost),
-            Ok(ReleaseReply::Granted | ReleaseReply::Lock) => Ok(Released::Clean),
-            Err(failure) => Err(named(failure).with_key(key)),
-        }
+        let released = server.release(&server.keys(key), &id.into(), None).await;
+        Ok(match released.map_err(of(key))? {
+            ReleaseReply::Nothing => Released::AlreadyLost,
+            ReleaseReply::Granted | ReleaseReply::Lock => Released::Clean,
+        })
     }
 
     async fn adopt_lease(
@@ -80,28 +78,29 @@ impl LockAdmin for Client {
         ttl: Duration,
     ) -> Result<Option<FencingToken>> {
         let token = self.server.adopt(key, [id, new], ttl, None).await;
-        let token = token.map_err(|failure| named(failure).with_key(key))?;
-        Ok(token.map(FencingToken::new))
+        Ok(token.map_err(of(key))?.map(FencingToken::new))
     }
 
     async fn record(&self, key: &LockKey) -> Result<Option<Record>> {
-        let at = Keys::record(key).map_err(|error| error.with_backend(NAME))?;
-        let found = self.server.record(&at).await;
-        let found = found.map_err(|failure| named(failure).with_key(key))?;
+        let at = Keys::record(key).map_err(of(key))?;
+        let found = self.server.record(&at).await.map_err(of(key))?;
         Ok(found.map(|stored| stored.record))
     }
 
     async fn write_record(&self, key: &LockKey, record: &Record, keep: Duration) -> Result<bool> {
-        let of = |error: Error| error.with_backend(NAME).with_key(key);
-        record.check().map_err(of)?;
-        let at = Keys::record(key).map_err(of)?;
+        record.check().map_err(of(key))?;
+        let at = Keys::record(key).map_err(of(key))?;
         let written = self.server.write_record(&at, record, keep).await;
-        written.map_err(|failure| of(failure.into()))
+        written.map_err(of(key))
     }
 }
 
 fn named(failure: Failure) -> Error {
     Error::from(failure).with_backend(NAME)
+}
+
+fn of<E: Into<Error>>(key: &LockKey) -> impl Fn(E) -> Error {
+    move |error| error.into().with_backend(NAME).with_key(key)
 }
 
 /// Longest reason that is stored, in bytes.

@@ -6,20 +6,14 @@ use std::sync::Arc;
 use polylock_coordination::Once;
 use polylock_core::DistributedLock;
 
-use crate::support::{Place, SOON, TTL, granted, release, request, take, waiting, within};
+use crate::support::{Place, SOON, TTL, count, granted, release, request, take, waiting, within};
 
-/// The commands that the server has run since the last reset, inside of scripts as well.
+/// The commands of the clients.
 fn commands(place: &Place) -> BTreeMap<String, u64> {
-    let stats = place.command(&["INFO", "commandstats"]).text();
+    let mut commands = crate::support::commands(&place.server);
     let of_test = ["config|resetstat", "exists", "type", "xlen"];
-    let stats = stats.expect("a text");
-    let rows = stats.lines().filter_map(|line| {
-        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-        let (calls, _) = rest.split_once(',')?;
-        Some((name.to_owned(), calls.parse().expect("a number")))
-    });
-    let rows = rows.filter(|(name, _)| !of_test.contains(&name.as_str()));
-    rows.collect()
+    commands.retain(|name, _| !of_test.contains(&name.as_str()));
+    commands
 }
 
 fn counts<const N: usize>(commands: [(&str, u64); N]) -> BTreeMap<String, u64> {
@@ -99,27 +93,15 @@ async fn a_run_of_a_job_costs_one_lock_two_reads_and_one_write_and_a_skipped_one
     assert_eq!(cheapest(skipped), counts([("get", 1)]));
 }
 
-/// How often the server has read from its clients.
-fn reads(place: &Place) -> u64 {
-    let stats = place.command(&["INFO", "stats"]).text();
-    let stats = stats.expect("a text");
-    let reads = stats
-        .lines()
-        .find_map(|line| line.strip_prefix("total_reads_processed:"));
-    reads
-        .expect("Redis counts its reads")
-        .parse()
-        .expect("a number")
-}
-
 /// On a runtime with workers, which polls a task that another one has woken before all others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn requests_of_many_tasks_leave_together() {
     const TASKS: u64 = 32;
     const PAIRS: u64 = 20;
+    const READS: &str = "total_reads_processed";
     let place = Place::new();
     let client = Arc::new(place.elsewhere().await);
-    let before = reads(&place);
+    let before = count(&place.server, READS);
     let tasks: Vec<_> = (0..TASKS)
         .map(|task| {
             let client = Arc::clone(&client);
@@ -133,7 +115,8 @@ async fn requests_of_many_tasks_leave_together() {
     for task in tasks {
         task.await.expect("a task that ends");
     }
-    let (reads, requests) = (reads(&place) - before, 2 * TASKS * PAIRS);
+    let reads = count(&place.server, READS) - before;
+    let requests = 2 * TASKS * PAIRS;
     assert!(
         reads < requests / 4,
         "the server read {reads} times for {requests} requests"

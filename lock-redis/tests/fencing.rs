@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use lock_testkit::proxy::Fate;
 use polylock_core::{DistributedLock, ErrorKind};
 
-use crate::support::{Place, SOON, attempt, key, ms, take, until, waiting};
+use crate::support::{Place, SOON, attempt, break_lock, key, ms, take, until, waiting};
 
 #[tokio::test]
 async fn a_thousand_keys_leave_one_counter() {
@@ -33,11 +33,7 @@ async fn a_lock_that_is_broken_before_its_token_is_drawn_is_not_granted() {
         let planned = place.proxy().plan(|command| command.is("XADD"), late);
         let first = waiting(&locks, attempt("a"));
         until("it is set", || place.number(&["EXISTS", "a"]) == 1).await;
-        let admin = other.admin().expect("it has an administration");
-        admin
-            .break_lock(&key("a"), "test")
-            .await
-            .expect("it is broken");
+        break_lock(&other, "a").await;
         let guard = take(&other, "a").await;
         if round == 1 {
             other.shutdown(SOON).await;

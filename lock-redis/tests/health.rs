@@ -4,7 +4,7 @@ use lock_testkit::servers::{Fsync, RedisCluster, RedisOptions, RedisSentinels, R
 use polylock_core::{HealthCheck, Registry, Result, Status};
 use polylock_redis::RedisBackend;
 
-use crate::support::{rights, until};
+use crate::support::{info, rights, until};
 
 pub(crate) async fn try_check(url: &str) -> Result<Vec<HealthCheck>> {
     let registry = Registry::new().with(RedisBackend::default());
@@ -63,9 +63,8 @@ async fn a_server_that_is_fit_has_no_fault_and_keeps_nothing() {
     assert_eq!(checks, expected);
     assert_eq!(server.command(&["DBSIZE"]).integer(), Some(0));
     until("its connections are closed", || {
-        let clients = server.command(&["INFO", "clients"]).text();
         // The connection of the check itself.
-        clients.is_some_and(|text| text.contains("connected_clients:1\r"))
+        info(&server, "connected_clients") == "1"
     })
     .await;
 }
@@ -173,10 +172,7 @@ async fn replicas_that_no_write_waits_for_are_found() {
     let master = RedisServer::start(fit());
     let of = format!("127.0.0.1 {}", master.port());
     let _replica = RedisServer::start(RedisOptions::new().with_config("replicaof", &of));
-    let is_there = || {
-        let text = master.command(&["INFO", "replication"]).text();
-        text.is_some_and(|text| text.contains("connected_slaves:1"))
-    };
+    let is_there = || info(&master, "connected_slaves") == "1";
     until("the replica is there", is_there).await;
     let with = |acks: u32| format!("{}?min-replica-acks={acks}", master.url());
     let found = faults(&master.url()).await;
@@ -184,10 +180,7 @@ async fn replicas_that_no_write_waits_for_are_found() {
     let found = faults(&with(1)).await;
     assert_one(&found, "replication", "takes writes with 0");
     set(&master, "min-replicas-to-write", "1");
-    let counts = || {
-        let text = master.command(&["INFO", "replication"]).text();
-        text.is_some_and(|text| text.contains("min_slaves_good_slaves:1"))
-    };
+    let counts = || info(&master, "min_slaves_good_slaves") == "1";
     until("the replica counts", counts).await;
     assert!(faults(&with(1)).await.is_empty());
     set(&master, "min-replicas-max-lag", "60");

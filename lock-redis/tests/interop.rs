@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use polylock_core::{DistributedLock, ErrorKind, LostReason};
 use tokio::time::Instant;
 
+use self::Order::{GiveBack, Take};
 use crate::support::{
     Place, SOON, TTL, assert_error, assert_took, attempt, granted, loss, ms, release, release_lost,
     request, take, within,
@@ -16,23 +17,11 @@ use crate::support::{
 const RELEASE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then \
     return redis.call('del', KEYS[1]) else return 0 end";
 
-/// A client that is not ours.
-trait Foreign {
-    fn take(&mut self) -> bool;
-    fn give_back(&mut self) -> bool;
-}
-
-struct Raw<'a>(&'a Place);
-
-impl Foreign for Raw<'_> {
-    fn take(&mut self) -> bool {
-        let set = ["SET", "a", "somebody-else", "NX", "PX", "10000"];
-        self.0.command(&set).text().is_some()
-    }
-
-    fn give_back(&mut self) -> bool {
-        self.0.number(&["EVAL", RELEASE, "1", "a", "somebody-else"]) == 1
-    }
+/// What a client of another library is told to do.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    GiveBack,
+    Take,
 }
 
 /// `redis.lock.Lock` of redis-py.
@@ -46,7 +35,7 @@ import sys, redis
 from redis.exceptions import LockError
 lock = redis.Redis(port=int(sys.argv[1])).lock("a", timeout=10, blocking=False, thread_local=False)
 for order in sys.stdin:
-    if order.strip() == "take":
+    if order.strip() == "Take":
         print("yes" if lock.acquire() else "no", flush=True)
     else:
         try:
@@ -68,9 +57,9 @@ impl Python {
         Self { child, answers }
     }
 
-    fn order(&mut self, order: &str) -> bool {
+    fn order(&mut self, order: Order) -> bool {
         let input = self.child.stdin.as_mut().expect("it is piped");
-        writeln!(input, "{order}").expect("it reads");
+        writeln!(input, "{order:?}").expect("it reads");
         let mut answer = String::new();
         self.answers.read_line(&mut answer).expect("it answers");
         match answer.trim() {
@@ -78,16 +67,6 @@ impl Python {
             "no" => false,
             other => panic!("{other:?}"),
         }
-    }
-}
-
-impl Foreign for Python {
-    fn take(&mut self) -> bool {
-        self.order("take")
-    }
-
-    fn give_back(&mut self) -> bool {
-        self.order("give back")
     }
 }
 
@@ -126,10 +105,10 @@ fn python() -> Option<PathBuf> {
     has_redis(&own).then_some(own)
 }
 
-async fn exclude_each_other(place: &Place, foreign: &mut impl Foreign) {
+async fn exclude_each_other(place: &Place, mut foreign: impl FnMut(Order) -> bool) {
     let locks = place.client().await;
     // Theirs excludes ours.
-    assert!(foreign.take(), "a free lock is taken");
+    assert!(foreign(Take), "a free lock is taken");
     assert_error(&locks, &attempt("a"), ErrorKind::Contended).await;
     let admin = locks.admin().expect("it has an administration");
     let seen = admin
@@ -140,29 +119,29 @@ async fn exclude_each_other(place: &Place, foreign: &mut impl Foreign) {
     // Their release sends no notification, so our waiter gets the lock within a heartbeat.
     let waiter = place.waiter(&locks, within(request("a"), SOON)).await;
     let began = Instant::now();
-    assert!(foreign.give_back(), "they release what they hold");
+    assert!(foreign(GiveBack), "they release what they hold");
     let guard = granted(waiter).await;
     assert_took("noticing their release", began, ..TTL / 5 + ms(1_000));
     // Ours excludes theirs, and their release does not end it.
-    assert!(!foreign.take(), "two holders");
-    assert!(!foreign.give_back(), "they release what they do not hold");
+    assert!(!foreign(Take), "two holders");
+    assert!(!foreign(GiveBack), "they release what they do not hold");
     guard.renew().await.expect("the lock is there");
     release(guard).await;
     place.assert_nothing_left(&[&locks], "a").await;
     // Our release of a lost lock does not end theirs.
     let guard = take(&locks, "a").await;
     place.command(&["DEL", "a"]);
-    assert!(foreign.take(), "a free lock is taken");
+    assert!(foreign(Take), "a free lock is taken");
     guard.renew().await.expect_err("it is lost");
     assert_eq!(loss(&guard).await, LostReason::Stolen);
     release_lost(guard).await;
-    assert!(foreign.give_back(), "theirs is there");
+    assert!(foreign(GiveBack), "theirs is there");
     // Our waiters queue while they hold the lock: their value is not changed.
-    assert!(foreign.take());
+    assert!(foreign(Take));
     let waiter = place.waiter(&locks, within(request("a"), ms(500))).await;
     waiter.await.expect("no panic").expect_err("it is held");
     assert!(locks.shutdown(SOON).await, "the waiter does not leave");
-    assert!(foreign.give_back(), "they do not find what they stored");
+    assert!(foreign(GiveBack), "they do not find what they stored");
     place.assert_free("a").await;
     place.assert_nothing_left(&[&locks], "a").await;
 }
@@ -170,7 +149,14 @@ async fn exclude_each_other(place: &Place, foreign: &mut impl Foreign) {
 #[tokio::test]
 async fn locks_by_raw_commands_and_ours_exclude_each_other() {
     let place = Place::new();
-    exclude_each_other(&place, &mut Raw(&place)).await;
+    let by_commands = |order| match order {
+        GiveBack => place.number(&["EVAL", RELEASE, "1", "a", "somebody-else"]) == 1,
+        Take => {
+            let set = ["SET", "a", "somebody-else", "NX", "PX", "10000"];
+            place.command(&set).text().is_some()
+        }
+    };
+    exclude_each_other(&place, by_commands).await;
 }
 
 #[tokio::test]
@@ -181,5 +167,5 @@ async fn locks_of_redis_py_and_ours_exclude_each_other() {
     };
     let place = Place::new();
     let mut python = Python::start(&interpreter, place.server.port());
-    exclude_each_other(&place, &mut python).await;
+    exclude_each_other(&place, |order| python.order(order)).await;
 }

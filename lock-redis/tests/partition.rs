@@ -10,7 +10,7 @@ use lock_testkit::network::{Network, NetworkHost};
 use lock_testkit::servers::{RedisOptions, RedisSentinels, RedisServer, Reply};
 use lock_testkit::taker::{Taker, TakerProcess};
 
-use crate::support::{SOON, key, ms, until};
+use crate::support::{SOON, info, key, ms, until};
 
 /// Long enough for a lease to outlast the fail-over, so that the new master knows it.
 const TTL: Duration = Duration::from_secs(6);
@@ -200,8 +200,7 @@ async fn cluster(sides: &Sides) -> [RedisServer; 4] {
     })
     .await;
     wait_until("the replica has the data", || {
-        let info = replica.command(&["INFO", "replication"]).text();
-        info.is_some_and(|info| info.contains("master_link_status:up"))
+        info(replica, "master_link_status") == "up"
     })
     .await;
     nodes.map(|(server, _, _): (_, Ipv4Addr, _)| server)

@@ -16,8 +16,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::support::{
-    ALIVE, Place, SOON, TTL, acquire, assert_error, assert_took, granted, key, lease, loss, ms,
-    of_cluster, of_sentinels, open, release, request, take, until, waiting, within,
+    ALIVE, Place, SOON, TTL, acquire, assert_error, assert_took, break_lock, granted, key, lease,
+    loss, ms, of_cluster, of_sentinels, open, release, request, take, until, waiting, within,
 };
 
 #[tokio::test]
@@ -449,9 +449,7 @@ async fn what_is_known_of_a_broken_lock_goes_while_others_wait() {
     let (notes, broken) = ("{a}:notes", "a".repeat(32));
     let guard = take(&locks, "a").await;
     let next = place.waiter(&locks, within(request("a"), SOON * 2)).await;
-    let admin = other.admin().expect("it has an administration");
-    let was_held = admin.break_lock(&key("a"), "test").await;
-    was_held.expect("it is broken").expect("it was held");
+    break_lock(&other, "a").await;
     assert_eq!(loss(&guard).await, LostReason::Broken);
     let next = granted(next).await;
     let last = place.waiter(&other, within(request("a"), SOON * 2)).await;

@@ -8,7 +8,7 @@ use polylock_core::{DistributedLock, Error, ErrorKind, FencingToken, Registry};
 use polylock_redis::{Redis, RedisBackend, RedisConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::support::{Place, SOON, TTL, attempt, key, ms, open, pass, take, until};
+use crate::support::{Place, SOON, TTL, attempt, info, key, ms, open, pass, take, until};
 
 /// The error of one attempt.
 async fn refused(locks: &Redis) -> Error {
@@ -87,17 +87,12 @@ async fn a_replica_is_unavailable() {
     let (place, master) = (Place::new(), RedisServer::start(RedisOptions::new()));
     let locks = place.elsewhere().await;
     place.command(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
-    let info = || {
-        place
-            .command(&["INFO", "replication"])
-            .text()
-            .unwrap_or_default()
-    };
-    until("it follows", || info().contains("master_link_status:up")).await;
+    let link = || info(&place.server, "master_link_status");
+    until("it follows", || link() == "up").await;
     assert_unavailable(&refused(&locks).await, "replica");
     place.command(&["CONFIG", "SET", "replica-serve-stale-data", "no"]);
     master.kill();
-    until("it is alone", || info().contains("master_link_status:down")).await;
+    until("it is alone", || link() == "down").await;
     assert_unavailable(&refused(&locks).await, "replica");
     place.command(&["REPLICAOF", "NO", "ONE"]);
     assert_works_again(&place, &locks).await;
@@ -270,10 +265,8 @@ async fn a_key_with_something_else_in_it_is_no_lock() {
         let admin = locks.admin().expect("it has an administration");
         assert_eq!(admin.list("").await.expect("it is listed").len(), 0);
         admin.inspect(&key("a")).await.expect_err("it is no lock");
-        admin
-            .break_lock(&key("a"), "test")
-            .await
-            .expect_err("it is no lock");
+        let broken = admin.break_lock(&key("a"), "test").await;
+        broken.expect_err("it is no lock");
         assert_eq!(place.command(&["DUMP", "a"]), before, "{words:?}");
         place.command(&["DEL", "a"]);
     }

@@ -7,8 +7,8 @@ use polylock_core::{DistributedLock, ErrorKind, LockGuard};
 use tokio::time::Instant;
 
 use crate::support::{
-    Place, SOON, TTL, acquire, assert_error, assert_replaced, assert_took, attempt, granted, ms,
-    pass, release, request, take, within,
+    Place, SOON, TTL, acquire, assert_error, assert_replaced, assert_took, attempt, granted, info,
+    ms, pass, release, request, take, until, within,
 };
 
 /// A ttl that outlasts what a test does.
@@ -108,16 +108,8 @@ async fn an_append_only_file_keeps_the_lock() {
 /// The server has written all acknowledged commands to the system. With `everysec` it may delay that by
 /// 2 s while the disk is busy with earlier writes.
 async fn written(place: &Place) {
-    let deadline = Instant::now() + SOON * 2;
-    loop {
-        let info = place.server.command(&["INFO", "persistence"]).text();
-        let info = info.expect("a text");
-        if info.lines().any(|line| line == "aof_buffer_length:0") {
-            return;
-        }
-        assert!(Instant::now() < deadline, "not written: {info}");
-        tokio::time::sleep(ms(20)).await;
-    }
+    let is_written = || info(&place.server, "aof_buffer_length") == "0";
+    until("it is written", is_written).await;
 }
 
 #[tokio::test]

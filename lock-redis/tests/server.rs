@@ -11,8 +11,8 @@ use polylock_redis::Redis;
 use tokio::task::JoinSet;
 
 use crate::support::{
-    Place, SOON, TTL, acquire, assert_error, assert_replaced, attempt, granted, key, lease, ms,
-    noted_waiters, release, request, take, until, within,
+    Place, SOON, TTL, acquire, assert_error, assert_replaced, attempt, break_lock, count, granted,
+    key, lease, ms, noted_waiters, release, request, take, until, within,
 };
 
 const KEYS: usize = 5;
@@ -169,11 +169,7 @@ async fn a_lock_that_is_evicted_is_lost_and_the_token_grows() {
     let place = Place::new();
     taken_away(&place, || {
         place.command(&["CONFIG", "SET", "maxmemory-policy", "volatile-ttl"]);
-        let info = place.command(&["INFO", "memory"]).text().expect("a text");
-        let used = info
-            .lines()
-            .find_map(|line| line.strip_prefix("used_memory:"));
-        let used: u64 = used.expect("a number").trim().parse().expect("a number");
+        let used = count(&place.server, "used_memory");
         place.command(&["CONFIG", "SET", "maxmemory", &(used + 200_000).to_string()]);
         let long = "x".repeat(10_000);
         for n in 0..200 {
@@ -204,11 +200,7 @@ async fn a_lock_that_lost_its_expiry_gets_it_back_by_the_next_renewal() {
     let other = place.elsewhere().await;
     assert_error(&other, &attempt("a"), ErrorKind::Contended).await;
     let next = place.waiter(&other, within(request("a"), SOON)).await;
-    let admin = locks.admin().expect("it has an administration");
-    admin
-        .break_lock(&key("a"), "stuck")
-        .await
-        .expect("it is broken");
+    break_lock(&locks, "a").await;
     release(granted(next).await).await;
     place.assert_nothing_left(&[&locks, &other], "a").await;
 }

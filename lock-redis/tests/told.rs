@@ -9,7 +9,7 @@ use polylock_core::{DistributedLock, LockGuard, LostReason, Mode};
 use tokio::time::Instant;
 
 use crate::support::{
-    SOON, key, loss, ms, of, of_cluster, of_sentinels, open, pass, request, until, within,
+    SOON, break_lock, loss, ms, of, of_cluster, of_sentinels, open, pass, request, until, within,
 };
 
 /// The first renewal is due after 40 s.
@@ -22,13 +22,11 @@ pub(crate) async fn held(locks: &dyn DistributedLock, name: &str, mode: Mode) ->
 
 /// Breaks the lock, and gives the time until all holders knew. A break waits for all nodes.
 async fn broken(by: &dyn DistributedLock, name: &str, guards: &[&LockGuard]) -> Duration {
-    let (began, key) = (Instant::now(), key(name));
-    let admin = by.admin().expect("it has an administration");
-    let (broken, (reasons, took)) = tokio::join!(admin.break_lock(&key, "test"), async {
+    let began = Instant::now();
+    let ((), (reasons, took)) = tokio::join!(break_lock(by, name), async {
         let reasons = join_all(guards.iter().map(|guard| loss(guard))).await;
         (reasons, began.elapsed())
     });
-    broken.expect("it is broken").expect("it was held");
     assert!(reasons.iter().all(|reason| *reason == LostReason::Broken));
     took
 }

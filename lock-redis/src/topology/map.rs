@@ -90,23 +90,19 @@ impl Map {
         candidates
     }
 
+    /// Queries all known nodes at once, and uses the first reply.
     async fn ask(self: Arc<Self>) -> Result<Arc<Slots>, Failure> {
         let until = Instant::now() + self.shared.connect_timeout + self.shared.timeout;
-        let asking = before(until, self.ask_all()).await;
-        let slots = asking.unwrap_or_else(|| Err(silent(&self.shared)))?;
-        self.adopt(&slots);
-        Ok(slots)
-    }
-
-    /// Queries all known nodes at once, and uses the first reply.
-    async fn ask_all(&self) -> Result<Arc<Slots>, Failure> {
         let candidates = self.candidates();
         let asked = candidates.iter().map(|endpoint| self.ask_one(endpoint));
         if asked.len() == 0 {
             return Err(silent(&self.shared));
         }
-        let (slots, _) = select_ok(asked.map(Box::pin)).await?;
-        Ok(Arc::new(slots))
+        let asking = before(until, select_ok(asked.map(Box::pin))).await;
+        let (slots, _) = asking.unwrap_or_else(|| Err(silent(&self.shared)))?;
+        let slots = Arc::new(slots);
+        self.adopt(&slots);
+        Ok(slots)
     }
 
     async fn ask_one(&self, endpoint: &Endpoint) -> Result<Slots, Failure> {

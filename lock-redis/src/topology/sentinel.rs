@@ -187,15 +187,26 @@ impl Master {
     }
 
     async fn ask(self: Arc<Self>) -> Result<Arc<Node>, Failure> {
-        let asking = before(Instant::now() + self.patience(), self.ask_all()).await;
+        let asking = before(Instant::now() + self.patience(), self.verified()).await;
         asking.unwrap_or_else(|| Err(no_master(&self.name)))
     }
 
-    async fn ask_all(&self) -> Result<Arc<Node>, Failure> {
+    /// Connects to the reported master; the connection checks its role.
+    async fn verified(&self) -> Result<Arc<Node>, Failure> {
         let endpoint = self.elected().await?;
         // Reports about other servers do not count if this one is not a master yet, or is none any more:
         // by a later request the Sentinels agree.
-        self.verify(endpoint).await
+        let last = self.last().clone().filter(|(known, _)| *known == endpoint);
+        let node = match last {
+            Some((_, node)) => node,
+            None => {
+                let connector = self.to_masters.to(&endpoint)?;
+                Arc::new(Node::new(connector, Arc::clone(&self.shared)))
+            }
+        };
+        node.open().await?;
+        self.adopt(endpoint, &node);
+        Ok(node)
     }
 
     /// The address that a majority of the Sentinels names, or most of those that reply in time. Queries
@@ -243,26 +254,6 @@ impl Master {
                 .into()),
             },
         }
-    }
-
-    /// Connects to the reported master; the connection checks its role.
-    async fn verify(&self, endpoint: Endpoint) -> Result<Arc<Node>, Failure> {
-        let node = match self.known(&endpoint) {
-            Some(node) => node,
-            None => {
-                let connector = self.to_masters.to(&endpoint)?;
-                Arc::new(Node::new(connector, Arc::clone(&self.shared)))
-            }
-        };
-        node.open().await?;
-        self.adopt(endpoint, &node);
-        Ok(node)
-    }
-
-    fn known(&self, endpoint: &Endpoint) -> Option<Arc<Node>> {
-        let last = self.last();
-        let same = last.as_ref().filter(|(known, _)| known == endpoint);
-        same.map(|(_, node)| Arc::clone(node))
     }
 
     fn adopt(&self, endpoint: Endpoint, node: &Arc<Node>) {

@@ -7,17 +7,11 @@ use tokio::time::Instant;
 use super::support::{
     SOON, acquire, all_voted, client, lease, ms, release, request, start, take, within,
 };
-use crate::support::release_lost;
+use crate::support::{commands, release_lost};
 
 /// How many scripts a node has run for its clients.
 fn calls(node: &RedisServer) -> u64 {
-    let stats = node.command(&["INFO", "commandstats"]).text();
-    let stats = stats.expect("a text");
-    let count = stats.split_once("cmdstat_evalsha:calls=");
-    let (count, _) = count
-        .and_then(|(_, row)| row.split_once(','))
-        .expect("a row");
-    count.parse().expect("a number")
+    commands(node)["evalsha"]
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,8 +1,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
+use lock_testkit::harness::{Faults, Harness, Look};
 use lock_testkit::proxy::{Across, FaultPlan, Proxy};
 use lock_testkit::servers::{RedisNodes, RedisOptions, RedisServer, Reply};
+use lock_testkit::taker::Taker;
+use polylock_core::memory::{Fault, Reachable, Request};
+use polylock_core::{DistributedLock, LockKey};
 use polylock_redis::{RedisConfig, Redlock};
 
 use crate::support::{kind_of, load_scripts, look};
@@ -11,7 +16,7 @@ use crate::support::{kind_of, load_scripts, look};
 #[derive(Debug)]
 pub(crate) struct Nodes {
     servers: RedisNodes,
-    faults: FaultPlan,
+    pub(crate) faults: FaultPlan,
 }
 
 impl Nodes {
@@ -23,28 +28,8 @@ impl Nodes {
         Self { servers, faults }
     }
 
-    pub(crate) fn faults(&self) -> &FaultPlan {
-        &self.faults
-    }
-
     pub(crate) fn server(&self, number: usize) -> &RedisServer {
         &self.servers[number]
-    }
-
-    /// A client behind the proxies.
-    pub(crate) async fn client(&self) -> Arc<Redlock> {
-        let ports = self.faults.proxies().iter().map(Proxy::port);
-        open(config(ports, QUICK)).await
-    }
-
-    /// The way past the proxies.
-    pub(crate) fn url(&self) -> String {
-        let hosts: Vec<_> = self
-            .servers
-            .iter()
-            .map(|s| format!("127.0.0.1:{}", s.port()))
-            .collect();
-        format!("redlock://{}?namespace=&rejoin-delay=0s", hosts.join(","))
     }
 
     /// The same command at every node.
@@ -54,28 +39,64 @@ impl Nodes {
             .map(|server| server.command(words))
             .collect()
     }
+}
 
-    /// Ends a lock on every node. A vote on its way could restore it on a slow node, so it waits until
-    /// those have caught up.
-    pub(crate) async fn end(&self, name: &str) {
+#[async_trait]
+impl Harness for Nodes {
+    /// A client behind the proxies.
+    async fn client(&self) -> Arc<dyn DistributedLock> {
+        let ports = self.faults.proxies().iter().map(Proxy::port);
+        open(config(ports, QUICK)).await
+    }
+
+    fn faults(&self) -> Option<&dyn Faults> {
+        Some(self)
+    }
+
+    fn taker(&self) -> Option<Taker> {
+        let hosts = self.servers.iter();
+        let hosts: Vec<_> = hosts.map(|s| format!("127.0.0.1:{}", s.port())).collect();
+        let url = format!("redlock://{}?namespace=&rejoin-delay=0s", hosts.join(","));
+        Some(Taker::example("redis-taker", url))
+    }
+
+    /// The most holders that any node has, once a minority has had the time to follow the others.
+    async fn look(&self, key: &LockKey) -> Option<Look> {
         let deadline = Instant::now() + Duration::from_millis(500);
+        loop {
+            let held = self.servers.iter().map(|s| holders(s, key.as_str()));
+            let held: Vec<_> = held.collect();
+            let with = held.iter().filter(|count| **count > 0).count();
+            if with == 0 || with > held.len() / 2 || Instant::now() > deadline {
+                let most = held.into_iter().max().expect("there are nodes");
+                return Some(Look::new(most, 0));
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+#[async_trait]
+impl Faults for Nodes {
+    fn plan(&self, request: Request, fault: Fault) {
+        self.faults.plan(request, fault);
+    }
+
+    fn set_reachable(&self, reachable: Reachable) {
+        self.faults.set_reachable(reachable);
+    }
+
+    /// A vote on its way could restore the lock on a slow node, so it waits until those have caught up.
+    async fn end(&self, key: &LockKey) {
+        let (name, deadline) = (key.as_str(), Instant::now() + Duration::from_millis(500));
         while Instant::now() < deadline && self.servers.iter().any(|s| holders(s, name) == 0) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         self.each(&["DEL", name]);
     }
 
-    /// The most holders that any node has, once a minority has had the time to follow the others.
-    pub(crate) async fn most_holders(&self, name: &str) -> usize {
-        let deadline = Instant::now() + Duration::from_millis(500);
-        loop {
-            let held: Vec<_> = self.servers.iter().map(|s| holders(s, name)).collect();
-            let with = held.iter().filter(|count| **count > 0).count();
-            if with == 0 || with > held.len() / 2 || Instant::now() > deadline {
-                return held.into_iter().max().expect("there are nodes");
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+    fn duplicates(&self) -> bool {
+        true
     }
 }
 

@@ -1,5 +1,6 @@
 //! Nodes that are down, frozen or cut off.
 
+use lock_testkit::harness::Harness;
 use lock_testkit::servers::{RedisNodes, RedisOptions};
 use polylock_core::admin::LockAdmin;
 use polylock_core::{DistributedLock, ErrorKind, LostReason, Mode};
@@ -102,7 +103,7 @@ async fn undoing_an_attempt_waits_for_no_frozen_node() {
 async fn a_late_vote_request_gets_no_vote() {
     let nodes = Nodes::behind_proxies(3);
     let locks = nodes.client().await;
-    let proxies = nodes.faults().proxies();
+    let proxies = nodes.faults.proxies();
     let asked: Vec<_> = proxies
         .iter()
         .map(|proxy| proxy.watch(|command| command.has("a")))

@@ -1,5 +1,6 @@
 //! The record of a key on nodes of which some have missed it.
 
+use lock_testkit::harness::Harness;
 use lock_testkit::proxy::{Fate, Then};
 use polylock_core::admin::Record;
 use polylock_core::{DistributedLock, ErrorKind, FencingToken, LockKey};
@@ -55,7 +56,7 @@ async fn a_record_is_stored_above_a_version_that_few_nodes_have() {
     let key = key.expect("it is a key");
     let ahead = format!("{:020}|{:020}|first", 5, u64::MAX / 2);
     nodes.server(0).command(&["SET", AT, &ahead]);
-    let proxy = &nodes.faults().proxies()[0];
+    let proxy = &nodes.faults.proxies()[0];
     let planned = proxy.plan(|command| command.is("GET"), Fate::LostReply(Then::Cut));
     let second = Record::new(FencingToken::new(5), "second");
     let written = admin.write_record(&key, &second, SOON * 6).await;

@@ -2,7 +2,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_testkit::servers::{RedisNodes, RedisOptions, RedisServer};
-use polylock_core::{AcquireRequest, Error, ErrorKind, LockGuard, LostReason, Renewal, Wait};
+use polylock_core::{
+    AcquireRequest, DistributedLock, Error, ErrorKind, LockGuard, LostReason, Renewal, Wait,
+};
 use polylock_redis::{RedisConfig, Redlock};
 use tokio::time::Instant;
 
@@ -51,7 +53,7 @@ pub(crate) async fn all_voted(nodes: &[RedisServer], name: &str) {
 
 /// Makes one attempt, which is refused.
 pub(crate) async fn assert_refused(
-    locks: &Redlock,
+    locks: &dyn DistributedLock,
     request: AcquireRequest,
     kind: ErrorKind,
 ) -> Error {
@@ -59,7 +61,7 @@ pub(crate) async fn assert_refused(
 }
 
 /// Takes a lock within a few seconds.
-pub(crate) async fn take(locks: &Redlock, name: &str) -> LockGuard {
+pub(crate) async fn take(locks: &dyn DistributedLock, name: &str) -> LockGuard {
     acquire(locks, &within(request(name), SOON)).await
 }
 

@@ -5,6 +5,7 @@ mod requests;
 pub(crate) mod rights;
 mod store;
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -125,6 +126,13 @@ pub(crate) async fn release_lost(guard: LockGuard) {
     assert_eq!(released, Released::AlreadyLost);
 }
 
+/// Breaks a lock that is held.
+pub(crate) async fn break_lock(by: &dyn DistributedLock, name: &str) {
+    let admin = by.admin().expect("it has an administration");
+    let broken = admin.break_lock(&key(name), "test").await;
+    broken.expect("it is broken").expect("it was held");
+}
+
 /// The guard that a task waits for.
 pub(crate) async fn granted<G>(waiter: JoinHandle<Result<G>>) -> G {
     waiter.await.expect("no panic").expect("it is granted")
@@ -181,6 +189,31 @@ pub(crate) async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "it does not come true: {what}");
         tokio::time::sleep(ms(2)).await;
     }
+}
+
+/// A field of what the server says about itself.
+pub(crate) fn info(server: &RedisServer, field: &str) -> String {
+    let info = server.command(&["INFO"]).text().expect("a text");
+    let mut lines = info.lines();
+    let value = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    value.unwrap_or_default().to_owned()
+}
+
+/// The same, where it is a number.
+pub(crate) fn count(server: &RedisServer, field: &str) -> u64 {
+    info(server, field).parse().expect("a number")
+}
+
+/// How often the server has run each command since the last reset, in scripts as well.
+pub(crate) fn commands(server: &RedisServer) -> BTreeMap<String, u64> {
+    let stats = server.command(&["INFO", "commandstats"]).text();
+    let stats = stats.expect("a text");
+    let rows = stats.lines().filter_map(|line| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        let (calls, _) = rest.split_once(',')?;
+        Some((name.to_owned(), calls.parse().expect("a number")))
+    });
+    rows.filter(|(_, calls)| *calls > 0).collect()
 }
 
 /// Asserts how long something took that began at a moment.

@@ -1,7 +1,6 @@
 use std::time::Duration;
 
 use lock_testkit::servers::{RedisOptions, RedisServer};
-use polylock_core::{Error, ErrorKind};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
