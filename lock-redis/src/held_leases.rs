@@ -7,7 +7,7 @@ use std::time::Instant;
 use polylock_core::engine::LeaseId;
 use polylock_core::{LeaseControl, LostReason};
 
-use crate::quorum::majority;
+use crate::quorum::is_too_few;
 
 /// Leases on one server, or on a majority of several nodes.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl HeldLeases {
             Some((held.control.clone(), held.broken_by.len()))
         });
         match found {
-            Some((control, by)) if is_lost(by, self.nodes) => control.lose(LostReason::Broken),
+            Some((control, by)) if is_too_few(self.nodes, by) => control.lose(LostReason::Broken),
             // Other nodes may still have the lease, or send nothing: a renewal decides.
             Some((control, _)) => control.check(),
             None => {}
@@ -105,23 +105,5 @@ impl HeldLeases {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, Held>> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Whether so many reports of a broken lease rule out a majority for it.
-const fn is_lost(broken: usize, nodes: usize) -> bool {
-    nodes - broken < majority(nodes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_lease_is_broken_when_no_majority_can_have_it() {
-        for (nodes, least) in [(1, 1), (3, 2), (4, 2), (5, 3), (6, 3)] {
-            let broken = (0..=nodes).find(|broken| is_lost(*broken, nodes));
-            assert_eq!(broken, Some(least), "of {nodes}");
-        }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polylock_core::{LeaseState, LostReason};
-use redis::{Value, from_redis_value_ref};
+use redis::{Value, from_redis_value};
 
 use crate::error::{Cause, Failure};
 
@@ -181,7 +181,8 @@ pub(crate) fn seen(reply: Value) -> Result<Seen, Failure> {
     // Values of other programs may be any bytes.
     type Bytes = Vec<u8>;
     type Parts = (Bytes, Vec<(Bytes, i64, Bytes)>, Value, Vec<Bytes>);
-    let parts = from_redis_value_ref::<Parts>(&reply).map_err(|_| strange(&reply))?;
+    let failure = strange(&reply);
+    let parts = from_redis_value::<Parts>(reply).map_err(|_| failure)?;
     let (mode, holders, fence, waiters) = parts;
     let lossy = |bytes: Bytes| String::from_utf8_lossy(&bytes).into_owned();
     let holder = |(value, left, note)| SeenHolder {

@@ -38,7 +38,7 @@ use crate::server::{Server, millis};
 use crate::topology::{self, Topology};
 
 pub(crate) use self::health::check_health;
-pub(crate) use self::votes::majority;
+pub(crate) use self::votes::is_too_few;
 
 /// Locks on several independent Redis masters. The holder has the votes of a majority.
 ///

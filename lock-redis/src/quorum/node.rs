@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use super::clock::ServerClock;
 use super::rejoin::KnownRun;
-use super::votes::majority;
+use super::votes::{is_too_few, majority};
 use crate::error::Failure;
 use crate::held_leases::HeldLeases;
 use crate::server::Server;
@@ -111,7 +111,7 @@ impl Quorum {
 
     /// Whether so many failures rule out a majority.
     pub(super) fn is_too_few(&self, failed: usize) -> bool {
-        self.len() - failed < majority(self.len())
+        is_too_few(self.len(), failed)
     }
 
     /// The error of an operation with too few replies; `rejoining` are nodes that are up but do not

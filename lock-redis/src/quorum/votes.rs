@@ -15,8 +15,13 @@ use crate::server::{millis, mode_text};
 use crate::topology::Call;
 
 /// The number of nodes that decide: any two majorities have a node in common.
-pub(crate) const fn majority(nodes: usize) -> usize {
+pub(super) const fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
+}
+
+/// Whether no majority remains without so many nodes.
+pub(crate) const fn is_too_few(nodes: usize, without: usize) -> bool {
+    nodes - without < majority(nodes)
 }
 
 /// The answers of nodes to one question so far.
@@ -233,6 +238,14 @@ mod tests {
             let votes = votes(nodes, answers);
             let decided = (votes.election(), votes.verdict());
             assert_eq!(decided, (election, verdict), "{votes:?}");
+        }
+    }
+
+    #[test]
+    fn a_majority_ends_with_its_last_node() {
+        for (nodes, least) in [(1, 1), (3, 2), (4, 2), (5, 3), (6, 3)] {
+            let without = (0..=nodes).find(|without| is_too_few(nodes, *without));
+            assert_eq!(without, Some(least), "of {nodes}");
         }
     }
 

@@ -15,7 +15,7 @@ use super::known_sentinels::KnownSentinels;
 use super::node::Node;
 use super::on_demand::OnDemand;
 use super::sentinel_events::{Following, follow};
-use super::sentinel_reports::{Report, Reports};
+use super::sentinel_reports::Reports;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
 use polylock_core::engine::{Moment, before};
@@ -38,7 +38,7 @@ pub(super) struct Sentinel {
 /// Which server is the master.
 #[derive(Debug)]
 pub(super) struct Master {
-    name: Arc<str>,
+    pub(super) name: Arc<str>,
     sentinels: Vec<Endpoint>,
     pub(super) to_sentinels: Connectors,
     to_masters: Connectors,
@@ -48,9 +48,9 @@ pub(super) struct Master {
     last: Mutex<Option<(Endpoint, Arc<Node>)>>,
     /// The followed Sentinels: those of the configuration, and those that they report.
     followed: Mutex<KnownSentinels>,
-    reports: watch::Sender<Reports>,
+    pub(super) reports: watch::Sender<Reports>,
     /// Sentinels that were not queried since then must be queried.
-    wanted: watch::Sender<Moment>,
+    pub(super) wanted: watch::Sender<Moment>,
     /// Closed with the topology.
     end: watch::Receiver<()>,
 }
@@ -91,10 +91,6 @@ impl Sentinel {
 }
 
 impl Master {
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// The address of the master that was verified last.
     pub(super) fn address(&self) -> Option<Endpoint> {
         self.last().as_ref().map(|(endpoint, _)| endpoint.clone())
@@ -111,17 +107,6 @@ impl Master {
     fn follow(self: &Arc<Self>, sentinel: Endpoint, how: Following) {
         let following = follow(Arc::clone(self), sentinel, how, self.end.clone());
         self.shared.engine.spawn_service(following);
-    }
-
-    /// When to query the Sentinels.
-    pub(super) fn wanted(&self) -> watch::Receiver<Moment> {
-        self.wanted.subscribe()
-    }
-
-    /// Handles the report of a Sentinel.
-    pub(super) fn reported(&self, sentinel: Arc<str>, report: Report) {
-        self.reports
-            .send_modify(|reports| reports.add(sentinel, report));
     }
 
     fn want(&self, since: Moment) {
