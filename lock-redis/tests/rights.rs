@@ -23,11 +23,12 @@ async fn plain_commands(place: &Place) {
     let next = waiting(&other, within(request(NAME), SOON));
     place.queued(NAME, 1).await;
     guard.renew().await.expect("it is renewed");
+    // The server does not know this script yet, and is sent its text.
+    let admin = locks.admin().expect("it has an administration");
+    assert_eq!(admin.list("lock:").await.expect("it is listed").len(), 1);
+    admin.record(&key(NAME)).await.expect("it is read");
     release(guard).await;
     release(granted(next).await).await;
-    let admin = locks.admin().expect("it has an administration");
-    admin.record(&key(NAME)).await.expect("it is read");
-    admin.list("lock:").await.expect("it is listed");
 }
 
 fn words(list: &str) -> impl Iterator<Item = String> {

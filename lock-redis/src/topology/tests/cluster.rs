@@ -43,14 +43,10 @@ async fn messages_are_heard_from_any_node_and_after_a_disconnect() {
     owner.command(&["CLIENT", "KILL", "TYPE", "PUBSUB"]);
     until("deafness", || told.deaf.load(Ordering::SeqCst) == 1).await;
     assert_eq!(topology.subscribed(b"a"), None);
-    // Any call brings the subscription back, before its own request leaves, and begins one elsewhere.
-    for n in 0..60 {
-        count(&*topology, &format!("key-{n}")).await.unwrap();
-    }
-    for node in cluster.iter() {
-        let heard = node.command(&["PUBSUB", "NUMSUB", &*channel]);
-        assert_eq!(heard.items()[1].integer(), Some(1));
-    }
+    // Any call brings the subscription back, before its own request leaves.
+    count(&*topology, "a").await.unwrap();
+    let heard = owner.command(&["PUBSUB", "NUMSUB", &*channel]);
+    assert_eq!(heard.items()[1].integer(), Some(1));
 }
 
 #[tokio::test]
