@@ -99,11 +99,7 @@ impl Waiter {
     /// second request. `None` if the waiter has to wait.
     pub(crate) async fn ask_first(&mut self) -> Result<Option<Outcome>> {
         if self.budget.waits()
-            && let Some(channel) = self
-                .client
-                .server
-                .topology
-                .subscribed(self.lease.keys().lock())
+            && let Some(channel) = self.client.server.topology.subscribed()
         {
             self.listen(Some(channel));
             if self.join().await? {
@@ -231,8 +227,8 @@ impl Waiter {
     }
 
     async fn subscribe(&mut self) -> Result<()> {
-        let (client, lease) = (Arc::clone(&self.client), Arc::clone(&self.lease));
-        let channel = client.server.topology.channel(lease.keys().lock());
+        let client = Arc::clone(&self.client);
+        let channel = client.server.topology.channel();
         match self.budget.bound(channel).await {
             Some(Ok(channel)) => self.listen(channel),
             Some(Err(failure)) => {

@@ -137,7 +137,7 @@ impl Server {
     pub(crate) fn listen(&self, engine: &Engine) {
         if !self.listens.load(Ordering::Relaxed) && !self.listens.swap(true, Ordering::Relaxed) {
             let topology = Arc::clone(&self.topology);
-            engine.spawn_service(async move { drop(topology.channel(b"").await) });
+            engine.spawn_service(async move { drop(topology.channel().await) });
         }
     }
 

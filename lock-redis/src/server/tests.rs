@@ -53,11 +53,11 @@ impl Topology for Mute {
         Err(Cause::LateRenewal.unknown())
     }
 
-    async fn channel(&self, _: &[u8]) -> Result<Option<Arc<str>>, Failure> {
+    async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {
         Ok(None)
     }
 
-    fn subscribed(&self, _: &[u8]) -> Option<Arc<str>> {
+    fn subscribed(&self) -> Option<Arc<str>> {
         None
     }
 

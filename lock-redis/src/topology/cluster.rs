@@ -7,6 +7,7 @@ use super::context::ConnectionContext;
 use super::contract::{Call, Done, Topology};
 use super::map::Map;
 use super::node::Node;
+use super::pubsub::PubSub;
 use super::slots::Slots;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
@@ -21,6 +22,7 @@ use polylock_core::engine::before;
 #[derive(Debug)]
 pub(super) struct Cluster {
     map: Arc<Map>,
+    pubsub: PubSub,
     shared: Arc<ConnectionContext>,
 }
 
@@ -42,7 +44,12 @@ impl Cluster {
         shared: Arc<ConnectionContext>,
     ) -> Result<Self, Failure> {
         let map = Arc::new(Map::new(config, seeds, Arc::clone(&shared))?);
-        Ok(Self { map, shared })
+        let pubsub = PubSub::new(Arc::clone(&map), Arc::clone(&shared));
+        Ok(Self {
+            map,
+            pubsub,
+            shared,
+        })
     }
 
     fn owner(&self, slots: &Slots, slot: u16) -> Result<Arc<Node>, Failure> {
@@ -143,22 +150,12 @@ impl Topology for Cluster {
         }
     }
 
-    /// Connections of the engine that are made later subscribe as well, so that a waiter whose slot moves
-    /// is still notified.
-    async fn channel(&self, key: &[u8]) -> Result<Option<Arc<str>>, Failure> {
-        let deadline = self.shared.deadline();
-        let slots = self.map.slots(deadline).await?;
-        let channel = self.owner(&slots, slot(key))?.channel(deadline).await;
-        channel.inspect_err(|failure| {
-            if failure.refusal().is_none() {
-                self.map.outdated(&slots);
-            }
-        })
+    async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {
+        self.pubsub.channel(self.shared.deadline()).await
     }
 
-    fn subscribed(&self, key: &[u8]) -> Option<Arc<str>> {
-        let slots = self.map.present()?;
-        self.owner(&slots, slot(key)).ok()?.subscribed()
+    fn subscribed(&self) -> Option<Arc<str>> {
+        self.pubsub.subscribed()
     }
 
     fn one_slot(&self) -> bool {

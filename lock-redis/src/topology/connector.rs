@@ -12,7 +12,6 @@ use super::driver::{self, Life};
 use super::tls::Certificates;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
-use crate::reply;
 
 /// How to connect to servers of one kind.
 #[derive(Clone, Debug)]
@@ -108,14 +107,15 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// Sends one request on a connection of its own.
-    pub(super) async fn ask_once(&self, request: &Cmd) -> Result<Value, Failure> {
-        let (mut connection, _) = self.open_shared(|_| Ok::<(), ()>(()), None).await?;
-        self.ask(&mut connection, request).await
+    /// Makes a connection for one task, and says whether its server can push.
+    pub(super) async fn open(
+        &self,
+        pushed: impl AsyncPushSender,
+    ) -> Result<(MultiplexedConnection, bool), Failure> {
+        self.open_shared(pushed, None).await
     }
 
-    /// Makes a connection for one task, or for many that share `life`, and says whether its server can
-    /// push.
+    /// The same for many tasks, which share `life`.
     pub(super) async fn open_shared(
         &self,
         pushed: impl AsyncPushSender,
@@ -162,7 +162,7 @@ impl Connector {
     }
 
     /// Sends a first command on a connection.
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         connection: &mut MultiplexedConnection,
         request: &Cmd,
@@ -177,26 +177,23 @@ impl Connector {
     async fn check_role(&self, mut connection: MultiplexedConnection) -> Result<(), Failure> {
         let reply = self.ask(&mut connection, &redis::cmd("ROLE")).await?;
         let role = match &reply {
-            Value::Array(parts) => parts.first().and_then(reply::text),
+            Value::Array(parts) => parts.first(),
             _ => None,
         };
-        let (server, refusal) = (Arc::clone(&self.server), Refusal::ReadOnly);
-        let cause = match role {
-            Some("master") => return Ok(()),
-            Some(_) => {
-                let source = Arc::from(Box::from("ROLE is not master"));
-                Cause::Refused {
-                    server,
-                    refusal,
-                    source,
-                }
+        match role {
+            Some(Value::BulkString(role)) if role == b"master" => Ok(()),
+            Some(Value::BulkString(_)) => Err(Cause::Refused {
+                server: Arc::clone(&self.server),
+                refusal: Refusal::ReadOnly,
+                source: Arc::from(Box::from("ROLE is not master")),
             }
-            None => {
-                let what = "ROLE".to_owned();
-                Cause::Malformed { server, what }
+            .into()),
+            _ => Err(Cause::Malformed {
+                server: Arc::clone(&self.server),
+                what: "ROLE".to_owned(),
             }
-        };
-        Err(cause.into())
+            .into()),
+        }
     }
 }
 

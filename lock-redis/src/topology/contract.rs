@@ -126,12 +126,11 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// The channel, subscribed at the server that has a key; `None` if that is impossible. Called by
-    /// tasks of the engine.
-    async fn channel(&self, key: &[u8]) -> Result<Option<Arc<str>>, Failure>;
+    /// The subscribed channel; `None` if a subscription is impossible. Called by tasks of the engine.
+    async fn channel(&self) -> Result<Option<Arc<str>>, Failure>;
 
-    /// The channel if it is already subscribed there, without a request.
-    fn subscribed(&self, key: &[u8]) -> Option<Arc<str>>;
+    /// The channel if it is already subscribed, without a request.
+    fn subscribed(&self) -> Option<Arc<str>>;
 
     /// Whether keys of different slots may be in one call.
     fn one_slot(&self) -> bool;

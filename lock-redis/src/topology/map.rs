@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures_util::future::select_ok;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::Instant;
 
 use super::connector::Connectors;
@@ -45,13 +45,8 @@ impl Map {
         })
     }
 
-    /// The map, unless it has to be queried.
-    pub(super) fn present(&self) -> Option<Arc<Slots>> {
-        self.slots.present()
-    }
-
     pub(super) async fn slots(self: &Arc<Self>, deadline: Instant) -> Result<Arc<Slots>, Failure> {
-        if let Some(slots) = self.present() {
+        if let Some(slots) = self.slots.present() {
             return Ok(slots);
         }
         let make = || Arc::clone(self).ask();
@@ -76,8 +71,12 @@ impl Map {
         Ok(node)
     }
 
+    pub(super) fn connectors(&self) -> &Connectors {
+        &self.connectors
+    }
+
     /// The nodes to query: the masters of the last map, and those of the configuration.
-    fn candidates(&self) -> Vec<Endpoint> {
+    pub(super) fn candidates(&self) -> Vec<Endpoint> {
         let known = self.known();
         let masters = known.slots.iter().flat_map(|slots| slots.masters());
         let mut candidates: Vec<_> = masters.cloned().collect();
@@ -90,19 +89,27 @@ impl Map {
         candidates
     }
 
-    /// Queries all known nodes at once, and uses the first reply.
     async fn ask(self: Arc<Self>) -> Result<Arc<Slots>, Failure> {
         let until = Instant::now() + self.shared.connect_timeout + self.shared.timeout;
-        let candidates = self.candidates();
-        let asked = candidates.iter().map(|endpoint| self.ask_one(endpoint));
-        if asked.len() == 0 {
-            return Err(silent(&self.shared));
-        }
-        let asking = before(until, select_ok(asked.map(Box::pin))).await;
-        let (slots, _) = asking.unwrap_or_else(|| Err(silent(&self.shared)))?;
-        let slots = Arc::new(slots);
+        let asking = before(until, self.ask_all()).await;
+        let slots = asking.unwrap_or_else(|| Err(silent(&self.shared)))?;
         self.adopt(&slots);
         Ok(slots)
+    }
+
+    /// Queries all known nodes at once, and uses the first reply.
+    async fn ask_all(&self) -> Result<Arc<Slots>, Failure> {
+        let candidates = self.candidates();
+        let asked = candidates.iter().map(|endpoint| self.ask_one(endpoint));
+        let mut asked: FuturesUnordered<_> = asked.collect();
+        let mut why = None;
+        while let Some(answer) = asked.next().await {
+            match answer {
+                Ok(slots) => return Ok(Arc::new(slots)),
+                Err(failure) => why = Some(failure),
+            }
+        }
+        Err(why.unwrap_or_else(|| silent(&self.shared)))
     }
 
     async fn ask_one(&self, endpoint: &Endpoint) -> Result<Slots, Failure> {
@@ -112,7 +119,11 @@ impl Map {
         let answer = match node {
             Some(node) => node.run(&request).await?,
             // It may be a replica, which gets no other requests.
-            None => self.connectors.to(endpoint)?.ask_once(&request).await?,
+            None => {
+                let connector = self.connectors.to(endpoint)?;
+                let (mut connection, _) = connector.open(|_| Ok::<(), ()>(())).await?;
+                connector.ask(&mut connection, &request).await?
+            }
         };
         let server: Arc<str> = endpoint.to_string().into();
         match Slots::read(answer, endpoint) {
@@ -152,6 +163,6 @@ impl Map {
 }
 
 /// No node has answered in time.
-fn silent(shared: &ConnectionContext) -> Failure {
+pub(super) fn silent(shared: &ConnectionContext) -> Failure {
     Failure::silent(&"the cluster".into(), shared.timeout, false)
 }

@@ -10,10 +10,12 @@ mod known_sentinels;
 mod map;
 mod node;
 mod on_demand;
+mod pubsub;
 mod request;
 mod sentinel;
 mod sentinel_events;
 mod sentinel_reports;
+mod sentinel_votes;
 mod slots;
 mod standalone;
 #[cfg(test)]

@@ -15,7 +15,8 @@ use super::known_sentinels::KnownSentinels;
 use super::node::Node;
 use super::on_demand::OnDemand;
 use super::sentinel_events::{Following, follow};
-use super::sentinel_reports::Reports;
+use super::sentinel_reports::{Report, Reports};
+use super::sentinel_votes::leader;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
 use polylock_core::engine::{Moment, before};
@@ -38,7 +39,7 @@ pub(super) struct Sentinel {
 /// Which server is the master.
 #[derive(Debug)]
 pub(super) struct Master {
-    pub(super) name: Arc<str>,
+    name: Arc<str>,
     sentinels: Vec<Endpoint>,
     pub(super) to_sentinels: Connectors,
     to_masters: Connectors,
@@ -48,9 +49,9 @@ pub(super) struct Master {
     last: Mutex<Option<(Endpoint, Arc<Node>)>>,
     /// The followed Sentinels: those of the configuration, and those that they report.
     followed: Mutex<KnownSentinels>,
-    pub(super) reports: watch::Sender<Reports>,
+    reports: watch::Sender<Reports>,
     /// Sentinels that were not queried since then must be queried.
-    pub(super) wanted: watch::Sender<Moment>,
+    wanted: watch::Sender<Moment>,
     /// Closed with the topology.
     end: watch::Receiver<()>,
 }
@@ -91,6 +92,10 @@ impl Sentinel {
 }
 
 impl Master {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The address of the master that was verified last.
     pub(super) fn address(&self) -> Option<Endpoint> {
         self.last().as_ref().map(|(endpoint, _)| endpoint.clone())
@@ -107,6 +112,17 @@ impl Master {
     fn follow(self: &Arc<Self>, sentinel: Endpoint, how: Following) {
         let following = follow(Arc::clone(self), sentinel, how, self.end.clone());
         self.shared.engine.spawn_service(following);
+    }
+
+    /// When to query the Sentinels.
+    pub(super) fn wanted(&self) -> watch::Receiver<Moment> {
+        self.wanted.subscribe()
+    }
+
+    /// Handles the report of a Sentinel.
+    pub(super) fn reported(&self, sentinel: Arc<str>, report: Report) {
+        self.reports
+            .send_modify(|reports| reports.add(sentinel, report));
     }
 
     fn want(&self, since: Moment) {
@@ -172,26 +188,15 @@ impl Master {
     }
 
     async fn ask(self: Arc<Self>) -> Result<Arc<Node>, Failure> {
-        let asking = before(Instant::now() + self.patience(), self.verified()).await;
+        let asking = before(Instant::now() + self.patience(), self.ask_all()).await;
         asking.unwrap_or_else(|| Err(no_master(&self.name)))
     }
 
-    /// Connects to the reported master; the connection checks its role.
-    async fn verified(&self) -> Result<Arc<Node>, Failure> {
+    async fn ask_all(&self) -> Result<Arc<Node>, Failure> {
         let endpoint = self.elected().await?;
         // Reports about other servers do not count if this one is not a master yet, or is none any more:
         // by a later request the Sentinels agree.
-        let last = self.last().clone().filter(|(known, _)| *known == endpoint);
-        let node = match last {
-            Some((_, node)) => node,
-            None => {
-                let connector = self.to_masters.to(&endpoint)?;
-                Arc::new(Node::new(connector, Arc::clone(&self.shared)))
-            }
-        };
-        node.open().await?;
-        self.adopt(endpoint, &node);
-        Ok(node)
+        self.verify(endpoint).await
     }
 
     /// The address that a majority of the Sentinels names, or most of those that reply in time. Queries
@@ -226,9 +231,10 @@ impl Master {
     /// The address that one Sentinel knows, if it knows the master.
     pub(super) async fn ask_one(&self, sentinel: &Endpoint) -> Result<Option<Endpoint>, Failure> {
         let connector = self.to_sentinels.to(sentinel)?;
+        let (mut connection, _) = connector.open(|_| Ok::<(), ()>(())).await?;
         let mut request = redis::cmd("SENTINEL");
         request.arg("GET-MASTER-ADDR-BY-NAME").arg(&*self.name);
-        match connector.ask_once(&request).await? {
+        match connector.ask(&mut connection, &request).await? {
             Value::Nil => Ok(None),
             answer => match redis::from_redis_value::<(String, u16)>(answer) {
                 Ok((host, port)) => Ok(Some(Endpoint::tcp(host, port))),
@@ -239,6 +245,26 @@ impl Master {
                 .into()),
             },
         }
+    }
+
+    /// Connects to the reported master; the connection checks its role.
+    async fn verify(&self, endpoint: Endpoint) -> Result<Arc<Node>, Failure> {
+        let node = match self.known(&endpoint) {
+            Some(node) => node,
+            None => {
+                let connector = self.to_masters.to(&endpoint)?;
+                Arc::new(Node::new(connector, Arc::clone(&self.shared)))
+            }
+        };
+        node.open().await?;
+        self.adopt(endpoint, &node);
+        Ok(node)
+    }
+
+    fn known(&self, endpoint: &Endpoint) -> Option<Arc<Node>> {
+        let last = self.last();
+        let same = last.as_ref().filter(|(known, _)| known == endpoint);
+        same.map(|(_, node)| Arc::clone(node))
     }
 
     fn adopt(&self, endpoint: Endpoint, node: &Arc<Node>) {
@@ -264,17 +290,6 @@ impl Master {
     fn patience(&self) -> Duration {
         self.shared.connect_timeout + self.shared.timeout
     }
-}
-
-/// The master that most replies name, and whether those are a majority of all `sentinels`. In a tie, the
-/// master that was named first wins.
-///
-/// One Sentinel may be outdated, beside a partitioned old master that does not know of its replacement.
-fn leader(named: &[Endpoint], sentinels: usize) -> Option<(&Endpoint, bool)> {
-    let count = |one: &Endpoint| named.iter().filter(|other| *other == one).count();
-    // The last of the largest ones is taken.
-    let leader = named.iter().rev().max_by_key(|one| count(one))?;
-    Some((leader, 2 * count(leader) > sentinels))
 }
 
 fn no_master(name: &str) -> Failure {
@@ -316,14 +331,14 @@ impl Topology for Sentinel {
         true
     }
 
-    async fn channel(&self, _key: &[u8]) -> Result<Option<Arc<str>>, Failure> {
+    async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {
         let deadline = self.master.shared.deadline();
         let node = self.master.find(deadline).await?;
         let channel = node.channel(deadline).await;
         channel.inspect_err(|failure| self.learn(&node, failure))
     }
 
-    fn subscribed(&self, _key: &[u8]) -> Option<Arc<str>> {
+    fn subscribed(&self) -> Option<Arc<str>> {
         self.master.current.present()?.subscribed()
     }
 
@@ -348,31 +363,6 @@ impl Topology for Sentinel {
         if demoted || failure.refusal().is_none() {
             let current = &self.master.current;
             current.discard(|current| Arc::ptr_eq(current, node));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_majority_of_all_decides_and_else_most_of_those_that_answer_lead() {
-        for (sentinels, said, expected) in [
-            (3, &[][..], None),
-            (1, &[1], Some((1, true))),
-            (3, &[1], Some((1, false))),
-            (3, &[1, 2], Some((1, false))),
-            (3, &[1, 2, 2], Some((2, true))),
-            (4, &[2, 1, 2, 1], Some((2, false))),
-            (5, &[1, 2, 2], Some((2, false))),
-        ] {
-            let at = |port: &u16| Endpoint::tcp("a", *port);
-            let named: Vec<_> = said.iter().map(at).collect();
-            let expected = expected.map(|(port, is_decided)| (at(&port), is_decided));
-            let found = leader(&named, sentinels);
-            let found = found.map(|(leader, is_decided)| (leader.clone(), is_decided));
-            assert_eq!(found, expected, "{said:?} of {sentinels}");
         }
     }
 }

@@ -81,9 +81,9 @@ async fn listen(
     how: Following,
 ) -> Result<Ended, Failure> {
     let connector = master.to_sentinels.to(sentinel)?;
-    let mut wanted = master.wanted.subscribe();
+    let mut wanted = master.wanted();
     let (sender, mut pushes) = mpsc::unbounded_channel::<PushInfo>();
-    let opened = in_time(master, &connector, connector.open_shared(sender, None)).await;
+    let opened = in_time(master, &connector, connector.open(sender)).await;
     let (mut connection, hears) = opened?;
     let broken = |error| Failure::unconnected(&connector.server, error);
     if hears {
@@ -113,20 +113,17 @@ async fn listen(
         if asked.is_none_or(|asked| asked < since) {
             let now = master.shared.engine.now();
             asked = Some(now);
-            let said = ask(&mut connection, &master.name, now).map_err(broken);
+            let said = ask(&mut connection, master.name(), now).map_err(broken);
             let Some((endpoint, said)) = in_time(master, &connector, said).await? else {
                 continue;
             };
             let is_due = discovered.is_none_or(|last| now.since(last) >= DISCOVERY_INTERVAL);
             let has_more = is_due && said.sentinels > master.followed().count();
-            let sentinel = Arc::clone(&own);
-            master
-                .reports
-                .send_modify(|reports| reports.add(sentinel, said));
+            master.reported(Arc::clone(&own), said);
             notice(master, &endpoint).await;
             if has_more && identity.is_some() {
                 discovered = Some(now);
-                let known = others_of(&mut connection, &master.name).map_err(broken);
+                let known = others_of(&mut connection, master.name()).map_err(broken);
                 for (other, identity) in in_time(master, &connector, known).await? {
                     master.discover(other, &identity);
                 }
@@ -146,7 +143,7 @@ async fn listen(
         match (push.kind, push.data.get(1)) {
             (PushKind::Disconnection, _) => return Ok(Ended::Closed),
             (PushKind::Message, Some(Value::BulkString(news))) => {
-                if let Some(endpoint) = switched(news, &master.name) {
+                if let Some(endpoint) = switched(news, master.name()) {
                     notice(master, &endpoint).await;
                 }
             }

@@ -1,4 +1,4 @@
-use redis::{Value, from_redis_value};
+use redis::Value;
 
 use crate::config::Endpoint;
 
@@ -18,8 +18,11 @@ impl Slots {
             masters: Vec::new(),
             ranges: Vec::new(),
         };
-        let rows: Vec<Vec<Value>> = from_redis_value(answer).ok()?;
+        let Value::Array(rows) = answer else {
+            return None;
+        };
         for row in rows {
+            let Value::Array(row) = row else { return None };
             let [
                 Value::Int(first),
                 Value::Int(last),

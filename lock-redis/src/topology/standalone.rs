@@ -39,11 +39,11 @@ impl Topology for Standalone {
         self.node.call(call, false, deadline).await
     }
 
-    async fn channel(&self, _key: &[u8]) -> Result<Option<Arc<str>>, Failure> {
+    async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {
         self.node.channel(self.shared.deadline()).await
     }
 
-    fn subscribed(&self, _key: &[u8]) -> Option<Arc<str>> {
+    fn subscribed(&self) -> Option<Arc<str>> {
         self.node.subscribed()
     }
 

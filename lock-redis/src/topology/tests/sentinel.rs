@@ -1,6 +1,27 @@
 use lock_testkit::servers::RedisSentinels;
+use polylock_core::{Error, ErrorKind};
 
 use super::*;
+
+#[tokio::test]
+async fn the_master_is_found_and_followed_without_a_call() {
+    let servers = RedisSentinels::start();
+    let (topology, told) = open(&by_url(&servers.url())).await;
+    let channel = topology.channel().await.unwrap().unwrap();
+    assert_eq!(count(&*topology, "a").await.unwrap(), 1);
+    servers.wait_for_replica();
+    servers.fail_over();
+
+    // Nothing is sent meanwhile.
+    until("the move", || told.moved.load(Ordering::SeqCst) == 1).await;
+    assert!(told.deaf.load(Ordering::SeqCst) >= 1);
+    assert_eq!(count(&*topology, "a").await.unwrap(), 2);
+    assert_eq!(topology.subscribed().as_ref(), Some(&channel));
+    let heard = servers.master().command(&["PUBLISH", &channel, "one"]);
+    assert_eq!(heard.integer(), Some(1));
+    until("a message", || told.has(b"one")).await;
+    assert_eq!(told.moved.load(Ordering::SeqCst), 1);
+}
 
 #[tokio::test]
 async fn a_master_that_stops_is_left_and_not_used_when_it_goes_on() {
@@ -52,7 +73,10 @@ async fn some_sentinels_may_be_down() {
 #[tokio::test]
 async fn an_unknown_master_is_an_error() {
     let servers = RedisSentinels::start_light();
-    let error = refused(&by_url(&servers.url().replace("/main", "/other"))).await;
+    let config = by_url(&servers.url().replace("/main", "/other"));
+    let told = Arc::new(Told::default());
+    let failure = connect(&config, told, &Engine::of_this_process("redis")).await;
+    let error = Error::from(failure.unwrap_err());
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.message().contains("\"other\""), "{error}");
 }

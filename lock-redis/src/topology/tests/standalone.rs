@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use lock_testkit::servers::{RedisOptions, RedisServer};
+use polylock_core::{Error, ErrorKind};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
@@ -21,11 +22,8 @@ async fn a_socket_file_serves_as_well() {
 async fn messages_are_heard_before_and_after_a_restart() {
     let server = server();
     let (topology, told) = open(&config(&server)).await;
-    let channel = topology.channel(b"a").await.unwrap().expect("RESP3 pushes");
-    assert_eq!(
-        topology.channel(b"a").await.unwrap().as_ref(),
-        Some(&channel)
-    );
+    let channel = topology.channel().await.unwrap().expect("RESP3 pushes");
+    assert_eq!(topology.channel().await.unwrap().as_ref(), Some(&channel));
     server.command(&["PUBLISH", &channel, "one"]);
     until("a message", || told.has(b"one")).await;
 
@@ -57,7 +55,7 @@ async fn a_server_that_hangs_is_given_up_in_time_and_found_again() {
     let short = Duration::from_millis(300);
     let hasty = config(&server).with_timeout(short);
     let (topology, told) = open(&hasty.expect("it is in range")).await;
-    topology.channel(b"a").await.unwrap().unwrap();
+    topology.channel().await.unwrap().unwrap();
     count(&*topology, "a").await.unwrap();
     server.stop();
     for sent in [true, false, false] {

@@ -1,0 +1,170 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use redis::aio::SendError;
+use redis::{PushInfo, PushKind, Value};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::context::ConnectionContext;
+use super::map::{Map, silent};
+use crate::config::Endpoint;
+use crate::error::Failure;
+use polylock_core::engine::before;
+
+/// Receives the messages of a cluster through a connection to any of its nodes, since a cluster
+/// forwards each message to all of them. It moves to another node when that one fails.
+#[derive(Debug)]
+pub(super) struct PubSub {
+    search: Search,
+    has_begun: AtomicBool,
+    /// Ends the search.
+    end: watch::Sender<()>,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    /// A subscription is impossible.
+    Denied,
+    Listening,
+    /// Not subscribed yet, or not at the moment; with the reason.
+    Searching(Option<Failure>),
+}
+
+impl PubSub {
+    pub(super) fn new(map: Arc<Map>, shared: Arc<ConnectionContext>) -> Self {
+        let state = Arc::new(watch::Sender::new(State::Searching(None)));
+        Self {
+            search: Search { map, shared, state },
+            has_begun: AtomicBool::new(false),
+            end: watch::Sender::new(()),
+        }
+    }
+
+    pub(super) fn subscribed(&self) -> Option<Arc<str>> {
+        let Search { shared, state, .. } = &self.search;
+        let listens = matches!(*state.borrow(), State::Listening);
+        listens.then(|| Arc::clone(shared.channel()))
+    }
+
+    pub(super) async fn channel(&self, deadline: Instant) -> Result<Option<Arc<str>>, Failure> {
+        let Search { shared, state, .. } = &self.search;
+        if !shared.push {
+            return Ok(None);
+        }
+        if !self.has_begun.swap(true, Ordering::SeqCst) {
+            let (search, mut end) = (self.search.clone(), self.end.subscribe());
+            shared.engine.spawn_service(async move {
+                tokio::select! {
+                    () = search.run() => {}
+                    _ = end.changed() => {}
+                }
+            });
+        }
+        let mut state = state.subscribe();
+        let settled = state.wait_for(|state| !matches!(state, State::Searching(None)));
+        match before(deadline, settled).await {
+            Some(Ok(state)) => match &*state {
+                State::Denied => Ok(None),
+                State::Listening => Ok(Some(Arc::clone(shared.channel()))),
+                State::Searching(why) => Err(why.clone().unwrap_or_else(|| silent(shared))),
+            },
+            None | Some(Err(_)) => Err(silent(shared)),
+        }
+    }
+}
+
+/// Subscribes at one node, and at another one when it fails, for the life of the client.
+#[derive(Clone, Debug)]
+struct Search {
+    map: Arc<Map>,
+    shared: Arc<ConnectionContext>,
+    state: Arc<watch::Sender<State>>,
+}
+
+impl Search {
+    async fn run(&self) {
+        let mut turn = 0_usize;
+        loop {
+            let candidates = self.map.candidates();
+            let Some(endpoint) = candidates.get(turn % candidates.len().max(1)) else {
+                return;
+            };
+            turn = turn.wrapping_add(1);
+            match self.listen(endpoint).await {
+                Ok(true) => self.set(State::Searching(None)),
+                Ok(false) => return self.set(State::Denied),
+                Err(failure) => {
+                    // Callers get the failure once all nodes were tried.
+                    if turn.is_multiple_of(candidates.len()) {
+                        self.set(State::Searching(Some(failure)));
+                    }
+                }
+            }
+            sleep(self.shared.pause()).await;
+        }
+    }
+
+    /// Listens to one node until it fails; false if a subscription is impossible.
+    async fn listen(&self, endpoint: &Endpoint) -> Result<bool, Failure> {
+        let connector = self.map.connectors().to(endpoint)?;
+        let over = Arc::new(Notify::new());
+        let within = self.shared.connect_timeout;
+        let late = || Failure::silent(&connector.server, within, false);
+        let opened = timeout(within, connector.open(self.pushed(&over))).await;
+        let (mut connection, pushes) = opened.map_err(|_| late())??;
+        let subscribing = self.shared.subscribe(&connector, &mut connection, pushes);
+        let subscribed = timeout(within, subscribing).await;
+        let is_told = subscribed.map_err(|_| late())??;
+        if !pushes {
+            return Ok(false);
+        }
+        // A user that may subscribe but not publish still receives messages about broken locks.
+        self.set(match is_told {
+            true => State::Listening,
+            false => State::Denied,
+        });
+        loop {
+            let broke = timeout(BEAT, over.notified()).await.is_ok();
+            // A stopped node keeps its connections open.
+            let ping = redis::cmd("PING");
+            let alive = async {
+                let answer = connection.send_packed_command(&ping);
+                matches!(timeout(within, answer).await, Ok(Ok(_)))
+            };
+            if broke || !alive.await {
+                // In this order: the receivers of the event query the channel.
+                self.set(State::Searching(None));
+                self.shared.events.on_disconnect();
+                return Ok(true);
+            }
+        }
+    }
+
+    fn pushed(
+        &self,
+        over: &Arc<Notify>,
+    ) -> impl Fn(PushInfo) -> Result<(), SendError> + Send + Sync + 'static {
+        let (shared, over) = (Arc::clone(&self.shared), Arc::clone(over));
+        move |push| {
+            match push.kind {
+                PushKind::Message => {
+                    if let Some(Value::BulkString(payload)) = push.data.get(1) {
+                        shared.events.on_message(payload);
+                    }
+                }
+                PushKind::Disconnection => over.notify_one(),
+                _ => {}
+            }
+            Ok(())
+        }
+    }
+
+    fn set(&self, state: State) {
+        self.state.send_replace(state);
+    }
+}
+
+/// Interval of the pings.
+const BEAT: Duration = Duration::from_secs(1);
