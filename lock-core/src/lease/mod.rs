@@ -1,25 +1,22 @@
 //! The leases of a backend, and the scheduler that renews them all.
 
-mod control;
 mod renewal_scheduler;
 mod timing;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::engine::LeaseId;
-use crate::engine::Moment;
+use crate::engine::{LeaseId, Moment};
 use crate::error::Result;
+use crate::guard::HeldLease;
 use crate::key::LockKey;
 use crate::lost_reason::LostReason;
 use crate::request::AcquireRequest;
 use crate::token::FencingToken;
 
-pub(crate) use self::control::Controlled;
-pub use self::control::LeaseControl;
 pub(crate) use self::renewal_scheduler::{RenewalScheduler, Scheduled, Slot, renew};
 pub(crate) use self::timing::LeaseTiming;
 pub use self::timing::{renewal_interval, renewal_timeout};
@@ -82,6 +79,56 @@ pub trait Lease: fmt::Debug + Send + Sync + 'static {
     /// Dropped after a third of the ttl, or 5 s, without an answer, or when the runtime that it
     /// began on ends, and called again.
     async fn release(&self) -> Result<Released>;
+}
+
+/// How a lease reports what the server pushes.
+///
+/// Clonable. Reports about a lock that was given up are ignored. No call waits, so a callback of a
+/// client may make them. A call may drop the last reference to the lease: do not hold a mutex that
+/// its destructor takes.
+#[derive(Clone, Debug)]
+pub struct LeaseControl {
+    hold: Weak<HeldLease>,
+}
+
+impl LeaseControl {
+    pub(crate) fn new(hold: Weak<HeldLease>) -> Self {
+        Self { hold }
+    }
+
+    /// The lock is lost, for certain.
+    pub fn lose(&self, reason: LostReason) {
+        self.report(|hold| hold.lose(reason));
+    }
+
+    /// The lock is in doubt: it is lost as unreachable at `deadline` unless
+    /// [`confirm`](LeaseControl::confirm) comes first. For sessions that are disconnected.
+    pub fn limit(&self, deadline: Moment) {
+        self.report(|hold| hold.limit(deadline));
+    }
+
+    /// The lock is held beyond doubt, and has no time limit. Ends a [`limit`](LeaseControl::limit);
+    /// a loss stays a loss.
+    pub fn confirm(&self) {
+        self.report(HeldLease::confirm);
+    }
+
+    /// Whether the lock has ended and needs no more reports. For a session that sweeps its leases.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.hold.upgrade().is_none_or(|hold| hold.is_over())
+    }
+
+    /// Renews now instead of when it is due. For signs of trouble, such as a change of the master.
+    pub fn check(&self) {
+        self.report(HeldLease::check);
+    }
+
+    fn report(&self, report: impl FnOnce(&Arc<HeldLease>)) {
+        if let Some(hold) = self.hold.upgrade() {
+            report(&hold);
+        }
+    }
 }
 
 /// How a lease is kept alive.

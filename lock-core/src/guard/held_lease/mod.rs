@@ -174,8 +174,7 @@ impl HeldLease {
             migration: OnceLock::new(),
             engine,
         });
-        let control: Weak<Self> = Arc::downgrade(&hold);
-        hold.lease.attach(LeaseControl::new(control));
+        hold.lease.attach(LeaseControl::new(Arc::downgrade(&hold)));
         // Not earlier: if the backend panics before the guard exists, nothing would end the lease.
         hold.events.emit(EventKind::Held);
         hold

@@ -7,36 +7,27 @@ use super::{HeldLease, NextRenewal, State, Upkeep};
 use crate::engine::Moment;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
-use crate::lease::{
-    Controlled, LeaseState, LeaseTiming, Liveness, RenewalRequest, Renewer, Scheduled, Slot,
-};
+use crate::lease::{LeaseState, LeaseTiming, Liveness, RenewalRequest, Renewer, Scheduled, Slot};
 use crate::lost_reason::LostReason;
 use crate::mode::Renewal;
 
-impl Controlled for HeldLease {
-    fn lose(&self, reason: LostReason) {
-        Self::lose(self, reason);
-    }
-
-    fn limit(self: Arc<Self>, deadline: Moment) {
+/// The reports of a [`LeaseControl`](crate::LeaseControl).
+impl HeldLease {
+    pub(crate) fn limit(self: &Arc<Self>, deadline: Moment) {
         self.upkeep().failing = true;
         if self.validity.limit(self.engine.now(), deadline) {
             self.reschedule();
         }
     }
 
-    fn confirm(self: Arc<Self>) {
+    pub(crate) fn confirm(self: &Arc<Self>) {
         if self.validity.limit(self.engine.now(), Moment::NEVER) {
             self.upkeep().failing = false;
             self.reschedule();
         }
     }
 
-    fn is_over(&self) -> bool {
-        Self::is_over(self)
-    }
-
-    fn check(self: Arc<Self>) {
+    pub(crate) fn check(self: &Arc<Self>) {
         self.set_renewal(self.engine.now());
         self.reschedule();
     }
@@ -63,7 +54,11 @@ impl Scheduled for HeldLease {
         horizon: Moment,
     ) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
         let is_due = self.fire(now) && self.renewal_due().is_some_and(|due| due <= horizon);
-        let renewal = is_due.then(|| self.begin_renewal()).flatten();
+        let mut renewal = None;
+        if is_due {
+            self.upkeep().next = NextRenewal::UnderWay;
+            renewal = self.renewal_request(self.timing.ttl());
+        }
         self.reschedule();
         renewal
     }
@@ -225,11 +220,6 @@ impl HeldLease {
             NextRenewal::UnderWay => upkeep.settled.max(now + self.timing.attempt_timeout()),
             NextRenewal::Due(_) | NextRenewal::Unwanted => upkeep.settled.max(now),
         }
-    }
-
-    fn begin_renewal(&self) -> Option<(RenewalRequest, Arc<dyn Renewer>)> {
-        self.upkeep().next = NextRenewal::UnderWay;
-        self.renewal_request(self.timing.ttl())
     }
 
     /// Sets when the scheduler renews the lease: as long as it is held, or until the server has granted
