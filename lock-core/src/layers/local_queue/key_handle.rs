@@ -43,7 +43,7 @@ impl KeyHandle {
     }
 
     pub(super) fn arrive(self, request: &AcquireRequest) -> Result<Arrival> {
-        let (handle, max_waiters) = (self.clone(), self.table.max_waiters);
+        let (handle, max_waiters) = (self.clone(), self.table.limits.max_waiters);
         handle.change(|queue| {
             if let Some(guard) = queue.enter(request)? {
                 return Ok(Arrival::Enter(guard));
@@ -51,7 +51,7 @@ impl KeyHandle {
             if queue.refuses(request) {
                 return Err(match queue.is_silent() {
                     true => unanswered(request),
-                    false => Error::contended(request.wait()).with_key(request.key()),
+                    false => Error::contended(request.wait()),
                 });
             }
             if queue.is_open() {
@@ -59,7 +59,7 @@ impl KeyHandle {
                 return Ok(Arrival::Contend(Contender::new(self, state)));
             }
             if queue.is_full(max_waiters) {
-                return Err(full(request, max_waiters));
+                return Err(full(max_waiters));
             }
             let wakeup = queue.join(request.clone());
             Ok(Arrival::Wait(QueuedWaiter {
@@ -80,7 +80,7 @@ impl KeyHandle {
             if handovers == 0 {
                 queue.contending = None;
             }
-            queue.handover_run.record(handovers, self.table.handovers);
+            queue.handover_run.record(handovers, self.table.limits);
             // A lock that was lost before its hook was set has reported to no one.
             queue.holder = (!hold.is_over_after_hook()).then_some(LocalHolder { hold, owner });
             Wakeups {
@@ -306,7 +306,7 @@ impl Drop for QueuedWaiter {
     }
 }
 
-fn full(request: &AcquireRequest, max: usize) -> Error {
+fn full(max: usize) -> Error {
     let message = format!("{max} tasks of this process wait for the lock already");
-    Error::new(ErrorKind::QueueFull, message).with_key(request.key())
+    Error::new(ErrorKind::QueueFull, message)
 }

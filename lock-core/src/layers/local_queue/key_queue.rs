@@ -7,12 +7,13 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::Limits;
 use super::key_handle::{Contender, QueuedWaiter, Wakeup};
 use crate::attempt_state::AttemptState;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{HeldLease, LockGuard};
 use crate::layers::KeyState;
-use crate::mode::{Renewal, Wait};
+use crate::mode::Renewal;
 use crate::owner::Owner;
 use crate::request::AcquireRequest;
 
@@ -41,24 +42,16 @@ pub(super) struct HandoverRun {
     is_last: bool,
 }
 
-/// How long a run may be: so many hand-overs, or so much time, whichever allows more.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct HandoverLimits {
-    pub(super) max: u32,
-    pub(super) time: Duration,
-}
-
 impl HandoverRun {
-    pub(super) fn record(&mut self, handovers: u32, allowed: HandoverLimits) {
+    pub(super) fn record(&mut self, handovers: u32, limits: Limits) {
         let since = match self.since {
             Some(since) if handovers > 0 => since,
             _ => Instant::now(),
         };
-        let is_over = handovers >= allowed.max && since.elapsed() >= allowed.time;
         *self = Self {
             handovers,
             since: Some(since),
-            is_last: is_over,
+            is_last: handovers >= limits.max_handovers && since.elapsed() >= limits.handover_time,
         };
     }
 }
@@ -167,7 +160,7 @@ impl KeyQueue {
         if guard.is_none() && !holder.hold.is_exclusive() && !holder.hold.is_over() {
             // In line the owner would wait for itself.
             let message = "the owner has made its lock a shared one";
-            return Err(Error::new(ErrorKind::Unsupported, message).with_key(request.key()));
+            return Err(Error::new(ErrorKind::Unsupported, message));
         }
         Ok(guard)
     }
@@ -286,8 +279,6 @@ impl KeyQueue {
 
     /// Whether a request that does not wait has to give up.
     pub(super) fn refuses(&self, request: &AcquireRequest) -> bool {
-        let no_wait = matches!(request.wait(), Wait::Never)
-            || matches!(request.wait(), Wait::AtMost(limit) if limit.is_zero());
-        no_wait && !self.is_idle()
+        !request.wait().waits() && !self.is_idle()
     }
 }

@@ -20,7 +20,7 @@ use crate::mode::{Mode, Wait};
 use crate::request::AcquireRequest;
 
 use self::key_handle::{Attempt, Contender, KeyHandle, QueuedWaiter, Wakeup};
-use self::key_queue::{Arrival, HandoverLimits, KeyQueue};
+use self::key_queue::{Arrival, KeyQueue};
 
 /// Lets the tasks of a process queue for a key locally, first come, first served.
 ///
@@ -67,22 +67,20 @@ pub struct LocalQueue {
     table: Arc<Table>,
 }
 
-/// The lines of all keys, and how long they may be.
+/// The queues of all keys.
 #[derive(Debug)]
 struct Table {
-    handovers: HandoverLimits,
-    max_waiters: usize,
+    limits: Limits,
     keys: KeyMap<KeyQueue>,
 }
 
-impl Table {
-    fn new(handovers: HandoverLimits, max_waiters: usize) -> Arc<Self> {
-        Arc::new(Self {
-            handovers,
-            max_waiters,
-            keys: KeyMap::default(),
-        })
-    }
+/// How many tasks may wait, and how long a lease may stay in this process: so many hand-overs, or so much
+/// time, whichever allows more.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    max_handovers: u32,
+    handover_time: Duration,
+    max_waiters: usize,
 }
 
 impl LocalQueue {
@@ -98,12 +96,13 @@ impl LocalQueue {
     /// Wraps `inner`.
     #[must_use]
     pub fn new(inner: Arc<dyn DistributedLock>) -> Self {
-        let handovers = HandoverLimits {
-            max: Self::DEFAULT_MAX_HANDOVERS,
-            time: Self::DEFAULT_HANDOVER_TIME,
+        let limits = Limits {
+            max_handovers: Self::DEFAULT_MAX_HANDOVERS,
+            handover_time: Self::DEFAULT_HANDOVER_TIME,
+            max_waiters: Self::DEFAULT_MAX_WAITERS,
         };
-        let max_waiters = Self::DEFAULT_MAX_WAITERS;
-        let table = Table::new(handovers, max_waiters);
+        let keys = KeyMap::default();
+        let table = Arc::new(Table { limits, keys });
         Self { inner, table }
     }
 
@@ -114,8 +113,9 @@ impl LocalQueue {
     /// acquisition goes to the server. The hand-over time becomes zero, unless it is set after this.
     #[must_use]
     pub fn with_max_handovers(self, max: u32) -> Self {
-        let (time, max_waiters) = (Duration::ZERO, self.table.max_waiters);
-        self.with_table(HandoverLimits { max, time }, max_waiters)
+        self.with_limits(|limits| {
+            (limits.max_handovers, limits.handover_time) = (max, Duration::ZERO);
+        })
     }
 
     /// Sets for how long a lease is handed over inside the process, counted from the grant of the server.
@@ -126,20 +126,20 @@ impl LocalQueue {
     /// time of the current holder and of the next one.
     #[must_use]
     pub fn with_handover_time(self, time: Duration) -> Self {
-        let (max, max_waiters) = (self.table.handovers.max, self.table.max_waiters);
-        self.with_table(HandoverLimits { max, time }, max_waiters)
+        self.with_limits(|limits| limits.handover_time = time)
     }
 
     /// Sets how many tasks may wait for one key; the next one gets
     /// [`QueueFull`](ErrorKind::QueueFull) at once. Default: 10,000.
     #[must_use]
     pub fn with_max_waiters(self, max: usize) -> Self {
-        let handovers = self.table.handovers;
-        self.with_table(handovers, max)
+        self.with_limits(|limits| limits.max_waiters = max)
     }
 
-    fn with_table(self, handovers: HandoverLimits, max_waiters: usize) -> Self {
-        let table = Table::new(handovers, max_waiters);
+    fn with_limits(self, change: impl FnOnce(&mut Limits)) -> Self {
+        let (mut limits, keys) = (self.table.limits, KeyMap::default());
+        change(&mut limits);
+        let table = Arc::new(Table { limits, keys });
         Self { table, ..self }
     }
 
@@ -153,15 +153,6 @@ impl LocalQueue {
         KeyHandle::new(Arc::clone(&self.table), request.key().clone())
     }
 
-    async fn attempt_once(
-        &self,
-        request: &AcquireRequest,
-        state: &Arc<AttemptState>,
-    ) -> Result<LockGuard> {
-        let request = request.clone().in_attempt(Wait::Never, state);
-        self.inner.acquire(&request).await
-    }
-
     /// Takes the request to the server as the one contender of this process.
     async fn contend(
         &self,
@@ -170,25 +161,20 @@ impl LocalQueue {
         deadline: Option<Instant>,
     ) -> Result<LockGuard> {
         loop {
-            let guard = match request.wait() {
-                Wait::AtMost(limit) if limit.is_zero() => {
-                    self.attempt_once(request, contender.state()).await?
-                }
-                Wait::Never => self.attempt_once(request, contender.state()).await?,
-                _ => {
-                    // The attempt stays with the contender: if this task gives up, the next one
-                    // takes over the place in the server's queue.
-                    let attempt = contender.attempt(|state| self.attempt(request, state));
-                    match within(deadline, attempt).await {
-                        Some(answer) => answer?,
-                        None if self.handle(request).is_unknown() => {
-                            return Err(unanswered(request).with_unknown_outcome());
-                        }
-                        None => {
-                            return Err(Error::contended(request.wait()).with_key(request.key()));
-                        }
+            let guard = if request.wait().waits() {
+                // The attempt stays with the contender: if this task gives up, the next one takes over
+                // the place in the server's queue.
+                let attempt = contender.attempt(|state| self.attempt(request, state));
+                match within(deadline, attempt).await {
+                    Some(answer) => answer?,
+                    None if self.handle(request).is_unknown() => {
+                        return Err(unanswered(request).with_unknown_outcome());
                     }
+                    None => return Err(Error::contended(request.wait())),
                 }
+            } else {
+                let attempt = request.clone().in_attempt(Wait::Never, contender.state());
+                self.inner.acquire(&attempt).await?
             };
             if let Some(guard) = contender.granted(guard, request) {
                 return Ok(guard);
@@ -217,7 +203,7 @@ impl LocalQueue {
             // task queues again.
             Some(_) => self.handle(request).arrive(request),
             None if self.handle(request).is_unknown() => Err(unanswered(request)),
-            None => Err(Error::contended(request.wait()).with_key(request.key())),
+            None => Err(Error::contended(request.wait())),
         }
     }
 
@@ -252,7 +238,7 @@ fn unanswered(request: &AcquireRequest) -> Error {
         Wait::AtMost(limit) => format!("the server has not answered, waited {limit:?}"),
         _ => "the server has not answered".to_owned(),
     };
-    Error::new(ErrorKind::Unavailable, message).with_key(request.key())
+    Error::new(ErrorKind::Unavailable, message)
 }
 
 /// What the queue makes of the capabilities of the lock below.
