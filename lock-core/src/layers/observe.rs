@@ -1,10 +1,8 @@
 //! Spans of acquisitions, and an observer for their events.
 
-mod attempt;
-
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use tracing::field::Empty;
@@ -12,13 +10,12 @@ use tracing::{Instrument, Level, Span};
 
 use crate::admin::LockAdmin;
 use crate::capabilities::Capabilities;
-use crate::error::Result;
-use crate::event::Observer;
+use crate::error::{Error, Result};
+use crate::event::{EventEmitter, EventKind, Observer, outcome};
 use crate::guard::LockGuard;
 use crate::lock::DistributedLock;
+use crate::mode::Wait;
 use crate::request::AcquireRequest;
-
-use self::attempt::Attempt;
 
 /// Makes a tracing span for every acquisition, and reports events to an [`Observer`].
 ///
@@ -114,5 +111,83 @@ impl DistributedLock for Observe {
 
     async fn shutdown(&self, within: Duration) -> bool {
         self.inner.shutdown(within).await
+    }
+}
+
+/// One acquisition under way; dropped before it is done, it was cancelled.
+struct Attempt {
+    events: EventEmitter,
+    wait: Wait,
+    span: Span,
+    around: Span,
+    began: Instant,
+    done: bool,
+}
+
+impl Attempt {
+    fn new(backend: &'static str, request: &AcquireRequest, span: Span) -> Self {
+        let attempt = Self {
+            events: request.emitter(backend),
+            wait: request.wait(),
+            around: match span.is_disabled() {
+                true => Span::none(),
+                false => Span::current(),
+            },
+            span,
+            began: Instant::now(),
+            done: false,
+        };
+        attempt.emit(EventKind::Requested);
+        attempt
+    }
+
+    fn done(mut self, acquired: Result<&LockGuard, &Error>) {
+        self.done = true;
+        let waited = self.began.elapsed();
+        let kind = match acquired {
+            Ok(guard) => EventKind::Acquired {
+                waited,
+                token: guard.fencing_token(),
+            },
+            Err(error) => EventKind::Failed { waited, error },
+        };
+        self.end(kind, waited);
+    }
+
+    fn end(&self, kind: EventKind<'_>, waited: Duration) {
+        if !self.span.is_disabled() {
+            self.span.record("outcome", outcome(self.wait, &kind));
+            self.span.record("waited", tracing::field::debug(waited));
+            self.record_answer(kind);
+        }
+        self.emit(kind);
+    }
+
+    fn record_answer(&self, kind: EventKind<'_>) {
+        match kind {
+            EventKind::Acquired {
+                token: Some(token), ..
+            } => {
+                self.span.record("fencing_token", token.value());
+                self.around.record("fencing_token", token.value());
+            }
+            EventKind::Failed { error, .. } => {
+                self.span.record("error", tracing::field::display(error));
+            }
+            _ => {}
+        }
+    }
+
+    fn emit(&self, kind: EventKind<'_>) {
+        self.events.tell_of(Some(self.wait), kind);
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if !self.done {
+            let waited = self.began.elapsed();
+            self.end(EventKind::Cancelled { waited }, waited);
+        }
     }
 }
