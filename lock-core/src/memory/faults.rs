@@ -125,27 +125,22 @@ impl MemoryFaults {
 
     /// Whether a question of an operator arrives, for which no faults are planned.
     pub(super) fn arrives(&self) -> Result<()> {
+        self.arrived().map(drop)
+    }
+
+    fn arrived(&self) -> Result<MutexGuard<'_, Plan>> {
         let mut plan = self.lock();
         plan.requests += 1;
         match plan.unreachable {
             true => Err(broken("the store is unreachable")),
-            false => Ok(()),
+            false => Ok(plan),
         }
     }
 
     fn take(&self, request: Request) -> Result<Option<Fault>> {
-        let mut plan = self.lock();
-        plan.requests += 1;
-        if plan.unreachable {
-            return Err(broken("the store is unreachable"));
-        }
-        let at = plan
-            .next
-            .iter()
-            .position(|(planned, _)| *planned == request);
-        Ok(at
-            .and_then(|at| plan.next.remove(at))
-            .map(|(_, fault)| fault))
+        let next = &mut self.arrived()?.next;
+        let at = next.iter().position(|(planned, _)| *planned == request);
+        Ok(at.and_then(|at| next.remove(at)).map(|(_, fault)| fault))
     }
 
     fn lock(&self) -> MutexGuard<'_, Plan> {

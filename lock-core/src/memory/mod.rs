@@ -1,9 +1,7 @@
 //! Locks inside one process: the reference backend, for tests, examples and single-process services.
 
-mod admin;
 mod backend;
 mod faults;
-mod lease;
 mod store;
 mod table;
 
@@ -11,21 +9,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::sync::mpsc;
 
-use crate::admin::LockAdmin;
+use crate::admin::{LockAdmin, LockEvent, LockInfo, Record, watch_by_polling};
 use crate::capabilities::{Capabilities, Fencing, Waiting};
-use crate::engine::{Engine, Moment};
+use crate::engine::{Engine, LeaseId, Moment};
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::LockGuard;
 use crate::key::LockKey;
-use crate::lease::{Grant, Lease};
+use crate::lease::{Grant, Lease, LeaseState, Released, RenewalRequest, renew};
 use crate::lock::DistributedLock;
+use crate::lost_reason::LostReason;
 use crate::mode::Wait;
 use crate::request::AcquireRequest;
 use crate::ticket::Ticket;
+use crate::token::FencingToken;
 
-use self::lease::MemoryLease;
-use self::store::{Push, Store};
+use self::store::{MemoryLease, Push, Store};
 use self::table::{Answer, Claim};
 
 pub use self::backend::MemoryBackend;
@@ -112,13 +112,13 @@ impl Memory {
     /// How many acquisitions wait for a key in the store.
     #[must_use]
     pub fn waiters(&self, key: &LockKey) -> usize {
-        self.store.waiters(key)
+        self.store.table(|_, table| table.waiters(key))
     }
 
     /// How many keys the store knows: held or waited for.
     #[must_use]
     pub fn live_keys(&self) -> usize {
-        self.store.keys().len()
+        self.store.table(|_, table| table.len())
     }
 
     /// Acquires the lease of a ticket.
@@ -144,8 +144,8 @@ impl Memory {
             }
             let next = self
                 .store
-                .next_expiry(request.key())
-                .unwrap_or(now + RECHECK_INTERVAL);
+                .table(|_, table| table.next_expiry(request.key()));
+            let next = next.unwrap_or(now + RECHECK_INTERVAL);
             let pause = next.min(deadline).since(now).min(RECHECK_INTERVAL);
             match tokio::time::timeout(pause, &mut push).await {
                 Ok(Ok(grant)) => return Ok(grant),
@@ -251,5 +251,68 @@ impl DistributedLock for Memory {
 
     async fn shutdown(&self, within: Duration) -> bool {
         self.engine.drain(within).await
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+#[async_trait]
+impl LockAdmin for Memory {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>> {
+        self.store.list(prefix)
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
+        self.store.faults.arrives()?;
+        Ok(self.store.table(|now, table| table.info(now, key)))
+    }
+
+    async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>> {
+        self.store.faults.arrives()?;
+        let broken = self.store.evict(key, Some(LostReason::Broken));
+        if broken.is_some() {
+            tracing::warn!(%key, reason, "lock broken by an administrator");
+        }
+        Ok(broken)
+    }
+
+    async fn watch(&self, prefix: &str) -> Result<mpsc::Receiver<LockEvent>> {
+        let (store, prefix) = (Arc::clone(&self.store), prefix.to_owned());
+        watch_by_polling(move || {
+            let held = store.list(&prefix);
+            async move { held }
+        })
+        .await
+    }
+
+    async fn renew_lease(&self, key: &LockKey, id: LeaseId, ttl: Duration) -> Result<LeaseState> {
+        let request = RenewalRequest::new(key.clone(), id, ttl);
+        renew(&*self.store, &[request], ttl).await.remove(0)
+    }
+
+    async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
+        self.store.release(key, id).await
+    }
+
+    async fn adopt_lease(
+        &self,
+        key: &LockKey,
+        id: LeaseId,
+        new: LeaseId,
+        ttl: Duration,
+    ) -> Result<Option<FencingToken>> {
+        let adopt = || self.store.adopt(key, id, new, ttl);
+        self.store.faults.send(Request::Adopt, adopt).await
+    }
+
+    async fn record(&self, key: &LockKey) -> Result<Option<Record>> {
+        self.store.faults.arrives()?;
+        Ok(self.store.table(|now, table| table.record(now, key)))
+    }
+
+    async fn write_record(&self, key: &LockKey, record: &Record, keep: Duration) -> Result<bool> {
+        record.check()?;
+        let store = &self.store;
+        let write = || store.table(|now, table| table.write_record(now, key, record, keep));
+        store.faults.send(Request::Record, write).await
     }
 }

@@ -1,6 +1,7 @@
-//! The store behind all clients: the table, and notifications to holders and waiters.
+//! The store behind all clients: the table, its leases, and notifications to holders and waiters.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,11 +10,13 @@ use tokio::sync::oneshot;
 
 use super::faults::{MemoryFaults, Request};
 use super::table::{Answer, Claim, Granted, Table};
-use crate::admin::{LockInfo, Record};
+use crate::admin::LockInfo;
 use crate::engine::{Engine, LeaseId, Moment};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::key::LockKey;
-use crate::lease::{Grant, LeaseControl, LeaseState, Released, RenewalRequest, Renewer};
+use crate::lease::{
+    Grant, Lease, LeaseControl, LeaseState, Liveness, Released, RenewalRequest, Renewer,
+};
 use crate::lost_reason::LostReason;
 use crate::token::FencingToken;
 
@@ -28,7 +31,6 @@ pub(super) struct Store {
 struct State {
     table: Table,
     waiting: Waiting,
-    holding: HashMap<LeaseId, LeaseControl>,
     /// Since the last sweep.
     changes: usize,
 }
@@ -82,16 +84,10 @@ impl Store {
             waiting.remove(&id);
             table.release(now, key, id)
         });
-        self.lock().holding.remove(&id);
-        if held {
-            Released::Clean
-        } else {
-            Released::AlreadyLost
+        match held {
+            true => Released::Clean,
+            false => Released::AlreadyLost,
         }
-    }
-
-    pub(super) fn hand_over(&self, key: &LockKey, id: LeaseId) -> Option<FencingToken> {
-        self.lock().table.hand_over(self.engine.now(), key, id)
     }
 
     pub(super) fn downgrade(&self, key: &LockKey, id: LeaseId) -> bool {
@@ -99,11 +95,8 @@ impl Store {
     }
 
     pub(super) fn attach(&self, key: &LockKey, id: LeaseId, control: LeaseControl) {
-        let mut state = self.lock();
-        if state.table.is_holder(key, id) {
-            state.holding.insert(id, control);
-        } else {
-            drop(state);
+        let attached = self.table(|_, table| table.attach(key, id, control));
+        if let Err(control) = attached {
             // Evicted since it was granted, when there was no holder to notify.
             control.lose(LostReason::Stolen);
         }
@@ -116,31 +109,17 @@ impl Store {
         new: LeaseId,
         ttl: Duration,
     ) -> Option<FencingToken> {
-        let now = self.engine.now();
-        let mut state = self.lock();
-        let adopted = state.table.adopt(now, key, id, new, ttl);
-        let former = adopted.and_then(|_| state.holding.remove(&id));
-        drop(state);
+        let adopted = self.table(|now, table| table.adopt(now, key, id, new, ttl));
+        let (token, former) = adopted?;
         if let Some(former) = former {
             former.lose(LostReason::Stolen);
         }
-        adopted
-    }
-
-    pub(super) fn record(&self, key: &LockKey) -> Option<Record> {
-        self.lock().table.record(self.engine.now(), key)
-    }
-
-    pub(super) fn write_record(&self, key: &LockKey, record: &Record, keep: Duration) -> bool {
-        let now = self.engine.now();
-        self.lock().table.write_record(now, key, record, keep)
+        Some(token)
     }
 
     pub(super) fn list(&self, prefix: &str) -> Result<Vec<LockInfo>> {
         self.faults.arrives()?;
-        let keys = self.keys().into_iter();
-        let keys = keys.filter(|key| key.as_str().starts_with(prefix));
-        Ok(keys.filter_map(|key| self.info(&key)).collect())
+        Ok(self.table(|now, table| table.list(now, prefix)))
     }
 
     /// Ends expired leases; each waiter calls it at the expiry that it waits for.
@@ -148,40 +127,14 @@ impl Store {
         self.change(key, |now, table, _| ((), table.expire(now, key)));
     }
 
-    pub(super) fn next_expiry(&self, key: &LockKey) -> Option<Moment> {
-        self.lock().table.next_expiry(key)
-    }
-
     /// Takes the lock from its holders, and reports `reason` to them if there is one.
     pub(super) fn evict(&self, key: &LockKey, reason: Option<LostReason>) -> Option<LockInfo> {
-        let info = self.info(key);
+        let info = self.table(|now, table| table.info(now, key));
         let evicted = self.change(key, |now, table, _| table.evict(now, key));
-        for id in evicted {
-            let control = self.lock().holding.remove(&id);
-            if let (Some(control), Some(reason)) = (control, reason) {
-                control.lose(reason);
-            }
+        if let Some(reason) = reason {
+            evicted.iter().for_each(|control| control.lose(reason));
         }
         info
-    }
-
-    pub(super) fn info(&self, key: &LockKey) -> Option<LockInfo> {
-        self.lock().table.info(self.engine.now(), key)
-    }
-
-    pub(super) fn keys(&self) -> Vec<LockKey> {
-        self.lock().table.keys()
-    }
-
-    pub(super) fn waiters(&self, key: &LockKey) -> usize {
-        self.lock().table.waiters(key)
-    }
-
-    fn renew(&self, request: &RenewalRequest) -> LeaseState {
-        match self.lock().table.renew(self.engine.now(), request) {
-            true => LeaseState::Held,
-            false => LeaseState::Lost(LostReason::Stolen),
-        }
     }
 
     /// Changes the table, and notifies the waiters that were granted a lock.
@@ -195,7 +148,6 @@ impl Store {
         let State {
             table,
             waiting,
-            holding,
             changes,
         } = &mut *state;
         let (result, granted) = change(now, table, waiting);
@@ -203,9 +155,6 @@ impl Store {
         if *changes >= table.len().max(MIN_SWEEP_INTERVAL) {
             *changes = 0;
             table.sweep(now);
-        }
-        for id in table.take_expired() {
-            holding.remove(&id);
         }
         for Granted { id, token } in granted {
             if let Some(Waiter { engine, push }) = waiting.remove(&id) {
@@ -217,6 +166,12 @@ impl Store {
             }
         }
         result
+    }
+
+    /// Reads the table, or makes a change that grants no lock to a waiter.
+    pub(super) fn table<T>(&self, change: impl FnOnce(Moment, &mut Table) -> T) -> T {
+        let mut state = self.lock();
+        change(self.engine.now(), &mut state.table)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -238,7 +193,10 @@ impl Renewer for Store {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
         let mut answers = Vec::with_capacity(due.len());
         for request in due {
-            let renew = || self.renew(request);
+            let renew = || match self.table(|now, table| table.renew(now, request)) {
+                true => LeaseState::Held,
+                false => LeaseState::Lost(LostReason::Stolen),
+            };
             answers.push(self.faults.send(Request::Renew, renew).await);
         }
         answers
@@ -249,9 +207,55 @@ impl Renewer for Store {
     }
 }
 
-impl Store {
-    pub(super) fn as_renewer(self: &Arc<Self>) -> Arc<dyn Renewer> {
-        Arc::clone(self) as Arc<dyn Renewer>
+/// One acquisition in a store.
+pub(super) struct MemoryLease {
+    store: Arc<Store>,
+    key: LockKey,
+    id: LeaseId,
+}
+
+impl MemoryLease {
+    pub(super) fn new(store: Arc<Store>, key: LockKey, id: LeaseId) -> Self {
+        Self { store, key, id }
+    }
+}
+
+#[async_trait]
+impl Lease for MemoryLease {
+    fn liveness(&self) -> Liveness {
+        Liveness::Renewed {
+            id: self.id,
+            renewer: Arc::clone(&self.store) as _,
+        }
+    }
+
+    fn attach(&self, control: LeaseControl) {
+        self.store.attach(&self.key, self.id, control);
+    }
+
+    async fn hand_over(&self) -> Result<Option<FencingToken>> {
+        let store = &self.store;
+        Ok(store.table(|now, table| table.hand_over(now, &self.key, self.id)))
+    }
+
+    async fn downgrade(&self) -> Result<()> {
+        match self.store.downgrade(&self.key, self.id) {
+            true => Ok(()),
+            false => Err(Error::lost(LostReason::Stolen)),
+        }
+    }
+
+    async fn release(&self) -> Result<Released> {
+        self.store.release(&self.key, self.id).await
+    }
+}
+
+impl fmt::Debug for MemoryLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryLease")
+            .field("key", &self.key)
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -274,7 +278,6 @@ mod tests {
         for _ in 0..3_000 {
             drop(locks.lock("busy").await.unwrap());
         }
-        let state = locks.store.lock();
-        assert_eq!((state.table.keys().len(), state.holding.len()), (0, 0));
+        assert_eq!(locks.live_keys(), 0);
     }
 }

@@ -7,7 +7,7 @@ use crate::admin::{HolderInfo, LockInfo, Record};
 use crate::engine::{LeaseId, Moment};
 use crate::key::LockKey;
 use crate::label::Label;
-use crate::lease::RenewalRequest;
+use crate::lease::{LeaseControl, RenewalRequest};
 use crate::mode::Mode;
 use crate::token::FencingToken;
 
@@ -17,8 +17,6 @@ pub(super) struct Table {
     locks: BTreeMap<LockKey, Lock>,
     /// One counter for all keys, so that idle keys need no memory of their own.
     last_token: u64,
-    /// The leases that have expired since [`take_expired`](Table::take_expired).
-    expired: Vec<LeaseId>,
     /// What holders have stored, and until when it is kept.
     records: BTreeMap<LockKey, (Record, Moment)>,
 }
@@ -35,6 +33,8 @@ struct Holder {
     token: FencingToken,
     since: SystemTime,
     expires: Moment,
+    /// Where the holder is notified, once its guard exists.
+    control: Option<LeaseControl>,
 }
 
 /// What an acquisition asks for.
@@ -138,7 +138,8 @@ impl Table {
         Some(token)
     }
 
-    /// Gives a held exclusive lease the id `new`, a fresh token and a ttl from now. Idempotent by `new`.
+    /// Gives a held exclusive lease the id `new`, a fresh token and a ttl from now; idempotent by `new`. Its
+    /// former holder is to be notified.
     pub(super) fn adopt(
         &mut self,
         now: Moment,
@@ -146,21 +147,22 @@ impl Table {
         id: LeaseId,
         new: LeaseId,
         ttl: Duration,
-    ) -> Option<FencingToken> {
+    ) -> Option<(FencingToken, Option<LeaseControl>)> {
         let next = FencingToken::new(self.last_token + 1);
         let is_exclusive =
             |holder: &&mut Holder| holder.expires > now && holder.claim.mode == Mode::Exclusive;
         if let Some(holder) = self.holder(key, new).filter(is_exclusive) {
             holder.expires = holder.expires.max(now + ttl);
-            return Some(holder.token);
+            return Some((holder.token, None));
         }
         let holder = self.holder(key, id).filter(is_exclusive)?;
         holder.claim.id = new;
         holder.claim.ttl = ttl;
         holder.token = next;
         holder.expires = holder.expires.max(now + ttl);
+        let former = holder.control.take();
         self.last_token += 1;
-        Some(next)
+        Some((next, former))
     }
 
     pub(super) fn downgrade(
@@ -181,7 +183,7 @@ impl Table {
         let Some(lock) = self.locks.get_mut(key) else {
             return Vec::new();
         };
-        lock.expire(now, &mut self.expired);
+        lock.expire(now);
         let granted = lock.serve(now, &mut self.last_token);
         self.forget_if_idle(key);
         granted
@@ -189,18 +191,12 @@ impl Table {
 
     /// Forgets keys whose leases have expired, unless a waiter is queued: the waiter expires them.
     pub(super) fn sweep(&mut self, now: Moment) {
-        let expired = &mut self.expired;
         self.locks.retain(|_, lock| {
             if lock.queue.is_empty() {
-                lock.expire(now, expired);
+                lock.expire(now);
             }
             !lock.is_idle()
         });
-    }
-
-    /// The leases that have expired since the last call.
-    pub(super) fn take_expired(&mut self) -> Vec<LeaseId> {
-        std::mem::take(&mut self.expired)
     }
 
     /// When the first of the holders runs out.
@@ -213,17 +209,17 @@ impl Table {
             .min()
     }
 
-    /// Takes the lock from its holders; their ids.
-    pub(super) fn evict(&mut self, now: Moment, key: &LockKey) -> (Vec<LeaseId>, Vec<Granted>) {
+    /// Takes the lock from its holders, which are to be notified.
+    pub(super) fn evict(
+        &mut self,
+        now: Moment,
+        key: &LockKey,
+    ) -> (Vec<LeaseControl>, Vec<Granted>) {
         let Some(lock) = self.locks.get_mut(key) else {
             return Default::default();
         };
-        let evicted = lock
-            .holders
-            .drain(..)
-            .map(|holder| holder.claim.id)
-            .collect();
-        (evicted, self.expire(now, key))
+        let evicted = lock.holders.drain(..).filter_map(|holder| holder.control);
+        (evicted.collect(), self.expire(now, key))
     }
 
     /// What was stored for the key and is still kept.
@@ -256,8 +252,11 @@ impl Table {
         self.locks.len()
     }
 
-    pub(super) fn keys(&self) -> Vec<LockKey> {
-        self.locks.keys().cloned().collect()
+    /// The locks that are held and whose key begins with `prefix`.
+    pub(super) fn list(&self, now: Moment, prefix: &str) -> Vec<LockInfo> {
+        let keys = self.locks.keys();
+        let keys = keys.filter(|key| key.as_str().starts_with(prefix));
+        keys.filter_map(|key| self.info(now, key)).collect()
     }
 
     /// The lock as it is at `now`; `None` if it is free.
@@ -274,10 +273,18 @@ impl Table {
         Some(LockInfo::new(key.clone(), mode, holders).with_waiters(waiters))
     }
 
-    /// Whether the claim holds the lock, or did when it was looked at last.
-    pub(super) fn is_holder(&self, key: &LockKey, id: LeaseId) -> bool {
-        let lock = self.locks.get(key);
-        lock.is_some_and(|lock| lock.holders.iter().any(|holder| holder.claim.id == id))
+    /// Notes where a holder is notified; gives that back if the claim does not hold the lock.
+    pub(super) fn attach(
+        &mut self,
+        key: &LockKey,
+        id: LeaseId,
+        control: LeaseControl,
+    ) -> Result<(), LeaseControl> {
+        match self.holder(key, id) {
+            Some(holder) => holder.control = Some(control),
+            None => return Err(control),
+        }
+        Ok(())
     }
 
     /// How many claims wait for the key.
@@ -305,14 +312,8 @@ impl Lock {
         self.holders.is_empty() && self.queue.is_empty()
     }
 
-    fn expire(&mut self, now: Moment, expired: &mut Vec<LeaseId>) {
-        self.holders.retain(|holder| {
-            let lasts = holder.expires > now;
-            if !lasts {
-                expired.push(holder.claim.id);
-            }
-            lasts
-        });
+    fn expire(&mut self, now: Moment) {
+        self.holders.retain(|holder| holder.expires > now);
     }
 
     fn answer(&mut self, claim: &Claim, waits: bool, token: FencingToken, now: Moment) -> Answer {
@@ -376,6 +377,7 @@ impl Holder {
             token,
             since: SystemTime::now(),
             expires,
+            control: None,
         }
     }
 
