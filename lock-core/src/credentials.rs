@@ -51,10 +51,10 @@ pub trait Credentials: fmt::Debug + Send + Sync + 'static {
 /// dropped, as far as safe code can.
 ///
 /// The example of [`Credentials`] makes one.
-#[derive(Clone, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Login {
-    username: Option<String>,
-    password: Option<Secret>,
+    pub(crate) username: Option<String>,
+    pub(crate) password: Option<Secret>,
 }
 
 impl Login {
@@ -91,15 +91,6 @@ impl Login {
     }
 }
 
-impl fmt::Debug for Login {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Login")
-            .field("username", &self.username)
-            .field("password", &self.password)
-            .finish()
-    }
-}
-
 /// A password that is read from a file for each connection; a line break at its end is left out.
 ///
 /// For secrets that are mounted as files, as Kubernetes and Docker do.
@@ -129,8 +120,8 @@ impl fmt::Debug for Login {
 /// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PasswordFile {
-    username: Option<String>,
-    path: PathBuf,
+    pub(crate) username: Option<String>,
+    pub(crate) path: PathBuf,
 }
 
 impl PasswordFile {

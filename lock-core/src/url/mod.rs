@@ -1,11 +1,8 @@
 //! The URL of a lock service, its typed parameters, and the fix for a wrong one.
 
 mod host;
-mod login;
 mod params;
-mod percent;
 mod split;
-mod tls;
 
 use std::fmt;
 use std::path::Path;
@@ -19,9 +16,8 @@ use crate::secret::Secret;
 use self::params::Param;
 
 pub use self::host::Host;
-pub use self::params::Params;
+pub use self::params::{Params, TlsFiles};
 pub(crate) use self::split::{is_scheme, leading_endpoint, split_scheme};
-pub use self::tls::TlsFiles;
 
 /// The address of a lock service: backend, hosts, login and options.
 ///
@@ -249,14 +245,6 @@ impl FromStr for LockUrl {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        Self::parse(text)
-    }
-}
-
-impl TryFrom<&str> for LockUrl {
-    type Error = Error;
-
-    fn try_from(text: &str) -> Result<Self> {
         Self::parse(text)
     }
 }

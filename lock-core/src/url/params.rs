@@ -1,11 +1,13 @@
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use super::percent::decode;
+use super::split::decode;
+use crate::credentials::{Login, LoginSource, PasswordFile};
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 use crate::suggest::{did_you_mean, list, nearest};
@@ -193,6 +195,19 @@ impl<'a> Params<'a> {
         Some(self.left.remove(at))
     }
 
+    /// Reads a value by `parse`, which says what it must be otherwise.
+    fn read<T>(
+        &mut self,
+        name: &'static str,
+        parse: impl FnOnce(&Param, &'a str) -> Result<T, String>,
+    ) -> Result<Option<T>> {
+        let Some(param) = self.take(name) else {
+            return Ok(None);
+        };
+        let value = parse(param, param.value.expose());
+        value.map(Some).map_err(|expected| wrong(param, &expected))
+    }
+
     /// Reads a text, which may be empty.
     pub fn string(&mut self, name: &'static str) -> Option<&'a str> {
         self.take(name).map(|param| param.value.expose())
@@ -204,18 +219,17 @@ impl<'a> Params<'a> {
     ///
     /// Any value that is no duration, such as a number without a unit.
     pub fn duration(&mut self, name: &'static str) -> Result<Option<Duration>> {
-        let Some(param) = self.take(name) else {
-            return Ok(None);
-        };
-        let value = param.value.expose().trim();
-        if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
-            let example = if param.is_quotable() { value } else { "30" };
-            let expected = format!("a duration with a unit, write for example {name}={example}s");
-            return Err(wrong(param, &expected));
-        }
-        let duration = humantime::parse_duration(value);
-        let expected = "a duration such as 500ms, 30s or 5m";
-        duration.map(Some).map_err(|_| wrong(param, expected))
+        self.read(name, |param, value| {
+            let value = value.trim();
+            if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
+                let example = if param.is_quotable() { value } else { "30" };
+                return Err(format!(
+                    "a duration with a unit, write for example {name}={example}s"
+                ));
+            }
+            let duration = humantime::parse_duration(value);
+            duration.map_err(|_| "a duration such as 500ms, 30s or 5m".to_owned())
+        })
     }
 
     /// Reads `on` or `true`, `off` or `false`.
@@ -224,14 +238,11 @@ impl<'a> Params<'a> {
     ///
     /// Any other value.
     pub fn bool(&mut self, name: &'static str) -> Result<Option<bool>> {
-        let Some(param) = self.take(name) else {
-            return Ok(None);
-        };
-        match param.value.expose() {
-            "on" | "true" => Ok(Some(true)),
-            "off" | "false" => Ok(Some(false)),
-            _ => Err(wrong(param, "on or off")),
-        }
+        self.read(name, |_, value| match value {
+            "on" | "true" => Ok(true),
+            "off" | "false" => Ok(false),
+            _ => Err("on or off".to_owned()),
+        })
     }
 
     /// Reads a whole number within `range`.
@@ -243,17 +254,11 @@ impl<'a> Params<'a> {
     where
         N: FromStr + PartialOrd + fmt::Display,
     {
-        let Some(param) = self.take(name) else {
-            return Ok(None);
-        };
-        let number = param
-            .value
-            .expose()
-            .parse()
-            .ok()
-            .filter(|number| range.contains(number));
-        let expected = || format!("a whole number from {} to {}", range.start(), range.end());
-        number.map(Some).ok_or_else(|| wrong(param, &expected()))
+        self.read(name, |_, value| {
+            let number = value.parse().ok().filter(|number| range.contains(number));
+            let expected = || format!("a whole number from {} to {}", range.start(), range.end());
+            number.ok_or_else(expected)
+        })
     }
 
     /// Reads one of the given words.
@@ -262,22 +267,68 @@ impl<'a> Params<'a> {
     ///
     /// Any other word; the error names the nearest match.
     pub fn one_of<'w>(&mut self, name: &'static str, words: &[&'w str]) -> Result<Option<&'w str>> {
-        let Some(param) = self.take(name) else {
-            return Ok(None);
+        self.read(name, |_, value| {
+            let mut known = words.iter().copied();
+            known.find(|word| *word == value).ok_or_else(|| {
+                let hint = did_you_mean(nearest(value, words.iter().copied()));
+                format!("one of {}{hint}", list(words.iter().copied()))
+            })
+        })
+    }
+
+    /// Makes a login of a user, a password and the parameter that names a file with the password.
+    ///
+    /// # Errors
+    ///
+    /// A password and a file with one.
+    pub fn login(
+        &mut self,
+        username: Option<&str>,
+        password: Option<&str>,
+        file: &'static str,
+    ) -> Result<LoginSource> {
+        let username = username.map(str::to_owned);
+        let Some(path) = self.string(file) else {
+            let password = password.map(|password| password.to_owned().into());
+            return Ok(Login { username, password }.into());
         };
-        let word = words
-            .iter()
-            .copied()
-            .find(|word| *word == param.value.expose());
-        let Some(word) = word else {
-            let near = nearest(param.value.expose(), words.iter().copied());
-            let hint = did_you_mean(near);
-            return Err(wrong(
-                param,
-                &format!("one of {}{hint}", list(words.iter().copied())),
+        if password.is_some() {
+            return Err(Error::config(format!(
+                "there is a password, and {file} names a file with one: leave one of them out"
+            )));
+        }
+        let path = path.into();
+        Ok(LoginSource::credentials(PasswordFile { username, path }))
+    }
+
+    /// Reads `tls`, `tls-ca-file`, `tls-cert-file` and `tls-key-file`; `None` without TLS.
+    ///
+    /// `is_default` says whether TLS is on unless it is turned off.
+    ///
+    /// # Errors
+    ///
+    /// A certificate without its key, a key without its certificate, or files without TLS.
+    pub fn tls(&mut self, is_default: bool) -> Result<Option<TlsFiles>> {
+        let mut file = |name| self.string(name).map(PathBuf::from);
+        let ca = file("tls-ca-file");
+        let identity = match (file("tls-cert-file"), file("tls-key-file")) {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (None, None) => None,
+            _ => {
+                return Err(Error::config(
+                    "tls-cert-file and tls-key-file belong together",
+                ));
+            }
+        };
+        if self.bool("tls")?.unwrap_or(is_default) {
+            return Ok(Some(TlsFiles { ca, identity }));
+        }
+        if ca.is_some() || identity.is_some() {
+            return Err(Error::config(
+                "there are TLS files without TLS, write tls=on",
             ));
-        };
-        Ok(Some(word))
+        }
+        Ok(None)
     }
 
     /// Ends the reading.
@@ -303,6 +354,16 @@ impl<'a> Params<'a> {
     pub(crate) fn leave(self) -> Vec<&'static str> {
         self.known
     }
+}
+
+/// Which PEM files TLS takes its certificates from.
+#[non_exhaustive]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct TlsFiles {
+    /// Certificates of authorities; `None` for those of the system, where the backend reads them.
+    pub ca: Option<PathBuf>,
+    /// The certificate of this client with its chain, and its key.
+    pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 fn wrong(param: &Param, expected: &str) -> Error {
