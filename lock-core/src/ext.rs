@@ -212,14 +212,10 @@ pub trait DistributedLockExt: DistributedLock {
     where
         I: IntoIterator<Item: TryInto<LockKey, Error: Into<Error>>>,
     {
-        let keys = keys
-            .into_iter()
-            .map(|key| key.try_into().map_err(Into::into))
-            .collect();
-        let request = RequestBuilder {
-            lock: self,
-            request: Ok(AcquireRequest::new(any_key())),
-        };
+        let keys = keys.into_iter();
+        let keys = keys.map(|key| key.try_into().map_err(Into::into)).collect();
+        // Each of the keys takes the place of this one.
+        let request = self.request("*");
         MultiRequestBuilder { keys, request }
     }
 }
@@ -407,31 +403,18 @@ impl<L: DistributedLock + ?Sized> MultiRequestBuilder<'_, L> {
     ///
     /// As for [`DistributedLockExt::lock`], for each key.
     pub async fn acquire(self) -> Result<MultiGuard> {
-        let lock = self.request.lock;
-        let wait = self
-            .request
-            .request
-            .as_ref()
-            .map_or(Wait::Never, AcquireRequest::wait);
-        match self.acquire_in_order().await {
-            Ok(guards) => Ok(guards),
-            Err(error) => Err(Box::pin(name_holder(lock, wait, error)).await),
-        }
-    }
-
-    async fn acquire_in_order(self) -> Result<MultiGuard> {
         let mut keys = self.keys?;
         // Every caller uses the same order, so crossing pairs cannot deadlock.
         keys.sort();
         keys.dedup();
-        let request = self.request.request?;
-        let requests: Vec<_> = keys
-            .into_iter()
-            .map(|key| request.clone().with_key(key))
-            .collect();
-        acquire_all(self.request.lock, &requests)
-            .await
-            .map(MultiGuard::new)
+        let RequestBuilder { lock, request } = self.request;
+        let request = request?;
+        let keys = keys.into_iter();
+        let requests: Vec<_> = keys.map(|key| request.clone().with_key(key)).collect();
+        match acquire_all(lock, &requests).await {
+            Ok(guards) => Ok(MultiGuard::new(guards)),
+            Err(error) => Err(Box::pin(name_holder(lock, request.wait(), error)).await),
+        }
     }
 
     /// Makes one attempt; `None` if one of the locks is held.
@@ -444,11 +427,8 @@ impl<L: DistributedLock + ?Sized> MultiRequestBuilder<'_, L> {
     ///
     /// As for [`DistributedLockExt::lock`], for each key.
     pub async fn try_acquire(self) -> Result<Option<MultiGuard>> {
-        unless_contended(
-            self.with(|request| request.with_wait(Wait::Never))
-                .acquire()
-                .await,
-        )
+        let once = self.with(|request| request.with_wait(Wait::Never));
+        unless_contended(once.acquire().await)
     }
 }
 
@@ -503,9 +483,4 @@ fn unless_contended<G>(result: Result<G>) -> Result<Option<G>> {
         Err(error) if error.kind() == ErrorKind::Contended => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// A placeholder key for the options of a request for several keys.
-fn any_key() -> LockKey {
-    LockKey::new("*").expect("BUG: a star is a key")
 }

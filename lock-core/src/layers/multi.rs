@@ -40,16 +40,13 @@ pub async fn acquire_all<L: DistributedLock + ?Sized>(
         return Err(Error::new(ErrorKind::InvalidConfig, message).with_backend(backend));
     }
     let wait = requests.first().map_or(Wait::Never, AcquireRequest::wait);
-    let deadline = requests
-        .first()
-        .and_then(|request| request.wait().deadline());
+    let deadline = wait.deadline();
     let began = Instant::now();
     let mut guards = Vec::with_capacity(requests.len());
     for request in requests {
         let left = match deadline {
             Some(deadline) => Wait::AtMost(deadline.saturating_duration_since(Instant::now())),
-            None if wait == Wait::Never => Wait::Never,
-            None => Wait::Forever,
+            None => wait,
         };
         let used = began.elapsed();
         let acquired = lock.acquire(&request.clone().with_wait(left)).await;

@@ -164,10 +164,8 @@ impl Registry {
     ///
     /// As for [`Backend::connect`].
     pub async fn connect(&self, url: &str) -> Result<Arc<dyn DistributedLock>> {
-        let url = self.parse_url(url)?;
-        let (scheme, backend) = self.find(url.scheme())?;
+        let (scheme, backend, stack, url) = self.stack_of(url)?;
         let named = |error: Error| error.with_backend(scheme);
-        let (stack, url) = Stack::of(&url, backend.default_namespace()).map_err(named)?;
         let locks = backend.connect(&url).await.map_err(named)?;
         stack.over(locks, self.observer.as_ref()).map_err(named)
     }
@@ -235,8 +233,7 @@ impl Registry {
     ///
     /// As for [`Backend::check_health`].
     pub async fn check_health(&self, url: &str) -> Result<Vec<HealthCheck>> {
-        let url = self.backend_url(url)?;
-        let (scheme, backend) = self.find(url.scheme())?;
+        let (scheme, backend, _, url) = self.stack_of(url)?;
         let found = backend.check_health(&url).await;
         found.map_err(|error| error.with_backend(scheme))
     }
@@ -248,8 +245,8 @@ impl Registry {
     /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) if the URL is wrong, if nothing is
     /// registered for its scheme, or if a parameter of the layers is wrong.
     pub fn check_url(&self, url: &str) -> Result<()> {
-        let url = self.backend_url(url)?;
-        self.find(url.scheme())?.1.check_url(&url)
+        let (_, backend, _, url) = self.stack_of(url)?;
+        backend.check_url(&url)
     }
 
     /// The URL as its backend gets it: without the parameters of the layers.
@@ -261,11 +258,16 @@ impl Registry {
     /// [`InvalidConfig`](crate::ErrorKind::InvalidConfig) if the URL is wrong, if nothing is
     /// registered for its scheme, or if a parameter of the layers is wrong.
     pub fn backend_url(&self, url: &str) -> Result<LockUrl> {
+        self.stack_of(url).map(|(.., url)| url)
+    }
+
+    /// The backend of a URL and its scheme, the layers over it, and the URL without their parameters.
+    fn stack_of(&self, url: &str) -> Result<(&'static str, &dyn Backend, Stack, LockUrl)> {
         let url = self.parse_url(url)?;
         let (scheme, backend) = self.find(url.scheme())?;
         let stack = Stack::of(&url, backend.default_namespace());
-        let (_, url) = stack.map_err(|error| error.with_backend(scheme))?;
-        Ok(url)
+        let (stack, url) = stack.map_err(|error| error.with_backend(scheme))?;
+        Ok((scheme, backend, stack, url))
     }
 
     /// Whether a URL with a registered scheme names no host.

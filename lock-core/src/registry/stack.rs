@@ -11,14 +11,10 @@ use crate::url::LockUrl;
 #[derive(Debug)]
 pub(super) struct Stack {
     namespace: String,
-    queue: Option<Queue>,
-}
-
-#[derive(Debug)]
-struct Queue {
+    has_queue: bool,
     max_handovers: Option<u32>,
     handover_time: Option<Duration>,
-    max_waiters: usize,
+    max_waiters: Option<usize>,
 }
 
 impl Stack {
@@ -46,13 +42,15 @@ impl Stack {
                 "handover-time, max-handovers and max-waiters need local-queue=on",
             ));
         }
-        let queue = has_queue.then(|| Queue {
+        let url = url.without(params.leave()).within(&namespace);
+        let stack = Self {
+            namespace,
+            has_queue,
             max_handovers,
             handover_time,
-            max_waiters: max_waiters.unwrap_or(LocalQueue::DEFAULT_MAX_WAITERS),
-        });
-        let url = url.without(params.leave()).within(&namespace);
-        Ok((Self { namespace, queue }, url))
+            max_waiters,
+        };
+        Ok((stack, url))
     }
 
     /// Puts the layers over a backend.
@@ -64,18 +62,16 @@ impl Stack {
         if !self.namespace.is_empty() {
             locks = Arc::new(Prefix::new(locks, &self.namespace)?);
         }
-        if let Some(Queue {
-            max_handovers,
-            handover_time,
-            max_waiters,
-        }) = self.queue
-        {
-            let mut queue = LocalQueue::new(locks).with_max_waiters(max_waiters);
-            if let Some(most) = max_handovers {
-                queue = queue.with_max_handovers(most);
+        if self.has_queue {
+            let mut queue = LocalQueue::new(locks);
+            if let Some(max) = self.max_handovers {
+                queue = queue.with_max_handovers(max);
             }
-            if let Some(time) = handover_time {
+            if let Some(time) = self.handover_time {
                 queue = queue.with_handover_time(time);
+            }
+            if let Some(max) = self.max_waiters {
+                queue = queue.with_max_waiters(max);
             }
             locks = Arc::new(queue);
         }
