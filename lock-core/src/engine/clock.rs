@@ -39,10 +39,7 @@ impl Add<Duration> for Moment {
     type Output = Self;
 
     fn add(self, duration: Duration) -> Self {
-        Self(
-            self.0
-                .saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)),
-        )
+        Self(self.0.saturating_add(nanos(duration)))
     }
 }
 
@@ -51,11 +48,12 @@ impl Sub<Duration> for Moment {
     type Output = Self;
 
     fn sub(self, duration: Duration) -> Self {
-        Self(
-            self.0
-                .saturating_sub(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)),
-        )
+        Self(self.0.saturating_sub(nanos(duration)))
     }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Tells the time that the validity of leases is measured by.
@@ -135,8 +133,7 @@ impl VirtualClock {
 
     /// Moves the clock without moving timers, as a suspended machine does.
     pub fn suspend(&self, duration: Duration) {
-        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-        self.suspended.fetch_add(nanos, Ordering::SeqCst);
+        self.suspended.fetch_add(nanos(duration), Ordering::SeqCst);
     }
 }
 
@@ -151,10 +148,6 @@ impl Clock for VirtualClock {
         let elapsed = i128::try_from(self.origin.elapsed().as_nanos()).unwrap_or(i128::MAX);
         let drifted = elapsed + elapsed * i128::from(self.parts_per_million) / 1_000_000;
         let drifted = u64::try_from(drifted).unwrap_or(0);
-        Moment(
-            self.suspended
-                .load(Ordering::SeqCst)
-                .saturating_add(drifted),
-        )
+        Moment(self.suspended.load(Ordering::SeqCst)) + Duration::from_nanos(drifted)
     }
 }

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::OnceLock;
+use std::sync::LazyLock;
 
 use tokio::runtime::Handle;
 
@@ -19,17 +19,16 @@ pub trait Spawn: fmt::Debug + Send + Sync + 'static {
 
 /// A thread of this process that runs only the scheduler, sessions and background releases, so that user code
 /// that blocks its own runtime loses no locks.
-#[derive(Clone, Debug)]
-pub(super) struct OwnThread(Handle);
+pub(super) struct OwnThread;
 
 impl OwnThread {
     /// The thread of this process, started at the first call.
-    pub(super) fn of_this_process() -> Self {
-        static THREAD: OnceLock<OwnThread> = OnceLock::new();
-        THREAD.get_or_init(Self::start).clone()
+    pub(super) fn of_this_process() -> OnRuntime {
+        static THREAD: LazyLock<OnRuntime> = LazyLock::new(OwnThread::start);
+        THREAD.clone()
     }
 
-    fn start() -> Self {
+    fn start() -> OnRuntime {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -39,27 +38,7 @@ impl OwnThread {
             .name("polylock-engine".to_owned())
             .spawn(move || runtime.block_on(std::future::pending::<()>()))
             .expect("BUG: one thread per process can be started");
-        Self(handle)
-    }
-
-    /// Runs a future on the calling thread, with the timers and sockets of this one.
-    ///
-    /// # Panics
-    ///
-    /// In async code.
-    pub(super) fn block_on<F: Future>(&self, future: F) -> F::Output {
-        self.0.block_on(future)
-    }
-}
-
-impl Spawn for OwnThread {
-    fn spawn(&self, task: Task) {
-        drop(self.0.spawn(task));
-    }
-
-    fn enter(&self, poll: &mut dyn FnMut()) {
-        let _context = self.0.enter();
-        poll();
+        OnRuntime(handle)
     }
 }
 
@@ -76,6 +55,15 @@ impl OnRuntime {
     #[must_use]
     pub fn current() -> Self {
         Self(Handle::current())
+    }
+
+    /// Runs a future on the calling thread, with the timers and sockets of the runtime.
+    ///
+    /// # Panics
+    ///
+    /// In async code.
+    pub(super) fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.0.block_on(future)
     }
 }
 
