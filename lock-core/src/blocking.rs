@@ -19,8 +19,8 @@
 //!
 //! # Panics
 //!
-//! Like tokio's blocking functions, those of this module panic in async code, where they would stop
-//! all tasks of the thread. Call them in `tokio::task::spawn_blocking`.
+//! Like tokio's blocking functions, all that block in this module panic in async code, where they
+//! would stop all tasks of the thread. Call them in `tokio::task::spawn_blocking`.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -64,6 +64,10 @@ pub fn block_on<F: IntoFuture>(future: F) -> F::Output {
 
 /// A [`DistributedLock`] for code without `async`. A clone is the same connection.
 ///
+/// # Panics
+///
+/// Methods that wait panic in async code; see [`blocking`](self).
+///
 /// # Examples
 ///
 /// ```
@@ -102,10 +106,6 @@ impl BlockingLock {
     /// # Errors
     ///
     /// Those of [`DistributedLock::acquire`].
-    ///
-    /// # Panics
-    ///
-    /// In async code; see [`blocking`](self).
     pub fn lock<K>(&self, key: K) -> Result<BlockingGuard>
     where
         K: TryInto<LockKey, Error: Into<Error>>,
@@ -118,10 +118,6 @@ impl BlockingLock {
     /// # Errors
     ///
     /// Those of [`DistributedLock::acquire`] except [`Contended`](crate::ErrorKind::Contended).
-    ///
-    /// # Panics
-    ///
-    /// In async code; see [`blocking`](self).
     pub fn try_lock<K>(&self, key: K) -> Result<Option<BlockingGuard>>
     where
         K: TryInto<LockKey, Error: Into<Error>>,
@@ -135,10 +131,6 @@ impl BlockingLock {
     /// # Errors
     ///
     /// Those of [`DistributedLockExt::ping`].
-    ///
-    /// # Panics
-    ///
-    /// In async code; see [`blocking`](self).
     pub fn ping(&self, within: Duration) -> Result<()> {
         block_on(self.lock.ping(within))
     }
@@ -148,10 +140,6 @@ impl BlockingLock {
     /// # Errors
     ///
     /// Those of [`DistributedLock::acquire`].
-    ///
-    /// # Panics
-    ///
-    /// In async code; see [`blocking`](self).
     pub fn lock_within<K>(&self, key: K, limit: Duration) -> Result<BlockingGuard>
     where
         K: TryInto<LockKey, Error: Into<Error>>,
@@ -165,10 +153,6 @@ impl BlockingLock {
     /// # Errors
     ///
     /// Those of [`DistributedLock::acquire`].
-    ///
-    /// # Panics
-    ///
-    /// In async code; see [`blocking`](self).
     pub fn acquire(&self, request: AcquireRequest) -> Result<BlockingGuard> {
         let builder = self.lock.request(request.key().clone());
         block_on(builder.with(|_| request).acquire()).map(BlockingGuard::from)
@@ -178,10 +162,6 @@ impl BlockingLock {
     ///
     /// Call it before the program ends: a lock whose release was not sent is free only after its
     /// ttl.
-    ///
-    /// # Panics
-    ///
-    /// In async code; see [`blocking`](self).
     #[must_use]
     pub fn shutdown(&self, within: Duration) -> bool {
         block_on(self.lock.shutdown(within))
@@ -197,6 +177,10 @@ impl BlockingLock {
 /// A held lock, for code without `async`; see [`LockGuard`].
 ///
 /// Dropping it releases the lock in the background and does not block.
+///
+/// # Panics
+///
+/// Methods that wait panic in async code; see [`blocking`](self).
 ///
 /// # Examples
 ///
@@ -232,10 +216,6 @@ impl BlockingGuard {
     /// # Errors
     ///
     /// Those of [`LockGuard::renew`].
-    ///
-    /// # Panics
-    ///
-    /// In async code; see [`blocking`](self).
     pub fn renew(&self) -> Result<()> {
         block_on(self.guard.renew())
     }
@@ -245,10 +225,6 @@ impl BlockingGuard {
     /// # Errors
     ///
     /// Those of [`LockGuard::renew_for`].
-    ///
-    /// # Panics
-    ///
-    /// In async code; see [`blocking`](self).
     pub fn renew_for(&self, ttl: Duration) -> Result<()> {
         block_on(self.guard.renew_for(ttl))
     }
@@ -258,10 +234,6 @@ impl BlockingGuard {
     /// # Errors
     ///
     /// Those of [`LockGuard::downgrade`].
-    ///
-    /// # Panics
-    ///
-    /// In async code; see [`blocking`](self).
     pub fn downgrade(&mut self) -> Result<()> {
         block_on(self.guard.downgrade())
     }
@@ -271,10 +243,6 @@ impl BlockingGuard {
     /// # Errors
     ///
     /// Those of [`LockGuard::release`].
-    ///
-    /// # Panics
-    ///
-    /// In async code; see [`blocking`](self).
     pub fn release(self) -> Result<Released> {
         block_on(self.guard.release())
     }
