@@ -40,9 +40,10 @@ use crate::request::AcquireRequest;
 /// ```
 #[must_use = "dropping it releases the lease"]
 pub struct PendingRelease {
-    engine: Engine,
+    pub(super) engine: Engine,
     key: LockKey,
-    ttl: Duration,
+    /// How long a release without a reply is retried: as long as the lease may last.
+    pub(super) ttl: Duration,
     lease: Option<Arc<dyn Lease>>,
 }
 
@@ -97,15 +98,6 @@ impl PendingRelease {
                 self.lease = None;
             }
         }
-    }
-
-    pub(super) fn engine(&self) -> &Engine {
-        &self.engine
-    }
-
-    /// Retries a release without a reply for as long as the lease may last.
-    pub(super) fn reckon_with(&mut self, longest_left: Duration) {
-        self.ttl = self.ttl.max(longest_left);
     }
 
     fn take(&mut self) -> Arc<dyn Lease> {

@@ -76,7 +76,10 @@ pub(super) fn release_lease(hold: Arc<HeldLease>) -> ReleaseFuture {
     Box::pin(async move {
         let at = given_up.as_ref().ok().map(|given_up| given_up.at);
         let (released, outcome) = match given_up {
-            Ok(given_up) => hand_over_or_release(hold.as_released(given_up.until)).await,
+            Ok(given_up) => {
+                let (hold, deadline) = (Arc::clone(&hold), given_up.until);
+                hand_over_or_release(ReleasedLease { hold, deadline }).await
+            }
             Err(reason) => {
                 if let Some(hook) = hold.hook() {
                     hook.on_ended(&hold);
@@ -93,15 +96,6 @@ pub(super) fn release_lease(hold: Arc<HeldLease>) -> ReleaseFuture {
 }
 
 pub(super) type ReleaseFuture = Pin<Box<dyn Future<Output = Result<Released>> + Send>>;
-
-impl HeldLease {
-    fn as_released(self: &Arc<Self>, deadline: Moment) -> ReleasedLease {
-        ReleasedLease {
-            hold: Arc::clone(self),
-            deadline,
-        }
-    }
-}
 
 async fn hand_over_or_release(mut lease: ReleasedLease) -> (Result<Released>, &'static str) {
     let min_hold_left = lease.hold.min_hold_left();

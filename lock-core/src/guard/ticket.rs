@@ -185,20 +185,6 @@ impl PendingRelease {
     /// # }
     /// ```
     pub async fn adopt<A>(
-        self,
-        request: &AcquireRequest,
-        ticket: &Ticket,
-        ask: impl Fn() -> A + Send,
-    ) -> Result<LockGuard>
-    where
-        A: Future<Output = Result<Option<FencingToken>>> + Send,
-    {
-        let (backend, key) = (self.engine().backend(), request.key());
-        let adopted = self.adopt_in_time(request, ticket, ask).await;
-        adopted.map_err(|error| error.with_backend(backend).with_key(key))
-    }
-
-    async fn adopt_in_time<A>(
         mut self,
         request: &AcquireRequest,
         ticket: &Ticket,
@@ -207,18 +193,20 @@ impl PendingRelease {
     where
         A: Future<Output = Result<Option<FencingToken>>> + Send,
     {
-        if let Err(error) = request.check_ticket(ticket, self.engine().backend()) {
+        let backend = self.engine.backend();
+        let named = |error: Error| error.with_backend(backend).with_key(request.key());
+        if let Err(error) = request.check_ticket(ticket, backend) {
             self.disarm();
-            return Err(error);
+            return Err(named(error));
         }
         let longest_left = ticket.longest_left();
-        self.reckon_with(longest_left);
+        self.ttl = self.ttl.max(longest_left);
         let mut repeats = Repeats::new(request, longest_left);
         let mut is_unknown = false;
         loop {
             // A repeated request extends the lease again, so that each counts from its own time.
-            let sent = self.engine().now();
-            let answer = self.engine().within(repeats.attempt_timeout(), ask()).await;
+            let sent = self.engine.now();
+            let answer = self.engine.within(repeats.attempt_timeout(), ask()).await;
             let error = match answer.unwrap_or_else(|| Err(silent())) {
                 Ok(Some(token)) => {
                     let guard = self.granted(request, Grant::new(sent, Some(token)));
@@ -232,13 +220,13 @@ impl PendingRelease {
                     if !is_unknown {
                         self.disarm();
                     }
-                    return Err(over());
+                    return Err(named(over()));
                 }
-                Err(error) => error,
+                Err(error) => named(error),
             };
             is_unknown |= error.is_outcome_unknown();
             let is_final = !error.is_outcome_unknown() && error.kind() != ErrorKind::Unavailable;
-            if !is_final && repeats.pause(self.engine()).await {
+            if !is_final && repeats.pause(&self.engine).await {
                 continue;
             }
             if is_unknown {
