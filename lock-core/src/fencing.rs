@@ -116,16 +116,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn says_which_tokens_met() {
+    fn says_which_token_is_stale() {
         let stale = StaleToken::new("orders/42", FencingToken::new(7));
-        assert_eq!(
-            stale.to_string(),
-            "\"orders/42\" has seen a newer token, 7 is stale"
-        );
-        let stale = stale.with_newest(FencingToken::new(9));
-        assert_eq!(
-            stale.to_string(),
-            "\"orders/42\" has seen token 9, 7 is stale"
-        );
+        let says = "\"orders/42\" has seen a newer token, 7 is stale";
+        assert_eq!(stale.to_string(), says);
     }
 }

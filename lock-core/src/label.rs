@@ -1,5 +1,5 @@
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
@@ -50,10 +50,9 @@ impl Label {
     /// Host, process id, user and program of this process, without a note.
     #[must_use]
     pub fn of_this_process() -> Self {
-        static LABEL: OnceLock<Label> = OnceLock::new();
-        LABEL
-            .get_or_init(|| Self(Arc::new(Fields::of_this_process())))
-            .clone()
+        static LABEL: LazyLock<Label> =
+            LazyLock::new(|| Label(Arc::new(Fields::of_this_process())));
+        LABEL.clone()
     }
 
     /// The same with a free text, for example what the work is about.

@@ -49,22 +49,14 @@ impl LostReason {
         Self::Unreachable,
     ];
 
+    /// A number above 0 for each.
     pub(crate) fn code(self) -> u64 {
-        match self {
-            Self::Broken => 1,
-            Self::Expired => 2,
-            Self::MaxHold => 3,
-            Self::SessionEnded => 4,
-            Self::Stolen => 5,
-            Self::Unreachable => 6,
-        }
+        self as u64 + 1
     }
 
     pub(crate) fn from_code(code: u64) -> Self {
-        Self::ALL
-            .into_iter()
-            .find(|reason| reason.code() == code)
-            .unwrap_or(Self::Stolen)
+        let found = Self::ALL.into_iter().find(|reason| reason.code() == code);
+        found.unwrap_or(Self::Stolen)
     }
 
     /// One word for logs, metrics and JSON, such as `"session_ended"`.
