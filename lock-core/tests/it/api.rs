@@ -1,7 +1,6 @@
 //! Traits and sizes of the public types.
 
 use std::fmt::Debug;
-use std::future::Future;
 use std::sync::Arc;
 
 use polylock_core::engine::{Engine, LeaseId, Moment};
@@ -76,21 +75,7 @@ async fn futures_cross_threads() {
     let both = sent(locks.lock_all(["a", "b"])).await.unwrap();
     sent(both.release()).await.unwrap();
     drop(lost);
-    static_future(locks.clone_and_lock()).await;
-}
-
-/// A future that owns what it locks can be spawned.
-trait CloneAndLock {
-    fn clone_and_lock(&self) -> impl Future<Output = ()> + Send + 'static;
-}
-
-impl CloneAndLock for Arc<dyn DistributedLock> {
-    fn clone_and_lock(&self) -> impl Future<Output = ()> + Send + 'static {
-        let locks = Self::clone(self);
-        async move { drop(locks.lock("k").await) }
-    }
-}
-
-async fn static_future(future: impl Future<Output = ()> + Send + 'static) {
-    tokio::spawn(future).await.expect("does not panic");
+    // A future that owns what it locks can be spawned.
+    let spawned = tokio::spawn(async move { drop(locks.lock("k").await) });
+    spawned.await.unwrap();
 }

@@ -9,7 +9,7 @@ use polylock_core::layers::{Event, LocalQueue, Observe, Observer, Prefix};
 use polylock_core::memory::{Fault, Request};
 use polylock_core::prelude::*;
 
-use super::support::{Log, memory};
+use super::support::{Log, memory, queued};
 
 fn key(name: &str) -> LockKey {
     LockKey::new(name).expect("is a key")
@@ -21,41 +21,21 @@ async fn a_namespace_is_seen_by_the_store_alone() {
     let shop = Prefix::new(Arc::new(store.client()), "shop").unwrap();
     let guard = shop.lock("orders/42").await.unwrap();
     assert_eq!(guard.key().as_str(), "orders/42");
-    let admin = store.admin().unwrap();
-    assert_eq!(
-        admin.list("").await.unwrap()[0].key.as_str(),
-        "shop:orders/42"
-    );
-
+    let stored = store.list("").await.unwrap();
+    assert_eq!(stored[0].key.as_str(), "shop:orders/42");
     let other = Prefix::new(Arc::new(store.client()), "bank").unwrap();
     assert!(other.try_lock("orders/42").await.unwrap().is_some());
-    let error = shop
-        .lock_within("orders/42", Duration::ZERO)
-        .await
-        .unwrap_err();
-    assert_eq!(error.key().map(LockKey::as_str), Some("orders/42"));
+    let refused = shop.lock_within("orders/42", Duration::ZERO).await;
+    let key = key("orders/42");
+    assert_eq!(refused.unwrap_err().key(), Some(&key));
 
     let admin = shop.admin().unwrap();
-    assert_eq!(
-        admin.list("orders/").await.unwrap()[0].key.as_str(),
-        "orders/42"
-    );
-    assert_eq!(
-        admin
-            .inspect(&key("orders/42"))
-            .await
-            .unwrap()
-            .unwrap()
-            .holders
-            .len(),
-        1
-    );
-    let broken = admin
-        .break_lock(&key("orders/42"), "test")
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!(broken.key.as_str(), "orders/42");
+    let listed = admin.list("orders/").await.unwrap();
+    assert_eq!(listed[0].key, key);
+    let seen = admin.inspect(&key).await.unwrap().expect("it is held");
+    assert_eq!(seen.holders.len(), 1);
+    let broken = admin.break_lock(&key, "test").await.unwrap();
+    assert_eq!(broken.expect("it was held").key, key);
     assert!(!guard.is_held());
 }
 
@@ -81,23 +61,11 @@ async fn an_observer_hears_the_life_of_a_lock() {
     tokio::time::sleep(Duration::from_secs(11)).await;
     store.expire(&key("k"));
     second.unwrap().lost().into_future().await;
-    let expected = [
-        "requested",
-        "held",
-        "acquired",
-        "requested",
-        "given_up",
-        "held",
-        "handed_over",
-        "acquired",
-        "renewed",
-        "failing",
-        "renewed",
-        "lost",
-    ];
+    let expected = "requested held acquired requested given_up held handed_over acquired renewed \
+                    failing renewed lost";
     let all = log.take();
     let mut heard = all.iter();
-    for event in expected {
+    for event in expected.split(' ') {
         assert!(
             heard.any(|heard| heard.what == event),
             "{event} is missing in {all:?}"
@@ -132,8 +100,7 @@ async fn an_observer_that_panics_breaks_no_lock() {
 #[tokio::test(start_paused = true)]
 async fn a_log_that_panics_keeps_no_waiter_from_the_lock() {
     let _log = tracing::subscriber::set_default(BrokenLog);
-    let store = memory();
-    let locks = LocalQueue::new(Arc::new(store.client()));
+    let (store, locks) = queued();
     let guard = locks.lock("k").await.unwrap();
     let next = tokio::spawn({
         let locks = locks.clone();

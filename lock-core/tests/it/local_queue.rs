@@ -8,12 +8,11 @@ use polylock_core::layers::LocalQueue;
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
 
-use super::support::{Wrapper, key, left, memory, secs, settle, start, try_start};
+use super::support::{Wrapper, key, left, memory, queued, secs, settle, start, try_start};
 
 #[tokio::test(start_paused = true)]
 async fn short_work_is_handed_over_for_a_while() {
-    let store = memory();
-    let locks = LocalQueue::new(Arc::new(store.client()));
+    let (store, locks) = queued();
     let first = locks.lock("k").await.unwrap();
     let order = Arc::new(std::sync::Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
@@ -63,8 +62,7 @@ async fn a_broken_lock_does_not_unseat_the_next_holder() {
 
 #[tokio::test(start_paused = true)]
 async fn an_error_reaches_the_contender_and_the_next_tries_for_itself() {
-    let store = memory();
-    let locks = LocalQueue::new(Arc::new(store.client()));
+    let (store, locks) = queued();
     store
         .faults()
         .plan(Request::Acquire, Fault::LateReply(secs(1)));
@@ -112,19 +110,8 @@ async fn min_hold_is_kept_against_waiters_of_the_same_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn idle_keys_leave_nothing_behind() {
-    let store = memory();
-    let locks = LocalQueue::new(Arc::new(store.client()));
-    for n in 0..50_000 {
-        drop(locks.lock(format!("k{n}")).await.unwrap());
-    }
-    assert_eq!((locks.live_keys(), store.live_keys()), (0, 0));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_lease_passes_only_to_a_request_with_its_ttl() {
-    let store = memory();
-    let locks = LocalQueue::new(Arc::new(store.client()));
+    let (_store, locks) = queued();
     let long = locks.request("k").ttl(secs(60)).acquire().await.unwrap();
     let short = start(&locks, AcquireRequest::new(key()).with_ttl(secs(5)));
     settle().await;
@@ -142,9 +129,8 @@ async fn a_lease_passes_only_to_a_request_with_its_ttl() {
 
 #[tokio::test(start_paused = true)]
 async fn an_attempt_is_inherited_only_with_its_ttl() {
-    let store = memory();
+    let (store, locks) = queued();
     let held = store.lock("k").await.unwrap();
-    let locks = LocalQueue::new(Arc::new(store.client()));
     let impatient = AcquireRequest::new(key()).with_ttl(secs(60));
     let impatient = try_start(&locks, impatient.with_wait(Wait::AtMost(secs(1))));
     settle().await;
@@ -193,8 +179,7 @@ async fn refused(locks: &LocalQueue, seconds: u64) -> Error {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_for_a_silent_server_is_no_contention() {
-    let store = memory();
-    let locks = LocalQueue::new(Arc::new(store.client()));
+    let (store, locks) = queued();
     store.faults().plan(Request::Acquire, Fault::Silence);
     let (contender, behind) = tokio::join!(refused(&locks, 3), refused(&locks, 2));
     assert_eq!(contender.kind(), ErrorKind::Unavailable);
@@ -205,9 +190,8 @@ async fn a_wait_for_a_silent_server_is_no_contention() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_for_a_lock_that_was_seen_held_is_contention() {
-    let store = memory();
+    let (store, locks) = queued();
     let held = store.request("k").acquire().await.unwrap();
-    let locks = LocalQueue::new(Arc::new(store.client()));
     let (contender, behind) = tokio::join!(refused(&locks, 3), refused(&locks, 4));
     assert_eq!(contender.kind(), ErrorKind::Contended);
     assert_eq!(behind.kind(), ErrorKind::Contended, "it has inherited that");
@@ -223,8 +207,7 @@ async fn a_wait_for_a_lock_that_was_seen_held_is_contention() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_for_a_task_of_this_process_is_contention() {
-    let store = memory();
-    let locks = LocalQueue::new(Arc::new(store.client()));
+    let (store, locks) = queued();
     let held = locks.lock("k").await.unwrap();
     store.faults().plan(Request::Acquire, Fault::Silence);
     store
@@ -256,8 +239,7 @@ async fn a_waiter_at_a_server_that_fell_silent_is_not_told_that_the_lock_is_held
 
 #[tokio::test(start_paused = true)]
 async fn an_attempt_without_a_wait_does_not_take_a_silent_server_for_contention() {
-    let store = memory();
-    let locks = LocalQueue::new(Arc::new(store.client()));
+    let (store, locks) = queued();
     store.faults().plan(Request::Acquire, Fault::Silence);
     let waiter = tokio::spawn({
         let locks = locks.clone();

@@ -8,13 +8,12 @@ use polylock_core::prelude::*;
 use polylock_core::{AcquireRequest, Owner};
 
 use super::server::fake::{Call, Fake};
-use super::support::{key, memory, secs, settle, start, suspendable};
+use super::support::{key, memory, queued, secs, settle, start, suspendable};
 
 #[tokio::test(start_paused = true)]
 async fn requests_of_one_owner_enter_together_wherever_they_stand_in_line() {
     for seated_here in [true, false] {
-        let store = memory();
-        let locks = LocalQueue::new(Arc::new(store.client()));
+        let (store, locks) = queued();
         let held = if seated_here {
             locks.lock("k").await.unwrap()
         } else {

@@ -38,6 +38,13 @@ pub(crate) fn memory() -> Memory {
     Memory::with_engine(Engine::on_current_runtime("memory"))
 }
 
+/// A store, and the queue of one of its clients.
+pub(crate) fn queued() -> (Memory, LocalQueue) {
+    let store = memory();
+    let locks = LocalQueue::new(Arc::new(store.client()));
+    (store, locks)
+}
+
 /// An engine on a machine that can be suspended.
 pub(crate) fn suspendable() -> (Engine, Arc<VirtualClock>) {
     let clock = Arc::new(VirtualClock::new());
@@ -197,7 +204,6 @@ pub(crate) struct Log(Arc<Mutex<Vec<Entry>>>);
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) at: Instant,
-    pub(crate) backend: &'static str,
     pub(crate) key: String,
     pub(crate) what: &'static str,
     /// What a renewal left of its lease.
@@ -242,7 +248,6 @@ impl Observer for Log {
         };
         self.0.lock().expect("nothing panics").push(Entry {
             at: Instant::now(),
-            backend: event.backend,
             key: event.key.to_string(),
             what,
             slack,

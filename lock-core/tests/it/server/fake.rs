@@ -37,7 +37,7 @@ pub(crate) enum Call {
     Renew,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct State {
     /// Whether leases live with a session instead of expiring.
     pub(crate) session: bool,
@@ -76,27 +76,9 @@ impl Fake {
     }
 
     pub(crate) fn with_engine(engine: Engine) -> Self {
-        let state = State {
-            session: false,
-            adopts: false,
-            delay: Duration::ZERO,
-            first: None,
-            panics_in: None,
-            laconic: false,
-            held_back: None,
-            unanswered: 0,
-            downgrades: 0,
-            sent: Vec::new(),
-            renewals: 0,
-            timeout: Duration::ZERO,
-            control: None,
-            lease: Weak::new(),
-            holder: None,
-            tokens: 0,
-        };
         let server = Server {
             engine: engine.clone(),
-            state: Mutex::new(state),
+            state: Mutex::default(),
         };
         Self {
             server: Arc::new(server),

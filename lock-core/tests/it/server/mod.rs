@@ -1,9 +1,9 @@
 //! Reports and missing replies of a service, with a test double.
 
 pub(crate) mod fake;
-mod min_hold;
 mod panics;
 mod provisional;
+mod release;
 mod renew_for;
 
 use std::sync::{Arc, Mutex};

@@ -1,0 +1,130 @@
+//! Releases that are undone, late, or outlasted by their lock.
+
+use std::time::Duration;
+
+use polylock_core::PendingRelease;
+use polylock_core::engine::Engine;
+use polylock_core::memory::{Fault, Request};
+use polylock_core::prelude::*;
+use tokio::runtime::Runtime;
+use tokio::time::Instant;
+
+use super::fake::Fake;
+use crate::support::{memory, millis, secs};
+
+const TTL: Duration = Duration::from_secs(30);
+
+fn armed(unanswered: usize) -> (Fake, PendingRelease) {
+    let fake = Fake::new();
+    fake.state().unanswered = unanswered;
+    let pending = fake.pending(TTL);
+    (fake, pending)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_armed_release_is_repeated_until_there_is_an_answer_or_no_lease() {
+    let (fake, pending) = armed(3);
+    drop(pending);
+    tokio::time::sleep(TTL).await;
+    assert_eq!(fake.releases(), 4, "three without an answer and one with");
+
+    let (fake, pending) = armed(usize::MAX);
+    drop(pending);
+    tokio::time::sleep(TTL * 2).await;
+    let after_a_ttl = fake.releases();
+    tokio::time::sleep(TTL * 10).await;
+    assert_eq!(fake.releases(), after_a_ttl);
+
+    let (fake, pending) = armed(0);
+    pending.disarm();
+    tokio::time::sleep(TTL).await;
+    assert_eq!(fake.releases(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_no_lease_is_released_for_as_long_as_it_takes() {
+    let (fake, pending) = armed(250);
+    fake.state().session = true;
+    drop(pending);
+    tokio::time::sleep(TTL * 10).await;
+    let tries = fake.releases();
+    assert!((10..100).contains(&tries), "with pauses: {tries}");
+    tokio::time::sleep(TTL * 1_000).await;
+    assert_eq!(fake.releases(), 251);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_undo_is_done_when_it_returns_or_goes_on_without_an_answer() {
+    let (fake, pending) = armed(0);
+    pending.undo().await;
+    assert_eq!(fake.releases(), 1);
+    tokio::time::sleep(TTL).await;
+    assert_eq!(fake.releases(), 1);
+
+    let (fake, pending) = armed(1);
+    pending.undo().await;
+    tokio::time::sleep(TTL).await;
+    assert_eq!(fake.releases(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_is_under_way_at_the_release_does_not_cut_the_min_hold() {
+    let locks = Fake::new();
+    let request = locks.request("k").ttl(secs(10)).min_hold(secs(60));
+    let guard = request.acquire().await.unwrap();
+    locks.state().delay = millis(500);
+    tokio::time::sleep(millis(3_400)).await;
+    assert_eq!(locks.state().renewals, 0, "it is on its way");
+    locks.state().delay = Duration::ZERO;
+    guard.release().await.unwrap();
+    tokio::time::sleep(secs(55)).await;
+    assert!(locks.is_taken());
+    tokio::time::sleep(secs(2)).await;
+    assert!(!locks.is_taken());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_request_of_a_min_hold_is_repeated_until_it_is_answered() {
+    for fault in [Fault::LostRequest, Fault::LostReply, Fault::Silence] {
+        let locks = memory();
+        let began = Instant::now();
+        let request = locks.request("k").ttl(secs(10)).min_hold(secs(60));
+        let guard = request.acquire().await.unwrap();
+        for _ in 0..3 {
+            locks.faults().plan(Request::Renew, fault);
+        }
+        guard.release().await.unwrap_err();
+        let other = locks.client();
+        let next = other.request("k").wait(Wait::Forever).acquire().await;
+        drop(next.unwrap());
+        let after = began.elapsed();
+        assert!(
+            (secs(60)..secs(62)).contains(&after),
+            "{fault:?}: {after:?}"
+        );
+    }
+}
+
+/// In real time.
+#[test]
+fn a_release_whose_runtime_ends_goes_on() {
+    let fake = Fake::with_engine(Engine::of_this_process("slow"));
+    let brief = Runtime::new().unwrap();
+    let guard = brief.block_on(fake.lock("k")).unwrap();
+    // Long enough that the runtime ends before the release arrives.
+    fake.state().delay = Duration::from_secs(1);
+    brief.spawn(guard.release());
+    until(|| fake.releases() == 1);
+    drop(brief);
+    // Its timer has gone with the runtime, so that it begins again on the engine's.
+    until(|| fake.releases() == 2 && !fake.is_taken());
+    assert_eq!(fake.releases(), 2, "it is done then");
+}
+
+fn until(happens: impl Fn() -> bool) {
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    while !happens() {
+        assert!(std::time::Instant::now() < deadline, "it does not happen");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
