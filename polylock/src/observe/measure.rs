@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
+#[cfg(any(feature = "metrics", feature = "otel"))]
+use polylock_coordination::CoordinationEvent;
 use polylock_core::layers::{Event, EventKind};
 use polylock_core::{ErrorKind, Wait};
+#[cfg(all(feature = "tower", any(feature = "metrics", feature = "otel")))]
+use polylock_tower::RejectedRequest;
 
 use super::metric::Metric;
 
@@ -140,6 +144,83 @@ pub(super) fn nothing<'a>(
     }
 }
 
+/// Turns an event of an election or a job into measurements; the class is its name.
+#[cfg(any(feature = "metrics", feature = "otel"))]
+pub(super) fn coordination<'a>(
+    event: &CoordinationEvent<'a>,
+    mut note: impl FnMut(Measurement<'a>),
+) {
+    let mut note = |metric, value, class, outcome| {
+        note(Measurement::new(metric, value, class, [outcome, "", ""]));
+    };
+    match *event {
+        CoordinationEvent::Candidate { election, .. } => {
+            note(Metric::Elections, Value::Count(0), election, "");
+            note(Metric::Leader, Value::Change(0), election, "");
+        }
+        CoordinationEvent::Elected { election, .. } => {
+            note(Metric::Elections, Value::Count(1), election, "");
+            note(Metric::Leader, Value::Change(1), election, "");
+        }
+        CoordinationEvent::Ended { election, .. } => {
+            note(Metric::Leader, Value::Change(-1), election, "");
+        }
+        CoordinationEvent::Job { job, .. } => {
+            for outcome in [
+                "busy",
+                "error",
+                "failed",
+                "lost",
+                "ran",
+                "skipped",
+                "unrecorded",
+            ] {
+                note(Metric::Once, Value::Count(0), job, outcome);
+            }
+        }
+        CoordinationEvent::Once { job, outcome, .. } => {
+            note(Metric::Once, Value::Count(1), job, outcome);
+        }
+        _ => {}
+    }
+}
+
+/// A request that was answered without its handler.
+#[cfg(all(feature = "tower", any(feature = "metrics", feature = "otel")))]
+pub(super) fn rejection<'a>(rejected: &RejectedRequest<'a>, count: u64) -> Measurement<'a> {
+    let words = [status(rejected.status.as_u16()), rejected.reason, ""];
+    Measurement::new(
+        Metric::HttpRejections,
+        Value::Count(count),
+        rejected.class,
+        words,
+    )
+}
+
+/// A label for the status; `other` for one that is rarely an answer to a request without its lock.
+#[cfg(all(feature = "tower", any(feature = "metrics", feature = "otel")))]
+fn status(code: u16) -> &'static str {
+    match code {
+        200 => "200",
+        400 => "400",
+        401 => "401",
+        403 => "403",
+        404 => "404",
+        408 => "408",
+        409 => "409",
+        413 => "413",
+        422 => "422",
+        423 => "423",
+        425 => "425",
+        429 => "429",
+        500 => "500",
+        502 => "502",
+        503 => "503",
+        504 => "504",
+        _ => "other",
+    }
+}
+
 fn note_error(backend: &'static str, kind: ErrorKind, mut note: impl FnMut(Metric, Value, Words)) {
     let kind = match kind {
         ErrorKind::Denied => "denied",
@@ -153,9 +234,9 @@ fn note_error(backend: &'static str, kind: ErrorKind, mut note: impl FnMut(Metri
 }
 
 fn mode(wait: Option<Wait>) -> &'static str {
-    match wait {
-        Some(Wait::Never | Wait::AtMost(Duration::ZERO)) => "try",
-        _ => "wait",
+    match wait.is_none_or(Wait::waits) {
+        true => "wait",
+        false => "try",
     }
 }
 

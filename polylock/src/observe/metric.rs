@@ -1,9 +1,8 @@
 /// One entry for each metric, sorted by name: its name without the prefix, its unit, its labels and
-/// one sentence.
+/// one sentence, which is its documentation as well.
 macro_rules! define_metrics {
     (
-        $($(#[$doc:meta])*
-        $metric:ident: $kind:ident $name:literal in $unit:literal, $labels:expr,
+        $($metric:ident: $kind:ident $name:literal in $unit:literal, $labels:expr,
             $description:literal;)*
     ) => {
         /// What is measured: names, units and labels.
@@ -21,7 +20,7 @@ macro_rules! define_metrics {
         #[non_exhaustive]
         #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
         pub enum Metric {
-            $($(#[$doc])* $metric,)*
+            $(#[doc = $description] $metric,)*
         }
 
         impl Metric {
@@ -44,46 +43,32 @@ macro_rules! define_metrics {
 }
 
 define_metrics! {
-    /// Time from a request to its answer, or until it was dropped.
     AcquireDuration: Histogram "acquire.duration" in "s", &["backend", "class", "mode", "outcome"],
-        "Time from a request for a lock to its answer.";
-    /// Requests and renewals that the lock service failed.
+        "Time from a request for a lock to its answer, or until it was dropped.";
     BackendErrors: Counter "backend.errors" in "{error}", &["backend", "kind"],
         "Requests and renewals that the lock service failed.";
-    /// Elections that this process has won.
     Elections: Counter "elections" in "{election}", &["class"],
         "Elections that this process has won.";
-    /// Writes that were refused because of a stale token.
     FencingRejections: Counter "fencing.rejections" in "{write}", &["class"],
         "Writes that were refused because of a stale token.";
-    /// Locks that this process holds.
     Held: Gauge "held" in "{lock}", &["backend", "class"],
         "Locks that this process holds.";
-    /// Time for which a lock was held, its release included.
     HoldDuration: Histogram "hold.duration" in "s", &["backend", "class", "end"],
         "Time for which a lock was held, its release included.";
-    /// Requests of HTTP that were answered without their handler, because of their lock.
     HttpRejections: Counter "http.rejections" in "{request}", &["class", "status", "reason"],
-        "Requests that were answered without their handler.";
-    /// Whether this process leads.
+        "Requests of HTTP that were answered without their handler, because of their lock.";
     Leader: Gauge "leader" in "{leader}", &["class"],
         "1 while this process leads, else 0.";
-    /// Locks that were lost while they were held.
     Lost: Counter "lost" in "{lock}", &["backend", "class", "reason"],
         "Locks that were lost while they were held.";
-    /// Attempts to run a job once.
     Once: Counter "once" in "{attempt}", &["class", "outcome"],
         "Attempts to run a job once.";
-    /// Time that it took to give a lock back.
     ReleaseDuration: Histogram "release.duration" in "s", &["backend", "outcome"],
         "Time that it took to give a lock back.";
-    /// Validity that a lease had left when it was renewed.
     RenewalSlack: Histogram "renewal.slack" in "s", &["backend"],
         "Validity that a lease had left when it was renewed.";
-    /// Renewals.
     Renewals: Counter "renewals" in "{renewal}", &["backend", "outcome"],
         "Renewals of leases.";
-    /// Requests that are under way.
     Waiters: Gauge "waiters" in "{waiter}", &["backend", "class"],
         "Requests for locks that are under way.";
 }

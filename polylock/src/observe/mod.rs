@@ -13,12 +13,8 @@
 //! [`Once::observer`](crate::coordination::Once::observer)), and with the feature `tower` refused requests
 //! (`LockerBuilder::rejection_observer`).
 
-#[cfg(any(feature = "metrics", feature = "otel"))]
-mod coordination;
 #[cfg(feature = "metrics")]
 mod facade;
-#[cfg(all(feature = "tower", any(feature = "metrics", feature = "otel")))]
-mod http;
 mod measure;
 mod metric;
 #[cfg(feature = "otel")]

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::Hash;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use polylock_core::layers::Event;
@@ -60,18 +59,18 @@ macro_rules! observer {
 
         impl polylock_coordination::CoordinationObserver for $observer {
             fn happened(&self, event: &polylock_coordination::CoordinationEvent<'_>) {
-                super::coordination::measure(event, |measurement| self.record(&measurement));
+                super::measure::coordination(event, |measurement| self.record(&measurement));
             }
         }
 
         #[cfg(feature = "tower")]
         impl polylock_tower::RejectionObserver for $observer {
             fn rejected(&self, rejected: &polylock_tower::RejectedRequest<'_>) {
-                self.record(&super::http::measurement(rejected, 1));
+                self.record(&super::measure::rejection(rejected, 1));
             }
 
             fn announced(&self, possible: &polylock_tower::RejectedRequest<'_>) {
-                self.record(&super::http::measurement(possible, 0));
+                self.record(&super::measure::rejection(possible, 0));
             }
         }
     };
@@ -144,14 +143,19 @@ impl<H> Series<H> {
             ..
         } = *measurement;
         let class = self.class(measurement.class);
-        let open = || {
-            let class = &*class.name;
-            Arc::new(sink.open(&Measurement {
-                class,
+        let found = read(&class.handles, |all| all.get(&(metric, words)).cloned());
+        let handle = found.unwrap_or_else(|| {
+            let measurement = Measurement {
+                class: &class.name,
                 ..*measurement
-            }))
-        };
-        let handle = find_or(&class.handles, &(metric, words), open);
+            };
+            // Two that open the same series get the same one from the library.
+            let handle = Arc::new(sink.open(&measurement));
+            write(&class.handles, |all| {
+                all.insert((metric, words), Arc::clone(&handle))
+            });
+            handle
+        });
         sink.record(metric, &handle, value);
     }
 
@@ -176,20 +180,6 @@ impl<H> Series<H> {
             Arc::clone(class)
         })
     }
-}
-
-fn find_or<K: Copy + Eq + Hash, H>(
-    handles: &RwLock<HashMap<K, Arc<H>>>,
-    key: &K,
-    open: impl FnOnce() -> Arc<H>,
-) -> Arc<H> {
-    let found = read(handles, |all| all.get(key).cloned());
-    found.unwrap_or_else(|| {
-        // Two that open the same series get the same one from the library.
-        let handle = open();
-        write(handles, |all| all.insert(*key, Arc::clone(&handle)));
-        handle
-    })
 }
 
 fn read<T, R>(lock: &RwLock<T>, look: impl FnOnce(&T) -> R) -> R {
