@@ -8,7 +8,7 @@ use polylock::coordination::{CoordinationObserver, Election, Once};
 use polylock::memory::Memory;
 use polylock::prelude::*;
 
-use super::page::observer;
+use super::observer;
 
 #[tokio::test]
 async fn terms_and_runs_are_counted_by_the_name_of_their_election_and_job() {

@@ -9,7 +9,7 @@ use polylock::memory::{Fault, Memory, Reachable, Request};
 use polylock::prelude::*;
 use tokio::time::sleep;
 
-use super::page::{Page, observer};
+use super::{Page, observer};
 
 fn observed() -> (Memory, Observe, Page) {
     let (observer, page) = observer();

@@ -13,7 +13,7 @@ use polylock::tower::keys::Header;
 use polylock::tower::{KeyLockLayer, Locker};
 use tower_service::Service as _;
 
-use super::page::observer;
+use super::observer;
 
 #[tokio::test]
 async fn refused_requests_are_counted_by_status_and_reason() {

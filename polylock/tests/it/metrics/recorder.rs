@@ -8,7 +8,7 @@ use polylock::layers::Observer;
 use polylock::observe::{Metric, MetricKind, MetricsObserver};
 use polylock::prelude::*;
 
-use super::page::observer;
+use super::observer;
 
 async fn connect(observer: &Arc<MetricsObserver>) -> Arc<dyn DistributedLock> {
     let observer = Arc::clone(observer) as Arc<dyn Observer>;
