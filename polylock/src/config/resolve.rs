@@ -12,10 +12,9 @@ use super::error::{Origin, Report};
 use super::file::{BackendTable, ClassTable, Kind, keys_of};
 use super::loader::{Loader, Scope};
 use super::requirement::Requirement;
-use super::secret::UrlOption;
 use super::settings::{BackendSettings, ClassSettings, LockSettings, Setting, any_key};
 use super::table::{Document, Table};
-use super::urls::{Need, Urls, check_sources};
+use super::urls::{Need, UrlOption, Urls, check_sources};
 use super::value::{instead_of, quoted};
 
 /// A configuration; valid if nothing was reported.

@@ -12,7 +12,7 @@ use super::error::{Origin, Report, Span};
 #[cfg(feature = "config-schema")]
 use super::file::schemas;
 use super::requirement::Requirement;
-use super::secret::SecretUrl;
+use super::urls::SecretUrl;
 use super::value::time;
 
 /// A backend of a configuration.

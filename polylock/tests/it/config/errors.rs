@@ -2,7 +2,8 @@
 
 use super::{loader, messages, wrong};
 
-/// Texts with one error each, in which `\n` ends a line and `(nothing)` is nothing, and its message below.
+/// Texts with one error each, and below them its message. `\n` ends a line of a text, and `(nothing)` is
+/// nothing.
 const TABLE: &str = r#"
 defualt = 'main'\nbackend.main.url = 'memory:'
     1:1: unknown key "defualt", did you mean "default"?
