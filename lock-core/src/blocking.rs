@@ -19,8 +19,8 @@
 //!
 //! # Panics
 //!
-//! Like tokio's blocking functions, all that block in this module panic in async code, where they
-//! would stop all tasks of the thread. Call them in `tokio::task::spawn_blocking`.
+//! Every function of this module that blocks panics in async code, where it would stop all tasks of
+//! the thread. Call it in `tokio::task::spawn_blocking`.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -66,7 +66,7 @@ pub fn block_on<F: IntoFuture>(future: F) -> F::Output {
 ///
 /// # Panics
 ///
-/// Methods that wait panic in async code; see [`blocking`](self).
+/// Methods that send a request, and `shutdown`, block and panic in async code; see [`blocking`](self).
 ///
 /// # Examples
 ///
@@ -180,7 +180,7 @@ impl BlockingLock {
 ///
 /// # Panics
 ///
-/// Methods that wait panic in async code; see [`blocking`](self).
+/// Methods that send a request, and `shutdown`, block and panic in async code; see [`blocking`](self).
 ///
 /// # Examples
 ///

@@ -27,7 +27,7 @@ use crate::lease::RenewalScheduler;
 
 use self::background::Background;
 use self::runtime_timer::RuntimeTimer;
-use self::spawn::OwnThread;
+use self::spawn::own_thread;
 
 pub use self::before::before;
 pub(crate) use self::catch_panic::{catch_panic, catch_panic_async};
@@ -58,7 +58,7 @@ impl Engine {
     pub fn of_this_process(backend: &'static str) -> Self {
         static SCHEDULER: OnceLock<Arc<RenewalScheduler>> = OnceLock::new();
         let scheduler = SCHEDULER.get_or_init(|| {
-            let spawn = Arc::new(OwnThread::of_this_process());
+            let spawn = Arc::new(own_thread());
             RenewalScheduler::new(
                 Arc::new(BootClock::default()),
                 Arc::new(OsEntropy::default()),
@@ -280,7 +280,7 @@ impl Engine {
 ///
 /// In async code.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    OwnThread::of_this_process().block_on(future)
+    own_thread().block_on(future)
 }
 
 /// Makes a shutdown wait until work dropped by its caller is dropped, and its undoing has begun.

@@ -1,7 +1,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use tokio::runtime::Handle;
 
@@ -17,32 +17,28 @@ pub trait Spawn: fmt::Debug + Send + Sync + 'static {
     fn enter(&self, poll: &mut dyn FnMut());
 }
 
-/// A thread of this process that runs only the scheduler, sessions and background releases, so that user code
-/// that blocks its own runtime loses no locks.
-pub(super) struct OwnThread;
-
-impl OwnThread {
-    /// The thread of this process, started at the first call.
-    pub(super) fn of_this_process() -> OnRuntime {
-        static THREAD: LazyLock<OnRuntime> = LazyLock::new(OwnThread::start);
-        THREAD.clone()
-    }
-
-    fn start() -> OnRuntime {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("BUG: a current-thread runtime needs no more than an epoll descriptor");
-        let handle = runtime.handle().clone();
-        std::thread::Builder::new()
-            .name("polylock-engine".to_owned())
-            .spawn(move || runtime.block_on(std::future::pending::<()>()))
-            .expect("BUG: one thread per process can be started");
-        OnRuntime(handle)
-    }
+/// The runtime of a thread of this process that runs only the scheduler, sessions and background releases, so
+/// that user code that blocks its own runtime loses no locks. Started at the first call; one that fails panics,
+/// and the next call tries again.
+pub(super) fn own_thread() -> OnRuntime {
+    static THREAD: OnceLock<OnRuntime> = OnceLock::new();
+    THREAD.get_or_init(start_thread).clone()
 }
 
-/// The runtime that is current when the value is made; for tests under virtual time.
+fn start_thread() -> OnRuntime {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("BUG: a current-thread runtime needs no more than an epoll descriptor");
+    let handle = runtime.handle().clone();
+    std::thread::Builder::new()
+        .name("polylock-engine".to_owned())
+        .spawn(move || runtime.block_on(std::future::pending::<()>()))
+        .expect("BUG: one thread per process can be started");
+    OnRuntime(handle)
+}
+
+/// Runs tasks on a tokio runtime.
 #[derive(Clone, Debug)]
 pub struct OnRuntime(Handle);
 

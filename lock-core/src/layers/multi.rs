@@ -46,6 +46,7 @@ pub async fn acquire_all<L: DistributedLock + ?Sized>(
     for request in requests {
         let left = match deadline {
             Some(deadline) => Wait::AtMost(deadline.saturating_duration_since(Instant::now())),
+            None if wait.waits() => Wait::Forever,
             None => wait,
         };
         let used = began.elapsed();

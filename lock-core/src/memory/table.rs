@@ -138,8 +138,8 @@ impl Table {
         Some(token)
     }
 
-    /// Gives a held exclusive lease the id `new`, a fresh token and a ttl from now; idempotent by `new`. Its
-    /// former holder is to be notified.
+    /// Gives a held exclusive lease the id `new`, a fresh token and a ttl from now; idempotent by `new`.
+    /// Returns the control of the former holder, for the caller to notify.
     pub(super) fn adopt(
         &mut self,
         now: Moment,
@@ -209,7 +209,7 @@ impl Table {
             .min()
     }
 
-    /// Takes the lock from its holders, which are to be notified.
+    /// Takes the lock from its holders. Returns their controls, for the caller to notify.
     pub(super) fn evict(
         &mut self,
         now: Moment,
@@ -273,7 +273,7 @@ impl Table {
         Some(LockInfo::new(key.clone(), mode, holders).with_waiters(waiters))
     }
 
-    /// Notes where a holder is notified; gives that back if the claim does not hold the lock.
+    /// Stores the control of a holder; returns it if the claim does not hold the lock.
     pub(super) fn attach(
         &mut self,
         key: &LockKey,

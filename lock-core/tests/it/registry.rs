@@ -8,6 +8,8 @@ use polylock_core::memory::{Memory, MemoryBackend};
 use polylock_core::prelude::*;
 use polylock_core::{Backend, LockUrl, Registry, Result};
 
+use super::support::Log;
+
 /// A memory store that pretends to be a server, and remembers the URLs it was asked for.
 #[derive(Clone, Debug)]
 struct Example {
@@ -262,6 +264,31 @@ async fn schemes_are_listed_taken_and_checked() {
     assert!(refused.starts_with(r#"unknown scheme "exampel", did you mean "example"?"#));
     let refused = refusal(&Registry::new(), "memory:").await;
     assert_eq!(refused, r#"unknown scheme "memory" (registered: none)"#);
+}
+
+#[tokio::test]
+async fn an_observer_hears_of_the_locks() {
+    let log = Log::default();
+    let registry = Example::new()
+        .registry()
+        .with_observer(Arc::new(log.clone()));
+    let locks = registry
+        .connect("example://h?namespace=shop")
+        .await
+        .unwrap();
+    locks.lock("k").await.unwrap().release().await.unwrap();
+    let expected = [
+        "requested by memory",
+        "held by memory",
+        "acquired by memory",
+        "given_up by memory",
+        "released by memory",
+    ];
+    let heard = log.take().into_iter();
+    let heard: Vec<_> = heard
+        .map(|one| format!("{} by {}", one.what, one.backend))
+        .collect();
+    assert_eq!(heard, expected);
 }
 
 #[tokio::test]

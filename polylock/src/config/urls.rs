@@ -134,7 +134,9 @@ const PARAM: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_'
 #[must_use]
 pub fn with_namespace(url: &str, namespace: &str) -> String {
     let (base, query) = url.split_once('?').unwrap_or((url, ""));
-    let others = query.split('&').filter(|param| !is_namespace(param));
+    let others = query
+        .split('&')
+        .filter(|param| !param.is_empty() && !is_namespace(param));
     let others = others.collect::<Vec<_>>().join("&");
     with_params(&format!("{base}?{others}"), [("namespace", namespace)])
 }
@@ -386,6 +388,16 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_is_shown_only_on_request() {
+        let url = SecretUrl::parse("redis://app:s3ntinel@cache".to_owned()).unwrap();
+        assert_eq!(
+            format!("{url} {url:?}"),
+            "redis://app:***@cache SecretUrl(redis://app:***@cache)"
+        );
+        assert_eq!(url.expose(), "redis://app:s3ntinel@cache");
+    }
+
+    #[test]
     fn a_namespace_replaces_another_one() {
         let table = [
             ("memory:", false, "memory:?namespace=x%2Fy"),
@@ -393,6 +405,11 @@ mod tests {
             (
                 "memory:?a=b&namespace=a&c=d",
                 true,
+                "memory:?namespace=x%2Fy&a=b&c=d",
+            ),
+            (
+                "memory:?a=b&&c=d&",
+                false,
                 "memory:?namespace=x%2Fy&a=b&c=d",
             ),
             (

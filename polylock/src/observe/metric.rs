@@ -44,7 +44,7 @@ macro_rules! define_metrics {
 
 define_metrics! {
     AcquireDuration: Histogram "acquire.duration" in "s", &["backend", "class", "mode", "outcome"],
-        "Time from a request for a lock to its answer, or until it was dropped.";
+        "Time from a request for a lock to its answer.";
     BackendErrors: Counter "backend.errors" in "{error}", &["backend", "kind"],
         "Requests and renewals that the lock service failed.";
     Elections: Counter "elections" in "{election}", &["class"],
@@ -56,7 +56,7 @@ define_metrics! {
     HoldDuration: Histogram "hold.duration" in "s", &["backend", "class", "end"],
         "Time for which a lock was held, its release included.";
     HttpRejections: Counter "http.rejections" in "{request}", &["class", "status", "reason"],
-        "Requests of HTTP that were answered without their handler, because of their lock.";
+        "Requests that were answered without their handler.";
     Leader: Gauge "leader" in "{leader}", &["class"],
         "1 while this process leads, else 0.";
     Lost: Counter "lost" in "{lock}", &["backend", "class", "reason"],

@@ -1,4 +1,4 @@
-//! Releases that are undone, late, or outlasted by their lock.
+//! Acquisitions that are undone, and releases that are late or outlasted by their lock.
 
 use std::time::Duration;
 
