@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use polylock_core::admin::LockAdmin;
 use polylock_core::engine::{Engine, TimeBudget, before};
 use polylock_core::{
-    AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, HealthCheck, Lease,
+    AcquireRequest, Capabilities, DistributedLock, Error, Fencing, HealthCheck, Lease,
     LockGuard, LockLifetime, Result, Ticket, Waiting,
 };
 use tokio::time::Instant;
@@ -172,12 +172,12 @@ async fn attempt(
     let until = budget.step();
     let granted = before(until, store.lease_for(request, until)).await;
     let Some(server_lease) = granted else {
-        let error = budget.timed_out();
+        // An earlier holder is no reason for one step that took too long.
+        if !budget.is_spent() {
+            budget.mark_free();
+        }
         // A lease without a key holds no lock: the outcome is known without a reply.
-        return Err(match error.kind() {
-            ErrorKind::Contended => error,
-            _ => Error::new(ErrorKind::Unavailable, SILENT),
-        });
+        return Err(budget.unserved(SILENT));
     };
     let lease = EtcdLease::new(store, request, store.engine.lease_id(), Some(server_lease?));
     let armed: Arc<dyn Lease> = Arc::<EtcdLease>::clone(&lease);
