@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use etcd_client::{Event, EventType, KeyValue, WatchFilterType, WatchOptions};
 use polylock_core::engine::{TimeBudget, before};
-use polylock_core::{AcquireRequest, Error, Grant, LeaseState, Mode, Result};
+use polylock_core::{AcquireRequest, Grant, LeaseState, Mode};
 use tokio::time::{Instant, sleep};
 
 use crate::error::{Failure, RETRY_BACKOFF};
@@ -13,16 +13,6 @@ use crate::queue::{Blocker, QueuePosition, queue_position};
 use crate::server_lease::ServerLease;
 use crate::store::{Listing, Store, list, revision as revision_of};
 
-/// How an attempt ends.
-#[derive(Debug)]
-pub(crate) enum Outcome {
-    Granted(Grant),
-    /// The key has ended: the next attempt goes to the end of the queue.
-    Gone,
-    /// The lock is held.
-    Refused(Error),
-}
-
 pub(crate) struct Attempt<'a> {
     pub(crate) store: &'a Store,
     pub(crate) request: &'a AcquireRequest,
@@ -30,27 +20,21 @@ pub(crate) struct Attempt<'a> {
     pub(crate) lease: &'a Arc<EtcdLease>,
 }
 
-/// Why an attempt does not go on.
-enum AttemptError {
+/// Why an attempt is not granted the lock.
+pub(crate) enum AttemptError {
     Failed(Failure),
-    /// The key is gone, or the lease of etcd that it was to be attached to.
+    /// The key is gone, or the lease of etcd that it was to be attached to: the next attempt goes to the end
+    /// of the queue.
     Gone,
     /// No answer in time.
     Late,
+    /// The lock is held.
+    Refused,
 }
 
 impl Attempt<'_> {
     /// Queues and waits until no predecessor excludes it.
-    pub(crate) async fn run(&self) -> Result<Outcome> {
-        match self.queue().await {
-            Ok(outcome) => Ok(outcome),
-            Err(AttemptError::Gone) => Ok(Outcome::Gone),
-            Err(AttemptError::Failed(failure)) => Err(failure.into()),
-            Err(AttemptError::Late) => Err(self.budget.timed_out()),
-        }
-    }
-
-    async fn queue(&self) -> Result<Outcome, AttemptError> {
+    pub(crate) async fn run(&self) -> Result<Grant, AttemptError> {
         let name = self.lease.name();
         let mut listing = self.enter().await?;
         let (mut has_waited, mut is_fresh) = (false, true);
@@ -71,7 +55,7 @@ impl Attempt<'_> {
             };
             self.budget.mark_held();
             if !self.budget.waits() {
-                return Ok(Outcome::Refused(self.budget.contended()));
+                return Err(AttemptError::Refused);
             }
             self.request.mark_contended();
             let next = self.store.without(&listing, &blocker, &name);
@@ -98,7 +82,7 @@ impl Attempt<'_> {
         }
     }
 
-    async fn grant(&self, has_waited: bool) -> Result<Outcome, AttemptError> {
+    async fn grant(&self, has_waited: bool) -> Result<Grant, AttemptError> {
         let Some(lease) = self.lease.server_lease() else {
             return Err(AttemptError::Gone);
         };
@@ -106,7 +90,7 @@ impl Attempt<'_> {
             self.tell_next_permit(&lease).await?;
         }
         let token = self.lease.token().map_err(AttemptError::Failed)?;
-        Ok(Outcome::Granted(Grant::new(lease.proven(), Some(token))))
+        Ok(Grant::new(lease.proven(), Some(token)))
     }
 
     /// Notifies the next permit waiter, which watches the key of this one.

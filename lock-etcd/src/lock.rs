@@ -10,7 +10,7 @@ use polylock_core::{
 };
 use tokio::time::Instant;
 
-use crate::acquire::{Attempt, Outcome};
+use crate::acquire::{Attempt, AttemptError};
 use crate::admin::Admin;
 use crate::config::EtcdConfig;
 use crate::error::Failure;
@@ -189,8 +189,8 @@ async fn attempt(
         lease: &lease,
     };
     match attempt.run().await {
-        Ok(Outcome::Granted(grant)) => pending.granted(request, grant).map(Some),
-        Ok(Outcome::Gone) => {
+        Ok(grant) => pending.granted(request, grant).map(Some),
+        Err(AttemptError::Gone) => {
             // The lease of etcd has ended, or another client deletes keys.
             if let Some(lease) = lease.server_lease() {
                 lease.retire();
@@ -200,12 +200,13 @@ async fn attempt(
             }
             Ok(None)
         }
-        Ok(Outcome::Refused(error)) => {
+        Err(AttemptError::Refused) => {
             // A key that is left for the background cleanup blocks other contenders until then.
             before(budget.undo(), pending.undo()).await;
-            Err(error)
+            Err(budget.contended())
         }
         // A key that may exist is deleted in the background.
-        Err(error) => Err(error),
+        Err(AttemptError::Failed(failure)) => Err(failure.into()),
+        Err(AttemptError::Late) => Err(budget.timed_out()),
     }
 }
