@@ -219,84 +219,40 @@ mod tests {
 
     #[test]
     fn each_error_says_what_became_of_the_request() {
-        let status =
-            |code, message: &str| Failure::from(ClientError::from(Status::new(code, message)));
-        let ended = |code, message: &str| {
-            Failure::of_request(ClientError::from(Status::new(code, message)))
-        };
-        // What it is, whether it may have been done, and whether another connection may help.
-        let cases = [
-            (
-                status(Code::Unavailable, "no leader"),
-                ErrorKind::Unavailable,
-                true,
-                true,
-            ),
-            (
-                status(Code::Unknown, "broken pipe"),
-                ErrorKind::Unavailable,
-                true,
-                true,
-            ),
-            (
-                status(Code::ResourceExhausted, "space"),
-                ErrorKind::Unavailable,
-                false,
-                false,
-            ),
-            (
-                status(Code::PermissionDenied, "denied"),
-                ErrorKind::Denied,
-                false,
-                false,
-            ),
-            (
-                status(Code::InvalidArgument, "authentication failed"),
-                ErrorKind::Denied,
-                false,
-                false,
-            ),
-            (
-                ended(Code::Unauthenticated, "token"),
-                ErrorKind::Denied,
-                false,
-                true,
-            ),
-            (
-                ended(Code::InvalidArgument, "auth store is old"),
-                ErrorKind::Denied,
-                false,
-                true,
-            ),
-            (
-                status(Code::InvalidArgument, "duplicate key"),
-                ErrorKind::Protocol,
-                false,
-                false,
-            ),
-            (
-                status(Code::OutOfRange, "decoded message length too large"),
-                ErrorKind::Protocol,
-                true,
-                false,
-            ),
-            (
-                status(Code::NotFound, "lease"),
-                ErrorKind::Unavailable,
-                false,
-                false,
-            ),
-            (
-                Failure::Silent(Duration::ZERO),
-                ErrorKind::Unavailable,
-                true,
-                true,
-            ),
+        let status = |code, message: &str| ClientError::from(Status::new(code, message));
+        let of_code = |code| Failure::from(status(code, "a message"));
+        let out_of_reach = [
+            of_code(Code::Unavailable),
+            of_code(Code::Unknown),
+            Failure::Silent(Duration::ZERO),
         ];
-        for (failure, kind, is_ambiguous, is_of_connection) in cases {
-            let found = (failure.is_ambiguous(), failure.is_of_connection());
-            assert_eq!(failure.kind(), kind, "{failure:?}");
-            assert_eq!(found, (is_ambiguous, is_of_connection), "{failure:?}");
+        let login_ended = [
+            Failure::of_request(status(Code::Unauthenticated, "token")),
+            Failure::of_request(status(Code::InvalidArgument, "auth store is old")),
+        ];
+        let denied = [
+            of_code(Code::PermissionDenied),
+            Failure::from(status(Code::InvalidArgument, "authentication failed")),
+        ];
+        let refused = [of_code(Code::ResourceExhausted), of_code(Code::NotFound)];
+        let (wrong, too_large) = (
+            [of_code(Code::InvalidArgument)],
+            [of_code(Code::OutOfRange)],
+        );
+        // What it is, whether it may have been done, and whether another connection may help.
+        for (failures, kind, is_ambiguous, is_of_connection) in [
+            (&out_of_reach[..], ErrorKind::Unavailable, true, true),
+            (&login_ended, ErrorKind::Denied, false, true),
+            (&denied, ErrorKind::Denied, false, false),
+            (&refused, ErrorKind::Unavailable, false, false),
+            (&wrong, ErrorKind::Protocol, false, false),
+            (&too_large, ErrorKind::Protocol, true, false),
+        ] {
+            for failure in failures {
+                let found = (failure.is_ambiguous(), failure.is_of_connection());
+                assert_eq!(failure.kind(), kind, "{failure:?}");
+                assert_eq!(found, (is_ambiguous, is_of_connection), "{failure:?}");
+            }
         }
     }
 }
