@@ -68,10 +68,6 @@ impl Connection {
         }
     }
 
-    pub(crate) fn servers(&self) -> usize {
-        self.servers.len()
-    }
-
     /// The index of the server in use.
     pub(crate) fn current(&self) -> usize {
         self.current.load(Ordering::Relaxed)
@@ -251,7 +247,10 @@ async fn options(config: &EtcdConfig) -> Result<ConnectOptions, Failure> {
         let (username, password) = (login.username(), login.password());
         options = options.with_user(username.unwrap_or_default(), password.unwrap_or_default());
     }
-    crate::tls::apply(config.tls.as_ref(), options).await
+    match &config.tls {
+        Some(files) => crate::tls::apply(files, options).await,
+        None => Ok(options),
+    }
 }
 
 /// A request under way. If it is dropped after a while, because its caller is out of time, it leaves the

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use etcd_client::{AlarmAction, AlarmType, StatusResponse};
+use etcd_client::{AlarmAction, AlarmType};
 use futures_util::future::join_all;
 use polylock_core::{HealthCheck, HealthRule, Status};
 use tokio::time::Instant;
@@ -57,9 +57,14 @@ async fn servers(store: &Store) -> Result<Vec<Server>, Failure> {
     let until = Instant::now() + store.config.connect_timeout;
     let answered = connection.retried(until, |mut client| async move { client.status().await });
     answered.await?;
-    let servers = (0..connection.servers()).map(|at| async move {
+    let hosts = store.config.hosts.iter().enumerate();
+    let servers = hosts.map(|(at, (host, port))| async move {
         let status = connection.send_to(at, |mut client| async move { client.status().await });
-        Server::of(at, store, status.await)
+        let status = status.await.map_err(|failure| failure.to_string());
+        Server {
+            name: format!("{host}:{port}"),
+            version: status.map(|status| status.version().to_owned()),
+        }
     });
     Ok(join_all(servers).await)
 }
@@ -79,19 +84,6 @@ struct Server {
     name: String,
     /// Its version, or why it does not answer.
     version: Result<String, String>,
-}
-
-impl Server {
-    fn of(at: usize, store: &Store, status: Result<StatusResponse, Failure>) -> Self {
-        let host = store.config.hosts.get(at);
-        Self {
-            name: host.map_or_else(String::new, |(host, port)| format!("{host}:{port}")),
-            version: match status {
-                Ok(status) => Ok(status.version().to_owned()),
-                Err(failure) => Err(failure.to_string()),
-            },
-        }
-    }
 }
 
 impl HealthFacts {
