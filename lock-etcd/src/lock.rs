@@ -5,8 +5,8 @@ use async_trait::async_trait;
 use polylock_core::admin::LockAdmin;
 use polylock_core::engine::{Engine, TimeBudget, before};
 use polylock_core::{
-    AcquireRequest, Capabilities, DistributedLock, Error, Fencing, HealthCheck, Lease,
-    LockGuard, LockLifetime, Result, Ticket, Waiting,
+    AcquireRequest, Capabilities, DistributedLock, Error, Fencing, HealthCheck, Lease, LockGuard,
+    LockLifetime, Result, Ticket, Waiting,
 };
 use tokio::time::Instant;
 
@@ -64,14 +64,9 @@ impl Etcd {
     /// Nothing is left.
     pub async fn connect(config: EtcdConfig) -> Result<Self> {
         let store = open(config);
-        let timeout = store.config.connect_timeout;
-        let checked = before(Instant::now() + timeout, health::check(&store)).await;
-        let checked = checked.unwrap_or(Err(Failure::Silent(timeout)));
-        checked.map_err(|failure| Error::from(failure).with_backend(NAME))?;
-        Ok(Self {
-            admin: Admin::new(&store),
-            store,
-        })
+        first_reply(&store, health::check(&store)).await?;
+        let admin = Admin(Arc::clone(&store));
+        Ok(Self { store, admin })
     }
 
     async fn adopt(&self, request: &AcquireRequest, ticket: &Ticket) -> Result<LockGuard> {
@@ -80,10 +75,7 @@ impl Etcd {
         let armed: Arc<dyn Lease> = Arc::<EtcdLease>::clone(&lease);
         let pending = engine.pending(request.key(), armed, request.ttl());
         let ask = || async {
-            let adopted = self
-                .admin
-                .adopt(request.key(), ticket.lease_id(), &lease)
-                .await;
+            let adopted = lease.adopt(ticket.lease_id()).await;
             adopted.map_err(Error::from)
         };
         pending.adopt(request, ticket, ask).await
@@ -99,10 +91,18 @@ fn open(config: EtcdConfig) -> Arc<Store> {
 /// Checks the cluster of a configuration.
 pub(crate) async fn check_health(config: EtcdConfig) -> Result<Vec<HealthCheck>> {
     let store = open(config);
+    first_reply(&store, health::check_health(&store)).await
+}
+
+/// Bounds the first requests to a cluster.
+async fn first_reply<T>(
+    store: &Store,
+    request: impl Future<Output = Result<T, Failure>>,
+) -> Result<T> {
     let timeout = store.config.connect_timeout;
-    let checked = before(Instant::now() + timeout, health::check_health(&store)).await;
-    let checked = checked.unwrap_or(Err(Failure::Silent(timeout)));
-    checked.map_err(|failure| Error::from(failure).with_backend(NAME))
+    let answer = before(Instant::now() + timeout, request).await;
+    let answer = answer.unwrap_or(Err(Failure::Silent(timeout)));
+    answer.map_err(|failure| Error::from(failure).with_backend(NAME))
 }
 
 #[deny(clippy::missing_trait_methods)]

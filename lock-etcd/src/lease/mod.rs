@@ -1,3 +1,5 @@
+mod adoption;
+
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -174,7 +176,10 @@ impl EtcdLease {
         self.store.engine.spawn(async move {
             let created = lease.try_create().await;
             let key = match &created {
-                Ok(listing) => lease.position(listing),
+                Ok(Listing { contenders, .. }) => {
+                    let own = contenders.iter().find(|own| own.name == lease.name());
+                    own.map_or(KnownKey::Unknown, |own| KnownKey::At(own.into()))
+                }
                 Err(failure) if was_unknown || failure.is_ambiguous() => KnownKey::Unknown,
                 Err(_) => KnownKey::Never,
             };
@@ -207,49 +212,6 @@ impl EtcdLease {
         // That of the whole transaction, with its own write.
         listing.revision = revision(created.header());
         Ok(listing)
-    }
-
-    fn position(&self, listing: &Listing) -> KnownKey {
-        let name = self.name();
-        let own = listing.contenders.iter().find(|own| own.name == name);
-        own.map_or(KnownKey::Unknown, |own| KnownKey::At(own.into()))
-    }
-
-    /// Takes over the key with this contender from another process.
-    pub(crate) fn adopted(&self, contender: &Contender, lease: Arc<ServerLease>) {
-        let mut state = self.state();
-        state.key = KnownKey::At(contender.into());
-        if let Some(entry) = &contender.entry {
-            state.entry = entry.clone();
-        }
-        // Earlier requests that arrive later are refused.
-        let former = std::mem::replace(&mut state.leases, vec![lease]);
-        drop(state);
-        drop(former);
-    }
-
-    /// A task adopts the key for this acquisition; a release that does not know the key waits for it.
-    pub(crate) fn begin_adoption(self: &Arc<Self>) -> AdoptionUnderWay {
-        self.state().adoptions_under_way += 1;
-        AdoptionUnderWay(Arc::clone(self))
-    }
-
-    /// A request that adopts the key is about to be sent.
-    pub(crate) fn may_be_adopted(&self, lease: &Arc<ServerLease>) {
-        let _ = self.may_be_attached(lease);
-        let mut state = self.state();
-        // One that came before may have had its answer.
-        if !matches!(state.key, KnownKey::At(_)) {
-            state.key = KnownKey::Unknown;
-        }
-    }
-
-    /// No request that was sent has adopted the key, or will, unless there are others.
-    pub(crate) fn was_not_adopted(&self) {
-        let mut state = self.state();
-        if state.adoptions_under_way == 1 && matches!(state.key, KnownKey::Unknown) {
-            state.key = KnownKey::Never;
-        }
     }
 
     /// Notes that the key may be attached to another lease of etcd; false if that is known.
@@ -366,11 +328,10 @@ impl EtcdLease {
 
     /// A request that is late may create it once more, for as long as the lease of etcd lasts.
     fn set_gone(&self) {
-        let late = {
-            let mut state = self.state();
-            state.key = KnownKey::Gone;
-            state.late_create.take()
-        };
+        let mut state = self.state();
+        state.key = KnownKey::Gone;
+        let late = state.late_create.take();
+        drop(state);
         if let Some(lease) = late {
             lease.retire();
         }
@@ -433,23 +394,6 @@ impl EtcdLease {
             settled.await;
         }
     }
-
-    /// The key of an adoption without an answer.
-    async fn look_for_adopted(&self) -> Result<Option<String>, Failure> {
-        let until = self.store.step();
-        let found = self.store.find(&self.directory, self.id, until).await?;
-        Ok(found.map(|found| self.path(&found.name)))
-    }
-}
-
-/// Ends with the task, also if that panics.
-pub(crate) struct AdoptionUnderWay(Arc<EtcdLease>);
-
-impl Drop for AdoptionUnderWay {
-    fn drop(&mut self) {
-        self.0.state().adoptions_under_way -= 1;
-        self.0.settled.notify_waiters();
-    }
 }
 
 impl Store {
@@ -492,16 +436,14 @@ impl Lease for EtcdLease {
 
     /// The key of the first holder has room for 255 more tokens.
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
-        let next = {
+        {
             let mut state = self.state();
-            let next = state.hand_overs.checked_add(1);
-            state.hand_overs = next.unwrap_or(u8::MAX);
-            next
-        };
-        Ok(match next {
-            Some(_) => Some(self.token()?),
-            None => None,
-        })
+            match state.hand_overs.checked_add(1) {
+                Some(next) => state.hand_overs = next,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(self.token()?))
     }
 
     async fn downgrade(&self) -> Result<()> {
@@ -527,10 +469,9 @@ impl Lease for EtcdLease {
                 }
             }
         };
-        let error = Error::from(failure);
         Err(match is_unknown {
-            true => error.with_unknown_outcome(),
-            false => error,
+            true => Error::from(failure).with_unknown_outcome(),
+            false => failure.into(),
         })
     }
 
