@@ -8,7 +8,8 @@ use polylock_core::{DistributedLock, ErrorKind};
 use polylock_etcd::Etcd;
 
 use crate::support::{
-    EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, config, ms, open, release, request,
+    EtcdOptions, EtcdServer, Place, SOON, TTL, acquire, admin, assert_error, config, ms, open,
+    release, request,
 };
 
 /// A server with a user who may use the locks of one prefix.
@@ -18,20 +19,14 @@ async fn secured(options: EtcdOptions) -> EtcdServer {
     let mut root = Client::connect([url], None).await.expect("it connects");
     root.role_add("locks").await.expect("it is added");
     let permission = Permission::read_write("locks/").with_prefix();
-    root.role_grant_permission("locks", permission)
-        .await
-        .expect("it is granted");
-    for user in ["root", "orders"] {
-        root.user_add(user, "s3cret", None)
-            .await
-            .expect("it is added");
+    let granted = root.role_grant_permission("locks", permission).await;
+    granted.expect("it is granted");
+    for (user, role) in [("root", "root"), ("orders", "locks")] {
+        let added = root.user_add(user, "s3cret", None).await;
+        added.expect("it is added");
+        let granted = root.user_grant_role(user, role).await;
+        granted.expect("it is granted");
     }
-    root.user_grant_role("root", "root")
-        .await
-        .expect("it is granted");
-    root.user_grant_role("orders", "locks")
-        .await
-        .expect("it is granted");
     root.auth_enable().await.expect("it is enabled");
     server
 }
@@ -43,32 +38,20 @@ async fn a_role_for_the_prefix_is_enough() {
     let ours = config(&[server.port()], "locks");
     let locks = open(ours.clone().with_login("orders", "s3cret")).await;
     let guard = acquire(&locks, "a").await;
-    let info = crate::support::admin(&locks)
-        .list("")
-        .await
-        .expect("it may list");
-    assert_eq!(info.len(), 1);
+    let info = admin(&locks).list("").await;
+    assert_eq!(info.expect("it may list").len(), 1);
     release(guard).await;
 
     for config in [ours.clone().with_login("orders", "guessed"), ours] {
-        let refused = Etcd::connect(config).await;
-        let error = match refused {
+        let error = match Etcd::connect(config).await {
             Err(error) => error,
-            Ok(locks) => locks
-                .acquire(&request("a"))
-                .await
-                .expect_err("it is denied"),
+            Ok(locks) => assert_error(&locks, &request("a"), ErrorKind::Denied).await,
         };
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(!format!("{error:?}").contains("guessed"), "{error:?}");
     }
     let elsewhere = config(&[server.port()], "other").with_login("orders", "s3cret");
-    let locks = open(elsewhere).await;
-    let error = locks
-        .acquire(&request("a"))
-        .await
-        .expect_err("it is denied");
-    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert_error(&*open(elsewhere).await, &request("a"), ErrorKind::Denied).await;
 }
 
 /// The token of a login ends, and is got anew; a password that has changed is read again.
@@ -180,11 +163,7 @@ async fn doctor_finds_a_full_database() {
     left.abandon();
     tokio::time::sleep(TTL * 2).await;
     release(kept).await;
-    let error = locks
-        .acquire(&request("a"))
-        .await
-        .expect_err("nothing is written");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let error = assert_error(&locks, &request("a"), ErrorKind::Unavailable).await;
     assert!(!error.is_outcome_unknown(), "{error}");
     // A retry that is in flight at the end leaves no doubt.
     let proxy = Proxy::of_bytes(server.port());

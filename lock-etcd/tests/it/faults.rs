@@ -9,8 +9,8 @@ use polylock_core::{DistributedLock, ErrorKind, LostReason, Mode, Wait};
 use polylock_etcd::EtcdConfig;
 
 use crate::support::{
-    EtcdOptions, EtcdServer, Place, SOON, acquire, granted, key, loss, ms, open, release, request,
-    token, until, waiting,
+    EtcdOptions, EtcdServer, Place, SOON, acquire, assert_error, granted, key, loss, ms, open,
+    release, request, token, until, waiting,
 };
 
 /// A server that restarts keeps the locks that last for long enough, and tokens grow over it.
@@ -21,8 +21,7 @@ async fn a_restart_of_the_server_costs_no_lock() {
     let locks = place.client().await;
     let long = request("a").with_ttl(Duration::from_secs(15));
     let guard = locks.acquire(&long).await.expect("it is free");
-    let waiter = waiting(&locks, long.clone());
-    place.contenders("a", 2).await;
+    let waiter = place.waiter(&locks, long.clone()).await;
     server.restart();
     tokio::time::sleep(ms(6_000)).await;
     assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
@@ -67,8 +66,7 @@ async fn a_silent_network_is_survived_for_less_than_the_ttl() {
     let held = locks.acquire(&long("held")).await.expect("it is free");
     let elsewhere = place.client().await;
     let guard = acquire(&elsewhere, "waited").await;
-    let waiter = waiting(&locks, long("waited"));
-    place.contenders("waited", 2).await;
+    let waiter = place.waiter(&locks, long("waited")).await;
     place.proxy().hold(Direction::Both);
     release(guard).await;
     tokio::time::sleep(ms(4_000)).await;
@@ -133,10 +131,8 @@ async fn a_waiter_whose_key_is_deleted_goes_to_the_end_of_the_queue() {
     let place = Place::new().await;
     let locks = place.client().await;
     let guard = acquire(&locks, "a").await;
-    let first = waiting(&locks, request("a"));
-    place.contenders("a", 2).await;
-    let second = waiting(&locks, request("a"));
-    place.contenders("a", 3).await;
+    let first = place.waiter(&locks, request("a")).await;
+    let second = place.waiter(&locks, request("a")).await;
     let path = place.tree().paths(&key("a")).await.remove(1);
     let deleted = place.tree().client().delete(path, None).await;
     assert_eq!(deleted.expect("it answers").deleted(), 1);
@@ -163,11 +159,8 @@ async fn a_server_that_hangs_is_left_for_another() {
     servers[0].stop();
     let begun = tokio::time::Instant::now();
     let guard = acquire(&locks, "a").await;
-    assert!(
-        begun.elapsed() < Duration::from_secs(8),
-        "{:?}",
-        begun.elapsed()
-    );
+    let elapsed = begun.elapsed();
+    assert!(elapsed < Duration::from_secs(8), "{elapsed:?}");
     release(guard).await;
     servers[0].resume();
     let other = place.client().await;
@@ -271,11 +264,8 @@ async fn a_refusal_needs_an_answer() {
     let place = Place::new().await;
     let locks = place.behind_proxy().await;
     place.proxy().hold(Direction::Both);
-    let refused = locks
-        .acquire(&request("a").with_wait(Wait::AtMost(ms(300))))
-        .await;
-    let error = refused.expect_err("the server does not answer");
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let short = request("a").with_wait(Wait::AtMost(ms(300)));
+    assert_error(&locks, &short, ErrorKind::Unavailable).await;
     place.proxy().cut();
     place.proxy().resume(Direction::Both);
     let fresh = open(place.config()).await;

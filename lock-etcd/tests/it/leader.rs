@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use etcd_client::Client;
 use lock_testkit::network::Network;
-use polylock_core::{DistributedLock, LostReason, Wait};
+use polylock_core::{DistributedLock, ErrorKind, LostReason, Wait};
 use polylock_etcd::EtcdConfig;
 use tokio::time::timeout;
 
 use crate::support::{
-    EtcdOptions, EtcdServer, Place, SOON, acquire, granted, loss, ms, open, release, request,
-    token, until, waiting,
+    EtcdOptions, EtcdServer, Place, SOON, acquire, assert_error, granted, loss, ms, open, release,
+    request, token, until, waiting,
 };
 
 /// A replaced leader acknowledges keep-alives until it notices; that extends no lock for longer than
@@ -73,8 +73,7 @@ async fn waiters_keep_their_order_when_the_leader_is_killed() {
     let mut waiters = Vec::new();
     for n in 2..=6 {
         let label = polylock_core::Label::of_this_process().with_note(format!("{n}"));
-        waiters.push(waiting(&locks, long.clone().with_label(label)));
-        place.contenders("a", n).await;
+        waiters.push(place.waiter(&locks, long.clone().with_label(label)).await);
     }
     let (at, _) = leader(&servers).await;
     servers[at].kill();
@@ -99,22 +98,16 @@ async fn without_a_majority_no_client_holds_or_is_granted_a_lock() {
     let locks = place.client().await;
     let guard = acquire(&locks, "a").await;
     let (at, _) = leader(&servers).await;
-    for server in servers.iter().enumerate().filter(|(other, _)| *other != at) {
-        server.1.kill();
-    }
+    let others = || {
+        (0..3)
+            .filter(|other| *other != at)
+            .map(|other| &servers[other])
+    };
+    others().for_each(|server| server.kill());
     assert_eq!(loss(&guard).await, LostReason::Unreachable);
-    let refused = locks
-        .acquire(&request("b").with_wait(Wait::AtMost(ms(500))))
-        .await;
-    let error = refused.expect_err("there is no majority");
-    assert_eq!(
-        error.kind(),
-        polylock_core::ErrorKind::Unavailable,
-        "{error}"
-    );
-    for server in servers.iter().enumerate().filter(|(other, _)| *other != at) {
-        server.1.restart();
-    }
+    let short = request("b").with_wait(Wait::AtMost(ms(500)));
+    assert_error(&locks, &short, ErrorKind::Unavailable).await;
+    others().for_each(|server| server.restart());
     release(acquire(&locks, "a").await).await;
 }
 

@@ -4,12 +4,14 @@
 use std::process::Stdio;
 
 use etcd_client::LockOptions;
-use polylock_core::{DistributedLock, ErrorKind, Wait};
+use polylock_core::{ErrorKind, Wait};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::support::{Place, SOON, acquire, admin, granted, key, release, request, waiting};
+use crate::support::{
+    Place, SOON, acquire, admin, assert_error, granted, key, ms, release, request,
+};
 
 /// `etcdctl lock` and this client exclude each other, and wait in one line.
 #[tokio::test(flavor = "multi_thread")]
@@ -19,26 +21,15 @@ async fn etcdctl_and_this_client_stand_in_one_line() {
     let guard = acquire(&locks, "a").await;
     let mut theirs = Etcdctl::start(&place, "a");
     place.contenders("a", 2).await;
-    let ours = waiting(&locks, request("a"));
-    place.contenders("a", 3).await;
-    assert!(
-        !theirs.is_granted(crate::support::ms(300)).await,
-        "two holders"
-    );
+    let ours = place.waiter(&locks, request("a")).await;
+    assert!(!theirs.is_granted(ms(300)).await, "two holders");
     release(guard).await;
     assert!(theirs.is_granted(SOON).await, "the line goes on");
-    let refused = locks.acquire(&request("a").with_wait(Wait::Never)).await;
-    assert_eq!(
-        refused.expect_err("it is held").kind(),
-        ErrorKind::Contended
-    );
+    let attempt = request("a").with_wait(Wait::Never);
+    assert_error(&locks, &attempt, ErrorKind::Contended).await;
     let info = admin(&locks).inspect(&key("a")).await.expect("it answers");
-    assert_eq!(
-        info.expect("it is held")
-            .waiters
-            .map(|waiters| waiters.len()),
-        Some(1)
-    );
+    let waiters = info.expect("it is held").waiters;
+    assert_eq!(waiters.map(|waiters| waiters.len()), Some(1));
     assert!(!ours.is_finished(), "two holders");
     theirs.end().await;
     release(granted(ours).await).await;
@@ -49,43 +40,23 @@ async fn etcdctl_and_this_client_stand_in_one_line() {
 async fn the_lock_service_and_this_client_exclude_each_other() {
     let place = Place::new().await;
     let locks = place.client().await;
-    let mut client = place.tree().client();
-    let lease = client
-        .lease_grant(60, None)
-        .await
-        .expect("it is granted")
-        .id();
-    let (name, options) = (
-        format!("{}/a", place.prefix()),
-        LockOptions::new().with_lease(lease),
-    );
-    let theirs = client.lock(name.clone(), Some(options.clone())).await;
-    theirs.expect("it is free");
-    let ours = waiting(&locks, request("a"));
-    place.contenders("a", 2).await;
-    let again = {
-        let mut client = client.clone();
-        let other = client
-            .lease_grant(60, None)
-            .await
-            .expect("it is granted")
-            .id();
-        tokio::spawn(async move {
+    let name = format!("{}/a", place.prefix());
+    let lock = || {
+        let (mut client, name) = (place.tree().client(), name.clone());
+        async move {
+            let lease = client.lease_grant(60, None).await?.id();
             client
-                .lock(name, Some(LockOptions::new().with_lease(other)))
+                .lock(name, Some(LockOptions::new().with_lease(lease)))
                 .await
-        })
+        }
     };
+    lock().await.expect("it is free");
+    let ours = place.waiter(&locks, request("a")).await;
+    let again = tokio::spawn(lock());
     place.contenders("a", 3).await;
     let broken = admin(&locks).break_lock(&key("a"), "a test").await;
-    assert_eq!(
-        broken
-            .expect("it answers")
-            .expect("it was held")
-            .holders
-            .len(),
-        1
-    );
+    let broken = broken.expect("it answers").expect("it was held");
+    assert_eq!(broken.holders.len(), 1);
     let guard = granted(ours).await;
     assert!(!again.is_finished(), "two holders");
     release(guard).await;

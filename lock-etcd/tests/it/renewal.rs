@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use polylock_core::memory::Request;
-use polylock_core::{DistributedLock, LostReason, Renewal};
+use polylock_core::{DistributedLock, LeaseState, LostReason, Renewal};
 
-use crate::support::{
-    Place, TTL, acquire, admin, granted, key, loss, ms, release, request, waiting,
-};
+use crate::support::{Place, TTL, acquire, admin, granted, key, loss, ms, release, request};
 
 /// All locks of one ttl are attached to one lease of etcd, and cost one read and one keep-alive at a time.
 #[tokio::test(flavor = "multi_thread")]
@@ -77,13 +75,8 @@ async fn a_lock_that_is_not_renewed_ends_beside_one_that_is() {
     let manual = locks.acquire(&manual).await.expect("it is free");
     assert_eq!(loss(&manual).await, LostReason::Expired);
     let other = place.client().await;
-    release(
-        other
-            .acquire(&request("manual"))
-            .await
-            .expect("it has ended"),
-    )
-    .await;
+    let next = other.acquire(&request("manual")).await;
+    release(next.expect("it has ended")).await;
     release(kept).await;
 }
 
@@ -117,10 +110,7 @@ async fn a_lock_that_is_renewed_from_outside_is_kept() {
     let id = guard.lease_id().expect("it has an id");
     let long = TTL + Duration::from_secs(2);
     let renewed = admin(&other).renew_lease(&key("a"), id, long).await;
-    assert_eq!(
-        renewed.expect("it answers"),
-        polylock_core::LeaseState::Held
-    );
+    assert_eq!(renewed.expect("it answers"), LeaseState::Held);
     tokio::time::sleep(long + TTL).await;
     release(guard).await;
 }
@@ -176,8 +166,7 @@ async fn a_waiter_whose_key_ends_with_that_of_the_holder_is_not_granted_the_lock
     for round in 0..8 {
         let name = format!("a{round}");
         let _guard = acquire(&locks, &name).await;
-        let waiter = waiting(&locks, request(&name));
-        place.contenders(&name, 2).await;
+        let waiter = place.waiter(&locks, request(&name)).await;
         place.tree().end(&key(&name)).await;
         let next = granted(waiter).await;
         let paths = place.tree().paths(&key(&name)).await;

@@ -7,7 +7,7 @@ use polylock_core::memory::Request;
 use polylock_core::{DistributedLock, LockGuard, Mode, Renewal};
 use tokio::time::{Instant, timeout};
 
-use crate::support::{Place, SOON, acquire, granted, release, request, token, waiting};
+use crate::support::{Place, SOON, acquire, granted, release, request, token};
 
 /// A free lock is two transactions: one creates the key and lists the line, one deletes it.
 #[tokio::test(flavor = "multi_thread")]
@@ -66,9 +66,8 @@ async fn a_release_wakes_one_waiter() {
     let (holder, waiters) = (place.client().await, place.counted().await);
     let guard = acquire(&holder, "a").await;
     let mut waiting_for_it = Vec::new();
-    for n in 2..=5 {
-        waiting_for_it.push(waiting(&waiters, request("a")));
-        place.contenders("a", n).await;
+    for _ in 0..4 {
+        waiting_for_it.push(place.waiter(&waiters, request("a")).await);
     }
     let before = place.lists();
     release(guard).await;
@@ -90,8 +89,7 @@ async fn a_downgrade_wakes_readers() {
     let mut guard = acquire(&*place.client().await, "a").await;
     // It lists again of itself after a third of its ttl, which is later than the test waits.
     let reader = request("a").with_mode(Mode::Shared).with_ttl(SOON * 6);
-    let reader = waiting(&place.client().await, reader);
-    place.contenders("a", 2).await;
+    let reader = place.waiter(&place.client().await, reader).await;
     guard.downgrade().await.expect("it is downgraded");
     let next = timeout(SOON, granted(reader)).await;
     release(next.expect("it hears of the downgrade")).await;
@@ -106,13 +104,13 @@ async fn a_permit_waiter_is_not_woken_by_those_behind_it() {
     let permit = request("a").with_mode(Mode::Permit { limit });
     let (locks, counted) = (place.client().await, place.counted().await);
     let guard = locks.acquire(&permit).await.expect("it is free");
-    let first = waiting(&counted, permit.clone().with_ttl(SOON * 6));
-    place.contenders("a", 2).await;
+    let first = place
+        .waiter(&counted, permit.clone().with_ttl(SOON * 6))
+        .await;
     let lists = place.lists();
     let mut others = Vec::new();
-    for n in 3..=6 {
-        others.push(waiting(&locks, permit.clone()));
-        place.contenders("a", n).await;
+    for _ in 0..4 {
+        others.push(place.waiter(&locks, permit.clone()).await);
     }
     release(guard).await;
     let mut next = granted(first).await;
@@ -131,8 +129,7 @@ async fn a_lock_that_was_waited_for_has_its_whole_ttl() {
     let locks = place.client().await;
     let guard = acquire(&locks, "a").await;
     let manual = request("a").with_ttl(SOON).with_renewal(Renewal::Manual);
-    let waiter = waiting(&locks, manual);
-    place.contenders("a", 2).await;
+    let waiter = place.waiter(&locks, manual).await;
     // Not so old that it is renewed while it waits.
     tokio::time::sleep(SOON / 5).await;
     release(guard).await;
@@ -140,34 +137,4 @@ async fn a_lock_that_was_waited_for_has_its_whole_ttl() {
     let left = |guard: &LockGuard| guard.valid_until().map(|until| until - Instant::now());
     assert!(left(&next) > Some(SOON * 4 / 5), "{:?}", left(&next));
     release(next).await;
-}
-
-/// A permit waiter writes that it is granted, which wakes the next one.
-#[tokio::test(flavor = "multi_thread")]
-async fn permits_are_granted_one_after_the_other() {
-    let place = Place::new().await;
-    let locks = place.client().await;
-    let limit = std::num::NonZeroU32::MIN.saturating_add(1);
-    let permit = request("a").with_mode(Mode::Permit { limit });
-    let mut held = Vec::new();
-    for _ in 0..2 {
-        held.push(locks.acquire(&permit).await.expect("it is free"));
-    }
-    let mut waiters = Vec::new();
-    for n in 3..=6 {
-        waiters.push(waiting(&locks, permit.clone()));
-        place.contenders("a", n).await;
-    }
-    for guard in held.drain(..) {
-        release(guard).await;
-    }
-    let (first, second) = (
-        granted(waiters.remove(0)).await,
-        granted(waiters.remove(0)).await,
-    );
-    assert!(token(&first) < token(&second));
-    release(first).await;
-    release(granted(waiters.remove(0)).await).await;
-    release(second).await;
-    release(granted(waiters.remove(0)).await).await;
 }

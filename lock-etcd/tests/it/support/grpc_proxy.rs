@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -34,10 +33,8 @@ pub(crate) struct GrpcProxy {
 #[derive(Debug)]
 struct Shared {
     plans: Plans,
-    /// How many requests of each kind have come.
-    seen: Mutex<Vec<Request>>,
-    /// How many ranges have been asked for.
-    lists: AtomicUsize,
+    /// The calls that have come: their paths, and the kinds of transactions.
+    seen: Mutex<Vec<(String, Option<Request>)>>,
     is_reachable: watch::Sender<bool>,
     /// The call to hold.
     next: Mutex<Option<Matches>>,
@@ -56,7 +53,6 @@ impl GrpcProxy {
         let shared = Arc::new(Shared {
             plans: Arc::clone(plans),
             seen: Mutex::default(),
-            lists: AtomicUsize::new(0),
             is_reachable: watch::channel(true).0,
             next: Mutex::default(),
             pass: watch::channel(()).0,
@@ -88,15 +84,12 @@ impl GrpcProxy {
         self.port
     }
 
-    /// How many requests of a kind have come so far.
-    pub(crate) fn seen(&self, request: Request) -> usize {
+    /// How many calls that match have come so far.
+    pub(crate) fn seen(&self, matches: impl Fn(&str, Option<Request>) -> bool) -> usize {
         let seen = self.shared.seen.lock().expect("no panic");
-        seen.iter().filter(|seen| **seen == request).count()
-    }
-
-    /// How many ranges have been asked for outside of transactions.
-    pub(crate) fn lists(&self) -> usize {
-        self.shared.lists.load(Ordering::Relaxed)
+        seen.iter()
+            .filter(|(path, kind)| matches(path, *kind))
+            .count()
     }
 
     /// Holds the next call that matches, until [`pass`](Self::pass): then it reaches the server, also if its
@@ -169,10 +162,8 @@ async fn pass(
     shared: Arc<Shared>,
 ) -> Result<Answer, Failure> {
     let path = request.uri().path().to_owned();
-    if path == "/etcdserverpb.KV/Range" {
-        shared.lists.fetch_add(1, Ordering::Relaxed);
-    }
     if path != "/etcdserverpb.KV/Txn" {
+        shared.note(&path, None);
         if let Some(mut pass) = shared.held(&path, None) {
             drop(pass.changed().await);
         }
@@ -188,6 +179,7 @@ async fn pass(
     };
     // Behind the flag and the length of a message.
     let kind = TxnRequest::decode(bytes.slice(5..))?.kind();
+    shared.note(&path, kind);
     if let Some(mut pass) = shared.held(&path, kind) {
         let late = again();
         return tokio::spawn(async move {
@@ -201,11 +193,8 @@ async fn pass(
     match shared.fault(kind) {
         None => send(&mut sender, again()).await,
         Some(Fault::Duplicated) => {
-            send(&mut sender, again())
-                .await?
-                .into_body()
-                .collect()
-                .await?;
+            let first = send(&mut sender, again()).await?;
+            first.into_body().collect().await?;
             send(&mut sender, again()).await
         }
         Some(Fault::LateReply(delay)) => {
@@ -214,11 +203,8 @@ async fn pass(
             Ok(answer)
         }
         Some(Fault::LostReply) => {
-            send(&mut sender, again())
-                .await?
-                .into_body()
-                .collect()
-                .await?;
+            let lost = send(&mut sender, again()).await?;
+            lost.into_body().collect().await?;
             Err("the reply is lost".into())
         }
         Some(Fault::LostRequest) => Err("the request is lost".into()),
@@ -241,10 +227,14 @@ impl Shared {
         held.map(|_| self.pass.subscribe())
     }
 
+    fn note(&self, path: &str, kind: Option<Request>) {
+        let mut seen = self.seen.lock().expect("no panic");
+        seen.push((path.to_owned(), kind));
+    }
+
     /// The fate of a request.
     fn fault(&self, request: Option<Request>) -> Option<Fault> {
         let request = request?;
-        self.seen.lock().expect("no panic").push(request);
         let mut plans = self.plans.lock().expect("no panic");
         let at = plans.iter().position(|(planned, _)| *planned == request)?;
         plans.remove(at).map(|(_, fault)| fault)
@@ -294,17 +284,14 @@ impl TxnRequest {
             // The read after a keep-alive.
             return Some(Request::Renew);
         }
-        if self
-            .success
-            .iter()
+        let mut operations = self.success.iter();
+        if operations
+            .clone()
             .any(|operation| operation.delete.is_some())
         {
             return Some(Request::Release);
         }
-        let put = self
-            .success
-            .iter()
-            .find_map(|operation| operation.put.as_ref())?;
+        let put = operations.find_map(|operation| operation.put.as_ref())?;
         let value = String::from_utf8_lossy(&put.value);
         let key = String::from_utf8_lossy(&put.key);
         if key.contains("/=") {

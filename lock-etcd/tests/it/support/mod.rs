@@ -11,7 +11,8 @@ use std::time::Duration;
 pub(crate) use lock_testkit::servers::{EtcdOptions, EtcdServer};
 use polylock_core::admin::LockAdmin;
 use polylock_core::{
-    AcquireRequest, DistributedLock, LockGuard, LockKey, LostReason, Released, Result, Wait,
+    AcquireRequest, DistributedLock, Error, ErrorKind, LockGuard, LockKey, LostReason, Released,
+    Result, Wait,
 };
 use polylock_etcd::{Etcd, EtcdConfig};
 use tokio::task::JoinHandle;
@@ -47,6 +48,14 @@ pub(crate) async fn open(config: EtcdConfig) -> Arc<Etcd> {
 pub(crate) async fn acquire(locks: &Etcd, name: &str) -> LockGuard {
     let acquired = locks.acquire(&request(name)).await;
     acquired.expect("a free lock is granted")
+}
+
+/// Asserts what an acquisition fails with.
+pub(crate) async fn assert_error(locks: &Etcd, request: &AcquireRequest, kind: ErrorKind) -> Error {
+    let acquired = locks.acquire(request).await;
+    let error = acquired.expect_err("it is granted");
+    assert_eq!(error.kind(), kind, "{error}");
+    error
 }
 
 /// Lets a task wait for a lock.

@@ -2,12 +2,14 @@ use std::sync::Arc;
 
 use lock_testkit::proxy::Proxy;
 use polylock_core::memory::Request;
+use polylock_core::{AcquireRequest, DistributedLock, LockGuard, Result};
 use polylock_etcd::{Etcd, EtcdConfig};
+use tokio::task::JoinHandle;
 
 use super::grpc_proxy::GrpcProxy;
 use super::store::prefix;
 use super::tree::Tree;
-use super::{EtcdServer, SOON, acquire, config, key, open, release, until};
+use super::{EtcdServer, SOON, acquire, config, key, open, release, until, waiting};
 
 /// A server, a prefix of its own and proxies before it: one that counts, and one that fails.
 #[derive(Debug)]
@@ -86,7 +88,7 @@ impl Place {
 
     /// How often counted clients have listed a directory outside of a transaction.
     pub(crate) fn lists(&self) -> usize {
-        self.counter.lists()
+        self.counter.seen(|path, _| path.ends_with("/Range"))
     }
 
     /// The proxy that counts.
@@ -101,7 +103,20 @@ impl Place {
 
     /// How many transactions of a kind have come from counted clients.
     pub(crate) fn count(&self, request: Request) -> usize {
-        self.counter.seen(request)
+        self.counter.seen(|_, kind| kind == Some(request))
+    }
+
+    /// Lets a task wait for a lock, and returns it once it is in the queue.
+    pub(crate) async fn waiter(
+        &self,
+        locks: &Arc<Etcd>,
+        request: AcquireRequest,
+    ) -> JoinHandle<Result<LockGuard>> {
+        let key = request.key().clone();
+        let before = self.tree.line(&key).await.len();
+        let waiter = waiting(locks, request);
+        self.contenders(key.as_str(), before + 1).await;
+        waiter
     }
 
     /// Waits until a lock has so many contenders, its holder included.
@@ -113,8 +128,6 @@ impl Place {
 
     /// Once all requests are done, the lock has no key.
     pub(crate) async fn assert_nothing_left(&self, clients: &[&Arc<Etcd>], name: &str) {
-        use polylock_core::DistributedLock;
-
         for client in clients {
             assert!(client.shutdown(SOON).await, "background work does not end");
         }

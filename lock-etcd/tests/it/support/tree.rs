@@ -1,4 +1,4 @@
-use etcd_client::{Client, GetOptions, SortOrder, SortTarget};
+use etcd_client::{Client, GetOptions, KeyValue, SortOrder, SortTarget};
 use lock_testkit::harness::Look;
 use polylock_core::LockKey;
 
@@ -33,21 +33,13 @@ impl Tree {
 
     /// The values of the contenders of a lock, in the order of the queue.
     pub(crate) async fn line(&self, key: &LockKey) -> Vec<String> {
-        let found = self.found(key).await;
-        let values = found.kvs().iter();
-        values
-            .map(|stored| String::from_utf8_lossy(stored.value()).into_owned())
-            .collect()
+        let value = |stored: &KeyValue| String::from_utf8_lossy(stored.value()).into_owned();
+        self.stored(key).await.iter().map(value).collect()
     }
 
     /// The leases of etcd of the contenders of a lock, in the order of the queue.
     pub(crate) async fn leases(&self, key: &LockKey) -> Vec<i64> {
-        let found = self.found(key).await;
-        found
-            .kvs()
-            .iter()
-            .map(etcd_client::KeyValue::lease)
-            .collect()
+        self.stored(key).await.iter().map(KeyValue::lease).collect()
     }
 
     /// How many seconds the lease of the first contender has left.
@@ -59,20 +51,16 @@ impl Tree {
 
     /// The keys of the contenders of a lock, in the order of the queue.
     pub(crate) async fn paths(&self, key: &LockKey) -> Vec<Vec<u8>> {
-        let found = self.found(key).await;
-        found
-            .kvs()
-            .iter()
-            .map(|stored| stored.key().to_vec())
-            .collect()
+        let path = |stored: &KeyValue| stored.key().to_vec();
+        self.stored(key).await.iter().map(path).collect()
     }
 
-    async fn found(&self, key: &LockKey) -> etcd_client::GetResponse {
+    async fn stored(&self, key: &LockKey) -> Vec<KeyValue> {
         let options = GetOptions::new()
             .with_prefix()
             .with_sort(SortTarget::Create, SortOrder::Ascend);
         let found = self.client().get(self.directory(key), Some(options)).await;
-        found.expect("it answers")
+        found.expect("it answers").take_kvs()
     }
 
     /// The holders and the waiters of a lock.
@@ -82,13 +70,15 @@ impl Tree {
             let (_, mode) = value.split_once("&mode=")?;
             Some(mode.split_once('&')?.0.to_owned())
         };
-        let modes = line.iter().map(|value| mode(value).unwrap_or_default());
+        let modes: Vec<_> = line
+            .iter()
+            .map(|value| mode(value).unwrap_or_default())
+            .collect();
         let kind = |mode: &String| match mode.parse::<usize>() {
             Ok(_) => "permit",
             Err(_) if mode == "shared" => "shared",
             Err(_) => "exclusive",
         };
-        let modes: Vec<_> = modes.collect();
         let holds = |(at, mode): &(usize, &String)| {
             let limit = match mode.as_str() {
                 "shared" => usize::MAX,
