@@ -1,24 +1,17 @@
 //! Fencing tokens: transactions of the ensemble, with room for hand-overs between two of them.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use polylock_core::FencingToken;
 
-/// The tokens of a contender.
+/// The tokens of a contender, by the one that was drawn last; 0 if there is none.
 ///
 /// A transaction `zxid` makes the tokens from `zxid * 256` on. The first is for the holder that the
 /// transaction proves, the others for hand-overs in this process; a holder that gets the lock from
 /// the ensemble has a later transaction, and so a larger token. One token per transaction would
 /// cost a write per hand-over, and be no faster than to release and acquire.
 #[derive(Debug, Default)]
-pub(crate) struct Tokens(Mutex<Block>);
-
-#[derive(Debug, Default)]
-struct Block {
-    /// The one that was drawn last, 0 if there is none.
-    last: u64,
-    end: u64,
-}
+pub(crate) struct Tokens(AtomicU64);
 
 /// Tokens of one transaction.
 const TOKENS: u64 = 256;
@@ -28,30 +21,22 @@ impl Tokens {
     /// elections.
     pub(crate) fn begin(&self, zxid: i64) -> Option<FencingToken> {
         let first = token(zxid)?;
-        *self.block() = Block {
-            last: first.into(),
-            end: u64::from(first) + TOKENS,
-        };
+        self.0.store(first.into(), Ordering::Release);
         Some(first)
     }
 
     /// Draws the next one; `None` if another transaction is needed.
     pub(crate) fn next(&self) -> Option<FencingToken> {
-        let mut block = self.block();
-        let next = block.last + 1;
-        (next < block.end).then(|| {
-            block.last = next;
-            FencingToken::new(next)
-        })
+        let next = |last| (last > 0 && (last + 1) % TOKENS > 0).then_some(last + 1);
+        let last = self
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+        last.ok().map(|last| FencingToken::new(last + 1))
     }
 
     /// The one that was drawn last.
     pub(crate) fn last(&self) -> u64 {
-        self.block().last
-    }
-
-    fn block(&self) -> MutexGuard<'_, Block> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.load(Ordering::Acquire)
     }
 }
 
