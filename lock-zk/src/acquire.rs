@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::join;
 use polylock_core::engine::{Moment, TimeBudget, before};
-use polylock_core::{AcquireRequest, Error, FencingToken, Grant, Mode, Result};
+use polylock_core::{AcquireRequest, FencingToken, Grant, Mode};
 use tokio::time::{Instant, sleep};
 use zookeeper_client::{CreateMode, Error as ClientError, OneshotWatcher, Stat};
 
@@ -16,18 +16,7 @@ use crate::lock::Client;
 use crate::recipe::names::Contender;
 use crate::recipe::queue_position::{Blocker, QueuePosition, contenders_in_order, queue_position};
 use crate::recipe::sequence::{created, order_by_creation};
-use crate::session::connect::{acls, make_directory};
-
-/// How an attempt ends.
-#[derive(Debug)]
-pub(crate) enum Outcome {
-    Granted(Grant),
-    /// The session or the node has ended, and with it this attempt. The next attempt joins the end of the
-    /// queue.
-    Gone,
-    /// The lock is held, or the request fails; the node still exists.
-    Refused(Error),
-}
+use crate::session::connect::make_directory;
 
 pub(crate) struct Attempt<'a> {
     pub(crate) client: &'a Client,
@@ -38,13 +27,16 @@ pub(crate) struct Attempt<'a> {
     pub(crate) has_waited: AtomicBool,
 }
 
-/// Why an attempt does not go on.
-enum AttemptError {
+/// Why an attempt is not granted the lock.
+pub(crate) enum AttemptError {
     Failed(Failure),
-    /// The session or the node is gone.
+    /// The session or the node has ended, and with it this attempt. The next attempt joins the end of the
+    /// queue.
     Gone,
     /// No answer in time.
     Late,
+    /// The lock is held; the node still exists.
+    Refused,
 }
 
 /// The children of the directory of the key.
@@ -77,16 +69,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 impl Attempt<'_> {
     /// Queues and waits until no predecessor excludes it.
-    pub(crate) async fn run(&self) -> Result<Outcome> {
-        match self.queue().await {
-            Ok(outcome) => Ok(outcome),
-            Err(AttemptError::Gone) => Ok(Outcome::Gone),
-            Err(AttemptError::Failed(failure)) => Err(failure.into()),
-            Err(AttemptError::Late) => Err(self.budget.timed_out()),
-        }
-    }
-
-    async fn queue(&self) -> Result<Outcome, AttemptError> {
+    pub(crate) async fn run(&self) -> Result<Grant, AttemptError> {
         let mut entered = self.client.engine.now();
         let (node, mut listing) = self.enter().await?;
         loop {
@@ -106,7 +89,7 @@ impl Attempt<'_> {
                     let token = self.token(&listing, &node).await?;
                     if self.lease.session.proves(listing.sent) {
                         self.lease.is_first(listing.sent);
-                        return Ok(Outcome::Granted(Grant::new(listing.sent, Some(token))));
+                        return Ok(Grant::new(listing.sent, Some(token)));
                     }
                     listing = self.list_again().await?;
                     continue;
@@ -115,7 +98,7 @@ impl Attempt<'_> {
             };
             self.budget.mark_held();
             if !self.budget.waits() {
-                return Ok(Outcome::Refused(self.budget.contended()));
+                return Err(AttemptError::Refused);
             }
             self.request.mark_contended();
             self.has_waited.store(true, Ordering::Relaxed);
@@ -130,10 +113,10 @@ impl Attempt<'_> {
     async fn enter(&self) -> Result<(Node, Listing), AttemptError> {
         let until = self.budget.step();
         let (client, lease) = (&self.lease.session.client, self.lease);
-        let options = CreateMode::EphemeralSequential.with_acls(acls(self.client.access()));
+        let options = CreateMode::EphemeralSequential.with_acls(lease.config.acls());
         let stem = lease.directory.child(&lease.stem);
         loop {
-            lease.node.set(KnownNode::Unknown);
+            lease.set_node(KnownNode::Unknown);
             let sent = self.client.engine.now();
             // Both are sent here, in this order.
             let created = client.create(&stem, &lease.data, &options);
@@ -143,13 +126,12 @@ impl Attempt<'_> {
                 Ok((stat, number)) => {
                     let contender = Contender::parse(&format!("{}{number}", lease.stem));
                     let contender = contender.ok_or_else(|| {
-                        AttemptError::Failed(Failure::protocol(&format!(
-                            "a node with the number {number}"
-                        )))
+                        let message = format!("a node with the number {number}");
+                        AttemptError::Failed(Failure::Malformed(message))
                     })?;
                     let czxid = stat.czxid;
                     let node = Node { contender, czxid };
-                    lease.node.set(KnownNode::At(node.clone()));
+                    lease.set_node(KnownNode::At(node.clone()));
                     if !lease.session.owns(&stat) {
                         // The node is in a session that this client does not know of.
                         lease.session.end();
@@ -396,7 +378,7 @@ impl Attempt<'_> {
         loop {
             match self.until(until, request()).await? {
                 Ok(answer) => return Ok(answer),
-                Err(failure) if failure.client() == Some(&ClientError::NoNode) => {
+                Err(failure) if failure.is_no_node() => {
                     return Err(AttemptError::Gone);
                 }
                 Err(failure) => {

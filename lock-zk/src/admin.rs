@@ -30,20 +30,19 @@ use crate::session::Session;
 #[async_trait]
 impl LockAdmin for Client {
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>> {
-        let held = self.held(prefix, Depth::Line).await.map_err(named)?;
+        let held = self.bound(None, self.held(prefix, Depth::Line)).await?;
         Ok(held.into_iter().map(|(key, view)| view.info(key)).collect())
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>> {
         let directory = Directory::of(key);
-        let seen = self.bound(async { view_now(&*self.session().await?, &directory).await });
-        let seen = seen.await.map_err(|failure| named(failure).with_key(key))?;
+        let seen = async { view_now(&*self.session().await?, &directory).await };
+        let seen = self.bound(Some(key), seen).await?;
         Ok(seen.map(|view| view.info(key.clone())))
     }
 
     async fn break_lock(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>> {
-        let broken = self.bound(self.delete_holders(key)).await;
-        let broken = broken.map_err(|failure| named(failure).with_key(key))?;
+        let broken = self.bound(Some(key), self.delete_holders(key)).await?;
         if broken.is_some() {
             tracing::warn!(%key, reason, "lock broken by an administrator");
         }
@@ -57,11 +56,9 @@ impl LockAdmin for Client {
         watch_holders_by_polling(move || {
             let (client, prefix) = (client.clone(), prefix.clone());
             async move {
-                let held = client.held(&prefix, Depth::Holders).await.map_err(named)?;
-                Ok(held
-                    .into_iter()
-                    .map(|(key, view)| view.watched(key))
-                    .collect())
+                let held = client.held(&prefix, Depth::Holders);
+                let held = client.bound(None, held).await?.into_iter();
+                Ok(held.map(|(key, view)| view.watched(key)).collect())
             }
         })
         .await
@@ -86,8 +83,7 @@ impl LockAdmin for Client {
     }
 
     async fn record(&self, key: &LockKey) -> Result<Option<Record>> {
-        let record = self.bound(self.read_record(key)).await;
-        record.map_err(|failure| named(failure).with_key(key))
+        self.bound(Some(key), self.read_record(key)).await
     }
 
     /// The node stays until it is replaced, whatever `keep` says.
@@ -95,19 +91,13 @@ impl LockAdmin for Client {
         let checked = record.check();
         checked.map_err(|error| error.with_backend(NAME).with_key(key))?;
         let is_in_doubt = AtomicBool::new(false);
-        let written = self.bound(self.put_record(key, record, &is_in_doubt)).await;
-        written.map_err(|failure| {
-            let error = named(failure).with_key(key);
-            match is_in_doubt.into_inner() {
-                true => error.with_unknown_outcome(),
-                false => error,
-            }
+        let written = self.put_record(key, record, &is_in_doubt);
+        let written = self.bound(Some(key), written).await;
+        written.map_err(|error| match is_in_doubt.into_inner() {
+            true => error.with_unknown_outcome(),
+            false => error,
         })
     }
-}
-
-fn named(failure: Failure) -> Error {
-    Error::from(failure).with_backend(NAME)
 }
 
 fn no_lease(key: &LockKey) -> Error {
@@ -119,14 +109,23 @@ fn no_lease(key: &LockKey) -> Error {
 }
 
 impl Client {
-    /// Bounds a request of an administrator.
+    /// Bounds a request of an administrator, and names the lock in its error.
     async fn bound<T>(
         &self,
+        key: Option<&LockKey>,
         request: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T> {
         let timeout = self.sessions.config.timeout;
         let answer = before(Instant::now() + timeout, request).await;
-        answer.unwrap_or_else(|| Err(Failure::silent(timeout)))
+        answer
+            .unwrap_or(Err(Failure::Silent(timeout)))
+            .map_err(|failure| {
+                let error = Error::from(failure).with_backend(NAME);
+                match key {
+                    Some(key) => error.with_key(key),
+                    None => error,
+                }
+            })
     }
 
     pub(crate) async fn session(&self) -> Result<Arc<Session>, Failure> {
@@ -136,27 +135,22 @@ impl Client {
 
     /// What is held under a prefix, sorted by key.
     async fn held(&self, prefix: &str, depth: Depth) -> Result<Vec<(LockKey, LockView)>, Failure> {
-        let held = async {
-            let session = self.session().await?;
-            let names = session.client.list_children("/").await?;
-            let keys = names.iter().filter_map(|name| key_of(name));
-            let mut keys: Vec<_> = keys
-                .filter(|key| key.as_str().starts_with(prefix))
-                .collect();
-            keys.sort();
-            let mut held = Vec::new();
-            for keys in keys.chunks(AT_ONCE) {
-                let directories: Vec<_> = keys.iter().map(Directory::of).collect();
-                let views = directories
-                    .iter()
-                    .map(|directory| LockView::read(&session.client, directory, depth));
-                for (key, view) in keys.iter().zip(join_all(views).await) {
-                    held.extend(view?.map(|view| (key.clone(), view)));
-                }
+        let session = self.session().await?;
+        let names = session.client.list_children("/").await?;
+        let keys = names.iter().filter_map(|name| key_of(name));
+        let keys = keys.filter(|key| key.as_str().starts_with(prefix));
+        let mut keys: Vec<_> = keys.collect();
+        keys.sort();
+        let mut held = Vec::new();
+        for keys in keys.chunks(AT_ONCE) {
+            let views = keys
+                .iter()
+                .map(async |key| LockView::read(&session.client, &Directory::of(key), depth).await);
+            for (key, view) in keys.iter().zip(join_all(views).await) {
+                held.extend(view?.map(|view| (key.clone(), view)));
             }
-            Ok(held)
-        };
-        self.bound(held).await
+        }
+        Ok(held)
     }
 
     /// Deletes the nodes of the present holders, and not of the next one.
@@ -171,7 +165,7 @@ impl Client {
                 let deleted = session.client.delete(&path, None).await;
                 match deleted.map_err(Failure::from) {
                     Ok(()) => break,
-                    Err(failure) if failure.client() == Some(&ClientError::NoNode) => break,
+                    Err(failure) if failure.is_no_node() => break,
                     // Deleting it once more changes nothing.
                     Err(failure) if failure.is_ambiguous() => sleep(RETRY_BACKOFF).await,
                     Err(failure) => return Err(failure),

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use tokio::task::spawn_blocking;
 
 use crate::config::ZooKeeperConfig;
-use crate::error::{Cause, Failure};
+use crate::error::Failure;
 use crate::tls::Certificates;
 
 /// The replies of all servers to a probe that needs no session.
@@ -88,9 +88,9 @@ impl From<Answers> for Failure {
         let said = said.map(|(address, answer)| format!("{address} {answer}"));
         let said = said.collect::<Vec<_>>().join("; ");
         if answers.0.iter().all(|(_, answer)| untrusted(answer)) {
-            Cause::Untrusted(said).into()
+            Self::Untrusted(said)
         } else {
-            Cause::NoSession(said).into()
+            Self::NoSession(said)
         }
     }
 }

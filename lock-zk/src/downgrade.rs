@@ -1,20 +1,14 @@
 //! Downgrades: a holder becomes a reader by replacing its node.
 
-use std::mem::take;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use polylock_core::engine::LeaseId;
 use polylock_core::{Error, FencingToken, LostReason, Result};
 use tokio::time::sleep;
 use zookeeper_client::{CreateMode, Error as ClientError, MultiWriteError};
 
 use crate::error::{Failure, RETRY_BACKOFF};
 use crate::lease::{KnownNode, Node, ZooKeeperLease, find};
-use crate::recipe::directory::Directory;
 use crate::recipe::names::{Contender, shared_name};
-use crate::session::Session;
-use crate::session::connect::acls;
 
 impl ZooKeeperLease {
     /// Replaces the exclusive contender with a shared one in one transaction. A waiter that watches the old
@@ -25,29 +19,25 @@ impl ZooKeeperLease {
     pub(crate) async fn downgraded(&self, node: &Node) -> Result<()> {
         let name = shared_name(self.config.compat, self.id, &node.contender);
         let contender = Contender::parse(&name);
-        let contender = contender.ok_or_else(|| Failure::misnamed(&name))?;
+        let contender = contender.ok_or_else(|| Failure::Misnamed(name.clone()))?;
         let (before, path) = (self.path(node), self.directory.child(&name));
         // The end of the old node is reported before the answer.
         self.session.begin_move(self.id, path.clone());
-        self.node.set(KnownNode::Unknown);
+        self.set_node(KnownNode::Unknown);
         let moving = Moving {
-            session: &self.session,
-            directory: &self.directory,
-            stems: self.stems(),
-            id: self.id,
+            lease: self,
             path: &path,
-            is_deleted_perhaps: &self.is_deleted_perhaps,
             is_over: false,
         };
         let czxid = node.czxid;
         match self.exchange(&before, &path).await {
             Exchange::Done => {
-                self.node.set(KnownNode::At(Node { contender, czxid }));
+                self.set_node(KnownNode::At(Node { contender, czxid }));
                 moving.ends(path.clone());
                 Ok(())
             }
             Exchange::Refused(failure) => {
-                self.node.set(KnownNode::At(node.clone()));
+                self.set_node(KnownNode::At(node.clone()));
                 moving.ends(before);
                 Err(failure.into())
             }
@@ -62,7 +52,7 @@ impl ZooKeeperLease {
     /// Creates one node and deletes another.
     async fn exchange(&self, delete: &str, create: &str) -> Exchange {
         let client = &self.session.client;
-        let options = CreateMode::Ephemeral.with_acls(acls(self.config.access()));
+        let options = CreateMode::Ephemeral.with_acls(self.config.acls());
         let token = format!("{TOKEN}{}", self.tokens.last());
         let data = [&self.data, token.as_bytes()].concat();
         let mut is_done_perhaps = false;
@@ -109,26 +99,22 @@ enum Exchange {
 
 /// A node that is about to get another name.
 struct Moving<'a> {
-    session: &'a Arc<Session>,
-    directory: &'a Directory,
-    stems: [String; 2],
-    id: LeaseId,
+    lease: &'a ZooKeeperLease,
     path: &'a str,
-    /// For a release that comes later than the node is deleted here.
-    is_deleted_perhaps: &'a Arc<AtomicBool>,
     is_over: bool,
 }
 
 impl Moving<'_> {
     fn finds_nothing(mut self) {
         self.is_over = true;
-        self.session.node_gone(self.id, self.path);
+        self.lease.session.node_gone(self.lease.id, self.path);
     }
 
     fn ends(mut self, path: String) {
         self.is_over = true;
-        self.session
-            .end_move(self.id, path, self.is_deleted_perhaps);
+        let lease = self.lease;
+        let session = &lease.session;
+        session.end_move(lease.id, path, &lease.is_deleted_perhaps);
     }
 }
 
@@ -138,10 +124,12 @@ impl Drop for Moving<'_> {
         if self.is_over {
             return;
         }
-        let (session, directory) = (Arc::downgrade(self.session), self.directory.clone());
-        let (stems, id, path) = (take(&mut self.stems), self.id, self.path.to_owned());
-        let is_deleted_perhaps = Arc::clone(self.is_deleted_perhaps);
-        self.session.in_background(async move {
+        let (lease, path) = (self.lease, self.path.to_owned());
+        let (session, directory) = (Arc::downgrade(&lease.session), lease.directory.clone());
+        let (stems, id) = (lease.stems(), lease.id);
+        // For a release that comes later than the node is deleted here.
+        let is_deleted_perhaps = Arc::clone(&lease.is_deleted_perhaps);
+        lease.session.in_background(async move {
             // Continues after the end of the session here, because the server may keep it.
             while let Some(session) = session.upgrade() {
                 match find(&session, &directory, &stems).await {

@@ -7,12 +7,7 @@ use zookeeper_client::Error as ClientError;
 
 /// Why an operation failed. Clonable, because callers share a session.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Failure(Cause);
-
-/// What goes wrong with an ensemble.
-#[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum Cause {
+pub(crate) enum Failure {
     /// The ensemble refuses a request, or the client gives up on it.
     #[error("{}", Advice(.0))]
     Client(ClientError),
@@ -24,21 +19,23 @@ pub(crate) enum Cause {
     #[error("the node {0} below the root was not written by polylock and is left as it is")]
     Foreign(String),
 
-    /// The source of the login failed, or gave a login that cannot be sent; its error says why.
-    #[error("there is no login for the session: {0}")]
-    NoLogin(Arc<Error>),
-
+    /// The reply is none of those that the request has.
     #[error("ZooKeeper answered something that is not understood: {0}")]
     Malformed(String),
 
-    /// A retry does not change the name.
+    /// A node of this client has a name that no server gives. A retry does not change the name.
     #[error("the name of a node is not understood: {0:?}")]
     Misnamed(String),
+
+    /// The source of the login failed, or gave a login that cannot be sent; its error says why.
+    #[error("there is no login for the session: {0}")]
+    NoLogin(Arc<Error>),
 
     /// Each server has a reason of its own.
     #[error("no server opens a session: {0}")]
     NoSession(String),
 
+    /// There is no answer in time; the request may be carried out all the same.
     #[error("ZooKeeper did not answer within {0:?}")]
     Silent(Duration),
 
@@ -51,31 +48,11 @@ pub(crate) enum Cause {
 pub(crate) const RETRY_BACKOFF: Duration = Duration::from_millis(20);
 
 impl Failure {
-    /// There is no answer in time; the request may be carried out all the same.
-    pub(crate) fn silent(within: Duration) -> Self {
-        Cause::Silent(within).into()
-    }
-
-    /// No login is available; nothing was sent.
-    pub(crate) fn without_login(error: Error) -> Self {
-        Cause::NoLogin(Arc::new(error)).into()
-    }
-
-    /// The reply is none of those that the request has.
-    pub(crate) fn protocol(what: &str) -> Self {
-        Cause::Malformed(what.to_owned()).into()
-    }
-
-    /// A node of this client has a name that no server gives.
-    pub(crate) fn misnamed(name: &str) -> Self {
-        Cause::Misnamed(name.to_owned()).into()
-    }
-
     /// Whether the session has ended, and with it all its ephemeral nodes.
     pub(crate) fn is_over(&self) -> bool {
         matches!(
-            &self.0,
-            Cause::Client(
+            self,
+            Self::Client(
                 ClientError::AuthFailed
                     | ClientError::ClientClosed
                     | ClientError::NoHosts
@@ -88,24 +65,24 @@ impl Failure {
     ///
     /// The end of a session is not ambiguous: its nodes are deleted, or will be.
     pub(crate) fn is_ambiguous(&self) -> bool {
-        match &self.0 {
-            Cause::Client(error) => is_ambiguous(error),
-            Cause::Malformed(_) | Cause::Silent(_) => true,
-            Cause::Config(_)
-            | Cause::Foreign(_)
-            | Cause::Misnamed(_)
-            | Cause::NoLogin(_)
-            | Cause::NoSession(_)
-            | Cause::Untrusted(_) => false,
+        match self {
+            Self::Client(error) => is_ambiguous(error),
+            Self::Malformed(_) | Self::Silent(_) => true,
+            Self::Config(_)
+            | Self::Foreign(_)
+            | Self::Misnamed(_)
+            | Self::NoLogin(_)
+            | Self::NoSession(_)
+            | Self::Untrusted(_) => false,
         }
     }
 
     /// Whether a server replied without saying whether the request was executed.
     pub(crate) fn is_unclear_reply(&self) -> bool {
         matches!(
-            &self.0,
-            Cause::Malformed(_)
-                | Cause::Client(
+            self,
+            Self::Malformed(_)
+                | Self::Client(
                     ClientError::UnexpectedError(_)
                         | ClientError::UnexpectedErrorCode(_)
                         | ClientError::UnmarshalError { .. }
@@ -115,14 +92,23 @@ impl Failure {
 
     /// Whether the same request may succeed later.
     pub(crate) fn is_retryable(&self) -> bool {
-        self.0.kind() == ErrorKind::Unavailable
+        self.kind() == ErrorKind::Unavailable
     }
 
-    /// The error of the client, if it is the cause.
-    pub(crate) fn client(&self) -> Option<&ClientError> {
-        match &self.0 {
-            Cause::Client(error) => Some(error),
-            _ => None,
+    /// Whether the node of the request is not there.
+    pub(crate) fn is_no_node(&self) -> bool {
+        matches!(self, Self::Client(ClientError::NoNode))
+    }
+
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Client(error) => kind(error),
+            Self::Config(_) => ErrorKind::InvalidConfig,
+            Self::Foreign(_) => ErrorKind::Foreign,
+            Self::Malformed(_) | Self::Misnamed(_) => ErrorKind::Protocol,
+            Self::NoSession(_) | Self::Silent(_) => ErrorKind::Unavailable,
+            Self::NoLogin(error) => error.kind(),
+            Self::Untrusted(_) => ErrorKind::Denied,
         }
     }
 }
@@ -146,20 +132,6 @@ fn is_ambiguous(error: &ClientError) -> bool {
 /// system error, inconsistencies, connection loss, and the time-outs of an operation and a request.
 fn is_of_the_system(code: i32) -> bool {
     matches!(code, -4..=-1 | -7 | -122)
-}
-
-impl Cause {
-    fn kind(&self) -> ErrorKind {
-        match self {
-            Self::Client(error) => kind(error),
-            Self::Config(_) => ErrorKind::InvalidConfig,
-            Self::Foreign(_) => ErrorKind::Foreign,
-            Self::Malformed(_) | Self::Misnamed(_) => ErrorKind::Protocol,
-            Self::NoSession(_) | Self::Silent(_) => ErrorKind::Unavailable,
-            Self::NoLogin(error) => error.kind(),
-            Self::Untrusted(_) => ErrorKind::Denied,
-        }
-    }
 }
 
 fn kind(error: &ClientError) -> ErrorKind {
@@ -228,28 +200,22 @@ impl fmt::Display for Advice<'_> {
     }
 }
 
-impl From<Cause> for Failure {
-    fn from(cause: Cause) -> Self {
-        Self(cause)
-    }
-}
-
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
-        Self(Cause::Client(error))
+        Self::Client(error)
     }
 }
 
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
-        let error = Self::new(failure.0.kind(), failure.0.to_string());
+        let error = Self::new(failure.kind(), failure.to_string());
         let error = if failure.is_ambiguous() {
             error.with_unknown_outcome()
         } else {
             error
         };
-        match failure.0 {
-            Cause::Client(source) => error.with_source(source),
+        match failure {
+            Failure::Client(source) => error.with_source(source),
             _ => error,
         }
     }
@@ -261,31 +227,37 @@ mod tests {
 
     #[test]
     fn each_error_says_what_became_of_the_session_and_of_the_request() {
-        let client = |error: ClientError| Failure::from(error);
-        // The session is over, the request may have been carried out, it may succeed later.
-        let cases = [
-            (client(ClientError::SessionExpired), (true, false, true)),
-            (client(ClientError::ClientClosed), (true, false, true)),
-            (client(ClientError::ConnectionLoss), (false, true, true)),
-            (client(ClientError::SessionMoved), (false, true, true)),
-            (client(ClientError::Throttled), (false, false, true)),
-            (client(ClientError::NoAuth), (false, false, false)),
-            (client(ClientError::NoNode), (false, false, false)),
-            (
-                client(ClientError::UnexpectedErrorCode(-7)),
-                (false, true, true),
-            ),
-            (Failure::silent(Duration::ZERO), (false, true, true)),
-            (Failure::protocol("x"), (false, true, false)),
-            (Failure::misnamed("x"), (false, false, false)),
+        let client = Failure::Client;
+        let over = [ClientError::SessionExpired, ClientError::ClientClosed].map(client);
+        let unknown = [
+            client(ClientError::ConnectionLoss),
+            client(ClientError::SessionMoved),
+            client(ClientError::UnexpectedErrorCode(-7)),
+            Failure::Silent(Duration::ZERO),
         ];
-        for (failure, expected) in cases {
-            let found = (
-                failure.is_over(),
-                failure.is_ambiguous(),
-                failure.is_retryable(),
-            );
-            assert_eq!(found, expected, "{failure:?}");
+        let refused = [
+            client(ClientError::NoAuth),
+            client(ClientError::NoNode),
+            Failure::Misnamed("x".to_owned()),
+        ];
+        let throttled = [client(ClientError::Throttled)];
+        let malformed = [Failure::Malformed("x".to_owned())];
+        // The session is over, the request may have been carried out, it may succeed later.
+        for (failures, expected) in [
+            (&over[..], (true, false, true)),
+            (&unknown, (false, true, true)),
+            (&refused, (false, false, false)),
+            (&throttled, (false, false, true)),
+            (&malformed, (false, true, false)),
+        ] {
+            for failure in failures {
+                let found = (
+                    failure.is_over(),
+                    failure.is_ambiguous(),
+                    failure.is_retryable(),
+                );
+                assert_eq!(found, expected, "{failure:?}");
+            }
         }
     }
 }

@@ -6,14 +6,13 @@ use polylock_core::{HealthCheck, HealthRule, Status};
 use zookeeper_client::Client;
 
 use crate::config::{NodeAccess, ZooKeeperConfig};
-use crate::error::{Cause, Failure};
+use crate::error::Failure;
 
 /// Checks the first session and warns of faults; with strict checks, fails.
 pub(crate) fn check(client: &Client, config: &ZooKeeperConfig) -> Result<(), Failure> {
     // A start does not know how long an election takes, and is not warned of short sessions.
     let checks = HealthRule::check_all(RULES, &HealthFacts::of(client, config, Duration::ZERO));
-    let outcome = HealthCheck::report(&checks, config.strict);
-    outcome.map_err(|refusal| Cause::Config(refusal).into())
+    HealthCheck::report(&checks, config.strict).map_err(Failure::Config)
 }
 
 /// Checks the session of a client for a report.

@@ -28,7 +28,7 @@ pub(crate) struct ZooKeeperLease {
     pub(crate) stem: String,
     /// The data of the node: the label of the contender.
     pub(crate) data: Vec<u8>,
-    pub(crate) node: LeaseNode,
+    node: Mutex<KnownNode>,
     pub(crate) config: Arc<ZooKeeperConfig>,
     pub(crate) tokens: Tokens,
     /// When the request was sent that showed the node first, in nanoseconds.
@@ -50,7 +50,7 @@ impl ZooKeeperLease {
             id,
             stem: stem(config.compat, request.mode(), id),
             data: request.label().encode().into_bytes(),
-            node: LeaseNode::default(),
+            node: Mutex::new(KnownNode::Never),
             config: Arc::clone(config),
             tokens: Tokens::default(),
             seen: AtomicU64::new(0),
@@ -62,7 +62,7 @@ impl ZooKeeperLease {
     pub(crate) async fn find(&self) -> Result<Option<Node>, Failure> {
         let found = find(&self.session, &self.directory, &self.stems()).await?;
         if let Some(node) = &found {
-            self.node.set(KnownNode::At(node.clone()));
+            self.set_node(KnownNode::At(node.clone()));
         }
         Ok(found)
     }
@@ -76,7 +76,7 @@ impl ZooKeeperLease {
     /// The token of a holder, proved by this transaction.
     pub(crate) fn drawn(&self, zxid: i64) -> Result<FencingToken, Failure> {
         let token = self.tokens.begin(zxid);
-        token.ok_or_else(|| Failure::protocol(&format!("transaction {zxid:#x} makes no token")))
+        token.ok_or_else(|| Failure::Malformed(format!("transaction {zxid:#x} makes no token")))
     }
 
     /// A request that left at `sent` shows that the lock is held.
@@ -90,14 +90,27 @@ impl ZooKeeperLease {
 
     /// Sends the deletion of the node without waiting for the reply, if its session may still exist.
     pub(crate) fn delete_in_background(&self) {
-        if let Some(node) = self.node.at() {
+        if let Some(node) = self.node() {
             // The request leaves at once.
             drop(self.session.client.delete(&self.path(&node), None));
         }
     }
 
-    pub(crate) fn is_node_unknown(&self) -> bool {
-        matches!(self.node.get(), KnownNode::Unknown)
+    pub(crate) fn set_node(&self, known: KnownNode) {
+        *self.node.lock().unwrap_or_else(PoisonError::into_inner) = known;
+    }
+
+    pub(crate) fn known_node(&self) -> KnownNode {
+        let known = self.node.lock().unwrap_or_else(PoisonError::into_inner);
+        known.clone()
+    }
+
+    /// The node, if it was ever seen.
+    fn node(&self) -> Option<Node> {
+        match self.known_node() {
+            KnownNode::At(node) => Some(node),
+            KnownNode::Never | KnownNode::Unknown => None,
+        }
     }
 
     /// The outcome of a release that finds no node.
@@ -111,7 +124,7 @@ impl ZooKeeperLease {
     /// Deletes the node, with retries until it is certainly gone.
     async fn delete(&self) -> Result<Released, Failure> {
         loop {
-            let node = match self.node.get() {
+            let node = match self.known_node() {
                 KnownNode::Never => return Ok(Released::AlreadyLost),
                 KnownNode::At(node) => node,
                 KnownNode::Unknown => match self.find().await {
@@ -129,7 +142,7 @@ impl ZooKeeperLease {
             match deleted.map_err(Failure::from) {
                 Ok(()) => return Ok(Released::Clean),
                 Err(failure) if failure.is_over() => return Ok(Released::AlreadyLost),
-                Err(failure) if is_gone(&failure) => return Ok(self.found_gone()),
+                Err(failure) if failure.is_no_node() => return Ok(self.found_gone()),
                 // The next one waits until the client is connected again.
                 Err(failure) if failure.is_ambiguous() => {
                     self.is_deleted_perhaps.store(true, Ordering::Relaxed);
@@ -148,7 +161,7 @@ impl Lease for ZooKeeperLease {
     }
 
     fn attach(&self, control: LeaseControl) {
-        if let Some(node) = self.node.at() {
+        if let Some(node) = self.node() {
             let seen = Moment::from_nanos(self.seen.load(Ordering::Relaxed));
             self.session
                 .attach(self.id, self.path(&node), &control, seen);
@@ -159,7 +172,7 @@ impl Lease for ZooKeeperLease {
         if let Some(token) = self.tokens.next() {
             return Ok(Some(token));
         }
-        let Some(node) = self.node.at() else {
+        let Some(node) = self.node() else {
             return Ok(None);
         };
         let path = self.path(&node);
@@ -169,8 +182,8 @@ impl Lease for ZooKeeperLease {
     }
 
     async fn downgrade(&self) -> Result<()> {
-        let Some(node) = self.node.at() else {
-            return Err(Failure::protocol("a holder without a node").into());
+        let Some(node) = self.node() else {
+            return Err(Failure::Malformed("a holder without a node".to_owned()).into());
         };
         if node.contender.sequence.is_used_up() {
             // Contenders with such numbers queue by creation, so the new node would be last.
@@ -183,7 +196,7 @@ impl Lease for ZooKeeperLease {
     async fn release(&self) -> Result<Released> {
         self.session.detach(self.id);
         let released = self.delete().await?;
-        let node = self.node.at();
+        let node = self.node();
         if let Some(node) = node.filter(|node| node.contender.sequence.is_used_up()) {
             self.begin_anew(&node).await;
         }
@@ -210,10 +223,6 @@ impl ZooKeeperLease {
     }
 }
 
-fn is_gone(failure: &Failure) -> bool {
-    matches!(failure.client(), Some(ClientError::NoNode))
-}
-
 impl Drop for ZooKeeperLease {
     fn drop(&mut self) {
         self.session.detach(self.id);
@@ -230,13 +239,9 @@ impl fmt::Debug for ZooKeeperLease {
 }
 
 /// What is known of the node of a contender.
-#[derive(Debug, Default)]
-pub(crate) struct LeaseNode(Mutex<KnownNode>);
-
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) enum KnownNode {
     /// Nothing was sent that could have created one.
-    #[default]
     Never,
     /// It may be there, under a name that begins with one of the stems.
     Unknown,
@@ -250,27 +255,6 @@ pub(crate) struct Node {
     pub(crate) contender: Contender,
     /// When it was created, in transactions.
     pub(crate) czxid: i64,
-}
-
-impl LeaseNode {
-    pub(crate) fn set(&self, known: KnownNode) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = known;
-    }
-
-    pub(crate) fn get(&self) -> KnownNode {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    /// The node, if it was ever seen.
-    pub(crate) fn at(&self) -> Option<Node> {
-        match self.get() {
-            KnownNode::At(node) => Some(node),
-            KnownNode::Never | KnownNode::Unknown => None,
-        }
-    }
 }
 
 /// Looks for the node of a contender, whose name begins with one of the stems, as the ensemble has it
@@ -298,7 +282,7 @@ pub(crate) async fn find(
         return Ok(None);
     };
     let contender = Contender::parse(name);
-    let contender = contender.ok_or_else(|| Failure::misnamed(name))?;
+    let contender = contender.ok_or_else(|| Failure::Misnamed(name.clone()))?;
     let path = directory.child(name);
     let Some(stat) = client.check_stat(&path).await? else {
         return Ok(None);

@@ -11,11 +11,11 @@ use polylock_core::{
 };
 use tokio::time::Instant;
 
-use crate::acquire::{Attempt, Outcome};
-use crate::config::{NodeAccess, ZooKeeperConfig};
+use crate::acquire::{Attempt, AttemptError};
+use crate::config::ZooKeeperConfig;
 use crate::diagnose_connect::address;
 use crate::health;
-use crate::lease::ZooKeeperLease;
+use crate::lease::{KnownNode, ZooKeeperLease};
 use crate::recipe::directory::Directory;
 use crate::session::Sessions;
 use crate::session::connect::visit;
@@ -68,8 +68,7 @@ impl ZooKeeper {
     ///
     /// Only a session that closes is left, and perhaps the root.
     pub async fn connect(config: ZooKeeperConfig) -> Result<Self> {
-        let engine = config.engine.clone();
-        let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
+        let engine = engine(&config);
         let sessions = Sessions::open(config, &engine).await;
         let sessions = sessions.map_err(|failure| Error::from(failure).with_backend(NAME))?;
         Ok(Self {
@@ -78,11 +77,14 @@ impl ZooKeeper {
     }
 }
 
+fn engine(config: &ZooKeeperConfig) -> Engine {
+    let engine = config.engine.clone();
+    engine.unwrap_or_else(|| Engine::of_this_process(NAME))
+}
+
 /// Checks the ensemble of a configuration in a session of its own.
 pub(crate) async fn check_health(config: &ZooKeeperConfig) -> Result<Vec<HealthCheck>> {
-    let engine = config.engine.clone();
-    let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
-    let client = visit(config, &engine).await;
+    let client = visit(config, &engine(config)).await;
     let client = client.map_err(|failure| Error::from(failure).with_backend(NAME))?;
     Ok(health::check_health(&client, config))
 }
@@ -167,23 +169,24 @@ impl Client {
             has_waited: AtomicBool::new(false),
         };
         match attempt.run().await {
-            Ok(Outcome::Granted(grant)) => pending.granted(request, grant).map(Some),
-            Ok(Outcome::Gone) => {
+            Ok(grant) => pending.granted(request, grant).map(Some),
+            Err(AttemptError::Gone) => {
                 // The server may keep a session that has ended for this client.
                 lease.delete_in_background();
                 // A node that may have been created is looked for in the background.
-                if !lease.is_node_unknown() {
+                if !matches!(lease.known_node(), KnownNode::Unknown) {
                     pending.disarm();
                 }
                 Ok(None)
             }
-            Ok(Outcome::Refused(error)) => {
+            Err(AttemptError::Refused) => {
                 // A node that is left for the background cleanup blocks other contenders until then.
                 before(budget.undo(), pending.undo()).await;
-                Err(error)
+                Err(budget.contended())
             }
             // A node that may exist is deleted in the background.
-            Err(error) => Err(error),
+            Err(AttemptError::Failed(failure)) => Err(failure.into()),
+            Err(AttemptError::Late) => Err(budget.timed_out()),
         }
     }
 
@@ -210,10 +213,5 @@ impl Client {
             server.unwrap_or_default()
         );
         Error::new(ErrorKind::Foreign, message)
-    }
-
-    /// The access to the nodes that this client creates.
-    pub(crate) fn access(&self) -> NodeAccess {
-        self.sessions.config.access()
     }
 }

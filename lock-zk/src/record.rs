@@ -9,11 +9,11 @@ use polylock_core::{FencingToken, LockKey};
 use tokio::time::sleep;
 use zookeeper_client::{CreateMode, Error as ClientError};
 
-use crate::error::{Cause, Failure, RETRY_BACKOFF};
+use crate::error::{Failure, RETRY_BACKOFF};
 use crate::lock::Client;
 use crate::recipe::directory::Directory;
 use crate::session::Session;
-use crate::session::connect::{acls, make_root};
+use crate::session::connect::make_root;
 
 impl Client {
     /// Reads a record as it was last acknowledged: the server of this client may lag.
@@ -68,7 +68,7 @@ impl Client {
                 .await
                 .map(drop),
             Err(ClientError::NoNode) => {
-                let options = CreateMode::Persistent.with_acls(acls(self.access()));
+                let options = CreateMode::Persistent.with_acls(self.sessions.config.acls());
                 client.create(&path, &data, &options).await.map(drop)
             }
             Err(error) => return Err(error.into()),
@@ -111,5 +111,5 @@ fn decode(path: &str, data: &[u8]) -> Result<Record, Failure> {
         let token = std::str::from_utf8(&data[..end]).ok()?.parse().ok()?;
         Some(Record::new(FencingToken::new(token), &data[end + 1..]))
     };
-    read().ok_or_else(|| Cause::Foreign(path.to_owned()).into())
+    read().ok_or_else(|| Failure::Foreign(path.to_owned()))
 }

@@ -18,7 +18,7 @@ mod rustls {
     use zookeeper_client::{Client, Connector, TlsOptions};
 
     use crate::config::ZooKeeperConfig;
-    use crate::error::{Cause, Failure};
+    use crate::error::Failure;
 
     /// The certificate authorities that verify servers, and the client certificate.
     #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ mod rustls {
         /// `None` keeps the options of the application's connector.
         options: Option<TlsOptions>,
         /// The same, for connections outside the client.
-        diagnose_connect: Option<Arc<ClientConfig>>,
+        probe: Option<Arc<ClientConfig>>,
     }
 
     impl Certificates {
@@ -48,7 +48,7 @@ mod rustls {
                 }
                 return Ok(Self {
                     options: None,
-                    diagnose_connect: None,
+                    probe: None,
                 });
             }
             let Some(ca) = &tls.ca else {
@@ -61,22 +61,20 @@ mod rustls {
             let mut options = TlsOptions::new().with_pem_ca(&ca).map_err(useless)?;
             let mut roots = RootCertStore::empty();
             roots.add_parsable_certificates(certificates(&ca)?);
-            let diagnose_connect = ClientConfig::builder().with_root_certificates(roots);
-            let diagnose_connect = match &tls.identity {
-                None => diagnose_connect.with_no_client_auth(),
+            let probe = ClientConfig::builder().with_root_certificates(roots);
+            let probe = match &tls.identity {
+                None => probe.with_no_client_auth(),
                 Some((cert, key)) => {
                     let (cert, key) = (read(cert)?, read(key)?);
                     options = options.with_pem_identity(&cert, &key).map_err(useless)?;
                     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(useless)?;
                     let chain = certificates(&cert)?;
-                    diagnose_connect
-                        .with_client_auth_cert(chain, key)
-                        .map_err(useless)?
+                    probe.with_client_auth_cert(chain, key).map_err(useless)?
                 }
             };
             Ok(Self {
                 options: Some(options),
-                diagnose_connect: Some(Arc::new(diagnose_connect)),
+                probe: Some(Arc::new(probe)),
             })
         }
 
@@ -97,15 +95,13 @@ mod rustls {
             host: &str,
             stream: TcpStream,
         ) -> io::Result<impl Read + Write + use<>> {
-            let Some(options) = &self.diagnose_connect else {
+            let Some(options) = &self.probe else {
                 return Err(io::ErrorKind::Unsupported.into());
             };
             let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-            let diagnose_connect = ClientConnection::new(Arc::clone(options), name);
-            Ok(StreamOwned::new(
-                diagnose_connect.map_err(io::Error::other)?,
-                stream,
-            ))
+            let connection = ClientConnection::new(Arc::clone(options), name);
+            let connection = connection.map_err(io::Error::other)?;
+            Ok(StreamOwned::new(connection, stream))
         }
     }
 
@@ -124,7 +120,7 @@ mod rustls {
     }
 
     fn wrong(message: impl Into<String>) -> Failure {
-        Cause::Config(message.into()).into()
+        Failure::Config(message.into())
     }
 
     /// rustls panics where a program is built with several providers and has chosen none.
@@ -145,7 +141,7 @@ mod without {
     use zookeeper_client::{Client, Connector};
 
     use crate::config::ZooKeeperConfig;
-    use crate::error::{Cause, Failure};
+    use crate::error::Failure;
 
     /// There are none without the feature.
     #[derive(Clone, Debug)]
@@ -154,7 +150,7 @@ mod without {
     impl Certificates {
         pub(crate) fn read(_: &TlsFiles, _: &ZooKeeperConfig) -> Result<Self, Failure> {
             let message = "this program is built without the feature \"tls\" of polylock-zk";
-            Err(Cause::Config(message.to_owned()).into())
+            Err(Failure::Config(message.to_owned()))
         }
 
         #[expect(clippy::unused_async, reason = "it awaits with the feature")]

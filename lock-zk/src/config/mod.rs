@@ -188,19 +188,14 @@ impl ZooKeeperConfig {
     pub fn with_connector(mut self, connector: Connector) -> Result<Self> {
         // `Connector` has no getters.
         let options = format!("{connector:?}");
-        for (option, message) in [
-            (
-                "session: Some(",
-                "a connector that resumes a session cannot open one for locks",
-            ),
-            (
-                "detached: true",
-                "a connector that detaches sessions leaves locks held when a client closes",
-            ),
-        ] {
-            if options.contains(option) {
-                return Err(wrong(message));
-            }
+        if options.contains("session: Some(") {
+            let message = "a connector that resumes a session cannot open one for locks";
+            return Err(wrong(message));
+        }
+        if options.contains("detached: true") {
+            let message =
+                "a connector that detaches sessions leaves locks held when a client closes";
+            return Err(wrong(message));
         }
         self.connector = Some(OwnConnector(connector));
         Ok(self)

@@ -11,17 +11,18 @@ use super::negotiation::{Negotiated, listen};
 use super::write;
 use crate::config::{Auth, Compat, NodeAccess, OwnConnector, ZooKeeperConfig};
 use crate::diagnose_connect::{Answers, address, diagnose_connect};
-use crate::error::{Cause, Failure};
+use crate::error::Failure;
 use crate::tls::Certificates;
 
 /// Opens a session, logs in, and makes sure that the root is there.
 ///
 /// The root of the client is that of the configuration: the path of a lock begins with `/<directory>`.
-/// The session is a task of the engine, and closes with its last client.
+/// The session is a task of the engine, and closes with its last client. Also returns a moment before the
+/// request for it left.
 pub(crate) async fn open_session(
     config: &ZooKeeperConfig,
     engine: &Engine,
-) -> Result<OpenedSession, Failure> {
+) -> Result<(Client, Moment, Arc<Negotiated>), Failure> {
     let deadline = Instant::now() + config.connect_timeout;
     let (opened, negotiated) = listen(engine, open(config, deadline, engine)).await;
     let (client, began) = opened?;
@@ -31,12 +32,8 @@ pub(crate) async fn open_session(
         _ => negotiated.asked(),
     };
     let rooted = timeout_at(deadline, rooted(client, config)).await;
-    let client = rooted.unwrap_or_else(|_| Err(Failure::silent(config.connect_timeout)))?;
-    Ok(OpenedSession {
-        client,
-        asked,
-        negotiated,
-    })
+    let client = rooted.unwrap_or_else(|_| Err(Failure::Silent(config.connect_timeout)))?;
+    Ok((client, asked, negotiated))
 }
 
 /// Opens a session on the runtime that polls this, to see what the ensemble grants.
@@ -44,14 +41,6 @@ pub(crate) async fn visit(config: &ZooKeeperConfig, engine: &Engine) -> Result<C
     let deadline = Instant::now() + config.connect_timeout;
     let (client, _) = open(config, deadline, engine).await?;
     Ok(client)
-}
-
-/// A session that is open.
-pub(crate) struct OpenedSession {
-    pub(crate) client: Client,
-    /// Before the request for the session left.
-    pub(crate) asked: Moment,
-    pub(crate) negotiated: Arc<Negotiated>,
 }
 
 /// Tries all servers, with retries as long as they can help. Also returns when the last attempt began.
@@ -112,8 +101,8 @@ fn time_to_probe(config: &ZooKeeperConfig) -> Duration {
 /// Whether the client has tried all servers and does not report why they failed.
 fn is_silence(failure: &Failure) -> bool {
     matches!(
-        failure.client(),
-        Some(ClientError::NoHosts | ClientError::Timeout)
+        failure,
+        Failure::Client(ClientError::NoHosts | ClientError::Timeout)
     )
 }
 
@@ -132,8 +121,9 @@ async fn connect(
         .with_fail_eagerly()
         .with_readonly(false);
     if let Some((auth, source)) = &config.login {
-        let login = source.login().await.map_err(Failure::without_login)?;
-        let (username, password) = auth.check(&login).map_err(Failure::without_login)?;
+        let without_login = |error| Failure::NoLogin(Arc::new(error));
+        let login = source.login().await.map_err(without_login)?;
+        let (username, password) = auth.check(&login).map_err(without_login)?;
         connector = log_in(connector, *auth, username, password)?;
     }
     let servers = servers(config);
@@ -162,13 +152,12 @@ fn servers(config: &ZooKeeperConfig) -> String {
 async fn rooted(client: Client, config: &ZooKeeperConfig) -> Result<Client, Failure> {
     // Creating an existing node needs the right to create it; checking it needs none.
     if client.check_stat(&config.root).await?.is_none() {
-        let directory = CreateMode::Persistent.with_acls(acls(config.access()));
+        let directory = CreateMode::Persistent.with_acls(config.acls());
         client.mkdir(&config.root, &directory).await?;
     }
-    let client = client.chroot(config.root.as_str()).map_err(|_| {
-        let message = format!("{:?} is no path of ZooKeeper", config.root);
-        Failure::from(Cause::Config(message))
-    })?;
+    let client = client
+        .chroot(config.root.as_str())
+        .map_err(|_| Failure::Config(format!("{:?} is no path of ZooKeeper", config.root)))?;
     // A client without that right cannot keep a lock.
     write(&client).await?;
     Ok(client)
@@ -202,14 +191,14 @@ fn sasl(connector: Connector, username: &str, password: &str) -> Result<Connecto
 #[cfg(not(feature = "sasl"))]
 fn sasl(_: Connector, _: &str, _: &str) -> Result<Connector, Failure> {
     let message = "this program is built without the feature \"sasl\" of polylock-zk";
-    Err(Cause::Config(message.to_owned()).into())
+    Err(Failure::Config(message.to_owned()))
 }
 
 /// Recreates the directory of all locks, if it was deleted under a client.
 pub(crate) async fn make_root(rooted: &Client, config: &ZooKeeperConfig) -> Result<(), Failure> {
     let whole = rooted.clone().chroot("/");
-    let whole = whole.map_err(|_| Failure::protocol("a client without a root"))?;
-    let directory = CreateMode::Persistent.with_acls(acls(config.access()));
+    let whole = whole.map_err(|_| Failure::Malformed("a client without a root".to_owned()))?;
+    let directory = CreateMode::Persistent.with_acls(config.acls());
     Ok(whole.mkdir(&config.root, &directory).await?)
 }
 
@@ -225,7 +214,7 @@ pub(crate) async fn make_directory(
         _ => CreateMode::Container,
     };
     loop {
-        let options = mode.with_acls(acls(config.access()));
+        let options = mode.with_acls(config.acls());
         match rooted.create(path, &[], &options).await {
             Ok(_) | Err(ClientError::NodeExists) => return Ok(()),
             // Servers before 3.5.3.
@@ -238,12 +227,14 @@ pub(crate) async fn make_directory(
     }
 }
 
-/// The access control list of the nodes that this client creates.
-pub(crate) fn acls(access: NodeAccess) -> Acls<'static> {
-    match access {
-        NodeAccess::Creator => Acls::creator_all(),
-        NodeAccess::CreatorAndReaders => Acls::new(&CREATOR_AND_READERS),
-        NodeAccess::Everybody => Acls::anyone_all(),
+impl ZooKeeperConfig {
+    /// The access control list of the nodes that this client creates.
+    pub(crate) fn acls(&self) -> Acls<'static> {
+        match self.access() {
+            NodeAccess::Creator => Acls::creator_all(),
+            NodeAccess::CreatorAndReaders => Acls::new(&CREATOR_AND_READERS),
+            NodeAccess::Everybody => Acls::anyone_all(),
+        }
     }
 }
 

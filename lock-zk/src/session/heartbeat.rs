@@ -32,7 +32,7 @@ pub(super) async fn send_heartbeats(
                 let pause = match state {
                     SessionState::Disconnected => {
                         current.disconnected();
-                        current.timing().beat()
+                        current.state().evidence.beat()
                     }
                     SessionState::SyncConnected | SessionState::ConnectedReadOnly => {
                         if current.is_timeout_unknown(&mut responses) {
@@ -71,7 +71,7 @@ async fn heartbeat(session: &Weak<Session>, at: Instant) -> Option<Duration> {
     if is_answered {
         session.answered(sent);
     }
-    Some(session.timing().beat())
+    Some(session.state().evidence.beat())
 }
 
 impl Session {

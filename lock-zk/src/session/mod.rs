@@ -24,12 +24,12 @@ use zookeeper_client::{Client, Error, Stat};
 use crate::config::ZooKeeperConfig;
 use crate::error::{Failure, RETRY_BACKOFF};
 
-use self::connect::{OpenedSession, open_session};
+use self::connect::open_session;
 use self::heartbeat::send_heartbeats;
 use self::locks::{NodeWatch, SessionLocks};
 use self::negotiation::Negotiated;
 use self::node_watch::WatchBudget;
-use self::timing::{LivenessEvidence, SessionTiming};
+use self::timing::LivenessEvidence;
 
 pub(crate) use self::reconnect::Sessions;
 
@@ -94,12 +94,9 @@ impl Session {
             drop(sender.send(opened));
         });
         let opened = receiver.await;
-        let OpenedSession {
-            client,
-            asked,
-            negotiated,
-        } = opened.unwrap_or_else(|_| Err(Failure::protocol("no session")))?;
-        let timing = SessionTiming::new(client.session_timeout());
+        let (client, asked, negotiated) =
+            opened.unwrap_or_else(|_| Err(Failure::Malformed("no session".to_owned())))?;
+        let evidence = LivenessEvidence::opened(client.session_timeout(), asked);
         let (states, unwatched) = (client.state_watcher(), Arc::<Notify>::default());
         let session = Arc::new(Self {
             client,
@@ -107,7 +104,7 @@ impl Session {
             negotiated,
             state: Mutex::new(State {
                 phase: Phase::Connected,
-                evidence: LivenessEvidence::opened(timing, asked),
+                evidence,
                 broke: None,
             }),
             locks: Mutex::default(),
@@ -131,10 +128,6 @@ impl Session {
             state.evidence.shorten(timeout);
         }
         state
-    }
-
-    fn timing(&self) -> SessionTiming {
-        self.state().evidence.timing()
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -166,7 +159,7 @@ impl Session {
     pub(crate) fn proves(&self, sent: Moment) -> bool {
         let now = self.engine.now();
         let mut state = self.state();
-        let is_old = state.broke_since(sent) || now > state.evidence.timing().recent_until(sent);
+        let is_old = state.broke_since(sent) || now > state.evidence.recent_until(sent);
         if is_old || state.phase == Phase::Over {
             return false;
         }

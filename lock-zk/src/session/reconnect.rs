@@ -36,7 +36,7 @@ impl Session {
             Phase::Connected | Phase::Doubted { .. } => state.evidence.valid_until(),
             Phase::Over => return,
         };
-        let until = state.evidence.timing().doubted_until(since, valid_until);
+        let until = state.evidence.doubted_until(since, valid_until);
         state.evidence.broken();
         state.broke = Some(since);
         state.phase = Phase::Doubted {
@@ -192,7 +192,7 @@ impl Sessions {
         }
         let last = match &*self.current.borrow() {
             Current::Opening(Some(failure)) => failure.clone(),
-            _ => Failure::silent(self.config.timeout),
+            _ => Failure::Silent(self.config.timeout),
         };
         Err(last)
     }

@@ -8,6 +8,7 @@ use lock_testkit::servers::ZooKeeperServer;
 use polylock_core::{AcquireRequest, DistributedLock as _, LockKey, LostReason, Wait};
 use tokio::time::{Instant, timeout};
 
+use super::Session;
 use crate::{ZooKeeper, ZooKeeperConfig};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -28,6 +29,19 @@ fn request(key: &str) -> AcquireRequest {
     AcquireRequest::new(LockKey::new(key).unwrap()).with_wait(Wait::AtMost(SOON * 2))
 }
 
+async fn session(locks: &ZooKeeper) -> Arc<Session> {
+    let sessions = &locks.client.sessions;
+    sessions.get(Instant::now() + SOON).await.unwrap()
+}
+
+async fn until(what: &str, mut is_true: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !is_true().await {
+        assert!(Instant::now() < deadline, "it does not come true: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// Where negotiated timeouts are unknown, the session of a new connection may be shorter than its
 /// locks assume: they are lost, and there is another session.
 #[tokio::test(flavor = "multi_thread")]
@@ -35,20 +49,15 @@ async fn a_session_that_connects_again_unheard_is_replaced() {
     let proxy = Proxy::zookeeper(port());
     let locks = connect(proxy.port(), "/a_session_that_connects_again_unheard").await;
     let request = request("a");
-    let session = async || {
-        let sessions = &locks.client.sessions;
-        sessions.get(Instant::now() + SOON).await.unwrap()
-    };
     // A session with known timeouts goes on.
     let guard = locks.acquire(&request).await.unwrap();
-    let first = session().await;
+    let first = session(&locks).await;
     let responses = first.negotiated.responses();
     proxy.cut();
-    let deadline = Instant::now() + SOON;
-    while first.negotiated.responses() == responses {
-        assert!(Instant::now() < deadline, "it does not connect again");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until("it connects again", async || {
+        first.negotiated.responses() > responses
+    })
+    .await;
     assert!(guard.renew().await.is_ok() && guard.is_held());
     assert!(
         !first.is_over(),
@@ -60,7 +69,7 @@ async fn a_session_that_connects_again_unheard_is_replaced() {
     let lost = timeout(SOON, guard.lost().into_future()).await;
     let lost = lost.expect("the locks of a session of unknown length are kept");
     assert_eq!(lost, LostReason::SessionEnded);
-    let next = session().await;
+    let next = session(&locks).await;
     assert_ne!(next.client.session_id(), first.client.session_id());
     // The session closes with the last that knows it.
     let token = guard.fencing_token();
@@ -88,27 +97,14 @@ async fn a_session_that_is_replaced_leaves_no_node_in_the_way() {
         tokio::spawn(async move { other.acquire(&request(key)).await })
     });
     let queued = async |key: &str| {
-        let sessions = &other.client.sessions;
-        let session = sessions.get(Instant::now() + SOON).await.unwrap();
-        let directory = format!("/{key}");
-        session
-            .client
-            .list_children(&directory)
-            .await
-            .unwrap()
-            .len()
+        let client = &session(&other).await.client;
+        let nodes = client.list_children(&format!("/{key}")).await;
+        nodes.unwrap().len()
     };
-    let deadline = Instant::now() + SOON;
     for key in keys {
-        while queued(key).await < 2 {
-            assert!(Instant::now() < deadline, "no waiter queues for {key}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until("a waiter queues", async || queued(key).await == 2).await;
     }
-    let sessions = &locks.client.sessions;
-    let first = sessions.get(Instant::now() + SOON).await.unwrap();
-    first.negotiated.ignore_log();
-    drop(first);
+    session(&locks).await.negotiated.ignore_log();
     proxy.cut();
     for (waiter, guard) in waiters.into_iter().zip(&guards) {
         let granted = timeout(SOON, waiter).await;

@@ -21,49 +21,11 @@ use std::time::Duration;
 
 use polylock_core::engine::{Moment, is_mutant};
 
-/// Durations that follow from the session time-out that was negotiated.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct SessionTiming {
-    timeout: Duration,
-}
-
-impl SessionTiming {
-    pub(super) fn new(timeout: Duration) -> Self {
-        Self { timeout }
-    }
-
-    /// Until when the locks are held if no leader ends the session within one timeout after `known`.
-    /// The rest is for clocks that run at different rates.
-    fn valid_until(self, known: Moment) -> Moment {
-        known + self.timeout - self.timeout / 16
-    }
-
-    /// Until when they are held once the connection has broken, at `now`.
-    pub(super) fn doubted_until(self, now: Moment, valid_until: Moment) -> Moment {
-        (now + self.timeout / 2).min(valid_until)
-    }
-
-    /// Until when a reply is recent enough to rely on it.
-    pub(super) fn recent_until(self, sent: Moment) -> Moment {
-        sent + self.timeout / 2
-    }
-
-    /// Time between two heartbeats.
-    pub(super) fn beat(self) -> Duration {
-        self.timeout / 7
-    }
-
-    /// After this time, a heartbeat that its server has answered was reported to the leader. Two
-    /// heartbeats that are answered at once are as far from each other.
-    fn report_delay(self) -> Duration {
-        self.timeout * 2 / 7
-    }
-}
-
 /// What is known of the moment from which on the session lasts for one timeout.
 #[derive(Clone, Debug)]
 pub(super) struct LivenessEvidence {
-    timing: SessionTiming,
+    /// The session timeout that was negotiated, the smallest of all connections.
+    timeout: Duration,
     /// No leader ends the session before one timeout after it.
     known: Moment,
     /// A moment at which the client lived according to the reports to the leader behind this
@@ -85,9 +47,9 @@ struct Beat {
 
 impl LivenessEvidence {
     /// A leader opens a session by a write that is committed; the request for it left at `sent`.
-    pub(super) fn opened(timing: SessionTiming, sent: Moment) -> Self {
+    pub(super) fn opened(timeout: Duration, sent: Moment) -> Self {
         Self {
-            timing,
+            timeout,
             known: sent,
             reported: Some(sent),
             committed: Some(sent),
@@ -96,13 +58,36 @@ impl LivenessEvidence {
         }
     }
 
-    pub(super) fn timing(&self) -> SessionTiming {
-        self.timing
-    }
-
     /// A server has granted this timeout for another connection.
     pub(super) fn shorten(&mut self, timeout: Duration) {
-        self.timing.timeout = self.timing.timeout.min(timeout);
+        self.timeout = self.timeout.min(timeout);
+    }
+
+    /// Time between two heartbeats.
+    pub(super) fn beat(&self) -> Duration {
+        self.timeout / 7
+    }
+
+    /// After this time, a heartbeat that its server has answered was reported to the leader. Two
+    /// heartbeats that are answered at once are as far from each other.
+    fn report_delay(&self) -> Duration {
+        self.timeout * 2 / 7
+    }
+
+    /// Until when the locks are held if no leader ends the session within one timeout after `known`.
+    /// The rest is for clocks that run at different rates.
+    fn held_until(&self, known: Moment) -> Moment {
+        known + self.timeout - self.timeout / 16
+    }
+
+    /// Until when locks are held that were valid until then, once the connection has broken.
+    pub(super) fn doubted_until(&self, broke: Moment, valid_until: Moment) -> Moment {
+        (broke + self.timeout / 2).min(valid_until)
+    }
+
+    /// Until when a reply is recent enough to rely on it.
+    pub(super) fn recent_until(&self, sent: Moment) -> Moment {
+        sent + self.timeout / 2
     }
 
     /// There is another connection, whose leader was asked whether the session lives by a request that
@@ -116,7 +101,7 @@ impl LivenessEvidence {
     pub(super) fn answered(&mut self, sent: Moment, answered: Moment) {
         self.answered.push_back(Beat { sent, answered });
         while let Some(earlier) = self.answered.front().copied() {
-            if sent.since(earlier.answered) < self.timing.report_delay() {
+            if sent.since(earlier.answered) < self.report_delay() {
                 break;
             }
             self.answered.pop_front();
@@ -134,7 +119,7 @@ impl LivenessEvidence {
     /// Whether a write would prove more than the last committed one: one that is younger than the
     /// last report to the leader would not.
     pub(super) fn needs_write(&self, now: Moment) -> bool {
-        let is_old = |sent| now.since(sent) >= self.timing.report_delay();
+        let is_old = |sent| now.since(sent) >= self.report_delay();
         self.needs_quorum && self.committed.is_none_or(is_old)
     }
 
@@ -146,13 +131,13 @@ impl LivenessEvidence {
     }
 
     pub(super) fn valid_until(&self) -> Moment {
-        self.timing.valid_until(self.known)
+        self.held_until(self.known)
     }
 
     /// Until when the session lasts for the leader behind the connection, whether others have replaced
     /// it or not: it counts by the timeout of that connection.
     pub(super) fn reported_until(&self) -> Moment {
-        self.timing.valid_until(self.reported.unwrap_or(self.known))
+        self.held_until(self.reported.unwrap_or(self.known))
     }
 
     fn report(&mut self, moment: Moment) {
@@ -183,8 +168,8 @@ mod tests {
     }
 
     /// A heartbeat leaves every 2 s, and locks are held for 13,125 ms after what the leader knows.
-    fn timing() -> SessionTiming {
-        SessionTiming::new(ms(14_000))
+    fn opened(sent: Moment) -> LivenessEvidence {
+        LivenessEvidence::opened(ms(14_000), sent)
     }
 
     const HELD: u64 = 13_125;
@@ -199,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_heartbeat_proves_what_the_leader_has_been_told_of_by_then() {
-        let mut evidence = LivenessEvidence::opened(timing(), at(0));
+        let mut evidence = opened(at(0));
         assert_eq!(evidence.valid_until(), at(HELD));
         for (sent, known) in [(2_000, 0), (4_000, 0), (6_000, 2_000), (8_000, 4_000)] {
             evidence.written(at(sent), at(sent));
@@ -212,7 +197,7 @@ mod tests {
 
     #[test]
     fn of_one_that_was_long_under_way_the_leader_is_told_later() {
-        let mut evidence = LivenessEvidence::opened(timing(), at(0));
+        let mut evidence = opened(at(0));
         evidence.written(at(1_000), at(4_000));
         evidence.written(at(6_000), at(6_000));
         assert_eq!(evidence.valid_until(), at(HELD));
@@ -222,7 +207,7 @@ mod tests {
 
     #[test]
     fn another_connection_is_known_to_the_leader_itself_once_that_commits_a_write() {
-        let mut evidence = LivenessEvidence::opened(timing(), at(0));
+        let mut evidence = opened(at(0));
         evidence.written(at(2_000), at(2_000));
         evidence.broken();
         evidence.resumed(at(3_000));
@@ -240,7 +225,7 @@ mod tests {
 
     #[test]
     fn what_a_leader_without_a_majority_answers_proves_nothing() {
-        let mut evidence = LivenessEvidence::opened(timing(), at(0));
+        let mut evidence = opened(at(0));
         for sent in (2_000..20_000).step_by(2_000) {
             evidence.answered(at(sent), at(sent));
             assert_eq!(evidence.valid_until(), at(HELD));
@@ -256,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_smaller_timeout_counts_at_once_and_for_good() {
-        let mut evidence = LivenessEvidence::opened(timing(), at(0));
+        let mut evidence = opened(at(0));
         evidence.broken();
         evidence.shorten(ms(1_600));
         evidence.resumed(at(3_000));
@@ -269,9 +254,8 @@ mod tests {
 
     #[test]
     fn every_other_heartbeat_is_a_write_and_more_would_prove_nothing() {
-        let timing = timing();
         let simulate = |always: bool| {
-            let mut evidence = LivenessEvidence::opened(timing, at(0));
+            let mut evidence = opened(at(0));
             let (mut next, mut writes, mut deadlines) = (at(2_000), 0, Vec::new());
             for _ in 0..100 {
                 let answered = next + ms(30);
@@ -281,7 +265,7 @@ mod tests {
                 }
                 evidence.answered(next, answered);
                 deadlines.push(evidence.valid_until());
-                next = answered + timing.beat();
+                next = answered + evidence.beat();
             }
             (writes, deadlines)
         };
@@ -292,38 +276,36 @@ mod tests {
 
     #[test]
     fn a_lock_is_lost_half_a_time_out_after_a_disconnect() {
-        let timing = timing();
-        assert_eq!(timing.doubted_until(at(1_500), at(16_000)), at(8_500));
+        let evidence = opened(at(0));
+        assert_eq!(evidence.doubted_until(at(1_500), at(16_000)), at(8_500));
         // After a long silence, the last report to the leader counts.
-        assert_eq!(timing.doubted_until(at(9_500), at(16_000)), at(16_000));
+        assert_eq!(evidence.doubted_until(at(9_500), at(16_000)), at(16_000));
     }
 
     #[test]
     fn heartbeats_that_are_answered_leave_half_a_time_out_at_least() {
-        let timing = timing();
         // The first one leaves at once.
-        let mut evidence = LivenessEvidence::opened(timing, at(0));
+        let mut evidence = opened(at(0));
         let mut next = at(0);
         for _ in 0..100 {
             let answered = next + ms(30);
             let left = evidence.valid_until().since(answered);
-            assert!(left >= timing.timeout / 2, "{left:?}");
+            assert!(left >= evidence.timeout / 2, "{left:?}");
             evidence.written(next, answered);
-            next = answered + timing.beat();
+            next = answered + evidence.beat();
         }
     }
 
     #[test]
     fn a_session_that_took_long_to_open_lasts_until_heartbeats_prove_it() {
-        let timing = timing();
-        let opened = at(100_000);
-        let mut evidence = LivenessEvidence::opened(timing, opened - ms(6_300));
-        let mut next = opened;
+        let begun = at(100_000);
+        let mut evidence = opened(begun - ms(6_300));
+        let mut next = begun;
         for _ in 0..10 {
             let answered = next + ms(30);
             assert!(evidence.valid_until() > answered + ms(2_000));
             evidence.written(next, answered);
-            next = answered + timing.beat();
+            next = answered + evidence.beat();
         }
     }
 }
