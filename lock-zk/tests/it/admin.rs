@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use zookeeper_client::{Acl, Acls, AuthId, Client, CreateMode, Permission};
 
 use crate::support::{
-    SESSION, Site, admin, granted, key, loss, ms, permits, release, request, seen, take, waiting,
+    Place, SESSION, admin, granted, key, loss, ms, permits, release, request, seen, take,
 };
 
 fn noted(name: &str, note: &str) -> AcquireRequest {
@@ -24,18 +24,16 @@ fn notes(info: &LockInfo) -> (Vec<&str>, Vec<&str>) {
 
 #[tokio::test]
 async fn all_holders_of_a_shared_lock_are_broken_and_no_waiter_behind_them() {
-    let site = Site::shared().await;
-    let (locks, other) = (site.client().await, site.client().await);
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.client().await);
     for (name, mode) in [("a", Mode::Shared), ("b", permits(3))] {
         let mut guards = Vec::new();
         for n in 0..3 {
             let one = noted(name, &format!("h{n}")).with_mode(mode);
             guards.push(locks.acquire(&one).await.expect("it is granted"));
         }
-        let writer = waiting(&other, request(name));
-        site.contenders(name, 4).await;
-        let late = waiting(&other, request(name).with_mode(mode));
-        site.contenders(name, 5).await;
+        let writer = place.waiter(&other, request(name)).await;
+        let late = place.waiter(&other, request(name).with_mode(mode)).await;
         let broken = admin(&other).break_lock(&key(name), "they hang").await;
         let broken = broken.expect("they are broken").expect("it was held");
         assert_eq!(
@@ -56,15 +54,15 @@ async fn all_holders_of_a_shared_lock_are_broken_and_no_waiter_behind_them() {
 }
 
 /// A client with an identity, whose nodes no other client may read.
-async fn stranger(site: &Site, name: &str) -> (Client, String) {
+async fn stranger(place: &Place, name: &str) -> (Client, String) {
     let client = Client::connector()
         .with_session_timeout(SESSION)
         .with_auth("digest", b"stranger:secret")
-        .connect(&site.addresses())
+        .connect(&place.addresses())
         .await
         .expect("it connects");
     let options = CreateMode::EphemeralSequential.with_acls(Acls::creator_all());
-    let stem = format!("{}/x-lock-", site.tree().directory(name));
+    let stem = format!("{}/x-lock-", place.tree().directory(name));
     let (_, number) = client
         .create(&stem, b"secret", &options)
         .await
@@ -74,13 +72,12 @@ async fn stranger(site: &Site, name: &str) -> (Client, String) {
 
 #[tokio::test]
 async fn contenders_whose_data_may_not_be_read_are_seen_without_a_label() {
-    let site = Site::shared().await;
-    let locks = site.client().await;
+    let place = Place::new().await;
+    let locks = place.client().await;
     release(take(&locks, "a").await).await;
-    let (client, node) = stranger(&site, "a").await;
-    let waiter = waiting(&locks, noted("a", "ours"));
-    site.contenders("a", 2).await;
-    let (_other, _) = stranger(&site, "a").await;
+    let (client, node) = stranger(&place, "a").await;
+    let waiter = place.waiter(&locks, noted("a", "ours")).await;
+    let (_other, _) = stranger(&place, "a").await;
     let info = seen(&locks, "a").await.expect("it is held");
     assert_eq!(notes(&info), (vec![""], vec!["ours", ""]));
     assert_eq!(
@@ -97,16 +94,16 @@ async fn contenders_whose_data_may_not_be_read_are_seen_without_a_label() {
 
 #[tokio::test]
 async fn a_directory_that_may_not_be_read_is_reported() {
-    let site = Site::shared().await;
-    let locks = site.client().await;
+    let place = Place::new().await;
+    let locks = place.client().await;
     let guard = take(&locks, "a").await;
     let nobody = [Acl::new(
         Permission::READ,
         AuthId::new("digest", "nobody:x"),
     )];
     let options = CreateMode::Persistent.with_acls(Acls::new(&nobody));
-    let path = site.tree().directory("b");
-    let made = site.tree().client().create(&path, b"", &options);
+    let path = place.tree().directory("b");
+    let made = place.tree().client().create(&path, b"", &options);
     made.await.expect("it is created");
     let denied = admin(&locks)
         .inspect(&key("b"))
@@ -122,8 +119,8 @@ async fn a_directory_that_may_not_be_read_is_reported() {
 
 #[tokio::test]
 async fn a_session_lease_is_renewed_and_released_only_by_its_session() {
-    let site = Site::shared().await;
-    let locks = site.client().await;
+    let place = Place::new().await;
+    let locks = place.client().await;
     let guard = take(&locks, "a").await;
     assert!(guard.lease_id().is_none());
     let id = LeaseId::from_hex(&"7".repeat(32)).expect("it is an id");

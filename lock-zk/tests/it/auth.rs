@@ -1,23 +1,20 @@
 //! Access control of locks.
 
 #[cfg(feature = "sasl")]
-use lock_testkit::servers::ZooKeeperOptions;
-use lock_testkit::servers::ZooKeeperServer;
+use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
 use polylock_core::admin::Record;
 use polylock_core::{DistributedLock, ErrorKind, FencingToken};
 #[cfg(feature = "sasl")]
 use polylock_core::{LostReason, PasswordFile};
-use polylock_zk::{NodeAccess, ZooKeeper, ZooKeeperConfig};
+#[cfg(feature = "sasl")]
+use polylock_zk::ZooKeeperConfig;
+use polylock_zk::{NodeAccess, ZooKeeper};
 
-use crate::support::{SOON, admin, assert_error, config, key, open, release, request, seen, take};
-
-/// A directory of its own at the server that the whole test run shares.
-fn shared(name: &str) -> ZooKeeperConfig {
-    let address = ZooKeeperServer::shared().address();
-    let (_, port) = address.rsplit_once(':').expect("a host and a port");
-    let root = format!("/auth-{name}-{}", std::process::id());
-    config(&[port.parse().expect("a port")], &root)
-}
+#[cfg(feature = "sasl")]
+use crate::support::config;
+use crate::support::{
+    SOON, admin, assert_error, key, open, release, request, seen, take, without_root,
+};
 
 /// A session timeout that does not expire while a machine starts many servers.
 #[cfg(feature = "sasl")]
@@ -28,13 +25,18 @@ fn patient(config: ZooKeeperConfig) -> ZooKeeperConfig {
 
 #[tokio::test]
 async fn another_identity_is_denied_the_locks() {
-    let config = || shared("other");
-    let own = || config().with_digest_login("me", "pw").expect("a user");
+    let (_, config) = without_root();
+    let own = || {
+        config
+            .clone()
+            .with_digest_login("me", "pw")
+            .expect("a user")
+    };
     let mine = open(own()).await;
     let guard = take(&mine, "a").await;
 
-    let wrong = config().with_digest_login("me", "typo").expect("a user");
-    for stranger in [config(), wrong] {
+    let wrong = config.clone().with_digest_login("me", "typo");
+    for stranger in [config.clone(), wrong.expect("a user")] {
         // Without the right to read the root, a client could not keep a lock.
         let error = ZooKeeper::connect(stranger).await.expect_err("denied");
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
@@ -50,12 +52,15 @@ async fn another_identity_is_denied_the_locks() {
 
 #[tokio::test]
 async fn readers_see_locks_and_take_none() {
-    let config = || shared("readers");
-    let own = config().with_digest_login("me", "pw").expect("a user");
+    let (_, config) = without_root();
+    let own = config
+        .clone()
+        .with_digest_login("me", "pw")
+        .expect("a user");
     let mine = open(own.with_access(NodeAccess::CreatorAndReaders)).await;
     let _guard = take(&mine, "a").await;
 
-    let reader = open(config()).await;
+    let reader = open(config).await;
     let admin = admin(&reader);
     assert!(seen(&reader, "a").await.is_some());
     assert_eq!(admin.list("").await.expect("they may be listed").len(), 1);
@@ -80,12 +85,15 @@ async fn readers_see_locks_and_take_none() {
 
 #[tokio::test]
 async fn identities_that_share_a_root_have_records_of_their_own() {
-    let config = || shared("records");
-    let _everybody = open(config().with_access(NodeAccess::Everybody)).await;
+    let (_, config) = without_root();
+    let _everybody = open(config.clone().with_access(NodeAccess::Everybody)).await;
     let record = Record::new(FencingToken::new(7), "done");
     let mut clients = Vec::new();
     for name in ["me", "you"] {
-        let own = config().with_digest_login(name, "pw").expect("a user");
+        let own = config
+            .clone()
+            .with_digest_login(name, "pw")
+            .expect("a user");
         let client = open(own.with_access(NodeAccess::Creator)).await;
         let written = admin(&client).write_record(&key(name), &record, SOON).await;
         assert!(written.expect("it is stored"), "{name}");

@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 use zookeeper_client::{Acl, AuthId, Permission};
 
 use crate::support::{
-    Place, SESSION, SOON, is_entry, is_exchange, ms, open, release_clean, request, take, until,
+    Place, SESSION, SOON, is_entry, is_exchange, ms, release_clean, request, take, until,
 };
 
 #[tokio::test]
@@ -59,7 +59,7 @@ async fn a_downgrade_dropped_wherever_its_request_is_leaves_no_node() {
         Some(Fate::LostRequest(Then::Cut)),
     ] {
         let place = Place::new().await;
-        let (locks, other) = (place.patient().await, place.elsewhere().await);
+        let (locks, other) = (place.patient().await, place.client().await);
         for polls in 1..=6 {
             let mut guard = take(&locks, "a").await;
             if let Some(fate) = fate {
@@ -165,7 +165,7 @@ fn a_client_dropped_before_its_guard_keeps_the_lock() {
     let watching = runtime();
     let place = watching.block_on(Place::new());
     let guard = watching.block_on(async {
-        let locks = open(place.config()).await;
+        let locks = place.behind_proxy().await;
         take(&locks, "a").await
     });
     std::thread::sleep(SESSION + ms(500));

@@ -16,8 +16,8 @@ async fn created(place: &Place, name: &str) -> i64 {
 #[tokio::test]
 async fn a_server_whose_clock_jumps_by_an_hour_changes_nothing() {
     let server = ZooKeeperServer::start(ZooKeeperOptions::new().with_clock());
-    let place = Place::at(server.port()).await;
-    let (locks, other) = (place.client().await, place.elsewhere().await);
+    let place = Place::of(&server).await;
+    let (locks, other) = (place.behind_proxy().await, place.client().await);
     let probe = take(&locks, "probe").await;
     let now = created(&place, "probe").await;
     release(probe).await;

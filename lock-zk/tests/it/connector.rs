@@ -2,23 +2,14 @@
 
 use lock_testkit::servers::ZooKeeperServer;
 use polylock_core::ErrorKind;
-use polylock_zk::{NodeAccess, ZooKeeper, ZooKeeperConfig};
+use polylock_zk::{NodeAccess, ZooKeeper};
 use zookeeper_client::{Acls, Client, CreateMode, Permission};
 
-use crate::support::{assert_error, attempt, config, open, release, take};
-
-/// A directory of its own at the server that the whole test run shares.
-fn shared(name: &str) -> (String, ZooKeeperConfig) {
-    let address = ZooKeeperServer::shared().address();
-    let (_, port) = address.rsplit_once(':').expect("a host and a port");
-    let root = format!("/connector-{name}-{}", std::process::id());
-    let config = config(&[port.parse().expect("a port")], &root);
-    (root, config)
-}
+use crate::support::{assert_error, attempt, open, release, take, without_root};
 
 #[tokio::test]
 async fn locks_have_the_identities_of_the_connector() {
-    let (root, config) = shared("identities");
+    let (root, config) = without_root();
     let connector = || {
         Client::connector()
             .with_auth("digest", b"me:pw")
@@ -63,7 +54,7 @@ async fn locks_have_the_identities_of_the_connector() {
 
 #[tokio::test]
 async fn the_session_timeout_is_that_of_the_configuration() {
-    let (root, config) = shared("timeout");
+    let (root, config) = without_root();
     let hour = std::time::Duration::from_secs(3_600);
     let connector = Client::connector()
         .with_auth("digest", b"me:pw")
@@ -81,7 +72,7 @@ async fn the_session_timeout_is_that_of_the_configuration() {
 
 #[tokio::test]
 async fn a_connector_without_an_identity_needs_access_for_everybody() {
-    let (_, config) = shared("nobody");
+    let (_, config) = without_root();
     let config = config.with_connector(Client::connector());
     let config = config.expect("it is fit for locks");
     let error = ZooKeeper::connect(config.clone()).await;
@@ -94,7 +85,7 @@ async fn a_connector_without_an_identity_needs_access_for_everybody() {
 
 #[tokio::test]
 async fn connectors_of_other_sessions_are_refused() {
-    let (_, config) = shared("refused");
+    let (_, config) = without_root();
     let address = ZooKeeperServer::shared().address();
     let client = Client::connect(&address);
     let session = client.await.expect("a session").into_session();

@@ -13,7 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::support::counted::Counted;
 use crate::support::{
-    SOON, Site, admin, granted, handed_over, key, ms, open, permits, release, seen, take, token,
+    Place, SOON, admin, granted, handed_over, key, ms, open, permits, release, seen, take, token,
     until, waiting, within,
 };
 
@@ -226,15 +226,15 @@ async fn a_hand_over_costs_nothing_and_the_tokens_of_256_a_write() {
 /// The threads of callers write their requests themselves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_does_not_wait_for_the_engine() {
-    let site = Site::shared().await;
-    let locks = open(site.config()).await;
+    let place = Place::new().await;
+    let locks = open(place.config()).await;
     release(take(&locks, "a").await).await;
 
     let busy = BusyEngine::start();
     let request = patient();
     let mut acquisition = pin!(locks.acquire(&request));
     let granted = polled_once(acquisition.as_mut()).await;
-    site.contenders("a", 1).await;
+    place.contenders("a", 1).await;
     drop(busy);
     let guard = match granted {
         Poll::Ready(granted) => granted,
@@ -244,7 +244,7 @@ async fn a_request_does_not_wait_for_the_engine() {
     let busy = BusyEngine::start();
     let mut released = pin!(guard.expect("it is granted").release());
     let answered = polled_once(released.as_mut()).await;
-    site.contenders("a", 0).await;
+    place.contenders("a", 0).await;
     drop(busy);
     let released = match answered {
         Poll::Ready(released) => released,

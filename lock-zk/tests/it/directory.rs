@@ -1,17 +1,19 @@
-//! Other nodes and changes in the directory of a lock.
+//! Other nodes and changes in the directory of a lock, such as by an operator.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use lock_testkit::proxy::{Command, Fate};
 use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
-use polylock_core::{DistributedLock, ErrorKind, LostReason, Mode};
-use tokio::task::JoinSet;
+use polylock_core::{DistributedLock, ErrorKind, LostReason, Mode, Wait};
+use polylock_zk::ZooKeeper;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::support::{
     Place, SOON, assert_error, attempt, granted, loss, ms, permits, release_clean, request, seen,
-    take, token, waiting, within,
+    take, token, within,
 };
 
 /// Deletes these paths in one transaction.
@@ -116,16 +118,14 @@ async fn add_junk(place: &Place, name: &str, mode: CreateMode) {
 #[tokio::test]
 async fn a_node_that_is_no_contender_blocks_no_contender() {
     let place = Place::new().await;
-    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    let (locks, other) = (place.patient().await, place.client().await);
     for mode in [Mode::Exclusive, Mode::Shared, permits(2)] {
         let name = format!("{mode:?}").replace(|c: char| !c.is_alphanumeric(), "");
         let holder = take(&other, &name).await;
-        let early = waiting(&locks, request(&name).with_mode(mode));
-        place.contenders(&name, 2).await;
+        let early = place.waiter(&locks, request(&name).with_mode(mode)).await;
         add_junk(&place, &name, CreateMode::Persistent).await;
         place.contenders(&name, 2 + JUNK.len()).await;
-        let late = waiting(&locks, request(&name).with_mode(mode));
-        place.contenders(&name, 3 + JUNK.len()).await;
+        let late = place.waiter(&locks, request(&name).with_mode(mode)).await;
         assert!(!early.is_finished() && !late.is_finished());
         release_clean(holder).await;
         let early = granted(early).await;
@@ -147,7 +147,7 @@ async fn a_node_that_is_no_contender_blocks_no_contender() {
 #[tokio::test]
 async fn junk_that_comes_and_goes_wakes_no_waiter() {
     let place = Place::new().await;
-    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    let (locks, other) = (place.patient().await, place.client().await);
     let holder = take(&other, "a").await;
     let waiter = place.waiter(&locks, request("a")).await;
     sleep(ms(100)).await;
@@ -184,8 +184,8 @@ async fn directories_that_the_server_removes_at_once_are_made_again() {
     let often = ("znode.container.checkIntervalMs", "20");
     let options = ZooKeeperOptions::new().with_property(often.0, often.1);
     let server = ZooKeeperServer::start(options);
-    let place = Place::at(server.port()).await;
-    let clients = [place.patient().await, place.elsewhere().await];
+    let place = Place::of(&server).await;
+    let clients = [place.patient().await, place.client().await];
     let mut last = 0;
     for n in 0..200 {
         let guard = take(&clients[n % 2], "a").await;
@@ -265,4 +265,63 @@ async fn a_lock_whose_node_was_deleted_cannot_be_downgraded_and_is_lost() {
     assert_eq!(loss(&guard).await, LostReason::Broken);
     drop(guard);
     place.assert_nothing_left(&[&locks], "a").await;
+}
+
+/// A client that lists the queue 400 ms after it has made its node: time enough to delete that, also on a busy machine.
+async fn slow(place: &Place) -> Arc<ZooKeeper> {
+    let locks = place.with_timeout(ms(1_000)).await;
+    drop(take(&locks, "a").await);
+    place.assert_nothing_left(&[&locks], "a").await;
+    let is_list = |command: &Command| command.is("GETCHILDREN") && !command.has("watch");
+    place.proxy().plan_each(is_list, Fate::LateRequest(ms(400)));
+    locks
+}
+
+/// Deletes all nodes but one.
+fn deleting(place: &Place, but: Option<String>) -> JoinHandle<()> {
+    let tree = place.tree().clone();
+    tokio::spawn(async move {
+        loop {
+            for node in tree.nodes("a").await {
+                if Some(&node) != but.as_ref() {
+                    tree.delete("a", &node).await;
+                }
+            }
+            sleep(ms(10)).await;
+        }
+    })
+}
+
+#[tokio::test]
+async fn a_request_that_has_seen_no_holder_does_not_say_that_the_lock_is_held() {
+    let place = Place::new().await;
+    let locks = slow(&place).await;
+    let deleting = deleting(&place, None);
+    for wait in [Wait::Never, Wait::AtMost(ms(1_000))] {
+        let began = Instant::now();
+        let one = request("a").with_wait(wait);
+        let error = locks.acquire(&one).await.expect_err("its nodes are gone");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{wait:?}: {error}");
+        let took = began.elapsed();
+        assert!(took >= ms(900) && took < SOON, "{wait:?} took {took:?}");
+    }
+    deleting.abort();
+    place.proxy().clear();
+    place.assert_free("a").await;
+}
+
+#[tokio::test]
+async fn who_has_seen_a_holder_says_that_the_lock_is_held() {
+    let place = Place::new().await;
+    let (locks, other) = (slow(&place).await, place.client().await);
+    let holder = take(&other, "a").await;
+    let node = place.tree().nodes("a").await.remove(0);
+    let one = within("a", ms(2_000));
+    let waiter = place.waiter(&locks, one).await;
+    sleep(ms(1_000)).await;
+    let deleting = deleting(&place, Some(node));
+    let error = waiter.await.expect("no panic").expect_err("it is held");
+    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
+    deleting.abort();
+    assert!(holder.is_held());
 }

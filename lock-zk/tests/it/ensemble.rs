@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{
-    SESSION, SOON, Site, assert_error, granted, loss, ms, open, release_clean, take, token, until,
+    Place, SESSION, SOON, assert_error, granted, loss, ms, open, release_clean, take, token, until,
     waiting, within,
 };
 
@@ -23,8 +23,8 @@ fn start() -> ZooKeeperEnsemble {
 }
 
 /// A client whose session and requests outlast several elections, where servers disagree.
-async fn patient(site: &Site) -> Arc<ZooKeeper> {
-    let config = site.config().with_session_timeout(LONG * 4);
+async fn patient(place: &Place) -> Arc<ZooKeeper> {
+    let config = place.config().with_session_timeout(LONG * 4);
     let config = config.and_then(|config| config.with_timeout(LONG * 4));
     open(config.expect("it is in range")).await
 }
@@ -41,23 +41,23 @@ fn watches(ensemble: &ZooKeeperEnsemble) -> i64 {
         .sum()
 }
 
-async fn assert_nothing_left(site: &Site, clients: &[&Arc<ZooKeeper>], name: &str) {
+async fn assert_nothing_left(place: &Place, clients: &[&Arc<ZooKeeper>], name: &str) {
     for client in clients {
         assert!(client.shutdown(LONG).await, "background work does not end");
     }
-    let tree = crate::support::Tree::open(&site.addresses(), site.root()).await;
+    let tree = crate::support::Tree::open(&place.addresses(), place.root()).await;
     assert_eq!(tree.nodes(name).await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_waiters_keep_their_order_when_the_leader_is_killed() {
     let ensemble = start();
-    let site = Site::of_all(&ensemble).await;
+    let place = Place::of_all(&ensemble).await;
     let mut clients = Vec::new();
     for _ in 0..5 {
-        clients.push(patient(&site).await);
+        clients.push(patient(&place).await);
     }
-    let owner = patient(&site).await;
+    let owner = patient(&place).await;
     let holder = take(&owner, "a").await;
     let mut waiters = JoinSet::new();
     for n in 0..50 {
@@ -69,7 +69,7 @@ async fn fifty_waiters_keep_their_order_when_the_leader_is_killed() {
             release_clean(guard).await;
             (n, token)
         });
-        site.contenders("a", n + 2).await;
+        place.contenders("a", n + 2).await;
     }
     let leader = ensemble.leader();
     ensemble.servers()[leader].kill();
@@ -88,17 +88,17 @@ async fn fifty_waiters_keep_their_order_when_the_leader_is_killed() {
     }
     let mut all: Vec<_> = clients.iter().collect();
     all.push(&owner);
-    assert_nothing_left(&site, &all, "a").await;
+    assert_nothing_left(&place, &all, "a").await;
 }
 
 #[tokio::test]
 async fn a_lock_outlives_the_server_that_its_holder_is_connected_to() {
     let ensemble = start();
-    let site = Site::of_all(&ensemble).await;
-    let (locks, other) = (patient(&site).await, patient(&site).await);
+    let place = Place::of_all(&ensemble).await;
+    let (locks, other) = (patient(&place).await, patient(&place).await);
     let guard = take(&locks, "a").await;
-    let node = site.tree().nodes("a").await.remove(0);
-    let session = format!("sid=0x{:x}", site.owner("a", &node).await);
+    let node = place.tree().nodes("a").await.remove(0);
+    let session = format!("sid=0x{:x}", place.owner("a", &node).await);
     let servers = ensemble.servers();
     let has_it = servers
         .iter()
@@ -118,21 +118,21 @@ async fn a_lock_outlives_the_server_that_its_holder_is_connected_to() {
     ensemble.settle();
     assert!(next.is_held());
     release_clean(next).await;
-    assert_nothing_left(&site, &[&locks, &other], "a").await;
+    assert_nothing_left(&place, &[&locks, &other], "a").await;
 }
 
 #[tokio::test]
 async fn without_a_quorum_no_client_holds_or_is_granted_a_lock() {
     let ensemble = start();
-    let site = Site::of_all(&ensemble).await;
+    let place = Place::of_all(&ensemble).await;
     // A slow server that has just started must not cost a lock.
     let session = SESSION * 2;
-    let short = site.config().with_session_timeout(session);
+    let short = place.config().with_session_timeout(session);
     let locks = open(short.expect("it is in range")).await;
-    let lasting = site.config().with_session_timeout(SESSION * 10);
+    let lasting = place.config().with_session_timeout(SESSION * 10);
     let other = open(lasting.expect("it is in range")).await;
     let guard = take(&locks, "a").await;
-    let waiter = site.waiter(&other, long("a")).await;
+    let waiter = place.waiter(&other, long("a")).await;
     // The holder watches its own node, and the waiter that of the holder.
     until("both watch", async || watches(&ensemble) == 2).await;
     let servers = ensemble.servers();
@@ -158,16 +158,16 @@ async fn without_a_quorum_no_client_holds_or_is_granted_a_lock() {
     let again = locks.acquire(&long("a")).await.expect("it is granted");
     assert!(token(&again) > after, "{} after {after}", token(&again));
     release_clean(again).await;
-    assert_nothing_left(&site, &[&locks, &other], "a").await;
+    assert_nothing_left(&place, &[&locks, &other], "a").await;
 }
 
 #[tokio::test]
 async fn a_lock_that_is_held_over_a_restart_of_all_servers_is_held_or_lost_and_never_twice() {
     let ensemble = start();
-    let site = Site::of_all(&ensemble).await;
-    let (locks, other) = (patient(&site).await, patient(&site).await);
+    let place = Place::of_all(&ensemble).await;
+    let (locks, other) = (patient(&place).await, patient(&place).await);
     let guard = take(&locks, "a").await;
-    let waiter = site.waiter(&other, long("a")).await;
+    let waiter = place.waiter(&other, long("a")).await;
     for server in ensemble.servers() {
         server.kill();
     }
@@ -182,5 +182,5 @@ async fn a_lock_that_is_held_over_a_restart_of_all_servers_is_held_or_lost_and_n
     let next = granted(waiter).await;
     assert!(token(&next) > before);
     release_clean(next).await;
-    assert_nothing_left(&site, &[&locks, &other], "a").await;
+    assert_nothing_left(&place, &[&locks, &other], "a").await;
 }

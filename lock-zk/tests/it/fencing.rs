@@ -10,7 +10,7 @@ use polylock_zk::ZooKeeper;
 use tokio::task::JoinSet;
 
 use crate::support::{
-    SOON, Site, granted, handed_over, ms, permits, release, request, seen, take, waiting,
+    Place, SOON, granted, handed_over, ms, permits, release, request, seen, take, waiting,
 };
 
 fn token(guard: &LockGuard) -> FencingToken {
@@ -30,13 +30,13 @@ async fn token_seen(locks: &ZooKeeper, name: &str) -> Option<FencingToken> {
 /// Tasks of three processes, two of them with a queue inside, take the lock in turns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_grow_over_hand_overs_here_and_grants_elsewhere() {
-    let site = Site::shared().await;
-    let local = Arc::new(LocalQueue::new(site.client().await));
-    let short = LocalQueue::new(site.client().await).with_max_handovers(3);
+    let place = Place::new().await;
+    let local = Arc::new(LocalQueue::new(place.client().await));
+    let short = LocalQueue::new(place.client().await).with_max_handovers(3);
     let clients: [Arc<dyn DistributedLock>; 3] = [
         Arc::<LocalQueue>::clone(&local),
         Arc::new(short),
-        site.client().await,
+        place.client().await,
     ];
     let seed = seed();
     let drawn = Arc::<Mutex<Vec<(usize, FencingToken)>>>::default();
@@ -88,15 +88,15 @@ fn seed() -> u64 {
 
 #[tokio::test]
 async fn holders_of_one_time_have_tokens_of_their_own() {
-    let site = Site::shared().await;
-    let (locks, other) = (site.client().await, site.client().await);
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.client().await);
     for (name, mode) in [("a", Mode::Shared), ("b", permits(8))] {
         let one = request(name).with_mode(mode);
         let before = take(&locks, name).await;
         let waiters: Vec<_> = (0..8)
             .map(|n| waiting([&locks, &other][n % 2], one.clone()))
             .collect();
-        site.contenders(name, 9).await;
+        place.contenders(name, 9).await;
         let mut tokens = vec![token(&before)];
         release(before).await;
         let mut guards = Vec::new();
@@ -106,8 +106,7 @@ async fn holders_of_one_time_have_tokens_of_their_own() {
         tokens.extend(guards.iter().map(token));
         tokens.sort();
         assert_grows(&tokens);
-        let next = waiting(&other, request(name));
-        site.contenders(name, 9).await;
+        let next = place.waiter(&other, request(name)).await;
         for guard in guards {
             release(guard).await;
         }
@@ -119,20 +118,19 @@ async fn holders_of_one_time_have_tokens_of_their_own() {
 
 #[tokio::test]
 async fn a_reader_that_was_a_writer_keeps_its_token_and_a_writer_after_it_has_a_larger_one() {
-    let site = Site::shared().await;
-    let (locks, other) = (site.client().await, site.client().await);
+    let place = Place::new().await;
+    let (locks, other) = (place.client().await, place.client().await);
     let mut first = take(&locks, "a").await;
     let writer_token = token(&first);
     let shared = || request("a").with_mode(Mode::Shared);
-    let reader = waiting(&other, shared());
-    site.contenders("a", 2).await;
+    let reader = place.waiter(&other, shared()).await;
     first.downgrade().await.expect("it can be downgraded");
     assert_eq!(token(&first), writer_token);
     let reader = reader.await.expect("no panic").expect("readers share it");
     assert_eq!(token_seen(&locks, "a").await, Some(writer_token));
     let late = locks.acquire(&shared()).await.expect("readers share it");
     assert_grows(&[writer_token, token(&reader), token(&late)]);
-    let next = site.waiter(&other, request("a")).await;
+    let next = place.waiter(&other, request("a")).await;
     let last = token(&late);
     for guard in [first, reader, late] {
         release(guard).await;
@@ -144,8 +142,8 @@ async fn a_reader_that_was_a_writer_keeps_its_token_and_a_writer_after_it_has_a_
 
 #[tokio::test]
 async fn the_token_of_a_holder_is_seen_where_the_ensemble_knows_it() {
-    let site = Site::shared().await;
-    let locks = site.client().await;
+    let place = Place::new().await;
+    let locks = place.client().await;
     let queue = Arc::new(LocalQueue::new(Arc::<ZooKeeper>::clone(&locks)));
     let began = SystemTime::now() - ms(100);
     let guard = queue.acquire(&request("a")).await.expect("it is granted");
@@ -161,7 +159,7 @@ async fn the_token_of_a_holder_is_seen_where_the_ensemble_knows_it() {
     let since = holder.since.expect("it was created");
     assert!(since >= began && since <= SystemTime::now() + ms(100));
     // Only the contender itself knows which list showed that it holds the lock.
-    let next = site.waiter(&locks, request("a")).await;
+    let next = place.waiter(&locks, request("a")).await;
     assert_eq!(token_seen(&locks, "a").await, None);
     release(guard).await;
     let next = granted(next).await;

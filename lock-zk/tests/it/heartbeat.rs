@@ -6,17 +6,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::support::exchange::Exchange;
-use crate::support::{
-    Place, SESSION, SOON, config, granted, key, loss, ms, open, release, request, take, until,
-    waiting, within,
-};
+use futures_util::future::{join_all, try_join_all};
 use lock_testkit::proxy::{Direction, Proxy};
 use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
-use polylock_core::{DistributedLock, LockGuard, LostReason, Result};
+use polylock_core::{DistributedLock, LockGuard, LostReason, Result, Wait};
 use polylock_zk::ZooKeeper;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
+use zookeeper_client::{Client, Error};
+
+use crate::support::exchange::Exchange;
+use crate::support::{
+    Place, SOON, config, granted, key, loss, ms, open, release, release_clean, request, take,
+    until, waiting, within,
+};
 
 /// A follower that has lost its leader answers reads for many ticks, long after the leader has granted
 /// its client's lock to another.
@@ -28,30 +31,19 @@ async fn a_lock_is_lost_before_a_leader_that_its_server_has_lost_gives_it_away()
     let port = |place: usize| ensemble.servers()[place].port();
     let near = config(&[port(1)], "/locks").with_session_timeout(SOON * 4);
     let near = open(near.expect("it is in range")).await;
-    let mut pairs = Vec::new();
-    for seconds in [2, 4] {
-        let far = config(&[port(0)], "/locks");
-        let far = far.with_session_timeout(Duration::from_secs(seconds));
-        let far = open(far.expect("it is in range")).await;
-        let name = format!("session-of-{seconds}");
-        let guard = take(&far, &name).await;
-        let next = waiting(&near, within(&name, SOON * 4));
-        pairs.push((far, guard, next));
-    }
+    let pairs = [2, 4].map(|seconds| pair(port(0), seconds, &near, SOON * 4));
+    let pairs = join_all(pairs).await;
     // No fault during several heartbeats.
-    tokio::time::sleep(ms(2_500)).await;
+    sleep(ms(2_500)).await;
     link.hold(Direction::Both);
-    let pairs = pairs
-        .into_iter()
-        .map(async |(_far, guard, next)| assert_lost_before_granted(&guard, next).await);
-    futures_util::future::join_all(pairs).await;
+    assert_all_lost_before_granted(pairs).await;
 }
 
 /// A steady stream of acquisitions and releases does not hide the replies to heartbeats.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_busy_client_on_a_slow_network_keeps_its_locks() {
     let place = Place::new().await;
-    let locks = place.client().await;
+    let locks = place.behind_proxy().await;
     let long = take(&locks, "long").await;
     place.proxy().set_latency(Direction::Both, ms(70));
     let is_over = Arc::new(AtomicBool::new(false));
@@ -60,7 +52,7 @@ async fn a_busy_client_on_a_slow_network_keeps_its_locks() {
         tokio::spawn(async move { come_and_go(&locks, n, &is_over).await })
     });
     let busy: Vec<_> = busy.collect();
-    tokio::time::sleep(SOON).await;
+    sleep(SOON).await;
     assert!(long.is_held(), "{long:?}");
     is_over.store(true, Ordering::Relaxed);
     for task in busy {
@@ -72,7 +64,7 @@ async fn come_and_go(locks: &ZooKeeper, n: usize, is_over: &AtomicBool) -> usize
     let mut count = 0;
     while !is_over.load(Ordering::Relaxed) {
         let guard = take(locks, &format!("k{n}")).await;
-        tokio::time::sleep(ms(30)).await;
+        sleep(ms(30)).await;
         drop(guard);
         count += 1;
     }
@@ -84,40 +76,36 @@ async fn come_and_go(locks: &ZooKeeper, n: usize, is_over: &AtomicBool) -> usize
 async fn a_client_with_many_locks_of_long_names_survives_a_broken_connection() {
     let place = Place::new().await;
     let locks = place.with_session(SOON * 6).await;
-    let names: Vec<_> = (0..700).map(|n| format!("{n:0>240}")).collect();
+    let names: Vec<_> = (0..700).map(long_name).collect();
     let requests: Vec<_> = names.iter().map(|name| request(name)).collect();
-    let guards =
-        futures_util::future::join_all(requests.iter().map(|one| locks.acquire(one))).await;
-    let guards: Vec<_> = guards
-        .into_iter()
-        .map(|guard| guard.expect("it is free"))
-        .collect();
+    let guards = try_join_all(requests.iter().map(|one| locks.acquire(one))).await;
+    let guards = guards.expect("they are free");
     // From here on no more nodes get a watch.
-    tokio::time::sleep(ms(1_000)).await;
+    sleep(ms(1_000)).await;
     place.proxy().cut();
-    tokio::time::sleep(SOON).await;
+    sleep(SOON).await;
     assert_eq!(guards.iter().filter(|guard| guard.is_held()).count(), 700);
     // A node without a watch is checked with each heartbeat.
-    let ended =
-        futures_util::future::join_all(guards.iter().zip(&names).map(async |(guard, name)| {
-            place.tree().end(&key(name)).await;
-            loss(guard).await
-        }));
-    assert!(
-        ended
-            .await
-            .iter()
-            .all(|reason| *reason == LostReason::Broken)
-    );
+    let ended = guards.iter().zip(&names).map(async |(guard, name)| {
+        place.tree().end(&key(name)).await;
+        assert_eq!(loss(guard).await, LostReason::Broken);
+    });
+    join_all(ended).await;
+}
+
+/// A client with sessions of 4 s that are exchanged.
+async fn behind_exchange() -> (Place, Exchange, Arc<ZooKeeper>) {
+    let place = Place::new().await;
+    let exchange = Exchange::before(place.port()).await;
+    let config = config(&[exchange.port()], place.root()).with_session_timeout(ms(4_000));
+    let locks = open(config.expect("it is in range")).await;
+    (place, exchange, locks)
 }
 
 /// A holder whose client was given another session loses its locks before the old one ends.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_is_exchanged_without_a_word_takes_its_locks_with_it() {
-    let place = Place::new().await;
-    let exchange = Exchange::before(place.port());
-    let config = config(&[exchange.port()], place.root()).with_session_timeout(ms(4_000));
-    let locks = open(config.expect("it is in range")).await;
+    let (_place, exchange, locks) = behind_exchange().await;
     let guard = take(&locks, "a").await;
     exchange.cut();
     assert_eq!(loss(&guard).await, LostReason::SessionEnded);
@@ -129,11 +117,7 @@ async fn a_session_that_is_exchanged_without_a_word_takes_its_locks_with_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_in_an_exchanged_session_is_deleted() {
-    let place = Place::new().await;
-    let exchange = Exchange::before(place.port());
-    let session = SESSION * 2;
-    let config = config(&[exchange.port()], place.root()).with_session_timeout(session);
-    let locks = open(config.expect("it is in range")).await;
+    let (place, exchange, locks) = behind_exchange().await;
     // A lock keeps its session, and the client of it, for as long as its guard is there.
     let pinned = take(&locks, "pinned").await;
     exchange.cut();
@@ -141,7 +125,7 @@ async fn a_node_in_an_exchanged_session_is_deleted() {
     let guard = locks.acquire(&one).await.expect("it is granted");
     assert_eq!(place.tree().nodes("a").await.len(), 1);
     release(guard).await;
-    tokio::time::sleep(ms(200)).await;
+    sleep(ms(200)).await;
     place.assert_nothing_left(&[&locks], "a").await;
     drop(pinned);
 }
@@ -163,26 +147,15 @@ async fn a_lock_is_lost_before_the_next_leader_gives_it_away() {
     let near = near.and_then(|near| near.with_timeout(SOON * 12));
     let near = open(near.expect("it is in range")).await;
     let door = Proxy::zookeeper(port(2));
-    let mut pairs = Vec::new();
-    for seconds in [4, 10] {
-        let stuck = config(&[door.port()], "/locks");
-        let stuck = stuck.with_session_timeout(Duration::from_secs(seconds));
-        let stuck = open(stuck.expect("it is in range")).await;
-        let name = format!("session-of-{seconds}");
-        let guard = take(&stuck, &name).await;
-        let next = waiting(&near, within(&name, SOON * 24));
-        pairs.push((stuck, guard, next));
-    }
+    let pairs = [4, 10].map(|seconds| pair(door.port(), seconds, &near, SOON * 24));
+    let pairs = join_all(pairs).await;
     // No fault during several heartbeats.
-    tokio::time::sleep(ms(3_000)).await;
+    sleep(ms(3_000)).await;
     // Once it has noticed, its clients do not find another server.
     door.refuse();
     link.refuse();
     link.half_open();
-    let pairs = pairs
-        .into_iter()
-        .map(async |(_stuck, guard, next)| assert_lost_before_granted(&guard, next).await);
-    futures_util::future::join_all(pairs).await;
+    assert_all_lost_before_granted(pairs).await;
 }
 
 /// The session timeout that the server grants counts, not the requested one.
@@ -192,14 +165,34 @@ async fn a_session_that_is_shorter_than_asked_for_ends_after_its_locks_are_lost(
     let options = ZooKeeperOptions::new();
     let options = options.with_config("maxSessionTimeout", &GRANTED.as_millis().to_string());
     let server = ZooKeeperServer::start(options);
-    let place = Place::at(server.port()).await;
+    let place = Place::of(&server).await;
     let locks = place.with_session(GRANTED * 5).await;
-    let other = place.elsewhere().await;
+    let other = place.client().await;
     let guard = take(&locks, "a").await;
     let next = place.waiter(&other, within("a", SOON * 24)).await;
     place.proxy().refuse();
     place.proxy().hold(Direction::Both);
     assert_lost_before_granted(&guard, next).await;
+}
+
+/// A client with a lock, and another one that waits for it.
+type Pair = (Arc<ZooKeeper>, LockGuard, JoinHandle<Result<LockGuard>>);
+
+/// A holder at a server with sessions of so many seconds, and a waiter near the others.
+async fn pair(port: u16, seconds: u64, near: &Arc<ZooKeeper>, wait: Duration) -> Pair {
+    let far = config(&[port], "/locks").with_session_timeout(Duration::from_secs(seconds));
+    let far = open(far.expect("it is in range")).await;
+    let name = format!("session-of-{seconds}");
+    let guard = take(&far, &name).await;
+    let next = waiting(near, within(&name, wait));
+    (far, guard, next)
+}
+
+async fn assert_all_lost_before_granted(pairs: Vec<Pair>) {
+    let pairs = pairs.into_iter();
+    let lost =
+        pairs.map(async |(_far, guard, next)| assert_lost_before_granted(&guard, next).await);
+    join_all(lost).await;
 }
 
 /// A holder that is cut off has lost its lock before the next one has it.
@@ -229,9 +222,9 @@ async fn a_server_that_comes_back_with_shorter_sessions_ends_none_before_its_loc
     const SHORTER: Duration = Duration::from_secs(12);
     let options = ZooKeeperOptions::new().with_config("maxSessionTimeout", "40000");
     let server = ZooKeeperServer::start(options);
-    let place = Place::at(server.port()).await;
+    let place = Place::of(&server).await;
     let locks = place.with_session(SOON * 6).await;
-    let other = place.elsewhere().await;
+    let other = place.client().await;
     let guard = take(&locks, "a").await;
     let next = place.waiter(&other, within("a", SOON * 24)).await;
     let config = OpenOptions::new()
@@ -247,9 +240,75 @@ async fn a_server_that_comes_back_with_shorter_sessions_ends_none_before_its_loc
     })
     .await;
     // The lock outlives the restart, for as long as heartbeats are answered.
-    tokio::time::sleep(SHORTER).await;
+    sleep(SHORTER).await;
     assert!(guard.is_held(), "{:?}", guard.lost().reason());
     place.proxy().refuse();
     place.proxy().hold(Direction::Both);
     assert_lost_before_granted(&guard, next).await;
+}
+
+/// A key of such a length that the paths of some 500 nodes fill a packet of 128 KiB.
+fn long_name(n: usize) -> String {
+    format!("{n:0>240}")
+}
+
+/// More than the budget of watches has room for.
+const WAITERS: usize = 400;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_without_a_watch_outlast_an_outage_and_are_served() {
+    let place = Place::new().await;
+    let other = place.client().await;
+    let locks = place.with_session(SOON * 2).await;
+    let mut held = Vec::new();
+    let mut waiters = Vec::new();
+    for n in 0..WAITERS {
+        held.push(take(&other, &long_name(n)).await);
+        let one = request(&long_name(n)).with_wait(Wait::AtMost(SOON * 8));
+        waiters.push(waiting(&locks, one));
+    }
+    for n in 0..WAITERS {
+        place.contenders(&long_name(n), 2).await;
+    }
+    let session = async |n: usize, at: usize| {
+        let node = place.tree().nodes(&long_name(n)).await.remove(at);
+        place.owner(&long_name(n), &node).await
+    };
+    let before = session(0, 1).await;
+    place.proxy().cut();
+    sleep(ms(1_000)).await;
+    for guard in held {
+        release_clean(guard).await;
+    }
+    let mut guards = Vec::new();
+    for waiter in waiters {
+        guards.push(granted(waiter).await);
+    }
+    assert_eq!(session(WAITERS - 1, 0).await, before, "another session");
+    drop(guards);
+    assert!(locks.shutdown(SOON).await);
+}
+
+/// Why a session watches no more than its budget: when this fails, the client can do without it.
+#[tokio::test]
+async fn the_client_itself_ends_its_session_where_its_watches_take_two_packets() {
+    let place = Place::new().await;
+    let address = format!("127.0.0.1:{}", place.proxy().port());
+    // A packet takes 128 KiB of paths.
+    for (watches, is_kept) in [(400, true), (600, false)] {
+        let client = Client::connector().with_session_timeout(ms(4_000));
+        let client = client.connect(&address).await.expect("it connects");
+        let paths: Vec<_> = (0..watches).map(|n| format!("/{}", long_name(n))).collect();
+        let watchers = paths.iter().map(|path| client.check_and_watch_stat(path));
+        let watchers = join_all(watchers).await;
+        assert!(watchers.iter().all(Result::is_ok));
+        place.proxy().cut();
+        let answer = loop {
+            match client.check_stat("/").await {
+                Err(Error::ConnectionLoss | Error::Custom(_) | Error::UnexpectedError(_)) => {}
+                answer => break answer,
+            }
+        };
+        assert_eq!(answer.is_ok(), is_kept, "{watches} watches: {answer:?}");
+    }
 }

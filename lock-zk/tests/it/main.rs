@@ -8,7 +8,6 @@ mod clocks;
 mod conformance;
 mod connector;
 mod cost;
-mod deleted;
 mod directory;
 mod ensemble;
 mod fencing;
@@ -21,4 +20,3 @@ mod session;
 mod support;
 #[cfg(feature = "tls")]
 mod tls;
-mod watches;

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::support::{
     Place, SOON, admin, assert_error, attempt, granted, handed_over, is_entry, is_exchange, key,
-    ms, open, permits, release_clean, request, take, token, until, waiting, within,
+    ms, permits, release_clean, request, take, token, until, waiting, within,
 };
 
 /// The network fails before the request arrives and after, with a closed connection or silently.
@@ -113,7 +113,7 @@ async fn a_record_whose_write_is_lost_is_stored_by_its_end() {
             let written = admin(locks).write_record(&key(&name), &record, SOON).await;
             assert!(written.expect("it is stored"), "{fate:?}");
             assert_eq!(planned.struck(), 1, "{fate:?}");
-            let other = place.elsewhere().await;
+            let other = place.client().await;
             let found = admin(&other).record(&key(&name)).await;
             assert_eq!(found.expect("it answers"), Some(record), "{fate:?}");
         }
@@ -124,7 +124,7 @@ async fn a_record_whose_write_is_lost_is_stored_by_its_end() {
 #[tokio::test]
 async fn a_waiter_whose_watch_is_lost_is_served_once() {
     each(async |place, locks, fate| {
-        let other = place.elsewhere().await;
+        let other = place.client().await;
         let holder = take(&other, "a").await;
         let planned = place.proxy().plan(is_watch, fate);
         let next = waiting(locks, request("a"));
@@ -145,10 +145,8 @@ async fn a_waiter_whose_watch_is_lost_is_served_once() {
 async fn a_waiter_outlasts_a_request_that_gets_no_reply_within_the_timeout() {
     let (timeout, silence) = (ms(1_000), ms(2_500));
     let place = Place::new().await;
-    let config = place.config().with_session_timeout(SOON * 2);
-    let config = config.and_then(|config| config.with_timeout(timeout));
-    let locks = open(config.expect("it is in range")).await;
-    let other = place.elsewhere().await;
+    let locks = place.with_timeout(timeout).await;
+    let other = place.client().await;
     let silent = Fate::LostReply(Then::CutAfter(silence));
     let holder = take(&other, "a").await;
     let planned = place.proxy().plan(is_watch, silent);
@@ -179,10 +177,8 @@ async fn a_waiter_outlasts_a_request_that_gets_no_reply_within_the_timeout() {
 #[tokio::test]
 async fn a_wait_behind_a_holder_whose_watch_was_slow_ends_in_contention() {
     let place = Place::new().await;
-    let config = place.config().with_session_timeout(SOON * 2);
-    let config = config.and_then(|config| config.with_timeout(ms(1_000)));
-    let locks = open(config.expect("it is in range")).await;
-    let other = place.elsewhere().await;
+    let locks = place.with_timeout(ms(1_000)).await;
+    let other = place.client().await;
     let holder = take(&other, "a").await;
     let late = Fate::LateReply(ms(1_500));
     let planned = place.proxy().plan(is_watch, late);
@@ -196,11 +192,10 @@ async fn a_wait_behind_a_holder_whose_watch_was_slow_ends_in_contention() {
 async fn waiters_for_permits(kind: fn(&Command) -> bool) {
     let one = request("a").with_mode(permits(1));
     each(async |place, locks, fate| {
-        let other = place.elsewhere().await;
+        let other = place.client().await;
         let holder = other.acquire(&one).await.expect("it is granted");
         let planned = place.proxy().plan(kind, fate);
-        let second = waiting(locks, one.clone());
-        place.contenders("a", 2).await;
+        let second = place.waiter(locks, one.clone()).await;
         let third = waiting(locks, one.clone());
         planned.met(SOON).await;
         place.contenders("a", 3).await;
@@ -227,7 +222,7 @@ async fn waiters_for_permits_are_served_although_a_watch_is_lost() {
 #[tokio::test]
 async fn a_waiter_finds_a_lock_that_came_free_before_its_watch_was_set() {
     let place = Place::new().await;
-    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    let (locks, other) = (place.patient().await, place.client().await);
     let holder = take(&other, "a").await;
     let late = Fate::LateRequest(ms(500));
     let planned = place.proxy().plan(is_watch, late);
@@ -241,7 +236,7 @@ async fn a_waiter_finds_a_lock_that_came_free_before_its_watch_was_set() {
 #[tokio::test]
 async fn a_waiter_hears_of_a_release_in_an_outage() {
     let place = Place::new().await;
-    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    let (locks, other) = (place.patient().await, place.client().await);
     for _ in 0..3 {
         let holder = take(&other, "a").await;
         let next = place.waiter(&locks, request("a")).await;
@@ -272,7 +267,7 @@ async fn a_downgrade_that_is_lost_happens_once() {
         );
         assert!(guard.is_held() && token(&guard) == before, "{fate:?}");
         place.assert_taken("a").await;
-        let other = place.elsewhere().await;
+        let other = place.client().await;
         let reader = other.acquire(&request("a").with_mode(Mode::Shared)).await;
         release_clean(reader.expect("readers share it")).await;
         release_clean(guard).await;
@@ -287,7 +282,7 @@ fn is_write(command: &Command) -> bool {
 #[tokio::test]
 async fn a_token_whose_write_is_lost_is_drawn_again() {
     each(async |place, locks, fate| {
-        let other = place.elsewhere().await;
+        let other = place.client().await;
         let writer = take(&other, "a").await;
         let before = token(&writer);
         let reader = place
@@ -351,12 +346,11 @@ async fn an_entry_cut_at_any_byte_makes_one_node() {
 #[tokio::test]
 async fn a_permit_that_was_granted_before_it_is_watched_is_noticed() {
     let place = Place::new().await;
-    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    let (locks, other) = (place.patient().await, place.client().await);
     let one = request("a").with_mode(permits(2));
     let first = other.acquire(&one).await.expect("it is granted");
     let second = other.acquire(&one).await.expect("it is granted");
-    let third = waiting(&other, one.clone());
-    place.contenders("a", 3).await;
+    let third = place.waiter(&other, one.clone()).await;
     tokio::time::sleep(ms(200)).await;
     let is_watch = |command: &Command| command.is("GETDATA") && command.has("watch");
     let late = Fate::LateRequest(ms(500));
@@ -378,7 +372,7 @@ async fn a_permit_that_was_granted_before_it_is_watched_is_noticed() {
 #[tokio::test]
 async fn a_refusal_does_not_wait_for_a_server_that_has_gone_silent() {
     let place = Place::new().await;
-    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    let (locks, other) = (place.patient().await, place.client().await);
     let holder = take(&other, "a").await;
     let is_end = |command: &Command| command.is("DELETE");
     let planned = place.proxy().plan(is_end, Fate::LostRequest(Then::Silent));

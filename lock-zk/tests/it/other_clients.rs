@@ -8,8 +8,8 @@ use polylock_zk::{Compat, ZooKeeper};
 use tokio::task::JoinHandle;
 
 use crate::support::{
-    Foreign, Recipe, SESSION, SOON, Site, THEIR_SESSION, assert_error, attempt, granted, key, ms,
-    open, release, request, seen, take, timed, until, waiting,
+    Foreign, Place, Recipe, SESSION, SOON, THEIR_SESSION, assert_error, attempt, granted, key, ms,
+    open, release, request, seen, take, timed, until,
 };
 
 /// The contenders: our clients with the node names of one library, and kazoo with the recipe of another.
@@ -29,12 +29,18 @@ const CURATOR: [(Compat, Recipe); 2] = [
     (Compat::CuratorReadWrite, Recipe::Curator("Writer")),
 ];
 
-async fn ours(site: &Site, compat: Compat) -> std::sync::Arc<ZooKeeper> {
-    open(site.config().with_compat(compat)).await
+async fn ours(place: &Place, compat: Compat) -> std::sync::Arc<ZooKeeper> {
+    open(place.config().with_compat(compat)).await
 }
 
-async fn theirs(site: &Site, recipe: Recipe, name: &str) -> Foreign {
-    Foreign::start(&site.addresses(), recipe, &site.tree().directory("a"), name).await
+async fn theirs(place: &Place, recipe: Recipe, name: &str) -> Foreign {
+    Foreign::start(
+        &place.addresses(),
+        recipe,
+        &place.tree().directory("a"),
+        name,
+    )
+    .await
 }
 
 fn shared() -> AcquireRequest {
@@ -44,9 +50,9 @@ fn shared() -> AcquireRequest {
 async fn exclude_and_wake_each_other(compat: Compat, recipe: Recipe) {
     let is_kazoo = matches!(recipe, Recipe::Kazoo(_));
     let soon = if is_kazoo { ms(1_000) } else { SOON * 2 };
-    let site = Site::shared().await;
-    let locks = ours(&site, compat).await;
-    let mut other = theirs(&site, recipe, "etl@host-7").await;
+    let place = Place::new().await;
+    let locks = ours(&place, compat).await;
+    let mut other = theirs(&place, recipe, "etl@host-7").await;
     // Theirs excludes ours, and can be seen.
     other.take().await;
     assert_error(&locks, &attempt("a"), ErrorKind::Contended).await;
@@ -56,17 +62,17 @@ async fn exclude_and_wake_each_other(compat: Compat, recipe: Recipe) {
     let note = info.holders[0].label.note();
     assert!(note == "etl@host-7" || !is_kazoo && !note.is_empty());
     // Their release wakes ours.
-    let waiter = site.waiter(&locks, request("a")).await;
+    let waiter = place.waiter(&locks, request("a")).await;
     assert!(!waiter.is_finished());
     other.release().await;
     let (guard, took) = timed(granted(waiter)).await;
     assert!(took < soon, "{took:?}");
     // Ours excludes theirs, and its release wakes theirs and not the next of ours.
     assert!(!other.tries().await, "two holders");
-    site.contenders("a", 1).await;
+    place.contenders("a", 1).await;
     other.send("take");
-    site.contenders("a", 2).await;
-    let last = site
+    place.contenders("a", 2).await;
+    let last = place
         .waiter(&locks, request("a").with_wait(Wait::Forever))
         .await;
     assert!(!other.has_answered());
@@ -76,7 +82,7 @@ async fn exclude_and_wake_each_other(compat: Compat, recipe: Recipe) {
     assert!(!last.is_finished(), "two holders");
     other.release().await;
     release(timed(granted(last)).await.0).await;
-    site.contenders("a", 0).await;
+    place.contenders("a", 0).await;
 }
 
 #[tokio::test]
@@ -96,16 +102,19 @@ async fn locks_of_curator_and_ours_exclude_and_wake_each_other_in_one_line() {
 #[tokio::test]
 async fn the_line_is_one_for_both() {
     for (compat, recipe) in KAZOO {
-        let site = Site::shared().await;
-        let locks = ours(&site, compat).await;
+        let place = Place::new().await;
+        let locks = ours(&place, compat).await;
         let first = take(&locks, "a").await;
         let (mut guards, mut kazoos) = (Vec::new(), Vec::new());
         for turn in 0..3 {
-            guards.push(waiting(&locks, request("a").with_wait(Wait::Forever)));
-            site.contenders("a", 2 + 2 * turn).await;
-            let mut kazoo = theirs(&site, recipe, "k").await;
+            guards.push(
+                place
+                    .waiter(&locks, request("a").with_wait(Wait::Forever))
+                    .await,
+            );
+            let mut kazoo = theirs(&place, recipe, "k").await;
             kazoo.send("take");
-            site.contenders("a", 3 + 2 * turn).await;
+            place.contenders("a", 3 + 2 * turn).await;
             kazoos.push(kazoo);
         }
         release(first).await;
@@ -119,15 +128,15 @@ async fn the_line_is_one_for_both() {
             assert!(!early && !guards.iter().any(JoinHandle::is_finished));
             kazoos[turn].release().await;
         }
-        site.contenders("a", 0).await;
+        place.contenders("a", 0).await;
     }
 }
 
 async fn readers_and_writers(compat: Compat, reader: Recipe, writer: Recipe) {
-    let site = Site::shared().await;
-    let locks = ours(&site, compat).await;
-    let mut reader = theirs(&site, reader, "reader").await;
-    let mut writer = theirs(&site, writer, "writer").await;
+    let place = Place::new().await;
+    let locks = ours(&place, compat).await;
+    let mut reader = theirs(&place, reader, "reader").await;
+    let mut writer = theirs(&place, writer, "writer").await;
     // Readers of both hold it together.
     reader.take().await;
     let guard = locks.acquire(&shared()).await.expect("it is granted");
@@ -135,20 +144,20 @@ async fn readers_and_writers(compat: Compat, reader: Recipe, writer: Recipe) {
     assert_eq!((info.holders.len(), info.mode), (2, Mode::Shared));
     // Writers of both wait for the readers of the other.
     assert!(!writer.tries().await, "a writer beside readers");
-    let next = site.waiter(&locks, request("a")).await;
+    let next = place.waiter(&locks, request("a")).await;
     release(guard).await;
-    site.contenders("a", 2).await;
+    place.contenders("a", 2).await;
     assert!(!next.is_finished(), "a writer beside their reader");
     reader.release().await;
     let mut guard = timed(granted(next)).await.0;
     // Ours that becomes a reader lets their reader in, and their writer waits for both.
     reader.send("take");
-    site.contenders("a", 2).await;
+    place.contenders("a", 2).await;
     assert!(!reader.has_answered(), "a reader beside a writer");
     guard.downgrade().await.expect("it can be downgraded");
     assert_eq!(timed(reader.answer()).await.0, "yes");
     writer.send("take");
-    site.contenders("a", 3).await;
+    place.contenders("a", 3).await;
     release(guard).await;
     reader.release().await;
     assert_eq!(timed(writer.answer()).await.0, "yes");
@@ -156,9 +165,8 @@ async fn readers_and_writers(compat: Compat, reader: Recipe, writer: Recipe) {
     // Ours that becomes a reader leaves their writer where it is, and ours behind it.
     let mut guard = take(&locks, "a").await;
     writer.send("take");
-    site.contenders("a", 2).await;
-    let late = waiting(&locks, shared());
-    site.contenders("a", 3).await;
+    place.contenders("a", 2).await;
+    let late = place.waiter(&locks, shared()).await;
     guard.downgrade().await.expect("it can be downgraded");
     assert!(!writer.has_answered() && !late.is_finished());
     release(guard).await;
@@ -186,11 +194,11 @@ async fn readers_and_writers_of_curator_and_ours_keep_to_the_same_rules() {
 #[tokio::test]
 async fn a_client_that_is_killed_frees_the_lock_with_its_session() {
     for (compat, recipe) in [(Compat::Kazoo, LOCK), CURATOR[0]] {
-        let site = Site::shared().await;
-        let locks = ours(&site, compat).await;
-        let mut doomed = theirs(&site, recipe, "doomed").await;
+        let place = Place::new().await;
+        let locks = ours(&place, compat).await;
+        let mut doomed = theirs(&place, recipe, "doomed").await;
         doomed.take().await;
-        let waiter = site.waiter(&locks, request("a")).await;
+        let waiter = place.waiter(&locks, request("a")).await;
         doomed.kill();
         let (guard, took) = timed(granted(waiter)).await;
         // A heartbeat of kazoo is a third of its timeout old at most.
@@ -200,23 +208,23 @@ async fn a_client_that_is_killed_frees_the_lock_with_its_session() {
     }
 }
 
-fn taker(site: &Site) -> Taker {
+fn taker(place: &Place) -> Taker {
     let millis = SESSION.as_millis();
-    let (servers, root) = (site.addresses(), site.root());
+    let (servers, root) = (place.addresses(), place.root());
     let url = format!("zk://{servers}{root}?compat=kazoo&session-timeout={millis}ms");
     Taker::example("zk-taker", url)
 }
 
 #[tokio::test]
 async fn no_increment_of_either_is_lost() {
-    let site = Site::shared().await;
+    let place = Place::new().await;
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), "0").expect("it is written");
     let mut kazoos = Vec::new();
     for _ in 0..2 {
-        kazoos.push(theirs(&site, LOCK, "k").await);
+        kazoos.push(theirs(&place, LOCK, "k").await);
     }
-    let taker = taker(&site);
+    let taker = taker(&place);
     let process = || {
         let work = taker.take(&key("a")).with_rounds(50).with_wait(SOON * 6);
         let work = work.with_hold(ms(0)).with_increment(file.path());
@@ -241,17 +249,17 @@ async fn no_increment_of_either_is_lost() {
 async fn a_directory_for_kazoo_outlives_the_locks_in_it() {
     let options = ZooKeeperOptions::new().with_property("znode.container.checkIntervalMs", "100");
     let server = ZooKeeperServer::start(options);
-    let site = Site::of(&server).await;
-    let locks = ours(&site, Compat::Kazoo).await;
-    let mut kazoo = theirs(&site, LOCK, "k").await;
+    let place = Place::of(&server).await;
+    let locks = ours(&place, Compat::Kazoo).await;
+    let mut kazoo = theirs(&place, LOCK, "k").await;
     let guard = take(&locks, "a").await;
     assert!(!kazoo.tries().await, "two holders");
     release(guard).await;
     // The server sweeps others away meanwhile.
-    let curator = ours(&site, Compat::Curator).await;
+    let curator = ours(&place, Compat::Curator).await;
     for name in ["b", "c"] {
         release(take(&curator, name).await).await;
-        let gone = async || !site.tree().exists(name).await;
+        let gone = async || !place.tree().exists(name).await;
         until("an empty directory is deleted", gone).await;
     }
     assert_eq!(kazoo.order("try").await, "yes");

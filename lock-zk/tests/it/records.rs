@@ -5,7 +5,7 @@ use polylock_core::{ErrorKind, FencingToken};
 use polylock_zk::ZooKeeper;
 use zookeeper_client::{Acls, CreateMode, Error};
 
-use crate::support::{SOON, Site, admin, key, release, take};
+use crate::support::{Place, SOON, admin, key, release, take};
 
 async fn write(locks: &ZooKeeper, token: u64) -> Record {
     let record = Record::new(FencingToken::new(token), "done");
@@ -22,12 +22,12 @@ async fn read(locks: &ZooKeeper) -> Option<Record> {
 /// A container with a node in it would stay.
 #[tokio::test]
 async fn a_record_keeps_no_directory_of_a_lock() {
-    let site = Site::shared().await;
-    let locks = site.client().await;
+    let place = Place::new().await;
+    let locks = place.client().await;
     let record = write(&locks, 1).await;
     release(take(&locks, "a").await).await;
-    let path = site.tree().directory("a");
-    match site.tree().client().delete(&path, None).await {
+    let path = place.tree().directory("a");
+    match place.tree().client().delete(&path, None).await {
         // ZooKeeper was faster.
         Ok(()) | Err(Error::NoNode) => {}
         Err(error) => panic!("{error}"),
@@ -37,12 +37,12 @@ async fn a_record_keeps_no_directory_of_a_lock() {
 
 #[tokio::test]
 async fn a_record_whose_root_was_deleted_is_gone_and_written_anew() {
-    let site = Site::shared().await;
-    let locks = site.client().await;
+    let place = Place::new().await;
+    let locks = place.client().await;
     write(&locks, 2).await;
     for path in ["/=a", ""] {
-        let path = format!("{}{path}", site.root());
-        let deleted = site.tree().client().delete(&path, None).await;
+        let path = format!("{}{path}", place.root());
+        let deleted = place.tree().client().delete(&path, None).await;
         deleted.expect("it is there");
     }
     assert_eq!(read(&locks).await, None);
@@ -52,11 +52,11 @@ async fn a_record_whose_root_was_deleted_is_gone_and_written_anew() {
 
 #[tokio::test]
 async fn a_node_of_another_program_is_no_record_and_stays() {
-    let site = Site::shared().await;
-    let locks = site.client().await;
+    let place = Place::new().await;
+    let locks = place.client().await;
     let directory = CreateMode::Persistent.with_acls(Acls::anyone_all());
-    let client = site.tree().client();
-    let path = site.tree().directory("=a");
+    let client = place.tree().client();
+    let path = place.tree().directory("=a");
     for data in ["", "theirs", "1.5\n"] {
         let created = client.create(&path, data.as_bytes(), &directory).await;
         created.expect("it is created");

@@ -13,22 +13,22 @@ use tokio::task::JoinHandle;
 
 use crate::support::snapshot::{patchable, set_next_number};
 use crate::support::{
-    SOON, Site, assert_error, config, granted, ms, open, release, request, seen, take, token,
-    until, waiting,
+    Place, SOON, assert_error, config, granted, ms, open, release, request, seen, take, token,
+    until,
 };
 
 /// A lock whose next contender has this number.
-async fn at(number: i32) -> (ZooKeeperServer, Site) {
+async fn at(number: i32) -> (ZooKeeperServer, Place) {
     let server = patchable();
-    let site = Site::of(&server).await;
-    let locks = site.client().await;
+    let place = Place::of(&server).await;
+    let locks = place.client().await;
     let guard = take(&locks, "a").await;
     release(guard).await;
     drop(locks);
-    set_next_number(&server, &site.tree().directory("a"), number);
-    let answers = async || site.tree().client().check_stat("/").await.is_ok();
+    set_next_number(&server, &place.tree().directory("a"), number);
+    let answers = async || place.tree().client().check_stat("/").await.is_ok();
     until("the server is back", answers).await;
-    (server, site)
+    (server, place)
 }
 
 fn numbers(nodes: &[String]) -> Vec<i64> {
@@ -55,20 +55,19 @@ async fn line(locks: &ZooKeeper) -> Vec<String> {
 
 #[tokio::test]
 async fn the_line_keeps_its_order_beyond_the_last_number() {
-    let (server, site) = at(i32::MAX - 7).await;
+    let (server, place) = at(i32::MAX - 7).await;
     let proxy = Proxy::zookeeper(server.port());
     let (first, other) = (
-        site.client().await,
-        open(config(&[proxy.port()], site.root())).await,
+        place.client().await,
+        open(config(&[proxy.port()], place.root())).await,
     );
     let events = proxy.watch_pushes(|_| true);
     let mut line_of_20 = Vec::new();
     for n in 0..20 {
         let locks = if n == 0 { &first } else { &other };
-        line_of_20.push(waiting(locks, noted(n)));
-        site.contenders("a", n + 1).await;
+        line_of_20.push(place.waiter(locks, noted(n)).await);
     }
-    let numbers = numbers(&site.tree().nodes("a").await);
+    let numbers = numbers(&place.tree().nodes("a").await);
     println!("numbers {numbers:?}");
     let last = i64::from(i32::MAX);
     assert_eq!(numbers.iter().filter(|number| **number == last).count(), 13);
@@ -88,31 +87,31 @@ async fn the_line_keeps_its_order_beyond_the_last_number() {
         release(guard).await;
     }
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
-    begins_anew(&site, &first, tokens[19]).await;
+    begins_anew(&place, &first, tokens[19]).await;
 }
 
 /// The directory is gone with the last of them, and the numbers begin at 0 in the next one.
-async fn begins_anew(site: &Site, locks: &Arc<ZooKeeper>, last: u64) {
-    let gone = async || !site.tree().exists("a").await;
+async fn begins_anew(place: &Place, locks: &Arc<ZooKeeper>, last: u64) {
+    let gone = async || !place.tree().exists("a").await;
     until("the directory is deleted", gone).await;
     let guard = take(locks, "a").await;
-    assert_eq!(numbers(&site.tree().nodes("a").await), [0]);
+    assert_eq!(numbers(&place.tree().nodes("a").await), [0]);
     assert!(token(&guard) > last);
     release(guard).await;
-    assert!(site.tree().exists("a").await);
+    assert!(place.tree().exists("a").await);
 }
 
 #[tokio::test]
 async fn a_downgrade_beyond_the_last_number_is_refused() {
-    let (_server, site) = at(i32::MAX).await;
-    let locks = site.client().await;
+    let (_server, place) = at(i32::MAX).await;
+    let locks = place.client().await;
     let mut guard = take(&locks, "a").await;
     let refused = guard.downgrade().await.expect_err("there is no number");
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
     assert!(guard.is_held());
     let reader = request("a").with_mode(Mode::Shared).with_wait(Wait::Never);
     assert_error(&locks, &reader, ErrorKind::Contended).await;
-    let next = site.waiter(&locks, request("a")).await;
+    let next = place.waiter(&locks, request("a")).await;
     release(guard).await;
     release(granted(next).await).await;
     // In a directory of its own again, it goes on as before.
@@ -126,11 +125,11 @@ const LAST: i32 = i32::MAX - (1 << 20) - 1;
 
 #[tokio::test]
 async fn a_downgrade_at_the_last_number_lets_no_writer_beside_the_reader() {
-    let (_server, site) = at(LAST).await;
-    let (one, two) = (site.client().await, site.client().await);
+    let (_server, place) = at(LAST).await;
+    let (one, two) = (place.client().await, place.client().await);
     let mut holder = take(&one, "a").await;
-    let writer = site.waiter(&two, request("a")).await;
-    let numbers = numbers(&site.tree().nodes("a").await);
+    let writer = place.waiter(&two, request("a")).await;
+    let numbers = numbers(&place.tree().nodes("a").await);
     assert_eq!(numbers, [i64::from(LAST), i64::from(LAST) + 1]);
     holder.downgrade().await.expect("there are numbers");
     tokio::time::sleep(ms(500)).await;
@@ -146,24 +145,23 @@ async fn a_downgrade_at_the_last_number_lets_no_writer_beside_the_reader() {
 
 #[tokio::test]
 async fn a_token_beyond_the_last_number_is_younger_than_what_made_its_owner_the_first() {
-    let (server, site) = at(LAST + 10).await;
+    let (server, place) = at(LAST + 10).await;
     let proxy = Proxy::zookeeper(server.port());
-    let slow = config(&[proxy.port()], site.root()).with_session_timeout(SOON * 2);
+    let slow = config(&[proxy.port()], place.root()).with_session_timeout(SOON * 2);
     let slow = open(slow.expect("it is in range")).await;
-    let other = site.client().await;
+    let other = place.client().await;
     let first = take(&other, "a").await;
-    let second = site.waiter(&other, request("a")).await;
+    let second = place.waiter(&other, request("a")).await;
     let is_look = |command: &Command| command.is("EXISTS") && command.arg(1).contains("-lock-");
     let planned = proxy.plan(is_look, Fate::LateRequest(ms(1_000)));
     // It has listed the line, and asks for their creation when both have gone.
-    let third = waiting(&slow, noted(3));
-    site.contenders("a", 3).await;
+    let third = place.waiter(&slow, noted(3)).await;
     planned.met(SOON).await;
     release(first).await;
     let second = granted(second).await;
     let before = token(&second);
     release(second).await;
-    let left = site.tree().nodes("a").await.len();
+    let left = place.tree().nodes("a").await.len();
     assert_eq!(left, 1, "too late for this test");
     let third = granted(third).await;
     assert!(token(&third) > before, "{third:?} after {before}");
@@ -172,14 +170,14 @@ async fn a_token_beyond_the_last_number_is_younger_than_what_made_its_owner_the_
 
 #[tokio::test]
 async fn a_directory_that_kazoo_may_use_stays_beyond_the_last_number() {
-    let (_server, site) = at(i32::MAX - 1).await;
-    let locks = open(site.config().with_compat(Compat::Kazoo)).await;
+    let (_server, place) = at(i32::MAX - 1).await;
+    let locks = open(place.config().with_compat(Compat::Kazoo)).await;
     let mut last = None;
     for _ in 0..4 {
         let guard = take(&locks, "a").await;
         assert!(guard.fencing_token() > last);
         last = guard.fencing_token();
         release(guard).await;
-        assert!(site.tree().exists("a").await);
+        assert!(place.tree().exists("a").await);
     }
 }

@@ -100,7 +100,7 @@ async fn a_waiter_is_never_granted_the_lock_in_a_session_that_has_ended() {
 #[tokio::test]
 async fn a_holder_whose_node_is_deleted_is_told_within_300_ms() {
     let place = Place::new().await;
-    let locks = place.client().await;
+    let locks = place.behind_proxy().await;
     let mut delays = Vec::new();
     for turn in 0..14 {
         let guard = take(&locks, "a").await;
@@ -224,7 +224,7 @@ async fn a_node_that_was_deleted_in_an_outage_is_missed_after_it() {
 #[tokio::test]
 async fn an_outage_that_costs_the_locks_and_not_the_session_costs_no_further_lock() {
     let place = Place::new().await;
-    let (locks, other) = (place.patient().await, place.elsewhere().await);
+    let (locks, other) = (place.patient().await, place.client().await);
     let timeout = SESSION * 2;
     for round in 0..3 {
         let guard = take(&locks, "a").await;
@@ -252,7 +252,7 @@ async fn an_outage_that_costs_the_locks_and_not_the_session_costs_no_further_loc
 #[tokio::test]
 async fn without_a_server_requests_fail_and_the_client_recovers() {
     let place = Place::new().await;
-    let locks = place.client().await;
+    let locks = place.behind_proxy().await;
     drop(take(&locks, "a").await);
     place.assert_nothing_left(&[&locks], "a").await;
     place.disconnect();

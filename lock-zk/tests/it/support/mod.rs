@@ -5,7 +5,6 @@ pub(crate) mod exchange;
 mod foreign;
 mod place;
 mod rival;
-mod site;
 pub(crate) mod snapshot;
 mod store;
 mod tree;
@@ -14,6 +13,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_testkit::servers::ZooKeeperServer;
 use polylock_core::admin::{LockAdmin, LockInfo};
 use polylock_core::layers::LocalQueue;
 use polylock_core::{
@@ -26,14 +26,10 @@ use tokio::time::Instant;
 
 pub(crate) use self::{
     foreign::{Foreign, Recipe, THEIR_SESSION},
-    site::{Site, timed},
-    store::Store,
-    tree::Tree,
-};
-
-pub(crate) use self::{
     place::{Place, is_entry, is_exchange},
     rival::end_session,
+    store::Store,
+    tree::Tree,
 };
 
 /// Enough time for a few requests on a busy machine.
@@ -87,6 +83,13 @@ pub(crate) fn config(ports: &[u16], root: &str) -> ZooKeeperConfig {
     let config = ZooKeeperConfig::new(hosts).with_root(root);
     let config = config.expect("it is a path").with_session_timeout(SESSION);
     config.expect("it is in range")
+}
+
+/// The root of a test at the server that the test run shares, which nobody has made yet.
+pub(crate) fn without_root() -> (String, ZooKeeperConfig) {
+    let (root, address) = (store::root(), ZooKeeperServer::shared().address());
+    let config = config(&[store::port(&address)], &root);
+    (root, config)
 }
 
 pub(crate) async fn open(config: ZooKeeperConfig) -> Arc<ZooKeeper> {
@@ -160,6 +163,13 @@ pub(crate) async fn seen(locks: &ZooKeeper, name: &str) -> Option<LockInfo> {
 pub(crate) async fn loss(guard: &LockGuard) -> LostReason {
     let lost = tokio::time::timeout(SESSION + SOON, guard.lost().into_future()).await;
     lost.expect("the loss is signaled")
+}
+
+/// Waits for something that needs a few requests at most, and returns how long it took.
+pub(crate) async fn timed<T>(work: impl Future<Output = T>) -> (T, Duration) {
+    let began = Instant::now();
+    let done = tokio::time::timeout(SOON * 2, work).await;
+    (done.expect("it happens"), began.elapsed())
 }
 
 /// Waits until something is true.

@@ -1,68 +1,102 @@
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lock_testkit::proxy::{Command, Proxy};
-use polylock_core::{DistributedLock, ErrorKind};
+use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperServer};
+use polylock_core::{AcquireRequest, DistributedLock, ErrorKind, LockGuard, Result};
 use polylock_zk::{ZooKeeper, ZooKeeperConfig};
+use tokio::task::JoinHandle;
 
-use super::{SESSION, SOON, Site, assert_error, attempt, config, open, release_clean, take};
+use super::store::{port, root};
+use super::{
+    SESSION, SOON, Tree, assert_error, attempt, config, open, release_clean, take, until, waiting,
+};
 
-/// A directory of its own at one server, with a proxy before it.
+/// A directory of its own at some servers, and a proxy before the first of them.
 #[derive(Debug)]
 pub(crate) struct Place {
+    root: String,
+    tree: Tree,
+    ports: Vec<u16>,
     proxy: Proxy,
-    site: Site,
-}
-
-impl Deref for Place {
-    type Target = Site;
-
-    fn deref(&self) -> &Site {
-        &self.site
-    }
 }
 
 impl Place {
     /// At the server that the test run shares.
     pub(crate) async fn new() -> Self {
-        Self::before(Site::shared().await)
+        Self::at(&ZooKeeperServer::shared().addresses()).await
     }
 
-    /// With a client behind the proxy, and one past it.
+    /// The same with a client behind the proxy, and one past it.
     pub(crate) async fn with_clients() -> (Self, Arc<ZooKeeper>, Arc<ZooKeeper>) {
         let place = Self::new().await;
-        let (client, elsewhere) = (place.client().await, place.elsewhere().await);
-        (place, client, elsewhere)
+        let (behind_proxy, client) = (place.behind_proxy().await, place.client().await);
+        (place, behind_proxy, client)
     }
 
-    pub(crate) async fn at(port: u16) -> Self {
-        Self::before(Site::at(&[format!("127.0.0.1:{port}")]).await)
+    /// At a server of the test.
+    pub(crate) async fn of(server: &ZooKeeperServer) -> Self {
+        Self::at(&[server.address()]).await
     }
 
-    fn before(site: Site) -> Self {
-        let proxy = Proxy::zookeeper(site.port());
-        Self { proxy, site }
+    /// At an ensemble of the test.
+    pub(crate) async fn of_all(ensemble: &ZooKeeperEnsemble) -> Self {
+        Self::at(&ensemble.addresses()).await
+    }
+
+    async fn at(addresses: &[String]) -> Self {
+        let root = root();
+        let ports: Vec<_> = addresses.iter().map(|address| port(address)).collect();
+        Self {
+            tree: Tree::open(&addresses.join(","), &root).await,
+            proxy: Proxy::zookeeper(ports[0]),
+            ports,
+            root,
+        }
     }
 
     pub(crate) fn proxy(&self) -> &Proxy {
         &self.proxy
     }
 
-    /// Cuts all connections, and refuses others.
-    pub(crate) fn disconnect(&self) {
-        self.proxy.refuse();
-        self.proxy.cut();
+    pub(crate) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    pub(crate) fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// The port of the first server itself.
+    pub(crate) fn port(&self) -> u16 {
+        self.ports[0]
+    }
+
+    pub(crate) fn addresses(&self) -> String {
+        let address = |port: &u16| format!("127.0.0.1:{port}");
+        self.ports.iter().map(address).collect::<Vec<_>>().join(",")
+    }
+
+    /// Leads to the servers themselves. Sessions last for so long that none ends because the machine is
+    /// busy.
+    pub(crate) fn config(&self) -> ZooKeeperConfig {
+        let config = config(&self.ports, &self.root).with_session_timeout(SOON * 2);
+        config.expect("it is in range")
+    }
+
+    /// A client with a session of its own, whose network never fails.
+    pub(crate) async fn client(&self) -> Arc<ZooKeeper> {
+        open(self.config()).await
     }
 
     /// Leads through the proxy.
-    pub(crate) fn config(&self) -> ZooKeeperConfig {
-        config(&[self.proxy.port()], self.root())
+    fn config_behind_proxy(&self) -> ZooKeeperConfig {
+        config(&[self.proxy.port()], &self.root)
     }
 
     /// A client behind the proxy.
-    pub(crate) async fn client(&self) -> Arc<ZooKeeper> {
-        open(self.config()).await
+    pub(crate) async fn behind_proxy(&self) -> Arc<ZooKeeper> {
+        self.with_session(SESSION).await
     }
 
     /// A client behind the proxy whose session survives that a silent connection is given up.
@@ -72,14 +106,48 @@ impl Place {
 
     /// A client behind the proxy with sessions of this length.
     pub(crate) async fn with_session(&self, timeout: Duration) -> Arc<ZooKeeper> {
-        let config = self.config().with_session_timeout(timeout);
+        let config = self.config_behind_proxy().with_session_timeout(timeout);
         open(config.expect("it is in range")).await
     }
 
-    /// A client whose network never fails, and whose session outlasts whatever the machine is busy
-    /// with.
-    pub(crate) async fn elsewhere(&self) -> Arc<ZooKeeper> {
-        self.site.client().await
+    /// A client behind the proxy with long sessions and this timeout of a request.
+    pub(crate) async fn with_timeout(&self, timeout: Duration) -> Arc<ZooKeeper> {
+        let config = self.config_behind_proxy().with_session_timeout(SOON * 2);
+        let config = config.and_then(|config| config.with_timeout(timeout));
+        open(config.expect("it is in range")).await
+    }
+
+    /// Cuts all connections of the proxy, and refuses others.
+    pub(crate) fn disconnect(&self) {
+        self.proxy.refuse();
+        self.proxy.cut();
+    }
+
+    /// The session that a node of a lock belongs to.
+    pub(crate) async fn owner(&self, name: &str, node: &str) -> i64 {
+        let path = format!("{}/{node}", self.tree.directory(name));
+        let stat = self.tree.client().check_stat(&path).await;
+        let stat = stat.expect("it answers").expect("the node is there");
+        stat.ephemeral_owner
+    }
+
+    /// Lets a task wait for a lock, and returns it once it is in the queue.
+    pub(crate) async fn waiter(
+        &self,
+        locks: &Arc<ZooKeeper>,
+        request: AcquireRequest,
+    ) -> JoinHandle<Result<LockGuard>> {
+        let key = request.key().clone();
+        let before = self.tree.nodes(key.as_str()).await.len();
+        let waiter = waiting(locks, request);
+        self.contenders(key.as_str(), before + 1).await;
+        waiter
+    }
+
+    /// Waits until a lock has this many contenders, its holder included.
+    pub(crate) async fn contenders(&self, name: &str, count: usize) {
+        let what = format!("{name} has {count} contenders");
+        until(&what, async || self.tree.nodes(name).await.len() == count).await;
     }
 
     /// Once all requests are done, the lock has no node.
@@ -87,18 +155,17 @@ impl Place {
         for client in clients {
             assert!(client.shutdown(SOON).await, "background work does not end");
         }
-        assert_eq!(self.tree().nodes(name).await, [""; 0]);
+        assert_eq!(self.tree.nodes(name).await, [""; 0]);
     }
 
     /// Another client gets the lock.
     pub(crate) async fn assert_free(&self, name: &str) {
-        let other = self.elsewhere().await;
-        release_clean(take(&other, name).await).await;
+        release_clean(take(&*self.client().await, name).await).await;
     }
 
     /// Another client does not get the lock.
     pub(crate) async fn assert_taken(&self, name: &str) {
-        let other = self.elsewhere().await;
+        let other = self.client().await;
         assert_error(&other, &attempt(name), ErrorKind::Contended).await;
     }
 }
