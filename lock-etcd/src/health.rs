@@ -102,12 +102,6 @@ impl HealthFacts {
         });
         silent.collect()
     }
-
-    fn has(&self, alarm: AlarmType) -> bool {
-        self.alarms
-            .as_ref()
-            .is_some_and(|alarms| alarms.contains(&alarm))
-    }
 }
 
 const RULES: &[HealthRule<HealthFacts>] = &[
@@ -137,32 +131,24 @@ const RULES: &[HealthRule<HealthFacts>] = &[
     },
     HealthRule {
         id: ALARMS,
-        rule: |facts| match facts.has(AlarmType::Nospace) {
-            true => {
+        rule: |facts| match facts.alarms.as_deref()? {
+            [] => Status::Ok.because("no alarm is on"),
+            alarms if alarms.contains(&AlarmType::Nospace) => {
                 Status::Error.because("the alarm NOSPACE is on: the database has reached its quota")
             }
-            false => None,
+            _ => None,
         },
         impact: "no lock is granted, and held ones are not released but expire",
         fix: "compact and defragment, or raise --quota-backend-bytes; then etcdctl alarm disarm",
     },
     HealthRule {
         id: ALARMS,
-        rule: |facts| match facts.has(AlarmType::Corrupt) {
+        rule: |facts| match facts.alarms.as_deref()?.contains(&AlarmType::Corrupt) {
             true => Status::Error.because("the alarm CORRUPT is on: servers have different data"),
             false => None,
         },
         impact: "two servers can name different holders",
         fix: "replace the server that differs; see the documentation of etcd on data corruption",
-    },
-    HealthRule {
-        id: ALARMS,
-        rule: |facts| match facts.alarms.as_ref()?.is_empty() {
-            true => Status::Ok.because("no alarm is on"),
-            false => None,
-        },
-        impact: "",
-        fix: "",
     },
     HealthRule {
         id: "lease",

@@ -166,11 +166,8 @@ impl EtcdLease {
     /// Sends the request that creates the key, on the engine, so that its outcome is known even if the
     /// caller is dropped.
     pub(crate) fn create(self: &Arc<Self>) -> oneshot::Receiver<Result<Listing, Failure>> {
-        let was_unknown = {
-            let mut state = self.state();
-            let former = std::mem::replace(&mut state.key, KnownKey::Creating);
-            matches!(former, KnownKey::Unknown)
-        };
+        let former = std::mem::replace(&mut self.state().key, KnownKey::Creating);
+        let was_unknown = matches!(former, KnownKey::Unknown);
         let (done, answer) = oneshot::channel();
         let lease = Arc::clone(self);
         self.store.engine.spawn(async move {
