@@ -6,14 +6,15 @@ use polylock_core::admin::Record;
 use polylock_core::{DistributedLock, ErrorKind, FencingToken};
 #[cfg(feature = "sasl")]
 use polylock_core::{LostReason, PasswordFile};
+use polylock_zk::NodeAccess;
 #[cfg(feature = "sasl")]
 use polylock_zk::ZooKeeperConfig;
-use polylock_zk::{NodeAccess, ZooKeeper};
 
 #[cfg(feature = "sasl")]
 use crate::support::config;
 use crate::support::{
-    SOON, admin, assert_error, key, open, release, request, seen, take, without_root,
+    SOON, admin, assert_error, assert_refused, key, open, release, request, seen, take,
+    without_root,
 };
 
 /// A session timeout that does not expire while a machine starts many servers.
@@ -38,10 +39,8 @@ async fn another_identity_is_denied_the_locks() {
     let wrong = config.clone().with_digest_login("me", "typo");
     for stranger in [config.clone(), wrong.expect("a user")] {
         // Without the right to read the root, a client could not keep a lock.
-        let error = ZooKeeper::connect(stranger).await.expect_err("denied");
-        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        let error = assert_refused(stranger, ErrorKind::Denied, "access control list").await;
         assert!(!error.is_retryable(), "{error}");
-        assert!(error.message().contains("access control list"), "{error}");
     }
 
     let colleague = open(own()).await;
@@ -116,12 +115,10 @@ async fn sasl_users_have_locks_of_their_own() {
     let _guard = take(&mine, "a").await;
 
     let yours = config().with_sasl_login("you", "word").expect("a user");
-    let error = ZooKeeper::connect(yours).await.expect_err("denied");
-    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert_refused(yours, ErrorKind::Denied, "").await;
 
     let wrong = config().with_sasl_login("me", "typo").expect("a user");
-    let error = ZooKeeper::connect(wrong).await.expect_err("denied");
-    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    let error = assert_refused(wrong, ErrorKind::Denied, "").await;
     assert_eq!(error.backend(), Some("zookeeper"));
 }
 
@@ -140,9 +137,7 @@ async fn a_server_that_insists_on_sasl_and_one_without_users_say_so() {
         (config(&strict), "asks for a login"),
         (brief.expect("in range"), ""),
     ] {
-        let error = ZooKeeper::connect(refused).await.expect_err("refused");
-        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-        assert!(error.message().contains(says), "{error}");
+        assert_refused(refused, ErrorKind::Denied, says).await;
     }
     open(login(config(&strict))).await;
 }

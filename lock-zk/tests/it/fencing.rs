@@ -5,26 +5,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use lock_testkit::sim::Rng;
 use polylock_core::layers::LocalQueue;
-use polylock_core::{DistributedLock, FencingToken, Label, LockGuard, Mode};
+use polylock_core::{DistributedLock, Label, Mode};
 use polylock_zk::ZooKeeper;
 use tokio::task::JoinSet;
 
 use crate::support::{
-    Place, SOON, granted, handed_over, ms, permits, release, request, seen, take, waiting,
+    Place, SOON, granted, handed_over, ms, permits, release, request, seen, take, token, waiting,
 };
 
-fn token(guard: &LockGuard) -> FencingToken {
-    guard.fencing_token().expect("it has a token")
-}
-
-fn assert_grows(tokens: &[FencingToken]) {
+fn assert_grows(tokens: &[u64]) {
     for pair in tokens.windows(2) {
         assert!(pair[1] > pair[0], "{:?} after {:?}", pair[1], pair[0]);
     }
 }
 
-async fn token_seen(locks: &ZooKeeper, name: &str) -> Option<FencingToken> {
-    seen(locks, name).await.expect("it is held").holders[0].token
+async fn token_seen(locks: &ZooKeeper, name: &str) -> Option<u64> {
+    let seen = seen(locks, name).await.expect("it is held");
+    seen.holders[0].token.map(u64::from)
 }
 
 /// Tasks of three processes, two of them with a queue inside, take the lock in turns.
@@ -39,7 +36,7 @@ async fn tokens_grow_over_hand_overs_here_and_grants_elsewhere() {
         place.client().await,
     ];
     let seed = seed();
-    let drawn = Arc::<Mutex<Vec<(usize, FencingToken)>>>::default();
+    let drawn = Arc::<Mutex<Vec<(usize, u64)>>>::default();
     let mut tasks = JoinSet::new();
     // On average each queue has two tasks, so that sometimes only other processes wait.
     for task in 0..7 {

@@ -97,6 +97,15 @@ pub(crate) async fn open(config: ZooKeeperConfig) -> Arc<ZooKeeper> {
     Arc::new(locks.expect("it connects"))
 }
 
+/// Asserts what a connection fails with.
+pub(crate) async fn assert_refused(config: ZooKeeperConfig, kind: ErrorKind, says: &str) -> Error {
+    let connected = ZooKeeper::connect(config).await;
+    let error = connected.expect_err("it is refused");
+    assert_eq!(error.kind(), kind, "{error}");
+    assert!(error.message().contains(says), "{error}");
+    error
+}
+
 pub(crate) async fn take(locks: &ZooKeeper, name: &str) -> LockGuard {
     let taken = locks.acquire(&request(name)).await;
     taken.expect("a free lock is granted")
