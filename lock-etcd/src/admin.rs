@@ -48,7 +48,13 @@ impl LockAdmin for Admin {
         let (store, prefix) = (Arc::clone(&self.0), prefix.to_owned());
         watch_by_polling(move || {
             let (store, prefix) = (Arc::clone(&store), prefix.clone());
-            async move { store.bound(None, store.held(&prefix)).await }
+            // Each page of a long listing has its own time.
+            async move {
+                store
+                    .held(&prefix)
+                    .await
+                    .map_err(|failure| Error::from(failure).with_backend(NAME))
+            }
         })
         .await
     }

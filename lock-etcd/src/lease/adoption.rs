@@ -126,7 +126,7 @@ impl Store {
             let path = format!("{directory}{}", held.name);
             let replaced = self.replace(&path, held.mod_revision, &value, lease.id);
             if let Ok(revision) = replaced.await? {
-                held.mod_revision = revision;
+                (held.lease, held.mod_revision) = (lease.id, revision);
                 return Ok(Some((held, lease)));
             }
         }

@@ -75,6 +75,7 @@ async fn waiters_keep_their_order_when_the_leader_is_killed() {
         let label = polylock_core::Label::of_this_process().with_note(format!("{n}"));
         waiters.push(place.waiter(&locks, long.clone().with_label(label)).await);
     }
+    place.contenders("a", 6).await;
     let (at, _) = leader(&servers).await;
     servers[at].kill();
     tokio::time::sleep(ms(6_000)).await;

@@ -138,3 +138,37 @@ async fn a_lock_that_was_waited_for_has_its_whole_ttl() {
     assert!(left(&next) > Some(SOON * 4 / 5), "{:?}", left(&next));
     release(next).await;
 }
+
+/// A permit waiter writes that it is granted, which wakes the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn permits_are_granted_one_after_the_other() {
+    let place = Place::new().await;
+    let locks = place.client().await;
+    let limit = std::num::NonZeroU32::MIN.saturating_add(1);
+    // They list again of themselves after a third of their ttl, which is later than the test waits.
+    let permit = request("a")
+        .with_mode(Mode::Permit { limit })
+        .with_ttl(SOON * 6);
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        held.push(locks.acquire(&permit).await.expect("it is free"));
+    }
+    let mut waiters = Vec::new();
+    for _ in 0..4 {
+        waiters.push(place.waiter(&locks, permit.clone()).await);
+    }
+    for guard in held.drain(..) {
+        release(guard).await;
+    }
+    let first = timeout(SOON, granted(waiters.remove(0)))
+        .await
+        .expect("it is next");
+    let second = timeout(SOON, granted(waiters.remove(0)))
+        .await
+        .expect("it is woken by the first");
+    assert!(token(&first) < token(&second));
+    release(first).await;
+    release(granted(waiters.remove(0)).await).await;
+    release(second).await;
+    release(granted(waiters.remove(0)).await).await;
+}

@@ -101,9 +101,10 @@ async fn a_session_that_is_replaced_leaves_no_node_in_the_way() {
         let nodes = client.list_children(&format!("/{key}")).await;
         nodes.unwrap().len()
     };
-    for key in keys {
-        until("a waiter queues", async || queued(key).await == 2).await;
-    }
+    until("a waiter queues for each key", async || {
+        queued(keys[0]).await == 2 && queued(keys[1]).await == 2 && queued(keys[2]).await == 2
+    })
+    .await;
     session(&locks).await.negotiated.ignore_log();
     proxy.cut();
     for (waiter, guard) in waiters.into_iter().zip(&guards) {

@@ -80,7 +80,8 @@ impl LivenessEvidence {
         known + self.timeout - self.timeout / 16
     }
 
-    /// Until when locks are held that were valid until then, once the connection has broken.
+    /// The end of the locks after the connection broke at `broke`: half a timeout later, at most
+    /// `valid_until`.
     pub(super) fn doubted_until(&self, broke: Moment, valid_until: Moment) -> Moment {
         (broke + self.timeout / 2).min(valid_until)
     }

@@ -7,7 +7,7 @@ use lock_testkit::servers::{
     RedisOptions, RedisServer, ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer,
 };
 use polylock_core::{ErrorKind, HealthCheck, Registry, Result, Status};
-use polylock_zk::{ZooKeeper, ZooKeeperBackend};
+use polylock_zk::{NodeAccess, ZooKeeper, ZooKeeperBackend};
 use tokio::time::Instant;
 use zookeeper_client::Client;
 
@@ -29,6 +29,19 @@ async fn a_strict_configuration_refuses_what_ends_locks() {
     let long = long.expect("in range").with_strict_checks();
     assert_refused(long, kind, "is 10s, not the requested 30s").await;
     ZooKeeper::connect(config).await.expect("warned of only");
+}
+
+#[tokio::test]
+async fn a_strict_configuration_takes_an_ensemble_of_three() {
+    let ensemble = ZooKeeperEnsemble::start(3, &ZooKeeperOptions::new());
+    let ports = ensemble.servers().iter().map(|server| server.port());
+    let config = config(&ports.collect::<Vec<_>>(), "/locks").with_strict_checks();
+    let closed = config.clone().with_digest_login("me", "pw");
+    let closed = ZooKeeper::connect(closed.expect("a user")).await;
+    closed.expect("nothing is wrong with it");
+    let said = config.with_access(NodeAccess::Everybody).with_root("/open");
+    let open = ZooKeeper::connect(said.expect("a path")).await;
+    open.expect("it is meant to be open");
 }
 
 #[tokio::test]

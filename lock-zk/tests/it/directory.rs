@@ -1,4 +1,4 @@
-//! Other nodes and changes in the directory of a lock, such as by an operator.
+//! Other nodes in the directory of a lock, and nodes that an operator deletes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -107,7 +107,7 @@ async fn behind_exchange() -> (Place, Exchange, Arc<ZooKeeper>) {
 async fn a_session_that_is_exchanged_without_a_word_takes_its_locks_with_it() {
     let (_place, exchange, locks) = behind_exchange().await;
     let guard = take(&locks, "a").await;
-    exchange.cut();
+    exchange.cut().await;
     assert_eq!(loss(&guard).await, LostReason::SessionEnded);
     // The node of the old session is in the way for as long as that lasts.
     let again = within("a", SOON * 4);
@@ -120,7 +120,7 @@ async fn a_node_in_an_exchanged_session_is_deleted() {
     let (place, exchange, locks) = behind_exchange().await;
     // A lock keeps its session, and the client of it, for as long as its guard is there.
     let pinned = take(&locks, "pinned").await;
-    exchange.cut();
+    exchange.cut().await;
     let one = within("a", SOON * 2);
     let guard = locks.acquire(&one).await.expect("it is granted");
     assert_eq!(place.tree().nodes("a").await.len(), 1);
@@ -178,7 +178,7 @@ async fn a_session_that_is_shorter_than_asked_for_ends_after_its_locks_are_lost(
 /// A client with a lock, and another one that waits for it.
 type Pair = (Arc<ZooKeeper>, LockGuard, JoinHandle<Result<LockGuard>>);
 
-/// A holder at a server with sessions of so many seconds, and a waiter near the others.
+/// A client at `port` that holds a lock in a session of so many seconds, and a waiter of `near`.
 async fn pair(port: u16, seconds: u64, near: &Arc<ZooKeeper>, wait: Duration) -> Pair {
     let far = config(&[port], "/locks").with_session_timeout(Duration::from_secs(seconds));
     let far = open(far.expect("it is in range")).await;
@@ -252,7 +252,7 @@ fn long_name(n: usize) -> String {
     format!("{n:0>240}")
 }
 
-/// More than the budget of watches has room for.
+/// More than the budget of watches has room for: paths of about 310 bytes fill 96 KiB with some 300.
 const WAITERS: usize = 400;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

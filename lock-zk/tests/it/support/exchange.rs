@@ -1,36 +1,34 @@
 use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 /// Leads to a server, and takes the id of the session out of the first frame of every connection but
 /// the first: the server opens another session.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     port: u16,
-    cuts: watch::Sender<()>,
+    connections: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
 
 impl Exchange {
     pub(crate) async fn before(server: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let cuts = watch::Sender::new(());
         let exchange = Self {
             port,
-            cuts: cuts.clone(),
+            connections: Arc::default(),
         };
+        let connections = Arc::clone(&exchange.connections);
         tokio::spawn(async move {
             let mut is_exchanged = false;
             while let Ok((client, _)) = listener.accept().await {
-                let mut cut = cuts.subscribe();
-                tokio::spawn(async move {
-                    tokio::select! {
-                        led = lead(client, server, is_exchanged) => drop(led),
-                        _ = cut.changed() => {}
-                    }
-                });
+                let led = lead(client, server, is_exchanged);
+                let connection = tokio::spawn(async move { drop(led.await) });
+                let mut all = connections.lock().unwrap_or_else(PoisonError::into_inner);
+                all.push(connection);
                 is_exchanged = true;
             }
         });
@@ -41,9 +39,18 @@ impl Exchange {
         self.port
     }
 
-    /// Ends all connections.
-    pub(crate) fn cut(&self) {
-        self.cuts.send_replace(());
+    /// Ends all connections; nothing is forwarded any more when it returns.
+    pub(crate) async fn cut(&self) {
+        let all = std::mem::take(
+            &mut *self
+                .connections
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+        for connection in all {
+            connection.abort();
+            drop(connection.await);
+        }
     }
 }
 

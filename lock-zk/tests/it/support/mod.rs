@@ -85,7 +85,7 @@ pub(crate) fn config(ports: &[u16], root: &str) -> ZooKeeperConfig {
     config.expect("it is in range")
 }
 
-/// The root of a test at the server that the test run shares, which nobody has made yet.
+/// A new root on the shared server, not created yet, and a configuration for it.
 pub(crate) fn without_root() -> (String, ZooKeeperConfig) {
     let (root, address) = (store::root(), ZooKeeperServer::shared().address());
     let config = config(&[store::port(&address)], &root);

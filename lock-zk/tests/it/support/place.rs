@@ -77,8 +77,8 @@ impl Place {
         self.ports.iter().map(address).collect::<Vec<_>>().join(",")
     }
 
-    /// Leads to the servers themselves. Sessions last for so long that none ends because the machine is
-    /// busy.
+    /// A configuration for the servers, past the proxy. Sessions last for so long that none ends because
+    /// the machine is busy.
     pub(crate) fn config(&self) -> ZooKeeperConfig {
         let config = config(&self.ports, &self.root).with_session_timeout(SOON * 2);
         config.expect("it is in range")
@@ -89,7 +89,7 @@ impl Place {
         open(self.config()).await
     }
 
-    /// Leads through the proxy.
+    /// A configuration behind the proxy.
     fn config_behind_proxy(&self) -> ZooKeeperConfig {
         config(&[self.proxy.port()], &self.root)
     }
