@@ -306,16 +306,18 @@ impl Actor {
         request_timeout.max(Instant::now() + left)
     }
 
-    async fn release(&mut self, id: LeaseId, reply: oneshot::Sender<Released>) {
+    async fn release(&mut self, id: LeaseId, reply: oneshot::Sender<Result<Released, Failure>>) {
         let released = match self.held.remove(&id) {
             Some(held) => self.free(id, held).await,
-            None => Released::AlreadyLost,
+            None => Ok(Released::AlreadyLost),
         };
         // The caller may be gone.
         let _gone = reply.send(released);
     }
 
-    async fn free(&mut self, id: LeaseId, mut held: Held) -> Released {
+    /// Frees a lock. The end of the connection frees it as well; without a reply, it is unknown which of
+    /// the two did.
+    async fn free(&mut self, id: LeaseId, mut held: Held) -> Result<Released, Failure> {
         if let Some(recording) = held.recording.take() {
             // Written after the release, it would name a holder that is gone.
             drop(timeout(RECORDING, recorded(recording)).await);
@@ -332,21 +334,23 @@ impl Actor {
         match freed.await {
             Ok(answer) => {
                 let first = answer.rows.iter().find_map(|row| row.first()?.int());
-                if first == Some(0) {
-                    return Released::AlreadyLost;
-                }
-                Released::Clean
+                Ok(match first {
+                    Some(0) => Released::AlreadyLost,
+                    _ => Released::Clean,
+                })
             }
-            Err(failure) if self.connection.is_some() => {
-                // The record is overwritten by the next one.
-                tracing::debug!(cause = %failure.cause, "the record of a lock was not cleared");
+            Err(failure) => {
+                // A record that was not cleared is overwritten by the next one.
+                tracing::debug!(cause = %failure.cause, "the release of a lock failed");
                 self.undo(&held.key, held.is_shared).await;
                 match self.connection {
-                    Some(_) => Released::Clean,
-                    None => Released::AlreadyLost,
+                    Some(_) => Ok(Released::Clean),
+                    None => Err(Failure {
+                        outcome_unknown: true,
+                        ..failure
+                    }),
                 }
             }
-            Err(_) => Released::AlreadyLost,
         }
     }
 

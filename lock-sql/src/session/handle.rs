@@ -41,7 +41,7 @@ pub(super) enum Command {
     },
     Release {
         id: LeaseId,
-        reply: oneshot::Sender<Released>,
+        reply: oneshot::Sender<Result<Released, Failure>>,
     },
     /// Ends the session, which has no reservations left.
     Retire {
@@ -204,14 +204,14 @@ impl SessionHold {
     }
 
     /// Releases the lock; completes even if it is dropped.
-    pub(crate) async fn release(mut self) -> Released {
+    pub(crate) async fn release(mut self) -> Result<Released, Failure> {
         self.is_kept = false;
-        // If the session does not reply any more, the lock is gone with it.
+        // A session that ended before it sent the release has lost the lock.
         let released = self.send_release().await;
-        released.unwrap_or(Released::AlreadyLost)
+        released.unwrap_or(Ok(Released::AlreadyLost))
     }
 
-    fn send_release(&self) -> oneshot::Receiver<Released> {
+    fn send_release(&self) -> oneshot::Receiver<Result<Released, Failure>> {
         let (reply, released) = oneshot::channel();
         let release = Command::Release { id: self.id, reply };
         drop(self.reservation.session.commands.send(release));

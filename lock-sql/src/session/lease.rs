@@ -114,7 +114,7 @@ impl Lease for SessionLease {
             return Ok(Released::AlreadyLost);
         };
         hold.session().detach(self.id);
-        Ok(hold.release().await)
+        Ok(hold.release().await?)
     }
 }
 

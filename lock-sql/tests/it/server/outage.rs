@@ -164,5 +164,29 @@ async fn a_waiter_gives_up_what_it_was_granted_without_an_answer(site: Site) {
 
 on!(a_waiter_gives_up_what_it_was_granted_without_an_answer: postgres_lease, mariadb_lease);
 
+/// The server may have executed the release before the connection ended, or not.
+async fn a_release_without_an_answer_has_an_unknown_outcome(site: Site) {
+    let proxy = site.proxy();
+    let locks = site.open_at(proxy.port()).await;
+    let guard = take(&locks, "job").await;
+    let releases = ["ROLLBACK", "pg_advisory_unlock", "RELEASE_LOCK"];
+    let lost = proxy.plan(
+        move |command| {
+            (command.is("EXECUTE") || command.is("QUERY"))
+                && releases.iter().any(|text| command.arg(1).contains(text))
+        },
+        Fate::LostReply(Then::Cut),
+    );
+    let error = guard.release().await.expect_err("nothing was answered");
+    assert_eq!(lost.struck(), 1, "the answer to the release arrived");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.is_outcome_unknown(), "{error}");
+    assert!(locks.shutdown(SOON).await, "the release goes on and on");
+    assert_free(&site, "job").await;
+}
+
+on!(a_release_without_an_answer_has_an_unknown_outcome:
+    postgres_row, postgres_advisory, mariadb_row, mariadb_advisory);
+
 /// Longer than a place in the queue is kept for a waiter that says nothing.
 const OUTAGE: Duration = Duration::from_millis(1500);
