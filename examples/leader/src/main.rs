@@ -1,196 +1,176 @@
-//! Three instances of a service, one of which leads: it tells the others its address, and another one
-//! leads when it is stopped or when its work fails.
+//! A job on three machines that runs once in each period: three processes stand for election, one leads,
+//! and when it is killed another one continues. A follower sees each of them at its address.
 //!
 //! ```console
 //! $ cargo run -p leader
 //! $ cargo run -p leader --features polylock/redis -- redis://localhost
 //! ```
 //!
-//! Each instance has a connection of its own, as a process would have. A follower sees who leads, and each
-//! term is recorded with its fencing token. `polylock-history` judges the record: at each time there was one
-//! leader, and the tokens grew. What happens when a process is killed is in `cron-singleton`.
+//! The period is 300 ms here, and a minute in a crontab. The leader makes up for the periods in which nobody
+//! led. Each tick is recorded with its fencing token: every period has one, and the tokens never decrease.
 #![expect(clippy::print_stdout, reason = "the output is the proof")]
 
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
 use futures_util::{Stream, StreamExt as _};
 use polylock::coordination::{Election, Leader, Term};
-use polylock::{DistributedLock, Label};
-use polylock_history::{Hold, check_holds};
-use tokio::sync::Notify;
-use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use polylock::prelude::*;
+use tokio::process::Command;
+use tokio::time::{sleep, timeout};
 
-const INSTANCES: usize = 3;
-const TTL: Duration = Duration::from_secs(5);
-/// What a busy machine may need for an election and a look at it.
-const SOON: Duration = Duration::from_secs(20);
+const MACHINES: usize = 3;
+const PERIOD_MS: u64 = 300;
+/// A leader that was killed is replaced after this time. Services take 10 s or more, so that a pause of the
+/// machine or the network does not cost the lead.
+const TTL: Duration = Duration::from_secs(2);
+/// What a busy machine may add.
+const SLACK: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let url = std::env::args().nth(1);
-    run(url.as_deref().unwrap_or("memory:leader")).await
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    if let [role, url, record] = &args[..]
+        && role == "candidate"
+    {
+        return stand_for_election(url, record.as_ref()).await;
+    }
+    let directory = tempfile::tempdir()?;
+    let file = format!("sqlite:{}", directory.path().join("locks.db").display());
+    let url = args.first().unwrap_or(&file);
+    kill_the_leader(url, &directory.path().join("ticks")).await
 }
 
-async fn run(url: &str) -> Result<()> {
-    let name = format!("leader/{}", std::process::id());
-    let record = Record::default();
-    let follower = Election::new(polylock::connect(url).await?, &*name)?;
+/// One of the three processes: leads whenever it can, until its parent closes its input.
+async fn stand_for_election(url: &str, record: &Path) -> Result<()> {
+    let dismissed = tokio::task::spawn_blocking(|| io::copy(&mut io::stdin(), &mut io::sink()));
+    let locks = polylock::connect(url).await?;
+    let election = Election::new(Arc::clone(&locks), "report")?.ttl(TTL);
+    tokio::select! {
+        error = election.lead(|term| lead(term, record.to_owned())) => return Err(error.into()),
+        _ = dismissed => {}
+    }
+    locks.shutdown(SLACK).await;
+    Ok(())
+}
+
+/// The work of the leader, which is dropped when it leads no more: the job in every period, beginning with
+/// those that nobody has run.
+async fn lead(term: Term, record: PathBuf) -> Result<()> {
+    let (token, pid) = (term.fencing_token().value(), std::process::id());
+    term.proclaim(address(pid)).await?;
+    let mut period = match ticks(&record)?.last() {
+        Some([last, ..]) => last + 1,
+        None => u64::try_from(UNIX_EPOCH.elapsed()?.as_millis())? / PERIOD_MS,
+    };
+    loop {
+        let due = UNIX_EPOCH + Duration::from_millis(period * PERIOD_MS);
+        sleep(due.duration_since(SystemTime::now()).unwrap_or_default()).await;
+        // An await point before each tick that is made up for, at which the lock is checked.
+        tokio::task::yield_now().await;
+        // One system call: two leaders at once would show as two lines, not as a mixed one.
+        let line = format!("{period} {token} {pid}\n");
+        let mut file = File::options().append(true).create(true).open(&record)?;
+        file.write_all(line.as_bytes())?;
+        period += 1;
+    }
+}
+
+fn address(pid: u32) -> String {
+    format!("10.0.0.7:{pid}")
+}
+
+/// Starts three processes, kills the one that leads, and checks the record.
+async fn kill_the_leader(url: &str, record: &Path) -> Result<()> {
+    let follower = Election::new(polylock::connect(url).await?, "report")?;
     let mut leaders = pin!(follower.observe());
-    let mut instances = Vec::new();
-    for n in 0..INSTANCES {
-        instances.push(Instance::start(url, &name, n, &record).await?);
+    let mut machines = Vec::new();
+    for _ in 0..MACHINES {
+        let mut copy = Command::new(std::env::current_exe()?);
+        copy.args(["candidate", url]).arg(record);
+        machines.push(copy.stdin(Stdio::piped()).kill_on_drop(true).spawn()?);
     }
+    check(&wait_for_ticks(record, 5).await?)?;
+    let first = next_leader(&mut leaders, "").await?;
+    println!("the leader is at {first}");
 
-    let first = next_leader(&mut leaders, None).await?;
-    println!("instance {first} leads at {}", address(first));
+    let is_first = |pid| address(pid) == first;
+    let leader = machines.iter_mut().find(|it| it.id().is_some_and(is_first));
+    leader.context("a stranger leads")?.kill().await?;
+    let (killed, before) = (Instant::now(), ticks(record)?.len());
+    wait_for_ticks(record, before).await?;
+    let takeover = killed.elapsed();
+    let next = next_leader(&mut leaders, &first).await?;
+    println!("it was killed, the next one leads after {takeover:.1?} (ttl {TTL:?}), at {next}");
+    ensure!(takeover < TTL + SLACK, "the next leader took too long");
 
-    // A deployment stops the leader, which resigns.
-    instances[first].task.abort();
-    let second = next_leader(&mut leaders, Some(first)).await?;
-    println!(
-        "instance {first} is stopped, instance {second} leads at {}",
-        address(second)
-    );
-
-    // The work of the leader fails: it resigns, and stands again after a pause.
-    instances[second].failure.notify_one();
-    let third = next_leader(&mut leaders, Some(second)).await?;
-    println!(
-        "instance {second} fails, instance {third} leads at {}",
-        address(third)
-    );
-    ensure!(third != first, "an instance leads that was stopped");
-    ensure!(
-        *instances[third].election.is_leader().borrow(),
-        "it does not know"
-    );
-
-    for instance in &instances {
-        instance.task.abort();
-    }
-    let mut leads = instances[third].election.is_leader();
-    timeout(SOON, leads.wait_for(|leads| !leads)).await??;
-    record.judge()
+    let ticks = wait_for_ticks(record, before + 10).await?;
+    check(&ticks)?;
+    let count = ticks.len();
+    println!("{count} periods, {count} ticks, none missed, none twice");
+    Ok(())
 }
 
-/// One instance of the service.
-struct Instance {
-    election: Election,
-    /// Makes the work of the leader fail.
-    failure: Arc<Notify>,
-    task: JoinHandle<polylock::Error>,
-}
-
-impl Instance {
-    async fn start(url: &str, name: &str, number: usize, record: &Record) -> Result<Self> {
-        let locks: Arc<dyn DistributedLock> = polylock::connect(url).await?;
-        // Instances of one process differ in their note; those of several differ anyway.
-        let label = Label::of_this_process().with_note(number.to_string());
-        let election = Election::new(locks, name)?.ttl(TTL).label(label);
-        let failure = Arc::new(Notify::new());
-        let (candidate, record, fails) = (election.clone(), record.clone(), Arc::clone(&failure));
-        let task = tokio::spawn(async move {
-            let work = |term| work(term, number, record.clone(), Arc::clone(&fails));
-            candidate.lead(work).await
-        });
-        Ok(Self {
-            election,
-            failure,
-            task,
-        })
-    }
-}
-
-/// What the leader does, until it leads no more.
-async fn work(term: Term, number: usize, record: Record, failure: Arc<Notify>) -> Result<()> {
-    let _at_work = record.begin(&term);
-    term.proclaim(address(number)).await?;
-    failure.notified().await;
-    anyhow::bail!("the disk of instance {number} is full")
-}
-
-fn address(number: usize) -> String {
-    format!("10.0.0.{number}:9000")
-}
-
-/// Waits until the follower sees another leader than `before`, at its address.
+/// Waits until the follower sees a leader at another address than `before`.
 async fn next_leader(
     leaders: &mut (impl Stream<Item = Option<Leader>> + Unpin),
-    before: Option<usize>,
-) -> Result<usize> {
+    before: &str,
+) -> Result<String> {
     let seen = async {
-        while let Some(leader) = leaders.next().await {
-            let Some(Leader {
-                label,
-                address: Some(seen),
-                ..
-            }) = leader
-            else {
-                continue;
-            };
-            let number = label.note().parse()?;
-            ensure!(
-                seen == address(number).as_bytes(),
-                "the address of another term"
-            );
-            if Some(number) != before {
-                return Ok(number);
+        loop {
+            let leader = leaders.next().await.context("the follower has stopped")?;
+            let address = leader.and_then(|leader| leader.address).unwrap_or_default();
+            if !address.is_empty() && address != before.as_bytes() {
+                return Ok(String::from_utf8(address)?);
             }
         }
-        anyhow::bail!("the follower has stopped")
     };
-    timeout(SOON, seen).await.context("nobody leads")?
+    timeout(TIMEOUT, seen).await.context("nobody leads")?
 }
 
-/// The terms of all instances.
-#[derive(Clone, Default)]
-struct Record(Arc<Mutex<Vec<Hold>>>);
+/// One run of the job: its period, the token of the leader and its process.
+type Tick = [u64; 3];
 
-impl Record {
-    fn begin(self, term: &Term) -> AtWork {
-        let token = term.fencing_token().value();
-        let number = self.terms().len();
-        let hold = Hold::open(number as u64, now()).with_token(token);
-        self.terms().push(hold);
-        AtWork(self, number)
+/// One tick in each period, and no leader after the next one.
+fn check(ticks: &[Tick]) -> Result<()> {
+    for pair in ticks.windows(2) {
+        let [before, after] = [pair[0], pair[1]];
+        let is_next = after[0] == before[0] + 1 && after[1] >= before[1];
+        ensure!(is_next, "{after:?} follows {before:?}");
     }
-
-    fn judge(&self) -> Result<()> {
-        let terms = self.terms();
-        let (count, violations) = (terms.len(), check_holds(terms.iter().copied()));
-        let wrong = violations.len();
-        println!("{count} terms, {wrong} with two leaders or an old token");
-        ensure!(violations.is_empty(), "{violations:?}");
-        Ok(())
-    }
-
-    fn terms(&self) -> MutexGuard<'_, Vec<Hold>> {
-        self.0.lock().expect("nobody panics with it")
-    }
+    Ok(())
 }
 
-/// The work of a term; dropped, it has ended.
-struct AtWork(Record, usize);
-
-impl Drop for AtWork {
-    fn drop(&mut self) {
-        self.0.terms()[self.1].until = now();
-    }
+fn ticks(record: &Path) -> Result<Vec<Tick>> {
+    let text = match std::fs::read_to_string(record) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        text => text?,
+    };
+    let tick = |line: &str| {
+        let numbers = line.split(' ').map(str::parse);
+        let numbers = numbers.collect::<Result<Vec<u64>, _>>()?;
+        Tick::try_from(numbers).ok().context("this is no tick")
+    };
+    text.lines().map(tick).collect()
 }
 
-fn now() -> u64 {
-    static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
-    BEGAN.elapsed().as_nanos() as u64
-}
-
-#[cfg(test)]
-mod tests {
-    #[tokio::test]
-    async fn one_leads_at_each_time() -> anyhow::Result<()> {
-        super::run("memory:test").await
-    }
+/// Waits for more than so many ticks.
+async fn wait_for_ticks(record: &Path, number: usize) -> Result<Vec<Tick>> {
+    let more = async {
+        loop {
+            let ticks = ticks(record)?;
+            if ticks.len() > number {
+                return Ok(ticks);
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(TIMEOUT, more).await.context("there are no ticks")?
 }

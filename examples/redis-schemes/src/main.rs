@@ -22,9 +22,10 @@ use tokio::time::timeout;
 
 use crate::provocations::{crash, fail_over, late_release, long_work};
 use crate::provocations::{master_dies, node_restarts_empty, pause};
+use crate::scenes::one_key::{Lua, MultiSetnx, SetExNx, SetnxExpire};
 use crate::scenes::polylock::{self, Polylock};
-use crate::scenes::redlock::{MultiLock, Redlock};
-use crate::scenes::{getset, lua, multi_setnx, set_ex_nx, setnx_expire, unique_value, watchdog};
+use crate::scenes::unique_value::{MultiLock, Redlock, UniqueValue};
+use crate::scenes::{getset, watchdog};
 use crate::stage::{Fault, Scene};
 
 #[tokio::main]
@@ -32,14 +33,12 @@ async fn main() -> Result<()> {
     // All scenes at the same time, each on servers of its own.
     use Fault::{Exclusion, Fencing, Liveness, Ownership};
     let playing = [
-        start(crash::<setnx_expire::Lock>(&[Liveness])),
-        start(crash::<multi_setnx::Lock>(&[Liveness])),
+        start(crash::<SetnxExpire>(&[Liveness])),
+        start(crash::<MultiSetnx>(&[Liveness])),
         start(getset::clocks_differ()),
-        start(late_release::<lua::Lock>(&[Exclusion, Fencing, Ownership])),
-        start(long_work::<set_ex_nx::Lock>(&[
-            Exclusion, Fencing, Ownership,
-        ])),
-        start(long_work::<unique_value::Lock>(&[Exclusion, Fencing])),
+        start(late_release::<Lua>(&[Exclusion, Fencing, Ownership])),
+        start(long_work::<SetExNx>(&[Exclusion, Fencing, Ownership])),
+        start(long_work::<UniqueValue>(&[Exclusion, Fencing])),
         start(watchdog::watchdog_dies()),
         start(fail_over::<watchdog::Lock>(&[Exclusion, Fencing])),
         start(master_dies::<MultiLock>(&[Liveness])),
