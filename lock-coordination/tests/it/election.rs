@@ -6,7 +6,7 @@ use futures_util::StreamExt as _;
 use polylock_coordination::{Election, Leader, Once, Term};
 use polylock_core::layers::{LocalQueue, Migrate};
 use polylock_core::memory::{Fault, Memory, Reachable, Request};
-use polylock_core::{DistributedLock, ErrorKind, LostReason};
+use polylock_core::{DistributedLock, ErrorKind, Fencing, LostReason};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{
@@ -334,10 +334,12 @@ async fn candidates_of_one_process_are_elected_by_the_server() {
 async fn locks_without_tokens_or_administration_are_refused_before_anything_is_sent() {
     let (old, new) = (Memory::new(), Memory::new());
     let both = Migrate::new(Arc::new(old.client()), Arc::new(new.client()));
-    let weak: [Arc<dyn DistributedLock>; 2] = [
-        Arc::new(both),
-        Arc::new(Other::without_tokens(old.client())),
-    ];
+    let without_tokens = Other {
+        inner: old.client(),
+        fencing: Fencing::Unavailable,
+        delay: secs(0),
+    };
+    let weak: [Arc<dyn DistributedLock>; 2] = [Arc::new(both), Arc::new(without_tokens)];
     for (locks, lacking) in weak.into_iter().zip(["administration", "tokens"]) {
         let refused = [
             Election::new(Arc::clone(&locks), NAME).map(drop),

@@ -7,7 +7,7 @@ use polylock_coordination::{Once, OnceGuard, OnceOutcome, OnceRun, OnceStart, Ru
 use polylock_core::admin::LockAdmin as _;
 use polylock_core::engine::Engine;
 use polylock_core::memory::{Fault, Memory, Reachable, Request};
-use polylock_core::{DistributedLockExt as _, Error, ErrorKind, LockKey};
+use polylock_core::{DistributedLockExt as _, Error, ErrorKind, Fencing, LockKey};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -77,7 +77,12 @@ async fn of_many_instances_that_start_at_once_one_runs_the_job() {
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_looked_before_another_ran_the_job_skips_it() {
     let store = memory();
-    let slow = Other::slow(store.client(), secs(1));
+    let (inner, fencing, delay) = (store.client(), Fencing::Strong, secs(1));
+    let slow = Other {
+        inner,
+        fencing,
+        delay,
+    };
     let slow = Once::every(Arc::new(slow), JOB, secs(3_600)).unwrap();
     let there = instance(&store, "b");
     let fast = async {

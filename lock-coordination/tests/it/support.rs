@@ -64,33 +64,13 @@ pub(crate) async fn polled<F: Future>(times: usize, future: F) -> Option<F::Outp
     None
 }
 
-/// Memory locks that differ in one thing.
+/// Memory locks that differ in one thing from others.
 #[derive(Debug)]
 pub(crate) struct Other {
-    inner: Memory,
-    fencing: Fencing,
-    delay: Duration,
-}
-
-impl Other {
-    pub(crate) fn without_tokens(inner: Memory) -> Self {
-        let (fencing, delay) = (Fencing::Unavailable, Duration::ZERO);
-        Self {
-            inner,
-            fencing,
-            delay,
-        }
-    }
-
-    /// Sends each acquisition so much later.
-    pub(crate) fn slow(inner: Memory, delay: Duration) -> Self {
-        let fencing = Fencing::Strong;
-        Self {
-            inner,
-            fencing,
-            delay,
-        }
-    }
+    pub(crate) inner: Memory,
+    pub(crate) fencing: Fencing,
+    /// How much later each acquisition is sent.
+    pub(crate) delay: Duration,
 }
 
 #[async_trait]
