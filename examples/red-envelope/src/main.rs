@@ -61,7 +61,8 @@ async fn run(url: &str) -> Result<()> {
     let tokens: BTreeSet<_> = paid.iter().map(|(.., token)| token).collect();
     let counts = [paid.len(), grabbers.len(), tokens.len()];
     println!("with the lock      shares, grabbers and tokens: {counts:?}");
-    ensure!(counts == [SHARES as usize; 3], "{paid:?}");
+    let is_empty = paid.iter().any(|(_, cents, _)| *cents < 1);
+    ensure!(counts == [SHARES as usize; 3] && !is_empty, "{paid:?}");
     Ok(())
 }
 
@@ -160,21 +161,5 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn lock_pays_what_was_put_in() -> Result<()> {
         run(&PostgresServer::shared().database()).await
-    }
-
-    #[test]
-    fn shares_leave_a_cent_for_each_other_share() {
-        for cents in 1..=200 {
-            for shares in 1..=cents.min(40) {
-                let (mut left, mut others) = (cents, shares);
-                while others > 0 {
-                    let share = draw(left, others);
-                    assert!(share >= 1, "{share} of {left}");
-                    (left, others) = (left - share, others - 1);
-                    assert!(left >= others, "{left} for {others}");
-                }
-                assert_eq!(left, 0);
-            }
-        }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use polylock::LockGuard;
 use polylock_history::{Checker, HistoryEvent, Violation, What};
 use tokio::time::sleep;
@@ -33,14 +33,6 @@ pub(crate) trait Lock: Sized + Send + Sync {
 
     /// Releases what the client believes to hold; whether the server has removed a lock.
     fn release(&mut self) -> impl Future<Output = Result<bool>> + Send;
-
-    /// Waits until another try makes sense.
-    fn wait(&mut self) -> impl Future<Output = Result<()>> + Send {
-        async {
-            sleep(Duration::from_millis(10)).await;
-            Ok(())
-        }
-    }
 
     /// From here on the client sends nothing.
     fn die(&mut self) {}
@@ -78,7 +70,6 @@ pub(crate) struct Scene {
     pub(crate) broken: BTreeSet<Fault>,
     /// Whether two held the lock at once and that did no harm.
     pub(crate) fenced: bool,
-    pub(crate) as_expected: bool,
     start: Instant,
     events: Vec<HistoryEvent>,
     /// When the latest request was sent, which the lock counts from.
@@ -94,7 +85,6 @@ impl Scene {
             story: Vec::new(),
             broken: BTreeSet::new(),
             fenced: false,
-            as_expected: false,
             start: Instant::now(),
             events: Vec::new(),
             sent: 0,
@@ -116,7 +106,7 @@ impl Scene {
             if self.attempt(who, lock).await? {
                 return Ok(true);
             }
-            lock.wait().await?;
+            sleep(Duration::from_millis(10)).await;
         }
         self.is_refused(who);
         Ok(false)
@@ -218,7 +208,7 @@ impl Scene {
         self.events.push(event);
     }
 
-    /// Judges what happened; `expected` is what is known to break.
+    /// Judges what happened, which must be `expected`: what is known to break.
     pub(crate) fn judge(mut self, expected: &[Fault]) -> Result<Self> {
         let checker = Checker::new().with_max_idle(MAX_IDLE);
         let verdict = checker.check(&self.events);
@@ -243,7 +233,8 @@ impl Scene {
             && verdict.summary.stale_writes > 0
             && !self.broken.contains(&Fault::Fencing);
         self.fenced = harmless && self.broken.remove(&Fault::Exclusion);
-        self.as_expected = self.broken.iter().eq(expected);
+        let (is_known, story) = (self.broken.iter().eq(expected), self.story.join("\n"));
+        ensure!(is_known, "it did not break as it is known to:\n{story}");
         Ok(self)
     }
 }

@@ -1,15 +1,13 @@
-//! 7: a watchdog renews the lock, its owner may re-enter, and a release is published. Work may take
-//! as long as it wants while the watchdog runs and the server remembers; if one of the two fails,
-//! the holder is not notified.
+//! 7: a watchdog renews the lock, and its owner may re-enter. Work may take as long as it wants while the
+//! watchdog runs and the server remembers; if one of the two fails, the holder is not notified.
 
 use std::time::Duration;
 
 use anyhow::Result;
-use futures_util::StreamExt as _;
+use redis::Script;
 use redis::aio::MultiplexedConnection;
-use redis::{FromRedisValue, Script};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::provocations::{clients, connect, taken_over};
 use crate::stage::{self, Client, Fault, KEY, Lock as _, Scene, Valid};
@@ -32,67 +30,44 @@ pub(crate) async fn watchdog_dies() -> Result<Scene> {
 
 /// A hash with one field, the owner, and how often it has entered.
 pub(crate) struct Lock {
-    server: redis::Client,
     redis: MultiplexedConnection,
     owner: String,
     /// It ends with the lock of this client.
     watchdog: JoinSet<()>,
-    /// How long the lock of another owner lasts.
-    left: Duration,
 }
 
 impl stage::Lock for Lock {
-    const SCHEME: &str = "7  watchdog, PUBLISH";
+    const SCHEME: &str = "7  watchdog, re-entry";
 
     async fn connect(client: Client) -> Result<Self> {
         Ok(Self {
-            server: redis::Client::open(("127.0.0.1", client.ports[0]))?,
             redis: connect(client.ports[0]).await?,
             owner: client.who.to_string(),
             watchdog: JoinSet::new(),
-            left: TTL,
         })
     }
 
     async fn acquire(&mut self) -> Valid {
         let script = "if redis.call('EXISTS', KEYS[1]) == 1
                and redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
-             return redis.call('PTTL', KEYS[1])
+             return 0
            end
            redis.call('HINCRBY', KEYS[1], ARGV[1], 1)
-           redis.call('PEXPIRE', KEYS[1], ARGV[2])
-           return false";
-        let left: Option<u64> = call(script, &mut self.redis, &self.owner).await?;
-        if let Some(left) = left {
-            self.left = Duration::from_millis(left + 1);
-            return Ok(None);
+           return redis.call('PEXPIRE', KEYS[1], ARGV[2])";
+        let acquired = call(script, &mut self.redis, &self.owner).await?;
+        if acquired && self.watchdog.is_empty() {
+            let renewal = renew(self.redis.clone(), self.owner.clone());
+            self.watchdog.spawn(renewal);
         }
-        if self.watchdog.is_empty() {
-            self.watchdog
-                .spawn(renew(self.redis.clone(), self.owner.clone()));
-        }
-        Ok(Some(TTL))
+        Ok(acquired.then_some(TTL))
     }
 
-    /// Leaves once, and tells the waiters if that removed the lock.
+    /// Leaves once, and tells whether that removed the lock.
     async fn release(&mut self) -> Result<bool> {
         let script = "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end
            if redis.call('HINCRBY', KEYS[1], ARGV[1], -1) > 0 then return 0 end
-           redis.call('DEL', KEYS[1])
-           redis.call('PUBLISH', KEYS[2], 'free')
-           return 1";
+           return redis.call('DEL', KEYS[1])";
         call(script, &mut self.redis, &self.owner).await
-    }
-
-    /// Waits for a message that the lock is free, or for the time at which it expires.
-    async fn wait(&mut self) -> Result<()> {
-        let mut subscription = self.server.get_async_pubsub().await?;
-        subscription.subscribe(CHANNEL).await?;
-        // Either is a reason to try again.
-        timeout(self.left, subscription.on_message().next())
-            .await
-            .ok();
-        Ok(())
     }
 }
 
@@ -107,16 +82,11 @@ async fn renew(mut redis: MultiplexedConnection, owner: String) {
     }
 }
 
-async fn call<T: FromRedisValue>(
-    script: &str,
-    redis: &mut MultiplexedConnection,
-    owner: &str,
-) -> Result<T> {
+async fn call(script: &str, redis: &mut MultiplexedConnection, owner: &str) -> Result<bool> {
     let script = Script::new(script);
     let mut call = script.key(KEY);
-    call.key(CHANNEL).arg(owner).arg(TTL.as_millis() as u64);
+    call.arg(owner).arg(TTL.as_millis() as u64);
     Ok(call.invoke_async(redis).await?)
 }
 
-const CHANNEL: &str = "lock:orders:channel";
 const TTL: Duration = Duration::from_millis(600);
