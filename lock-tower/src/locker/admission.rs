@@ -17,13 +17,12 @@ pub(crate) struct AdmissionLimits {
     pub(crate) keys: usize,
 }
 
-/// Which limit a request would exceed.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum LimitReached {
-    Keys,
-    Waiters,
-    WaitersOfKey,
-}
+/// The limit that a request would exceed, as its client is told.
+type LimitReached = &'static str;
+
+const KEYS: LimitReached = "too many locks are wanted at once";
+const WAITERS: LimitReached = "too many requests wait";
+const WAITERS_OF_KEY: LimitReached = "too many requests wait for the same lock";
 
 /// The requests for a key. As many requests as may hold it at once are not counted as waiters, even if
 /// another process holds it: with no waiters allowed, a lock still serves one request at a time, and four
@@ -101,17 +100,17 @@ impl AdmissionLimiter {
             *after.of(state) += 1;
             let in_line = after.waiters_in_line(max_holders);
             if state == SlotState::Asking && in_line > self.limits.waiters_per_key {
-                return Err(LimitReached::WaitersOfKey);
+                return Err(WAITERS_OF_KEY);
             }
             let waits = after.waiters(max_holders) > count.waiters(max_holders);
             if waits && !rises(&self.waiters, self.limits.waiters) {
-                return Err(LimitReached::Waiters);
+                return Err(WAITERS);
             }
             if count.is_idle() && !rises(&self.keys, self.limits.keys) {
                 if waits {
                     self.waiters.fetch_sub(1, Ordering::Relaxed);
                 }
-                return Err(LimitReached::Keys);
+                return Err(KEYS);
             }
             *count = after;
             Ok(())
@@ -232,7 +231,7 @@ mod tests {
         second.granted();
         assert_eq!(admission.waiters(), 1, "the first one waits");
         let mut third = enter().unwrap();
-        assert_eq!(enter().err(), Some(LimitReached::WaitersOfKey));
+        assert_eq!(enter().err(), Some(WAITERS_OF_KEY));
         drop(second);
         assert_eq!(admission.waiters(), 1, "one of two does not count");
         drop(first);
@@ -255,7 +254,7 @@ mod tests {
         let enter = || admission.enter(&key, Mode::Permit { limit });
         let (first, mut second, mut third) = (enter().unwrap(), enter().unwrap(), enter().unwrap());
         assert_eq!(admission.waiters(), 1);
-        assert_eq!(enter().err(), Some(LimitReached::WaitersOfKey));
+        assert_eq!(enter().err(), Some(WAITERS_OF_KEY));
         second.granted();
         third.granted();
         assert_eq!(admission.waiters(), 1, "the first one waits");
@@ -279,10 +278,7 @@ mod tests {
         let mut readers: Vec<_> = (0..3)
             .map(|_| admission.enter(&key, Mode::Shared).unwrap())
             .collect();
-        assert_eq!(
-            admission.enter(&key, Mode::Shared).err(),
-            Some(LimitReached::Waiters)
-        );
+        assert_eq!(admission.enter(&key, Mode::Shared).err(), Some(WAITERS));
         readers.iter_mut().for_each(AdmissionSlot::granted);
         assert_eq!(admission.waiters(), 0);
         let writer = admission.enter(&key, Mode::Exclusive).unwrap();

@@ -18,7 +18,7 @@ use crate::held_lock::{HeldLock, LockerGuard};
 use crate::keys::{KeyError, Keys};
 use crate::rejection::{Reason, RejectedRequest, Rejection, RejectionObserver};
 
-use self::admission::{AdmissionLimiter, LimitReached};
+use self::admission::AdmissionLimiter;
 use self::builder::LockerOptions;
 
 pub(crate) use self::admission::AdmissionSlot;
@@ -273,14 +273,9 @@ impl Locker {
 
     fn enter(&self, keys: &[LockKey], mode: Mode) -> Result<Vec<AdmissionSlot>, Rejection> {
         let slots = keys.iter().map(|key| self.0.admission.enter(key, mode));
-        slots.collect::<Result<_, _>>().map_err(|limit| {
-            let detail = match limit {
-                LimitReached::Keys => "too many locks are wanted at once",
-                LimitReached::Waiters => "too many requests wait",
-                LimitReached::WaitersOfKey => "too many requests wait for the same lock",
-            };
-            self.later(Reason::QueueFull).with_detail(detail)
-        })
+        slots
+            .collect::<Result<_, _>>()
+            .map_err(|limit| self.later(Reason::QueueFull).with_detail(limit))
     }
 
     /// Whether the service had the whole configured wait to answer.
