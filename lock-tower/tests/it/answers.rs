@@ -3,13 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Response, StatusCode};
 use http_body_util::Full;
-use polylock_core::admin::LockAdmin;
-use polylock_core::{AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, LockGuard};
+use polylock_core::ErrorKind;
 use polylock_tower::{
     Format, KeyError, KeyLockLayer, Locker, LockerBuilder, ProblemDetails, Reason, Rejection,
     RejectionResponder, RequestInfo,
@@ -17,11 +15,10 @@ use polylock_tower::{
 use serde_json::json;
 use tower::Layer as _;
 
-use crate::support::{Said, Scene, by_path, handler, post, send};
+use crate::support::{Broken, SECRET, Said, Scene, by_path, handler, post, send};
 
 /// Its key has a part that must not appear in a response.
 const PATH: &str = "/account-4711";
-const SECRET: &str = "4711";
 
 async fn ask(layer: &KeyLockLayer, content_type: Option<&str>) -> Said {
     let mut request = post(PATH);
@@ -217,28 +214,4 @@ async fn calls_of_grpc_get_a_status_and_no_document() {
     let message = said.header("grpc-message").expect("a message");
     let expected = "the request does not name its lock: 100 %25 %C3%A4%0D%0A";
     assert_eq!(message.replace("%20", " "), expected, "it is escaped");
-}
-
-/// Fails in the same way always, and says more than a client should read.
-#[derive(Debug)]
-struct Broken(ErrorKind);
-
-#[async_trait]
-impl DistributedLock for Broken {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::least("broken")
-    }
-
-    async fn acquire(&self, request: &AcquireRequest) -> polylock_core::Result<LockGuard> {
-        let error = Error::new(self.0, format!("no route to 10.0.0.{SECRET}"));
-        Err(error.with_key(request.key()))
-    }
-
-    fn admin(&self) -> Option<&dyn LockAdmin> {
-        None
-    }
-
-    async fn shutdown(&self, _: Duration) -> bool {
-        true
-    }
 }

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -16,16 +16,15 @@ use axum::http::{HeaderMap, Request, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use lock_testkit::servers::{Fsync, RedisOptions, RedisServer};
-use polylock_core::memory::MemoryBackend;
-use polylock_core::{DistributedLock, Registry};
-use polylock_redis::RedisBackend;
 use polylock_tower::{HeldLock, HoldUntil, KeyLockLayer, Keys, Locker, LockerBuilder};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::support::{Event, InTime as _, SOON, Said, Stage, send, spawn, until, until_within};
+use crate::support::{
+    Event, InTime as _, SOON, Said, Stage, connect, send, spawn, until, until_within,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_requests_on_one_key_are_serial_on_redis() {
@@ -136,7 +135,8 @@ async fn every_request_is_answered_and_none_unprotected_while_redis_stops_dies_a
         let locker = locker.wait(Duration::from_secs(1));
         locker.request(|request| request.with_ttl(TTL))
     };
-    let traffic = Traffic::start(&app.router(&url, short).await);
+    let traffic = Arc::<Traffic>::default();
+    let clients = traffic.start(&app.router(&url, short).await);
     traffic.meets(200, "at first").await;
     redis.stop();
     traffic.meets(503, "while it is stopped").await;
@@ -146,10 +146,12 @@ async fn every_request_is_answered_and_none_unprotected_while_redis_stops_dies_a
     traffic.meets(503, "while it is dead").await;
     redis.restart();
     traffic.meets(200, "after it was dead").await;
-    let replies = traffic.end().await;
+    traffic.ended.store(true, Ordering::Relaxed);
+    clients.join_all().await;
+    let replies = traffic.replies();
 
     let mut told = BTreeMap::<_, usize>::new();
-    for reply in &replies {
+    for reply in &*replies {
         *told.entry(reply.said.status).or_default() += 1;
         assert_eq!(reply.said.header(UNPROTECTED), None, "{reply:?}");
         assert!(reply.took < TIMEOUT, "answered late: {reply:?}");
@@ -291,12 +293,7 @@ fn request(path: &str, id: usize) -> Request<Body> {
 }
 
 async fn locker(url: &str, set: impl FnOnce(LockerBuilder) -> LockerBuilder) -> Locker {
-    let registry = Registry::new()
-        .with(MemoryBackend::default())
-        .and_then(|registry| registry.with(RedisBackend::default()))
-        .expect("the schemes differ");
-    let locks: Arc<dyn DistributedLock> = registry.connect(url).await.expect("it answers");
-    let locker = set(Locker::builder(locks, "load"));
+    let locker = set(Locker::builder(connect(url).await, "load"));
     locker.build().expect("the options are right")
 }
 
@@ -393,14 +390,8 @@ async fn work(
 }
 
 /// Clients that continue after any response.
-#[derive(Debug)]
-struct Traffic {
-    noted: Arc<Noted>,
-    clients: JoinSet<()>,
-}
-
 #[derive(Debug, Default)]
-struct Noted {
+struct Traffic {
     ended: AtomicBool,
     next: AtomicUsize,
     replies: Mutex<Vec<Reply>>,
@@ -415,36 +406,34 @@ struct Reply {
 }
 
 impl Traffic {
-    fn start(instance: &Router) -> Self {
-        let noted = Arc::<Noted>::default();
+    fn start(self: &Arc<Self>, instance: &Router) -> JoinSet<()> {
         let mut clients = JoinSet::new();
         for path in PATHS.into_iter().cycle().take(16) {
-            let (noted, instance) = (Arc::clone(&noted), instance.clone());
+            let (traffic, instance) = (Arc::clone(self), instance.clone());
             clients.spawn(async move {
-                while !noted.ended.load(Ordering::Relaxed) {
-                    let id = noted.next.fetch_add(1, Ordering::Relaxed);
+                while !traffic.ended.load(Ordering::Relaxed) {
+                    let id = traffic.next.fetch_add(1, Ordering::Relaxed);
                     let began = Instant::now();
                     let said = send(&instance, request(path, id)).await;
                     let took = began.elapsed();
-                    let reply = Reply {
+                    traffic.replies().push(Reply {
                         id,
                         path,
                         said,
                         took,
-                    };
-                    noted.replies.lock().expect("no panic").push(reply);
+                    });
                 }
             });
         }
-        Self { noted, clients }
+        clients
     }
 
     /// Waits until a request for each key, sent from now on, is answered with `status`.
     async fn meets(&self, status: u16, when: &str) {
-        let from = self.noted.next.load(Ordering::Relaxed);
-        let seen = self.noted.replies.lock().expect("no panic").len();
+        let from = self.next.load(Ordering::Relaxed);
+        let seen = self.replies().len();
         let is_met = |path: &&str| {
-            let replies = self.noted.replies.lock().expect("no panic");
+            let replies = self.replies();
             let mut later = replies[seen..].iter().filter(|reply| reply.id >= from);
             later.any(|reply| reply.path == *path && reply.said.status == status)
         };
@@ -453,9 +442,7 @@ impl Traffic {
         until_within(TIMEOUT * 2, &what, || PATHS.iter().all(is_met)).await;
     }
 
-    async fn end(self) -> Vec<Reply> {
-        self.noted.ended.store(true, Ordering::Relaxed);
-        self.clients.join_all().await;
-        std::mem::take(&mut *self.noted.replies.lock().expect("no panic"))
+    fn replies(&self) -> MutexGuard<'_, Vec<Reply>> {
+        self.replies.lock().expect("no panic")
     }
 }

@@ -1,14 +1,16 @@
 //! Clients that go away, and handlers that panic.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use polylock_tower::OnDisconnect::{Cancel, RunToCompletion};
-use polylock_tower::{HoldUntil, KeyLock};
+use polylock_tower::{HoldUntil, KeyLock, LockerBuilder};
 use tokio::time::{Instant, sleep};
 use tower::{Layer as _, ServiceExt as _};
 
 use crate::support::{
-    Event, Handler, InTime as _, Scene, Sent, Stage, handler, post, settle, spawn,
+    Event, Handler, InTime as _, Scene, Sent, Stage, by_path, handler, post, settle, spawn,
 };
 
 /// Sends a request and lets it get as far as it can.
@@ -122,17 +124,29 @@ async fn a_handler_that_panics_frees_its_lock_and_panics_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_dropped_at_any_poll_leaves_nothing() {
+    for (permits, is_free) in [(1, true), (1, false), (3, false)] {
+        dropped_at_any_poll(permits, is_free).await;
+    }
+}
+
+/// With a lock that is free from the begin, or becomes free after the first poll.
+async fn dropped_at_any_poll(permits: u32, is_free: bool) {
     let scene = Scene::new();
-    let layer = scene.layer();
-    let service = layer.layer(handler(async |_| {
+    let set = |locker: LockerBuilder| match NonZeroU32::new(permits) {
+        Some(limit) if permits > 1 => locker.permits(limit),
+        _ => locker,
+    };
+    let locker = scene.locker_with(set);
+    let others = scene.locker_with(|locker| set(locker).try_only());
+    let all = || join_all((0..permits).map(|_| others.lock("/a")));
+    let service = by_path(locker.clone()).layer(handler(async |_| {
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;
         "done"
     }));
-    let mut other = scene.try_elsewhere("/a").await;
-    assert!(other.is_some());
     let mut finished = false;
     for polls in 0..30 {
+        let mut held = if is_free { Vec::new() } else { all().await };
         let mut request = tokio_test::task::spawn(service.clone().oneshot(post("/a")));
         for poll in 0..polls {
             if request.poll().is_ready() {
@@ -140,18 +154,21 @@ async fn a_request_that_is_dropped_at_any_poll_leaves_nothing() {
                 break;
             }
             if poll == 1
-                && let Some(other) = other.take()
+                && let Some(first) = held.pop()
             {
-                other.release().await.unwrap();
+                first.expect("granted").release().await.expect("answered");
             }
             settle().await;
         }
-        drop(request);
+        drop((request, held));
         settle().await;
-        assert_eq!(layer.locker().live_keys(), 0, "after {polls} polls");
-        if other.is_none() {
-            assert!(scene.is_free("/a").await, "after {polls} polls");
-        }
+        let left = (locker.waiters(), locker.live_keys());
+        assert_eq!(left, (0, 0), "after {polls} polls");
+        let all = all().await;
+        let is_left = all.iter().any(Result::is_err);
+        assert!(!is_left, "{permits} permits, {polls} polls: {all:?}");
+        drop(all);
+        settle().await;
     }
     assert!(finished, "30 polls are not enough to get to the end");
 }

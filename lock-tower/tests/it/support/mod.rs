@@ -13,7 +13,9 @@ use http_body::Body;
 use tower::{Service, ServiceExt as _};
 
 pub(crate) use self::said::{Rejections, Said, Sent};
-pub(crate) use self::scene::{Handler, Scene, break_lock, by_path, handler, key_of, post, request};
+pub(crate) use self::scene::{
+    Broken, Handler, SECRET, Scene, break_lock, by_path, connect, handler, key_of, post, request,
+};
 pub(crate) use self::stage::{Event, Stage};
 
 /// Longest time that a test waits for what has to happen, virtual or real.

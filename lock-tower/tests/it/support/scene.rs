@@ -1,12 +1,19 @@
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
+use async_trait::async_trait;
 use http::request::Parts;
 use http::{Method, Request, Response};
+use polylock_core::admin::LockAdmin;
 use polylock_core::engine::Engine;
 use polylock_core::layers::LocalQueue;
-use polylock_core::memory::{Memory, Reachable};
-use polylock_core::{DistributedLock, DistributedLockExt as _, LockGuard, LockKey};
+use polylock_core::memory::{Memory, MemoryBackend, Reachable};
+use polylock_core::{
+    AcquireRequest, Capabilities, DistributedLock, DistributedLockExt as _, Error, ErrorKind,
+    LockGuard, LockKey, Registry, Result,
+};
+use polylock_redis::RedisBackend;
 use polylock_tower::{HeldLock, KeyError, KeyLockLayer, Keys, Locker, LockerBuilder};
 use tower::service_fn;
 use tower::util::BoxCloneSyncService;
@@ -62,6 +69,42 @@ impl Scene {
 
     pub(crate) fn set_reachable(&self, reachable: Reachable) {
         self.memory.faults().set_reachable(reachable);
+    }
+}
+
+/// The locks of a store in memory or of a Redis.
+pub(crate) async fn connect(url: &str) -> Arc<dyn DistributedLock> {
+    let registry = Registry::new()
+        .with(MemoryBackend::default())
+        .and_then(|registry| registry.with(RedisBackend::default()))
+        .expect("the schemes differ");
+    registry.connect(url).await.expect("it answers")
+}
+
+/// A backend of exclusive locks that fails in the same way always, and says more than a client should read.
+#[derive(Debug)]
+pub(crate) struct Broken(pub(crate) ErrorKind);
+
+/// A part of keys and errors that must not appear in a response.
+pub(crate) const SECRET: &str = "4711";
+
+#[async_trait]
+impl DistributedLock for Broken {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::least("broken")
+    }
+
+    async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
+        let error = Error::new(self.0, format!("no route to 10.0.0.{SECRET}"));
+        Err(error.with_key(request.key()))
+    }
+
+    fn admin(&self) -> Option<&dyn LockAdmin> {
+        None
+    }
+
+    async fn shutdown(&self, _: Duration) -> bool {
+        true
     }
 }
 
