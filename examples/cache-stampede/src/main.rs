@@ -14,7 +14,7 @@
 #![expect(clippy::print_stdout, reason = "the output is the proof")]
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -49,13 +49,9 @@ enum Way {
     SingleFlight,
 }
 
-/// Sends all requests at once and counts how often the page is computed.
+/// Sends all requests at once and counts how often the page is computed, and how often at the same time.
 async fn stampede(url: &str, way: Way, expected: usize) -> Result<()> {
-    let site = Arc::new(Site {
-        cache: Mutex::default(),
-        computed: AtomicUsize::new(0),
-        all_missed: Barrier::new(REQUESTS),
-    });
+    let site = Arc::new(Site::new());
     let mut instances = Vec::new();
     for _ in 0..INSTANCES {
         instances.push(Arc::new(Instance {
@@ -73,10 +69,12 @@ async fn stampede(url: &str, way: Way, expected: usize) -> Result<()> {
     for page in requests.join_all().await {
         ensure!(page?.starts_with("the front page"));
     }
-    let computed = site.computed.load(Relaxed);
+    let (computed, at_once) = (site.computed.load(Relaxed), site.max_at_once.load(Relaxed));
     let (ms, name) = (start.elapsed().as_millis(), format!("{way:?}"));
-    println!("{name:<17} computed {computed:>3} times, {ms} ms");
+    println!("{name:<17} computed {computed:>3} times, {at_once:>3} at once, {ms} ms");
     ensure!(computed == expected, "{way:?}: not {expected} times");
+    let is_serial = matches!(way, Way::LockAlone | Way::LockAndSecondLook);
+    ensure!((at_once == 1) == is_serial, "{way:?}: {at_once} at once");
     Ok(())
 }
 
@@ -89,6 +87,9 @@ struct Instance {
 
 impl Instance {
     async fn page(&self, way: Way) -> Result<String> {
+        if let Some(page) = self.site.cached() {
+            return Ok(page);
+        }
         // The worst case, made certain: every request has missed the cache.
         self.site.all_missed.wait().await;
         Ok(match way {
@@ -103,8 +104,7 @@ impl Instance {
             }
             Way::LockAndSecondLook => {
                 let _guard = self.lock().await?;
-                let cached = self.site.cache().clone();
-                match cached {
+                match self.site.cached() {
                     Some(page) => page,
                     None => self.site.compute().await,
                 }
@@ -127,19 +127,35 @@ impl Instance {
 struct Site {
     cache: Mutex<Option<String>>,
     computed: AtomicUsize,
+    computing: AtomicUsize,
+    max_at_once: AtomicUsize,
     all_missed: Barrier,
 }
 
 impl Site {
-    fn cache(&self) -> MutexGuard<'_, Option<String>> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    fn new() -> Self {
+        Self {
+            cache: Mutex::default(),
+            computed: AtomicUsize::new(0),
+            computing: AtomicUsize::new(0),
+            max_at_once: AtomicUsize::new(0),
+            all_missed: Barrier::new(REQUESTS),
+        }
+    }
+
+    fn cached(&self) -> Option<String> {
+        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.clone()
     }
 
     async fn compute(&self) -> String {
+        let computing = self.computing.fetch_add(1, Relaxed) + 1;
+        self.max_at_once.fetch_max(computing, Relaxed);
         tokio::time::sleep(Duration::from_millis(10)).await;
         let version = self.computed.fetch_add(1, Relaxed) + 1;
         let page = format!("the front page, version {version}");
-        *self.cache() = Some(page.clone());
+        *self.cache.lock().unwrap_or_else(PoisonError::into_inner) = Some(page.clone());
+        self.computing.fetch_sub(1, Relaxed);
         page
     }
 }

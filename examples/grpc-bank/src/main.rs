@@ -136,7 +136,7 @@ async fn connect(address: SocketAddr) -> Result<Client> {
 }
 
 async fn deposit(client: &mut Client, account: &'static str) -> Result<u64, Status> {
-    let mut request = Request::new(1);
+    let mut request = Request::new(1_u64);
     let account = MetadataValue::from_static(account);
     request.metadata_mut().insert("account", account);
     let ready = client.ready().await;

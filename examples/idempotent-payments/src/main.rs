@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, to_bytes};
 use axum::extract::{Extension, Request, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
@@ -123,7 +123,7 @@ async fn pay(card: usize, instances: Vec<Router>) -> Result<bool> {
             }
             // Another instance is still charging; a real client waits for `Retry-After`.
             StatusCode::CONFLICT => sleep(Duration::from_millis(25)).await,
-            other => anyhow::bail!("{other}"),
+            other => anyhow::bail!("{other}: {:?}", to_bytes(response.into_body(), 1000).await?),
         }
     }
     anyhow::bail!("card {card} has no receipt")

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The period is 300 ms here, and a minute in a crontab. The leader makes up for the periods in which nobody
-//! led. Each tick is recorded with its fencing token: every period has one, and the tokens never decrease.
+//! led. Each tick is recorded with its fencing token and its process: every period has one, and each leader has
+//! a larger token than the one before.
 #![expect(clippy::print_stdout, reason = "the output is the proof")]
 
 use std::fs::File;
@@ -18,7 +19,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use futures_util::{Stream, StreamExt as _};
 use polylock::coordination::{Election, Leader, Term};
 use polylock::prelude::*;
@@ -64,7 +65,7 @@ async fn stand_for_election(url: &str, record: &Path) -> Result<()> {
 /// The work of the leader, which is dropped when it leads no more: the job in every period, beginning with
 /// those that nobody has run.
 async fn lead(term: Term, record: PathBuf) -> Result<()> {
-    let (token, pid) = (term.fencing_token().value(), std::process::id());
+    let (token, pid) = (term.fencing_token().value(), std::process::id().into());
     term.proclaim(address(pid)).await?;
     let mut period = match ticks(&record)?.last() {
         Some([last, ..]) => last + 1,
@@ -83,7 +84,7 @@ async fn lead(term: Term, record: PathBuf) -> Result<()> {
     }
 }
 
-fn address(pid: u32) -> String {
+fn address(pid: u64) -> String {
     format!("10.0.0.7:{pid}")
 }
 
@@ -101,17 +102,19 @@ async fn kill_the_leader(url: &str, record: &Path) -> Result<()> {
     let first = next_leader(&mut leaders, "").await?;
     println!("the leader is at {first}");
 
-    let is_first = |pid| address(pid) == first;
+    let is_first = |pid: u32| address(pid.into()) == first;
     let leader = machines.iter_mut().find(|it| it.id().is_some_and(is_first));
     leader.context("a stranger leads")?.kill().await?;
-    let (killed, before) = (Instant::now(), ticks(record)?.len());
-    wait_for_ticks(record, before).await?;
+    let (killed, before) = (Instant::now(), ticks(record)?);
+    ensure_last_tick_of(&first, &before)?;
+    let after = wait_for_ticks(record, before.len()).await?;
     let takeover = killed.elapsed();
     let next = next_leader(&mut leaders, &first).await?;
+    ensure_last_tick_of(&next, &after)?;
     println!("it was killed, the next one leads after {takeover:.1?} (ttl {TTL:?}), at {next}");
     ensure!(takeover < TTL + SLACK, "the next leader took too long");
 
-    let ticks = wait_for_ticks(record, before + 10).await?;
+    let ticks = wait_for_ticks(record, before.len() + 10).await?;
     check(&ticks)?;
     let count = ticks.len();
     println!("{count} periods, {count} ticks, none missed, none twice");
@@ -138,11 +141,22 @@ async fn next_leader(
 /// One run of the job: its period, the token of the leader and its process.
 type Tick = [u64; 3];
 
-/// One tick in each period, and no leader after the next one.
+/// Checks that the process at the address that the follower sees has run the job last.
+fn ensure_last_tick_of(leader: &str, ticks: &[Tick]) -> Result<()> {
+    let [.., pid] = ticks.last().context("there are no ticks")?;
+    ensure!(
+        address(*pid) == leader,
+        "process {pid} works, and {leader} leads"
+    );
+    Ok(())
+}
+
+/// One tick in each period; another leader has a larger token.
 fn check(ticks: &[Tick]) -> Result<()> {
     for pair in ticks.windows(2) {
         let [before, after] = [pair[0], pair[1]];
-        let is_next = after[0] == before[0] + 1 && after[1] >= before[1];
+        let is_same_leader = after[1..] == before[1..];
+        let is_next = after[0] == before[0] + 1 && (is_same_leader || after[1] > before[1]);
         ensure!(is_next, "{after:?} follows {before:?}");
     }
     Ok(())
@@ -172,5 +186,8 @@ async fn wait_for_ticks(record: &Path, number: usize) -> Result<Vec<Tick>> {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(TIMEOUT, more).await.context("there are no ticks")?
+    let Ok(found) = timeout(TIMEOUT, more).await else {
+        bail!("timed out with {} ticks", ticks(record)?.len());
+    };
+    found
 }

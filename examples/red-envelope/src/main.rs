@@ -162,4 +162,20 @@ mod tests {
     async fn lock_pays_what_was_put_in() -> Result<()> {
         run(&PostgresServer::shared().database()).await
     }
+
+    #[test]
+    fn shares_leave_a_cent_for_each_other_share() {
+        for cents in 1..=200 {
+            for shares in 1..=cents.min(40) {
+                let (mut left, mut others) = (cents, shares);
+                while others > 0 {
+                    let share = draw(left, others);
+                    assert!(share >= 1, "{share} of {left}");
+                    (left, others) = (left - share, others - 1);
+                    assert!(left >= others, "{left} for {others}");
+                }
+                assert_eq!(left, 0);
+            }
+        }
+    }
 }

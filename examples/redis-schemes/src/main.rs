@@ -46,6 +46,7 @@ async fn main() -> Result<()> {
         start(pause::<Redlock>(&[Fencing])),
         start(node_restarts_empty::<Redlock>(&[Exclusion, Fencing])),
         start(crash::<Polylock>(&[])),
+        start(polylock::clocks_differ()),
         start(late_release::<Polylock>(&[])),
         start(long_work::<Polylock>(&[])),
         start(polylock::cut_off()),

@@ -233,8 +233,12 @@ impl Scene {
             && verdict.summary.stale_writes > 0
             && !self.broken.contains(&Fault::Fencing);
         self.fenced = harmless && self.broken.remove(&Fault::Exclusion);
+        let (scheme, provocation) = (self.scheme, self.provocation);
         let (is_known, story) = (self.broken.iter().eq(expected), self.story.join("\n"));
-        ensure!(is_known, "it did not break as it is known to:\n{story}");
+        ensure!(
+            is_known,
+            "{scheme}, {provocation}: it did not break as it is known to:\n{story}"
+        );
         Ok(self)
     }
 }

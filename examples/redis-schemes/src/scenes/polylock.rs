@@ -1,18 +1,51 @@
-//! 10: polylock. One step acquires the lock and gives it an end by the clock of the server, which no waiter
-//! moves and no client compares with its own; a release names the lease that it ends; a lease is renewed for as long as its guard lives. A lock that the
-//! server forgets is lost here too: its holder is notified, and what it still writes is refused,
-//! because the token of the next holder is larger. A quorum stays available when a master dies, and a
-//! node that has restarted does not vote until every lease that it may have forgotten has ended.
+//! 10: polylock. One step acquires the lock and gives it an end. That end follows the clock of the server: no
+//! waiter moves it, and no client compares it with its own clock. A release names the lease that it ends. A
+//! lease is renewed for as long as its guard lives.
+//!
+//! A lock that the server forgets is lost here too: its holder is notified, and what it still writes is
+//! refused, because the token of the next holder is larger. A quorum stays available when a master dies, and
+//! a node that has restarted does not vote until every lease that it may have forgotten has ended.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use lock_testkit::proxy::{Direction, Proxy};
+use polylock::engine::{BootClock, Clock, Engine, Moment, OnRuntime, OsEntropy};
 use polylock::prelude::*;
+use polylock::redis::{Redis, RedisConfig};
 use tokio::task::block_in_place;
 
 use crate::provocations::{clients, taken_over};
 use crate::stage::{Client, Lock, Scene, TTL, Valid};
+
+/// Leases end by the clock of the server, which no client compares with its own.
+pub(crate) async fn clocks_differ() -> Result<Scene> {
+    let (servers, []) = clients::<Polylock, 0>(1, true).await?;
+    let (clock, spawner) = (Arc::new(Ahead), Arc::new(OnRuntime::current()));
+    let ahead = Engine::with("redis", clock, Arc::new(OsEntropy::default()), spawner);
+    let config = RedisConfig::new("127.0.0.1", servers[0].port());
+    let mut a = Polylock::of(Arc::new(Redis::connect(config.clone()).await?));
+    let config = config.with_engine(ahead);
+    let mut b = Polylock::of(Arc::new(Redis::connect(config).await?));
+    let mut scene = Scene::begin::<Polylock>("clocks differ");
+    scene.enter('A', &mut a).await?;
+    if !scene.try_enter('B', &mut b).await? {
+        scene.note("the clock of B is a minute ahead, and B is refused");
+    }
+    scene.writes('A', &a);
+    scene.release('A', &mut a, true).await?;
+    scene.judge(&[])
+}
+
+#[derive(Debug)]
+struct Ahead;
+
+impl Clock for Ahead {
+    fn now(&self) -> Moment {
+        BootClock::default().now() + Duration::from_secs(60)
+    }
+}
 
 /// Renewals do not arrive: the guard knows by itself until when it is valid.
 pub(crate) async fn cut_off() -> Result<Scene> {
@@ -33,6 +66,16 @@ pub(crate) struct Polylock {
     guard: Option<LockGuard>,
 }
 
+impl Polylock {
+    fn of(locks: Arc<dyn DistributedLock>) -> Self {
+        Self {
+            locks,
+            renews: true,
+            guard: None,
+        }
+    }
+}
+
 impl Lock for Polylock {
     const SCHEME: &str = "10 polylock";
 
@@ -44,11 +87,9 @@ impl Lock for Polylock {
             // No lease of these scenes is longer.
             _ => format!("redlock://{addresses}?rejoin-delay=1s"),
         };
-        Ok(Self {
-            locks: polylock::connect(&url).await?,
-            renews: client.renews,
-            guard: None,
-        })
+        let lock = Self::of(polylock::connect(&url).await?);
+        let renews = client.renews;
+        Ok(Self { renews, ..lock })
     }
 
     async fn acquire(&mut self) -> Valid {
