@@ -1,5 +1,6 @@
 //! Several keys behind the queue of a process, under virtual time.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,6 +8,7 @@ use polylock_core::layers::LocalQueue;
 use polylock_core::memory::{Fault, Memory, Request};
 use polylock_core::prelude::*;
 use polylock_core::{LostReason, MultiGuard};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::support::{Wrapper, memory, millis, secs};
@@ -128,10 +130,27 @@ async fn guards_of_two_backends_are_held_together() {
     assert!(both.is_held());
     assert_eq!(both.run(async { 7 }).await.unwrap(), 7);
     let admin = two.admin().expect("memory has one");
-    admin
-        .break_lock(both.guards()[1].key(), "for the test")
-        .await
-        .unwrap();
+    let broken = both.guards()[1].key();
+    let (started, work) = (Notify::new(), Arc::new(()));
+    let running = both.run({
+        let (started, work) = (&started, Arc::clone(&work));
+        async move {
+            started.notify_one();
+            pending::<()>().await;
+            drop(work);
+        }
+    });
+    let breaking = async {
+        started.notified().await;
+        assert_eq!(Arc::strong_count(&work), 2, "the work runs");
+        admin.break_lock(broken, "for the test").await.unwrap();
+    };
+    let (stopped, ()) = tokio::join!(running, breaking);
+    let error = stopped.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert_eq!(error.lost_reason(), Some(LostReason::Broken));
+    assert_eq!(error.key(), Some(broken));
+    assert_eq!(Arc::strong_count(&work), 1, "the work is dropped");
     assert_eq!(both.lost().await, LostReason::Broken);
     assert!(both.ensure_held().is_err());
     let refused = both.run(async { 7 }).await.unwrap_err();
