@@ -3,9 +3,17 @@
 use std::time::SystemTime;
 
 use lock_testkit::proxy::Fate;
-use polylock_core::{DistributedLock, ErrorKind};
+use polylock_core::{DistributedLock, ErrorKind, Fencing};
 
 use crate::support::{Place, SOON, attempt, break_lock, key, ms, take, until, waiting};
+
+/// Redis can lose writes that it has acknowledged, so a class that requires strong fencing refuses it.
+#[tokio::test]
+async fn fencing_is_best_effort() {
+    let place = Place::new();
+    let fencing = place.client().await.capabilities().fencing;
+    assert_eq!(fencing, Fencing::BestEffort);
+}
 
 #[tokio::test]
 async fn a_thousand_keys_leave_one_counter() {

@@ -1,7 +1,7 @@
 //! Ensembles that are refused.
 
 use lock_testkit::servers::{RedisNodes, RedisOptions};
-use polylock_core::{DistributedLock, ErrorKind, Mode};
+use polylock_core::{DistributedLock, ErrorKind, Fencing, Mode};
 use polylock_redis::{RedisConfig, Redlock};
 
 use super::support::{
@@ -25,6 +25,15 @@ async fn what_is_no_quorum_is_refused() {
     let acks = quorum(&[1, 2, 3]).with_replica_acks(1, ms(100));
     let acks = acks.expect("it is in range");
     assert!(refusal(acks).await.contains("min-replica-acks"));
+}
+
+/// A class that requires strong fencing refuses an ensemble.
+#[tokio::test(flavor = "multi_thread")]
+async fn fencing_is_best_effort() {
+    let nodes = start(3);
+    let locks = Redlock::connect(to(&nodes)).await;
+    let capabilities = locks.expect("it connects").capabilities();
+    assert_eq!(capabilities.fencing, Fencing::BestEffort);
 }
 
 #[tokio::test]
