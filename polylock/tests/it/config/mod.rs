@@ -6,6 +6,7 @@ mod locks;
 mod places;
 mod precedence;
 mod secrets;
+mod servers;
 
 use std::ffi::OsString;
 
