@@ -17,7 +17,7 @@ pub(crate) struct AdmissionLimits {
     pub(crate) keys: usize,
 }
 
-/// The limit that a request would exceed, as its client is told.
+/// The limit that a request would exceed, as text for the client.
 type LimitReached = &'static str;
 
 const KEYS: LimitReached = "too many locks are wanted at once";

@@ -25,7 +25,8 @@ async fn assert_bound(
         settle().await;
     }
     assert_eq!(locker.waiters(), waiters);
-    assert_eq!(send(&service, post(refused)).await.status, 429);
+    let answer = send(&service, post(refused)).await;
+    answer.assert_refused(429, "lock-queue-full");
     sent.extend(beside.map(|path| spawn(&service, post(path))));
     stage.let_go(sent.len() + 1);
     for request in sent {
