@@ -1,4 +1,4 @@
-//! 1, 2, 4 and 5: whoever creates a key holds the lock, and a release deletes whatever key there is.
+//! 1, 2, 4 and 5: the client that creates the key holds the lock, and a release deletes whatever key there is.
 //!
 //! 1. `SETNX`, then `EXPIRE`. A client that dies between the two leaves a lock without an end.
 //! 2. `MULTI`, `SETNX`, `PEXPIRE`, `EXEC`. The transaction runs as a whole, and that is the fault: `PEXPIRE`
