@@ -125,7 +125,7 @@ async fn a_wait_that_is_used_up_is_contention_and_a_server_that_fails_is_an_outa
 #[tokio::test(start_paused = true)]
 async fn guards_of_two_backends_are_held_together() {
     let (one, two) = (memory(), memory());
-    let guards = vec![one.lock("a").await.unwrap(), two.lock("a").await.unwrap()];
+    let guards = vec![one.lock("a").await.unwrap(), two.lock("b").await.unwrap()];
     let both = MultiGuard::new(guards);
     assert!(both.is_held());
     assert_eq!(both.run(async { 7 }).await.unwrap(), 7);
