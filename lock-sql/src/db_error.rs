@@ -31,6 +31,7 @@ pub(crate) enum Class {
     NoTls,
     /// The server is a replica, or takes no writes.
     ReadOnly,
+    /// The server starts, stops or recovers.
     Starting,
     TooMany,
     /// A certificate is refused, on this side or on the other.

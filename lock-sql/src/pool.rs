@@ -38,20 +38,9 @@ struct State {
 struct Job {
     sql: Arc<Sql>,
     values: Vec<Value>,
-    form: Form,
+    is_message: bool,
     deadline: Instant,
     reply: oneshot::Sender<Result<Answer, Failure>>,
-}
-
-/// How a job is sent. One statement is repeated after a conflict with another transaction.
-#[derive(Clone, Copy, Eq, PartialEq)]
-enum Form {
-    /// Several statements as text, once.
-    Message,
-    /// One statement, prepared.
-    Prepared,
-    /// One statement as text.
-    Text,
 }
 
 impl Pool {
@@ -77,7 +66,7 @@ impl Pool {
         sql: &Arc<Sql>,
         values: Vec<Value>,
     ) -> Result<Answer, Failure> {
-        self.run((sql, values), Form::Prepared, |_| ()).await
+        self.run(sql, values, false, |_| ()).await
     }
 
     /// Runs one statement, and passes the result to a function before the caller gets it, even if the
@@ -89,7 +78,7 @@ impl Pool {
         values: Vec<Value>,
         ended: impl FnOnce(Option<&Result<Answer, Failure>>) + Send + 'static,
     ) -> Result<Answer, Failure> {
-        self.run((sql, values), Form::Prepared, ended).await
+        self.run(sql, values, false, ended).await
     }
 
     /// Runs several statements, once.
@@ -98,20 +87,21 @@ impl Pool {
         sql: &Arc<Sql>,
         values: Vec<Value>,
     ) -> Result<Answer, Failure> {
-        self.run((sql, values), Form::Message, |_| ()).await
+        self.run(sql, values, true, |_| ()).await
     }
 
     async fn run(
         self: &Arc<Self>,
-        (sql, values): (&Arc<Sql>, Vec<Value>),
-        form: Form,
+        sql: &Arc<Sql>,
+        values: Vec<Value>,
+        is_message: bool,
         ended: impl FnOnce(Option<&Result<Answer, Failure>>) + Send + 'static,
     ) -> Result<Answer, Failure> {
         let (reply, answer) = oneshot::channel();
         let job = Job {
             sql: Arc::clone(sql),
             values,
-            form,
+            is_message,
             deadline: Instant::now() + self.timeout,
             reply,
         };
@@ -174,9 +164,9 @@ impl Pool {
         let mut backoff = MIN_BACKOFF;
         loop {
             let run = async {
-                match job.form {
-                    Form::Prepared => connection.statement(&job.sql, &job.values).await,
-                    Form::Message | Form::Text => connection.message(&job.sql, &job.values).await,
+                match job.is_message {
+                    true => connection.message(&job.sql, &job.values).await,
+                    false => connection.statement(&job.sql, &job.values).await,
                 }
             };
             let Ok(done) = timeout_at(job.deadline, run).await else {
@@ -190,9 +180,8 @@ impl Pool {
                 }
                 Err(db_error) => db_error,
             };
-            let repeats = db_error.class == Class::Conflict
-                && job.form != Form::Message
-                && !job.reply.is_closed();
+            let repeats =
+                db_error.class == Class::Conflict && !job.is_message && !job.reply.is_closed();
             if repeats && Instant::now() + backoff < job.deadline {
                 sleep(self.engine.jitter(backoff / 2, backoff)).await;
                 backoff = (backoff * 2).min(MAX_BACKOFF);
@@ -244,19 +233,18 @@ impl Pool {
         }
     }
 
-    /// Runs a statement for several rows as [`statement`](Self::statement) does.
+    /// Runs a statement for several rows: one with a fixed text as [`statement`](Self::statement) does,
+    /// another as [`message`](Self::message) does, because each number of rows is another text.
     pub(crate) async fn many(
         self: &Arc<Self>,
         many: &Many,
         rows: &[Vec<Value>],
     ) -> Result<Answer, Failure> {
         let (sql, values) = many.with(rows);
-        // Another number of rows is another text, which is not worth to be prepared.
-        let form = match many.has_fixed_text() {
-            true => Form::Prepared,
-            false => Form::Text,
-        };
-        self.run((&sql, values), form, |_| ()).await
+        match many.has_fixed_text() {
+            true => self.statement(&sql, values).await,
+            false => self.message(&sql, values).await,
+        }
     }
 
     fn silent(&self, outcome_unknown: bool) -> Failure {

@@ -19,23 +19,30 @@ use crate::mutex::Mutex;
 use crate::pool::Pool;
 use crate::wire::{Class, Sql, Value};
 
-/// The statements that find and delete unused rows, for each [`Kind`].
+/// The statements that find and delete unused rows, for each [`RowKind`].
 pub(crate) struct PurgeTexts {
-    /// Reads [`PURGE_ROWS`] rows after a key: key, and whether the row is unused. Of leases, then the
-    /// retention: it has been free for so long; and its last token. Of `mode=row` and of transactions, then
-    /// the retention: it was created before that, since a row does not show when it was last locked. Of
-    /// records: it has ended.
+    /// Read [`PURGE_ROWS`] rows after a key.
+    ///
+    /// - Leases: arguments key and retention; columns key, whether the lease has been free for the
+    ///   retention, and its last token.
+    /// - Rows of `mode=row` and of transactions: arguments key and retention; columns key, and whether the
+    ///   row was created before the retention. A row does not show when it was last locked.
+    /// - Records: argument key; columns key, and whether the record has ended.
     pub(crate) scan: [Arc<Sql>; 3],
     /// Raises the min token of later leases.
     pub(crate) raise: Arc<Sql>,
-    /// Deletes unused rows: key; of leases, then retention and floor; of `mode=row`, then retention. Waits
-    /// for no other row, except of leases.
+    /// Delete unused rows, if they are still unused.
+    ///
+    /// - Leases: arguments key, retention and floor. The statement waits for rows that are locked.
+    /// - Rows of `mode=row` and of transactions: arguments key and retention. The statement skips locked
+    ///   rows.
+    /// - Records: argument key. The statement waits for rows that are locked.
     pub(crate) delete: [Many; 3],
 }
 
 /// The rows of one kind, by their place in [`PurgeTexts`].
 #[derive(Clone, Copy)]
-pub(crate) enum Kind {
+pub(crate) enum RowKind {
     Leases,
     Rows,
     Records,
@@ -64,7 +71,7 @@ struct State {
     grown: u32,
     /// Whether a round is running, or no further round is allowed.
     is_busy: bool,
-    /// The last key of each [`Kind`] that was looked at.
+    /// The last key of each [`RowKind`] that was looked at.
     passed: [Vec<u8>; 3],
     doomed: VecDeque<PendingDelete>,
 }
@@ -148,12 +155,12 @@ impl Inner {
             self.doom_leases().await?;
         }
         self.purge_rows(self.retention.max(MIN_ROW_AGE)).await?;
-        self.delete_unused(Kind::Records, None).await
+        self.delete_unused(RowKind::Records, None).await
     }
 
     /// Selects idle leases, and prevents their tokens from being drawn again.
     async fn doom_leases(&self) -> Result<(), Failure> {
-        let scanned = self.scan(Kind::Leases, Some(self.retention)).await?;
+        let scanned = self.scan(RowKind::Leases, Some(self.retention)).await?;
         let floor = scanned.idle.iter().map(|(_, last_token)| *last_token).max();
         if let Some(floor) = floor {
             let values = vec![Value::from(floor)];
@@ -167,7 +174,7 @@ impl Inner {
                 });
             }
         }
-        self.state.lock().passed[Kind::Leases as usize] = scanned.passed;
+        self.state.lock().passed[RowKind::Leases as usize] = scanned.passed;
         Ok(())
     }
 
@@ -181,7 +188,7 @@ impl Inner {
             ]
         };
         let rows: Vec<_> = doomed.keys.into_iter().map(row).collect();
-        let delete = &self.texts.delete[Kind::Leases as usize];
+        let delete = &self.texts.delete[RowKind::Leases as usize];
         let deleted = self.pool.many(delete, &rows).await?;
         tracing::debug!(rows = deleted.affected, "unused rows of leases are deleted");
         Ok(())
@@ -194,11 +201,15 @@ impl Inner {
     /// refused, because it cannot tell the deletion from another holder. This can happen once in
     /// `retention` for a key, for the time of one statement.
     async fn purge_rows(&self, retention: Duration) -> Result<(), Failure> {
-        self.delete_unused(Kind::Rows, Some(retention)).await
+        self.delete_unused(RowKind::Rows, Some(retention)).await
     }
 
-    /// Deletes the next unused rows of a kind, once.
-    async fn delete_unused(&self, kind: Kind, retention: Option<Duration>) -> Result<(), Failure> {
+    /// Deletes the next unused rows of a kind.
+    async fn delete_unused(
+        &self,
+        kind: RowKind,
+        retention: Option<Duration>,
+    ) -> Result<(), Failure> {
         let scanned = self.scan(kind, retention).await?;
         if !scanned.idle.is_empty() {
             let row = |(key, _)| {
@@ -206,15 +217,22 @@ impl Inner {
                 [Value::from(key)].into_iter().chain(retention).collect()
             };
             let rows: Vec<Vec<Value>> = scanned.idle.into_iter().map(row).collect();
-            let (sql, values) = self.texts.delete[kind as usize].with(&rows);
-            self.pool.message(&sql, values).await?;
+            let delete = &self.texts.delete[kind as usize];
+            match kind {
+                RowKind::Leases | RowKind::Records => self.pool.many(delete, &rows).await?,
+                // PostgreSQL needs two statements.
+                RowKind::Rows => {
+                    let (sql, values) = delete.with(&rows);
+                    self.pool.message(&sql, values).await?
+                }
+            };
         }
         self.state.lock().passed[kind as usize] = scanned.passed;
         Ok(())
     }
 
     /// Looks at the next rows of a kind. It locks none.
-    async fn scan(&self, kind: Kind, retention: Option<Duration>) -> Result<Scanned, Failure> {
+    async fn scan(&self, kind: RowKind, retention: Option<Duration>) -> Result<Scanned, Failure> {
         let after = self.state.lock().passed[kind as usize].clone();
         let mut values = vec![Value::from(after)];
         values.extend(retention.map(|retention| Value::from(whole_micros(retention))));

@@ -17,7 +17,7 @@ use super::server::wrong;
 use super::{SqlConfig, SqlMode};
 use crate::database::RENEWERS;
 use crate::error::Failure;
-use crate::wire::{ClientOptions, Driver, Reserved, ReservedConnections, Target};
+use crate::wire::{ClientOptions, Driver, ReservedConnections, ReservedPool, Target};
 
 /// A pool of the application, of any database.
 #[async_trait]
@@ -35,7 +35,7 @@ pub(crate) trait AppPool: Send + Sync {
         &self,
         engine: &Engine,
         target: &Target,
-    ) -> std::result::Result<Arc<dyn Reserved>, Failure>;
+    ) -> std::result::Result<Arc<dyn ReservedPool>, Failure>;
 }
 
 #[async_trait]
@@ -63,7 +63,7 @@ where
         &self,
         engine: &Engine,
         target: &Target,
-    ) -> std::result::Result<Arc<dyn Reserved>, Failure> {
+    ) -> std::result::Result<Arc<dyn ReservedPool>, Failure> {
         Ok(ReservedConnections::reserve(engine, self, target).await?)
     }
 }

@@ -38,6 +38,7 @@ use crate::wire::ClientOptions;
 #[derive(Clone, Debug)]
 pub struct SqlConfig {
     pub(crate) server: Server,
+    /// Options of the application, with TLS settings and login.
     pub(crate) client: Option<ClientOptions>,
     pub(crate) pool: Option<Arc<dyn AppPool>>,
     pub(crate) host: String,
@@ -95,10 +96,13 @@ impl SqlConfig {
     }
 
     /// Uses the server, the database, the TLS settings and the login of the application's own connection
-    /// options, for MySQL or MariaDB, as [`from_postgres_options`](Self::from_postgres_options) describes.
+    /// options, for MySQL or MariaDB.
     ///
-    /// Character set, time zone and SQL mode, which change the meaning of statements, are set as for other
-    /// locks.
+    /// Locks have connections of their own. [`with_login`](Self::with_login),
+    /// [`with_credentials`](Self::with_credentials), [`with_port`](Self::with_port) and
+    /// [`with_database`](Self::with_database) override the options. [`with_tls`](Self::with_tls) is
+    /// refused, because the options have the TLS settings. Character set, time zone and SQL mode, which
+    /// change the meaning of statements, are set as for other locks.
     #[cfg(feature = "mysql")]
     #[must_use]
     pub fn from_mysql_options(options: &MySqlConnectOptions) -> Self {

@@ -14,11 +14,12 @@ use tokio::time::Instant;
 
 use super::DatabaseStore;
 use super::codec::{self, Stored, whole_micros};
-use super::statements::{Renewals, Statements};
+use super::row::Backoff;
+use super::statements::{Many, Renewals, Statements};
 use crate::error::{Cause, Failure};
 use crate::mutex::Mutex;
 use crate::table::LockRows;
-use crate::wire::{Answer, Value};
+use crate::wire::{Answer, Class, Value};
 
 type State = Result<LeaseState, Failure>;
 
@@ -65,11 +66,7 @@ impl DatabaseStore {
 
     /// Renews leases that are all exclusive or all shared, as far as this process remembers.
     async fn renew_batch(&self, round: &Round<'_>, renewals: &Renewals, batch: &[usize]) {
-        let answer = match self
-            .renewals
-            .many(&renewals.free, &rows(round, batch))
-            .await
-        {
+        let answer = match self.many(&renewals.free, rows(round, batch)).await {
             Ok(answer) => answer,
             Err(failure) => return round.report(batch, &Err(failure)),
         };
@@ -156,7 +153,7 @@ impl DatabaseStore {
     async fn load_many(&self, keys: &BTreeSet<&LockKey>) -> Result<Found, Failure> {
         let rows = keys.iter().map(|key| vec![Value::from(key.as_bytes())]);
         let load = &self.statements.load_many;
-        let answer = self.renewals.many(load, &rows.collect::<Vec<_>>()).await?;
+        let answer = self.many(load, rows.collect()).await?;
         let found = codec::read(&answer.rows).into_iter();
         let found = found.map(|(key, stored)| {
             let stored = stored.ok_or_else(|| self.malformed(&key));
@@ -166,6 +163,23 @@ impl DatabaseStore {
             stored.as_ref().is_ok_and(|stored| stored.version.is_some()) || stored.is_err()
         };
         Ok(found.filter(|(_, stored)| is_there(stored)).collect())
+    }
+
+    /// Runs a statement for several rows; repeats it after a conflict with another transaction, with no
+    /// connection during the backoff.
+    async fn many(&self, many: &Many, rows: Vec<Vec<Value>>) -> Result<Answer, Failure> {
+        let mut again = Backoff::urgent(self.timeout);
+        loop {
+            match self.renewals.many(many, &rows).await {
+                // The pool has already repeated one with a fixed text.
+                Err(failure)
+                    if failure.class() == Some(Class::Conflict) && !many.has_fixed_text() =>
+                {
+                    again.wait(&self.engine).await?;
+                }
+                answered => return answered,
+            }
+        }
     }
 }
 

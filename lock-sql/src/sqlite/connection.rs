@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _};
 
 use super::db_error;
 use super::file::{self, Files};
-use super::rows::{self, Statement, Table};
+use super::rows::{self, BoundQuery, Table};
 use crate::dialect::range;
 use crate::dialect::sqlite::{self, Durability, LAYOUT, ROLLBACK, Statements, WAL};
 use crate::error::{Cause, Source, foreign, lacks};
@@ -144,13 +144,13 @@ impl Connection {
         self.place.statements.table().as_str()
     }
 
-    async fn fetch(&mut self, statement: Statement<'_>) -> Result<Vec<SqliteRow>, Cause> {
+    async fn fetch(&mut self, statement: BoundQuery<'_>) -> Result<Vec<SqliteRow>, Cause> {
         let rows = statement.fetch_all(&mut self.raw).await;
         rows.map_err(|e| db_error::of(&self.place.path, e))
     }
 }
 
-fn query(sql: Arc<str>) -> Statement<'static> {
+fn query(sql: Arc<str>) -> BoundQuery<'static> {
     sqlx::query(AssertSqlSafe(sql))
 }
 

@@ -11,10 +11,10 @@ use super::origin::{self, Origin};
 use crate::table::{BootId, Broken, Claimed, Holder, RECORD, Row};
 
 /// A statement, and the values that it has so far.
-pub(crate) type Statement<'q> = Query<'q, Sqlite, SqliteArguments>;
+pub(crate) type BoundQuery<'q> = Query<'q, Sqlite, SqliteArguments>;
 
 /// Adds the values of one row, in the order of its columns.
-pub(crate) fn write<'q>(statement: Statement<'q>, key: &[u8], row: &Row) -> Statement<'q> {
+pub(crate) fn write<'q>(statement: BoundQuery<'q>, key: &[u8], row: &Row) -> BoundQuery<'q> {
     let holder = row.holder.as_ref();
     let (broken, record) = (row.broken.as_ref(), row.record.as_ref());
     let token = holder.map(|holder| holder.token);
@@ -132,7 +132,7 @@ pub(crate) fn read_table(row: &SqliteRow) -> Option<Table> {
     })
 }
 
-pub(crate) fn write_table<'q>(statement: Statement<'q>, table: &Table) -> Statement<'q> {
+pub(crate) fn write_table<'q>(statement: BoundQuery<'q>, table: &Table) -> BoundQuery<'q> {
     let (key, slot) = &table.purged_to;
     let none = None::<Vec<u8>>;
     statement

@@ -11,7 +11,7 @@ use polylock_core::{FencingToken, LeaseState, LockKey, Released, RenewalRequest,
 use super::clocks::Clocks;
 use super::connection::Place;
 use super::transact::Transactor;
-use super::write_queue::{MAX_KEYS, Rows, WriteQueue};
+use super::write_queue::{MAX_KEYS, Operands, WriteQueue};
 use crate::config::SqliteConfig;
 use crate::dialect::sqlite::{Durability, Statements};
 use crate::error::{Cause, Failure};
@@ -73,7 +73,7 @@ impl SqliteStore {
 
     /// Opens the file and finds or makes the table.
     pub(crate) async fn open(&self) -> Result<Applied, Failure> {
-        let opened = self.write_queue.perform(Rows::Read(Vec::new()), |_| ());
+        let opened = self.write_queue.perform(Operands::Read(Vec::new()), |_| ());
         opened.await?;
         Ok(match self.place.made_table.load(Ordering::Relaxed) {
             true => Applied::Created,
@@ -88,7 +88,7 @@ impl SqliteStore {
         act: impl FnOnce(&mut LockRows, &ReadContext) -> T + Send + 'static,
     ) -> Result<T, Failure> {
         self.write_queue
-            .perform(Rows::Changed(vec![key.clone()]), on(key, act))
+            .perform(Operands::Changed(vec![key.clone()]), on(key, act))
             .await
     }
 
@@ -99,7 +99,7 @@ impl SqliteStore {
         act: impl FnOnce(&mut LockRows, &ReadContext) -> T + Send + 'static,
     ) -> Result<T, Failure> {
         self.write_queue
-            .perform(Rows::Read(vec![key.clone()]), on(key, act))
+            .perform(Operands::Read(vec![key.clone()]), on(key, act))
             .await
     }
 
@@ -111,7 +111,7 @@ impl SqliteStore {
             let renew = |request: &RenewalRequest| locks.rows_of(&request.key).renew(request, &ctx);
             due.iter().map(renew).collect()
         };
-        self.renewals.perform(Rows::Changed(keys), renew).await
+        self.renewals.perform(Operands::Changed(keys), renew).await
     }
 }
 
@@ -222,7 +222,7 @@ impl Store for SqliteStore {
 
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
         self.write_queue
-            .perform(Rows::Listed(prefix.to_owned()), |locks| locks.infos())
+            .perform(Operands::Listed(prefix.to_owned()), |locks| locks.infos())
             .await
     }
 

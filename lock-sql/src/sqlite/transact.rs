@@ -9,7 +9,7 @@ use polylock_core::engine::Engine;
 use super::clocks::Clocks;
 use super::connection::{Connection, Place, StoredRow};
 use super::rows::Table;
-use super::write_queue::{Batch, Rows, Work, is_busy};
+use super::write_queue::{Batch, Operands, Work, is_busy};
 use crate::dialect::sqlite::Durability;
 use crate::error::{Cause, Failure};
 use crate::held_leases::HeldLeases;
@@ -76,7 +76,7 @@ impl Transactor {
         committing: &AtomicBool,
     ) -> Result<(), Failure> {
         if let [work] = batch.as_slice()
-            && let Rows::Listed(prefix) = &work.rows
+            && let Operands::Listed(prefix) = &work.rows
         {
             let rows = open.list(prefix).await?;
             let mut locks = Locks::new(self.clocks.now(0));
@@ -184,9 +184,9 @@ const PURGE_ROWS: u32 = 64;
 /// The keys of operations that share a transaction.
 fn keys_of(batch: &Batch) -> BTreeSet<LockKey> {
     let keys = batch.iter().flat_map(|work| match &work.rows {
-        Rows::Changed(keys) | Rows::Read(keys) => keys,
+        Operands::Changed(keys) | Operands::Read(keys) => keys,
         // Otherwise a lock could be granted that was not checked.
-        Rows::Listed(_) => panic!("BUG: a list shares no transaction"),
+        Operands::Listed(_) => panic!("BUG: a list shares no transaction"),
     });
     keys.cloned().collect()
 }
@@ -196,17 +196,17 @@ mod tests {
     use super::*;
     use tokio::time::Instant;
 
-    fn work(rows: Rows) -> Work {
+    fn work(rows: Operands) -> Work {
         Work::new(rows, Instant::now(), |_: &mut Locks| ()).0
     }
 
     #[test]
     #[should_panic(expected = "a list shares no transaction")]
     fn a_list_in_company_grants_nothing() {
-        let keys = Rows::Changed(vec![LockKey::new("k").unwrap()]);
+        let keys = Operands::Changed(vec![LockKey::new("k").unwrap()]);
         drop(keys_of(&vec![
             work(keys),
-            work(Rows::Listed(String::new())),
+            work(Operands::Listed(String::new())),
         ]));
     }
 }

@@ -16,7 +16,7 @@ use crate::table::Locks;
 
 /// One operation; several share a transaction.
 pub(super) struct Work {
-    pub(super) rows: Rows,
+    pub(super) rows: Operands,
     /// When it is too late for an answer.
     deadline: Instant,
     act: Option<Act>,
@@ -32,7 +32,7 @@ type Outcome = Box<dyn Any + Send>;
 pub(super) type Batch = Vec<Work>;
 
 /// What an operation works on.
-pub(super) enum Rows {
+pub(super) enum Operands {
     /// All of these locks, to change them.
     Changed(Vec<LockKey>),
     /// The holders of locks whose keys begin with this.
@@ -43,7 +43,7 @@ pub(super) enum Rows {
 
 impl Work {
     pub(super) fn new<T: Send + 'static>(
-        rows: Rows,
+        rows: Operands,
         deadline: Instant,
         act: impl FnOnce(&mut Locks) -> T + Send + 'static,
     ) -> (Self, oneshot::Receiver<Result<Outcome, Failure>>) {
@@ -60,7 +60,7 @@ impl Work {
     }
 
     pub(super) fn writes(&self) -> bool {
-        matches!(self.rows, Rows::Changed(_))
+        matches!(self.rows, Operands::Changed(_))
     }
 
     pub(super) fn is_wanted(&self) -> bool {
@@ -120,7 +120,7 @@ impl WriteQueue {
     /// Runs an operation in a transaction.
     pub(super) async fn perform<T: Send + 'static>(
         self: &Arc<Self>,
-        rows: Rows,
+        rows: Operands,
         act: impl FnOnce(&mut Locks) -> T + Send + 'static,
     ) -> Result<T, Failure> {
         let (work, answer) = Work::new(rows, self.deadline(), act);
@@ -247,9 +247,9 @@ impl State {
         let mut keys = 0;
         while let Some(work) = self.queue.front() {
             let more = match &work.rows {
-                Rows::Changed(more) | Rows::Read(more) => more.len(),
+                Operands::Changed(more) | Operands::Read(more) => more.len(),
                 // Travels alone.
-                Rows::Listed(_) => MAX_KEYS,
+                Operands::Listed(_) => MAX_KEYS,
             };
             if !batch.is_empty() && keys + more > MAX_KEYS {
                 break;

@@ -38,6 +38,7 @@ pub(crate) struct Claim {
     pub(crate) mode: Mode,
     pub(crate) ttl: Duration,
     pub(crate) label: String,
+    /// Whether it polls after a refusal.
     pub(crate) waits: bool,
     /// Its place in the queue of exclusive waiters, where there is one.
     pub(crate) ticket: Option<LeaseId>,

@@ -9,6 +9,7 @@ pub(crate) struct Purge {
     pub(crate) deleted: Vec<usize>,
     /// How many rows need not be looked at again in this round.
     pub(crate) passed: usize,
+    /// The largest token of the deleted rows.
     pub(crate) floor: u64,
 }
 

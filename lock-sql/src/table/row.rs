@@ -49,6 +49,7 @@ pub(crate) struct Holder {
     /// How long it lasts from one renewal to the next.
     pub(crate) ttl: Duration,
     pub(crate) label: String,
+    /// Unix time, microseconds.
     pub(crate) since: u64,
 }
 

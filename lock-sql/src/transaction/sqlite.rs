@@ -11,7 +11,7 @@ use crate::dialect::sqlite::{Inside, LAYOUT, PROBE};
 use crate::error::{Cause, Failure};
 use crate::sqlite::clocks::Clocks;
 use crate::sqlite::db_error::{BUSY, BUSY_SNAPSHOT, ERROR, FULL, IOERR, LOCKED, READONLY, code};
-use crate::sqlite::rows::{self, Statement};
+use crate::sqlite::rows::{self, BoundQuery};
 use crate::table::Locks;
 
 impl DatabaseTransaction for SqliteConnection {
@@ -98,11 +98,11 @@ async fn check_open(raw: &mut SqliteConnection) -> Result<()> {
     }
 }
 
-fn query(sql: String) -> Statement<'static> {
+fn query(sql: String) -> BoundQuery<'static> {
     sqlx::query(AssertSqlSafe(sql))
 }
 
-async fn fetch(raw: &mut SqliteConnection, statement: Statement<'_>) -> Result<Vec<SqliteRow>> {
+async fn fetch(raw: &mut SqliteConnection, statement: BoundQuery<'_>) -> Result<Vec<SqliteRow>> {
     statement.fetch_all(raw).await.map_err(failed)
 }
 

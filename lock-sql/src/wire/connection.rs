@@ -50,14 +50,17 @@ impl<C: RawConnection> Place for C {
 /// One of the clients of sqlx.
 pub(crate) trait Driver: Database<Connection: RawConnection> {
     /// Opens a connection.
-    fn dial(target: &Target) -> impl Future<Output = Result<Self::Connection, DbError>> + Send;
+    fn dial(
+        options: ClientOptions,
+    ) -> impl Future<Output = Result<Self::Connection, DbError>> + Send;
 }
 
 impl Connection {
     pub(crate) async fn open(target: &Arc<Target>) -> Result<Self, DbError> {
+        let options = target.options().await?;
         let place = match target.reserved() {
-            Some(reserved) => reserved.open(target).await?,
-            None => dial(target).await?,
+            Some(reserved) => reserved.open(options).await?,
+            None => dial(options).await?,
         };
         Ok(Self {
             socket: None,
@@ -139,8 +142,8 @@ impl Connection {
     }
 }
 
-async fn dial(target: &Target) -> Result<Box<dyn Place>, DbError> {
-    Ok(match target.options().await? {
+async fn dial(options: ClientOptions) -> Result<Box<dyn Place>, DbError> {
+    Ok(match options {
         #[cfg(feature = "mysql")]
         ClientOptions::MySql(options) => Box::new(Box::pin(super::mysql::open(&options)).await?),
         #[cfg(feature = "postgres")]

@@ -12,7 +12,7 @@ mod target;
 mod value;
 
 pub(crate) use self::connection::{Connection, Driver};
-pub(crate) use self::reserved_connections::{Reserved, ReservedConnections};
+pub(crate) use self::reserved_connections::{ReservedConnections, ReservedPool};
 pub(crate) use self::socket::{Duplicate, Ends, find};
 pub(crate) use self::sql::{Sql, hex};
 pub(crate) use self::target::{ClientOptions, Flavor, Target};

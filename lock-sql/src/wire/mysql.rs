@@ -13,7 +13,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Row as _, TypeInfo as _, 
 
 use super::connection::{Driver, RawConnection};
 use super::sql::{Literals, Sql};
-use super::target::{ClientOptions, Target};
+use super::target::ClientOptions;
 use super::value::{Answer, Value};
 use super::{Class, DbError};
 
@@ -31,8 +31,8 @@ pub(super) async fn open(options: &MySqlConnectOptions) -> Result<MySqlConnectio
 }
 
 impl Driver for sqlx::MySql {
-    async fn dial(target: &Target) -> Result<MySqlConnection, DbError> {
-        match target.options().await? {
+    async fn dial(options: ClientOptions) -> Result<MySqlConnection, DbError> {
+        match options {
             ClientOptions::MySql(options) => open(&options).await,
             #[cfg(feature = "postgres")]
             ClientOptions::Postgres(_) => Err(DbError::of_client(sqlx::Error::PoolClosed)),

@@ -21,7 +21,11 @@ pub(super) async fn open(options: &PgConnectOptions) -> Result<PgConnection, DbE
 
 /// What a connection is opened with now.
 pub(crate) async fn options(target: &Target) -> Result<PgConnectOptions, DbError> {
-    match target.options().await? {
+    of_postgres(target.options().await?)
+}
+
+fn of_postgres(options: ClientOptions) -> Result<PgConnectOptions, DbError> {
+    match options {
         #[cfg(feature = "mysql")]
         ClientOptions::MySql(_) => Err(DbError::of_client(sqlx::Error::PoolClosed)),
         ClientOptions::Postgres(options) => Ok(options),
@@ -29,8 +33,8 @@ pub(crate) async fn options(target: &Target) -> Result<PgConnectOptions, DbError
 }
 
 impl Driver for sqlx::Postgres {
-    async fn dial(target: &Target) -> Result<PgConnection, DbError> {
-        open(&options(target).await?).await
+    async fn dial(options: ClientOptions) -> Result<PgConnection, DbError> {
+        open(&of_postgres(options)?).await
     }
 }
 

@@ -18,19 +18,18 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use super::DbError;
-use super::Target;
 use super::connection::{Driver, Place, RawConnection};
+use super::{ClientOptions, DbError, Target};
 use crate::error::{Cause, Failure};
 use crate::mutex::Mutex;
 
 /// The reserved connections of one lock service, whichever server they lead to.
 #[async_trait]
-pub(crate) trait Reserved: Send + Sync {
+pub(crate) trait ReservedPool: Send + Sync {
     /// A free place with a connection in it: the recently reserved one, or a new one.
     ///
     /// If dropped, it leaves the place free.
-    async fn open(self: Arc<Self>, target: &Target) -> Result<Box<dyn Place>, DbError>;
+    async fn open(self: Arc<Self>, options: ClientOptions) -> Result<Box<dyn Place>, DbError>;
 }
 
 pub(crate) struct ReservedConnections<DB: Database> {
@@ -68,7 +67,8 @@ impl<DB: Driver> ReservedConnections<DB> {
                 Ok(acquired) => acquired.map_err(DbError::of_client),
             };
             let mut permit = Permit(Some(acquired.map_err(Failure::of_opening)?));
-            let opened = timeout(within, Box::pin(DB::dial(target))).await;
+            let opening = async { DB::dial(target.options().await?).await };
+            let opened = timeout(within, Box::pin(opening)).await;
             let opened = opened.map_err(|_| Cause::Silent(within))?;
             let theirs = permit.replace(opened.map_err(Failure::of_opening)?);
             // It may hang with its server, but is closed anyway.
@@ -109,8 +109,8 @@ impl<DB: Driver> ReservedConnections<DB> {
 }
 
 #[async_trait]
-impl<DB: Driver> Reserved for ReservedConnections<DB> {
-    async fn open(self: Arc<Self>, target: &Target) -> Result<Box<dyn Place>, DbError> {
+impl<DB: Driver> ReservedPool for ReservedConnections<DB> {
+    async fn open(self: Arc<Self>, options: ClientOptions) -> Result<Box<dyn Place>, DbError> {
         let free = {
             let mut state = self.state.lock();
             match state.is_closed {
@@ -126,7 +126,7 @@ impl<DB: Driver> Reserved for ReservedConnections<DB> {
             owner: Arc::downgrade(&self),
         };
         if opened.is_none_or(|opened| opened.elapsed() >= FRESH) {
-            let opened = Box::pin(DB::dial(target)).await?;
+            let opened = Box::pin(DB::dial(options)).await?;
             if let Some(permit) = &mut connection.permit {
                 drop(permit.replace(opened));
             }

@@ -12,14 +12,17 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use super::DbError;
-use super::reserved_connections::Reserved;
+use super::reserved_connections::ReservedPool;
 use crate::config::{Server, SqlConfig};
 use crate::error::{Cause, Failure};
 
 /// What to connect to.
 pub(crate) struct Target {
     pub(crate) config: SqlConfig,
-    reserved: OnceLock<Arc<dyn Reserved>>,
+    /// The options without [`SqlConfig::login`]. Built once: for PostgreSQL, this reads files and looks up
+    /// the user of the process.
+    options: ClientOptions,
+    reserved: OnceLock<Arc<dyn ReservedPool>>,
     /// Whether the statements of one connection may reach several server connections.
     pub(crate) is_pooled: AtomicBool,
     flavor: OnceLock<Flavor>,
@@ -103,6 +106,7 @@ impl Target {
             check_files(tls)?;
         }
         Ok(Self {
+            options: client_options(&config),
             reserved: OnceLock::new(),
             is_pooled: AtomicBool::new(config.is_pooled),
             flavor: OnceLock::new(),
@@ -138,7 +142,11 @@ impl Target {
 
     /// What a connection is opened with now.
     pub(crate) async fn options(&self) -> Result<ClientOptions, DbError> {
-        let given = client_options(&self.config);
+        let given = match self.config.pool {
+            // The application may have changed them.
+            Some(_) => client_options(&self.config),
+            None => self.options.clone(),
+        };
         let login = self.config.login.login().await;
         let mut login = login.map_err(DbError::of_login)?;
         // The options of an application include a login.
@@ -160,7 +168,7 @@ impl Target {
         Ok(())
     }
 
-    pub(super) fn reserved(&self) -> Option<Arc<dyn Reserved>> {
+    pub(super) fn reserved(&self) -> Option<Arc<dyn ReservedPool>> {
         self.reserved.get().map(Arc::clone)
     }
 

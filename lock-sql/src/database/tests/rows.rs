@@ -9,11 +9,11 @@ use super::locked::begin;
 use super::{ALONE, Client, TTL, databases, id, key};
 use crate::config::SqlConfig;
 use crate::error::Cause;
-use crate::purge::Kind;
+use crate::purge::RowKind;
 use crate::store::Store as _;
 use crate::wire::{Sql, Value};
 
-const LEASES: usize = Kind::Leases as usize;
+const LEASES: usize = RowKind::Leases as usize;
 
 #[tokio::test]
 async fn what_polylock_has_not_written_is_malformed_and_never_free() {

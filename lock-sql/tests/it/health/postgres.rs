@@ -29,9 +29,27 @@ async fn a_healthy_server_has_no_fault_and_is_left_as_it_is() {
     }
     assert_eq!(server.sql(tables), [["1"]]);
     assert_clean(&check_health(&server.url()).await, &CHECKS);
+    assert_lost_writes_are_found(&server).await;
     server.sql("ALTER TABLE polylock_locks SET UNLOGGED");
     assert_only(&faults(&server.url()).await, "table", "is unlogged");
     until("connections are closed", async || server.connections() == 0).await;
+}
+
+/// Turns off each setting alone that makes commits survive a crash.
+async fn assert_lost_writes_are_found(server: &PostgresServer) {
+    for name in ["fsync", "full_page_writes"] {
+        let shows = |value: &str| server.sql(&format!("SHOW {name}")) == [[value]];
+        server.sql(&format!("ALTER SYSTEM SET {name} = off"));
+        server.sql("SELECT pg_reload_conf()");
+        until(name, async || shows("off")).await;
+        let found = check_health(&server.url()).await;
+        let faults = found.iter().filter(|found| found.is_fault());
+        let faults: Vec<_> = faults.map(|fault| (fault.id, &*fault.summary)).collect();
+        assert_eq!(faults, [("flush", &*format!("{name} is off"))]);
+        server.sql(&format!("ALTER SYSTEM RESET {name}"));
+        server.sql("SELECT pg_reload_conf()");
+        until(name, async || shows("on")).await;
+    }
 }
 
 /// Sets what connections to a database begin with.

@@ -232,7 +232,10 @@ async fn a_transaction_is_refused_until_the_last_holder_is_out(site: Site) {
     let restarted = Instant::now();
     loop {
         let error = match hold(&site, vec!["job".to_owned()]).await {
-            Ok(held) => break held.release().await,
+            Ok(held) => {
+                assert!(!guard.is_held(), "two holders");
+                break held.release().await;
+            }
             Err(error) => error,
         };
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -240,7 +243,6 @@ async fn a_transaction_is_refused_until_the_last_holder_is_out(site: Site) {
         assert!(restarted.elapsed() < TIMEOUT + SOON, "not granted");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    assert!(!guard.is_held(), "two holders");
 }
 
 on!(a_transaction_is_refused_until_the_last_holder_is_out: postgres_row, mariadb_row);
