@@ -30,11 +30,11 @@ pub(crate) use self::layer::{Transport, serve_requests};
 pub(crate) struct Job {
     /// The numbers of those that this process has.
     pub(crate) contenders: Range<u32>,
-    /// Number of the keys: all contend for one, and of several each has its own. In the open loop each
-    /// requests any of them.
+    /// Number of keys. Closed loop: 1 is shared by all contenders, more give each its own. Open loop: each
+    /// request picks one.
     pub(crate) keys: u32,
-    /// Requests of each per second, whatever becomes of them, in the open loop; else it requests again
-    /// after each release.
+    /// Requests per second of each contender (open loop); `None`: the next request follows the release
+    /// (closed loop).
     pub(crate) rate: Option<f64>,
     /// What the names of all keys begin with.
     pub(crate) prefix: String,

@@ -45,6 +45,14 @@ async fn bare_commands_are_counted_by_their_servers_and_leave_no_table() {
         let commands = bare.commands.expect("the server counts").median;
         assert!((commands - count).abs() < 0.45, "{url}: {commands}");
     }
+    plan.with_bare = false;
+    let url = format!("{}?mode=row", postgres.url());
+    let target = Openers::compiled_in().target("server", url).unwrap();
+    let report = measure(&plan, target).await;
+    assert_eq!(report.series.len(), 1);
+    assert!(report.series[0].samples[0].acquisitions > 0, "{report:?}");
+    let warnings = report.environment.warnings.join("\n");
+    assert!(!warnings.contains("keeps what"), "{warnings}");
     let of_postgres = "SELECT tablename FROM pg_tables WHERE tablename LIKE 'polylock_bench%'";
     assert_eq!(postgres.sql(of_postgres).concat(), [""; 0]);
     let of_mariadb = "SHOW TABLES LIKE 'polylock_bench%'";

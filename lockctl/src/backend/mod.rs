@@ -5,12 +5,11 @@ mod file;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::DirBuilder;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use polylock::config::{LockSettings, has_namespace, with_namespace};
 use polylock::layers::Observer;
 use polylock::{AcquireRequest, DistributedLock, LockUrl};
@@ -244,14 +243,24 @@ fn default_url(dir: &Path) -> Result<String, Failure> {
             .with_cause(&e)
             .with_hint("give --backend URL, or set LOCK_URL")
     })?;
-    Ok(sqlite_url(&dir.join("locks.db")))
+    let file = dir.join("locks.db");
+    sqlite_url(&file, || {
+        let message = format!(
+            "the path of the default backend is not UTF-8: {}",
+            file.display()
+        );
+        Failure::new(Exit::Config, message).with_hint("give --backend URL, or set LOCK_URL")
+    })
 }
 
-/// The URL of a SQLite file.
-pub(crate) fn sqlite_url(file: &Path) -> String {
+/// The URL of a SQLite file, whose path must be UTF-8.
+pub(crate) fn sqlite_url(
+    file: &Path,
+    not_utf8: impl FnOnce() -> Failure,
+) -> Result<String, Failure> {
     const ENCODED: &AsciiSet = &CONTROLS.add(b'#').add(b'%').add(b'?').add(b'@');
-    let path = percent_encode(file.as_os_str().as_bytes(), ENCODED);
-    format!("sqlite:{path}")
+    let path = utf8_percent_encode(file.to_str().ok_or_else(not_utf8)?, ENCODED);
+    Ok(format!("sqlite:{path}"))
 }
 
 /// A URL that an argument names, in the namespace that the options or the environment say, as the
@@ -299,6 +308,8 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt;
+
     use clap::Parser;
 
     use super::*;
@@ -327,6 +338,19 @@ mod tests {
         assert_eq!(backend.url.expect_file().unwrap(), dir.join("locks.db"));
         let mode = std::os::unix::fs::PermissionsExt::mode(&dir.metadata().unwrap().permissions());
         assert_eq!(mode & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_default_path_that_is_not_utf8_is_a_config_error() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join(OsStr::from_bytes(b"\xff"));
+        let failure = default_url(&dir).unwrap_err();
+        assert_eq!(failure.exit(), Exit::Config);
+        let message = failure.message();
+        assert!(
+            message.starts_with("the path of the default backend is not UTF-8: "),
+            "{message}"
+        );
     }
 
     #[test]

@@ -46,18 +46,36 @@ pub(crate) fn execute(command: Command, global: GlobalArgs) -> Result<Exit, Fail
         global,
     };
     match command {
+        Command::Run(args) => block_on(run::run(&app, args)),
+        Command::Lead(args) => block_on(lead::lead(&app, args)),
+        Command::Leader(args) => block_on(leader::leader(&app, &args)),
+        Command::Try(args) => block_on(queries::try_lock(&app, &args)),
+        Command::List(args) => block_on(queries::list(&app, &args)),
+        Command::Inspect(args) => block_on(queries::inspect(&app, &args)),
+        Command::Top(args) => block_on(top::top(&app, &args)),
+        Command::Watch(args) => block_on(queries::watch(&app, &args)),
+        Command::Break(args) => block_on(break_lock::break_lock(&app, &args)),
+        Command::Acquire(args) => block_on(lease::acquire(&app, args)),
+        Command::Renew(args) => block_on(lease::renew(&app, &args)),
+        Command::Release(args) => block_on(lease::release(&app, &args)),
+        #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+        Command::Schema(args) => block_on(schema::schema(&app, &args)),
+        Command::Doctor(args) => block_on(doctor::doctor(&app, &args)),
+        Command::Config(args) => config::config(&app, &args),
         #[cfg(feature = "bench")]
         Command::Bench(args) => bench::bench(&app, &args),
-        command => runtime()?.block_on(app.serve(command)),
+        Command::Completions(args) => manual::completions(&args),
+        Command::Man => manual::man(),
     }
 }
 
 /// Everything runs on the main thread, since a command dies with the thread that started it.
-fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    tokio::runtime::Builder::new_current_thread()
+fn block_on(work: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(Failure::internal("cannot start the runtime"))
+        .map_err(Failure::internal("cannot start the runtime"))?;
+    runtime.block_on(work)
 }
 
 /// What all commands share.
@@ -68,31 +86,6 @@ struct App {
 }
 
 impl App {
-    async fn serve(&self, command: Command) -> Result<Exit, Failure> {
-        match command {
-            Command::Run(args) => Box::pin(run::run(self, args)).await,
-            Command::Lead(args) => Box::pin(lead::lead(self, args)).await,
-            Command::Leader(args) => leader::leader(self, &args).await,
-            Command::Try(args) => queries::try_lock(self, &args).await,
-            Command::List(args) => queries::list(self, &args).await,
-            Command::Inspect(args) => queries::inspect(self, &args).await,
-            Command::Top(args) => Box::pin(top::top(self, &args)).await,
-            Command::Watch(args) => queries::watch(self, &args).await,
-            Command::Break(args) => break_lock::break_lock(self, &args).await,
-            Command::Acquire(args) => Box::pin(lease::acquire(self, args)).await,
-            Command::Renew(args) => lease::renew(self, &args).await,
-            Command::Release(args) => lease::release(self, &args).await,
-            #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-            Command::Schema(args) => schema::schema(self, &args).await,
-            Command::Doctor(args) => doctor::doctor(self, &args).await,
-            Command::Config(args) => config::config(self, &args),
-            #[cfg(feature = "bench")]
-            Command::Bench(_) => unreachable!("BUG: it has a runtime of its own"),
-            Command::Completions(args) => manual::completions(&args),
-            Command::Man => manual::man(),
-        }
-    }
-
     fn backend(&self) -> Result<BackendUrl, Failure> {
         BackendUrl::choose(&self.global, |name: &str| std::env::var_os(name))
     }

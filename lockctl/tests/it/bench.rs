@@ -9,6 +9,9 @@ use serde_json::Value;
 
 use crate::fixture::{Ended, Place};
 
+/// A server that is not running; measured only if it is named.
+const SERVICE: &str = "redis://app:s3ntinel@127.0.0.1:1/";
+
 /// Runs `bench` with one measurement of each kind. It is long enough for some acquisitions on a
 /// machine with many other processes: a series without any makes the run fail.
 #[track_caller]
@@ -18,9 +21,6 @@ fn bench(place: &Place, options: &str) -> Ended {
     let variables = [("LOCK_URL", SERVICE), ("TMPDIR", "/dev/shm")];
     place.expect_with(0, &line, &variables)
 }
-
-/// It is not there, and it is not measured unless it is named.
-const SERVICE: &str = "redis://app:s3ntinel@127.0.0.1:1/";
 
 /// The same, and gives all that it said.
 #[track_caller]
@@ -39,16 +39,13 @@ fn report(place: &Place, name: &str) -> Value {
 fn without_a_target_memory_and_sqlite_are_measured_and_no_default_service() {
     let place = Place::new();
     let forms = "--json run.json --html run.html --hdr hdr --svg svg";
-    let said = said(&place, &format!("--contenders 2 --no-bare {forms}"));
-    for part in [
+    let ended = bench(&place, &format!("--contenders 2 --no-bare {forms}"));
+    let ended = ended.says(&["lockctl bench env:LOCK_URL"]).prints(&[
         "contended, 2 contenders, 1 x 1s: violations 0",
         "memory",
         "sqlite",
         "acq/s",
-        "lockctl bench env:LOCK_URL",
-    ] {
-        assert!(said.contains(part), "{part} is not in {said}");
-    }
+    ]);
 
     let report = report(&place, "run.json");
     assert_eq!(report["schema"], "lock-bench/1");
@@ -66,8 +63,8 @@ fn without_a_target_memory_and_sqlite_are_measured_and_no_default_service() {
     let expected = BTreeSet::from(["contended", "hand-off", "uncontended"]);
     assert_eq!(workloads, expected);
 
-    let mut table = said.lines().filter(|line| !line.starts_with("lockctl: "));
-    assert!(table.all(|line| line.len() <= 80), "{said}");
+    let is_narrow = ended.stdout.lines().all(|line| line.len() <= 80);
+    assert!(is_narrow, "{ended}");
     let page = place.read("run.html");
     assert!(page.contains("<strong>uncontended</strong> best: ") && page.contains("<svg "));
     let files = |name: &str| fs::read_dir(place.file(name)).unwrap().count();
@@ -128,6 +125,7 @@ fn changes_beyond_the_spread_and_what_is_gone_fail_a_comparison_with_a_limit() {
         (1, old, "slow.json", limit, "FAILS throughput=-10%", slower),
         (1, old, "none.json", limit, "not measured", gone),
         (1, old, fewer, limit, "", gone),
+        (0, fewer, old, limit, "", ""),
         (
             64,
             old,

@@ -203,12 +203,15 @@ fn a_url_that_is_wrong_is_a_fault_with_a_fix() {
 fn people_get_lines_with_the_impact_and_the_fix() {
     let place = Place::new();
     let ended = place.expect(1, "doctor memory: redis://127.0.0.1:1");
+    assert!(ended.stdout.starts_with("memory:\n"), "{ended}");
     let ended = ended.prints(&[
-        "memory:\n",
         "\n  ok        exclusion: two connections contended",
         "\n            recommended ttl: 30s, renewed every 10s; min 5s\n  no problems found\n",
+        "\n  not checked: crashes, partitions and failovers (docs/guarantees.md",
         "\nredis://127.0.0.1:1\n  error     connect: cannot connect to 127.0.0.1:1",
+        "\n            impact ",
         "\n            fix    start the server",
+        "\n            see    https://github.com/polylock/polylock/blob/main/docs/doctor.md#connect",
         "\n  1 error\n",
     ]);
     ended.says_nothing_of(&["\u{1b}"]);

@@ -428,13 +428,18 @@ impl Place {
     /// Waits for an event of this name.
     #[track_caller]
     pub(crate) fn event(&self, name: &str) -> Value {
-        let mut found = None;
-        until(&format!("the event {name} is told"), || {
-            let mut events = self.events().into_iter();
-            found = events.find(|event| event["event"] == name);
-            found.is_some()
-        });
-        found.unwrap()
+        let deadline = Instant::now() + SOON;
+        loop {
+            let events = self.events();
+            if let Some(event) = events.iter().find(|event| event["event"] == name) {
+                return event.clone();
+            }
+            assert!(
+                Instant::now() < deadline,
+                "no event {name} within {SOON:?}: {events:?}"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
@@ -458,7 +463,7 @@ impl Process {
         stdin.write_all(text.as_bytes()).expect("it reads");
     }
 
-    /// Ends it by TERM, which must have this code.
+    /// Sends TERM and waits for the end, which must have this code.
     #[track_caller]
     pub(crate) fn terminate(mut self, code: i32) -> Ended {
         self.signal(Signal::TERM);

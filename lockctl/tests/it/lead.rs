@@ -132,7 +132,7 @@ fn a_command_that_ends_is_started_again_with_a_larger_token() {
 /// Whether the command succeeds or fails. What it leaves in the group of `lockctl` is reaped too.
 #[test]
 fn nothing_of_a_command_that_ended_runs_beside_the_next_one() {
-    for (options, code) in [("", 3), ("--pgid inherit", 0)] {
+    for (options, code) in [("", 3), ("", 0), ("--pgid inherit", 0)] {
         let place = Place::new();
         let worker = "sleep 60 >/dev/null 2>&1 & echo $! >> pids; echo $! > worker";
         let mut host = place.host("a", options, &format!("{worker}; {UNTIL_GO}; exit {code}"));
@@ -145,7 +145,7 @@ fn nothing_of_a_command_that_ended_runs_beside_the_next_one() {
             host.stderr.text().contains("stands again in")
         });
         let worker = pid_of(&place.read("worker"));
-        assert!(!is_alive(worker), "{options}");
+        assert!(!is_alive(worker), "{options} {code}");
         if !options.is_empty() {
             assert_eq!(state(worker), None, "it is reaped");
         }

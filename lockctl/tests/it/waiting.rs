@@ -2,7 +2,39 @@
 
 use rustix::process::Signal;
 
-use crate::fixture::{LOCKCTL, Place, UNTIL_GO};
+use crate::fixture::{LOCKCTL, Place, UNTIL_GO, assert_dead};
+
+#[test]
+fn a_lock_is_held_by_one_command_at_a_time() {
+    let place = Place::new();
+    let script = "n=$(cat n 2>/dev/null || echo 0); sleep 0.01; echo $((n + 1)) > n";
+    let line = ["run", "k", "--", "sh", "-c", script];
+    let all: Vec<_> = (0..12).map(|_| place.start(&line)).collect();
+    for process in all {
+        process.expect(0);
+    }
+    assert_eq!(
+        place.read("n"),
+        "12\n",
+        "one count was lost to another command"
+    );
+}
+
+#[test]
+fn a_waiter_gets_the_lock_of_a_holder_that_was_killed() {
+    let place = Place::new();
+    let mut holder = place.holder("--ttl 1s k");
+    let shown = place.json("inspect k");
+    let token = shown["lock"]["holders"][0]["token"].as_u64();
+    let waiter = place.start("run k -- sh -c 'echo $LOCK_FENCING_TOKEN'");
+    holder.signal(Signal::KILL);
+    let ended = waiter.expect(0);
+    assert!(
+        Some(ended.number()) > token,
+        "the token before was {token:?}: {ended}"
+    );
+    assert_dead(place.pid());
+}
 
 #[test]
 fn a_waiter_is_told_the_holder() {
@@ -88,6 +120,7 @@ fn other_signals_do_not_end_the_waiting() {
     for signal in [Signal::USR1, Signal::USR2, Signal::WINCH] {
         waiter.signal(signal);
     }
+    place.assert_not_run();
     place.go();
     waiter.expect(0);
     assert!(place.file("ran").exists(), "the command did not run");

@@ -12,7 +12,7 @@ use crate::output::{Failure, escaped};
 /// Sees before the measurement that there is a place for what comes out of it.
 pub(super) fn check(args: &MeasureArgs) -> Result<(), Failure> {
     for file in args.json.iter().chain(&args.forms.html) {
-        // A file without a directory is in the present one.
+        // A file without a directory is in the current directory.
         let is_missing = |place: &Path| !place.as_os_str().is_empty() && !place.is_dir();
         if file.parent().is_some_and(is_missing) || file.is_dir() {
             let message = format!("cannot write {}", shown(file));

@@ -12,8 +12,8 @@ use crate::exit::Exit;
 use crate::output::{Failure, escaped};
 
 /// Takes the targets that are named; else the one of `--backend` or `--default-backend`, though not of
-/// variables, which are set for other commands; else memory and a SQLite file, whose directory has to
-/// live as long.
+/// variables, which are set for other commands; else memory and a SQLite file. Returns the directory of
+/// that file too; dropping it deletes the file.
 pub(super) fn choose(
     app: &App,
     args: &MeasureArgs,
@@ -39,7 +39,13 @@ pub(super) fn choose(
                 "cannot make a directory for the SQLite file",
             ))?;
             let file = place.path().join("bench.db");
-            named.push(("sqlite".to_owned(), sqlite_url(&file)));
+            let url = sqlite_url(&file, || {
+                Failure::new(
+                    Exit::Config,
+                    "the path of the directory for temporary files is not UTF-8",
+                )
+            })?;
+            named.push(("sqlite".to_owned(), url));
             directory = Some(place);
         }
     }

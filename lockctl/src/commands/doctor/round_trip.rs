@@ -108,6 +108,7 @@ impl Advice {
             _ => AcquireRequest::DEFAULT_TTL,
         };
         let seconds = SHORT.as_secs()..=AcquireRequest::MAX_TTL.as_secs();
+        // The p90 is the slowest exchange that is to be expected again and again.
         let fits =
             |time: &Duration| room(bound, *time).is_some_and(|room| room >= round_trips.cycle.p90);
         let min = seconds.map(Duration::from_secs).find(fits);
