@@ -1,4 +1,5 @@
 use std::num::NonZeroU32;
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -160,15 +161,23 @@ impl Case {
     }
 
     /// Asserts that another client does not get the lock.
-    pub(super) async fn assert_taken(&self, key: &LockKey) {
-        let guard = self.try_elsewhere(key).await;
-        assert!(guard.is_none(), "another client got the lock: {guard:?}");
+    #[track_caller]
+    pub(super) fn assert_taken(&self, key: &LockKey) -> impl Future<Output = ()> {
+        let place = Location::caller();
+        async move {
+            let guard = self.try_elsewhere(key).await;
+            assert!(
+                guard.is_none(),
+                "another client got the lock at {place}: {guard:?}"
+            );
+        }
     }
 
     /// Asserts that a lock is held, and that another client does not get it.
-    pub(super) async fn assert_kept(&self, guard: &LockGuard) {
+    #[track_caller]
+    pub(super) fn assert_kept(&self, guard: &LockGuard) -> impl Future<Output = ()> {
         assert!(guard.is_held(), "lost: {:?}", guard.lost().reason());
-        self.assert_taken(guard.key()).await;
+        self.assert_taken(guard.key())
     }
 
     /// Asserts that another client gets the lock within a time.

@@ -1,5 +1,6 @@
 //! Elections and jobs that run once, which build on what the other cases test.
 
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -35,10 +36,18 @@ fn campaign(election: &Election) -> JoinHandle<Result<Leadership>> {
 }
 
 /// The lead of a candidate that campaigned before.
-async fn succeeds(campaign: JoinHandle<Result<Leadership>>, within: Duration) -> Leadership {
-    let next = tokio::time::timeout(within, campaign).await;
-    let next = next.expect("nobody leads").expect("no panic");
-    next.expect("the candidate is elected")
+#[track_caller]
+fn succeeds(
+    campaign: JoinHandle<Result<Leadership>>,
+    within: Duration,
+) -> impl Future<Output = Leadership> {
+    let place = Location::caller();
+    async move {
+        let next = tokio::time::timeout(within, campaign).await;
+        let next = next.unwrap_or_else(|_| panic!("nobody leads at {place}"));
+        let next = next.expect("no panic");
+        next.unwrap_or_else(|error| panic!("not elected at {place}: {error}"))
+    }
 }
 
 async fn leader(follower: &Election) -> Option<Leader> {

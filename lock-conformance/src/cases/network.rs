@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use polylock_core::memory::{Fault, Reachable, Request};
-use polylock_core::{DistributedLock, DistributedLockExt, ErrorKind};
+use polylock_core::{DistributedLock, DistributedLockExt, ErrorKind, Released};
 use tokio::time::Instant;
 
 use super::Case;
 use super::case::{LATE, SOON};
-use super::support::{eventually, joined, unavailable};
+use super::support::{eventually, joined, released, unavailable};
 
 /// A server that cannot be reached is an error, and not contention.
 pub async fn an_unreachable_server_is_unavailable(case: Case) {
@@ -87,7 +87,7 @@ pub async fn a_late_grant_counts_from_its_request(case: Case) {
     let (client, key) = (case.client().await, case.key());
     // A client may connect first.
     let first = case.lock(&client, &key).await;
-    first.release().await.expect("a held lock is released");
+    assert_eq!(released(first).await, Released::Clean);
     case.faults()
         .plan(Request::Acquire, Fault::LateReply(case.ttl().mul_f64(0.3)));
     let before = Instant::now();

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polylock_core::layers::LocalQueue;
-use polylock_core::{AcquireRequest, DistributedLock, DistributedLockExt, ErrorKind, Wait};
+use polylock_core::{DistributedLock, DistributedLockExt, ErrorKind};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::Case;
 use super::case::{LATE, SOON};
-use super::support::{Spy, When, answered, contended, granted, released, served, started};
+use super::support::{Spy, When, answered, granted, released, served, started};
 
 /// A thousand tasks are one contender on the server.
 pub async fn a_thousand_tasks_are_one_contender(case: Case) {
@@ -137,9 +137,10 @@ pub async fn a_wait_in_line_ends_at_its_limit(case: Case) {
     let (queue, key) = (case.queue().await, case.key());
     let guard = case.lock(&*queue, &key).await;
     let (limit, began) = (Duration::from_millis(300), Instant::now());
-    let request = |limit| AcquireRequest::new(key.clone()).with_wait(Wait::AtMost(limit));
-    contended(&queue, &request(limit)).await;
+    let answer = queue.lock_within(&key, limit).await;
     let waited = began.elapsed();
+    let error = answer.expect_err("two hold the lock");
+    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
     assert!(waited >= limit && waited < limit + LATE, "{waited:?}");
     let (began, attempt) = (Instant::now(), queue.try_lock(&key).await);
     assert!(attempt.expect("contention is no error").is_none());
@@ -148,7 +149,9 @@ pub async fn a_wait_in_line_ends_at_its_limit(case: Case) {
     // The same behind another process, which only the backend can tell from a silent server.
     let holder = case.client().await;
     let guard = holder.lock(&key).await.expect("a free lock is granted");
-    contended(&queue, &request(limit * 2)).await;
+    let answer = queue.lock_within(&key, limit * 2).await;
+    let error = answer.expect_err("two hold the lock");
+    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
     guard.release().await.expect("a held lock is released");
     case.assert_nothing_left(&*queue, &key).await;
 }

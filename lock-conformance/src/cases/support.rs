@@ -73,14 +73,22 @@ impl Wake for Bell {
     }
 }
 
-/// The same of a future that needs no other than the store: its output, or `None` if it was dropped. Fails if
-/// nothing wakes it.
-pub(super) async fn answered<F: Future>(times: usize, when: When, future: F) -> Option<F::Output> {
+/// Polls a future that depends on the store alone, as [`polled`] does. Returns its output, or `None`
+/// if it was dropped. Panics if nothing wakes it within `SOON`, or if `times` exceeds `MAX_POLLS`.
+#[track_caller]
+pub(super) fn answered<F: Future>(
+    times: usize,
+    when: When,
+    future: F,
+) -> impl Future<Output = Option<F::Output>> {
     assert!(times <= MAX_POLLS, "no answer after {MAX_POLLS} polls");
-    match polled(times, when, SOON, future).await {
-        Polled::Dropped => None,
-        Polled::Ready(output) => Some(output),
-        Polled::Stuck => panic!("no answer"),
+    let place = Location::caller();
+    async move {
+        match polled(times, when, SOON, future).await {
+            Polled::Dropped => None,
+            Polled::Ready(output) => Some(output),
+            Polled::Stuck => panic!("no answer at {place}"),
+        }
     }
 }
 
@@ -161,9 +169,14 @@ pub(super) fn served(
 }
 
 /// Releases locks that are held.
-pub(super) async fn release_all(guards: impl IntoIterator<Item = LockGuard>) {
-    for guard in guards {
-        guard.release().await.expect("a held lock is released");
+#[track_caller]
+pub(super) fn release_all(guards: impl IntoIterator<Item = LockGuard>) -> impl Future<Output = ()> {
+    let place = Location::caller();
+    async move {
+        for guard in guards {
+            let answer = guard.release().await;
+            answer.unwrap_or_else(|error| panic!("not released at {place}: {error}"));
+        }
     }
 }
 

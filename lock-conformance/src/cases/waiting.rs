@@ -4,9 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polylock_core::{
-    AcquireRequest, DistributedLock, DistributedLockExt, ErrorKind, Label, LockGuard, Wait,
-};
+use polylock_core::{DistributedLock, DistributedLockExt, ErrorKind, Label, LockGuard, Wait};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
@@ -40,9 +38,10 @@ pub async fn a_wait_ends_at_its_limit_with_contention(case: Case) {
     let (holder, other, key) = (case.client().await, case.client().await, case.key());
     let guard = holder.lock(&key).await.expect("a free lock is granted");
     let (limit, began) = (Duration::from_millis(400), Instant::now());
-    let request = AcquireRequest::new(key.clone()).with_wait(Wait::AtMost(limit));
-    let error = contended(&other, &request).await;
+    let answer = other.lock_within(&key, limit).await;
     let waited = began.elapsed();
+    let error = answer.expect_err("two hold the lock");
+    assert_eq!(error.kind(), ErrorKind::Contended, "{error}");
     assert!(
         error.is_retryable() && !error.is_outcome_unknown(),
         "{error:?}"

@@ -99,18 +99,18 @@ impl Setup {
         address(self.host.as_ref())
     }
 
-    /// The whole configuration: `defaults`, what `tls` adds, the name that takes the address, and what the user
-    /// has added.
+    /// The whole configuration: the defaults, the TLS settings, the listen address under
+    /// `address_name`, and the user's settings, in this order.
     pub(super) fn configuration(
         &self,
         defaults: &[(&str, &str)],
         tls: Option<&[(&str, &str)]>,
-        address: &str,
+        address_name: &str,
     ) -> Vec<(String, String)> {
-        let own_address = self.address().to_string();
+        let address = self.address().to_string();
         let lines = defaults.iter().chain(tls.unwrap_or_default());
         lines
-            .chain([&(address, &*own_address)])
+            .chain([&(address_name, &*address)])
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .chain(self.config.iter().cloned())
             .collect()
@@ -154,7 +154,7 @@ macro_rules! setup_options {
 }
 pub(super) use setup_options;
 
-/// Gives a server the methods of what it consists of.
+/// Implements `Deref` to a field.
 macro_rules! deref_to {
     ($server:ty, $field:tt: $part:ty) => {
         impl std::ops::Deref for $server {
@@ -367,7 +367,7 @@ pub(super) fn at_once<I: Send, T: Send>(
     })
 }
 
-/// Waits for what comes soon.
+/// Polls a condition every 2 ms, and panics after 10 s.
 pub(super) fn wait(what: &str, mut met: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !met() {
@@ -376,7 +376,8 @@ pub(super) fn wait(what: &str, mut met: impl FnMut() -> bool) {
     }
 }
 
-/// A start takes up to 1.3 s of processor time, and long where many compete for it.
+/// How long a server of any kind may take to start: up to 1.3 s of processor time, and longer where
+/// many compete for it.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long another program may have the port of a server that starts again.
 const PORT_TIMEOUT: Duration = Duration::from_secs(5);

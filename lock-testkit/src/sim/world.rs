@@ -169,7 +169,8 @@ impl World {
     }
 }
 
-/// The largest token that the register of each key has seen. It knows nothing of locks.
+/// A register that refuses tokens smaller than the largest it has seen. The largest token that the
+/// register of each key has seen. It knows nothing of locks.
 #[derive(Debug, Default)]
 struct Resource(Mutex<BTreeMap<LockKey, u64>>);
 
