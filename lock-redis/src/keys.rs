@@ -352,4 +352,15 @@ mod tests {
         assert_eq!(slot(b"foo{bar}{zap}"), slot(b"bar"));
         assert_eq!(slot(b"foo{bar"), crc16(b"foo{bar") % 16_384);
     }
+
+    #[test]
+    fn a_twin_is_the_same_whenever_it_is_asked_for() {
+        for name in ["a}b", "}{", "0"] {
+            let slot = slot(name.as_bytes());
+            let first = twin(slot);
+            assert_eq!(super::slot(first.to_string().as_bytes()), slot);
+            assert_eq!(twin(slot), first);
+        }
+        assert_eq!(twin(slot(b"0")), 0);
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polylock_core::{LeaseState, LostReason};
-use redis::{Value, from_redis_value};
+use redis::Value;
 
 use crate::error::{Cause, Failure};
 
@@ -178,30 +178,45 @@ pub(crate) struct SeenHolder {
 
 /// Reads a lock as `inspect` shows it.
 pub(crate) fn seen(reply: Value) -> Result<Seen, Failure> {
-    // Values of other programs may be any bytes.
-    type Bytes = Vec<u8>;
-    type Parts = (Bytes, Vec<(Bytes, i64, Bytes)>, Value, Vec<Bytes>);
-    let failure = strange(&reply);
-    let parts = from_redis_value::<Parts>(reply).map_err(|_| failure)?;
-    let (mode, holders, fence, waiters) = parts;
-    let lossy = |bytes: Bytes| String::from_utf8_lossy(&bytes).into_owned();
-    let holder = |(value, left, note)| SeenHolder {
-        value: lossy(value),
-        left,
-        note: lossy(note),
+    let Value::Array(parts) = reply else {
+        return Err(strange(&reply));
     };
-    Ok(Seen {
-        mode: lossy(mode),
-        holders: holders.into_iter().map(holder).collect(),
-        fence: text(&fence).unwrap_or_default().to_owned(),
-        waiters: waiters.into_iter().map(lossy).collect(),
-    })
+    let read = || {
+        let [mode, Value::Array(holders), fence, Value::Array(waiters)] = parts.as_slice() else {
+            return None;
+        };
+        let holder = |triple: &[Value]| {
+            let [value, Value::Int(left), note] = triple else {
+                return None;
+            };
+            Some(SeenHolder {
+                value: lossy(value)?,
+                left: *left,
+                note: lossy(note)?,
+            })
+        };
+        Some(Seen {
+            mode: lossy(mode)?,
+            holders: holders.chunks(3).map(holder).collect::<Option<_>>()?,
+            fence: lossy(fence).unwrap_or_default(),
+            waiters: waiters.iter().map(lossy).collect::<Option<_>>()?,
+        })
+    };
+    read().ok_or_else(|| strange(&Value::Array(parts)))
 }
 
 pub(crate) fn text(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
+fn lossy(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::SimpleString(text) => Some(text.clone()),
         _ => None,
     }
 }
@@ -301,6 +316,16 @@ mod tests {
         for reply in [list(&[Value::Int(3)]), list(&[]), Value::Int(1)] {
             assert!(lease_states(reply.clone(), 1).is_err(), "{reply:?}");
         }
-        assert!(seen(list(&[word("x")])).is_err());
+        let (free, number) = (list(&[]), list(&[word("x"), word("7"), word("")]));
+        for reply in [
+            Value::Nil,
+            list(&[word("x")]),
+            list(&[word("x"), Value::Nil, Value::Nil, free.clone()]),
+            list(&[word("x"), free.clone(), Value::Nil, Value::Nil]),
+            list(&[Value::Nil, free.clone(), Value::Nil, free.clone()]),
+            list(&[word("x"), number, Value::Nil, free]),
+        ] {
+            assert!(seen(reply.clone()).is_err(), "{reply:?}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use polylock_core::DistributedLock;
 
 use crate::support::{Place, SOON, TTL, count, granted, release, request, take, waiting, within};
 
-/// The commands of the clients.
+/// The commands that the server has run since the last reset, without those of the test.
 fn commands(place: &Place) -> BTreeMap<String, u64> {
     let mut commands = crate::support::commands(&place.server);
     let of_test = ["config|resetstat", "exists", "type", "xlen"];

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use polylock_core::{DistributedLock, ErrorKind, LostReason};
 use tokio::time::Instant;
 
-use self::Order::{GiveBack, Take};
+use self::Order::{Acquire, Release};
 use crate::support::{
     Place, SOON, TTL, assert_error, assert_took, attempt, granted, loss, ms, release, release_lost,
     request, take, within,
@@ -20,8 +20,8 @@ const RELEASE: &str = "if redis.call('get', KEYS[1]) == ARGV[1] then \
 /// What a client of another library is told to do.
 #[derive(Clone, Copy, Debug)]
 enum Order {
-    GiveBack,
-    Take,
+    Acquire,
+    Release,
 }
 
 /// `redis.lock.Lock` of redis-py.
@@ -35,7 +35,7 @@ import sys, redis
 from redis.exceptions import LockError
 lock = redis.Redis(port=int(sys.argv[1])).lock("a", timeout=10, blocking=False, thread_local=False)
 for order in sys.stdin:
-    if order.strip() == "Take":
+    if order.strip() == "Acquire":
         print("yes" if lock.acquire() else "no", flush=True)
     else:
         try:
@@ -108,7 +108,7 @@ fn python() -> Option<PathBuf> {
 async fn exclude_each_other(place: &Place, mut foreign: impl FnMut(Order) -> bool) {
     let locks = place.client().await;
     // Theirs excludes ours.
-    assert!(foreign(Take), "a free lock is taken");
+    assert!(foreign(Acquire), "a free lock is taken");
     assert_error(&locks, &attempt("a"), ErrorKind::Contended).await;
     let admin = locks.admin().expect("it has an administration");
     let seen = admin
@@ -119,29 +119,29 @@ async fn exclude_each_other(place: &Place, mut foreign: impl FnMut(Order) -> boo
     // Their release sends no notification, so our waiter gets the lock within a heartbeat.
     let waiter = place.waiter(&locks, within(request("a"), SOON)).await;
     let began = Instant::now();
-    assert!(foreign(GiveBack), "they release what they hold");
+    assert!(foreign(Release), "they release what they hold");
     let guard = granted(waiter).await;
     assert_took("noticing their release", began, ..TTL / 5 + ms(1_000));
     // Ours excludes theirs, and their release does not end it.
-    assert!(!foreign(Take), "two holders");
-    assert!(!foreign(GiveBack), "they release what they do not hold");
+    assert!(!foreign(Acquire), "two holders");
+    assert!(!foreign(Release), "they release what they do not hold");
     guard.renew().await.expect("the lock is there");
     release(guard).await;
     place.assert_nothing_left(&[&locks], "a").await;
     // Our release of a lost lock does not end theirs.
     let guard = take(&locks, "a").await;
     place.command(&["DEL", "a"]);
-    assert!(foreign(Take), "a free lock is taken");
+    assert!(foreign(Acquire), "a free lock is taken");
     guard.renew().await.expect_err("it is lost");
     assert_eq!(loss(&guard).await, LostReason::Stolen);
     release_lost(guard).await;
-    assert!(foreign(GiveBack), "theirs is there");
+    assert!(foreign(Release), "theirs is there");
     // Our waiters queue while they hold the lock: their value is not changed.
-    assert!(foreign(Take));
+    assert!(foreign(Acquire));
     let waiter = place.waiter(&locks, within(request("a"), ms(500))).await;
     waiter.await.expect("no panic").expect_err("it is held");
     assert!(locks.shutdown(SOON).await, "the waiter does not leave");
-    assert!(foreign(GiveBack), "they do not find what they stored");
+    assert!(foreign(Release), "they do not find what they stored");
     place.assert_free("a").await;
     place.assert_nothing_left(&[&locks], "a").await;
 }
@@ -150,8 +150,8 @@ async fn exclude_each_other(place: &Place, mut foreign: impl FnMut(Order) -> boo
 async fn locks_by_raw_commands_and_ours_exclude_each_other() {
     let place = Place::new();
     let by_commands = |order| match order {
-        GiveBack => place.number(&["EVAL", RELEASE, "1", "a", "somebody-else"]) == 1,
-        Take => {
+        Release => place.number(&["EVAL", RELEASE, "1", "a", "somebody-else"]) == 1,
+        Acquire => {
             let set = ["SET", "a", "somebody-else", "NX", "PX", "10000"];
             place.command(&set).text().is_some()
         }

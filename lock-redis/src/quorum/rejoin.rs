@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use polylock_core::engine::Moment;
-use redis::from_redis_value_ref;
+use redis::{Value, from_redis_value_ref};
 use tokio::task::JoinHandle;
 
 use super::node::{Quorum, QuorumNode};
@@ -58,6 +58,15 @@ impl KnownRun {
 fn rejoins_in(run: Option<&KnownRun>, now: Moment, rejoin_delay: Duration) -> Duration {
     let age = run.map_or(Duration::ZERO, |run| run.age(now));
     rejoin_delay.saturating_sub(age)
+}
+
+/// Reads the run of a node and its age.
+fn run_and_age(reply: &Value) -> Result<(String, Duration), Failure> {
+    // The conversion to an unsigned number would wrap a negative one.
+    let known = from_redis_value_ref::<(String, i64)>(reply).ok();
+    known
+        .and_then(|(run, age)| Some((run, Duration::from_millis(u64::try_from(age).ok()?))))
+        .ok_or_else(|| reply::strange(reply))
 }
 
 impl QuorumNode {
@@ -111,9 +120,7 @@ impl QuorumNode {
         let (keys, args) = ([AGE_KEY.as_bytes()], [run.as_bytes(), age.as_bytes()]);
         let call = Call::script(&AGE, &keys, &args);
         let reply = self.server.topology.call(call).await?.value;
-        let known = from_redis_value_ref::<(String, u64)>(&reply);
-        let (run, age) = known.map_err(|_| reply::strange(&reply))?;
-        Ok((run, Duration::from_millis(age)))
+        run_and_age(&reply)
     }
 
     /// Compares ages periodically until the node is old enough, so that short-lived clients do not have
@@ -223,6 +230,20 @@ mod tests {
                 assert!(both.age(now) <= secs(30), "it started at 100");
             }
         }
+    }
+
+    #[test]
+    fn a_negative_age_is_no_reply() {
+        let reply = |age| {
+            let run = Value::BulkString(b"a".to_vec());
+            run_and_age(&Value::Array(vec![run, Value::Int(age)]))
+        };
+        assert_eq!(
+            reply(25).unwrap(),
+            ("a".to_owned(), Duration::from_millis(25))
+        );
+        assert!(reply(-1).is_err());
+        assert!(run_and_age(&Value::Nil).is_err());
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub(super) const fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// Whether no majority remains without so many nodes.
+/// Whether the remaining nodes are fewer than a majority.
 pub(crate) const fn is_too_few(nodes: usize, without: usize) -> bool {
     nodes - without < majority(nodes)
 }
