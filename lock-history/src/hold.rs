@@ -12,7 +12,7 @@ pub struct Hold {
     pub holder: u64,
     /// How the lock was held.
     pub access: Access,
-    /// When the lock was requested, for [`TokenOrder`](crate::TokenOrder) of readers.
+    /// When the lock was requested, for [`TokenOrder`] of readers.
     pub requested: u64,
     /// When the holder knew that it had the lock.
     pub from: u64,
