@@ -315,8 +315,8 @@ impl Actor {
         let _gone = reply.send(released);
     }
 
-    /// Frees a lock. The end of the connection frees it as well; without a reply, it is unknown which of
-    /// the two did.
+    /// Frees a lock. The end of the connection frees it as well. Without a reply, or with one that ends the
+    /// connection, it is unknown which of the two did.
     async fn free(&mut self, id: LeaseId, mut held: Held) -> Result<Released, Failure> {
         if let Some(recording) = held.recording.take() {
             // Written after the release, it would name a holder that is gone.
