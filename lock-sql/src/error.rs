@@ -73,7 +73,7 @@ pub(crate) enum Cause {
         source: Source,
     },
 
-    /// It was closed, or broke, before it was asked.
+    /// It was closed, or broke, before it was asked; with an unknown outcome, during a release.
     #[error("the session with the server ended")]
     SessionOver,
 

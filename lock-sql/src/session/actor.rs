@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use polylock_core::engine::{LeaseId, Moment};
 use polylock_core::{LockKey, Released};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::args::{Args, millis};
 use super::context::{SessionContext, SessionMode, tokens};
-use super::handle::{Command, Handle};
+use super::handle::{Command, Handle, ReleaseReply};
 use super::lease::ended;
 use super::loss_report;
 use super::pool::SessionPool;
@@ -177,7 +177,11 @@ impl Actor {
                     drop(reply);
                 });
             }
-            Command::Release { id, reply } => self.release(id, reply).await,
+            Command::Release { id, reply } => {
+                let reply = ReleaseReply::new(reply);
+                let released = self.release(id).await;
+                reply.send(released);
+            }
             Command::Retire { reply } => {
                 self.forget().await;
                 // The caller may be gone.
@@ -306,13 +310,11 @@ impl Actor {
         request_timeout.max(Instant::now() + left)
     }
 
-    async fn release(&mut self, id: LeaseId, reply: oneshot::Sender<Result<Released, Failure>>) {
-        let released = match self.held.remove(&id) {
+    async fn release(&mut self, id: LeaseId) -> Result<Released, Failure> {
+        match self.held.remove(&id) {
             Some(held) => self.free(id, held).await,
             None => Ok(Released::AlreadyLost),
-        };
-        // The caller may be gone.
-        let _gone = reply.send(released);
+        }
     }
 
     /// Frees a lock. The end of the connection frees it as well. Without a reply, or with one that ends the

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::pool::Reservation;
-use crate::error::Failure;
+use crate::error::{Cause, Failure};
 use crate::mutex::Mutex;
 use crate::table::Tokens;
 
@@ -67,6 +67,36 @@ pub(crate) struct Take {
     pub(super) reply: oneshot::Sender<Result<Taken, Failure>>,
     /// Dropped with the take, when nothing is left to undo.
     pub(super) _end: oneshot::Sender<()>,
+}
+
+/// The reply to a release that its session has begun. A session that ends without a reply may have sent the
+/// release.
+pub(super) struct ReleaseReply(Option<oneshot::Sender<Result<Released, Failure>>>);
+
+impl ReleaseReply {
+    pub(super) fn new(reply: oneshot::Sender<Result<Released, Failure>>) -> Self {
+        Self(Some(reply))
+    }
+
+    pub(super) fn send(mut self, released: Result<Released, Failure>) {
+        if let Some(reply) = self.0.take() {
+            // The caller may be gone.
+            drop(reply.send(released));
+        }
+    }
+}
+
+/// The task of the session has panicked, or its runtime has ended.
+impl Drop for ReleaseReply {
+    fn drop(&mut self) {
+        if let Some(reply) = self.0.take() {
+            let failure = Failure {
+                cause: Cause::SessionOver,
+                outcome_unknown: true,
+            };
+            drop(reply.send(Err(failure)));
+        }
+    }
 }
 
 /// Makes a shutdown wait until an abandoned acquisition is undone.
@@ -206,7 +236,7 @@ impl SessionHold {
     /// Releases the lock; completes even if it is dropped.
     pub(crate) async fn release(mut self) -> Result<Released, Failure> {
         self.is_kept = false;
-        // A session that ended before it sent the release has lost the lock.
+        // A session that ended before it began the release has lost the lock.
         let released = self.send_release().await;
         released.unwrap_or(Ok(Released::AlreadyLost))
     }
@@ -227,5 +257,23 @@ impl Drop for SessionHold {
             let engine = self.reservation.engine();
             engine.spawn(async move { drop(released.await) });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_that_was_begun_and_has_no_reply_has_an_unknown_outcome() {
+        let (reply, mut released) = oneshot::channel();
+        drop(ReleaseReply::new(reply));
+        let failure = released.try_recv().expect("a reply").expect_err("no reply");
+        assert!(failure.outcome_unknown, "{failure:?}");
+
+        let (reply, mut released) = oneshot::channel();
+        ReleaseReply::new(reply).send(Ok(Released::Clean));
+        let released = released.try_recv().expect("a reply");
+        assert_eq!(released.expect("it is released"), Released::Clean);
     }
 }

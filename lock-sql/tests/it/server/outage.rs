@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lock_testkit::proxy::{Direction, Fate, Then};
+use lock_testkit::proxy::{Command, Direction, Fate, Then};
+use polylock_core::engine::{BootClock, Engine, OnRuntime, OsEntropy};
 use polylock_core::layers::LocalQueue;
 use polylock_core::memory::Reachable;
-use polylock_core::{DistributedLock, ErrorKind, Wait};
+use polylock_core::{DistributedLock, ErrorKind, LockUrl, Wait};
+use polylock_sql::{SqlConfig, SqlLock};
+use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
 use crate::server::support::{SOON, Site, assert_free, everywhere, ms, on, request, take};
@@ -169,14 +172,7 @@ async fn a_release_without_an_answer_has_an_unknown_outcome(site: Site) {
     let proxy = site.proxy();
     let locks = site.open_at(proxy.port()).await;
     let guard = take(&locks, "job").await;
-    let releases = ["ROLLBACK", "pg_advisory_unlock", "RELEASE_LOCK"];
-    let lost = proxy.plan(
-        move |command| {
-            (command.is("EXECUTE") || command.is("QUERY"))
-                && releases.iter().any(|text| command.arg(1).contains(text))
-        },
-        Fate::LostReply(Then::Cut),
-    );
+    let lost = proxy.plan(is_release, Fate::LostReply(Then::Cut));
     let error = guard.release().await.expect_err("nothing was answered");
     assert_eq!(lost.struck(), 1, "the answer to the release arrived");
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -187,6 +183,65 @@ async fn a_release_without_an_answer_has_an_unknown_outcome(site: Site) {
 
 on!(a_release_without_an_answer_has_an_unknown_outcome:
     postgres_row, postgres_advisory, mariadb_row, mariadb_advisory);
+
+/// Whether it is the release of a lock that lives with its session.
+fn is_release(command: &Command) -> bool {
+    let releases = ["ROLLBACK", "pg_advisory_unlock", "RELEASE_LOCK"];
+    (command.is("EXECUTE") || command.is("QUERY"))
+        && releases.iter().any(|text| command.arg(1).contains(text))
+}
+
+/// The task of a session is gone with its runtime, after it has sent the release.
+async fn a_release_whose_task_ends_has_an_unknown_outcome(site: Site) {
+    // A release has a third of it.
+    let site = site.with_session_timeout(Duration::from_secs(15));
+    let proxy = site.proxy();
+    let runtime = OwnRuntime::start();
+    let url = LockUrl::parse(&site.url_at(proxy.port())).expect("a URL");
+    let config = SqlConfig::from_url(&url).expect("a configuration");
+    let locks = SqlLock::connect(config.with_engine(runtime.engine())).await;
+    let locks = locks.expect("the server takes it");
+    let guard = take(&locks, "job").await;
+    let lost = proxy.plan(is_release, Fate::LostReply(Then::Silent));
+    let released = tokio::spawn(guard.release());
+    lost.met(SOON).await;
+    drop(runtime);
+    let released = released.await.expect("no panic");
+    let error = released.expect_err("nothing was answered");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.is_outcome_unknown(), "{error}");
+    assert_free(&site, "job").await;
+}
+
+on!(a_release_whose_task_ends_has_an_unknown_outcome:
+    postgres_row, postgres_advisory, mariadb_row, mariadb_advisory);
+
+/// A runtime that ends when this is dropped.
+struct OwnRuntime(Option<Runtime>);
+
+impl OwnRuntime {
+    fn start() -> Self {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).enable_all().build();
+        Self(Some(runtime.expect("a runtime")))
+    }
+
+    /// The engine of a client whose tasks run there.
+    fn engine(&self) -> Engine {
+        let _inside = self.0.as_ref().map(Runtime::enter);
+        let (clock, entropy) = (Arc::<BootClock>::default(), Arc::<OsEntropy>::default());
+        Engine::with("test", clock, entropy, Arc::new(OnRuntime::current()))
+    }
+}
+
+impl Drop for OwnRuntime {
+    fn drop(&mut self) {
+        // To drop it would block, which async code must not.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
 
 /// Longer than a place in the queue is kept for a waiter that says nothing.
 const OUTAGE: Duration = Duration::from_millis(1500);
