@@ -39,6 +39,10 @@ pub(crate) enum Failure {
     #[error("ZooKeeper did not answer within {0:?}")]
     Silent(Duration),
 
+    /// The deletion of the node may have been executed, or the node ended with the session before that.
+    #[error("the session ended, and ZooKeeper had not answered the release")]
+    Unconfirmed,
+
     /// The same for each server: one side does not trust the other.
     #[error("no server opens a session: {0}")]
     Untrusted(String),
@@ -67,7 +71,7 @@ impl Failure {
     pub(crate) fn is_ambiguous(&self) -> bool {
         match self {
             Self::Client(error) => is_ambiguous(error),
-            Self::Malformed(_) | Self::Silent(_) => true,
+            Self::Malformed(_) | Self::Silent(_) | Self::Unconfirmed => true,
             Self::Config(_)
             | Self::Foreign(_)
             | Self::Misnamed(_)
@@ -106,7 +110,7 @@ impl Failure {
             Self::Config(_) => ErrorKind::InvalidConfig,
             Self::Foreign(_) => ErrorKind::Foreign,
             Self::Malformed(_) | Self::Misnamed(_) => ErrorKind::Protocol,
-            Self::NoSession(_) | Self::Silent(_) => ErrorKind::Unavailable,
+            Self::NoSession(_) | Self::Silent(_) | Self::Unconfirmed => ErrorKind::Unavailable,
             Self::NoLogin(error) => error.kind(),
             Self::Untrusted(_) => ErrorKind::Denied,
         }
@@ -234,6 +238,7 @@ mod tests {
             client(ClientError::SessionMoved),
             client(ClientError::UnexpectedErrorCode(-7)),
             Failure::Silent(Duration::ZERO),
+            Failure::Unconfirmed,
         ];
         let refused = [
             client(ClientError::NoAuth),

@@ -109,7 +109,7 @@ impl ZooKeeperLease {
     fn node(&self) -> Option<Node> {
         match self.known_node() {
             KnownNode::At(node) => Some(node),
-            KnownNode::Never | KnownNode::Unknown => None,
+            KnownNode::Gone | KnownNode::Never | KnownNode::Unknown => None,
         }
     }
 
@@ -121,16 +121,26 @@ impl ZooKeeperLease {
         }
     }
 
+    /// The outcome of a release that finds the session over, and the node with it. After a deletion without a
+    /// reply, it is unknown which of the two came first.
+    fn found_over(&self) -> Result<Released, Failure> {
+        if !self.is_deleted_perhaps.load(Ordering::Relaxed) {
+            return Ok(Released::AlreadyLost);
+        }
+        self.set_node(KnownNode::Gone);
+        Err(Failure::Unconfirmed)
+    }
+
     /// Deletes the node, with retries until it is certainly gone.
     async fn delete(&self) -> Result<Released, Failure> {
         loop {
             let node = match self.known_node() {
-                KnownNode::Never => return Ok(Released::AlreadyLost),
+                KnownNode::Gone | KnownNode::Never => return Ok(Released::AlreadyLost),
                 KnownNode::At(node) => node,
                 KnownNode::Unknown => match self.find().await {
                     Ok(Some(node)) => node,
                     Ok(None) => return Ok(self.found_gone()),
-                    Err(failure) if failure.is_over() => return Ok(Released::AlreadyLost),
+                    Err(failure) if failure.is_over() => return self.found_over(),
                     Err(failure) if failure.is_ambiguous() => {
                         sleep(RETRY_BACKOFF).await;
                         continue;
@@ -141,7 +151,7 @@ impl ZooKeeperLease {
             let deleted = self.session.client.delete(&self.path(&node), None).await;
             match deleted.map_err(Failure::from) {
                 Ok(()) => return Ok(Released::Clean),
-                Err(failure) if failure.is_over() => return Ok(Released::AlreadyLost),
+                Err(failure) if failure.is_over() => return self.found_over(),
                 Err(failure) if failure.is_no_node() => return Ok(self.found_gone()),
                 // The next one waits until the client is connected again.
                 Err(failure) if failure.is_ambiguous() => {
@@ -247,6 +257,9 @@ pub(crate) enum KnownNode {
     Unknown,
     /// It was there under this name.
     At(Node),
+    /// It ended by a deletion or with its session. A release has reported that this is unknown, and another
+    /// release has nothing to delete.
+    Gone,
 }
 
 /// The node of a contender.

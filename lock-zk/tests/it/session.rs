@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_testkit::proxy::Direction;
+use lock_testkit::proxy::{Command, Direction, Fate, Then};
 use polylock_core::{DistributedLock, ErrorKind, LostReason};
 use tokio::time::{Instant, sleep};
 
@@ -95,6 +95,37 @@ async fn a_waiter_is_never_granted_the_lock_in_a_session_that_has_ended() {
         release(guard).await;
         place.assert_nothing_left(&[&locks, &other], "a").await;
     }
+}
+
+/// The server may have deleted the node before the session ended, or not.
+#[tokio::test]
+async fn a_release_without_an_answer_whose_session_ends_has_an_unknown_outcome() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    for fate in [Fate::LostReply(Then::Cut), Fate::LostRequest(Then::Cut)] {
+        let guard = take(&locks, "a").await;
+        let ended = session(&place, "a", 0).await;
+        let is_end = |command: &Command| command.is("DELETE");
+        let planned = place.proxy().plan(is_end, fate);
+        // The repeated request waits for another connection.
+        place.proxy().refuse();
+        let released = tokio::spawn(guard.release());
+        planned.met(SOON).await;
+        if fate == Fate::LostReply(Then::Cut) {
+            place.contenders("a", 0).await;
+        }
+        end_session(place.port(), ended);
+        place.contenders("a", 0).await;
+        place.proxy().accept();
+        let released = released.await.expect("no panic");
+        let error = released.expect_err("nothing was answered");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{fate:?}: {error}");
+        assert!(error.is_outcome_unknown(), "{fate:?}: {error}");
+        assert!(error.message().contains("the session ended"), "{error}");
+        // The release in the background ends as well.
+        place.assert_nothing_left(&[&locks], "a").await;
+    }
+    place.assert_free("a").await;
 }
 
 #[tokio::test]
