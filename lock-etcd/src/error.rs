@@ -45,6 +45,10 @@ pub(crate) enum Failure {
 
     #[error("etcd did not answer within {0:?}")]
     Silent(Duration),
+
+    /// A deletion without a reply may have deleted the key, or the key was gone before that.
+    #[error("the key of the lock is gone, and etcd had not answered the release")]
+    Unconfirmed,
 }
 
 /// Between a failed request and the next one.
@@ -55,7 +59,7 @@ impl Failure {
     pub(crate) fn is_ambiguous(&self) -> bool {
         match self {
             Self::Client(error) => is_ambiguous(error),
-            Self::LeaderChanged | Self::Protocol(_) | Self::Silent(_) => true,
+            Self::LeaderChanged | Self::Protocol(_) | Self::Silent(_) | Self::Unconfirmed => true,
             Self::AdoptedTooOften
             | Self::Config(_)
             | Self::Foreign(_)
@@ -90,9 +94,11 @@ impl Failure {
             Self::Client(ClientError::InvalidArgs(_) | ClientError::InvalidUri(_)) => {
                 ErrorKind::InvalidConfig
             }
-            Self::Client(_) | Self::LeaderChanged | Self::LeaseGone | Self::Silent(_) => {
-                ErrorKind::Unavailable
-            }
+            Self::Client(_)
+            | Self::LeaderChanged
+            | Self::LeaseGone
+            | Self::Silent(_)
+            | Self::Unconfirmed => ErrorKind::Unavailable,
             Self::AdoptedTooOften => ErrorKind::Unsupported,
             Self::Config(_) => ErrorKind::InvalidConfig,
             Self::Foreign(_) => ErrorKind::Foreign,
@@ -234,6 +240,7 @@ mod tests {
             of_code(Code::PermissionDenied),
             Failure::from(status(Code::InvalidArgument, "authentication failed")),
         ];
+        let unconfirmed = [Failure::Unconfirmed];
         let refused = [of_code(Code::ResourceExhausted), of_code(Code::NotFound)];
         let (wrong, too_large) = (
             [of_code(Code::InvalidArgument)],
@@ -244,6 +251,7 @@ mod tests {
             (&out_of_reach[..], ErrorKind::Unavailable, true, true),
             (&login_ended, ErrorKind::Denied, false, true),
             (&denied, ErrorKind::Denied, false, false),
+            (&unconfirmed, ErrorKind::Unavailable, true, false),
             (&refused, ErrorKind::Unavailable, false, false),
             (&wrong, ErrorKind::Protocol, false, false),
             (&too_large, ErrorKind::Protocol, true, false),

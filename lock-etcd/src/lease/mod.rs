@@ -50,7 +50,7 @@ struct State {
     /// Of the present holder, once there is one.
     control: Option<LeaseControl>,
     is_released: bool,
-    /// A request to delete the key had no answer.
+    /// A request to delete the key had no answer, and no release has reported that its outcome is unknown.
     is_deleted_perhaps: bool,
 }
 
@@ -341,11 +341,11 @@ impl EtcdLease {
                 self.settled().await;
             }
             let path = match self.key() {
-                KnownKey::Never | KnownKey::Gone => return Ok(Released::AlreadyLost),
+                KnownKey::Never | KnownKey::Gone => return self.found_gone(),
                 KnownKey::At(revisions) => self.path(&revisions.name),
                 KnownKey::Unknown if self.is_adopter => match self.look_for_adopted().await? {
                     Some(path) => path,
-                    None => return Ok(Released::AlreadyLost),
+                    None => return self.found_gone(),
                 },
                 KnownKey::Unknown => self.path(&self.name()),
                 KnownKey::Creating => continue,
@@ -360,6 +360,15 @@ impl EtcdLease {
                 }
                 Err(failure) => return Err(failure),
             }
+        }
+    }
+
+    /// The outcome of a release that has nothing to delete. After a deletion without an answer, it is unknown
+    /// whether the key was gone before that: a renewal may have found that it is gone.
+    fn found_gone(&self) -> Result<Released, Failure> {
+        match std::mem::take(&mut self.state().is_deleted_perhaps) {
+            true => Err(Failure::Unconfirmed),
+            false => Ok(Released::AlreadyLost),
         }
     }
 

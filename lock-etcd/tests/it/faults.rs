@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_testkit::network::Network;
 use lock_testkit::proxy::Direction;
-use polylock_core::memory::Request;
+use polylock_core::memory::{Fault, Request};
 use polylock_core::{DistributedLock, ErrorKind, LostReason, Mode, Wait};
 use polylock_etcd::EtcdConfig;
 
@@ -123,6 +123,33 @@ async fn a_downgrade_that_is_lost_happens_once() {
     let reader = place.client().await.acquire(&reader).await;
     release(reader.expect("it is shared")).await;
     release(guard).await;
+}
+
+/// A renewal that is under way finds that the key is gone, before the reply to its deletion.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_without_an_answer_whose_key_is_found_gone_has_an_unknown_outcome() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    // A release has a third of it, and waits 2 s for the reply of a server.
+    let long = request("a").with_ttl(Duration::from_secs(12));
+    let guard = locks.acquire(&long).await.expect("it is free");
+    place.counter().hold(|_, kind| kind == Some(Request::Renew));
+    place.held().await;
+    let late = Fault::LateReply(Duration::from_secs(3));
+    place.counter().plan(Request::Release, late);
+    let released = tokio::spawn(guard.release());
+    place.contenders("a", 0).await;
+    place.counter().pass();
+    let released = released.await.expect("no panic");
+    let error = released.expect_err("nothing was answered");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.is_outcome_unknown(), "{error}");
+    assert!(
+        error.message().contains("the key of the lock is gone"),
+        "{error}"
+    );
+    // The release in the background ends as well.
+    place.assert_nothing_left(&[&locks], "a").await;
 }
 
 /// A waiter whose key is deleted is not granted the lock by that, and queues again.

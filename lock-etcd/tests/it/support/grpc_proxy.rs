@@ -92,6 +92,12 @@ impl GrpcProxy {
             .count()
     }
 
+    /// Plans a fault for the next transaction of this kind.
+    pub(crate) fn plan(&self, request: Request, fault: Fault) {
+        let mut plans = self.shared.plans.lock().expect("no panic");
+        plans.push_back((request, fault));
+    }
+
     /// Holds the next call that matches, until [`pass`](Self::pass): then it reaches the server, also if its
     /// client has given up.
     pub(crate) fn hold(&self, matches: Matches) {
