@@ -66,11 +66,14 @@ pub(crate) enum Cause {
     Unacknowledged { acked: u32, wanted: u32 },
 
     #[error(
-        "{named} of {sentinels} sentinels confirm in time that {server} is the master, which is no majority"
+        "{named} of {sentinels} sentinels confirm in time that {server} is the master, which is no majority{}",
+        missing_right(*.denied)
     )]
     Unconfirmed {
         server: Arc<str>,
         named: usize,
+        /// Sentinels that name the master, and hide from this user whether it is down.
+        denied: usize,
         sentinels: usize,
     },
 
@@ -92,6 +95,14 @@ pub(crate) enum Cause {
 
     #[error("{server} did not answer within {within:?}")]
     Silent { server: Arc<str>, within: Duration },
+}
+
+/// The right that a user lacks at this many Sentinels.
+fn missing_right(denied: usize) -> String {
+    match denied {
+        0 => String::new(),
+        _ => format!("; {denied} deny SENTINEL MASTER to this user, who needs +sentinel|master"),
+    }
 }
 
 pub(crate) type Source = Arc<dyn StdError + Send + Sync>;
@@ -236,6 +247,13 @@ impl Cause {
             Self::Stranger { kind, .. } => *kind,
             Self::Untrusted { .. } => ErrorKind::Denied,
             Self::Refused { refusal, .. } => refusal.kind(),
+            // With the right there would be a majority.
+            Self::Unconfirmed {
+                named,
+                denied: denied @ 1..,
+                sentinels,
+                ..
+            } if 2 * (named + denied) > *sentinels => ErrorKind::Denied,
             Self::Connect { .. }
             | Self::Disconnected { .. }
             | Self::Late

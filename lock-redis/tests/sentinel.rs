@@ -152,6 +152,53 @@ async fn a_sentinel_with_two_names_counts_once() {
     assert_eq!(loss(&guard).await, LostReason::Unreachable);
 }
 
+/// The rights of a user of the Sentinels, as documented.
+const RIGHTS: [&str; 6] = [
+    "+hello",
+    "+subscribe",
+    "+sentinel|get-master-addr-by-name",
+    "+sentinel|master",
+    "+sentinel|myid",
+    "+sentinel|sentinels",
+];
+
+/// Gives a user of a Sentinel these rights, and no others.
+fn set_rights(sentinel: &RedisServer, rights: &[&str]) {
+    let user = ["ACL", "SETUSER", "locks", "reset", "on", ">secret"];
+    let user = user.iter().chain(&["&+switch-master"]).chain(rights);
+    let words: Vec<_> = user.copied().collect();
+    let done = sentinel.command(&words);
+    assert_eq!(done.text().as_deref(), Some("OK"), "{done:?}");
+}
+
+/// It does not say whether it considers the master down.
+#[tokio::test]
+async fn a_sentinel_that_denies_the_state_of_the_master_does_not_confirm_it() {
+    let servers = RedisSentinels::start_light();
+    for sentinel in servers.sentinels() {
+        set_rights(sentinel, &RIGHTS);
+    }
+    let config = of_sentinels(&servers).with_sentinel_login("locks", "secret");
+    let locks = open(config).await;
+    let guard = hold(&locks, "a").await;
+    let fewer: Vec<_> = RIGHTS
+        .into_iter()
+        .filter(|right| *right != "+sentinel|master")
+        .collect();
+    set_rights(&servers.sentinels()[0], &fewer);
+    guard.renew().await.expect("two of three are a majority");
+    set_rights(&servers.sentinels()[1], &fewer);
+    guard.renew().await.expect_err("one of three confirms it");
+    // Earlier answers count for a second.
+    tokio::time::sleep(ms(1_500)).await;
+    let once = attempt("b").with_ttl(LEASE);
+    let error = assert_error(&locks, &once, ErrorKind::Denied).await;
+    for part in ["1 of 3 sentinels", "2 deny", "+sentinel|master"] {
+        assert!(error.message().contains(part), "{error}");
+    }
+    assert_eq!(loss(&guard).await, LostReason::Unreachable);
+}
+
 #[tokio::test]
 async fn acks_of_all_replicas_do_not_replace_the_sentinels() {
     let servers = RedisSentinels::start();

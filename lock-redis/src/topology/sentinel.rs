@@ -15,7 +15,7 @@ use super::known_sentinels::KnownSentinels;
 use super::node::Node;
 use super::on_demand::OnDemand;
 use super::sentinel_events::{Following, follow};
-use super::sentinel_reports::{Report, Reports};
+use super::sentinel_reports::{MasterState, Report, Reports};
 use super::sentinel_votes::leader;
 use crate::config::{Endpoint, RedisConfig};
 use crate::error::{Cause, Failure, Refusal};
@@ -155,9 +155,11 @@ impl Master {
             return Ok(());
         }
         let reports = self.reports.borrow();
+        let count = |state| reports.count(&done.server, state, since);
         let cause = Cause::Unconfirmed {
             server: Arc::clone(&done.server),
-            named: reports.count(&done.server, since),
+            named: count(MasterState::Up),
+            denied: count(MasterState::Hidden),
             sentinels: reports.sentinels(),
         };
         Err(cause.unknown())

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 
 use super::connector::Connector;
 use super::sentinel::Master;
-use super::sentinel_reports::Report;
+use super::sentinel_reports::{MasterState, Report};
 use crate::config::Endpoint;
 use crate::error::{Failure, Refusal};
 
@@ -174,11 +174,16 @@ async fn notice(master: &Arc<Master>, endpoint: &Endpoint) {
 }
 
 /// The report of a Sentinel that was queried at this moment about the master at this address.
-fn report(asked: Moment, master: Endpoint, vouches: bool, sentinels: usize) -> (Endpoint, Report) {
+fn report(
+    asked: Moment,
+    master: Endpoint,
+    state: MasterState,
+    sentinels: usize,
+) -> (Endpoint, Report) {
     let report = Report {
         asked,
         master: master.to_string().into(),
-        vouches,
+        state,
         sentinels,
     };
     (master, report)
@@ -194,7 +199,7 @@ async fn ask(
         .send_packed_command(&command("MASTER", name))
         .await?
     {
-        // A user that may query only the master.
+        // A user that may query only the address of the master, and so learns of a fail-over.
         Value::ServerError(error) if Refusal::of(&error) == Refusal::NoPerm => {}
         Value::ServerError(_) => return Ok(None),
         fields => return Ok(read(&from_redis_value(fields)?, asked)),
@@ -205,7 +210,8 @@ async fn ask(
         Value::ServerError(error) => Err(error.into()),
         address => {
             let (host, port) = from_redis_value::<(String, u16)>(address)?;
-            Ok(Some(report(asked, Endpoint::tcp(host, port), true, 0)))
+            let master = Endpoint::tcp(host, port);
+            Ok(Some(report(asked, master, MasterState::Hidden, 0)))
         }
     }
 }
@@ -215,8 +221,11 @@ fn read(fields: &HashMap<String, String>, asked: Moment) -> Option<(Endpoint, Re
     let mut flags = fields.get("flags")?.split(',');
     let others = number("num-other-sentinels")?;
     let master = Endpoint::tcp(fields.get("ip")?.clone(), fields.get("port")?.parse().ok()?);
-    let vouches = !flags.any(|flag| DOUBTS.contains(&flag));
-    Some(report(asked, master, vouches, others as usize + 1))
+    let state = match flags.any(|flag| DOUBTS.contains(&flag)) {
+        true => MasterState::Doubted,
+        false => MasterState::Up,
+    };
+    Some(report(asked, master, state, others as usize + 1))
 }
 
 /// Flags with which a Sentinel does not vouch for a master: it considers it down, or replaces it.
@@ -303,14 +312,17 @@ mod tests {
             let own = fields.map(|(name, value)| (name.to_owned(), value.to_owned()));
             HashMap::from(own)
         };
-        for (flags, vouches) in [
-            ("master", true),
-            ("master,disconnected", true),
-            ("s_down,master", false),
-            ("s_down,o_down,master,disconnected", false),
-            ("master,failover_in_progress,force_failover", false),
+        for (flags, state) in [
+            ("master", MasterState::Up),
+            ("master,disconnected", MasterState::Up),
+            ("s_down,master", MasterState::Doubted),
+            ("s_down,o_down,master,disconnected", MasterState::Doubted),
+            (
+                "master,failover_in_progress,force_failover",
+                MasterState::Doubted,
+            ),
         ] {
-            let said = report(asked, Endpoint::tcp("10.0.0.1", 6379), vouches, 5);
+            let said = report(asked, Endpoint::tcp("10.0.0.1", 6379), state, 5);
             assert_eq!(read(&fields(flags), asked), Some(said), "{flags}");
         }
         let mut without = fields("master");

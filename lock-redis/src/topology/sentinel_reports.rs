@@ -23,10 +23,19 @@ pub(super) struct Report {
     pub(super) asked: Moment,
     /// The address of the master.
     pub(super) master: Arc<str>,
-    /// Whether the Sentinel considers the master alive, and is not replacing it.
-    pub(super) vouches: bool,
+    pub(super) state: MasterState,
     /// How many Sentinels it knows, itself included; 0 if it does not say.
     pub(super) sentinels: usize,
+}
+
+/// The state of a master, as a Sentinel that names it sees it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum MasterState {
+    /// It is down, or is being replaced.
+    Doubted,
+    /// Unknown: the Sentinel denies `SENTINEL MASTER` to this user.
+    Hidden,
+    Up,
 }
 
 impl Reports {
@@ -59,16 +68,16 @@ impl Reports {
     /// Two majorities share a Sentinel, and no Sentinel returns to a former master. So no client that
     /// also queries a majority uses another master before this moment.
     pub(super) fn confirmed(&self, master: &str) -> Option<Moment> {
-        let vouching = self.vouching(master);
+        let vouching = self.naming(master, MasterState::Up);
         let mut asked: Vec<Moment> = vouching.map(|report| report.asked).collect();
         asked.sort_unstable_by(|a, b| b.cmp(a));
         asked.get(self.sentinels() / 2).copied()
     }
 
-    /// How many Sentinels vouch for a master in replies to queries sent at `since` or later.
-    pub(super) fn count(&self, master: &str, since: Moment) -> usize {
-        let vouching = self.vouching(master);
-        vouching.filter(|report| report.asked >= since).count()
+    /// How many Sentinels name a master in this state, in replies to queries sent at `since` or later.
+    pub(super) fn count(&self, master: &str, state: MasterState, since: Moment) -> usize {
+        let naming = self.naming(master, state);
+        naming.filter(|report| report.asked >= since).count()
     }
 
     /// The number of Sentinels: the largest number that any Sentinel knows, which their own majority is
@@ -79,9 +88,13 @@ impl Reports {
         known.max(self.configured).max(self.by_sentinel.len())
     }
 
-    fn vouching<'a>(&'a self, master: &'a str) -> impl Iterator<Item = &'a Report> {
+    fn naming<'a>(
+        &'a self,
+        master: &'a str,
+        state: MasterState,
+    ) -> impl Iterator<Item = &'a Report> {
         let all = self.by_sentinel.values();
-        all.filter(move |report| report.vouches && *report.master == *master)
+        all.filter(move |report| report.state == state && *report.master == *master)
     }
 }
 
@@ -104,7 +117,7 @@ mod tests {
         Report {
             asked: at(asked),
             master: master(port),
-            vouches: true,
+            state: MasterState::Up,
             sentinels: 0,
         }
     }
@@ -167,7 +180,7 @@ mod tests {
         reports.add("same".into(), report(8, 1));
         reports.add("same".into(), report(9, 1));
         assert_eq!(reports.confirmed(&master(1)), None);
-        assert_eq!(reports.count(&master(1), at(0)), 1);
+        assert_eq!(reports.count(&master(1), MasterState::Up, at(0)), 1);
     }
 
     #[test]
@@ -198,12 +211,16 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_the_master_for_dead_does_not_vouch_for_it() {
-        let mut dead = report(9, 1);
-        dead.vouches = false;
-        let reports = reports(3, &[report(9, 1), dead, report(9, 2)]);
-        assert_eq!(reports.confirmed(&master(1)), None);
-        assert_eq!(reports.count(&master(1), at(0)), 1);
-        assert_eq!(reports.count(&master(1), at(10)), 0);
+    fn who_takes_the_master_for_dead_or_does_not_say_does_not_vouch_for_it() {
+        for state in [MasterState::Doubted, MasterState::Hidden] {
+            let mut other = report(9, 1);
+            other.state = state;
+            let reports = reports(3, &[report(9, 1), other, report(9, 2)]);
+            assert_eq!(reports.confirmed(&master(1)), None, "{state:?}");
+            for counted in [MasterState::Up, state] {
+                assert_eq!(reports.count(&master(1), counted, at(0)), 1, "{state:?}");
+                assert_eq!(reports.count(&master(1), counted, at(10)), 0, "{state:?}");
+            }
+        }
     }
 }
