@@ -67,27 +67,48 @@ impl OnceGuard {
     ///
     /// The run may or may not be recorded. The lock is released in the background, at worst after one ttl.
     pub async fn finish(self, outcome: RunOutcome) -> Result<()> {
+        let (guard, recorded) = self.record(outcome).await;
+        release(guard).await;
+        recorded
+    }
+
+    /// Records how the run ended, as [`finish`](Self::finish) does, and returns the lock, whose release says
+    /// whether it was held until then.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`finish`](Self::finish).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`finish`](Self::finish).
+    pub async fn record(self, outcome: RunOutcome) -> (LockGuard, Result<()>) {
         let once = self.once.clone();
-        let recorded = self.end(outcome).await;
+        let (guard, recorded) = self.write(outcome).await;
         let word = match (&recorded, outcome) {
             (Err(_), RunOutcome::Ran) => "unrecorded",
             _ => outcome.as_str(),
         };
         let job = &once.name;
         once.emit(&CoordinationEvent::Once { job, outcome: word });
+        (guard, recorded)
+    }
+
+    /// The same as `finish` without telling the observer.
+    pub(super) async fn end(self, outcome: RunOutcome) -> Result<()> {
+        let (guard, recorded) = self.write(outcome).await;
+        release(guard).await;
         recorded
     }
 
-    /// The same without telling the observer.
-    pub(super) async fn end(self, outcome: RunOutcome) -> Result<()> {
+    async fn write(self, outcome: RunOutcome) -> (LockGuard, Result<()>) {
         drop(self.at_work);
         let finished = (self.once.clock)();
         let label = self.once.request.label().clone();
         let run = LastRun::new(self.started, finished, label, outcome);
         let record = Record::new(self.run.token, run.encode());
         let recorded = write(&self.once, &self.guard, &record).await;
-        release(self.guard).await;
-        recorded.map_err(Error::with_unknown_outcome)
+        (self.guard, recorded.map_err(Error::with_unknown_outcome))
     }
 }
 

@@ -7,7 +7,7 @@ use polylock_coordination::{Once, OnceGuard, OnceOutcome, OnceRun, OnceStart, Ru
 use polylock_core::admin::LockAdmin as _;
 use polylock_core::engine::Engine;
 use polylock_core::memory::{Fault, Memory, Reachable, Request};
-use polylock_core::{DistributedLockExt as _, Error, ErrorKind, Fencing, LockKey};
+use polylock_core::{DistributedLockExt as _, Error, ErrorKind, Fencing, LockKey, Released};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -438,6 +438,23 @@ async fn a_run_that_lost_its_lock_is_not_recorded_and_keeps_others_out_until_it_
     sleep(millis(10)).await;
     let run = started(&there).await;
     assert_eq!(run.last_run(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lock_of_a_recorded_run_says_at_its_release_whether_it_was_held() {
+    for (is_broken, expected) in [(false, Released::Clean), (true, Released::AlreadyLost)] {
+        let store = memory();
+        let (once, admin) = (instance(&store, "a"), store.client());
+        let (guard, recorded) = started(&once).await.record(RunOutcome::Ran).await;
+        recorded.expect("it is held");
+        if is_broken {
+            let broken = admin.break_lock(&key(), "test").await;
+            broken.expect("the store answers").expect("it was held");
+        }
+        let released = guard.release().await;
+        assert_eq!(released.expect("the store answers"), expected);
+        assert_eq!(outcome(&once).await, "skipped");
+    }
 }
 
 #[tokio::test(start_paused = true)]

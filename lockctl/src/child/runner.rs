@@ -119,7 +119,30 @@ impl Runner {
         keys: &[String],
         releasing: impl Future<Output = polylock::Result<Released>>,
     ) -> bool {
-        let outcome = match tokio::time::timeout(RELEASE_TIMEOUT, releasing).await {
+        let outcome = self.released(releasing).await;
+        self.events
+            .tell("released", json!({ "keys": keys, "outcome": outcome }));
+        outcome == ALREADY_LOST
+    }
+
+    /// The same for a job, whose event is `recorded`.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for `releasing`.
+    pub(crate) async fn release_job(
+        &self,
+        releasing: impl Future<Output = polylock::Result<Released>>,
+    ) -> bool {
+        self.released(releasing).await == ALREADY_LOST
+    }
+
+    /// The outcome of a release, with a warning if it is not confirmed.
+    async fn released(
+        &self,
+        releasing: impl Future<Output = polylock::Result<Released>>,
+    ) -> &'static str {
+        match tokio::time::timeout(RELEASE_TIMEOUT, releasing).await {
             Ok(Ok(Released::Clean)) => "clean",
             Ok(Ok(_)) => ALREADY_LOST,
             Ok(Err(error)) => {
@@ -134,10 +157,7 @@ impl Runner {
                     .warn("the release is not confirmed, the lease may have to run out");
                 "unknown"
             }
-        };
-        self.events
-            .tell("released", json!({ "keys": keys, "outcome": outcome }));
-        outcome == ALREADY_LOST
+        }
     }
 
     /// Waits a moment until all is said.

@@ -139,6 +139,19 @@ fn a_run_that_lost_its_lock_or_its_process_is_due() {
     place.until_there("ran");
 }
 
+/// No renewal comes between the loss and the end of the command.
+#[test]
+fn a_loss_that_the_release_of_a_job_finds_counts() {
+    let place = Place::new();
+    let process = place.hold("--once-per 1h --ttl 1m --events events k", UNTIL_GO);
+    place.expect(0, "break --yes k");
+    place.go();
+    let ended = process.expect(79);
+    ended.says(&["error: lost the lock on k: it had ended before the command did"]);
+    assert_eq!(place.event("recorded")["outcome"], "ran");
+    assert_eq!(last_run(&place, "k")["outcome"], "ran");
+}
+
 #[test]
 fn a_run_that_cannot_be_recorded_is_a_warning() {
     let place = Place::new();

@@ -133,13 +133,9 @@ impl Run {
                 runner.tell_acquired(&held, began.elapsed());
                 let ended = runner.run_under(&held, locks.capabilities(), signals).await;
                 let keys: Vec<_> = held.keys().into_iter().map(str::to_owned).collect();
-                // A session may end while its lock is being released, and so may a lease at its deadline.
-                let deadline = match locks.capabilities().bound {
-                    LockLifetime::Lease => held.valid_for().map(|left| Instant::now() + left),
-                    _ => None,
-                };
+                let deadline = lease_end(locks, &held);
                 let is_lost = runner.release(&keys, guard.release()).await;
-                let was_lost = is_lost && deadline.is_some_and(|end| Instant::now() < end);
+                let was_lost = is_lost && is_ahead(deadline);
                 self.verdict(ended, was_lost)
             }
             Outcome::Held(failure) => self.not_acquired(failure),
@@ -197,4 +193,17 @@ impl Run {
             _ => self.request.min_hold().saturating_add(SHUTDOWN),
         }
     }
+}
+
+/// Until when the locks are held unless they are renewed. A session may end while its lock is being released,
+/// and so may a lease at its deadline: what a release finds then says nothing of the command.
+fn lease_end(locks: &dyn DistributedLock, held: &Locks<'_>) -> Option<Instant> {
+    match locks.capabilities().bound {
+        LockLifetime::Lease => held.valid_for().map(|left| Instant::now() + left),
+        _ => None,
+    }
+}
+
+fn is_ahead(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| Instant::now() < deadline)
 }

@@ -9,7 +9,7 @@ use polylock::{DistributedLock, LockKey};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{OnLost, Run, RunArgs};
+use super::{OnLost, Run, RunArgs, is_ahead, lease_end};
 use crate::args::{once_key, period};
 use crate::child::{Ending, Locks, Signals, name};
 use crate::exit::Exit;
@@ -131,14 +131,21 @@ impl Run {
         self.runner.tell_acquired(&held, began.elapsed());
         let capabilities = locks.capabilities();
         let ended = self.runner.run_under(&held, capabilities, signals).await;
+        let deadline = lease_end(locks, &held);
         let outcome = outcome(&ended);
-        let recorded = tokio::select! {
+        let was_lost = tokio::select! {
             biased;
-            recorded = run.finish(outcome) => recorded.map_err(|error| escaped(&error.to_string())),
-            signal = signals.next_that_ends() => Err(format!("ended by {}", name(signal))),
+            (guard, recorded) = run.record(outcome) => {
+                let recorded = recorded.map_err(|error| escaped(&error.to_string()));
+                self.tell_recorded(outcome, recorded);
+                self.runner.release_job(guard.release()).await && is_ahead(deadline)
+            }
+            signal = signals.next_that_ends() => {
+                self.tell_recorded(outcome, Err(format!("ended by {}", name(signal))));
+                false
+            }
         };
-        self.tell_recorded(outcome, recorded);
-        self.verdict(ended, false)
+        self.verdict(ended, was_lost)
     }
 
     async fn skip_busy(&self, locks: &dyn DistributedLock) {
