@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use etcd_client::{Event, EventType, KeyValue, WatchFilterType, WatchOptions};
-use polylock_core::engine::{TimeBudget, before};
+use polylock_core::engine::{Blocker, QueuePosition, TimeBudget, before, queue_position};
 use polylock_core::{AcquireRequest, Grant, LeaseState, Mode};
 use tokio::time::{Instant, sleep};
 
 use crate::error::{Failure, RETRY_BACKOFF};
 use crate::lease::EtcdLease;
-use crate::queue::{Blocker, QueuePosition, queue_position};
 use crate::server_lease::ServerLease;
 use crate::store::{Listing, Store, list, revision as revision_of};
 

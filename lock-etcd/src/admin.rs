@@ -4,7 +4,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use etcd_client::{Compare, CompareOp, GetOptions, Txn, TxnOp};
 use polylock_core::admin::{HolderInfo, LockAdmin, LockEvent, LockInfo, Record, watch_by_polling};
-use polylock_core::engine::{LeaseId, before};
+use polylock_core::engine::{LeaseId, Queued as _, before, queue_holders};
 use polylock_core::{
     Error, FencingToken, Label, LeaseState, LockKey, LostReason, Released, Result,
 };
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::error::Failure;
 use crate::lock::NAME;
-use crate::queue::{Contender, encode, holders, split};
+use crate::queue::{Contender, encode, split};
 use crate::server_lease::ServerLease;
 use crate::store::{Store, revision};
 
@@ -256,7 +256,7 @@ fn prefix_end(prefix: &[u8]) -> Vec<u8> {
 
 /// A lock as its contenders show it; `None` if it is free.
 fn info(key: LockKey, contenders: &[Contender]) -> Option<LockInfo> {
-    let (holding, waiting) = contenders.split_at(holders(contenders));
+    let (holding, waiting) = contenders.split_at(queue_holders(contenders));
     let first = holding.first()?;
     let holder = |contender: &Contender| {
         let mut holder = HolderInfo::new(contender.label());

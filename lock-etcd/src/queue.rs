@@ -1,5 +1,4 @@
-//! The contenders of a key: how they are stored, which of them hold the lock, and what the others wait
-//! for. Pure.
+//! The contenders of a key: how they are stored, and the tokens of holders. Pure.
 //!
 //! A contender is a key `PREFIX/KEY/ID`, attached to a lease of etcd; contenders queue in the
 //! order of their creation, as those of `etcdctl lock` and of Go's `concurrency.Mutex`.
@@ -8,7 +7,7 @@ use std::num::NonZeroU32;
 
 use etcd_client::KeyValue;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use polylock_core::engine::LeaseId;
+use polylock_core::engine::{LeaseId, Queued};
 use polylock_core::{FencingToken, Label, LockKey, Mode};
 
 /// The keys of the contenders of one lock: what they begin with.
@@ -128,13 +127,6 @@ impl Contender {
         self.entry.as_ref().map(|entry| entry.id)
     }
 
-    /// Other clients have exclusive locks only.
-    pub(crate) fn mode(&self) -> Mode {
-        self.entry
-            .as_ref()
-            .map_or(Mode::Exclusive, |entry| entry.mode)
-    }
-
     pub(crate) fn label(&self) -> Label {
         if self.entry.is_some() {
             return Label::decode(&self.text);
@@ -149,6 +141,19 @@ impl Contender {
     }
 }
 
+impl Queued for Contender {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Other clients have exclusive locks only.
+    fn mode(&self) -> Mode {
+        self.entry
+            .as_ref()
+            .map_or(Mode::Exclusive, |entry| entry.mode)
+    }
+}
+
 /// The token of a holder. Holders that exclude each other get the lock in the order of their creation, so a
 /// later one has a larger revision, and a token above all tokens of an earlier one. The low bits count
 /// adoptions, and hand-overs since. `None` after 2^47 writes.
@@ -158,79 +163,6 @@ pub(crate) fn token(create_revision: i64, adoptions: u8, hand_overs: u8) -> Opti
         revision.checked_mul(1 << 16)? + (u64::from(adoptions) << 8) + u64::from(hand_overs);
     // It fits a signed column of a database.
     i64::try_from(token).ok().map(|_| FencingToken::new(token))
-}
-
-/// The position of a contender.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum QueuePosition {
-    /// Its key is not there.
-    Gone,
-    /// It holds the lock.
-    Holds,
-    /// It waits.
-    Behind(Blocker),
-}
-
-/// What a contender waits for, chosen to wake as few contenders as possible.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) enum Blocker {
-    /// Any change of the directory: for the first permit waiter.
-    Directory,
-    /// The end of the contender of this name.
-    End(String),
-    /// The end of this contender, or its permit, which it announces with a write.
-    EndOrPermit(String),
-}
-
-/// The position of the contender of this name in a queue that is ordered by creation.
-pub(crate) fn queue_position(queue: &[Contender], name: &str) -> QueuePosition {
-    let Some(at) = queue.iter().position(|contender| contender.name == name) else {
-        return QueuePosition::Gone;
-    };
-    let (before, own) = (&queue[..at], &queue[at]);
-    let end = |blocker: &Contender| QueuePosition::Behind(Blocker::End(blocker.name.clone()));
-    match own.mode() {
-        Mode::Permit { .. } => permit_position(queue, at),
-        Mode::Shared => {
-            let is_in_the_way = |other: &&Contender| other.mode() != Mode::Shared;
-            let blocker = before.iter().rfind(is_in_the_way);
-            blocker.map_or(QueuePosition::Holds, end)
-        }
-        _ => before.last().map_or(QueuePosition::Holds, end),
-    }
-}
-
-fn permit_position(queue: &[Contender], at: usize) -> QueuePosition {
-    let before = &queue[..at];
-    let blocker = before.iter().rposition(|other| limit(other).is_none());
-    let permits = &queue[blocker.map_or(0, |blocker| blocker + 1)..=at];
-    // No overtaking: behind a contender that has to wait, all others wait.
-    let waits = |(ahead, own)| limit(own).is_some_and(|limit| ahead >= limit);
-    let first = permits.iter().enumerate().position(waits);
-    QueuePosition::Behind(match (first, blocker, before.last()) {
-        (None, None, _) => return QueuePosition::Holds,
-        (None, Some(blocker), _) => Blocker::End(before[blocker].name.clone()),
-        // The contender that the blocker's end wakes gets a permit, and others after it.
-        (Some(first), _, Some(last)) if blocker.is_some() || first + 1 < permits.len() => {
-            Blocker::EndOrPermit(last.name.clone())
-        }
-        (Some(_), _, _) => Blocker::Directory,
-    })
-}
-
-/// The number of holders; they come first.
-pub(crate) fn holders(queue: &[Contender]) -> usize {
-    let holds =
-        |contender: &&Contender| queue_position(queue, &contender.name) == QueuePosition::Holds;
-    queue.iter().take_while(holds).count()
-}
-
-/// The limit of a permit.
-fn limit(contender: &Contender) -> Option<usize> {
-    match contender.mode() {
-        Mode::Permit { limit } => usize::try_from(limit.get()).ok(),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
@@ -244,68 +176,6 @@ mod tests {
             adoptions: 3,
             label: "host=a&pid=1".to_owned(),
         }
-    }
-
-    /// Contenders `0`, `1` and so on: `x` for exclusive, `s` for shared, a digit for the limit of a permit,
-    /// `f` for one of another client.
-    fn queue(modes: &str) -> Vec<Contender> {
-        let contender = |(at, mode): (usize, char)| {
-            let mode = match mode {
-                's' => Some(Mode::Shared),
-                'x' => Some(Mode::Exclusive),
-                'f' => None,
-                limit => Some(Mode::Permit {
-                    limit: limit.to_string().parse().unwrap(),
-                }),
-            };
-            Contender {
-                name: at.to_string(),
-                entry: mode.map(entry),
-                text: String::new(),
-                create_revision: i64::try_from(at).unwrap(),
-                mod_revision: 0,
-                lease: 1,
-            }
-        };
-        modes.chars().enumerate().map(contender).collect()
-    }
-
-    #[test]
-    fn each_waits_for_as_little_as_can_be() {
-        // The queue, and what each of it waits for: nothing (-), an end, an end or permit (?), anything (*).
-        for (modes, expected) in [
-            ("x", "-"),
-            ("xxx", "- 0 1"),
-            ("fx", "- 0"),
-            ("ss", "- -"),
-            ("ssxss", "- - 1 2 2"),
-            ("xss", "- 0 0"),
-            ("22", "- -"),
-            ("222", "- - *"),
-            ("22222", "- - * 2? 3?"),
-            ("212", "- * 1?"),
-            ("213", "- * 1?"),
-            ("x22", "- 0 0"),
-            ("x222", "- 0 0 2?"),
-            ("22x2", "- - 1 2"),
-            ("s2", "- 0"),
-        ] {
-            let queue = queue(modes);
-            let shown = queue
-                .iter()
-                .map(|own| match queue_position(&queue, &own.name) {
-                    QueuePosition::Gone => "gone".to_owned(),
-                    QueuePosition::Holds => "-".to_owned(),
-                    QueuePosition::Behind(Blocker::Directory) => "*".to_owned(),
-                    QueuePosition::Behind(Blocker::End(name)) => name,
-                    QueuePosition::Behind(Blocker::EndOrPermit(name)) => format!("{name}?"),
-                });
-            let shown: Vec<_> = shown.collect();
-            assert_eq!(shown.join(" "), expected, "{modes}");
-            let holding = shown.iter().filter(|position| *position == "-").count();
-            assert_eq!(holders(&queue), holding, "{modes}");
-        }
-        assert_eq!(queue_position(&queue("x"), "7"), QueuePosition::Gone);
     }
 
     #[test]
@@ -328,6 +198,19 @@ mod tests {
         ] {
             assert_eq!(Entry::decode(foreign), None, "{foreign}");
         }
+    }
+
+    #[test]
+    fn a_contender_of_another_client_is_exclusive() {
+        let contender = Contender {
+            name: "694d7".to_owned(),
+            entry: None,
+            text: "host1".to_owned(),
+            create_revision: 7,
+            mod_revision: 7,
+            lease: 1,
+        };
+        assert_eq!(contender.mode(), Mode::Exclusive);
     }
 
     #[test]

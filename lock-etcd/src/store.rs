@@ -9,7 +9,7 @@ use etcd_client::{
     Client, Compare, CompareOp, Error as ClientError, GetOptions, GetResponse, KeyValue,
     PutOptions, ResponseHeader, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
-use polylock_core::engine::{Engine, LeaseId, Moment};
+use polylock_core::engine::{Blocker, Engine, LeaseId, Moment, QueuePosition, queue_position};
 use polylock_core::{AcquireRequest, LockKey, Renewal};
 use tokio::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::config::EtcdConfig;
 use crate::connection::{Connection, kv};
 use crate::error::Failure;
 use crate::lease::EtcdLease;
-use crate::queue::{Blocker, Contender, QueuePosition, directory, queue_position};
+use crate::queue::{Contender, directory};
 use crate::server_lease::{KeepAlive, ServerLease, whole_seconds};
 
 pub(crate) struct Store {

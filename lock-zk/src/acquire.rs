@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::join;
-use polylock_core::engine::{Moment, TimeBudget, before};
+use polylock_core::engine::{Blocker, Moment, QueuePosition, TimeBudget, before, queue_position};
 use polylock_core::{AcquireRequest, FencingToken, Grant, Mode};
 use tokio::time::{Instant, sleep};
 use zookeeper_client::{CreateMode, Error as ClientError, OneshotWatcher, Stat};
@@ -14,8 +14,7 @@ use crate::error::{Failure, RETRY_BACKOFF};
 use crate::lease::{KnownNode, Node, ZooKeeperLease};
 use crate::lock::Client;
 use crate::recipe::names::Contender;
-use crate::recipe::queue_position::{Blocker, QueuePosition, contenders_in_order, queue_position};
-use crate::recipe::sequence::{created, order_by_creation};
+use crate::recipe::sequence::{contenders_in_order, created, order_by_creation};
 use crate::session::connect::make_directory;
 
 pub(crate) struct Attempt<'a> {

@@ -10,7 +10,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use polylock_core::admin::{
     HolderInfo, LockAdmin, LockEvent, LockInfo, Record, watch_holders_by_polling,
 };
-use polylock_core::engine::{LeaseId, before};
+use polylock_core::engine::{LeaseId, before, queue_holders};
 use polylock_core::{Error, ErrorKind, FencingToken, Label, LeaseState, LockKey, Released, Result};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
@@ -21,8 +21,7 @@ use crate::error::{Failure, RETRY_BACKOFF};
 use crate::lock::{Client, NAME};
 use crate::recipe::directory::{Directory, key_of};
 use crate::recipe::names::Contender;
-use crate::recipe::queue_position::{contenders_in_order, holders};
-use crate::recipe::sequence::{created, order_by_creation};
+use crate::recipe::sequence::{contenders_in_order, created, order_by_creation};
 use crate::recipe::tokens::token;
 use crate::session::Session;
 
@@ -234,7 +233,7 @@ impl LockView {
         let mut nodes = HashMap::new();
         // If a node is gone by then, others may have acquired the lock.
         let holding = loop {
-            let holding = holders(&line);
+            let holding = queue_holders(&line);
             let read = match depth {
                 Depth::Holders => holding,
                 Depth::Line => line.len(),

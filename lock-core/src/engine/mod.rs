@@ -1,4 +1,5 @@
-//! What every backend builds on: time, randomness, the renewal scheduler and background work.
+//! What every backend builds on: time, randomness, the renewal scheduler and background work. For those whose
+//! servers keep a queue, the positions in it.
 
 mod background;
 mod before;
@@ -7,6 +8,7 @@ mod clock;
 mod entropy;
 mod inline_task;
 mod mutant;
+mod queue;
 mod runtime_timer;
 mod spawn;
 mod time_budget;
@@ -35,6 +37,7 @@ pub use self::clock::{BootClock, Clock, Moment, VirtualClock};
 pub use self::entropy::{Entropy, LeaseId, OsEntropy, SeededEntropy};
 #[doc(hidden)]
 pub use self::mutant::is_mutant;
+pub use self::queue::{Blocker, QueuePosition, Queued, queue_holders, queue_position};
 pub use self::spawn::{OnRuntime, Spawn, Task};
 pub use self::time_budget::TimeBudget;
 pub use crate::lease::{renewal_interval, renewal_timeout};

@@ -2,6 +2,5 @@
 
 pub(crate) mod directory;
 pub(crate) mod names;
-pub(crate) mod queue_position;
 pub(crate) mod sequence;
 pub(crate) mod tokens;

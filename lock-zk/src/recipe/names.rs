@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use polylock_core::Mode;
-use polylock_core::engine::LeaseId;
+use polylock_core::engine::{LeaseId, Queued};
 
 use super::sequence::Sequence;
 use crate::config::Compat;
@@ -14,6 +14,16 @@ pub(crate) struct Contender {
     pub(crate) name: String,
     pub(crate) mode: Mode,
     pub(crate) sequence: Sequence,
+}
+
+impl Queued for Contender {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn mode(&self) -> Mode {
+        self.mode
+    }
 }
 
 /// The name of a contender without its number, which finds a node whose creation had no reply.

@@ -45,6 +45,25 @@ impl Sequence {
 /// More creations than that are not under way at once.
 const LAST: i32 = i32::MAX - (1 << 20);
 
+/// The contenders among the children of a directory, in order.
+///
+/// Numbers are compared with the one of `own`, if it is there, so that the order holds across the
+/// wrap of the counter.
+pub(crate) fn contenders_in_order<'a>(
+    names: impl IntoIterator<Item = &'a str>,
+    own: Option<&str>,
+) -> Vec<Contender> {
+    let mut line: Vec<_> = names.into_iter().filter_map(Contender::parse).collect();
+    let pivot = line
+        .iter()
+        .find(|contender| Some(&*contender.name) == own)
+        .or_else(|| line.first());
+    if let Some(pivot) = pivot.map(|contender| contender.sequence) {
+        line.sort_by_key(|contender| contender.sequence.after(pivot));
+    }
+    line
+}
+
 /// When the contenders whose numbers are used up were created; those whose node is gone are left out.
 pub(crate) async fn created(
     line: &[Contender],
@@ -78,10 +97,20 @@ pub(crate) fn order_by_creation(line: &mut Vec<Contender>, created: &HashMap<Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recipe::queue_position::contenders_in_order;
 
     fn order(line: &[Contender]) -> String {
         line.iter().map(|own| &own.name[..1]).collect()
+    }
+
+    #[test]
+    fn the_numbers_count_and_not_the_letters_before_them() {
+        let names = [
+            "z-lock-0000000001",
+            "a-lock-0000000002",
+            "m__lock__0000000000",
+            "junk",
+        ];
+        assert_eq!(order(&contenders_in_order(names, None)), "mza");
     }
 
     #[test]
