@@ -3,6 +3,8 @@ use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
 use crate::error::{Error, Result};
 
 /// The name of a lock.
@@ -80,7 +82,31 @@ impl LockKey {
         check(name, Self::MAX_STORED_LEN)?;
         Ok(Self(name.into()))
     }
+
+    /// Escapes a key, or its beginning, as one name of a path: all but ASCII letters, digits and `-.:_~`. For
+    /// implementors.
+    ///
+    /// Each key has one spelling, and that of its beginning is the beginning of its spelling.
+    #[must_use]
+    pub fn escape(key: &str) -> String {
+        utf8_percent_encode(key, ESCAPED).to_string()
+    }
+
+    /// The key that [`escape`](Self::escape) spells like this; `None` if there is none. For implementors.
+    #[must_use]
+    pub fn unescape(name: &str) -> Option<Self> {
+        let key = percent_decode_str(name).decode_utf8().ok()?;
+        // Another spelling of the same key is another program's.
+        (Self::escape(&key) == name).then(|| Self::new(&*key).ok())?
+    }
 }
+
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b':')
+    .remove(b'_')
+    .remove(b'~');
 
 fn check(name: &str, max: usize) -> Result<()> {
     if name.is_empty() {

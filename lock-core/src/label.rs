@@ -55,6 +55,15 @@ impl Label {
         LABEL.clone()
     }
 
+    /// A note alone, for a holder of another program. For implementors.
+    #[must_use]
+    pub fn of_note(note: impl Into<String>) -> Self {
+        Self(Arc::new(Fields {
+            note: note.into(),
+            ..Fields::default()
+        }))
+    }
+
     /// The same with a free text, for example what the work is about.
     #[must_use]
     pub fn with_note(mut self, note: impl AsRef<str>) -> Self {

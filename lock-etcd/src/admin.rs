@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::error::Failure;
 use crate::lock::NAME;
-use crate::queue::{Contender, encode, split};
+use crate::queue::{Contender, split};
 use crate::server_lease::ServerLease;
 use crate::store::{Store, revision};
 
@@ -129,7 +129,7 @@ impl Store {
     /// What is held under a prefix, sorted by key, as it was at one moment.
     async fn held(&self, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
         let root = &self.config.prefix;
-        let mut from = format!("{root}/{}", encode(prefix)).into_bytes();
+        let mut from = format!("{root}/{}", LockKey::escape(prefix)).into_bytes();
         let end = prefix_end(&from);
         let mut at = 0;
         let mut contenders = Vec::new();

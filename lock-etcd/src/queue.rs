@@ -6,37 +6,21 @@
 use std::num::NonZeroU32;
 
 use etcd_client::KeyValue;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use polylock_core::engine::{LeaseId, Queued};
 use polylock_core::{FencingToken, Label, LockKey, Mode};
 
-/// The keys of the contenders of one lock: what they begin with.
+/// The keys of the contenders of one lock: what they begin with. The name of the lock is without slashes there,
+/// so that the contenders of `a/b` are not among those of `a`.
 pub(crate) fn directory(prefix: &str, key: &LockKey) -> String {
-    format!("{prefix}/{}/", encode(key.as_str()))
+    format!("{prefix}/{}/", LockKey::escape(key.as_str()))
 }
 
 /// The lock and the contender that a key names; `None` if it is not one of a lock.
 pub(crate) fn split<'k>(prefix: &str, key: &'k str) -> Option<(LockKey, &'k str)> {
     let name = key.strip_prefix(prefix)?.strip_prefix('/')?;
     let (directory, contender) = name.split_once('/')?;
-    let key = percent_decode_str(directory).decode_utf8().ok()?;
-    // Another spelling of the same key is another program's.
-    let key = (encode(&key) == directory).then(|| LockKey::new(&*key).ok())??;
-    Some((key, contender))
+    Some((LockKey::unescape(directory)?, contender))
 }
-
-/// One spelling for each name, without slashes: the contenders of `a/b` are not among those of `a`. The
-/// spelling of a prefix is the prefix of the spelling.
-pub(crate) fn encode(name: &str) -> String {
-    utf8_percent_encode(name, ESCAPED).to_string()
-}
-
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b':')
-    .remove(b'_')
-    .remove(b'~');
 
 /// What a contender of this library stores at its key.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -131,7 +115,7 @@ impl Contender {
         if self.entry.is_some() {
             return Label::decode(&self.text);
         }
-        Label::decode(&format!("note={}", encode(&self.text)))
+        Label::of_note(&*self.text)
     }
 
     /// The token that it has, or had before it was handed over inside its process.
@@ -241,7 +225,7 @@ mod tests {
         ] {
             assert_eq!(split("locks", foreign), None, "{foreign}");
         }
-        assert!(encode("orders/42").starts_with(&encode("orders/")));
+        assert!(LockKey::escape("orders/42").starts_with(&LockKey::escape("orders/")));
     }
 
     #[test]

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+use polylock_core::LockKey;
 use polylock_core::admin::Record;
-use polylock_core::{FencingToken, LockKey};
 
 use crate::error::Failure;
-use crate::queue::encode;
 use crate::store::Store;
 
 impl Store {
@@ -35,7 +34,7 @@ impl Store {
             };
             let options = PutOptions::new().with_lease(lease.id);
             let unchanged = Compare::mod_revision(path.as_str(), CompareOp::Equal, mod_revision);
-            let put = TxnOp::put(path.as_str(), data(record), Some(options));
+            let put = TxnOp::put(path.as_str(), record.encode(), Some(options));
             let txn = Txn::new().when([unchanged]).and_then([put]);
             let written = self.connection.txn(txn).await?;
             if written.succeeded() {
@@ -55,26 +54,13 @@ impl Store {
         let Some(stored) = found.kvs().first() else {
             return Ok(None);
         };
-        let record = parse(stored).ok_or_else(|| Failure::Foreign(path.to_owned()))?;
+        let record =
+            Record::decode(stored.value()).ok_or_else(|| Failure::Foreign(path.to_owned()))?;
         Ok(Some((stored.mod_revision(), record)))
     }
 
     /// No directory of a lock has such a name.
     fn record_path(&self, key: &LockKey) -> String {
-        format!("{}/={}", self.config.prefix, encode(key.as_str()))
+        format!("{}/={}", self.config.prefix, LockKey::escape(key.as_str()))
     }
-}
-
-/// The token in decimal, a line feed, and what was stored.
-fn data(record: &Record) -> Vec<u8> {
-    let mut data = format!("{}\n", record.token).into_bytes();
-    data.extend(&record.bytes);
-    data
-}
-
-fn parse(stored: &KeyValue) -> Option<Record> {
-    let value = stored.value();
-    let end = value.iter().position(|byte| *byte == b'\n')?;
-    let token = std::str::from_utf8(&value[..end]).ok()?.parse().ok()?;
-    Some(Record::new(FencingToken::new(token), &value[end + 1..]))
 }

@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use futures_util::join;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use polylock_core::admin::{
     HolderInfo, LockAdmin, LockEvent, LockInfo, Record, watch_holders_by_polling,
 };
@@ -338,8 +337,7 @@ impl ContenderNode {
             return Label::decode(&text);
         }
         // Kazoo writes a text of the user's, Curator an address or nothing.
-        let escaped = utf8_percent_encode(&text, NON_ALPHANUMERIC);
-        Label::decode(&format!("note={escaped}"))
+        Label::of_note(text)
     }
 }
 

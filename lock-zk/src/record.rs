@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::join;
+use polylock_core::LockKey;
 use polylock_core::admin::Record;
-use polylock_core::{FencingToken, LockKey};
 use tokio::time::sleep;
 use zookeeper_client::{CreateMode, Error as ClientError};
 
@@ -57,7 +57,7 @@ impl Client {
         record: &Record,
         is_in_doubt: &AtomicBool,
     ) -> Result<Option<bool>, Failure> {
-        let (client, path, data) = (&session.client, path(key), encode(record));
+        let (client, path, data) = (&session.client, path(key), record.encode());
         // A stale read from a lagging server cannot replace a newer record: the version is compared.
         let written = match client.get_data(&path).await {
             Ok((stored, _)) if decode(&path, &stored)?.token > record.token => {
@@ -98,18 +98,6 @@ fn path(key: &LockKey) -> String {
     format!("/={}", &Directory::of(key).path()[1..])
 }
 
-/// The token in decimal, a line feed, and what was stored.
-fn encode(record: &Record) -> Vec<u8> {
-    let mut data = format!("{}\n", record.token).into_bytes();
-    data.extend(&record.bytes);
-    data
-}
-
 fn decode(path: &str, data: &[u8]) -> Result<Record, Failure> {
-    let read = || {
-        let end = data.iter().position(|byte| *byte == b'\n')?;
-        let token = std::str::from_utf8(&data[..end]).ok()?.parse().ok()?;
-        Some(Record::new(FencingToken::new(token), &data[end + 1..]))
-    };
-    read().ok_or_else(|| Failure::Foreign(path.to_owned()))
+    Record::decode(data).ok_or_else(|| Failure::Foreign(path.to_owned()))
 }

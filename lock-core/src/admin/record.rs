@@ -71,6 +71,22 @@ impl Record {
         Ok(())
     }
 
+    /// The text form: the token in decimal, a line feed, and what was stored. For implementors.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut text = format!("{}\n", self.token).into_bytes();
+        text.extend(&self.bytes);
+        text
+    }
+
+    /// Reads the text form; `None` if it is none. For implementors.
+    #[must_use]
+    pub fn decode(text: &[u8]) -> Option<Self> {
+        let end = text.iter().position(|byte| *byte == b'\n')?;
+        let token = std::str::from_utf8(&text[..end]).ok()?.parse().ok()?;
+        Some(Self::new(FencingToken::new(token), &text[end + 1..]))
+    }
+
     /// A version for the next write of a record, for backends that order the records of one token.
     ///
     /// It is larger than `stored` and than every earlier result in this process, and not below the wall clock
@@ -91,6 +107,17 @@ impl Record {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_survives_its_text_form() {
+        for bytes in [&b""[..], b"12\n\0\xff\n"] {
+            let record = Record::new(FencingToken::new(u64::MAX), bytes);
+            assert_eq!(Record::decode(&record.encode()), Some(record));
+        }
+        for foreign in [&b""[..], b"7", b"\n", b"x\n7", b"\xff\n7"] {
+            assert_eq!(Record::decode(foreign), None, "{foreign:?}");
+        }
+    }
 
     #[test]
     fn versions_grow_whatever_the_clock_says() {

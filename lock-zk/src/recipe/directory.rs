@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use polylock_core::LockKey;
 
 /// The directory of one key, by its path below the root.
@@ -33,29 +32,27 @@ impl fmt::Display for Directory {
 
 /// The key that a directory of this name belongs to; `None` if it is not one of ours.
 pub(crate) fn key_of(name: &str) -> Option<LockKey> {
-    let key = percent_decode_str(name).decode_utf8().ok()?;
-    // Another spelling of the same key is another program's node.
-    (encode(&key) == name).then(|| LockKey::new(&*key).ok())?
+    let reserved = RESERVED
+        .iter()
+        .find(|(key, spelling)| name == *key || name == *spelling);
+    match reserved {
+        Some((key, spelling)) => (name == *spelling).then(|| LockKey::new(*key).ok())?,
+        None => LockKey::unescape(name),
+    }
 }
 
 /// One spelling for each key: characters with a meaning in a path or to a terminal are escaped.
 fn encode(key: &str) -> String {
-    match key {
-        // Neither is a name in a path.
-        "." => "%2E".to_owned(),
-        ".." => "%2E%2E".to_owned(),
-        // ZooKeeper keeps this name of its root directory for itself.
-        "zookeeper" => "%7Aookeeper".to_owned(),
-        key => utf8_percent_encode(key, ESCAPED).to_string(),
-    }
+    let reserved = RESERVED.iter().find(|(reserved, _)| key == *reserved);
+    reserved.map_or_else(
+        || LockKey::escape(key),
+        |(_, spelling)| (*spelling).to_owned(),
+    )
 }
 
-const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b':')
-    .remove(b'_')
-    .remove(b'~');
+/// Keys with a spelling of their own: `.` and `..` are no names in a path, and ZooKeeper keeps the name of its
+/// root directory for itself.
+const RESERVED: [(&str, &str); 3] = [(".", "%2E"), ("..", "%2E%2E"), ("zookeeper", "%7Aookeeper")];
 
 #[cfg(test)]
 mod tests {
