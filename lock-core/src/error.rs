@@ -142,7 +142,9 @@ impl Error {
         Self::new(ErrorKind::InvalidKey, message)
     }
 
-    pub(crate) fn config(message: impl Into<String>) -> Self {
+    /// Makes the error of a wrong configuration or URL. For backends and layers.
+    #[must_use]
+    pub fn config(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::InvalidConfig, message)
     }
 

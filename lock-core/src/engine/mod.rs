@@ -5,6 +5,7 @@ mod background;
 mod before;
 mod catch_panic;
 mod clock;
+mod config;
 mod entropy;
 mod inline_task;
 mod mutant;
@@ -34,6 +35,7 @@ use self::spawn::own_thread;
 pub use self::before::before;
 pub(crate) use self::catch_panic::{catch_panic, catch_panic_async};
 pub use self::clock::{BootClock, Clock, Moment, VirtualClock};
+pub use self::config::{TIMEOUT_RANGE, duration_in_range};
 pub use self::entropy::{Entropy, LeaseId, OsEntropy, SeededEntropy};
 #[doc(hidden)]
 pub use self::mutant::is_mutant;

@@ -37,7 +37,7 @@ pub async fn acquire_all<L: DistributedLock + ?Sized>(
              connections={count} or more"
         );
         let backend = lock.capabilities().backend;
-        return Err(Error::new(ErrorKind::InvalidConfig, message).with_backend(backend));
+        return Err(Error::config(message).with_backend(backend));
     }
     let wait = requests.first().map_or(Wait::Never, AcquireRequest::wait);
     let deadline = wait.deadline();

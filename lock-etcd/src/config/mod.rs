@@ -5,8 +5,8 @@ mod url;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use polylock_core::engine::Engine;
-use polylock_core::{Credentials, Error, ErrorKind, Login, LoginSource, Result, TlsFiles};
+use polylock_core::engine::{Engine, TIMEOUT_RANGE, duration_in_range};
+use polylock_core::{Credentials, Error, Login, LoginSource, Result, TlsFiles};
 
 pub(crate) use self::url::{PORT, SCHEMES};
 
@@ -72,12 +72,12 @@ impl EtcdConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is empty or ends with a slash.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is empty or ends with a slash.
     pub fn with_prefix(mut self, prefix: impl Into<String>) -> Result<Self> {
         self.prefix = prefix.into();
         if self.prefix.is_empty() || self.prefix.ends_with('/') {
             let message = format!("{:?} is no prefix: it is empty or ends with /", self.prefix);
-            return Err(wrong(message));
+            return Err(Error::config(message));
         }
         Ok(self)
     }
@@ -87,14 +87,14 @@ impl EtcdConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is out of range.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is out of range.
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Result<Self> {
-        self.connect_timeout = in_range("connect-timeout", timeout)?;
+        self.connect_timeout = duration_in_range("connect-timeout", timeout, TIMEOUT_RANGE)?;
         Ok(self)
     }
 
     /// Sets the timeout of one request, 100 ms to 1 min, after which it fails with
-    /// [`Unavailable`](ErrorKind::Unavailable). Default: 10 s.
+    /// [`Unavailable`](polylock_core::ErrorKind::Unavailable). Default: 10 s.
     ///
     /// The client gives up a server that does not answer after 2 s, and asks the next one. The election of
     /// a leader takes one to two seconds unless the cluster is configured otherwise: a shorter timeout
@@ -102,9 +102,9 @@ impl EtcdConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is out of range.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is out of range.
     pub fn with_timeout(mut self, timeout: Duration) -> Result<Self> {
-        self.timeout = in_range("timeout", timeout)?;
+        self.timeout = duration_in_range("timeout", timeout, TIMEOUT_RANGE)?;
         Ok(self)
     }
 
@@ -169,17 +169,4 @@ impl EtcdConfig {
         self.engine = Some(engine);
         self
     }
-}
-
-fn in_range(name: &str, timeout: Duration) -> Result<Duration> {
-    let (least, most) = (Duration::from_millis(100), Duration::from_secs(60));
-    if timeout < least || timeout > most {
-        let message = format!("{name} must be between {least:?} and {most:?}, not {timeout:?}");
-        return Err(wrong(message));
-    }
-    Ok(timeout)
-}
-
-fn wrong(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidConfig, message)
 }

@@ -82,7 +82,7 @@ fn names_what_is_wrong() {
         ("etcd://a?password-file=/p", "without a user"),
         ("etcd://a?timeout=1ms", "100ms"),
         ("etcd://a?timeout=5", "unit"),
-        ("etcd://a?connect-timeout=61s", "60s"),
+        ("etcd://a?connect-timeout=61s", "and 1m"),
         ("etcd://a?tls-ca-file=/ca", "tls=on"),
         ("etcd://a?timout=1s", "did you mean \"timeout\""),
     ] {

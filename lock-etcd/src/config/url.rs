@@ -1,6 +1,6 @@
-use polylock_core::{LockUrl, Result};
+use polylock_core::{Error, LockUrl, Result};
 
-use super::{EtcdConfig, wrong};
+use super::EtcdConfig;
 
 /// The schemes, the canonical one first.
 pub(crate) const SCHEMES: &[&str] = &["etcd", "etcds"];
@@ -42,8 +42,10 @@ impl EtcdConfig {
         config = match (username, password, login.known()) {
             (None, None, Some(_)) => config,
             (Some(_), Some(_), _) | (Some(_), None, None) => config.with_login_source(login),
-            (Some(_), None, Some(_)) => return Err(wrong("there is a user without a password")),
-            (None, ..) => return Err(wrong("there is a password without a user")),
+            (Some(_), None, Some(_)) => {
+                return Err(Error::config("there is a user without a password"));
+            }
+            (None, ..) => return Err(Error::config("there is a password without a user")),
         };
         config.tls = params.tls(url.scheme() == "etcds")?;
         if let Some(timeout) = params.duration("connect-timeout")? {

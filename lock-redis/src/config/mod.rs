@@ -3,8 +3,8 @@ mod url;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use polylock_core::engine::Engine;
-use polylock_core::{Credentials, Error, ErrorKind, Login, LoginSource, Result, TlsFiles};
+use polylock_core::engine::{Engine, TIMEOUT_RANGE, duration_in_range};
+use polylock_core::{Credentials, Error, Login, LoginSource, Result, TlsFiles};
 use redis::{Client, ConnectionAddr};
 
 pub(crate) use self::url::{SCHEMES, default_port};
@@ -46,6 +46,9 @@ pub struct RedisConfig {
     pub(crate) strict: bool,
     pub(crate) engine: Option<Engine>,
 }
+
+/// The range of the timeout of one node or of the replicas.
+const NODE_TIMEOUT_RANGE: (Duration, Duration) = (Duration::from_millis(10), TIMEOUT_RANGE.1);
 
 /// How the servers belong together.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -135,8 +138,8 @@ impl RedisConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if the kind of the address or of the database is
-    /// unknown.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the kind of the address or of the
+    /// database is unknown.
     ///
     /// # Examples
     ///
@@ -151,20 +154,18 @@ impl RedisConfig {
     pub fn from_client(client: &Client) -> Result<Self> {
         let info = client.get_connection_info();
         let (address, redis) = (info.addr(), info.redis_settings());
-        let unknown = |what: String| Error::new(ErrorKind::InvalidConfig, what);
         let endpoint = match address {
             ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
                 Endpoint::tcp(host, *port)
             }
             ConnectionAddr::Unix(path) => Endpoint::Unix(path.clone()),
             _ => {
-                return Err(unknown(format!(
-                    "the address {address} is of no known kind"
-                )));
+                let message = format!("the address {address} is of no known kind");
+                return Err(Error::config(message));
             }
         };
         let database = u32::try_from(redis.db())
-            .map_err(|_| unknown(format!("there is no database {}", redis.db())))?;
+            .map_err(|_| Error::config(format!("there is no database {}", redis.db())))?;
         let mut login = Login::new();
         if let Some(username) = redis.username() {
             login = login.with_username(username);
@@ -280,7 +281,7 @@ impl RedisConfig {
     }
 
     /// Sets how long one operation may take, 100 ms to 1 min, before it fails with
-    /// [`Unavailable`](ErrorKind::Unavailable). Default: 1 s.
+    /// [`Unavailable`](polylock_core::ErrorKind::Unavailable). Default: 1 s.
     ///
     /// A shorter timeout detects a hanging server earlier, but mistakes a slow server for a dead one
     /// more often. A longer one leaves fewer attempts to renew within a ttl. After a timeout the
@@ -288,9 +289,9 @@ impl RedisConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is out of range.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is out of range.
     pub fn with_timeout(mut self, timeout: Duration) -> Result<Self> {
-        self.timeout = in_range("timeout", timeout, Duration::from_millis(100))?;
+        self.timeout = duration_in_range("timeout", timeout, TIMEOUT_RANGE)?;
         Ok(self)
     }
 
@@ -298,9 +299,9 @@ impl RedisConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is out of range.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is out of range.
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Result<Self> {
-        self.connect_timeout = in_range("connect-timeout", timeout, Duration::from_millis(100))?;
+        self.connect_timeout = duration_in_range("connect-timeout", timeout, TIMEOUT_RANGE)?;
         Ok(self)
     }
 
@@ -308,9 +309,9 @@ impl RedisConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is out of range.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is out of range.
     pub fn with_node_timeout(mut self, timeout: Duration) -> Result<Self> {
-        self.node_timeout = in_range("node-timeout", timeout, Duration::from_millis(10))?;
+        self.node_timeout = duration_in_range("node-timeout", timeout, NODE_TIMEOUT_RANGE)?;
         Ok(self)
     }
 
@@ -328,13 +329,10 @@ impl RedisConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is out of range.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is out of range.
     pub fn with_rejoin_delay(mut self, delay: Duration) -> Result<Self> {
-        if delay > Duration::from_secs(86_400) {
-            let message = format!("rejoin-delay must be at most 1day, not {delay:?}");
-            return Err(Error::new(ErrorKind::InvalidConfig, message));
-        }
-        self.rejoin_delay = delay;
+        let range = (Duration::ZERO, Duration::from_secs(86_400));
+        self.rejoin_delay = duration_in_range("rejoin-delay", delay, range)?;
         Ok(self)
     }
 
@@ -347,10 +345,10 @@ impl RedisConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if the time is out of range.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the time is out of range.
     pub fn with_replica_acks(mut self, replicas: u32, timeout: Duration) -> Result<Self> {
-        let least = Duration::from_millis(10);
-        self.replica_ack_timeout = in_range("replica-ack-timeout", timeout, least)?;
+        self.replica_ack_timeout =
+            duration_in_range("replica-ack-timeout", timeout, NODE_TIMEOUT_RANGE)?;
         self.replica_acks = replicas;
         Ok(self)
     }
@@ -398,7 +396,7 @@ impl RedisConfig {
 
     /// The masters of a quorum.
     pub(crate) fn masters(&self) -> Result<&[Endpoint]> {
-        let wrong = |message: &str| Err(Error::new(ErrorKind::InvalidConfig, message));
+        let wrong = |message: &str| Err(Error::config(message));
         let Servers::Quorum(masters) = &self.servers else {
             return wrong("a quorum is made of independent masters: use RedisConfig::quorum");
         };
@@ -457,12 +455,4 @@ fn endpoints<H: Into<String>>(hosts: impl IntoIterator<Item = (H, u16)>) -> Vec<
     hosts
         .map(|(host, port)| Endpoint::tcp(host, port))
         .collect()
-}
-
-fn in_range(name: &str, timeout: Duration, least: Duration) -> Result<Duration> {
-    if timeout < least || timeout > Duration::from_secs(60) {
-        let message = format!("{name} must be between {least:?} and 1m, not {timeout:?}");
-        return Err(Error::new(ErrorKind::InvalidConfig, message));
-    }
-    Ok(timeout)
 }

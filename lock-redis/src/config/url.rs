@@ -1,4 +1,4 @@
-use polylock_core::{Error, ErrorKind, LockUrl, Login, LoginSource, Params, Result};
+use polylock_core::{Error, LockUrl, Login, LoginSource, Params, Result};
 
 use super::{Endpoint, RedisConfig, Servers};
 
@@ -50,7 +50,7 @@ impl RedisConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) names what is wrong with the URL.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) names what is wrong with the URL.
     pub fn from_url(url: &LockUrl) -> Result<Self> {
         let mut params = url.params();
         let mut config = match url.scheme() {
@@ -89,7 +89,9 @@ fn unix(url: &LockUrl, params: &mut Params<'_>) -> Result<RedisConfig> {
 
 fn cluster(url: &LockUrl) -> Result<RedisConfig> {
     if !matches!(url.path(), "" | "/" | "/0") {
-        return Err(wrong("a cluster has database 0 only, leave the path out"));
+        return Err(Error::config(
+            "a cluster has database 0 only, leave the path out",
+        ));
     }
     Ok(RedisConfig::of(Servers::Cluster(endpoints(url, PORT)?)))
 }
@@ -99,7 +101,7 @@ fn sentinel(url: &LockUrl, params: &mut Params<'_>) -> Result<RedisConfig> {
     let path = url.path().trim_start_matches('/');
     let (master, number) = path.split_once('/').unwrap_or((path, ""));
     if master.is_empty() {
-        return Err(wrong(
+        return Err(Error::config(
             "there is no master, write redis-sentinel://SENTINEL,SENTINEL/MASTER",
         ));
     }
@@ -132,7 +134,9 @@ fn tls(url: &LockUrl, params: &mut Params<'_>, config: &mut RedisConfig) -> Resu
     let is_on = url.scheme() == "rediss";
     config.tls = params.tls(is_on)?;
     if is_on && config.tls.is_none() {
-        return Err(wrong("rediss is TLS, write redis: or leave tls=off out"));
+        return Err(Error::config(
+            "rediss is TLS, write redis: or leave tls=off out",
+        ));
     }
     Ok(())
 }
@@ -179,7 +183,7 @@ fn login(
     let login = params.login(username, password, file)?;
     let lacks_password = |login: &Login| login.username().is_some() && login.password().is_none();
     if login.known().is_some_and(lacks_password) {
-        return Err(wrong("there is a user without a password"));
+        return Err(Error::config("there is a user without a password"));
     }
     Ok(login)
 }
@@ -189,16 +193,12 @@ fn database(text: &str) -> Result<u32> {
         "" => Ok(0),
         text => match text.parse() {
             Ok(number @ 0..=LAST_DATABASE) => Ok(number),
-            _ => Err(wrong(
+            _ => Err(Error::config(
                 "the path is the number of a database, such as /0; a prefix of the keys is written \
                  ?namespace=PREFIX",
             )),
         },
     }
-}
-
-fn wrong(message: &str) -> Error {
-    Error::new(ErrorKind::InvalidConfig, message)
 }
 
 /// The port of a URL that names none; a socket has none.
@@ -217,6 +217,8 @@ const SENTINEL_PORT: u16 = 26379;
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use polylock_core::ErrorKind;
 
     use super::*;
 

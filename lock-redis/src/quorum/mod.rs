@@ -21,8 +21,7 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use polylock_core::admin::LockAdmin;
 use polylock_core::{
-    AcquireRequest, Capabilities, DistributedLock, Error, ErrorKind, Fencing, LockGuard, Result,
-    Waiting,
+    AcquireRequest, Capabilities, DistributedLock, Error, Fencing, LockGuard, Result, Waiting,
 };
 use tokio::time::Instant;
 
@@ -84,12 +83,13 @@ impl Redlock {
     ///
     /// # Errors
     ///
-    /// - [`InvalidConfig`](ErrorKind::InvalidConfig) if the configuration is not made by
+    /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the configuration is not made by
     ///   [`RedisConfig::quorum`], names fewer than three masters or one of them twice, or asks for
     ///   replica acks, which a quorum does not support. With strict checks, also if a master that
     ///   replies is not fit for locks.
-    /// - [`Unavailable`](ErrorKind::Unavailable) if no majority can be reached.
-    /// - [`Denied`](ErrorKind::Denied) if too many masters refuse the credentials for a majority.
+    /// - [`Unavailable`](polylock_core::ErrorKind::Unavailable) if no majority can be reached.
+    /// - [`Denied`](polylock_core::ErrorKind::Denied) if too many masters refuse the credentials for a
+    ///   majority.
     ///
     /// # Cancel safety
     ///
@@ -115,7 +115,7 @@ fn open(config: &RedisConfig) -> Result<Quorum> {
     if config.replica_acks > 0 {
         let message =
             "the masters of a quorum have no replicas that count: leave min-replica-acks out";
-        return Err(Error::new(ErrorKind::InvalidConfig, message));
+        return Err(Error::config(message));
     }
     let engine = config.engine(NAME);
     let held_leases = Arc::new(HeldLeases::on(masters.len()));
@@ -166,7 +166,7 @@ async fn reach(quorum: &Quorum, config: RedisConfig) -> Result<()> {
                 ..
             }) => {
                 let message = format!("{}: {cause}", quorum.nodes[number].name);
-                return Err(Error::new(ErrorKind::InvalidConfig, message));
+                return Err(Error::config(message));
             }
             Err(failure) => failures.push(failure),
         }

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use polylock_core::Result;
 use polylock_core::engine::Engine;
+use polylock_core::{Error, Result};
 #[cfg(feature = "mysql")]
 use sqlx::MySqlPool;
 #[cfg(feature = "postgres")]
@@ -13,7 +13,6 @@ use sqlx::PgPool;
 use sqlx::pool::CloseEvent;
 use sqlx::{Connection, Pool};
 
-use super::server::wrong;
 use super::{SqlConfig, SqlMode};
 use crate::database::RENEWERS;
 use crate::error::Failure;
@@ -159,14 +158,14 @@ impl SqlConfig {
             return Ok(());
         };
         if self.mode != SqlMode::Lease {
-            return Err(wrong(
+            return Err(Error::config(
                 "only mode=lease goes with a pool: other locks need a connection each for as long as they \
                  are held; take the options of the pool",
             ));
         }
         let (reserved, most) = (self.reserved(), pool.max_connections());
         if u64::from(most) <= reserved as u64 {
-            return Err(wrong(format!(
+            return Err(Error::config(format!(
                 "locks reserve {reserved} connections of the pool, {} for statements and {RENEWERS} for \
                  renewals, and leave one at least: it allows {most}, set its max_connections to {} or more",
                 self.connections,

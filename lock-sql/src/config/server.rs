@@ -2,8 +2,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polylock_core::engine::Engine;
-use polylock_core::{Credentials, Error, ErrorKind, Login, LoginSource, Result, TlsFiles};
+use polylock_core::engine::{Engine, TIMEOUT_RANGE, duration_in_range};
+use polylock_core::{Credentials, Error, Login, LoginSource, Result, TlsFiles};
 #[cfg(feature = "mysql")]
 use sqlx::mysql::MySqlConnectOptions;
 #[cfg(feature = "postgres")]
@@ -255,8 +255,8 @@ impl SqlConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if the name is not 1 to 63 ASCII letters, digits
-    /// and underscores, begins with a digit, or with `sqlite_`.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the name is not 1 to 63 ASCII letters,
+    /// digits and underscores, begins with a digit, or with `sqlite_`.
     pub fn with_table(mut self, name: &str) -> Result<Self> {
         self.table = TableName::new(name)?;
         Ok(self)
@@ -268,8 +268,8 @@ impl SqlConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if the name is not 1 to 63 ASCII letters, digits
-    /// and underscores, begins with a digit, or if the server has no schemas.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the name is not 1 to 63 ASCII letters,
+    /// digits and underscores, begins with a digit, or if the server has no schemas.
     pub fn with_schema(mut self, name: &str) -> Result<Self> {
         self.only_postgres("schema", "its tables are in the database of the URL")?;
         self.schema = Some(SchemaName::new(name)?);
@@ -287,13 +287,13 @@ impl SqlConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is out of range.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is out of range.
     pub fn with_connections(mut self, most: usize) -> Result<Self> {
         if !(MIN_CONNECTIONS..=MAX_CONNECTIONS).contains(&most) {
             let message = format!(
                 "connections must be from {MIN_CONNECTIONS} to {MAX_CONNECTIONS}, not {most}"
             );
-            return Err(wrong(message));
+            return Err(Error::config(message));
         }
         self.connections = most;
         Ok(self)
@@ -308,25 +308,24 @@ impl SqlConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is out of range.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is out of range.
     pub fn with_session_timeout(mut self, timeout: Duration) -> Result<Self> {
         let range = (Duration::from_secs(2), Duration::from_secs(3_600));
-        self.session_timeout = in_range("session-timeout", timeout, range)?;
+        self.session_timeout = duration_in_range("session-timeout", timeout, range)?;
         Ok(self)
     }
 
     /// Sets how long one statement may take, 100 ms to 1 min, before it fails with
-    /// [`Unavailable`](ErrorKind::Unavailable). Default: 5 s.
+    /// [`Unavailable`](polylock_core::ErrorKind::Unavailable). Default: 5 s.
     ///
     /// A shorter timeout detects a hanging server earlier, but mistakes a slow server for a dead one
     /// more often. It also limits opening a connection. After a timeout the connection is closed.
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is out of range.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is out of range.
     pub fn with_timeout(mut self, timeout: Duration) -> Result<Self> {
-        let range = (Duration::from_millis(100), Duration::from_secs(60));
-        self.timeout = in_range("timeout", timeout, range)?;
+        self.timeout = duration_in_range("timeout", timeout, TIMEOUT_RANGE)?;
         Ok(self)
     }
 
@@ -380,7 +379,8 @@ impl SqlConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if the server does not support application names.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the server does not support application
+    /// names.
     pub fn with_application_name(mut self, name: impl Into<String>) -> Result<Self> {
         self.only_postgres("application-name", "it does not name its clients")?;
         self.application_name = name.into();
@@ -419,26 +419,28 @@ impl SqlConfig {
         ] {
             if is_missing {
                 let scheme = server.name();
-                return Err(wrong(format!(
+                return Err(Error::config(format!(
                     "there is no {what}, write {scheme}://{example}"
                 )));
             }
         }
         if self.tls.is_some() && self.client.is_some() {
-            return Err(wrong(
+            return Err(Error::config(
                 "TLS is set on the options of the client, and cannot be set once more",
             ));
         }
         if self.tls.is_some() && self.is_socket() {
-            return Err(wrong("a socket file speaks no TLS, leave tls=on out"));
+            return Err(Error::config(
+                "a socket file speaks no TLS, leave tls=on out",
+            ));
         }
         if self.tls.is_some() && cfg!(not(feature = "tls")) {
-            return Err(wrong(
+            return Err(Error::config(
                 "this program is built without the feature \"tls\" of polylock-sql",
             ));
         }
         if self.mode == SqlMode::Advisory && self.is_pooled {
-            return Err(wrong(POOLED_ADVISORY));
+            return Err(Error::config(POOLED_ADVISORY));
         }
         self.check_pool()
     }
@@ -458,7 +460,7 @@ impl SqlConfig {
             return Ok(());
         }
         let server = self.server.title();
-        Err(wrong(format!("{server} takes no {name}: {why}")))
+        Err(Error::config(format!("{server} takes no {name}: {why}")))
     }
 }
 
@@ -469,20 +471,3 @@ pub(crate) const POOLED_ADVISORY: &str = "a transaction pooler is in the path: i
 
 const MIN_CONNECTIONS: usize = 2;
 const MAX_CONNECTIONS: usize = 1000;
-
-pub(super) fn in_range(
-    name: &str,
-    timeout: Duration,
-    range: (Duration, Duration),
-) -> Result<Duration> {
-    let (least, most) = range;
-    if timeout < least || timeout > most {
-        let message = format!("{name} must be between {least:?} and {most:?}, not {timeout:?}");
-        return Err(wrong(message));
-    }
-    Ok(timeout)
-}
-
-pub(super) fn wrong(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidConfig, message)
-}

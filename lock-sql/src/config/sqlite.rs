@@ -1,8 +1,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use polylock_core::engine::Engine;
-use polylock_core::{Error, ErrorKind, LockUrl, Result};
+use polylock_core::engine::{Engine, TIMEOUT_RANGE, duration_in_range};
+use polylock_core::{Error, LockUrl, Result};
 
 use crate::dialect::TableName;
 
@@ -66,12 +66,12 @@ impl SqliteConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) names what is wrong with the URL.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) names what is wrong with the URL.
     pub fn from_url(url: &LockUrl) -> Result<Self> {
         if url.path().starts_with(":memory:") {
             let message = "a database in memory is seen by one connection only; \
                            for locks inside one process use memory:";
-            return Err(Error::new(ErrorKind::InvalidConfig, message));
+            return Err(Error::config(message));
         }
         let mut config = Self::new(url.expect_file()?);
         let mut params = url.params();
@@ -98,15 +98,15 @@ impl SqliteConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if the name is not 1 to 63 ASCII letters, digits
-    /// and underscores, begins with a digit, or with `sqlite_`.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the name is not 1 to 63 ASCII letters,
+    /// digits and underscores, begins with a digit, or with `sqlite_`.
     pub fn with_table(mut self, name: &str) -> Result<Self> {
         self.table = TableName::new(name)?;
         Ok(self)
     }
 
     /// Sets how long one operation may take, 100 ms to 1 min, before it fails with
-    /// [`Unavailable`](ErrorKind::Unavailable). Default: 5 s.
+    /// [`Unavailable`](polylock_core::ErrorKind::Unavailable). Default: 5 s.
     ///
     /// The operations of all processes run one at a time, each for about as long as the disk needs to
     /// store a page. A shorter timeout fails earlier when the disk hangs or another client keeps the
@@ -114,13 +114,9 @@ impl SqliteConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is out of range.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is out of range.
     pub fn with_busy_timeout(mut self, timeout: Duration) -> Result<Self> {
-        if timeout < Duration::from_millis(100) || timeout > Duration::from_secs(60) {
-            let message = format!("busy-timeout must be between 100ms and 1m, not {timeout:?}");
-            return Err(Error::new(ErrorKind::InvalidConfig, message));
-        }
-        self.busy_timeout = timeout;
+        self.busy_timeout = duration_in_range("busy-timeout", timeout, TIMEOUT_RANGE)?;
         Ok(self)
     }
 
@@ -154,6 +150,8 @@ impl SqliteConfig {
 
 #[cfg(test)]
 mod tests {
+    use polylock_core::ErrorKind;
+
     use super::*;
 
     fn read(url: &str) -> Result<SqliteConfig> {

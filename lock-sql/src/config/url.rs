@@ -1,6 +1,5 @@
-use polylock_core::{LockUrl, Params, Result};
+use polylock_core::{Error, LockUrl, Params, Result};
 
-use super::server::wrong;
 use super::{Server, SqlConfig, SqlMode};
 
 impl SqlConfig {
@@ -63,7 +62,7 @@ fn login(url: &LockUrl, params: &mut Params<'_>, mut config: SqlConfig) -> Resul
     config.login = params.login(url.username(), url.password(), "password-file")?;
     let is_known = config.login.known().is_some();
     if url.username().is_none() && (url.password().is_some() || !is_known) {
-        return Err(wrong("there is a password without a user"));
+        return Err(Error::config("there is a password without a user"));
     }
     Ok(config)
 }
@@ -74,7 +73,7 @@ fn server(scheme: &str) -> Result<Server> {
         "postgres" | "postgresql" => Ok(Server::Postgres),
         #[cfg(feature = "mysql")]
         "mysql" | "mariadb" => Ok(Server::MySql),
-        _ => Err(wrong(
+        _ => Err(Error::config(
             "the scheme is none of those that are compiled in: write postgres://HOST:PORT or \
              mysql://HOST:PORT",
         )),
@@ -96,7 +95,7 @@ fn of_the_mode(params: &mut Params<'_>, mut config: SqlConfig) -> Result<SqlConf
     let (mode, is_lease) = (config.mode.name(), config.mode == SqlMode::Lease);
     let misplaced = |name: &str, goes: &str| {
         let message = format!("{name} goes with {goes}, and this URL has mode={mode}");
-        Err(wrong(message))
+        Err(Error::config(message))
     };
     if let Some(timeout) = params.duration("session-timeout")? {
         if is_lease {
@@ -107,7 +106,9 @@ fn of_the_mode(params: &mut Params<'_>, mut config: SqlConfig) -> Result<SqlConf
     if let Some(notify) = params.bool("notify")? {
         if !config.server.is_postgres() {
             let server = config.server.title();
-            return Err(wrong(format!("{server} has no notifications for notify")));
+            return Err(Error::config(format!(
+                "{server} has no notifications for notify"
+            )));
         }
         if !is_lease {
             return misplaced("notify", "mode=lease");

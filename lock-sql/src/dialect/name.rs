@@ -1,6 +1,6 @@
 use std::fmt;
 
-use polylock_core::{Error, ErrorKind, Result};
+use polylock_core::{Error, Result};
 
 /// The name of the table, which is put into SQL text as it is.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -11,7 +11,7 @@ impl TableName {
         let name = identifier("table", name.into())?;
         if name.to_ascii_lowercase().starts_with("sqlite_") {
             let message = format!("table names that begin with sqlite_ are reserved, not {name:?}");
-            return Err(Error::new(ErrorKind::InvalidConfig, message));
+            return Err(Error::config(message));
         }
         Ok(Self(name))
     }
@@ -79,7 +79,7 @@ fn identifier(what: &str, name: String) -> Result<String> {
         "a {what} name has 1 to {MAX_LEN} letters, digits and underscores, and begins with no \
          digit; {name:?} does not"
     );
-    Err(Error::new(ErrorKind::InvalidConfig, message))
+    Err(Error::config(message))
 }
 
 /// Longest name in bytes; PostgreSQL cuts longer ones.
@@ -87,6 +87,8 @@ const MAX_LEN: usize = 63;
 
 #[cfg(test)]
 mod tests {
+    use polylock_core::ErrorKind;
+
     use super::*;
 
     #[test]

@@ -4,7 +4,7 @@
 mod server;
 
 use polylock_core::engine::Engine;
-use polylock_core::{Error, ErrorKind, LockUrl, Result};
+use polylock_core::{Error, LockUrl, Result};
 
 #[cfg(feature = "_server")]
 use crate::config::SqlConfig;
@@ -83,7 +83,8 @@ impl Schema {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is wrong, or of a service without a table.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is wrong, or of a service without a
+    /// table.
     pub fn of(url: &LockUrl) -> Result<Self> {
         match url.scheme() {
             #[cfg(feature = "sqlite")]
@@ -94,7 +95,7 @@ impl Schema {
             "postgres" | "postgresql" => SqlConfig::from_url(url).map(Self::from),
             scheme => {
                 let message = format!("{scheme}: is no database with a table of locks");
-                Err(Error::new(ErrorKind::InvalidConfig, message))
+                Err(Error::config(message))
             }
         }
     }
@@ -130,12 +131,13 @@ impl Schema {
     ///
     /// # Errors
     ///
-    /// - [`Unavailable`](ErrorKind::Unavailable) if the database cannot be reached, or accepts no
-    ///   writes.
-    /// - [`Denied`](ErrorKind::Denied) if the user lacks the rights.
-    /// - [`InvalidConfig`](ErrorKind::InvalidConfig) if the database or the schema does not exist.
-    /// - [`Foreign`](ErrorKind::Foreign) if the table belongs to another program.
-    /// - [`Protocol`](ErrorKind::Protocol) if the table has another layout.
+    /// - [`Unavailable`](polylock_core::ErrorKind::Unavailable) if the database cannot be reached, or accepts
+    ///   no writes.
+    /// - [`Denied`](polylock_core::ErrorKind::Denied) if the user lacks the rights.
+    /// - [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the database or the schema does not
+    ///   exist.
+    /// - [`Foreign`](polylock_core::ErrorKind::Foreign) if the table belongs to another program.
+    /// - [`Protocol`](polylock_core::ErrorKind::Protocol) if the table has another layout.
     ///
     /// # Cancel safety
     ///

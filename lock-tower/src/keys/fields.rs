@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use http::header::{self, HeaderMap, HeaderName};
 use http::request::Parts;
 use percent_encoding::percent_decode;
-use polylock_core::{Error, ErrorKind, Result};
+use polylock_core::{Error, Result};
 
 use super::{KeyError, KeyExtractor, Keys, MAX_NAME_LEN};
 
@@ -46,12 +46,10 @@ impl Header {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if `name` is not a valid header name.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if `name` is not a valid header name.
     pub fn new(name: &str) -> Result<Self> {
         let parsed = HeaderName::try_from(name);
-        let parsed = parsed.map_err(|e| {
-            Error::new(ErrorKind::InvalidConfig, "not a name of a header").with_source(e)
-        })?;
+        let parsed = parsed.map_err(|e| Error::config("not a name of a header").with_source(e))?;
         Ok(Self::from(parsed))
     }
 
@@ -129,11 +127,11 @@ impl Cookie {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if `name` is not a valid cookie name.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if `name` is not a valid cookie name.
     pub fn new(name: &str) -> Result<Self> {
         if name.is_empty() || !name.bytes().all(in_name) {
             let what = "not a name of a cookie";
-            return Err(Error::new(ErrorKind::InvalidConfig, what));
+            return Err(Error::config(what));
         }
         let name = name.to_owned();
         Ok(Self { name })

@@ -2,9 +2,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polylock_core::{
-    AcquireRequest, DistributedLock, Error, ErrorKind, LockKey, Mode, Renewal, Result, Wait,
-};
+use polylock_core::{AcquireRequest, DistributedLock, Error, LockKey, Mode, Renewal, Result, Wait};
 
 use crate::rejection::{ProblemDetails, Reason, RejectionObserver};
 
@@ -219,7 +217,7 @@ impl LockerBuilder {
         let mut options = self.options;
         if options.request.owner().is_some() || options.request.renewal() != Renewal::Automatic {
             let message = "requests have no owner, and their leases are renewed automatically";
-            return Err(Error::new(ErrorKind::InvalidConfig, message));
+            return Err(Error::config(message));
         }
         options.limits.holders_per_key = match options.request.mode() {
             Mode::Exclusive => 1,
@@ -227,7 +225,7 @@ impl LockerBuilder {
             _ => {
                 let message = "requests of a locker are exclusive or have permits: only those with a \
                                safe method share a lock, see SafeMethods::Shared";
-                return Err(Error::new(ErrorKind::InvalidConfig, message));
+                return Err(Error::config(message));
             }
         };
         if options.request.class().is_none() {

@@ -170,7 +170,7 @@ impl Locker {
             Mode::Exclusive => Ok(()),
             _ => {
                 let message = format!("{why}: build a locker without permits");
-                Err(Error::new(ErrorKind::InvalidConfig, message))
+                Err(Error::config(message))
             }
         }
     }

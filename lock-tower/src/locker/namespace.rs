@@ -1,7 +1,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use polylock_core::{Error, ErrorKind, LockKey, Result};
+use polylock_core::{Error, LockKey, Result};
 use sha2::{Digest as _, Sha256};
 
 use crate::keys::KeyError;
@@ -14,8 +14,7 @@ impl Namespace {
     pub(crate) fn new(name: &str) -> Result<Self> {
         if name.is_empty() || name.len() > 64 || name.contains(|c: char| c == ':' || c.is_control())
         {
-            return Err(Error::new(
-                ErrorKind::InvalidConfig,
+            return Err(Error::config(
                 "a namespace has 1 to 64 bytes without colons and control characters",
             ));
         }

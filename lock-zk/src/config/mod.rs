@@ -6,8 +6,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use polylock_core::engine::Engine;
-use polylock_core::{Credentials, Error, ErrorKind, Login, LoginSource, Result, TlsFiles};
+use polylock_core::engine::{Engine, TIMEOUT_RANGE, duration_in_range};
+use polylock_core::{Credentials, Error, Login, LoginSource, Result, TlsFiles};
 use zookeeper_client::Connector;
 
 pub(crate) use self::url::{PORT, SCHEMES};
@@ -97,7 +97,8 @@ impl ZooKeeperConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is no absolute path, or belongs to ZooKeeper.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is no absolute path, or belongs to
+    /// ZooKeeper.
     pub fn with_root(mut self, path: impl AsRef<str>) -> Result<Self> {
         self.root = root(path.as_ref())?;
         Ok(self)
@@ -111,10 +112,10 @@ impl ZooKeeperConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is out of range.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is out of range.
     pub fn with_session_timeout(mut self, timeout: Duration) -> Result<Self> {
         let range = (Duration::from_millis(200), Duration::from_secs(600));
-        self.session_timeout = in_range("session-timeout", timeout, range)?;
+        self.session_timeout = duration_in_range("session-timeout", timeout, range)?;
         Ok(self)
     }
 
@@ -126,14 +127,14 @@ impl ZooKeeperConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is out of range.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is out of range.
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Result<Self> {
-        self.connect_timeout = in_range("connect-timeout", timeout, SECONDS)?;
+        self.connect_timeout = duration_in_range("connect-timeout", timeout, TIMEOUT_RANGE)?;
         Ok(self)
     }
 
     /// Sets the timeout of one request, 100 ms to 1 min, after which it fails with
-    /// [`Unavailable`](ErrorKind::Unavailable). Default: 10 s.
+    /// [`Unavailable`](polylock_core::ErrorKind::Unavailable). Default: 10 s.
     ///
     /// A waiter in the queue waits longer for a reply, until its wait or its session ends.
     ///
@@ -143,9 +144,9 @@ impl ZooKeeperConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if it is out of range.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if it is out of range.
     pub fn with_timeout(mut self, timeout: Duration) -> Result<Self> {
-        self.timeout = in_range("timeout", timeout, SECONDS)?;
+        self.timeout = duration_in_range("timeout", timeout, TIMEOUT_RANGE)?;
         Ok(self)
     }
 
@@ -168,8 +169,8 @@ impl ZooKeeperConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if the connector resumes a session, which would be used
-    /// from two places, or detaches sessions, whose locks would outlive a client that closes.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the connector resumes a session, which
+    /// would be used from two places, or detaches sessions, whose locks would outlive a client that closes.
     ///
     /// # Examples
     ///
@@ -190,12 +191,12 @@ impl ZooKeeperConfig {
         let options = format!("{connector:?}");
         if options.contains("session: Some(") {
             let message = "a connector that resumes a session cannot open one for locks";
-            return Err(wrong(message));
+            return Err(Error::config(message));
         }
         if options.contains("detached: true") {
             let message =
                 "a connector that detaches sessions leaves locks held when a client closes";
-            return Err(wrong(message));
+            return Err(Error::config(message));
         }
         self.connector = Some(OwnConnector(connector));
         Ok(self)
@@ -208,7 +209,7 @@ impl ZooKeeperConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if the user is empty or has a colon.
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the user is empty or has a colon.
     pub fn with_digest_login(
         mut self,
         username: impl Into<String>,
@@ -226,7 +227,7 @@ impl ZooKeeperConfig {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](ErrorKind::InvalidConfig) if the user is empty, or has a quote or a
+    /// [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) if the user is empty, or has a quote or a
     /// backslash, which the client does not escape.
     pub fn with_sasl_login(
         mut self,
@@ -336,38 +337,27 @@ impl ZooKeeperConfig {
     }
 }
 
-const SECONDS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
-
-fn in_range(name: &str, timeout: Duration, range: (Duration, Duration)) -> Result<Duration> {
-    let (least, most) = range;
-    if timeout < least || timeout > most {
-        let message = format!("{name} must be between {least:?} and {most:?}, not {timeout:?}");
-        return Err(wrong(message));
-    }
-    Ok(timeout)
-}
-
-fn wrong(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidConfig, message)
-}
-
 /// Checks a path for the locks, and strips a slash from its end.
 fn root(path: &str) -> Result<String> {
     let names = match path.strip_prefix('/') {
         Some("") => return Ok("/".to_owned()),
         Some(names) => names.strip_suffix('/').unwrap_or(names),
-        None => return Err(wrong(format!("the path {path:?} does not begin with /"))),
+        None => {
+            return Err(Error::config(format!(
+                "the path {path:?} does not begin with /"
+            )));
+        }
     };
     for name in names.split('/') {
         if matches!(name, "" | "." | "..") || name.chars().any(is_refused) {
-            return Err(wrong(format!(
+            return Err(Error::config(format!(
                 "{path:?} is no path of ZooKeeper: there is a name in it that is empty, . or .., or has \
                  control characters"
             )));
         }
     }
     if names == "zookeeper" || names.starts_with("zookeeper/") {
-        return Err(wrong(
+        return Err(Error::config(
             "/zookeeper belongs to ZooKeeper itself, name another path",
         ));
     }
@@ -482,16 +472,18 @@ impl Auth {
     /// Checks that this client can send a login, and returns its user and password.
     pub(crate) fn check(self, login: &Login) -> Result<(&str, &str)> {
         let (Some(username), Some(password)) = (login.username(), login.password()) else {
-            return Err(wrong("a login at ZooKeeper has a user and a password"));
+            return Err(Error::config(
+                "a login at ZooKeeper has a user and a password",
+            ));
         };
         match self {
-            Self::Digest if username.is_empty() || username.contains(':') => {
-                Err(wrong("a user of auth=digest has a name without a colon"))
-            }
-            // The client does not escape them.
-            Self::Sasl if username.is_empty() || username.contains(['"', '\\']) => Err(wrong(
-                "a user of auth=sasl has a name without quotes and backslashes",
+            Self::Digest if username.is_empty() || username.contains(':') => Err(Error::config(
+                "a user of auth=digest has a name without a colon",
             )),
+            // The client does not escape them.
+            Self::Sasl if username.is_empty() || username.contains(['"', '\\']) => Err(
+                Error::config("a user of auth=sasl has a name without quotes and backslashes"),
+            ),
             _ => Ok((username, password)),
         }
     }

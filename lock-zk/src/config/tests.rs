@@ -140,10 +140,10 @@ fn names_the_mistake() {
         ("zk://a?compat=curator-read", "one of"),
         ("zk://a?access=me", "one of"),
         ("zk://a?session-timeout=1ms", "200ms"),
-        ("zk://a?session-timeout=11min", "600s"),
+        ("zk://a?session-timeout=11min", "and 10m"),
         ("zk://a?timeout=1ms", "100ms"),
         ("zk://a?timeout=5", "unit"),
-        ("zk://a?connect-timeout=61s", "60s"),
+        ("zk://a?connect-timeout=61s", "and 1m"),
         ("zk://a?tls-ca-file=/ca", "tls=on"),
         ("zk://a?tls=on&tls-key-file=/k", "belong together"),
         (

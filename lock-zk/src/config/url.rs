@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use polylock_core::{LockUrl, Params, Result};
+use polylock_core::{Error, LockUrl, Params, Result};
 
-use super::{Compat, NodeAccess, ZooKeeperConfig, wrong};
+use super::{Compat, NodeAccess, ZooKeeperConfig};
 
 /// The schemes, the canonical one first.
 pub(crate) const SCHEMES: &[&str] = &["zk", "zookeeper"];
@@ -87,12 +87,12 @@ fn login(
         (Some(_), None, Some("sasl")) if file.known().is_none() => {
             Ok(config.with_sasl_source(file))
         }
-        _ if file.known().is_none() => Err(wrong(
+        _ if file.known().is_none() => Err(Error::config(
             "password-file is for a user with auth=sasl; another password is another identity for digest",
         )),
-        (Some(_), None, _) => Err(wrong("there is a user without a password")),
-        (None, Some(_), _) => Err(wrong("there is a password without a user")),
-        (None, None, Some(auth)) => Err(wrong(format!(
+        (Some(_), None, _) => Err(Error::config("there is a user without a password")),
+        (None, Some(_), _) => Err(Error::config("there is a password without a user")),
+        (None, None, Some(auth)) => Err(Error::config(format!(
             "auth={auth} needs a user and a password, write {}://USER:PASSWORD@HOST",
             url.scheme()
         ))),

@@ -5,7 +5,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::ops::Range;
 
-use polylock_core::{Error, ErrorKind};
+use polylock_core::Error;
 
 /// Where the value of a setting comes from.
 ///
@@ -134,10 +134,10 @@ impl fmt::Debug for ConfigErrors {
 
 impl StdError for ConfigErrors {}
 
-/// An [`InvalidConfig`](ErrorKind::InvalidConfig) with the summary as its message.
+/// An [`InvalidConfig`](polylock_core::ErrorKind::InvalidConfig) with the summary as its message.
 impl From<ConfigErrors> for Error {
     fn from(errors: ConfigErrors) -> Self {
-        Self::new(ErrorKind::InvalidConfig, errors.summary()).with_source(errors)
+        Self::config(errors.summary()).with_source(errors)
     }
 }
 

@@ -76,7 +76,7 @@ impl Locks {
     /// it is not open because it is unused.
     pub fn backend(&self, name: &str) -> Result<&ConfiguredLocks> {
         if self.0.closed.iter().any(|closed| closed == name) {
-            return Err(invalid(format!(
+            return Err(Error::config(format!(
                 "the backend {name:?} is not open: it is not the default one and no class has it; \
                  Scope::All opens all of them"
             )));
@@ -94,7 +94,7 @@ impl Locks {
     pub fn default_backend(&self) -> Result<&ConfiguredLocks> {
         let default = self.0.default.as_deref();
         self.backend(default.ok_or_else(|| {
-            invalid("there is no default backend, write default = \"NAME\"".to_owned())
+            Error::config("there is no default backend, write default = \"NAME\"")
         })?)
     }
 
@@ -130,12 +130,8 @@ fn find<'l>(
     all.get(name).ok_or_else(|| {
         let hint = instead_of(name, all.keys().map(String::as_str));
         let name = quoted(name);
-        invalid(format!("the configuration has no {kind} {name}{hint}"))
+        Error::config(format!("the configuration has no {kind} {name}{hint}"))
     })
-}
-
-fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::InvalidConfig, message)
 }
 
 /// The locks of a class, or of a backend, requested as the configuration says.
@@ -421,7 +417,7 @@ async fn open(
         let found = config.backends.iter().find(|known| known.name == name);
         let url = found.and_then(|known| known.url.as_ref());
         let url = url.map(SecretUrl::expose);
-        url.ok_or_else(|| invalid(format!("the backend {name:?} has no URL")))
+        url.ok_or_else(|| Error::config(format!("the backend {name:?} has no URL")))
     };
     let new = url(&backend.name)?;
     match &backend.migrate_from {
@@ -478,7 +474,7 @@ fn too_short(
         backend, min_ttl, ..
     } = locks.capabilities();
     let ttl = ttl.filter(|ttl| *ttl < min_ttl)?;
-    Some(invalid(format!(
+    Some(Error::config(format!(
         "the ttl of the {what} {name:?} must be {min_ttl:?} or more on {backend}, not {ttl:?}"
     )))
 }
