@@ -1,5 +1,6 @@
 //! What the lock backends of polylock are tested with, besides the conformance suite.
 //!
+//! - [`locks`] has short forms for tests of locks.
 //! - [`clock`] makes the wall clock of a program wrong.
 //! - [`servers`] starts private servers, [`proxy`] makes the network before them fail, and [`network`]
 //!   the one between them.
@@ -19,6 +20,7 @@
 
 mod busy_engine;
 pub mod clock;
+pub mod locks;
 pub mod mutants;
 pub mod network;
 pub mod proxy;

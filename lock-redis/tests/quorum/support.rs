@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use lock_testkit::locks::token;
 use lock_testkit::servers::{RedisNodes, RedisOptions, RedisServer};
 use polylock_core::{
     AcquireRequest, DistributedLock, Error, ErrorKind, LockGuard, LostReason, Renewal, Wait,
@@ -63,10 +64,6 @@ pub(crate) async fn assert_refused(
 /// Takes a lock within a few seconds.
 pub(crate) async fn take(locks: &dyn DistributedLock, name: &str) -> LockGuard {
     acquire(locks, &within(request(name), SOON)).await
-}
-
-pub(crate) fn token(guard: &LockGuard) -> u64 {
-    guard.fencing_token().expect("a holder has a token").value()
 }
 
 /// How the holder learns of its loss from its nodes, however long they take to answer.

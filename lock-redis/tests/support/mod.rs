@@ -12,14 +12,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_testkit::history::Recorder;
+pub(crate) use lock_testkit::locks::{acquire, assert_error, granted, key, ms, release, waiting};
 use lock_testkit::servers::{RedisCluster, RedisSentinels, RedisServer};
 use polylock_core::engine::{LeaseId, OsEntropy};
 use polylock_core::{
-    AcquireRequest, DistributedLock, Error, ErrorKind, LockGuard, LockKey, LostReason, Released,
-    Renewal, Result, Wait,
+    AcquireRequest, DistributedLock, ErrorKind, LockGuard, LostReason, Released, Renewal, Wait,
 };
 use polylock_redis::{Redis, RedisConfig};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 pub(crate) use self::place::{Place, look};
@@ -35,17 +35,9 @@ pub(crate) const TTL: Duration = Duration::from_secs(1);
 /// How long a server takes a waiter for alive, as `queue.rs` has it.
 pub(crate) const ALIVE: Duration = Duration::from_secs(3);
 
-pub(crate) fn key(name: &str) -> LockKey {
-    LockKey::new(name).expect("it is a key")
-}
-
 /// The id of an adopter.
 pub(crate) fn any_id() -> LeaseId {
     LeaseId::random(&OsEntropy::default())
-}
-
-pub(crate) fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
 }
 
 /// A request with the shortest lease, which is renewed.
@@ -87,23 +79,6 @@ pub(crate) fn attempt(name: &str) -> AcquireRequest {
     request(name).with_wait(Wait::Never)
 }
 
-pub(crate) async fn acquire(locks: &dyn DistributedLock, request: &AcquireRequest) -> LockGuard {
-    let acquired = locks.acquire(request).await;
-    acquired.expect("it is granted")
-}
-
-/// Asserts what an acquisition fails with.
-pub(crate) async fn assert_error(
-    locks: &dyn DistributedLock,
-    request: &AcquireRequest,
-    kind: ErrorKind,
-) -> Error {
-    let acquired = locks.acquire(request).await;
-    let error = acquired.expect_err("it is granted");
-    assert_eq!(error.kind(), kind, "{error}");
-    error
-}
-
 /// Takes a lock within a few seconds.
 pub(crate) async fn take(locks: &Redis, name: &str) -> LockGuard {
     acquire(locks, &within(request(name), SOON * 2)).await
@@ -112,12 +87,6 @@ pub(crate) async fn take(locks: &Redis, name: &str) -> LockGuard {
 /// Takes a free lock and releases it.
 pub(crate) async fn pass(locks: &Redis, name: &str) {
     release(take(locks, name).await).await;
-}
-
-/// Releases a lock that is held.
-pub(crate) async fn release(guard: LockGuard) {
-    let released = guard.release().await.expect("it is released");
-    assert_eq!(released, Released::Clean);
 }
 
 /// Releases a lock that was lost.
@@ -133,11 +102,6 @@ pub(crate) async fn break_lock(by: &dyn DistributedLock, name: &str) {
     broken.expect("it is broken").expect("it was held");
 }
 
-/// The guard that a task waits for.
-pub(crate) async fn granted<G>(waiter: JoinHandle<Result<G>>) -> G {
-    waiter.await.expect("no panic").expect("it is granted")
-}
-
 /// The server granted the lock to a second holder, which keeps it; the first one learns of its loss.
 pub(crate) async fn assert_replaced(first: LockGuard, second: LockGuard) {
     let tokens = (first.fencing_token(), second.fencing_token());
@@ -146,15 +110,6 @@ pub(crate) async fn assert_replaced(first: LockGuard, second: LockGuard) {
     release_lost(first).await;
     second.renew().await.expect("the second holder keeps it");
     release(second).await;
-}
-
-/// Lets a task wait for a lock.
-pub(crate) fn waiting(
-    locks: &Arc<Redis>,
-    request: AcquireRequest,
-) -> JoinHandle<Result<LockGuard>> {
-    let locks = Arc::clone(locks);
-    tokio::spawn(async move { locks.acquire(&request).await })
 }
 
 /// Waiters of several clients, with what each of them does noted.
@@ -184,11 +139,7 @@ pub(crate) fn noted_waiters(
 
 /// Waits until something is true.
 pub(crate) async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
-    let deadline = Instant::now() + SOON * 2;
-    while !is_true() {
-        assert!(Instant::now() < deadline, "it does not come true: {what}");
-        tokio::time::sleep(ms(2)).await;
-    }
+    lock_testkit::locks::until(what, async || is_true()).await;
 }
 
 /// A field of what the server says about itself.

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::support::{Place, filler, run};
-use crate::until::until;
+use lock_testkit::locks::until;
 use polylock_core::prelude::*;
 use polylock_core::{LostReason, Registry};
 use polylock_sql::{Sqlite, SqliteBackend, SqliteConfig};

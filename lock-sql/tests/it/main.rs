@@ -24,4 +24,3 @@ mod table;
 mod tls;
 #[cfg(all(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod transaction;
-mod until;

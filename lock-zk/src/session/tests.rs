@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_testkit::locks::{key, until};
 use lock_testkit::proxy::Proxy;
 use lock_testkit::servers::ZooKeeperServer;
-use polylock_core::{AcquireRequest, DistributedLock as _, LockKey, LostReason, Wait};
+use polylock_core::{AcquireRequest, DistributedLock as _, LostReason, Wait};
 use tokio::time::{Instant, timeout};
 
 use super::Session;
@@ -25,21 +26,13 @@ async fn connect(port: u16, root: &str) -> ZooKeeper {
     ZooKeeper::connect(config).await.unwrap()
 }
 
-fn request(key: &str) -> AcquireRequest {
-    AcquireRequest::new(LockKey::new(key).unwrap()).with_wait(Wait::AtMost(SOON * 2))
+fn request(name: &str) -> AcquireRequest {
+    AcquireRequest::new(key(name)).with_wait(Wait::AtMost(SOON * 2))
 }
 
 async fn session(locks: &ZooKeeper) -> Arc<Session> {
     let sessions = &locks.client.sessions;
     sessions.get(Instant::now() + SOON).await.unwrap()
-}
-
-async fn until(what: &str, mut is_true: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + SOON;
-    while !is_true().await {
-        assert!(Instant::now() < deadline, "it does not come true: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 /// Where negotiated timeouts are unknown, the session of a new connection may be shorter than its

@@ -69,11 +69,7 @@ pub(crate) async fn open(config: &RedisConfig) -> (Arc<dyn Topology>, Arc<Told>)
 
 /// Waits until something is true.
 pub(super) async fn until(what: &str, mut is_true: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !is_true() {
-        assert!(Instant::now() < deadline, "not in 10 s: {what}");
-        sleep(Duration::from_millis(2)).await;
-    }
+    lock_testkit::locks::until(what, async || is_true()).await;
 }
 
 pub(super) const fn script(name: &'static str, text: &'static str, hash: fn() -> String) -> Script {

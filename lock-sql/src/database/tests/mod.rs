@@ -11,9 +11,10 @@ mod waiting;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_testkit::locks::key;
 use lock_testkit::servers::{MariaDbServer, PostgresServer};
 use polylock_core::engine::Engine;
-use polylock_core::{LockKey, LockUrl, Mode, Released};
+use polylock_core::{LockUrl, Mode, Released};
 
 use super::DatabaseStore;
 use crate::config::SqlConfig;
@@ -103,8 +104,4 @@ impl Client {
             .expect("an answer")
             .ok()
     }
-}
-
-fn key(name: &str) -> LockKey {
-    LockKey::new(name).expect("a key")
 }

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use lock_testkit::locks::until;
 use lock_testkit::servers::{MariaDbServer, PgBouncer, PoolMode, PostgresOptions, PostgresServer};
 use polylock_core::engine::Engine;
 use polylock_core::{AcquireRequest, Capabilities, LockGuard, Mode, Wait};
@@ -38,14 +39,6 @@ pub(super) fn wait(
         let guard = leases.acquire(&request).await.expect("in time");
         (guard, Instant::now())
     })
-}
-
-async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
-    let begun = Instant::now();
-    while !is_so().await {
-        assert!(begun.elapsed() < TIMEOUT, "not in time: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 /// Times from a release to the grant of another client that waits, sorted.

@@ -1,9 +1,9 @@
+use lock_testkit::locks::until;
 use lock_testkit::servers::{PostgresOptions, PostgresServer, PostgresStandby, SharedPostgres};
 use polylock_core::ErrorKind;
 
 use crate::checks::{refusal, take};
 use crate::health::support::{MODES, assert_clean, assert_only, check_health, faults, strictly};
-use crate::until::until;
 
 const CHECKS: [&str; 7] = [
     "pooler",

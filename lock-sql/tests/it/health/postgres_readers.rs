@@ -2,6 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 
+use lock_testkit::locks::until;
 use lock_testkit::servers::{PostgresOptions, PostgresServer, PostgresStandby};
 use polylock_core::Fencing;
 use polylock_core::prelude::*;
@@ -9,7 +10,6 @@ use polylock_sql::SqlLock;
 use tempfile::TempDir;
 
 use crate::health::support::{assert_only, check_health, faults};
-use crate::until::until;
 
 fn server() -> PostgresServer {
     let options = PostgresOptions::new().with_durability(true);

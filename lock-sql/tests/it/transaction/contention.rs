@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use lock_testkit::locks::until;
 use polylock_core::ErrorKind;
 use polylock_sql::transaction::TransactionLocks;
 
 use crate::transaction::on_each_server;
 use crate::transaction::servers::{Server, begin, locks, locks_within, run};
-use crate::until::until;
 
 on_each_server! {
     a_transaction_that_has_the_lock_keeps_others_out

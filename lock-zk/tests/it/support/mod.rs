@@ -9,19 +9,19 @@ pub(crate) mod snapshot;
 mod store;
 mod tree;
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use lock_testkit::locks::{
+    admin, assert_error, granted, key, ms, permits, release as release_clean, token, until, waiting,
+};
 use lock_testkit::servers::ZooKeeperServer;
-use polylock_core::admin::{LockAdmin, LockInfo};
+use polylock_core::admin::LockInfo;
 use polylock_core::layers::LocalQueue;
 use polylock_core::{
-    AcquireRequest, DistributedLock, Error, ErrorKind, LockGuard, LockKey, LostReason, Mode,
-    Released, Result, Wait,
+    AcquireRequest, DistributedLock as _, Error, ErrorKind, LockGuard, LostReason, Wait,
 };
 use polylock_zk::{ZooKeeper, ZooKeeperConfig};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 pub(crate) use self::{
@@ -38,14 +38,6 @@ pub(crate) const SOON: Duration = Duration::from_secs(5);
 /// The time-out of the sessions of the tests.
 pub(crate) const SESSION: Duration = Duration::from_secs(2);
 
-pub(crate) fn key(name: &str) -> LockKey {
-    LockKey::new(name).expect("it is a key")
-}
-
-pub(crate) fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
 pub(crate) fn request(name: &str) -> AcquireRequest {
     AcquireRequest::new(key(name)).with_wait(Wait::AtMost(SOON * 2))
 }
@@ -58,23 +50,6 @@ pub(crate) fn within(name: &str, limit: Duration) -> AcquireRequest {
 /// A request that does not wait.
 pub(crate) fn attempt(name: &str) -> AcquireRequest {
     request(name).with_wait(Wait::Never)
-}
-
-pub(crate) fn permits(limit: u32) -> Mode {
-    let limit = NonZeroU32::new(limit).expect("it is not zero");
-    Mode::Permit { limit }
-}
-
-/// Asserts what an acquisition fails with.
-pub(crate) async fn assert_error(
-    locks: &ZooKeeper,
-    request: &AcquireRequest,
-    kind: ErrorKind,
-) -> Error {
-    let acquired = locks.acquire(request).await;
-    let error = acquired.expect_err("it is granted");
-    assert_eq!(error.kind(), kind, "{error}");
-    error
 }
 
 /// Servers at these ports of 127.0.0.1, and a directory of them.
@@ -107,38 +82,11 @@ pub(crate) async fn assert_refused(config: ZooKeeperConfig, kind: ErrorKind, say
 }
 
 pub(crate) async fn take(locks: &ZooKeeper, name: &str) -> LockGuard {
-    let taken = locks.acquire(&request(name)).await;
-    taken.expect("a free lock is granted")
-}
-
-/// Lets a task wait for a lock.
-pub(crate) fn waiting(
-    locks: &Arc<ZooKeeper>,
-    request: AcquireRequest,
-) -> JoinHandle<Result<LockGuard>> {
-    let locks = Arc::clone(locks);
-    tokio::spawn(async move { locks.acquire(&request).await })
-}
-
-pub(crate) async fn granted(waiter: JoinHandle<Result<LockGuard>>) -> LockGuard {
-    let granted = waiter.await.expect("no panic");
-    granted.expect("it is granted")
+    lock_testkit::locks::acquire(locks, &request(name)).await
 }
 
 pub(crate) async fn release(guard: LockGuard) {
     guard.release().await.expect("it is released");
-}
-
-/// Releases a lock that is held.
-pub(crate) async fn release_clean(guard: LockGuard) {
-    let (signal, held) = (guard.lost(), guard.is_held());
-    let released = guard.release().await.expect("it is released");
-    let lost = signal.reason();
-    assert_eq!(
-        released,
-        Released::Clean,
-        "held before: {held}, lost by {lost:?}"
-    );
 }
 
 /// Lets the next one of the process have the lock `a`.
@@ -153,14 +101,6 @@ pub(crate) async fn handed_over(queue: &LocalQueue, guard: LockGuard) -> LockGua
     }
     release(guard).await;
     next.await.expect("it is granted")
-}
-
-pub(crate) fn token(guard: &LockGuard) -> u64 {
-    u64::from(guard.fencing_token().expect("it has a token"))
-}
-
-pub(crate) fn admin(locks: &ZooKeeper) -> &dyn LockAdmin {
-    locks.admin().expect("it has an administration")
 }
 
 /// What `inspect` shows of a lock.
@@ -179,13 +119,4 @@ pub(crate) async fn timed<T>(work: impl Future<Output = T>) -> (T, Duration) {
     let began = Instant::now();
     let done = tokio::time::timeout(SOON * 2, work).await;
     (done.expect("it happens"), began.elapsed())
-}
-
-/// Waits until something is true.
-pub(crate) async fn until(what: &str, mut is_true: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + SOON * 2;
-    while !is_true().await {
-        assert!(Instant::now() < deadline, "it does not come true: {what}");
-        tokio::time::sleep(ms(5)).await;
-    }
 }

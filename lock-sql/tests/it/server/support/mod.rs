@@ -9,33 +9,25 @@ mod watch;
 
 use std::time::{Duration, Instant};
 
-use polylock_core::{AcquireRequest, DistributedLock, LockGuard, LockKey, LostReason, Wait};
+use lock_testkit::locks::assert_error;
+pub(crate) use lock_testkit::locks::{key, ms, until};
+use polylock_core::{AcquireRequest, ErrorKind, LockGuard, LostReason, Wait};
 use polylock_sql::SqlLock;
 
 pub(crate) use self::database::Database;
 pub(crate) use self::forwarder::Forwarder;
 pub(crate) use self::harness::Store;
 pub(crate) use self::site::{Kind, Mode, SESSION, Site};
-pub(crate) use crate::until::until;
 
 /// Enough time for a few requests on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(5);
-
-pub(crate) fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
-pub(crate) fn key(name: &str) -> LockKey {
-    LockKey::new(name).expect("it is a key")
-}
 
 pub(crate) fn request(name: &str) -> AcquireRequest {
     AcquireRequest::new(key(name)).with_wait(Wait::AtMost(SOON * 2))
 }
 
 pub(crate) async fn take(locks: &SqlLock, name: &str) -> LockGuard {
-    let taken = locks.acquire(&request(name)).await;
-    taken.expect("a free lock is granted")
+    lock_testkit::locks::acquire(locks, &request(name)).await
 }
 
 pub(crate) async fn take_and_release(locks: &SqlLock, name: &str) {
@@ -51,9 +43,7 @@ pub(crate) async fn assert_free(site: &Site, name: &str) {
 /// Another client does not get the lock.
 pub(crate) async fn assert_taken(site: &Site, name: &str) {
     let one = request(name).with_wait(Wait::Never);
-    let refused = site.open().await.acquire(&one).await;
-    let error = refused.expect_err("two holders");
-    assert_eq!(error.kind(), polylock_core::ErrorKind::Contended, "{error}");
+    assert_error(&site.open().await, &one, ErrorKind::Contended).await;
 }
 
 /// How the holder loses the lock, and after which time.
