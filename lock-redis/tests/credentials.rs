@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use lock_testkit::locks::renewed_after;
 use lock_testkit::servers::{RedisOptions, RedisServer};
 use polylock_core::{
-    Credentials, DistributedLock, DistributedLockExt as _, Error, ErrorKind, LockGuard, Login,
-    Registry,
+    Credentials, DistributedLock, DistributedLockExt as _, Error, ErrorKind, Login, Registry,
 };
 use polylock_redis::{Redis, RedisBackend, RedisConfig};
 use tempfile::TempDir;
@@ -67,17 +67,6 @@ impl Scene {
     }
 }
 
-/// A renewal that was sent before cannot reach so far.
-async fn is_renewed_after(guard: &LockGuard, rotated: Instant) {
-    while guard.valid_until().expect("it is a lease") < rotated + TTL {
-        guard.ensure_held().expect("renewals log in anew");
-        let waited = rotated.elapsed();
-        assert!(waited < TTL * 5, "no renewal in {waited:?}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    guard.ensure_held().expect("renewals log in anew");
-}
-
 /// The first error of attempts that is neither a broken connection nor a success, whose release may
 /// have to wait for a connection.
 async fn refused(locks: &Arc<dyn DistributedLock>, scene: &Scene) -> Error {
@@ -100,7 +89,7 @@ async fn a_password_is_rotated_under_held_locks() {
 
     for password in ["second", "third"] {
         scene.rotate(password);
-        is_renewed_after(&guard, Instant::now()).await;
+        renewed_after(&guard, Instant::now(), TTL).await;
         let other = locks.lock("other").await.expect("so do acquisitions");
         other.release().await.expect("it is held");
     }

@@ -10,7 +10,7 @@ use lock_testkit::network::{Network, NetworkHost};
 use lock_testkit::servers::{RedisOptions, RedisSentinels, RedisServer, Reply};
 use lock_testkit::taker::{Taker, TakerProcess};
 
-use crate::support::{SOON, info, key, ms, until};
+use crate::support::{SOON, info, key, until};
 
 /// Long enough for a lease to outlast the fail-over, so that the new master knows it.
 const TTL: Duration = Duration::from_secs(6);
@@ -87,23 +87,12 @@ async fn overlap_of(
     // With renewals behind it.
     tokio::time::sleep(TTL / 2).await;
     sides.split();
-    wait_until("another master", has_moved).await;
+    until("another master", has_moved).await;
     let next = take(&sides.next, of_next);
     let second = granted(&next).await;
     assert!(token(&second) > token(&first), "{first:?} {second:?}");
     let loss = lost(&holder).await;
     overlap(&second, &loss)
-}
-
-async fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + TIMEOUT;
-    while !is_true() {
-        assert!(
-            tokio::time::Instant::now() < deadline,
-            "not in time: {what}"
-        );
-        tokio::time::sleep(ms(10)).await;
-    }
 }
 
 fn url(servers: &RedisSentinels, parameters: &str) -> String {
@@ -135,7 +124,7 @@ async fn acks_of_replicas_on_its_side_do_not_keep_a_lock_for_ever() {
         let words = ["SENTINEL", "REPLICAS", RedisSentinels::MASTER];
         sentinel.command(&words).items().len() == 2
     };
-    wait_until("all know both replicas", || {
+    until("all know both replicas", || {
         servers.sentinels().iter().all(known)
     })
     .await;
@@ -195,11 +184,11 @@ async fn cluster(sides: &Sides) -> [RedisServer; 4] {
         let info = info.unwrap_or_default();
         info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:4")
     };
-    wait_until("a cluster", || {
+    until("a cluster", || {
         nodes.iter().all(|(server, ..)| is_whole(server))
     })
     .await;
-    wait_until("the replica has the data", || {
+    until("the replica has the data", || {
         info(replica, "master_link_status") == "up"
     })
     .await;

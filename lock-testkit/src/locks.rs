@@ -89,6 +89,18 @@ pub async fn release(guard: LockGuard) {
     );
 }
 
+/// Waits until a lease of this length is renewed by a request that was sent after a moment: an earlier one
+/// cannot reach so far.
+pub async fn renewed_after(guard: &LockGuard, moment: Instant, ttl: Duration) {
+    while guard.valid_until().expect("it is a lease") < moment + ttl {
+        guard.ensure_held().expect("it is renewed");
+        let waited = moment.elapsed();
+        assert!(waited < ttl * 5, "no renewal in {waited:?}");
+        sleep(ms(10)).await;
+    }
+    guard.ensure_held().expect("it is renewed");
+}
+
 /// Waits until something is true.
 pub async fn until(what: &str, mut is_true: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + TIMEOUT;

@@ -4,12 +4,11 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lock_testkit::locks::renewed_after;
 use lock_testkit::servers::{
     DatabaseServer, MariaDbOptions, MariaDbServer, PostgresOptions, PostgresServer,
 };
-use polylock_core::{
-    DistributedLock, DistributedLockExt as _, Error, ErrorKind, LockGuard, LockUrl,
-};
+use polylock_core::{DistributedLock, DistributedLockExt as _, Error, ErrorKind, LockUrl};
 use polylock_sql::SqlLock;
 use tempfile::TempDir;
 use tokio::time::Instant;
@@ -103,7 +102,7 @@ impl<'a> Scene<'a> {
         let guard = request.acquire().await.expect("it is free");
         for password in ["second", "third"] {
             self.rotate(password);
-            is_renewed_after(&guard, Instant::now()).await;
+            renewed_after(&guard, Instant::now(), TTL).await;
             until("acquisitions log in anew", async || {
                 locks.try_lock("other").await.is_ok_and(|it| it.is_some())
             })
@@ -124,17 +123,6 @@ impl<'a> Scene<'a> {
         })
         .await;
     }
-}
-
-/// A renewal that was sent before cannot reach so far.
-async fn is_renewed_after(guard: &LockGuard, rotated: Instant) {
-    while guard.valid_until().expect("it is a lease") < rotated + TTL {
-        guard.ensure_held().expect("renewals log in anew");
-        let waited = rotated.elapsed();
-        assert!(waited < TTL * 5, "no renewal in {waited:?}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    guard.ensure_held().expect("renewals log in anew");
 }
 
 #[tokio::test(flavor = "multi_thread")]
