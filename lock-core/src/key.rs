@@ -83,16 +83,16 @@ impl LockKey {
         Ok(Self(name.into()))
     }
 
-    /// Escapes a key, or its beginning, as one name of a path: all but ASCII letters, digits and `-.:_~`. For
-    /// implementors.
+    /// Escapes a key, or the beginning of one, as one name of a path: everything but ASCII letters, digits
+    /// and `-.:_~`. For implementors.
     ///
-    /// Each key has one spelling, and that of its beginning is the beginning of its spelling.
+    /// Each key has one spelling. The spelling of its beginning is the beginning of its spelling.
     #[must_use]
     pub fn escape(key: &str) -> String {
         utf8_percent_encode(key, ESCAPED).to_string()
     }
 
-    /// The key that [`escape`](Self::escape) spells like this; `None` if there is none. For implementors.
+    /// Returns the key that [`escape`](Self::escape) spells like this, if there is one. For implementors.
     #[must_use]
     pub fn unescape(name: &str) -> Option<Self> {
         let key = percent_decode_str(name).decode_utf8().ok()?;

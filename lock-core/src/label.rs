@@ -55,7 +55,7 @@ impl Label {
         LABEL.clone()
     }
 
-    /// A note alone, for a holder of another program. For implementors.
+    /// Makes a label of a note alone, for holders of other programs. For implementors.
     #[must_use]
     pub fn of_note(note: impl Into<String>) -> Self {
         Self(Arc::new(Fields {

@@ -9,8 +9,8 @@ use etcd_client::KeyValue;
 use polylock_core::engine::{LeaseId, Queued};
 use polylock_core::{FencingToken, Label, LockKey, Mode};
 
-/// The keys of the contenders of one lock: what they begin with. The name of the lock is without slashes there,
-/// so that the contenders of `a/b` are not among those of `a`.
+/// The beginning of the keys of all contenders of one lock. The name of the lock has no slashes there, so
+/// that the contenders of `a/b` are not among those of `a`.
 pub(crate) fn directory(prefix: &str, key: &LockKey) -> String {
     format!("{prefix}/{}/", LockKey::escape(key.as_str()))
 }

@@ -71,7 +71,7 @@ impl Record {
         Ok(())
     }
 
-    /// The text form: the token in decimal, a line feed, and what was stored. For implementors.
+    /// Returns the text form: the token in decimal, a line feed and the bytes. For implementors.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut text = format!("{}\n", self.token).into_bytes();
@@ -79,7 +79,7 @@ impl Record {
         text
     }
 
-    /// Reads the text form; `None` if it is none. For implementors.
+    /// Reads the text form, and returns `None` for any other text. For implementors.
     #[must_use]
     pub fn decode(text: &[u8]) -> Option<Self> {
         let end = text.iter().position(|byte| *byte == b'\n')?;

@@ -1,5 +1,5 @@
-//! What every backend builds on: time, randomness, the renewal scheduler and background work. For those whose
-//! servers keep a queue, the positions in it.
+//! What every backend builds on: time, randomness, the renewal scheduler and background work, and positions
+//! in the queues of servers.
 
 mod background;
 mod before;

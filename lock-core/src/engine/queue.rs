@@ -46,7 +46,7 @@ pub enum Blocker {
     EndOrPermit(String),
 }
 
-/// The position of the contender of this name in a queue, which is in order. For implementors.
+/// Returns the position of the contender of this name in an ordered queue. For implementors.
 #[must_use]
 pub fn queue_position<C: Queued>(queue: &[C], name: &str) -> QueuePosition {
     let Some(at) = queue.iter().position(|contender| contender.name() == name) else {
@@ -84,7 +84,7 @@ fn permit_position<C: Queued>(queue: &[C], at: usize) -> QueuePosition {
     })
 }
 
-/// The number of holders in a queue, which come first. For implementors.
+/// Returns the number of holders in an ordered queue, in which they come first. For implementors.
 #[must_use]
 pub fn queue_holders<C: Queued>(queue: &[C]) -> usize {
     let holds = |own: &&C| queue_position(queue, own.name()) == QueuePosition::Holds;
