@@ -52,7 +52,7 @@ fn encode(key: &str) -> String {
 
 /// Keys with a spelling of their own: `.` and `..` are no names in a path, and `zookeeper` is the name of
 /// ZooKeeper's own directory.
-const RESERVED: [(&str, &str); 3] = [(".", "%2E"), ("..", "%2E%2E"), ("zookeeper", "%7Aookeeper")];
+const RESERVED: &[(&str, &str)] = &[(".", "%2E"), ("..", "%2E%2E"), ("zookeeper", "%7Aookeeper")];
 
 #[cfg(test)]
 mod tests {
