@@ -6,10 +6,10 @@
 //! $ cd examples/schedulers && cargo test
 //! ```
 
-use std::io;
 use std::str::FromStr as _;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::mpsc::Sender;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use apalis::prelude::{BoxDynError, Data, WorkerBuilder};
@@ -25,20 +25,16 @@ pub struct Instance {
     pub locks: Arc<dyn DistributedLock>,
     /// How often its scheduler has started the job.
     pub ticks: Arc<AtomicU32>,
-    /// The reports that were written, by all instances.
-    pub reports: Arc<Mutex<Vec<String>>>,
+    /// Where all instances write their reports.
+    pub reports: Sender<String>,
 }
 
 impl Instance {
-    /// Writes the report of this key, unless an instance has done so or is at it.
+    /// Writes the report of this key, unless another instance has written it or is writing it.
     async fn report(&self, key: String) -> polylock::Result<()> {
-        self.ticks.fetch_add(1, Ordering::Relaxed);
+        self.ticks.fetch_add(1, Relaxed);
         let once = Once::for_key(Arc::clone(&self.locks), "report", &key)?;
-        let write = async |_| {
-            let mut reports = self.reports.lock().expect("nobody panics with it");
-            reports.push(key.clone());
-            Ok::<_, io::Error>(())
-        };
+        let write = async |_| self.reports.send(key.clone());
         match once.run(write).await? {
             OnceOutcome::Failed(error) => eprintln!("no report {key}: {error}"),
             OnceOutcome::Unrecorded { error, .. } => eprintln!("perhaps again, {key}: {error}"),
@@ -55,7 +51,7 @@ impl Instance {
 ///
 /// # Errors
 ///
-/// If the schedule is none, or the worker fails.
+/// If the schedule is invalid, or the worker fails.
 pub async fn with_apalis(instance: Instance, schedule: &str) -> Result<(), BoxDynError> {
     async fn on_tick(tick: Tick, instance: Data<Instance>) -> Result<(), BoxDynError> {
         Ok(instance.report(tick.get_timestamp().to_string()).await?)
@@ -73,7 +69,7 @@ pub async fn with_apalis(instance: Instance, schedule: &str) -> Result<(), BoxDy
 ///
 /// # Errors
 ///
-/// If the schedule is none, or the scheduler fails.
+/// If the schedule is invalid, or the scheduler fails.
 pub async fn with_tokio_cron_scheduler(
     instance: Instance,
     schedule: &str,
@@ -96,6 +92,7 @@ pub async fn with_tokio_cron_scheduler(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::{Receiver, channel};
     use std::time::Duration;
 
     use polylock::memory::Memory;
@@ -106,52 +103,47 @@ mod tests {
     const EVERY_SECOND: &str = "* * * * * *";
     const A_WHILE: Duration = Duration::from_millis(4_500);
 
-    /// Two instances that share a lock service.
-    fn instances() -> [Instance; 2] {
-        let (store, reports) = (Memory::new(), Arc::<Mutex<Vec<String>>>::default());
-        [store.client(), store.client()].map(|client| Instance {
+    /// Two instances that share a lock service, and what they write.
+    fn instances() -> ([Instance; 2], Receiver<String>) {
+        let (store, (reports, written)) = (Memory::new(), channel());
+        let instances = [store.client(), store.client()].map(|client| Instance {
             locks: Arc::new(client),
             ticks: Arc::default(),
-            reports: Arc::clone(&reports),
-        })
+            reports: reports.clone(),
+        });
+        (instances, written)
     }
 
     /// Each key once, although both instances have ticked.
-    fn check(instances: [Instance; 2]) {
-        let ticks = instances
-            .each_ref()
-            .map(|it| it.ticks.load(Ordering::Relaxed));
+    fn check(instances: &[Instance; 2], written: &Receiver<String>) {
+        let ticks = instances.each_ref().map(|it| it.ticks.load(Relaxed));
         assert!(ticks.iter().all(|ticks| *ticks >= 2), "{ticks:?}");
-        let mut reports = instances[0].reports.lock().unwrap().clone();
-        let written = reports.len();
-        assert!((2..=6).contains(&written), "{reports:?}");
+        let mut reports: Vec<_> = written.try_iter().collect();
+        let count = reports.len();
+        assert!((2..=6).contains(&count), "{reports:?}");
         reports.sort();
         reports.dedup();
-        assert_eq!(reports.len(), written, "a report was written twice");
+        assert_eq!(reports.len(), count, "a report was written twice");
     }
 
     #[tokio::test]
     async fn one_instance_runs_each_tick_of_apalis() {
-        let instances = instances();
-        let [here, there] = instances.clone();
-        let both = async {
-            tokio::try_join!(
-                with_apalis(here, EVERY_SECOND),
-                with_apalis(there, EVERY_SECOND)
-            )
-        };
+        let (instances, written) = instances();
+        let workers = instances.clone();
+        let [here, there] = workers.map(|instance| with_apalis(instance, EVERY_SECOND));
+        let both = async { tokio::try_join!(here, there) };
         assert!(timeout(A_WHILE, both).await.is_err(), "a worker has ended");
-        check(instances);
+        check(&instances, &written);
     }
 
     #[tokio::test]
     async fn one_instance_runs_each_tick_of_tokio_cron_scheduler() {
-        let instances = instances();
+        let (instances, written) = instances();
         for instance in instances.clone() {
             let started = with_tokio_cron_scheduler(instance, EVERY_SECOND).await;
             started.expect("it starts");
         }
         sleep(A_WHILE).await;
-        check(instances);
+        check(&instances, &written);
     }
 }
