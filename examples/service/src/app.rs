@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
-use anyhow::Context as _;
 use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -24,7 +23,7 @@ pub(crate) struct Tables {
     /// Balances, each with the largest token that has written it.
     pub(crate) accounts: BTreeMap<u64, (i64, u64)>,
     /// For each period how often the report was written.
-    pub(crate) reports: BTreeMap<u64, usize>,
+    pub(crate) reports: BTreeMap<u128, usize>,
 }
 
 impl Database {
@@ -60,15 +59,11 @@ impl App {
         let metrics = PrometheusBuilder::new().set_buckets_for_metric(prefix, &BUCKETS)?;
         let recorder = metrics.build_recorder();
         let metrics = recorder.handle();
-        let classes = config.classes().iter().map(|class| class.name.clone());
-        let classes: Vec<_> = classes.collect();
         let observer = MetricsObserver::new().with_recorder(Arc::new(recorder));
         // Their counters start at zero.
-        let observer = Arc::new(observer.with_classes(classes));
-        let locks = config
-            .with_observer(Arc::<MetricsObserver>::clone(&observer))
-            .connect()
-            .await?;
+        let observer = Arc::new(observer.with_classes(["account", "report"]));
+        let config = config.with_observer(Arc::<MetricsObserver>::clone(&observer));
+        let locks = config.connect().await?;
         Ok(Self {
             locks,
             database,
@@ -79,21 +74,15 @@ impl App {
 
     pub(crate) fn router(&self) -> anyhow::Result<Router> {
         let accounts = self.locks.class("account")?.locker("account");
-        let accounts = accounts
-            .rejection_observer(Arc::<MetricsObserver>::clone(&self.observer))
-            .build()?;
-        let by_account = KeyLockLayer::from_extractor::<Path<u64>, _>(accounts, |Path(id)| {
-            Keys::one(id.to_string())
-        });
+        let observer = Arc::clone(&self.observer);
+        let accounts = accounts.rejection_observer(observer).build()?;
+        let key = |Path(id): Path<u64>| Keys::one(id.to_string());
+        let by_account = KeyLockLayer::from_extractor(accounts, key);
+        let withdraw = post(withdraw).route_layer(by_account);
+        let metrics = get(async |State(app): State<Self>| app.metrics.render());
         Ok(Router::new()
-            .route(
-                "/accounts/{id}/withdraw",
-                post(withdraw).route_layer(by_account),
-            )
-            .route(
-                "/metrics",
-                get(async |State(app): State<Self>| app.metrics.render()),
-            )
+            .route("/accounts/{id}/withdraw", withdraw)
+            .route("/metrics", metrics)
             .route("/ready", get(ready))
             .with_state(self.clone()))
     }
@@ -103,13 +92,12 @@ impl App {
         let mut ticks = tokio::time::interval(period);
         loop {
             ticks.tick().await;
-            let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-            self.report(u64::try_from(now.as_millis() / period.as_millis())?)
-                .await?;
+            let now = UNIX_EPOCH.elapsed()?.as_millis();
+            self.report(now / period.as_millis()).await?;
         }
     }
 
-    async fn report(&self, period: u64) -> polylock::Result<()> {
+    async fn report(&self, period: u128) -> polylock::Result<()> {
         let class = self.locks.class("report")?;
         let Some(guard) = class.try_lock(format!("report/{period}")).await? else {
             return Ok(());
@@ -133,9 +121,8 @@ async fn withdraw(
     Path(account): Path<u64>,
     lock: HeldLock,
 ) -> Result<String, StatusCode> {
-    let token = lock
-        .fencing_token()
-        .ok_or(StatusCode::INTERNAL_SERVER_ERROR)?;
+    let token = lock.fencing_token();
+    let token = token.ok_or(StatusCode::INTERNAL_SERVER_ERROR)?;
     let row = app.database.tables().accounts.get(&account).copied();
     let (balance, _) = row.ok_or(StatusCode::NOT_FOUND)?;
     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -146,13 +133,10 @@ async fn withdraw(
 }
 
 /// For the load balancer: whether the locks can be reached.
-async fn ready(State(app): State<App>) -> Result<&'static str, (StatusCode, String)> {
-    let ping = async {
-        let backend = app.locks.default_backend().context("no default backend")?;
-        Ok::<_, anyhow::Error>(backend.locks().ping(Duration::from_secs(1)).await?)
-    };
-    match ping.await {
-        Ok(()) => Ok("ready\n"),
-        Err(error) => Err((StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"))),
-    }
+async fn ready(State(app): State<App>) -> Result<&'static str, StatusCode> {
+    let unavailable = |_| StatusCode::SERVICE_UNAVAILABLE;
+    let backend = app.locks.default_backend().map_err(unavailable)?;
+    let ping = backend.locks().ping(Duration::from_secs(1));
+    ping.await.map_err(unavailable)?;
+    Ok("ready\n")
 }

@@ -19,9 +19,9 @@ use anyhow::{Context as _, Result, ensure};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
+use futures_util::future::try_join_all;
 use polylock::config::Config;
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 
 use self::app::{App, Database};
@@ -58,40 +58,32 @@ async fn prove() -> Result<()> {
     let database = Arc::new(Database::default());
     let opened = (0..ACCOUNTS).map(|id| (id, (1000, 0)));
     database.tables().accounts.extend(opened);
-    let mut apps = Vec::new();
+    let (mut apps, mut routers) = (Vec::new(), Vec::new());
     for _ in 0..2 {
         let config = Config::parse(include_str!("../lock.toml"))?;
-        apps.push(App::start(config, Arc::clone(&database)).await?);
+        let app = App::start(config, Arc::clone(&database)).await?;
+        routers.push(app.router()?);
+        apps.push(app);
     }
-    withdrawals(&apps, &database).await?;
+    withdrawals(&routers, &database).await?;
     reports(&apps, &database).await?;
-    metrics(&apps).await?;
-    for app in &apps {
-        app.stop().await;
-    }
-    Ok(())
+    metrics(&routers).await
 }
 
 /// Each account loses what was withdrawn, whichever instance got the request.
-async fn withdrawals(apps: &[App], database: &Database) -> Result<()> {
-    let routers = apps.iter().map(App::router).collect::<Result<Vec<_>>>()?;
-    let mut requests = JoinSet::new();
-    for (n, router) in (0..WITHDRAWALS).zip(routers.into_iter().cycle()) {
+async fn withdrawals(routers: &[Router], database: &Database) -> Result<()> {
+    let requests = (0..WITHDRAWALS).zip(routers.iter().cycle());
+    let requests = requests.map(|(n, router)| {
         let path = format!("/accounts/{}/withdraw", n % ACCOUNTS);
-        requests.spawn(async move { ask(router, "POST", &path).await });
-    }
-    while let Some(answer) = requests.join_next().await {
-        let (status, body) = answer??;
-        ensure!(status == StatusCode::OK, "{status}: {body}");
-    }
+        ask(router, "POST", path)
+    });
+    try_join_all(requests).await?;
     let accounts = &database.tables().accounts;
     let balances: Vec<_> = accounts.values().map(|(balance, _)| *balance).collect();
     println!("{WITHDRAWALS} withdrawals on 2 instances: balances {balances:?}");
     let right = 1000 - i64::try_from(WITHDRAWALS / ACCOUNTS)?;
-    ensure!(
-        balances.iter().all(|left| *left == right),
-        "a withdrawal was lost"
-    );
+    let is_right = balances.iter().all(|left| *left == right);
+    ensure!(is_right, "a withdrawal was lost");
     Ok(())
 }
 
@@ -107,54 +99,42 @@ async fn reports(apps: &[App], database: &Database) -> Result<()> {
         failed = apps[1].run_reports(PERIOD) => failed?,
         () = enough => {}
     }
-    let reports = database.tables().reports.clone();
-    println!(
-        "{} periods on 2 instances: {:?} reports",
-        reports.len(),
-        reports.values()
-    );
-    ensure!(
-        reports.values().all(|runs| *runs == 1),
-        "a report was written twice"
-    );
+    let runs: Vec<_> = database.tables().reports.values().copied().collect();
+    println!("{} periods on 2 instances: {runs:?} reports", runs.len());
+    let is_once = runs.iter().all(|runs| *runs == 1);
+    ensure!(is_once, "a report was written twice");
     Ok(())
 }
 
 /// Each instance is ready and has counted its acquisitions.
-async fn metrics(apps: &[App]) -> Result<()> {
+async fn metrics(routers: &[Router]) -> Result<()> {
     let mut counted = 0;
-    for app in apps {
-        let (status, body) = ask(app.router()?, "GET", "/ready").await?;
-        ensure!(status == StatusCode::OK, "not ready: {body}");
-        let (_, page) = ask(app.router()?, "GET", "/metrics").await?;
-        let granted = page.lines().filter(|line| {
-            let is_count = line.starts_with("polylock_acquire_duration_seconds_count{");
-            is_count
+    for router in routers {
+        ask(router, "GET", "/ready".to_owned()).await?;
+        let page = ask(router, "GET", "/metrics".to_owned()).await?;
+        let counts = page.lines().filter(|line| {
+            line.starts_with("polylock_acquire_duration_seconds_count{")
                 && line.contains(r#"class="account""#)
                 && line.contains(r#"outcome="acquired""#)
         });
-        for line in granted {
+        for line in counts {
             let count = line.rsplit(' ').next().context("a count")?;
             counted += count.parse::<u64>()?;
         }
     }
     println!("metrics count {counted} locks of accounts");
-    ensure!(
-        counted == WITHDRAWALS,
-        "the metrics do not count every lock"
-    );
+    ensure!(counted == WITHDRAWALS, "a lock was not counted");
     Ok(())
 }
 
-async fn ask(router: Router, method: &str, path: &str) -> Result<(StatusCode, String)> {
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .body(Body::empty())?;
-    let response = router.oneshot(request).await?;
+async fn ask(router: &Router, method: &str, path: String) -> Result<String> {
+    let request = Request::builder().method(method).uri(path.as_str());
+    let request = request.body(Body::empty())?;
+    let response = router.clone().oneshot(request).await?;
     let (status, body) = (response.status(), response.into_body());
-    let body = to_bytes(body, usize::MAX).await?;
-    Ok((status, String::from_utf8(body.into())?))
+    let body = String::from_utf8(to_bytes(body, usize::MAX).await?.into())?;
+    ensure!(status == StatusCode::OK, "{path}: {status}: {body}");
+    Ok(body)
 }
 
 #[cfg(test)]
