@@ -61,11 +61,8 @@ async fn main() -> Result<()> {
         scenes.push(scene.with_context(|| format!("scene {}", number + 1))?);
     }
     for scene in &scenes {
-        println!("{}: {}", scene.scheme, scene.provocation);
-        println!("{}\n", scene.story.join("\n"));
+        println!("{}", scene.story());
     }
-    // Broken and played, of others and of polylock.
-    let mut counts = [[0, 0], [0, 0]];
     for scene in &scenes {
         let verdict = match (scene.broken.is_empty(), scene.fenced) {
             (true, false) => "holds".to_owned(),
@@ -73,13 +70,8 @@ async fn main() -> Result<()> {
             (false, _) => format!("BROKEN {:?}", scene.broken),
         };
         println!("{:<27} {:<23} {verdict}", scene.scheme, scene.provocation);
-        let [broken, played] = &mut counts[usize::from(scene.scheme.ends_with("polylock"))];
-        *broken += usize::from(!scene.broken.is_empty());
-        *played += 1;
     }
     println!("fenced: two held it at once; the first was notified, its late write was refused");
-    let [[others, of], [ours, of_ours]] = counts;
-    println!("other schemes: {others} of {of} broke; polylock: {ours} of {of_ours} broke");
     Ok(())
 }
 

@@ -65,7 +65,7 @@ pub(crate) enum Fault {
 pub(crate) struct Scene {
     pub(crate) scheme: &'static str,
     pub(crate) provocation: &'static str,
-    pub(crate) story: Vec<String>,
+    notes: Vec<String>,
     /// What the judge found.
     pub(crate) broken: BTreeSet<Fault>,
     /// Whether two held the lock at once and that did no harm.
@@ -82,7 +82,7 @@ impl Scene {
         Self {
             scheme: L::SCHEME,
             provocation,
-            story: Vec::new(),
+            notes: Vec::new(),
             broken: BTreeSet::new(),
             fenced: false,
             start: Instant::now(),
@@ -95,40 +95,44 @@ impl Scene {
     /// A line of the story, which proves nothing.
     pub(crate) fn note(&mut self, text: &str) {
         let ms = self.start.elapsed().as_millis();
-        self.story.push(format!("{ms:>6} ms  {text}"));
+        self.notes.push(format!("{ms:>6} ms  {text}"));
+    }
+
+    pub(crate) fn story(&self) -> String {
+        let (scheme, provocation) = (self.scheme, self.provocation);
+        format!("{scheme}: {provocation}\n{}\n", self.notes.join("\n"))
     }
 
     /// Tries until the lock is granted, or for longer than any lock lasts.
     pub(crate) async fn enter(&mut self, who: char, lock: &mut impl Lock) -> Result<bool> {
-        self.asks(who);
-        let asked = Instant::now();
-        while asked.elapsed() < IN_VAIN {
-            if self.attempt(who, lock).await? {
-                return Ok(true);
-            }
-            sleep(Duration::from_millis(10)).await;
-        }
-        self.is_refused(who);
-        Ok(false)
+        self.enter_within(who, lock, LONGEST_WAIT).await
     }
 
     /// Tries once.
     pub(crate) async fn try_enter(&mut self, who: char, lock: &mut impl Lock) -> Result<bool> {
-        self.asks(who);
-        let is_granted = self.attempt(who, lock).await?;
-        if !is_granted {
-            self.is_refused(who);
-        }
-        Ok(is_granted)
+        self.enter_within(who, lock, Duration::ZERO).await
     }
 
-    async fn attempt(&mut self, who: char, lock: &mut impl Lock) -> Result<bool> {
-        self.sent = nanos(self.start.elapsed());
-        let valid = lock.acquire().await?;
-        valid
-            .iter()
-            .for_each(|valid| self.enters(who, *valid, lock));
-        Ok(valid.is_some())
+    async fn enter_within(
+        &mut self,
+        who: char,
+        lock: &mut impl Lock,
+        limit: Duration,
+    ) -> Result<bool> {
+        self.asks(who);
+        let asked = Instant::now();
+        loop {
+            self.sent = nanos(self.start.elapsed());
+            if let Some(valid) = lock.acquire().await? {
+                self.enters(who, valid, lock);
+                return Ok(true);
+            }
+            if asked.elapsed() >= limit {
+                self.is_refused(who);
+                return Ok(false);
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
     }
 
     pub(crate) fn asks(&mut self, who: char) {
@@ -166,9 +170,8 @@ impl Scene {
         let is_grant = |event: &&HistoryEvent| matches!(event.what, What::Granted { .. });
         let mut grants = self.events.iter().filter(is_grant);
         let turn = grants.position(|event| event.attempt == u64::from(who));
-        let token = token
-            .or_else(|| turn.map(|turn| turn as u64 + 1))
-            .unwrap_or(0);
+        let turn = turn.map_or(0, |turn| turn as u64 + 1);
+        let token = token.unwrap_or(turn);
         self.record(who, What::Wrote { token, accepted });
     }
 
@@ -180,8 +183,7 @@ impl Scene {
         held: bool,
     ) -> Result<()> {
         self.record(who, What::Releasing { held });
-        let removed = lock.release().await?;
-        let clean = Some(removed);
+        let clean = Some(lock.release().await?);
         self.record(who, What::Released { clean });
         Ok(())
     }
@@ -222,10 +224,8 @@ impl Scene {
                 }
                 _ => bail!("{}: {violation}", self.scheme),
             };
-            self.note(&format!(
-                "BROKEN {fault:?}: {}",
-                named(&violation.to_string())
-            ));
+            let violation = named(&violation.to_string());
+            self.note(&format!("BROKEN {fault:?}: {violation}"));
             self.broken.insert(fault);
         }
         // Two at once do no harm if the first is notified, and what it writes late is refused.
@@ -233,12 +233,9 @@ impl Scene {
             && verdict.summary.stale_writes > 0
             && !self.broken.contains(&Fault::Fencing);
         self.fenced = harmless && self.broken.remove(&Fault::Exclusion);
-        let (scheme, provocation) = (self.scheme, self.provocation);
-        let (is_known, story) = (self.broken.iter().eq(expected), self.story.join("\n"));
-        ensure!(
-            is_known,
-            "{scheme}, {provocation}: it did not break as it is known to:\n{story}"
-        );
+        let is_known = self.broken.iter().eq(expected);
+        let story = self.story();
+        ensure!(is_known, "not as it is known to break: {story}");
         Ok(self)
     }
 }
@@ -265,6 +262,6 @@ pub(crate) const KEY: &str = "lock:orders";
 pub(crate) const TTL: Duration = Duration::from_secs(1);
 /// How long a lock is valid that has no end.
 pub(crate) const FOREVER: Duration = Duration::MAX;
-/// How long a lock with waiters may be free; those that wait in vain wait for longer.
+/// How long a lock with waiters may be free. Waiters wait for longer.
 const MAX_IDLE: Duration = Duration::from_secs(5);
-const IN_VAIN: Duration = Duration::from_secs(8);
+const LONGEST_WAIT: Duration = Duration::from_secs(8);
