@@ -1,8 +1,8 @@
 //! The backend: a directory with one file per key, and in each file the lease of its holder.
 //!
-//! A step, be it to take, renew, hand over or release, reads the file, decides and writes it, and
-//! has the file to itself meanwhile by flock(2). A service such as etcd or DynamoDB has a
-//! conditional update in that place; the rest stays as it is here.
+//! Each step (acquire, renew, hand over, release) reads the file, decides and writes it, and holds a
+//! flock(2) of the file meanwhile. A service such as etcd or DynamoDB has a conditional update in that
+//! place; the rest stays as it is here.
 
 use std::fs::{OpenOptions, TryLockError};
 use std::io;
@@ -18,9 +18,9 @@ use polylock_core::{
     FencingToken, Grant, Lease, LeaseControl, LeaseState, Liveness, LockGuard, LockKey, LockUrl,
     LostReason, Released, RenewalRequest, Renewer, Result, Wait,
 };
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::record::{NOBODY, Record, trouble};
+use crate::record::{NOBODY, Record, io_error};
 
 /// Opens `files:DIRECTORY`.
 #[derive(Debug)]
@@ -49,11 +49,10 @@ impl Backend for FilesBackend {
 
 /// A client of the locks in a directory.
 ///
-/// Exclusive locks with leases and fencing tokens, for the processes of one Linux machine. What it
-/// lacks: other modes, an order among waiters (they poll), an administration, names of more than
-/// 127 bytes, and a way to get rid of the files of keys that nobody uses any more. Nothing is
-/// synced to the disk, so that a power failure may take the latest tokens back: its fencing is
-/// `BestEffort`.
+/// Exclusive locks with leases and fencing tokens, for the processes of one Linux machine. It has no
+/// other modes, no order among waiters (they poll), no administration, no names of more than 127
+/// bytes, and it never deletes a file. Nothing is synced to the disk, so a power failure may undo the
+/// latest tokens: its fencing is `BestEffort`.
 #[derive(Debug)]
 pub struct Files {
     directory: Arc<Directory>,
@@ -61,7 +60,7 @@ pub struct Files {
 }
 
 impl Files {
-    /// Opens the locks in this directory, and makes it if need be.
+    /// Opens the locks in this directory, and makes it if it does not exist.
     ///
     /// # Errors
     ///
@@ -72,7 +71,7 @@ impl Files {
         let engine = Engine::of_this_process(NAME);
         let directory = Directory {
             path,
-            boot: opened.map_err(trouble)?.trim().to_owned(),
+            boot: opened.map_err(io_error)?.trim().to_owned(),
             engine: engine.clone(),
         };
         Ok(Self {
@@ -81,7 +80,7 @@ impl Files {
         })
     }
 
-    /// One attempt; `None` if somebody else holds the lock.
+    /// Tries once; `None` if another client holds the lock.
     async fn attempt(&self, request: &AcquireRequest) -> Result<Option<LockGuard>> {
         let (key, id) = (request.key(), self.engine.lease_id());
         let lease = FileLease {
@@ -89,9 +88,9 @@ impl Files {
             key: key.clone(),
             id,
         };
-        // Armed before anything is written: dropped from here on, it takes the lease back.
+        // Armed before anything is written: dropped from here on, it releases the lease.
         let pending = self.engine.pending(key, Arc::new(lease), request.ttl());
-        // The lease counts from before it is taken.
+        // The lease counts from before it is granted.
         let sent = self.engine.now();
         let mut record = self.directory.record(key).await?;
         if record.is_held() {
@@ -111,7 +110,6 @@ impl Files {
 
 const NAME: &str = "files";
 
-#[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl DistributedLock for Files {
     fn capabilities(&self) -> Capabilities {
@@ -135,12 +133,12 @@ impl DistributedLock for Files {
                 return Ok(guard);
             }
             request.mark_contended();
-            let pause = self.engine.jitter(PAUSE / 2, PAUSE);
-            let left = deadline.map(|it| it.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
+            let now = Instant::now();
+            if deadline.is_some_and(|deadline| deadline <= now) {
                 return Err(named(Error::new(ErrorKind::Contended, "the lock is held")));
             }
-            sleep(left.map_or(pause, |left| left.min(pause))).await;
+            let next = now + self.engine.jitter(MAX_POLL_INTERVAL / 2, MAX_POLL_INTERVAL);
+            sleep_until(deadline.map_or(next, |deadline| deadline.min(next))).await;
         }
     }
 
@@ -153,8 +151,8 @@ impl DistributedLock for Files {
     }
 }
 
-/// Longest time between two attempts of a waiter.
-const PAUSE: Duration = Duration::from_millis(20);
+/// Between two attempts of a waiter.
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// One acquisition. It has its id before it is granted, and never touches the lease of another.
 #[derive(Debug)]
@@ -173,7 +171,7 @@ impl Lease for FileLease {
         }
     }
 
-    /// A file tells nothing unasked.
+    /// A file sends no notifications.
     fn attach(&self, _control: LeaseControl) {}
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
@@ -233,32 +231,30 @@ impl Directory {
         Ok(LeaseState::Held)
     }
 
-    /// Opens the file of a key and keeps everybody else out of it until the value is dropped.
+    /// Opens the file of a key and holds its flock until the record is dropped.
     ///
-    /// Dropped while it waits, nothing has happened. Between this and the drop of the record nobody
-    /// awaits anything, so that no step is left half done.
+    /// A future that is dropped while it waits has done nothing. Nothing awaits while there is a record,
+    /// so that no step is left half done.
     async fn record(&self, key: &LockKey) -> Result<Record> {
         let name: String = key.as_bytes().iter().map(|b| format!("{b:02x}")).collect();
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).create(true).truncate(false);
-        let file = options.open(self.path.join(name)).map_err(trouble)?;
-        let alone = async {
+        let file = options.open(self.path.join(name)).map_err(io_error)?;
+        let flock = async {
             loop {
                 match file.try_lock() {
                     // Not `lock`, which would stop the thread that renews all leases.
                     Err(TryLockError::WouldBlock) => sleep(Duration::from_millis(1)).await,
-                    answer => return answer.map_err(io::Error::from),
+                    locked => return locked.map_err(io::Error::from),
                 }
             }
         };
-        let silent = |_| trouble(io::ErrorKind::TimedOut.into());
-        timeout(ANSWER_WITHIN, alone)
-            .await
-            .map_err(silent)?
-            .map_err(trouble)?;
+        let locked = timeout(FLOCK_TIMEOUT, flock).await;
+        let locked = locked.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+        locked.map_err(io_error)?;
         Record::read(file, &self.boot, self.engine.now())
     }
 }
 
 /// A step takes microseconds, unless its process is stopped in the middle of it.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+const FLOCK_TIMEOUT: Duration = Duration::from_secs(2);

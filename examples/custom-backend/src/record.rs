@@ -1,4 +1,4 @@
-//! One file: who has the lease of a key.
+//! One file: the lease of a key.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use polylock_core::engine::{LeaseId, Moment};
 use polylock_core::{Error, ErrorKind, Result};
 
-/// What a file says: the largest token, who has the lease, until when, and since which boot.
+/// What a file says: the largest token, the lease and its end, and the boot in which that was written.
 pub(crate) struct Record {
     file: File,
     pub(crate) token: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Record {
 impl Record {
     pub(crate) fn read(mut file: File, boot: &str, now: Moment) -> Result<Self> {
         let mut text = String::new();
-        file.read_to_string(&mut text).map_err(trouble)?;
+        file.read_to_string(&mut text).map_err(io_error)?;
         let fields: Vec<_> = text.split_whitespace().collect();
         let parsed = match fields[..] {
             [] => Some((0, NOBODY, 0, boot)),
@@ -42,11 +42,11 @@ impl Record {
         })
     }
 
-    /// Writes as many bytes each time, so that a process which is killed leaves no rest of others.
+    /// Writes the same number of bytes each time, so that nothing of an earlier record is left behind.
     pub(crate) fn write(&self) -> Result<()> {
         let (token, expires) = (self.token, self.expires.as_nanos());
         let text = format!("{token:020} {} {expires:020} {}\n", self.holder, self.boot);
-        self.file.write_all_at(text.as_bytes(), 0).map_err(trouble)
+        self.file.write_all_at(text.as_bytes(), 0).map_err(io_error)
     }
 
     pub(crate) fn is_held(&self) -> bool {
@@ -58,11 +58,11 @@ impl Record {
     }
 }
 
-/// In place of the id of a holder.
+/// In place of the id of the lease, if there is none.
 pub(crate) const NOBODY: &str = "00000000000000000000000000000000";
 
-/// Whatever the system says, the file may have been written.
-pub(crate) fn trouble(error: io::Error) -> Error {
+/// Whatever the error is, the file may have been written.
+pub(crate) fn io_error(error: io::Error) -> Error {
     Error::new(ErrorKind::Unavailable, "the lock file cannot be used")
         .with_source(error)
         .with_unknown_outcome()
