@@ -130,6 +130,7 @@ macro_rules! __conformance_table {
             hostile_names_do_not_share_a_lock [];
             names_that_look_alike_do_not_share_a_lock [];
             random_names_do_not_share_a_lock [];
+            the_longest_name_in_a_namespace_is_listed [Admin];
             the_longest_names_differ_in_their_last_byte [];
         } }
         $crate::__conformance_group! { $skip lease {

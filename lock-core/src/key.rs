@@ -95,9 +95,10 @@ impl LockKey {
     /// Returns the key that [`escape`](Self::escape) spells like this, if there is one. For implementors.
     #[must_use]
     pub fn unescape(name: &str) -> Option<Self> {
-        let key = percent_decode_str(name).decode_utf8().ok()?;
+        let key: Vec<u8> = percent_decode_str(name).collect();
+        let key = Self::from_stored(&key).ok()?;
         // Another spelling of the same key is another program's.
-        (Self::escape(&key) == name).then(|| Self::new(&*key).ok())?
+        (Self::escape(key.as_str()) == name).then_some(key)
     }
 }
 

@@ -124,7 +124,7 @@ async fn list(server: &Server, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
 
 /// The names that may be locks, sorted and without duplicates.
 pub(crate) fn keys(names: impl IntoIterator<Item = Vec<u8>>) -> BTreeSet<LockKey> {
-    let key = |name| LockKey::new(String::from_utf8(name).ok()?).ok();
+    let key = |name: Vec<u8>| LockKey::from_stored(&name).ok();
     let keys = names.into_iter().filter_map(key);
     keys.filter(|key| !Keys::is_companion(key)).collect()
 }

@@ -1,8 +1,10 @@
 //! Every name is carried exactly, and different names are different locks.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use polylock_core::engine::{Entropy, SeededEntropy};
+use polylock_core::layers::Prefix;
 use polylock_core::{DistributedLock, DistributedLockExt, LockKey};
 
 use super::Case;
@@ -137,6 +139,20 @@ pub async fn the_longest_names_differ_in_their_last_byte(case: Case) {
         guards.push(guard.expect("two long names share a lock"));
     }
     release_all(guards).await;
+}
+
+/// The longest name in the longest namespace is listed.
+pub async fn the_longest_name_in_a_namespace_is_listed(case: Case) {
+    let client = case.client().await;
+    let namespace = format!("{:n<1$}", case.prefix(), LockKey::MAX_NAMESPACE_LEN);
+    let inside = Prefix::new(Arc::clone(&client), &namespace).expect("it is a namespace");
+    let longest = inside.capabilities().max_key_len.min(LockKey::MAX_LEN);
+    let key = LockKey::new("x".repeat(longest)).expect("it is not too long");
+    let guard = case.lock(&inside, &key).await;
+    let listed = list(&inside, "").await;
+    let listed: Vec<_> = listed.into_iter().map(|info| info.key).collect();
+    assert_eq!(listed, [key]);
+    release_all([guard]).await;
 }
 
 /// The administration shows hostile names as they are.
