@@ -174,10 +174,10 @@ impl PasswordFile {
 /// Where a backend takes the login of a connection from: one that is known, or [`Credentials`]. For
 /// backends.
 #[derive(Clone, Debug)]
-pub struct LoginSource(Source);
+pub struct LoginSource(CredentialSource);
 
 #[derive(Clone, Debug)]
-enum Source {
+enum CredentialSource {
     Credentials(Arc<dyn Credentials>),
     Known(Login),
 }
@@ -186,15 +186,15 @@ impl LoginSource {
     /// Asks for the login of each connection.
     #[must_use]
     pub fn credentials(credentials: impl Credentials) -> Self {
-        Self(Source::Credentials(Arc::new(credentials)))
+        Self(CredentialSource::Credentials(Arc::new(credentials)))
     }
 
     /// The login, if it is known before a connection is opened.
     #[must_use]
     pub fn known(&self) -> Option<&Login> {
         match &self.0 {
-            Source::Credentials(_) => None,
-            Source::Known(login) => Some(login),
+            CredentialSource::Credentials(_) => None,
+            CredentialSource::Known(login) => Some(login),
         }
     }
 
@@ -209,8 +209,8 @@ impl LoginSource {
     /// Nothing is changed.
     pub async fn login(&self) -> Result<Login> {
         match &self.0 {
-            Source::Credentials(credentials) => credentials.login().await,
-            Source::Known(login) => Ok(login.clone()),
+            CredentialSource::Credentials(credentials) => credentials.login().await,
+            CredentialSource::Known(login) => Ok(login.clone()),
         }
     }
 }
@@ -223,6 +223,6 @@ impl Default for LoginSource {
 
 impl From<Login> for LoginSource {
     fn from(login: Login) -> Self {
-        Self(Source::Known(login))
+        Self(CredentialSource::Known(login))
     }
 }

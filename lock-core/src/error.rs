@@ -40,10 +40,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct Error(Box<Inner>);
+pub struct Error(Box<ErrorInner>);
 
 #[derive(Clone)]
-struct Inner {
+struct ErrorInner {
     kind: ErrorKind,
     message: String,
     backend: Option<&'static str>,
@@ -108,7 +108,7 @@ impl Error {
     /// Makes an error of the given kind. For backends and layers.
     #[must_use]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner {
+        Self(Box::new(ErrorInner {
             kind,
             message: message.into(),
             backend: None,

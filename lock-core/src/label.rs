@@ -32,10 +32,10 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Eq, Hash, PartialEq)]
-pub struct Label(Arc<Fields>);
+pub struct Label(Arc<LabelFields>);
 
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
-struct Fields {
+struct LabelFields {
     host: String,
     pid: u32,
     user: String,
@@ -51,16 +51,16 @@ impl Label {
     #[must_use]
     pub fn of_this_process() -> Self {
         static LABEL: LazyLock<Label> =
-            LazyLock::new(|| Label(Arc::new(Fields::of_this_process())));
+            LazyLock::new(|| Label(Arc::new(LabelFields::of_this_process())));
         LABEL.clone()
     }
 
     /// Makes a label of a note alone, for holders of other programs. For implementors.
     #[must_use]
     pub fn of_note(note: impl Into<String>) -> Self {
-        Self(Arc::new(Fields {
+        Self(Arc::new(LabelFields {
             note: note.into(),
-            ..Fields::default()
+            ..LabelFields::default()
         }))
     }
 
@@ -106,7 +106,7 @@ impl Label {
     /// The text form, to be stored beside the lock.
     #[must_use]
     pub fn encode(&self) -> String {
-        let Fields {
+        let LabelFields {
             host,
             pid,
             user,
@@ -125,7 +125,7 @@ impl Label {
     /// Reads the text form; what it does not know is left out.
     #[must_use]
     pub fn decode(text: &str) -> Self {
-        let mut fields = Fields::default();
+        let mut fields = LabelFields::default();
         for (name, value) in text.split('&').filter_map(|pair| pair.split_once('=')) {
             let value = percent_decode_str(value).decode_utf8_lossy().into_owned();
             match name {
@@ -141,7 +141,7 @@ impl Label {
     }
 }
 
-impl Fields {
+impl LabelFields {
     fn of_this_process() -> Self {
         let program = std::env::current_exe().ok();
         let program = program.as_deref().and_then(|path| path.file_name());
@@ -188,7 +188,7 @@ pub(crate) fn escape(value: &str) -> impl fmt::Display {
 /// For people: `etl-7c9 pid 4121`, with user and note where they are known.
 impl fmt::Display for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Fields {
+        let LabelFields {
             host,
             pid,
             user,

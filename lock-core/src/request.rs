@@ -33,12 +33,12 @@ pub struct AcquireRequest {
     wait: Wait,
     owner: Option<Owner>,
     attempt_state: Option<Arc<AttemptState>>,
-    options: Arc<Options>,
+    options: Arc<RequestOptions>,
 }
 
 /// Shared between the layers that pass a request on; copied on write.
 #[derive(Clone, Debug)]
-struct Options {
+struct RequestOptions {
     /// The user's key, where a layer stores the lock under another one.
     named: LockKey,
     mode: Mode,
@@ -77,7 +77,7 @@ impl AcquireRequest {
     /// Asks for an exclusive lock on `key` with the defaults of each option.
     #[must_use]
     pub fn new(key: LockKey) -> Self {
-        let options = Options {
+        let options = RequestOptions {
             named: key.clone(),
             mode: Mode::default(),
             ttl: Self::DEFAULT_TTL,
@@ -133,7 +133,7 @@ impl AcquireRequest {
             .change(|options| options.ticket = Some(Arc::new(ticket.clone())))
     }
 
-    fn change(mut self, change: impl FnOnce(&mut Options)) -> Self {
+    fn change(mut self, change: impl FnOnce(&mut RequestOptions)) -> Self {
         change(Arc::make_mut(&mut self.options));
         self
     }

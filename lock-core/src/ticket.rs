@@ -170,7 +170,7 @@ impl FromStr for Ticket {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let fields = Fields(text.trim());
+        let fields = TicketFields(text.trim());
         if fields.text("ticket")? != FORM {
             return Err(malformed("it is of another version"));
         }
@@ -195,9 +195,9 @@ impl FromStr for Ticket {
 
 /// The pairs of the text form.
 #[derive(Clone, Copy)]
-struct Fields<'a>(&'a str);
+struct TicketFields<'a>(&'a str);
 
-impl<'a> Fields<'a> {
+impl<'a> TicketFields<'a> {
     fn find(self, name: &str) -> Option<&'a str> {
         let mut pairs = self.0.split('&').filter_map(|pair| pair.split_once('='));
         pairs

@@ -22,7 +22,7 @@ impl Background {
     /// The first poll happens here, so that work without I/O is done on return. Called from
     /// destructors: neither blocks nor panics, whatever runtime or none is current.
     pub(super) fn detach(self: &Arc<Self>, spawn: &dyn Spawn, mut task: Task) {
-        let running = Running::new(self);
+        let running = RunningTask::new(self);
         if let Some(Poll::Pending) = poll_once(spawn, task.as_mut()) {
             running.spawn(spawn, task);
         }
@@ -30,7 +30,7 @@ impl Background {
 
     /// Starts `task` without polling it here.
     pub(super) fn spawn(self: &Arc<Self>, spawn: &dyn Spawn, task: Task) {
-        Running::new(self).spawn(spawn, task);
+        RunningTask::new(self).spawn(spawn, task);
     }
 
     /// Waits until nothing runs; false if the time is over first.
@@ -69,9 +69,9 @@ pub(super) fn poll_once<T>(
 }
 
 /// Counts down even when a runtime drops the task unfinished.
-struct Running(Arc<Background>);
+struct RunningTask(Arc<Background>);
 
-impl Running {
+impl RunningTask {
     fn new(background: &Arc<Background>) -> Self {
         background.running.fetch_add(1, Ordering::SeqCst);
         Self(Arc::clone(background))
@@ -85,7 +85,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningTask {
     fn drop(&mut self) {
         if self.0.running.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.0.idle.notify_waiters();

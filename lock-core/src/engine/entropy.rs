@@ -24,15 +24,15 @@ impl Entropy for OsEntropy {
 
 /// Random bytes of the operating system that wait to be used: a call for each id costs more than
 /// the rest of an id. Each byte is used once. A process that was forked draws its own.
-struct Pool {
+struct EntropyPool {
     process: u32,
     used: usize,
     bytes: [u8; 512],
 }
 
 thread_local! {
-    static POOL: RefCell<Pool> = const {
-        RefCell::new(Pool {
+    static POOL: RefCell<EntropyPool> = const {
+        RefCell::new(EntropyPool {
             process: 0,
             used: 512,
             bytes: [0; 512],
@@ -40,7 +40,7 @@ thread_local! {
     };
 }
 
-impl Pool {
+impl EntropyPool {
     fn fill(&mut self, bytes: &mut [u8]) {
         let process = std::process::id();
         if self.process != process || self.bytes.len() - self.used < bytes.len() {
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_process_that_was_forked_draws_its_own() {
-        let mut pool = Pool {
+        let mut pool = EntropyPool {
             process: std::process::id(),
             used: 0,
             bytes: [7; 512],

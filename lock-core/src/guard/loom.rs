@@ -7,7 +7,7 @@ use ::loom::thread;
 
 use super::atomic::{AtomicU32, Ordering};
 use super::entries::Entries;
-use super::validity::{End, State, Validity};
+use super::validity::{End, Validity, ValidityState};
 use crate::engine::Moment;
 use crate::lost_reason::LostReason;
 
@@ -27,13 +27,13 @@ fn beside<T: 'static>(
 }
 
 /// What a reader sees at `now`, and whether its look ended the lock.
-fn look(validity: &Validity, now: Moment) -> (State, bool) {
+fn look(validity: &Validity, now: Moment) -> (ValidityState, bool) {
     let ended = validity.pass(now, LostReason::Expired);
     (validity.load(), ended)
 }
 
-fn assert_final(earlier: State, later: State) {
-    if let State::Ended(_) = earlier {
+fn assert_final(earlier: ValidityState, later: ValidityState) {
+    if let ValidityState::Ended(_) = earlier {
         assert_eq!(
             earlier, later,
             "a lock that was over came back or ended anew"
@@ -71,7 +71,7 @@ fn an_answer_that_comes_after_the_deadline_revives_nothing() {
         let scheduler = beside(&validity, |validity| validity.extend(at(12), at(20)));
         let doubt = beside(&validity, |validity| validity.limit(at(9), at(11)));
         let (seen, ended) = look(&validity, at(12));
-        assert!(ended && seen == State::Ended(End::Lost(LostReason::Expired)));
+        assert!(ended && seen == ValidityState::Ended(End::Lost(LostReason::Expired)));
         assert!(!scheduler.join().unwrap());
         doubt.join().unwrap();
         assert_final(seen, validity.load());
@@ -120,8 +120,8 @@ fn giving_up_and_a_report_have_one_winner() {
         let given_up = validity.end(End::GivenUp);
         let (lost, extended) = (report.join().unwrap(), scheduler.join().unwrap());
         let last = match validity.load() {
-            State::Ended(end) => end,
-            State::Held(_) => panic!("held after two ends"),
+            ValidityState::Ended(end) => end,
+            ValidityState::Held(_) => panic!("held after two ends"),
         };
         // The operation that ended it knows its deadline, with every confirmed extension.
         let until = Some(if extended { at(20) } else { at(10) });
@@ -142,9 +142,9 @@ fn an_extension_and_the_end_of_its_deadline_exclude_each_other() {
         let moved = (scheduler.join().unwrap(), doubt.join().unwrap());
         assert_eq!(moved, (!passed, !passed));
         match validity.load() {
-            State::Ended(_) => assert!(passed),
+            ValidityState::Ended(_) => assert!(passed),
             // In either order: an extension never shortens.
-            State::Held(until) => assert!(!passed && until == at(19)),
+            ValidityState::Held(until) => assert!(!passed && until == at(19)),
         }
     });
 }
@@ -196,7 +196,7 @@ fn a_loss_is_seen_by_the_task_that_seats_the_lock_or_told_to_its_home() {
             }
         });
         lock.1.store(1, Ordering::Release);
-        let holder = matches!(lock.0.latest(), State::Held(_));
+        let holder = matches!(lock.0.latest(), ValidityState::Held(_));
         let woken = loss.join().unwrap();
         assert!(woken || !holder, "seated, and nobody hears of its end");
     });

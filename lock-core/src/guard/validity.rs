@@ -24,7 +24,7 @@ pub(crate) enum End {
 
 /// What the word says at a moment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum State {
+pub(crate) enum ValidityState {
     /// Held until then; [`Moment::NEVER`] has no limit.
     Held(Moment),
     /// Over.
@@ -39,31 +39,31 @@ impl Validity {
         Self(AtomicU64::new(word(deadline)))
     }
 
-    pub(crate) fn load(&self) -> State {
+    pub(crate) fn load(&self) -> ValidityState {
         decode(self.0.load(Ordering::Acquire))
     }
 
     /// The same, ordered among the changes: an operation that ends the lock afterwards sees
     /// everything written before.
-    pub(crate) fn latest(&self) -> State {
+    pub(crate) fn latest(&self) -> ValidityState {
         decode(self.0.fetch_or(0, Ordering::AcqRel))
     }
 
     /// Whether the lock is held at `now`; changes nothing.
     pub(crate) fn is_held(&self, now: Moment) -> bool {
-        matches!(self.load(), State::Held(until) if now < until)
+        matches!(self.load(), ValidityState::Held(until) if now < until)
     }
 
     /// Whether the deadline has passed at `now` and the lock has not ended yet.
     pub(crate) fn is_overdue(&self, now: Moment) -> bool {
-        matches!(self.load(), State::Held(until) if now >= until)
+        matches!(self.load(), ValidityState::Held(until) if now >= until)
     }
 
     /// Ends the lock for good if its deadline has passed at `now`; true if this call did.
     pub(crate) fn pass(&self, now: Moment, reason: LostReason) -> bool {
         loop {
             match self.load() {
-                State::Held(until) if now >= until => {
+                ValidityState::Held(until) if now >= until => {
                     if self.swap(until, encode(End::Lost(reason))) {
                         return true;
                     }
@@ -86,7 +86,7 @@ impl Validity {
     /// Ends the lock; the deadline it had, or `None` if it had ended before.
     pub(crate) fn end(&self, end: End) -> Option<Moment> {
         loop {
-            let State::Held(until) = self.load() else {
+            let ValidityState::Held(until) = self.load() else {
                 return None;
             };
             if self.swap(until, encode(end)) {
@@ -97,7 +97,7 @@ impl Validity {
 
     fn change(&self, now: Moment, deadline: impl Fn(Moment) -> Moment) -> bool {
         loop {
-            let State::Held(until) = self.load() else {
+            let ValidityState::Held(until) = self.load() else {
                 return false;
             };
             if now >= until {
@@ -127,15 +127,15 @@ fn encode(end: End) -> u64 {
     }
 }
 
-fn decode(word: u64) -> State {
+fn decode(word: u64) -> ValidityState {
     match word {
-        0 => State::Ended(End::GivenUp),
-        FIRST_DEADLINE.. => State::Held(Moment::from_nanos(word)),
-        code => State::Ended(End::Lost(LostReason::from_code(code))),
+        0 => ValidityState::Ended(End::GivenUp),
+        FIRST_DEADLINE.. => ValidityState::Held(Moment::from_nanos(word)),
+        code => ValidityState::Ended(End::Lost(LostReason::from_code(code))),
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for ValidityState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Held(_) => f.write_str("held"),
@@ -168,7 +168,7 @@ mod tests {
         );
         assert_eq!(
             validity.load(),
-            State::Ended(End::Lost(LostReason::Unreachable))
+            ValidityState::Ended(End::Lost(LostReason::Unreachable))
         );
     }
 
@@ -176,9 +176,9 @@ mod tests {
     fn an_extension_never_shortens_and_a_limit_may() {
         let validity = Validity::until(at(10));
         assert!(validity.extend(at(0), at(5)));
-        assert_eq!(validity.load(), State::Held(at(10)));
+        assert_eq!(validity.load(), ValidityState::Held(at(10)));
         assert!(validity.limit(at(0), at(5)));
-        assert_eq!(validity.load(), State::Held(at(5)));
+        assert_eq!(validity.load(), ValidityState::Held(at(5)));
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
         let validity = Validity::until(Moment::NEVER);
         assert_eq!(validity.end(End::GivenUp), Some(Moment::NEVER));
         assert_eq!(validity.end(End::Lost(LostReason::Stolen)), None);
-        assert_eq!(validity.load(), State::Ended(End::GivenUp));
+        assert_eq!(validity.load(), ValidityState::Ended(End::GivenUp));
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
         for reason in LostReason::ALL {
             assert_eq!(
                 decode(encode(End::Lost(reason))),
-                State::Ended(End::Lost(reason))
+                ValidityState::Ended(End::Lost(reason))
             );
         }
     }

@@ -98,7 +98,8 @@ impl DistributedLock for Observe {
                 return self.inner.acquire(request).await;
             }
             let request = self.prepare(request);
-            let attempt = Attempt::new(self.inner.capabilities().backend, &request, span.clone());
+            let attempt =
+                ObservedAcquire::new(self.inner.capabilities().backend, &request, span.clone());
             let acquired = self.inner.acquire(&request).instrument(span).await;
             attempt.done(acquired.as_ref());
             acquired
@@ -115,7 +116,7 @@ impl DistributedLock for Observe {
 }
 
 /// One acquisition under way; dropped before it is done, it was cancelled.
-struct Attempt {
+struct ObservedAcquire {
     events: EventEmitter,
     wait: Wait,
     span: Span,
@@ -124,7 +125,7 @@ struct Attempt {
     done: bool,
 }
 
-impl Attempt {
+impl ObservedAcquire {
     fn new(backend: &'static str, request: &AcquireRequest, span: Span) -> Self {
         let attempt = Self {
             events: request.emitter(backend),
@@ -183,7 +184,7 @@ impl Attempt {
     }
 }
 
-impl Drop for Attempt {
+impl Drop for ObservedAcquire {
     fn drop(&mut self) {
         if !self.done {
             let waited = self.began.elapsed();

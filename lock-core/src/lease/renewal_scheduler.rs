@@ -160,7 +160,7 @@ impl RenewalScheduler {
 
     /// Fires what is over and starts the renewals that are due, one task for each server.
     fn process_due(self: &Arc<Self>, due: Vec<Arc<dyn Scheduled>>, now: Moment) {
-        let mut batches: Vec<Batch> = Vec::new();
+        let mut batches: Vec<RenewalBatch> = Vec::new();
         for hold in due {
             if let Some((request, renewer)) = guarded(&hold, now, |hold| hold.process_due(now, now))
             {
@@ -169,7 +169,7 @@ impl RenewalScheduler {
                     .find(|batch| Arc::ptr_eq(&batch.renewer, &renewer))
                 {
                     Some(batch) => batch.push(hold, request),
-                    None => batches.push(Batch::new(renewer, hold, request)),
+                    None => batches.push(RenewalBatch::new(renewer, hold, request)),
                 }
             }
         }
@@ -240,7 +240,7 @@ impl Schedule {
 }
 
 /// Renewals that travel together.
-struct Batch {
+struct RenewalBatch {
     renewer: Arc<dyn Renewer>,
     holds: Vec<Arc<dyn Scheduled>>,
     requests: Vec<RenewalRequest>,
@@ -248,7 +248,7 @@ struct Batch {
     batch_window: Duration,
 }
 
-impl Batch {
+impl RenewalBatch {
     fn new(renewer: Arc<dyn Renewer>, hold: Arc<dyn Scheduled>, request: RenewalRequest) -> Self {
         let (timeout, batch_window) = (hold.attempt_timeout(), hold.timing().batch_window());
         Self {

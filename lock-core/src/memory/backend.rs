@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use async_trait::async_trait;
 
 use super::Memory;
-use super::store::Store;
+use super::store::MemoryStore;
 use crate::error::{Error, Result};
 use crate::lock::DistributedLock;
 use crate::registry::Backend;
@@ -35,7 +35,7 @@ use crate::url::LockUrl;
 /// ```
 #[derive(Debug, Default)]
 pub struct MemoryBackend {
-    named: Mutex<HashMap<String, Weak<Store>>>,
+    named: Mutex<HashMap<String, Weak<MemoryStore>>>,
 }
 
 impl MemoryBackend {

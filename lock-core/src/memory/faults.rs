@@ -29,11 +29,11 @@ use crate::error::{Error, ErrorKind, Result};
 /// ```
 #[derive(Debug, Default)]
 pub struct MemoryFaults {
-    plan: Mutex<Plan>,
+    plan: Mutex<FaultState>,
 }
 
 #[derive(Debug, Default)]
-struct Plan {
+struct FaultState {
     next: VecDeque<(Request, Fault)>,
     unreachable: bool,
     requests: u64,
@@ -128,7 +128,7 @@ impl MemoryFaults {
         self.arrived().map(drop)
     }
 
-    fn arrived(&self) -> Result<MutexGuard<'_, Plan>> {
+    fn arrived(&self) -> Result<MutexGuard<'_, FaultState>> {
         let mut plan = self.lock();
         plan.requests += 1;
         match plan.unreachable {
@@ -143,7 +143,7 @@ impl MemoryFaults {
         Ok(at.and_then(|at| next.remove(at)).map(|(_, fault)| fault))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Plan> {
+    fn lock(&self) -> MutexGuard<'_, FaultState> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -25,8 +25,8 @@ use crate::request::AcquireRequest;
 use crate::ticket::Ticket;
 use crate::token::FencingToken;
 
-use self::store::{MemoryLease, Push, Store};
-use self::table::{Answer, Claim};
+use self::store::{GrantPush, MemoryLease, MemoryStore};
+use self::table::{ClaimReply, MemoryClaim};
 
 pub use self::backend::MemoryBackend;
 pub use self::faults::{Fault, MemoryFaults, Reachable, Request};
@@ -58,7 +58,7 @@ pub use self::faults::{Fault, MemoryFaults, Reachable, Request};
 /// ```
 #[derive(Debug)]
 pub struct Memory {
-    store: Arc<Store>,
+    store: Arc<MemoryStore>,
     engine: Engine,
 }
 
@@ -73,7 +73,7 @@ impl Memory {
     #[must_use]
     pub fn with_engine(engine: Engine) -> Self {
         Self {
-            store: Arc::new(Store::new(engine.for_backend(NAME))),
+            store: Arc::new(MemoryStore::new(engine.for_backend(NAME))),
             engine,
         }
     }
@@ -93,7 +93,7 @@ impl Memory {
         }
     }
 
-    fn with_store(store: Arc<Store>) -> Self {
+    fn with_store(store: Arc<MemoryStore>) -> Self {
         let engine = store.engine.for_backend(NAME);
         Self { store, engine }
     }
@@ -131,7 +131,7 @@ impl Memory {
     }
 
     /// Waits for a grant, and ends leases that run out meanwhile.
-    async fn wait(&self, request: &AcquireRequest, push: Push) -> Result<Grant> {
+    async fn wait(&self, request: &AcquireRequest, push: GrantPush) -> Result<Grant> {
         let deadline = match request.wait() {
             Wait::AtMost(limit) => self.engine.now() + limit,
             _ => Moment::NEVER,
@@ -211,7 +211,7 @@ impl DistributedLock for Memory {
             return self.adopt(request, ticket).await;
         }
         let key = request.key();
-        let claim = Claim {
+        let claim = MemoryClaim {
             id: self.engine.lease_id(),
             mode: request.mode(),
             ttl: request.ttl(),
@@ -226,8 +226,8 @@ impl DistributedLock for Memory {
         let answer = within(request, self.store.acquire(key, &claim, waiter)).await;
         let (answer, push) = answer.map_err(|e| e.with_backend(NAME).with_key(key))?;
         match answer {
-            Answer::Granted(token) => pending.granted(request, Grant::new(sent, Some(token))),
-            Answer::Queued => {
+            ClaimReply::Granted(token) => pending.granted(request, Grant::new(sent, Some(token))),
+            ClaimReply::Queued => {
                 request.mark_contended();
                 let grant = self
                     .wait(request, push)
@@ -235,7 +235,7 @@ impl DistributedLock for Memory {
                     .map_err(|e| e.with_backend(NAME))?;
                 pending.granted(request, grant)
             }
-            Answer::Busy => {
+            ClaimReply::Busy => {
                 request.mark_contended();
                 pending.disarm();
                 Err(Error::contended(request.wait())

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use tokio::sync::oneshot;
 
 use super::faults::{MemoryFaults, Request};
-use super::table::{Answer, Claim, Granted, Table};
+use super::table::{ClaimReply, GrantedClaim, MemoryClaim, MemoryTable};
 use crate::admin::LockInfo;
 use crate::engine::{Engine, LeaseId, Moment};
 use crate::error::{Error, Result};
@@ -21,16 +21,16 @@ use crate::lost_reason::LostReason;
 use crate::token::FencingToken;
 
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct MemoryStore {
     pub(super) engine: Engine,
     pub(super) faults: MemoryFaults,
-    state: Mutex<State>,
+    state: Mutex<MemoryState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    table: Table,
-    waiting: Waiting,
+struct MemoryState {
+    table: MemoryTable,
+    waiting: MemoryWaiters,
     /// Since the last sweep.
     changes: usize,
 }
@@ -40,9 +40,9 @@ struct State {
 const MIN_SWEEP_INTERVAL: usize = 1_000;
 
 /// Where a grant arrives that another client's release makes.
-pub(super) type Push = oneshot::Receiver<Grant>;
+pub(super) type GrantPush = oneshot::Receiver<Grant>;
 
-impl Store {
+impl MemoryStore {
     pub(super) fn new(engine: Engine) -> Self {
         Self {
             engine,
@@ -54,17 +54,17 @@ impl Store {
     pub(super) async fn acquire(
         &self,
         key: &LockKey,
-        claim: &Claim,
+        claim: &MemoryClaim,
         waiter: Option<&Engine>,
-    ) -> Result<(Answer, Push)> {
+    ) -> Result<(ClaimReply, GrantPush)> {
         self.faults
             .send(Request::Acquire, || {
                 let (push, receiver) = oneshot::channel();
                 let answer = self.change(key, |now, table, waiting| {
                     let (answer, granted) = table.acquire(now, key, claim, waiter.is_some());
-                    if let (Answer::Queued, Some(engine)) = (answer, waiter) {
+                    if let (ClaimReply::Queued, Some(engine)) = (answer, waiter) {
                         let engine = engine.clone();
-                        waiting.insert(claim.id, Waiter { engine, push });
+                        waiting.insert(claim.id, MemoryWaiter { engine, push });
                     }
                     (answer, granted)
                 });
@@ -141,11 +141,11 @@ impl Store {
     fn change<T>(
         &self,
         key: &LockKey,
-        change: impl FnOnce(Moment, &mut Table, &mut Waiting) -> (T, Vec<Granted>),
+        change: impl FnOnce(Moment, &mut MemoryTable, &mut MemoryWaiters) -> (T, Vec<GrantedClaim>),
     ) -> T {
         let now = self.engine.now();
         let mut state = self.lock();
-        let State {
+        let MemoryState {
             table,
             waiting,
             changes,
@@ -156,8 +156,8 @@ impl Store {
             *changes = 0;
             table.sweep(now);
         }
-        for Granted { id, token } in granted {
-            if let Some(Waiter { engine, push }) = waiting.remove(&id) {
+        for GrantedClaim { id, token } in granted {
+            if let Some(MemoryWaiter { engine, push }) = waiting.remove(&id) {
                 // Read first, so that the store does not end the lease before its holder does.
                 let sent = engine.now();
                 table.restart(self.engine.now(), key, id);
@@ -169,27 +169,27 @@ impl Store {
     }
 
     /// Reads the table, or makes a change that grants no lock to a waiter.
-    pub(super) fn table<T>(&self, change: impl FnOnce(Moment, &mut Table) -> T) -> T {
+    pub(super) fn table<T>(&self, change: impl FnOnce(Moment, &mut MemoryTable) -> T) -> T {
         let mut state = self.lock();
         change(self.engine.now(), &mut state.table)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MemoryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-type Waiting = HashMap<LeaseId, Waiter>;
+type MemoryWaiters = HashMap<LeaseId, MemoryWaiter>;
 
 /// The waiter to notify of a grant, which counts by the waiter's clock and not by the store's.
 #[derive(Debug)]
-struct Waiter {
+struct MemoryWaiter {
     engine: Engine,
     push: oneshot::Sender<Grant>,
 }
 
 #[async_trait]
-impl Renewer for Store {
+impl Renewer for MemoryStore {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
         let mut answers = Vec::with_capacity(due.len());
         for request in due {
@@ -209,13 +209,13 @@ impl Renewer for Store {
 
 /// One acquisition in a store.
 pub(super) struct MemoryLease {
-    store: Arc<Store>,
+    store: Arc<MemoryStore>,
     key: LockKey,
     id: LeaseId,
 }
 
 impl MemoryLease {
-    pub(super) fn new(store: Arc<Store>, key: LockKey, id: LeaseId) -> Self {
+    pub(super) fn new(store: Arc<MemoryStore>, key: LockKey, id: LeaseId) -> Self {
         Self { store, key, id }
     }
 }

@@ -13,8 +13,8 @@ use crate::token::FencingToken;
 
 /// Every lock that is held or waited for.
 #[derive(Debug, Default)]
-pub(super) struct Table {
-    locks: BTreeMap<LockKey, Lock>,
+pub(super) struct MemoryTable {
+    locks: BTreeMap<LockKey, MemoryLock>,
     /// One counter for all keys, so that idle keys need no memory of their own.
     last_token: u64,
     /// What holders have stored, and until when it is kept.
@@ -22,14 +22,14 @@ pub(super) struct Table {
 }
 
 #[derive(Debug, Default)]
-struct Lock {
-    holders: Vec<Holder>,
-    queue: VecDeque<Claim>,
+struct MemoryLock {
+    holders: Vec<MemoryHolder>,
+    queue: VecDeque<MemoryClaim>,
 }
 
 #[derive(Debug)]
-struct Holder {
-    claim: Claim,
+struct MemoryHolder {
+    claim: MemoryClaim,
     token: FencingToken,
     since: SystemTime,
     expires: Moment,
@@ -39,7 +39,7 @@ struct Holder {
 
 /// What an acquisition asks for.
 #[derive(Clone, Debug)]
-pub(super) struct Claim {
+pub(super) struct MemoryClaim {
     pub(super) id: LeaseId,
     pub(super) mode: Mode,
     pub(super) ttl: Duration,
@@ -48,7 +48,7 @@ pub(super) struct Claim {
 
 /// The answer to an acquisition.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Answer {
+pub(super) enum ClaimReply {
     /// It is held by others, and the claim does not wait.
     Busy,
     /// The claim holds the lock.
@@ -59,27 +59,27 @@ pub(super) enum Answer {
 
 /// A waiting claim that got its lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Granted {
+pub(super) struct GrantedClaim {
     pub(super) id: LeaseId,
     pub(super) token: FencingToken,
 }
 
-impl Table {
+impl MemoryTable {
     /// Takes the lock, stands in the queue, or does nothing. Idempotent by id.
     pub(super) fn acquire(
         &mut self,
         now: Moment,
         key: &LockKey,
-        claim: &Claim,
+        claim: &MemoryClaim,
         waits: bool,
-    ) -> (Answer, Vec<Granted>) {
+    ) -> (ClaimReply, Vec<GrantedClaim>) {
         let granted = self.expire(now, key);
         let token = FencingToken::new(self.last_token + 1);
         let lock = self.locks.entry(key.clone()).or_default();
         let answer = lock.answer(claim, waits, token, now);
         match answer {
-            Answer::Granted(given) if given == token => self.last_token += 1,
-            Answer::Queued if !lock.queue.iter().any(|queued| queued.id == claim.id) => {
+            ClaimReply::Granted(given) if given == token => self.last_token += 1,
+            ClaimReply::Queued if !lock.queue.iter().any(|queued| queued.id == claim.id) => {
                 lock.queue.push_back(claim.clone());
             }
             _ => {}
@@ -112,7 +112,7 @@ impl Table {
         now: Moment,
         key: &LockKey,
         id: LeaseId,
-    ) -> (bool, Vec<Granted>) {
+    ) -> (bool, Vec<GrantedClaim>) {
         let Some(lock) = self.locks.get_mut(key) else {
             return (false, Vec::new());
         };
@@ -149,8 +149,9 @@ impl Table {
         ttl: Duration,
     ) -> Option<(FencingToken, Option<LeaseControl>)> {
         let next = FencingToken::new(self.last_token + 1);
-        let is_exclusive =
-            |holder: &&mut Holder| holder.expires > now && holder.claim.mode == Mode::Exclusive;
+        let is_exclusive = |holder: &&mut MemoryHolder| {
+            holder.expires > now && holder.claim.mode == Mode::Exclusive
+        };
         if let Some(holder) = self.holder(key, new).filter(is_exclusive) {
             holder.expires = holder.expires.max(now + ttl);
             return Some((holder.token, None));
@@ -170,7 +171,7 @@ impl Table {
         now: Moment,
         key: &LockKey,
         id: LeaseId,
-    ) -> (bool, Vec<Granted>) {
+    ) -> (bool, Vec<GrantedClaim>) {
         let Some(holder) = self.holder(key, id).filter(|holder| holder.expires > now) else {
             return (false, Vec::new());
         };
@@ -179,7 +180,7 @@ impl Table {
     }
 
     /// Ends the leases that have expired by `now`, and serves the queue.
-    pub(super) fn expire(&mut self, now: Moment, key: &LockKey) -> Vec<Granted> {
+    pub(super) fn expire(&mut self, now: Moment, key: &LockKey) -> Vec<GrantedClaim> {
         let Some(lock) = self.locks.get_mut(key) else {
             return Vec::new();
         };
@@ -214,7 +215,7 @@ impl Table {
         &mut self,
         now: Moment,
         key: &LockKey,
-    ) -> (Vec<LeaseControl>, Vec<Granted>) {
+    ) -> (Vec<LeaseControl>, Vec<GrantedClaim>) {
         let Some(lock) = self.locks.get_mut(key) else {
             return Default::default();
         };
@@ -292,7 +293,7 @@ impl Table {
         self.locks.get(key).map_or(0, |lock| lock.queue.len())
     }
 
-    fn holder(&mut self, key: &LockKey, id: LeaseId) -> Option<&mut Holder> {
+    fn holder(&mut self, key: &LockKey, id: LeaseId) -> Option<&mut MemoryHolder> {
         self.locks
             .get_mut(key)?
             .holders
@@ -301,13 +302,13 @@ impl Table {
     }
 
     fn forget_if_idle(&mut self, key: &LockKey) {
-        if self.locks.get(key).is_some_and(Lock::is_idle) {
+        if self.locks.get(key).is_some_and(MemoryLock::is_idle) {
             self.locks.remove(key);
         }
     }
 }
 
-impl Lock {
+impl MemoryLock {
     fn is_idle(&self) -> bool {
         self.holders.is_empty() && self.queue.is_empty()
     }
@@ -316,26 +317,33 @@ impl Lock {
         self.holders.retain(|holder| holder.expires > now);
     }
 
-    fn answer(&mut self, claim: &Claim, waits: bool, token: FencingToken, now: Moment) -> Answer {
+    fn answer(
+        &mut self,
+        claim: &MemoryClaim,
+        waits: bool,
+        token: FencingToken,
+        now: Moment,
+    ) -> ClaimReply {
         if let Some(holder) = self
             .holders
             .iter()
             .find(|holder| holder.claim.id == claim.id)
         {
-            return Answer::Granted(holder.token);
+            return ClaimReply::Granted(holder.token);
         }
         // New requests never overtake the queue: a stream of readers must not starve a writer.
         if self.queue.is_empty() && self.admits(claim.mode) {
-            self.holders.push(Holder::new(claim.clone(), token, now));
-            Answer::Granted(token)
+            self.holders
+                .push(MemoryHolder::new(claim.clone(), token, now));
+            ClaimReply::Granted(token)
         } else if waits {
-            Answer::Queued
+            ClaimReply::Queued
         } else {
-            Answer::Busy
+            ClaimReply::Busy
         }
     }
 
-    fn serve(&mut self, now: Moment, last_token: &mut u64) -> Vec<Granted> {
+    fn serve(&mut self, now: Moment, last_token: &mut u64) -> Vec<GrantedClaim> {
         let mut granted = Vec::new();
         while let Some(claim) = self.queue.front() {
             if !self.admits(claim.mode) {
@@ -346,11 +354,11 @@ impl Lock {
             };
             *last_token += 1;
             let token = FencingToken::new(*last_token);
-            granted.push(Granted {
+            granted.push(GrantedClaim {
                 id: claim.id,
                 token,
             });
-            self.holders.push(Holder::new(claim, token, now));
+            self.holders.push(MemoryHolder::new(claim, token, now));
         }
         granted
     }
@@ -369,8 +377,8 @@ impl Lock {
     }
 }
 
-impl Holder {
-    fn new(claim: Claim, token: FencingToken, now: Moment) -> Self {
+impl MemoryHolder {
+    fn new(claim: MemoryClaim, token: FencingToken, now: Moment) -> Self {
         let expires = now + claim.ttl;
         Self {
             claim,

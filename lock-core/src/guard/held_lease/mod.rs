@@ -11,7 +11,7 @@ use super::LockGuard;
 use super::entries::Entries;
 use super::release::ReleaseHook;
 use super::release::release_once_dropped;
-use super::validity::{End, State, Validity};
+use super::validity::{End, Validity, ValidityState};
 use crate::engine::{Engine, Moment, catch_panic};
 use crate::error::{ErrorKind, Result};
 use crate::event::{EventEmitter, EventKind};
@@ -218,13 +218,15 @@ impl HeldLease {
     /// Until when the lock is held, `None` if it is not.
     pub(crate) fn deadline(&self) -> Option<Moment> {
         match self.look(self.engine.now()) {
-            State::Held(until) => match self.counterpart().map(|other| other.validity.load()) {
-                Some(State::Held(other)) => Some(until.min(other)),
-                // Its task is about to report that here.
-                Some(State::Ended(End::Lost(_))) => None,
-                Some(State::Ended(End::GivenUp)) | None => Some(until),
-            },
-            State::Ended(_) => None,
+            ValidityState::Held(until) => {
+                match self.counterpart().map(|other| other.validity.load()) {
+                    Some(ValidityState::Held(other)) => Some(until.min(other)),
+                    // Its task is about to report that here.
+                    Some(ValidityState::Ended(End::Lost(_))) => None,
+                    Some(ValidityState::Ended(End::GivenUp)) | None => Some(until),
+                }
+            }
+            ValidityState::Ended(_) => None,
         }
     }
 
@@ -239,18 +241,18 @@ impl HeldLease {
 
     /// Whether the lock has ended, without looking at the clock.
     pub(crate) fn is_over(&self) -> bool {
-        matches!(self.validity.load(), State::Ended(_))
+        matches!(self.validity.load(), ValidityState::Ended(_))
     }
 
     /// The same after [`set_release_hook`](Self::set_release_hook): a loss is either seen here or
     /// reported to the hook.
     pub(crate) fn is_over_after_hook(&self) -> bool {
-        matches!(self.validity.latest(), State::Ended(_))
+        matches!(self.validity.latest(), ValidityState::Ended(_))
     }
 
     pub(crate) fn lost_reason(&self) -> Option<LostReason> {
         match self.look(self.engine.now()) {
-            State::Ended(End::Lost(reason)) => Some(reason),
+            ValidityState::Ended(End::Lost(reason)) => Some(reason),
             _ => None,
         }
     }
@@ -347,7 +349,7 @@ impl HeldLease {
                 self.events.emit(EventKind::GivenUp { held });
                 Ok(GivenUp { at, until })
             }
-            (None, State::Ended(End::Lost(reason))) => Err(reason),
+            (None, ValidityState::Ended(End::Lost(reason))) => Err(reason),
             // Only the last guard gives up, and only once.
             (None, _) => Err(LostReason::Expired),
         }
@@ -397,15 +399,15 @@ impl HeldLease {
     }
 
     /// The state at `now`; a deadline that has passed is turned into a loss here.
-    fn look(&self, now: Moment) -> State {
+    fn look(&self, now: Moment) -> ValidityState {
         self.pass(now);
         if let Some(other) = self.counterpart() {
             // A deadline that has just passed may be seen here first.
             other.pass(other.engine.now());
             // Another thread may have noticed the loss of one and not reported it yet.
-            if let State::Ended(End::Lost(reason)) = other.validity.load() {
+            if let ValidityState::Ended(End::Lost(reason)) = other.validity.load() {
                 self.lose(reason);
-            } else if let State::Ended(End::Lost(reason)) = self.validity.load() {
+            } else if let ValidityState::Ended(End::Lost(reason)) = self.validity.load() {
                 other.lose(reason);
             }
         }
@@ -445,7 +447,7 @@ impl HeldLease {
         drop(migration);
         // A loss is either seen here or by the other one.
         for (one, other) in [(self, &other), (&other, self)] {
-            if let State::Ended(End::Lost(reason)) = one.validity.latest() {
+            if let ValidityState::Ended(End::Lost(reason)) = one.validity.latest() {
                 other.lose(reason);
             }
         }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{HeldLease, NextRenewal, State, Upkeep};
+use super::{HeldLease, NextRenewal, Upkeep, ValidityState};
 use crate::engine::Moment;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
@@ -40,11 +40,11 @@ impl Scheduled for HeldLease {
 
     fn due(&self) -> Option<Moment> {
         match self.validity.load() {
-            State::Held(until) => {
+            ValidityState::Held(until) => {
                 let renewal = self.renewal_due().unwrap_or(Moment::NEVER);
                 Some(until.min(self.max_until).min(renewal))
             }
-            State::Ended(_) => None,
+            ValidityState::Ended(_) => None,
         }
     }
 
@@ -181,8 +181,8 @@ impl HeldLease {
     /// Validity that is left at `now`.
     fn left(&self, now: Moment) -> Duration {
         match self.validity.load() {
-            State::Held(until) => until.since(now),
-            State::Ended(_) => Duration::ZERO,
+            ValidityState::Held(until) => until.since(now),
+            ValidityState::Ended(_) => Duration::ZERO,
         }
     }
 
@@ -204,7 +204,7 @@ impl HeldLease {
 
     /// Ends the lock if its deadline or its max hold has passed at `now`; true if it is held.
     fn fire(&self, now: Moment) -> bool {
-        let held = matches!(self.look(now), State::Held(_));
+        let held = matches!(self.look(now), ValidityState::Held(_));
         if held && now >= self.max_until {
             self.lose(LostReason::MaxHold);
             return false;
@@ -244,7 +244,7 @@ impl HeldLease {
     /// The timing of the current lease, which may be shorter than the requested one.
     pub(super) fn lease_in_hand(&self) -> LeaseTiming {
         match self.validity.load() {
-            State::Held(until) if self.upkeep().provisional => {
+            ValidityState::Held(until) if self.upkeep().provisional => {
                 LeaseTiming::new(until.since(self.since))
             }
             _ => self.timing,

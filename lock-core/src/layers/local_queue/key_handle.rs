@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use tokio::sync::oneshot;
 
 use super::key_queue::{Arrival, KeyQueue, LocalHolder, NextContender, ReentrantWaiter, Vacancy};
-use super::{Table, unanswered};
+use super::{KeyQueues, unanswered};
 use crate::attempt_state::AttemptState;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{HandOver, HeldLease, LockGuard, ReleaseHook, ReleasedLease};
@@ -19,7 +19,7 @@ use crate::request::AcquireRequest;
 /// One key of one table.
 #[derive(Clone)]
 pub(super) struct KeyHandle {
-    table: Arc<Table>,
+    table: Arc<KeyQueues>,
     key: HashedKey,
 }
 
@@ -32,7 +32,7 @@ pub(super) enum Wakeup {
 }
 
 impl KeyHandle {
-    pub(super) fn new(table: Arc<Table>, key: LockKey) -> Self {
+    pub(super) fn new(table: Arc<KeyQueues>, key: LockKey) -> Self {
         let key = table.keys.hashed(key);
         Self { table, key }
     }
@@ -91,7 +91,7 @@ impl KeyHandle {
     }
 
     /// Tells the next task to contend, if one has to.
-    fn notify(&self, next: Option<NextContender>, attempt: Option<Attempt>) {
+    fn notify(&self, next: Option<NextContender>, attempt: Option<PendingAcquire>) {
         if let Some(NextContender { wakeup, state }) = next {
             let contender = Contender {
                 handle: self.clone(),
@@ -170,7 +170,7 @@ impl ReleaseHook for KeyHandle {
 }
 
 /// An acquisition under way on the server, with its place in the queue there.
-pub(super) type Attempt = Pin<Box<dyn Future<Output = Result<LockGuard>> + Send>>;
+pub(super) type PendingAcquire = Pin<Box<dyn Future<Output = Result<LockGuard>> + Send>>;
 
 /// The right to contend on the server; there is one for each key.
 ///
@@ -178,7 +178,7 @@ pub(super) type Attempt = Pin<Box<dyn Future<Output = Result<LockGuard>> + Send>
 pub(super) struct Contender {
     handle: KeyHandle,
     state: Arc<AttemptState>,
-    attempt: Option<Attempt>,
+    attempt: Option<PendingAcquire>,
     /// Whether the attempt was begun by another request than the one that contends.
     inherited: bool,
     done: bool,
@@ -202,7 +202,7 @@ impl Contender {
     /// Goes on with the attempt under way, or with a new one.
     pub(super) async fn attempt(
         &mut self,
-        begin: impl FnOnce(&Arc<AttemptState>) -> Attempt + Send,
+        begin: impl FnOnce(&Arc<AttemptState>) -> PendingAcquire + Send,
     ) -> Result<LockGuard> {
         if self.attempt.is_some() && !self.state.is_here() {
             self.begin_anew();

@@ -27,7 +27,7 @@ pub(super) struct KeyQueue {
     pub(super) holder: Option<LocalHolder>,
     pub(super) contending: Option<Arc<AttemptState>>,
     pub(super) handover_run: HandoverRun,
-    waiting: VecDeque<Waiter>,
+    waiting: VecDeque<LocalWaiter>,
     /// At least how many of `waiting` were dropped since it was swept.
     gone: usize,
 }
@@ -62,12 +62,12 @@ pub(super) struct LocalHolder {
     pub(super) owner: Option<Owner>,
 }
 
-pub(super) struct Waiter {
+pub(super) struct LocalWaiter {
     pub(super) request: AcquireRequest,
     pub(super) wakeup: oneshot::Sender<Wakeup>,
 }
 
-impl Waiter {
+impl LocalWaiter {
     fn owner(&self) -> Option<&Owner> {
         self.request.owner()
     }
@@ -167,7 +167,7 @@ impl KeyQueue {
 
     pub(super) fn join(&mut self, request: AcquireRequest) -> oneshot::Receiver<Wakeup> {
         let (wakeup, receiver) = oneshot::channel();
-        let waiter = Waiter { request, wakeup };
+        let waiter = LocalWaiter { request, wakeup };
         waiter.owner().inspect(|owner| owner.enter_queue());
         self.waiting.push_back(waiter);
         receiver
@@ -219,7 +219,7 @@ impl KeyQueue {
     }
 
     /// The next waiter that is alive and may take a lease from another task of this process.
-    pub(super) fn successor(&mut self, ttl: Duration) -> Option<Waiter> {
+    pub(super) fn successor(&mut self, ttl: Duration) -> Option<LocalWaiter> {
         if self.handover_run.is_last {
             return None;
         }
@@ -233,12 +233,12 @@ impl KeyQueue {
         (head.request.renewal() == Renewal::Automatic).then(|| self.pop())?
     }
 
-    pub(super) fn put_back(&mut self, waiter: Waiter) {
+    pub(super) fn put_back(&mut self, waiter: LocalWaiter) {
         waiter.owner().inspect(|owner| owner.enter_queue());
         self.waiting.push_front(waiter);
     }
 
-    fn pop(&mut self) -> Option<Waiter> {
+    fn pop(&mut self) -> Option<LocalWaiter> {
         let waiter = self.waiting.pop_front()?;
         waiter.owner().inspect(|owner| owner.leave_queue());
         Some(waiter)
@@ -253,7 +253,7 @@ impl KeyQueue {
             return None;
         }
         self.head()?;
-        let Waiter { request, wakeup } = self.pop()?;
+        let LocalWaiter { request, wakeup } = self.pop()?;
         let state = match left {
             Vacancy::Attempt(state) if state.ttl == request.ttl() && request.takes_hand_overs() => {
                 Arc::clone(state)
@@ -266,7 +266,7 @@ impl KeyQueue {
         Some(NextContender { wakeup, state })
     }
 
-    fn head(&mut self) -> Option<&Waiter> {
+    fn head(&mut self) -> Option<&LocalWaiter> {
         while self
             .waiting
             .front()

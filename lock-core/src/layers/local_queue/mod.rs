@@ -19,7 +19,7 @@ use crate::lock::DistributedLock;
 use crate::mode::{Mode, Wait};
 use crate::request::AcquireRequest;
 
-use self::key_handle::{Attempt, Contender, KeyHandle, QueuedWaiter, Wakeup};
+use self::key_handle::{Contender, KeyHandle, PendingAcquire, QueuedWaiter, Wakeup};
 use self::key_queue::{Arrival, KeyQueue};
 
 /// Lets the tasks of a process queue for a key locally, first come, first served.
@@ -64,12 +64,12 @@ use self::key_queue::{Arrival, KeyQueue};
 #[derive(Clone, Debug)]
 pub struct LocalQueue {
     inner: Arc<dyn DistributedLock>,
-    table: Arc<Table>,
+    table: Arc<KeyQueues>,
 }
 
 /// The queues of all keys.
 #[derive(Debug)]
-struct Table {
+struct KeyQueues {
     limits: Limits,
     keys: KeyMap<KeyQueue>,
 }
@@ -102,7 +102,7 @@ impl LocalQueue {
             max_waiters: Self::DEFAULT_MAX_WAITERS,
         };
         let keys = KeyMap::default();
-        let table = Arc::new(Table { limits, keys });
+        let table = Arc::new(KeyQueues { limits, keys });
         Self { inner, table }
     }
 
@@ -139,7 +139,7 @@ impl LocalQueue {
     fn with_limits(self, change: impl FnOnce(&mut Limits)) -> Self {
         let (mut limits, keys) = (self.table.limits, KeyMap::default());
         change(&mut limits);
-        let table = Arc::new(Table { limits, keys });
+        let table = Arc::new(KeyQueues { limits, keys });
         Self { table, ..self }
     }
 
@@ -183,7 +183,7 @@ impl LocalQueue {
     }
 
     /// An acquisition that outlives the request it was started by.
-    fn attempt(&self, request: &AcquireRequest, state: &Arc<AttemptState>) -> Attempt {
+    fn attempt(&self, request: &AcquireRequest, state: &Arc<AttemptState>) -> PendingAcquire {
         let inner = Arc::clone(&self.inner);
         let request = request.clone().in_attempt(Wait::Forever, state);
         Box::pin(async move { inner.acquire(&request).await })
