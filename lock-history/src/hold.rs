@@ -70,13 +70,13 @@ impl Hold {
 /// not grow with the length of a run. Each hold takes logarithmic time in their number.
 #[derive(Clone, Debug, Default)]
 pub struct Exclusion {
-    exclusive: Inside,
-    shared: Inside,
-    permits: Inside,
+    exclusive: OpenHolds,
+    shared: OpenHolds,
+    permits: OpenHolds,
 }
 
 /// Holds that last, by their ends.
-type Inside = BTreeMap<(u64, u64), Hold>;
+type OpenHolds = BTreeMap<(u64, u64), Hold>;
 
 impl Exclusion {
     /// A key without a holder.
@@ -118,12 +118,12 @@ impl Exclusion {
         }
     }
 
-    fn all(&mut self) -> [&mut Inside; 3] {
+    fn all(&mut self) -> [&mut OpenHolds; 3] {
         [&mut self.exclusive, &mut self.shared, &mut self.permits]
     }
 
     fn excludes(&self, access: Access) -> Option<Hold> {
-        let last = |inside: &Inside| inside.last_key_value().map(|(_, hold)| *hold);
+        let last = |inside: &OpenHolds| inside.last_key_value().map(|(_, hold)| *hold);
         last(&self.exclusive).or_else(|| match access {
             Access::Exclusive => last(&self.shared).or_else(|| last(&self.permits)),
             Access::Permit(limit) => last(&self.shared).or_else(|| {

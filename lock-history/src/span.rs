@@ -7,7 +7,7 @@ use crate::hold::Hold;
 
 /// Everything that is known of one acquisition.
 #[derive(Clone, Debug)]
-pub(super) struct Span {
+pub(super) struct AttemptSpan {
     pub(super) attempt: u64,
     pub(super) access: Access,
     exact: bool,
@@ -46,7 +46,7 @@ pub(super) struct Write {
 /// What happened to one key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KeyHistory {
-    pub(super) spans: Vec<Span>,
+    pub(super) spans: Vec<AttemptSpan>,
     /// Sorted.
     pub(super) interference: Vec<u64>,
     /// In the order in which the register saw them.
@@ -68,7 +68,7 @@ pub(super) fn by_key(events: &[HistoryEvent]) -> BTreeMap<&str, KeyHistory> {
 
 impl KeyHistory {
     /// Holders with their acquisitions, in no order.
-    pub(super) fn tenures(&self) -> impl Iterator<Item = (&Span, &Tenure)> {
+    pub(super) fn tenures(&self) -> impl Iterator<Item = (&AttemptSpan, &Tenure)> {
         self.spans
             .iter()
             .filter_map(|span| span.tenure.as_ref().map(|tenure| (span, tenure)))
@@ -99,7 +99,7 @@ impl KeyHistory {
                 token: *token,
                 accepted: *accepted,
             }),
-            What::Requested { access, exact } => self.spans.push(Span {
+            What::Requested { access, exact } => self.spans.push(AttemptSpan {
                 attempt: event.attempt,
                 access: *access,
                 exact: *exact,
@@ -134,7 +134,7 @@ impl KeyHistory {
     }
 }
 
-impl Span {
+impl AttemptSpan {
     fn add(&mut self, at: u64, what: &What) {
         match what {
             What::Cancelled | What::Refused { .. } => self.resolved = Some(at),

@@ -4,7 +4,7 @@ mod tests;
 use std::time::Duration;
 
 use crate::event::{Access, HistoryEvent};
-use crate::span::{KeyHistory, Span, Tenure, Write, by_key};
+use crate::span::{AttemptSpan, KeyHistory, Tenure, Write, by_key};
 use crate::violation::{Violation, check_holds};
 
 /// Judges histories in O(n log n) time.
@@ -155,7 +155,7 @@ fn check_register(writes: &[Write], found: &mut Vec<Violation>) {
 
 /// No client touches another holder's lock, and a holder that loses its lock is notified in time.
 fn check_effects(history: &KeyHistory, signal_delay: u64, found: &mut Vec<Violation>) {
-    let order = Order::of(history);
+    let order = GrantOrder::of(history);
     for (span, tenure) in history.tenures() {
         let holder = span.attempt;
         if tenure.rose_again.is_some() {
@@ -174,7 +174,7 @@ fn check_effects(history: &KeyHistory, signal_delay: u64, found: &mut Vec<Violat
 }
 
 /// How much later than the deadline the loss was signaled.
-fn lateness(span: &Span, tenure: &Tenure) -> Option<u64> {
+fn lateness(span: &AttemptSpan, tenure: &Tenure) -> Option<u64> {
     let (at, _) = tenure.lost.as_ref()?;
     at.checked_sub(span.exact_deadline()?)
 }
@@ -197,12 +197,12 @@ fn was_robbed(tenure: &Tenure) -> bool {
 }
 
 /// When which kind of holder was granted the lock, sorted.
-struct Order {
+struct GrantOrder {
     all: Vec<u64>,
     exclusive: Vec<u64>,
 }
 
-impl Order {
+impl GrantOrder {
     fn of(history: &KeyHistory) -> Self {
         let sorted = |wanted: fn(Access) -> bool| {
             let wanted = history.tenures().filter(|(span, _)| wanted(span.access));
@@ -218,7 +218,7 @@ impl Order {
 
     /// Whether the server says that a holder had the lock until its release, although a holder that it
     /// excludes was granted it before.
-    fn released_foreign(&self, span: &Span, tenure: &Tenure) -> bool {
+    fn released_foreign(&self, span: &AttemptSpan, tenure: &Tenure) -> bool {
         let (Some((releasing, _)), Some((_, Some(true)))) = (tenure.releasing, tenure.released)
         else {
             return false;
