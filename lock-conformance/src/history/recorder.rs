@@ -15,9 +15,9 @@ use crate::lock;
 ///
 /// Clones write to the same history.
 #[derive(Clone)]
-pub struct Recorder(Arc<Inner>);
+pub struct Recorder(Arc<RecorderInner>);
 
-struct Inner {
+struct RecorderInner {
     clock: Arc<dyn Clock>,
     pages: Mutex<Pages>,
     last_attempt: AtomicU64,
@@ -45,7 +45,7 @@ impl Recorder {
         let recorder = RECORDERS.fetch_add(1, Ordering::Relaxed) & 0xFFF;
         let first = u64::from(std::process::id()) << 36 | recorder << 24;
         let last_attempt = AtomicU64::new(first);
-        Self(Arc::new(Inner {
+        Self(Arc::new(RecorderInner {
             clock,
             pages: Mutex::default(),
             last_attempt,

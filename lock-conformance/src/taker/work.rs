@@ -25,7 +25,7 @@ use crate::history::{Recorded, Recorder, What};
 /// While it holds the lock it looks every 10 ms whether it still does. It ends with 0 after its
 /// rounds, with 1 if it loses the lock, and with 2 on any error.
 pub fn main(registry: polylock_core::Result<Registry>) -> ExitCode {
-    let options = Options::parse(std::env::args_os().skip(1));
+    let options = TakerOptions::parse(std::env::args_os().skip(1));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -49,7 +49,7 @@ pub fn main(registry: polylock_core::Result<Registry>) -> ExitCode {
 }
 
 /// True unless the lock was lost.
-async fn take(registry: &Registry, options: &Options) -> polylock_core::Result<bool> {
+async fn take(registry: &Registry, options: &TakerOptions) -> polylock_core::Result<bool> {
     let locks = registry.connect(&options.url).await?;
     let recorder = Recorder::new().with_output(io::stdout());
     for _ in 0..options.rounds {
@@ -120,7 +120,7 @@ async fn increment(
 
 /// What a lock-taker is told to do.
 #[derive(Debug)]
-struct Options {
+struct TakerOptions {
     url: String,
     request: AcquireRequest,
     hold: Duration,
@@ -132,7 +132,7 @@ struct Options {
 const USAGE: &str = "lock-taker --url URL --key KEY [--ttl D] [--wait D] [--hold D] [--rounds N] \
                      [--increment FILE]";
 
-impl Options {
+impl TakerOptions {
     fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
         let (mut url, mut key, mut increment) = (None, None, None);
         // By default a lock-taker holds until it is killed.
