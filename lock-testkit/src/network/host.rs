@@ -5,8 +5,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
-use super::Inner;
-use super::namespace::{Namespace, command_in, move_thread, tool};
+use super::NetworkInner;
+use super::namespace::{NetworkNamespace, command_in, move_thread, tool};
 use super::wait;
 
 /// A host of a [`Network`](super::Network), with an address and a loopback of its own. It is there
@@ -14,12 +14,12 @@ use super::wait;
 #[derive(Clone, Debug)]
 pub struct NetworkHost {
     /// Lives as long as this.
-    _network: Arc<Inner>,
+    _network: Arc<NetworkInner>,
     parts: Arc<Parts>,
 }
 
 impl NetworkHost {
-    pub(super) fn new(network: Arc<Inner>, parts: Arc<Parts>) -> Self {
+    pub(super) fn new(network: Arc<NetworkInner>, parts: Arc<Parts>) -> Self {
         Self {
             _network: network,
             parts,
@@ -94,7 +94,7 @@ impl NetworkHost {
 pub(super) struct Parts {
     pub(super) name: String,
     pub(super) address: Ipv4Addr,
-    pub(super) namespace: Namespace,
+    pub(super) namespace: NetworkNamespace,
 }
 
 /// What `ss` is asked for: TCP connections that the peer has answered, by number and without a header.

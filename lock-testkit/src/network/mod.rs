@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 pub use self::host::NetworkHost;
 use self::host::Parts;
-use self::namespace::{Namespace, ip, tool};
+use self::namespace::{NetworkNamespace, ip, tool};
 use self::subnet::Subnet;
 use crate::lock;
 
@@ -30,7 +30,7 @@ use crate::lock;
 /// of [`outside`](Self::outside).
 #[derive(Clone, Debug)]
 pub struct Network {
-    inner: Arc<Inner>,
+    inner: Arc<NetworkInner>,
 }
 
 impl Network {
@@ -47,16 +47,16 @@ impl Network {
                 "a network of hosts needs root",
             ));
         }
-        let switch = Namespace::new()?;
+        let switch = NetworkNamespace::new()?;
         let setup =
             format!("link set lo up\nlink add {BRIDGE} type bridge\nlink set {BRIDGE} up\n");
         ip(Some(&switch), &setup)?;
-        let rules = Rules::new(&switch)?;
+        let rules = BridgeRules::new(&switch)?;
         let subnet = Subnet::reserve()?;
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let interface = format!("pl{}x{count}", process::id());
-        let inner = Inner {
+        let inner = NetworkInner {
             hosts: Mutex::new(Vec::new()),
             interface: interface.clone(),
             rules: Mutex::new(rules),
@@ -153,22 +153,22 @@ impl Network {
 
 /// What the bridge drops.
 #[derive(Debug, Default)]
-struct Rules {
+struct BridgeRules {
     /// Sender and receiver.
     pairs: BTreeSet<(Ipv4Addr, Ipv4Addr)>,
     isolated: BTreeSet<Ipv4Addr>,
 }
 
-impl Rules {
+impl BridgeRules {
     /// No rules, in a namespace that has a bridge.
-    fn new(switch: &Namespace) -> io::Result<Self> {
+    fn new(switch: &NetworkNamespace) -> io::Result<Self> {
         let rules = Self::default();
         tool(Some(switch), &NFT, TABLE)?;
         Ok(rules)
     }
 
     /// Replaces all rules atomically.
-    fn apply(&self, switch: &Namespace) -> io::Result<()> {
+    fn apply(&self, switch: &NetworkNamespace) -> io::Result<()> {
         tool(Some(switch), &NFT, &self.commands()).map(drop)
     }
 
@@ -193,19 +193,19 @@ impl Rules {
 
 /// What lives as long as the network or one of its hosts.
 #[derive(Debug)]
-struct Inner {
+struct NetworkInner {
     hosts: Mutex<Vec<Arc<Parts>>>,
     /// The end of the test process.
     interface: String,
-    rules: Mutex<Rules>,
+    rules: Mutex<BridgeRules>,
     subnet: Subnet,
-    switch: Namespace,
+    switch: NetworkNamespace,
 }
 
-impl Inner {
+impl NetworkInner {
     fn make_host(&self, name: &str, place: usize) -> io::Result<Parts> {
         let address = self.subnet.host(place)?;
-        let namespace = Namespace::new()?;
+        let namespace = NetworkNamespace::new()?;
         let [.., subnet, own] = address.octets();
         // One hardware address for each IP address, so that no ARP cache is stale.
         let setup = format!(
@@ -224,14 +224,14 @@ impl Inner {
         })
     }
 
-    fn change(&self, change: impl FnOnce(&mut Rules)) {
+    fn change(&self, change: impl FnOnce(&mut BridgeRules)) {
         let mut rules = lock(&self.rules);
         change(&mut rules);
         rules.apply(&self.switch).expect("nft takes the rules");
     }
 }
 
-impl Drop for Inner {
+impl Drop for NetworkInner {
     fn drop(&mut self) {
         // It would also go with the other end, a moment after the address can be given again.
         drop(ip(None, &format!("link del {}\n", self.interface)));

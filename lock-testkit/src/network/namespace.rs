@@ -15,13 +15,13 @@ use super::wait;
 /// A network namespace without a name, which ends with this value or with this process, together
 /// with all processes in it.
 #[derive(Debug)]
-pub(super) struct Namespace {
+pub(super) struct NetworkNamespace {
     keeper: Child,
     /// The keeper waits for the end of this.
     leash: Option<ChildStdin>,
 }
 
-impl Namespace {
+impl NetworkNamespace {
     pub(super) fn new() -> io::Result<Self> {
         let mut keeper = Command::new("unshare")
             .args(["--net", "sh", "-c", KEEPER])
@@ -88,7 +88,7 @@ impl Namespace {
     }
 }
 
-impl Drop for Namespace {
+impl Drop for NetworkNamespace {
     fn drop(&mut self) {
         drop(self.leash.take());
         drop(self.keeper.wait());
@@ -110,14 +110,14 @@ pub(super) fn command_in(namespace: &Path, program: impl AsRef<OsStr>) -> Comman
 }
 
 /// Runs lines of `ip` in a namespace, or in that of the test process.
-pub(super) fn ip(namespace: Option<&Namespace>, lines: &str) -> io::Result<()> {
+pub(super) fn ip(namespace: Option<&NetworkNamespace>, lines: &str) -> io::Result<()> {
     tool(namespace, &["ip", "-batch", "-"], lines).map(drop)
 }
 
 /// Runs a program to its end in a namespace, or in that of the test process, and returns what it
 /// prints. An error has what it complains of.
 pub(super) fn tool(
-    namespace: Option<&Namespace>,
+    namespace: Option<&NetworkNamespace>,
     words: &[&str],
     input: &str,
 ) -> io::Result<String> {

@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
 use super::Then;
-use super::lane::{End, Flows, Gate, Item, Lane, lane};
+use super::lane::{ConnectionEnd, FlowGate, Flows, Item, Lane, lane};
 use super::plan::Plans;
 use super::protocol::{Parsed, Protocol, Unread};
 use super::relay::Relay;
@@ -39,10 +39,10 @@ pub(super) async fn serve<P: Protocol>(
                 closed(&mut server).await;
                 return Ok(());
             }
-            End::Planned(Then::Cut)
+            ConnectionEnd::Planned(Then::Cut)
         }
     };
-    if matches!(end, End::Closed) {
+    if matches!(end, ConnectionEnd::Closed) {
         return client.shutdown().await;
     }
     // For the client a reset, as of a network or a host that fails. For the server an orderly end,
@@ -56,7 +56,7 @@ async fn relay<P: Protocol>(
     number: usize,
     plans: &Plans,
     flows: &Flows,
-) -> End {
+) -> ConnectionEnd {
     let end = {
         let relay = Relay::<P>::new(plans, number);
         let (mut from_client, to_client) = client.split();
@@ -75,22 +75,22 @@ async fn relay<P: Protocol>(
         tokio::select! {
             end = requests_exit.deliver(to_server, &flows.requests, |sent| relay.sent(sent)) => end,
             end = replies_exit.deliver(to_client, &flows.replies, drop) => end,
-            () = read_requests => End::Closed,
-            () = read_replies => End::Closed,
+            () = read_requests => ConnectionEnd::Closed,
+            () = read_replies => ConnectionEnd::Closed,
         }
     };
     match end {
-        End::Planned(Then::CutAfter(silence)) => {
+        ConnectionEnd::Planned(Then::CutAfter(silence)) => {
             tokio::select! {
-                () = sleep(silence) => End::Planned(Then::Cut),
-                () = closed(client) => End::Closed,
+                () = sleep(silence) => ConnectionEnd::Planned(Then::Cut),
+                () = closed(client) => ConnectionEnd::Closed,
             }
         }
-        End::Planned(Then::Silent) => {
+        ConnectionEnd::Planned(Then::Silent) => {
             closed(client).await;
-            End::Closed
+            ConnectionEnd::Closed
         }
-        End::Closed | End::Planned(Then::Cut) => end,
+        ConnectionEnd::Closed | ConnectionEnd::Planned(Then::Cut) => end,
     }
 }
 
@@ -98,7 +98,7 @@ async fn relay<P: Protocol>(
 /// all that was read before it.
 async fn read<T>(
     from: &mut (impl AsyncRead + Unpin),
-    gate: &Gate,
+    gate: &FlowGate,
     lane: &Lane<T>,
     take: impl Fn(&[u8], Instant) -> Parsed<()>,
 ) {
@@ -119,7 +119,7 @@ async fn read<T>(
         }
     }
     let due = Instant::now() + gate.flow().latency;
-    lane.push(Item::end(due, unread, End::Closed));
+    lane.push(Item::end(due, unread, ConnectionEnd::Closed));
     pending::<()>().await;
 }
 

@@ -2,7 +2,9 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::protocol::{Fields, Messages, Parsed, Protocol, ReplyFate, Request, Said, Unread};
+use super::protocol::{
+    ClientRequest, Messages, Parsed, Protocol, RecordFields, ReplyFate, ServerMessage, Unread,
+};
 use crate::lock;
 use crate::servers::Reply;
 
@@ -17,12 +19,12 @@ pub(super) struct Jute {
     /// Whether the server has answered that.
     greeted: AtomicBool,
     /// For the requests that the server has, in their order.
-    awaited: Mutex<VecDeque<(Ticket, ReplyFate)>>,
+    awaited: Mutex<VecDeque<(JuteTicket, ReplyFate)>>,
 }
 
 /// The request that a reply answers.
 #[derive(Clone, Copy, Eq, PartialEq)]
-pub(super) enum Ticket {
+pub(super) enum JuteTicket {
     /// The request for a session.
     Connect,
     /// Requests with this number: one, but for pings and the like, which share theirs.
@@ -30,45 +32,45 @@ pub(super) enum Ticket {
 }
 
 impl Protocol for Jute {
-    type Ticket = Ticket;
+    type Ticket = JuteTicket;
 
     // An event that overtakes the reply that set its watch finds no watch at the client.
     const MESSAGES: Messages = Messages::InOrder;
 
-    fn request(&self, bytes: &[u8]) -> Parsed<Request<Ticket>> {
+    fn request(&self, bytes: &[u8]) -> Parsed<ClientRequest<JuteTicket>> {
         frame(bytes, |fields| {
             if self.asked.load(Ordering::Relaxed) {
                 let (xid, operation) = (fields.int()?, fields.int()?);
-                let (args, ticket) = (args(operation, fields), Ticket::Xid(xid));
-                return Some(Request { args, ticket });
+                let (args, ticket) = (args(operation, fields), JuteTicket::Xid(xid));
+                return Some(ClientRequest { args, ticket });
             }
             let args = connect_args(fields)?;
             self.asked.store(true, Ordering::Relaxed);
-            let ticket = Ticket::Connect;
-            Some(Request { args, ticket })
+            let ticket = JuteTicket::Connect;
+            Some(ClientRequest { args, ticket })
         })
     }
 
-    fn sent(&self, ticket: Ticket, fate: ReplyFate) {
+    fn sent(&self, ticket: JuteTicket, fate: ReplyFate) {
         lock(&self.awaited).push_back((ticket, fate));
     }
 
-    fn reply(&self, bytes: &[u8]) -> Parsed<Said> {
+    fn reply(&self, bytes: &[u8]) -> Parsed<ServerMessage> {
         frame(bytes, |fields| {
             if !self.greeted.swap(true, Ordering::Relaxed) {
-                return Some(Said::Reply(self.fate_of(Ticket::Connect)));
+                return Some(ServerMessage::Reply(self.fate_of(JuteTicket::Connect)));
             }
             let (xid, _zxid, _error) = (fields.int()?, fields.long()?, fields.int()?);
             if xid == EVENT {
-                return Some(Said::Message(event(fields)?));
+                return Some(ServerMessage::Message(event(fields)?));
             }
-            Some(Said::Reply(self.fate_of(Ticket::Xid(xid))))
+            Some(ServerMessage::Reply(self.fate_of(JuteTicket::Xid(xid))))
         })
     }
 }
 
 impl Jute {
-    fn fate_of(&self, ticket: Ticket) -> ReplyFate {
+    fn fate_of(&self, ticket: JuteTicket) -> ReplyFate {
         let mut queue = lock(&self.awaited);
         let at = queue.iter().position(|(awaited, _)| *awaited == ticket);
         at.and_then(|at| queue.remove(at))
@@ -77,18 +79,18 @@ impl Jute {
 }
 
 /// Reads the frame that the bytes begin with.
-fn frame<T>(bytes: &[u8], read: impl FnOnce(&mut Fields<'_>) -> Option<T>) -> Parsed<T> {
+fn frame<T>(bytes: &[u8], read: impl FnOnce(&mut RecordFields<'_>) -> Option<T>) -> Parsed<T> {
     let (length, rest) = bytes.split_first_chunk().ok_or(Unread::Incomplete)?;
     let Ok(length @ ..=MAX_FRAME) = usize::try_from(i32::from_be_bytes(*length)) else {
         return Err(Unread::Foreign);
     };
     let body = rest.get(..length).ok_or(Unread::Incomplete)?;
-    let read = read(&mut Fields(body)).ok_or(Unread::Foreign)?;
+    let read = read(&mut RecordFields(body)).ok_or(Unread::Foreign)?;
     Ok((read, 4 + length))
 }
 
 /// What happened, its type and its path, and the state of the session.
-fn event(fields: &mut Fields<'_>) -> Option<Vec<Reply>> {
+fn event(fields: &mut RecordFields<'_>) -> Option<Vec<Reply>> {
     let (kind, state, path) = (fields.int()?, fields.int()?, fields.bytes()?);
     Some(vec![
         Reply::Bulk(b"event".to_vec()),
@@ -99,7 +101,7 @@ fn event(fields: &mut Fields<'_>) -> Option<Vec<Reply>> {
 }
 
 /// The words of the first request of a connection; none if it is something else.
-fn connect_args(fields: &mut Fields<'_>) -> Option<Vec<Vec<u8>>> {
+fn connect_args(fields: &mut RecordFields<'_>) -> Option<Vec<Vec<u8>>> {
     let (version, _last_zxid, _timeout) = (fields.int()?, fields.long()?, fields.int()?);
     let (session, _password) = (fields.long()?, fields.bytes()?);
     (version == 0).then(|| {
@@ -109,7 +111,7 @@ fn connect_args(fields: &mut Fields<'_>) -> Option<Vec<Vec<u8>>> {
 }
 
 /// The words of any other request: its name, its path, and what is useful to know of the rest.
-fn args(operation: i32, fields: &mut Fields<'_>) -> Vec<Vec<u8>> {
+fn args(operation: i32, fields: &mut RecordFields<'_>) -> Vec<Vec<u8>> {
     let name = name(operation);
     let name_word = name.map_or_else(|| format!("OP{operation}"), str::to_owned);
     let mut args = vec![name_word.into_bytes(), Vec::new()];
@@ -138,13 +140,13 @@ fn args(operation: i32, fields: &mut Fields<'_>) -> Vec<Vec<u8>> {
 }
 
 /// Each operation has a header of its own.
-fn first_of_several(fields: &mut Fields<'_>) -> Option<i32> {
+fn first_of_several(fields: &mut RecordFields<'_>) -> Option<i32> {
     let (operation, _is_end, _error) = (fields.int()?, fields.byte()?, fields.int()?);
     Some(operation)
 }
 
 /// What is behind the data and the access list of a node.
-fn flags(fields: &mut Fields<'_>) -> Option<i32> {
+fn flags(fields: &mut RecordFields<'_>) -> Option<i32> {
     fields.bytes()?;
     for _ in 0..fields.int()? {
         let (_permissions, _scheme, _id) = (fields.int()?, fields.bytes()?, fields.bytes()?);

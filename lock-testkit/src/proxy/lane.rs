@@ -15,9 +15,9 @@ pub(super) struct Lane<T> {
 }
 
 /// The other end of a lane.
-pub(super) struct Exit<T> {
-    ordered: Queue<T>,
-    passing: Queue<T>,
+pub(super) struct LaneExit<T> {
+    ordered: LaneQueue<T>,
+    passing: LaneQueue<T>,
 }
 
 /// Bytes that leave at a time, or the end of the connection.
@@ -26,24 +26,24 @@ pub(super) struct Item<T> {
     pub(super) bytes: Vec<u8>,
     /// The tasks to notify when they leave.
     pub(super) note: Option<T>,
-    pub(super) end: Option<End>,
+    pub(super) end: Option<ConnectionEnd>,
 }
 
 /// How a connection ends.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum End {
+pub(super) enum ConnectionEnd {
     /// Closed by the client or the server.
     Closed,
     /// By a plan.
     Planned(Then),
 }
 
-pub(super) fn lane<T>() -> (Lane<T>, Exit<T>) {
+pub(super) fn lane<T>() -> (Lane<T>, LaneExit<T>) {
     let (ordered, ordered_exit) = unbounded_channel();
     let (passing, passing_exit) = unbounded_channel();
-    let exit = Exit {
-        ordered: Queue::new(ordered_exit),
-        passing: Queue::new(passing_exit),
+    let exit = LaneExit {
+        ordered: LaneQueue::new(ordered_exit),
+        passing: LaneQueue::new(passing_exit),
     };
     (Lane { ordered, passing }, exit)
 }
@@ -59,14 +59,14 @@ impl<T> Lane<T> {
     }
 }
 
-impl<T> Exit<T> {
+impl<T> LaneExit<T> {
     /// Delivers until the connection ends.
     pub(super) async fn deliver(
         mut self,
         mut to: impl AsyncWrite + Unpin,
-        gate: &Gate,
+        gate: &FlowGate,
         mut leaves: impl FnMut(T),
-    ) -> End {
+    ) -> ConnectionEnd {
         loop {
             let item = tokio::select! {
                 biased;
@@ -96,7 +96,7 @@ impl<T> Item<T> {
         }
     }
 
-    pub(super) fn end(due: Instant, bytes: Vec<u8>, end: End) -> Self {
+    pub(super) fn end(due: Instant, bytes: Vec<u8>, end: ConnectionEnd) -> Self {
         Self {
             due,
             bytes,
@@ -111,13 +111,13 @@ impl<T> Item<T> {
     }
 }
 
-struct Queue<T> {
+struct LaneQueue<T> {
     receiver: UnboundedReceiver<Item<T>>,
     /// Taken out and not yet due.
     head: Option<Item<T>>,
 }
 
-impl<T> Queue<T> {
+impl<T> LaneQueue<T> {
     fn new(receiver: UnboundedReceiver<Item<T>>) -> Self {
         Self {
             receiver,
@@ -145,7 +145,7 @@ impl<T> Queue<T> {
 async fn write(
     to: &mut (impl AsyncWrite + Unpin),
     mut bytes: &[u8],
-    gate: &Gate,
+    gate: &FlowGate,
 ) -> io::Result<()> {
     while !bytes.is_empty() {
         let drip = gate.flow().drip;
@@ -175,13 +175,13 @@ pub enum Direction {
 /// How bytes travel, one for each direction.
 #[derive(Default)]
 pub(super) struct Flows {
-    pub(super) replies: Gate,
-    pub(super) requests: Gate,
+    pub(super) replies: FlowGate,
+    pub(super) requests: FlowGate,
 }
 
 /// What all connections have in common in one direction.
 #[derive(Default)]
-pub(super) struct Gate {
+pub(super) struct FlowGate {
     flow: watch::Sender<Flow>,
 }
 
@@ -205,7 +205,7 @@ impl Flows {
         }
     }
 
-    fn gates(&self, direction: Direction) -> Vec<&Gate> {
+    fn gates(&self, direction: Direction) -> Vec<&FlowGate> {
         match direction {
             Direction::Both => vec![&self.replies, &self.requests],
             Direction::Replies => vec![&self.replies],
@@ -214,7 +214,7 @@ impl Flows {
     }
 }
 
-impl Gate {
+impl FlowGate {
     pub(super) fn flow(&self) -> Flow {
         *self.flow.borrow()
     }

@@ -21,23 +21,23 @@ use super::protocol::{Bytes, Wire};
 use super::resp::Resp;
 
 /// The thread of a proxy; ends with the value.
-pub(super) struct Listener {
+pub(super) struct ProxyListener {
     port: u16,
     accepted: Arc<AtomicUsize>,
-    orders: Option<UnboundedSender<(Order, mpsc::Sender<()>)>>,
+    orders: Option<UnboundedSender<(ProxyOrder, mpsc::Sender<()>)>>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// What a proxy does at once.
 #[derive(Clone, Copy)]
-pub(super) enum Order {
+pub(super) enum ProxyOrder {
     Accept,
     Cut,
     HalfOpen,
     Refuse,
 }
 
-impl Listener {
+impl ProxyListener {
     pub(super) fn start(
         address: Ipv4Addr,
         target: SocketAddrV4,
@@ -50,11 +50,11 @@ impl Listener {
         // Entered and not blocked on, which is refused where the caller is on a runtime.
         let door = {
             let _entered = runtime.enter();
-            Door::open(address)?
+            ProxyPort::open(address)?
         };
         let (port, accepted) = (door.address.port(), Arc::<AtomicUsize>::default());
         let (orders, received) = unbounded_channel();
-        let clients = Clients {
+        let clients = ProxyClients {
             target,
             wire,
             plans: Arc::clone(plans),
@@ -83,7 +83,7 @@ impl Listener {
     }
 
     /// Returns when it is done.
-    pub(super) fn order(&self, order: Order) {
+    pub(super) fn order(&self, order: ProxyOrder) {
         let (done, is_done) = mpsc::channel();
         if let Some(orders) = &self.orders {
             drop(orders.send((order, done)));
@@ -92,7 +92,7 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for ProxyListener {
     fn drop(&mut self) {
         drop(self.orders.take());
         if let Some(thread) = self.thread.take() {
@@ -102,9 +102,9 @@ impl Drop for Listener {
 }
 
 async fn run(
-    mut door: Door,
-    mut clients: Clients,
-    mut orders: UnboundedReceiver<(Order, mpsc::Sender<()>)>,
+    mut door: ProxyPort,
+    mut clients: ProxyClients,
+    mut orders: UnboundedReceiver<(ProxyOrder, mpsc::Sender<()>)>,
 ) {
     loop {
         tokio::select! {
@@ -112,10 +112,10 @@ async fn run(
             order = orders.recv() => {
                 let Some((order, done)) = order else { return };
                 match order {
-                    Order::Accept => door = door.opened(),
-                    Order::Cut => clients.cut().await,
-                    Order::HalfOpen => drop(clients.cut.send_replace(Cut::Client)),
-                    Order::Refuse => door = door.closed(),
+                    ProxyOrder::Accept => door = door.opened(),
+                    ProxyOrder::Cut => clients.cut().await,
+                    ProxyOrder::HalfOpen => drop(clients.cut.send_replace(Cut::Client)),
+                    ProxyOrder::Refuse => door = door.closed(),
                 }
                 // The sender of the order waits for this, or has panicked.
                 done.send(()).ok();
@@ -126,7 +126,7 @@ async fn run(
     }
 }
 
-struct Clients {
+struct ProxyClients {
     target: SocketAddrV4,
     wire: Wire,
     plans: Arc<Plans>,
@@ -136,7 +136,7 @@ struct Clients {
     serving: JoinSet<io::Result<()>>,
 }
 
-impl Clients {
+impl ProxyClients {
     fn serve(&mut self, client: TcpStream) {
         let number = self.accepted.fetch_add(1, Ordering::SeqCst);
         let (plans, flows) = (Arc::clone(&self.plans), Arc::clone(&self.flows));
@@ -169,7 +169,7 @@ impl Clients {
 }
 
 /// Holds the port, listening or not.
-struct Door {
+struct ProxyPort {
     address: SocketAddrV4,
     /// Bound and never listening: reserves the port while `listener` is closed.
     _reserved: TcpSocket,
@@ -177,7 +177,7 @@ struct Door {
     listener: Option<TcpListener>,
 }
 
-impl Door {
+impl ProxyPort {
     fn open(address: Ipv4Addr) -> io::Result<Self> {
         let reserved = bind(SocketAddrV4::new(address, 0))?;
         let SocketAddr::V4(address) = reserved.local_addr()? else {

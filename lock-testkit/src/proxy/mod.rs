@@ -28,7 +28,7 @@ use crate::servers::{Reply, RespClient};
 pub use self::faults::{Across, FaultPlan};
 pub use self::lane::Direction;
 use self::lane::Flows;
-use self::listener::{Listener, Order};
+use self::listener::{ProxyListener, ProxyOrder};
 use self::plan::Plans;
 pub use self::plan::{Command, Fate, Planned, Push, PushFate, PushWatch, ReplyOrder, Then, Watch};
 pub use self::protocol::Wire;
@@ -51,7 +51,7 @@ pub struct Proxy {
     wire: Wire,
     plans: Arc<Plans>,
     flows: Arc<Flows>,
-    listener: Listener,
+    listener: ProxyListener,
 }
 
 impl Proxy {
@@ -102,7 +102,7 @@ impl Proxy {
 
     fn between(address: Ipv4Addr, target: SocketAddrV4, wire: Wire) -> Self {
         let (plans, flows) = (Arc::<Plans>::default(), Arc::<Flows>::default());
-        let listener = Listener::start(address, target, wire, &plans, &flows);
+        let listener = ProxyListener::start(address, target, wire, &plans, &flows);
         Self {
             address,
             target,
@@ -223,23 +223,23 @@ impl Proxy {
 
     /// Cuts all connections that there are.
     pub fn cut(&self) {
-        self.listener.order(Order::Cut);
+        self.listener.order(ProxyOrder::Cut);
     }
 
     /// Resets all connections for the clients. The server keeps them open, and nothing arrives on
     /// them any more: half-open connections, as after a firewall dropped them for one side.
     pub fn half_open(&self) {
-        self.listener.order(Order::HalfOpen);
+        self.listener.order(ProxyOrder::HalfOpen);
     }
 
     /// Refuses further connections; those that there are stay.
     pub fn refuse(&self) {
-        self.listener.order(Order::Refuse);
+        self.listener.order(ProxyOrder::Refuse);
     }
 
     /// Accepts connections again.
     pub fn accept(&self) {
-        self.listener.order(Order::Accept);
+        self.listener.order(ProxyOrder::Accept);
     }
 
     /// Refuses and cuts all connections, or accepts them again.

@@ -1,16 +1,18 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use super::protocol::{Messages, Parsed, Protocol, ReplyFate, Request, Said, Unread};
+use super::protocol::{
+    ClientRequest, Messages, Parsed, Protocol, ReplyFate, ServerMessage, Unread,
+};
 use crate::lock;
 
 /// The protocol of MySQL and MariaDB: a request is one packet, and all that the server sends until the
 /// next one is its reply.
 #[derive(Default)]
-pub(super) struct MySql(Mutex<Exchange>);
+pub(super) struct MySql(Mutex<MySqlExchange>);
 
 #[derive(Default)]
-struct Exchange {
+struct MySqlExchange {
     encrypted: bool,
     fate: ReplyFate,
     /// The text of the statement that is being prepared.
@@ -24,7 +26,7 @@ impl Protocol for MySql {
 
     const MESSAGES: Messages = Messages::InOrder;
 
-    fn request(&self, bytes: &[u8]) -> Parsed<Request<()>> {
+    fn request(&self, bytes: &[u8]) -> Parsed<ClientRequest<()>> {
         let mut exchange = lock(&self.0);
         // A length of three bytes, a number that counts from 0 in each exchange, and the rest.
         let (header, rest) = bytes.split_first_chunk::<4>().ok_or(Unread::Incomplete)?;
@@ -42,23 +44,23 @@ impl Protocol for MySql {
                 vec![b"LOGIN".to_vec()]
             }
         };
-        Ok((Request { args, ticket: () }, 4 + length))
+        Ok((ClientRequest { args, ticket: () }, 4 + length))
     }
 
     fn sent(&self, (): (), fate: ReplyFate) {
         lock(&self.0).fate = fate;
     }
 
-    fn reply(&self, bytes: &[u8]) -> Parsed<Said> {
+    fn reply(&self, bytes: &[u8]) -> Parsed<ServerMessage> {
         let mut exchange = lock(&self.0);
         if exchange.preparing.is_some() {
             exchange.prepared(bytes).ok_or(Unread::Incomplete)?;
         }
-        Ok((Said::Reply(exchange.fate), bytes.len()))
+        Ok((ServerMessage::Reply(exchange.fate), bytes.len()))
     }
 }
 
-impl Exchange {
+impl MySqlExchange {
     fn command(&mut self, body: &[u8]) -> Vec<Vec<u8>> {
         let (command, rest) = body.split_first().unwrap_or((&0, &[]));
         let (name, text) = match *command {

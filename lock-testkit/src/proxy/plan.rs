@@ -99,9 +99,9 @@ pub enum Then {
 
 /// A fate that waits for its command.
 #[derive(Clone)]
-pub struct Planned(Arc<Plan>);
+pub struct Planned(Arc<CommandPlan>);
 
-struct Plan {
+struct CommandPlan {
     matches: Matcher,
     fate: Fate,
     each: bool,
@@ -123,7 +123,7 @@ impl Planned {
     }
 
     fn new(matches: Matcher, fate: Fate, each: bool) -> Self {
-        Self(Arc::new(Plan {
+        Self(Arc::new(CommandPlan {
             matches,
             fate,
             each,

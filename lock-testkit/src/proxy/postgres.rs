@@ -1,16 +1,18 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use super::protocol::{Fields, Messages, Parsed, Protocol, ReplyFate, Request, Said, Unread};
+use super::protocol::{
+    ClientRequest, Messages, Parsed, Protocol, RecordFields, ReplyFate, ServerMessage, Unread,
+};
 use crate::lock;
 
 /// The protocol of PostgreSQL, version 3: a request is all that a client sends up to the message
 /// that it expects an answer to, and all that the server sends until the next one is its reply.
 #[derive(Default)]
-pub(super) struct Postgres(Mutex<Exchange>);
+pub(super) struct Postgres(Mutex<PostgresExchange>);
 
 #[derive(Default)]
-struct Exchange {
+struct PostgresExchange {
     /// Whether the client has said who it is, before which messages have no letter.
     begun: bool,
     fate: ReplyFate,
@@ -23,7 +25,7 @@ impl Protocol for Postgres {
 
     const MESSAGES: Messages = Messages::InOrder;
 
-    fn request(&self, bytes: &[u8]) -> Parsed<Request<()>> {
+    fn request(&self, bytes: &[u8]) -> Parsed<ClientRequest<()>> {
         let mut exchange = lock(&self.0);
         if !exchange.begun {
             return exchange.opening(bytes);
@@ -31,10 +33,10 @@ impl Protocol for Postgres {
         let (mut args, mut rest) = (vec![b"SYNC".to_vec()], bytes);
         while let Some((kind, message)) = rest.split_first() {
             let (body, length) = body(message)?;
-            exchange.add(*kind, Fields(body), &mut args);
+            exchange.add(*kind, RecordFields(body), &mut args);
             rest = &message[length..];
             if ENDS.contains(kind) {
-                return Ok((Request { args, ticket: () }, bytes.len() - rest.len()));
+                return Ok((ClientRequest { args, ticket: () }, bytes.len() - rest.len()));
             }
         }
         Err(Unread::Incomplete)
@@ -44,27 +46,27 @@ impl Protocol for Postgres {
         lock(&self.0).fate = fate;
     }
 
-    fn reply(&self, bytes: &[u8]) -> Parsed<Said> {
-        Ok((Said::Reply(lock(&self.0).fate), bytes.len()))
+    fn reply(&self, bytes: &[u8]) -> Parsed<ServerMessage> {
+        Ok((ServerMessage::Reply(lock(&self.0).fate), bytes.len()))
     }
 }
 
-impl Exchange {
-    fn opening(&mut self, bytes: &[u8]) -> Parsed<Request<()>> {
+impl PostgresExchange {
+    fn opening(&mut self, bytes: &[u8]) -> Parsed<ClientRequest<()>> {
         let (body, length) = body(bytes)?;
-        self.begun = match Fields(body).int() {
+        self.begun = match RecordFields(body).int() {
             Some(0x0003_0000..=0x0003_ffff) => true,
             // A request to cancel, for TLS or for GSS.
             Some(80_877_102..=80_877_104) => false,
             _ => return Err(Unread::Foreign),
         };
         let args = vec![b"STARTUP".to_vec()];
-        Ok((Request { args, ticket: () }, length))
+        Ok((ClientRequest { args, ticket: () }, length))
     }
 
     /// Says what a message makes of a request. Of several statements the first counts, and its
     /// execution more than its preparation.
-    fn add(&mut self, kind: u8, mut fields: Fields<'_>, args: &mut Vec<Vec<u8>>) {
+    fn add(&mut self, kind: u8, mut fields: RecordFields<'_>, args: &mut Vec<Vec<u8>>) {
         let is = |args: &Vec<Vec<u8>>, name: &str| args[0] == name.as_bytes();
         let mut text = || fields.text().unwrap_or_default().to_vec();
         let (name, text): (&str, Vec<u8>) = match kind {

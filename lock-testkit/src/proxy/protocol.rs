@@ -12,13 +12,13 @@ pub(super) trait Protocol: Default + Send + Sync {
     const MESSAGES: Messages;
 
     /// The first request of the bytes.
-    fn request(&self, bytes: &[u8]) -> Parsed<Request<Self::Ticket>>;
+    fn request(&self, bytes: &[u8]) -> Parsed<ClientRequest<Self::Ticket>>;
 
     /// Called when a request leaves for the server, before it does.
     fn sent(&self, ticket: Self::Ticket, fate: ReplyFate);
 
     /// The first thing of the bytes that the server sent.
-    fn reply(&self, bytes: &[u8]) -> Parsed<Said>;
+    fn reply(&self, bytes: &[u8]) -> Parsed<ServerMessage>;
 }
 
 /// No protocol that is known here: bytes pass, and the faults of bytes apply.
@@ -30,13 +30,13 @@ impl Protocol for Bytes {
 
     const MESSAGES: Messages = Messages::InOrder;
 
-    fn request(&self, _: &[u8]) -> Parsed<Request<()>> {
+    fn request(&self, _: &[u8]) -> Parsed<ClientRequest<()>> {
         Err(Unread::Foreign)
     }
 
     fn sent(&self, (): (), _: ReplyFate) {}
 
-    fn reply(&self, _: &[u8]) -> Parsed<Said> {
+    fn reply(&self, _: &[u8]) -> Parsed<ServerMessage> {
         Err(Unread::Foreign)
     }
 }
@@ -70,13 +70,13 @@ pub(super) enum Unread {
 }
 
 /// What a client asks for.
-pub(super) struct Request<T> {
+pub(super) struct ClientRequest<T> {
     pub(super) args: Vec<Vec<u8>>,
     pub(super) ticket: T,
 }
 
 /// What a server says.
-pub(super) enum Said {
+pub(super) enum ServerMessage {
     /// An unsolicited message.
     Message(Vec<Reply>),
     /// An answer or a part of one, with what was planned for it.
@@ -104,9 +104,9 @@ pub(super) enum ReplyFate {
 }
 
 /// The fields of a record that are not read yet, numbers in the order of the network.
-pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+pub(super) struct RecordFields<'a>(pub(super) &'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> RecordFields<'a> {
     pub(super) fn byte(&mut self) -> Option<u8> {
         self.chunk().map(|[byte]| byte)
     }

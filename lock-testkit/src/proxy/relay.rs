@@ -1,8 +1,8 @@
 use tokio::time::Instant;
 
-use super::lane::{End, Item, Lane};
+use super::lane::{ConnectionEnd, Item, Lane};
 use super::plan::Plans;
-use super::protocol::{Messages, Parsed, Protocol, ReplyFate, Request, Said};
+use super::protocol::{ClientRequest, Messages, Parsed, Protocol, ReplyFate, ServerMessage};
 use super::{Command, Fate, PushFate, ReplyOrder, Then};
 
 /// The state that both directions of one connection share.
@@ -38,12 +38,12 @@ impl<'a, P: Protocol> Relay<'a, P> {
 
     fn send(
         &self,
-        request: Request<P::Ticket>,
+        request: ClientRequest<P::Ticket>,
         bytes: &[u8],
         due: Instant,
         lane: &Lane<Leaving<P>>,
     ) {
-        let Request { args, ticket } = request;
+        let ClientRequest { args, ticket } = request;
         let connection = self.connection;
         let fate = self.plans.meet(&Command { args, connection });
         let send = |due, fate| Item::bytes(due, bytes.to_vec()).with_note((ticket, fate));
@@ -52,7 +52,7 @@ impl<'a, P: Protocol> Relay<'a, P> {
             Some(Fate::CutReply(length)) => lane.push(send(due, ReplyFate::Cut(length))),
             Some(Fate::CutRequest(length)) => {
                 let part = bytes[..length.min(bytes.len())].to_vec();
-                lane.push(Item::end(due, part, End::Planned(Then::Cut)));
+                lane.push(Item::end(due, part, ConnectionEnd::Planned(Then::Cut)));
             }
             Some(Fate::Duplicated { after, answer }) => match answer {
                 ReplyOrder::First => {
@@ -73,7 +73,7 @@ impl<'a, P: Protocol> Relay<'a, P> {
             Some(Fate::LateRequest(delay)) => lane.push(send(due + delay, ReplyFate::Arrives)),
             Some(Fate::LostReply(then)) => lane.push(send(due, ReplyFate::Lost(then))),
             Some(Fate::LostRequest(then)) => {
-                lane.push(Item::end(due, Vec::new(), End::Planned(then)));
+                lane.push(Item::end(due, Vec::new(), ConnectionEnd::Planned(then)));
             }
         }
     }
@@ -88,11 +88,11 @@ impl<'a, P: Protocol> Relay<'a, P> {
         let (said, length) = self.protocol.reply(bytes)?;
         let bytes = bytes[..length].to_vec();
         match said {
-            Said::Message(items) => {
+            ServerMessage::Message(items) => {
                 let fate = self.plans.meet_push(&items);
                 Self::message(fate, &bytes, due, lane);
             }
-            Said::Reply(fate) => Self::answer(fate, bytes, due, lane),
+            ServerMessage::Reply(fate) => Self::answer(fate, bytes, due, lane),
         }
         Ok(((), length))
     }
@@ -102,11 +102,11 @@ impl<'a, P: Protocol> Relay<'a, P> {
             ReplyFate::Arrives => lane.push(Item::bytes(due, bytes)),
             ReplyFate::Cut(length) => {
                 let part = bytes[..length.min(bytes.len())].to_vec();
-                lane.push(Item::end(due, part, End::Planned(Then::Cut)));
+                lane.push(Item::end(due, part, ConnectionEnd::Planned(Then::Cut)));
             }
             ReplyFate::Late(delay) => lane.push(Item::bytes(due + delay, bytes)),
             ReplyFate::Lost(then) => {
-                lane.push(Item::end(due, Vec::new(), End::Planned(then)));
+                lane.push(Item::end(due, Vec::new(), ConnectionEnd::Planned(then)));
             }
             ReplyFate::Swallowed => {}
         }
@@ -138,7 +138,7 @@ mod tests {
 
     use super::super::Planned;
     use super::super::jute::Jute;
-    use super::super::lane::Gate;
+    use super::super::lane::FlowGate;
     use super::super::lane::lane;
     use super::*;
 
@@ -158,7 +158,7 @@ mod tests {
         );
         crate::lock(&plans.planned).push(late.clone());
         let relay = Relay::<Jute>::new(&plans, 0);
-        let gate = Gate::default();
+        let gate = FlowGate::default();
         let (requests, to_server) = lane();
         let (replies, to_client) = lane();
         let (now, path) = (Instant::now(), [0, 0, 0, 2, b'/', b'a']);
@@ -167,7 +167,7 @@ mod tests {
         for request in [&connect, &exists] {
             assert!(relay.request(request, now, &requests).is_ok());
         }
-        requests.push(Item::end(now, Vec::new(), End::Closed));
+        requests.push(Item::end(now, Vec::new(), ConnectionEnd::Closed));
         let mut server = Vec::new();
         to_server
             .deliver(&mut server, &gate, |sent| relay.sent(sent))
@@ -181,7 +181,7 @@ mod tests {
         for answer in [&greeting, &reply, &event] {
             assert!(relay.reply(answer, now, &replies).is_ok());
         }
-        replies.push(Item::end(now, Vec::new(), End::Closed));
+        replies.push(Item::end(now, Vec::new(), ConnectionEnd::Closed));
         let mut client = Vec::new();
         to_client.deliver(&mut client, &gate, drop).await;
         assert_eq!(client, [greeting, reply, event].concat());

@@ -2,7 +2,9 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::protocol::{Messages, Parsed, Protocol, ReplyFate, Request, Said, Unread};
+use super::protocol::{
+    ClientRequest, Messages, Parsed, Protocol, ReplyFate, ServerMessage, Unread,
+};
 use crate::lock;
 use crate::servers::Reply;
 
@@ -10,14 +12,14 @@ use crate::servers::Reply;
 #[derive(Default)]
 pub(super) struct Resp {
     /// For the commands that the server has, in their order.
-    awaited: Mutex<VecDeque<(Ticket, ReplyFate)>>,
+    awaited: Mutex<VecDeque<(RespTicket, ReplyFate)>>,
     /// Whether it has subscribed by RESP2, where messages are arrays.
     listens: AtomicBool,
 }
 
 /// Replies to come.
 #[derive(Clone, Copy)]
-pub(super) struct Ticket {
+pub(super) struct RespTicket {
     /// How many there are: one, but one per channel for commands that subscribe.
     replies: usize,
     /// Whether it is answered like `SUBSCRIBE`: by push messages where the protocol has them.
@@ -25,26 +27,26 @@ pub(super) struct Ticket {
 }
 
 impl Protocol for Resp {
-    type Ticket = Ticket;
+    type Ticket = RespTicket;
 
     const MESSAGES: Messages = Messages::Passing;
 
-    fn request(&self, bytes: &[u8]) -> Parsed<Request<Ticket>> {
+    fn request(&self, bytes: &[u8]) -> Parsed<ClientRequest<RespTicket>> {
         let (request, length) = parse(bytes)?;
         let args = words(request).ok_or(Unread::Foreign)?;
-        let ticket = Ticket::new(&args);
-        Ok((Request { args, ticket }, length))
+        let ticket = RespTicket::new(&args);
+        Ok((ClientRequest { args, ticket }, length))
     }
 
-    fn sent(&self, ticket: Ticket, fate: ReplyFate) {
+    fn sent(&self, ticket: RespTicket, fate: ReplyFate) {
         lock(&self.awaited).push_back((ticket, fate));
     }
 
-    fn reply(&self, bytes: &[u8]) -> Parsed<Said> {
+    fn reply(&self, bytes: &[u8]) -> Parsed<ServerMessage> {
         let (reply, length) = parse(bytes)?;
         let said = match self.is_message(&reply) {
-            true => Said::Message(reply.items().to_vec()),
-            false => Said::Reply(self.fate_of(&reply)),
+            true => ServerMessage::Message(reply.items().to_vec()),
+            false => ServerMessage::Reply(self.fate_of(&reply)),
         };
         Ok((said, length))
     }
@@ -89,7 +91,7 @@ impl Resp {
     }
 }
 
-impl Ticket {
+impl RespTicket {
     fn new(args: &[Vec<u8>]) -> Self {
         let name = args.first().map_or(&[][..], Vec::as_slice);
         let name = String::from_utf8_lossy(name).to_ascii_lowercase();

@@ -26,7 +26,7 @@ pub(super) struct Dialect {
     /// The socket in the directory of a server with this port.
     pub(super) socket: fn(&Path, u16) -> PathBuf,
     /// The command of the client, without its input.
-    pub(super) client: fn(&Client<'_>) -> io::Result<Command>,
+    pub(super) client: fn(&DatabaseClient<'_>) -> io::Result<Command>,
     /// The rows that it has printed.
     pub(super) rows: fn(&str) -> Vec<Vec<String>>,
     /// Counts the connections of `test`; a condition on the database may follow.
@@ -80,8 +80,8 @@ impl DatabaseServer {
         self.dialect.url("test", &self.address(), &name)
     }
 
-    fn client(&self) -> Client<'_> {
-        Client {
+    fn client(&self) -> DatabaseClient<'_> {
+        DatabaseClient {
             dialect: self.dialect,
             dir: self.dir(),
             port: self.port(),
@@ -153,8 +153,8 @@ impl SharedDatabase {
         format!("127.0.0.1:{}", self.port)
     }
 
-    fn client<'a>(&'a self, database: &'a str) -> Client<'a> {
-        Client {
+    fn client<'a>(&'a self, database: &'a str) -> DatabaseClient<'a> {
+        DatabaseClient {
             dialect: self.dialect,
             dir: &self.dir,
             port: self.port,
@@ -173,14 +173,14 @@ impl Dialect {
 
 /// The way to a server past the code under test: its socket.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Client<'a> {
+pub(super) struct DatabaseClient<'a> {
     pub(super) dialect: &'static Dialect,
     pub(super) dir: &'a Path,
     pub(super) port: u16,
     pub(super) database: &'a str,
 }
 
-impl Client<'_> {
+impl DatabaseClient<'_> {
     /// Runs the statements as the superuser and returns the rows of all of them.
     fn run(&self, text: &str) -> io::Result<Vec<Vec<String>>> {
         let mut client = (self.dialect.client)(self)?;

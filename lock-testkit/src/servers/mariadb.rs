@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Pid;
 
-use super::database::{Client, Dialect, feed};
+use super::database::{DatabaseClient, Dialect, feed};
 use super::port::free_port;
 use super::process::Account;
 use super::server_process::{Service, Setup, Site, deref_to, setup_options, started};
@@ -58,7 +58,7 @@ fn socket(dir: &Path, _port: u16) -> PathBuf {
     dir.join(SOCKET)
 }
 
-fn client(client: &Client<'_>) -> io::Result<Command> {
+fn client(client: &DatabaseClient<'_>) -> io::Result<Command> {
     let mut command = Command::new("mariadb");
     command
         .args(["--no-defaults", "--batch", "--skip-column-names"])

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Pid;
 
-use super::database::{Client, Dialect, feed};
+use super::database::{DatabaseClient, Dialect, feed};
 use super::port::free_port;
 use super::process::Account;
 use super::server_process::{Service, Setup, Site, deref_to, setup_options, started, wait};
@@ -85,7 +85,7 @@ fn socket(dir: &Path, port: u16) -> PathBuf {
     dir.join(format!(".s.PGSQL.{port}"))
 }
 
-fn psql(client: &Client<'_>) -> io::Result<Command> {
+fn psql(client: &DatabaseClient<'_>) -> io::Result<Command> {
     let mut command = Command::new(program("psql")?);
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("PG") {

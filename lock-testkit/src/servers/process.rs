@@ -16,7 +16,7 @@ use crate::network::NetworkHost;
 
 /// A server that ends with this value, and with this process, unless it is [kept](Self::keep).
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct ServerChild {
     shell: Child,
     /// The shell waits for a line or for the end of this.
     leash: Option<ChildStdin>,
@@ -26,7 +26,7 @@ pub(super) struct Process {
     kept: bool,
 }
 
-impl Process {
+impl ServerChild {
     /// Starts a program with its arguments, on a host if there is one. The shell that watches it runs
     /// the farewell when the program has ended, and removes `dir` if this process dies before the
     /// value is dropped.
@@ -131,7 +131,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ServerChild {
     fn drop(&mut self) {
         // Without the leash the shell does the same and removes the directory as well.
         if !self.kept {

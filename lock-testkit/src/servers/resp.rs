@@ -8,7 +8,7 @@ use std::time::Duration;
 /// A blocking connection to a Redis server that does nothing by itself.
 #[derive(Debug)]
 pub struct RespClient {
-    stream: Box<dyn Stream>,
+    stream: Box<dyn RespStream>,
     unread: Vec<u8>,
 }
 
@@ -74,7 +74,7 @@ impl RespClient {
         }
     }
 
-    fn on(stream: impl Stream + 'static) -> Self {
+    fn on(stream: impl RespStream + 'static) -> Self {
         Self {
             stream: Box::new(stream),
             unread: Vec::new(),
@@ -94,9 +94,9 @@ fn encode(args: &[impl AsRef<[u8]>]) -> Vec<u8> {
     bytes
 }
 
-trait Stream: Debug + Read + Send + Sync + Write {}
+trait RespStream: Debug + Read + Send + Sync + Write {}
 
-impl<T: Debug + Read + Send + Sync + Write> Stream for T {}
+impl<T: Debug + Read + Send + Sync + Write> RespStream for T {}
 
 /// An answer of a Redis server, RESP2 or RESP3, of the types that its commands and scripts have here.
 #[expect(clippy::exhaustive_enums, reason = "tests match on them")]
@@ -132,8 +132,8 @@ impl Reply {
         let mut reader = Reader { bytes, at: 0 };
         match reader.reply(0) {
             Ok(reply) => Ok(Some((reply, reader.at))),
-            Err(Stop::Incomplete) => Ok(None),
-            Err(Stop::Bad(what)) => Err(what),
+            Err(ParseError::Incomplete) => Ok(None),
+            Err(ParseError::Bad(what)) => Err(what),
         }
     }
 
@@ -169,7 +169,7 @@ impl Reply {
     }
 }
 
-enum Stop {
+enum ParseError {
     Bad(&'static str),
     Incomplete,
 }
@@ -180,12 +180,12 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn reply(&mut self, depth: usize) -> Result<Reply, Stop> {
+    fn reply(&mut self, depth: usize) -> Result<Reply, ParseError> {
         if depth > DEEPEST {
-            return Err(Stop::Bad("nested too deep"));
+            return Err(ParseError::Bad("nested too deep"));
         }
         let line = self.line()?;
-        let (kind, rest) = line.split_first().ok_or(Stop::Bad("an empty line"))?;
+        let (kind, rest) = line.split_first().ok_or(ParseError::Bad("an empty line"))?;
         let text = || String::from_utf8_lossy(rest).into_owned();
         Ok(match kind {
             b'+' => Reply::Simple(text()),
@@ -203,65 +203,65 @@ impl<'a> Reader<'a> {
             b'>' => Reply::Push(self.several(known(rest)?, depth)?),
             b'~' => Reply::Set(self.several(known(rest)?, depth)?),
             b'%' => Reply::Map(self.pairs(known(rest)?, depth)?),
-            _ => return Err(Stop::Bad("an unknown type")),
+            _ => return Err(ParseError::Bad("an unknown type")),
         })
     }
 
-    fn several(&mut self, count: usize, depth: usize) -> Result<Vec<Reply>, Stop> {
+    fn several(&mut self, count: usize, depth: usize) -> Result<Vec<Reply>, ParseError> {
         (0..count).map(|_| self.reply(depth + 1)).collect()
     }
 
-    fn pairs(&mut self, count: usize, depth: usize) -> Result<Vec<(Reply, Reply)>, Stop> {
+    fn pairs(&mut self, count: usize, depth: usize) -> Result<Vec<(Reply, Reply)>, ParseError> {
         (0..count)
             .map(|_| Ok((self.reply(depth + 1)?, self.reply(depth + 1)?)))
             .collect()
     }
 
-    fn blob(&mut self, kind: u8, length: usize) -> Result<Vec<u8>, Stop> {
+    fn blob(&mut self, kind: u8, length: usize) -> Result<Vec<u8>, ParseError> {
         let rest = &self.bytes[self.at..];
         let end = length
             .checked_add(2)
-            .ok_or(Stop::Bad("a length out of range"))?;
-        let blob = rest.get(..end).ok_or(Stop::Incomplete)?;
+            .ok_or(ParseError::Bad("a length out of range"))?;
+        let blob = rest.get(..end).ok_or(ParseError::Incomplete)?;
         let bytes = blob
             .strip_suffix(b"\r\n")
-            .ok_or(Stop::Bad("bytes without an end"))?;
+            .ok_or(ParseError::Bad("bytes without an end"))?;
         self.at += end;
         // Verbatim text begins with its format: `txt:`.
         let format = if kind == b'=' { 4 } else { 0 };
         Ok(bytes.get(format..).unwrap_or_default().to_vec())
     }
 
-    fn line(&mut self) -> Result<&'a [u8], Stop> {
+    fn line(&mut self) -> Result<&'a [u8], ParseError> {
         let rest = &self.bytes[self.at..];
         let end = rest
             .windows(2)
             .position(|pair| pair == b"\r\n")
-            .ok_or(Stop::Incomplete)?;
+            .ok_or(ParseError::Incomplete)?;
         self.at += end + 2;
         Ok(&rest[..end])
     }
 }
 
-fn number(digits: &[u8]) -> Result<i64, Stop> {
+fn number(digits: &[u8]) -> Result<i64, ParseError> {
     std::str::from_utf8(digits)
         .ok()
         .and_then(|digits| digits.parse().ok())
-        .ok_or(Stop::Bad("no integer"))
+        .ok_or(ParseError::Bad("no integer"))
 }
 
 /// None for the null of RESP2.
-fn length(digits: &[u8]) -> Result<Option<usize>, Stop> {
+fn length(digits: &[u8]) -> Result<Option<usize>, ParseError> {
     match number(digits)? {
         -1 => Ok(None),
         length => usize::try_from(length)
             .map(Some)
-            .map_err(|_| Stop::Bad("a length out of range")),
+            .map_err(|_| ParseError::Bad("a length out of range")),
     }
 }
 
-fn known(digits: &[u8]) -> Result<usize, Stop> {
-    length(digits)?.ok_or(Stop::Bad("a length out of range"))
+fn known(digits: &[u8]) -> Result<usize, ParseError> {
+    length(digits)?.ok_or(ParseError::Bad("a length out of range"))
 }
 
 const DEEPEST: usize = 32;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
-use super::process::{Account, LOG, Process};
+use super::process::{Account, LOG, ServerChild};
 use super::shared::SharedServer;
 use crate::clock::ShiftedClock;
 use crate::lock;
@@ -23,7 +23,7 @@ use crate::network::NetworkHost;
 #[derive(Debug)]
 pub struct ServerProcess {
     // Ends before its directory goes.
-    process: Mutex<Process>,
+    process: Mutex<ServerChild>,
     dir: TempDir,
     port: u16,
     service: Box<dyn Service>,
@@ -292,13 +292,13 @@ impl ServerProcess {
         ShiftedClock::in_dir(self.dir()).expect("the directory takes files")
     }
 
-    fn process(&self) -> MutexGuard<'_, Process> {
+    fn process(&self) -> MutexGuard<'_, ServerChild> {
         lock(&self.process)
     }
 }
 
 /// Starts the server of a directory that has all it needs, and waits until it serves.
-fn launch(service: &dyn Service, site: &Site<'_>) -> io::Result<Process> {
+fn launch(service: &dyn Service, site: &Site<'_>) -> io::Result<ServerChild> {
     // The log of a killed server would look as if the new one was ready or its port was taken.
     fs::write(site.dir.join(LOG), "")?;
     site.account.give(&site.dir.join(LOG))?;
@@ -309,7 +309,7 @@ fn launch(service: &dyn Service, site: &Site<'_>) -> io::Result<Process> {
     }
     words.extend(service.command(site)?);
     let words = site.account.words_in(site.dir, words);
-    let process = Process::start(&words, site.dir, setup.host.as_ref(), service.farewell())?;
+    let process = ServerChild::start(&words, site.dir, setup.host.as_ref(), service.farewell())?;
     let deadline = Instant::now() + START_TIMEOUT;
     loop {
         if service.is_ready(site, process.pid()) {

@@ -8,8 +8,8 @@ use polylock_core::memory::{Fault, Reachable, Request};
 use polylock_core::{DistributedLock, LockKey, Waiting};
 
 use super::net::Net;
-use super::plan::{Plan, Weather};
-use super::world::World;
+use super::plan::{SimPlan, Weather};
+use super::world::SimWorld;
 use crate::harness::{Faults, Harness, Look};
 use crate::mutants::Mutation;
 
@@ -18,14 +18,14 @@ use crate::mutants::Mutation;
 /// Nothing goes wrong but what is planned, and what a mutation breaks.
 #[derive(Debug)]
 pub struct SimBackend {
-    world: Arc<World>,
+    world: Arc<SimWorld>,
 }
 
 impl SimBackend {
     /// Makes a store whose network is a task of the current runtime.
     #[must_use]
     pub fn new(mutation: Option<Mutation>) -> Self {
-        let plan = Plan {
+        let plan = SimPlan {
             waiting: Waiting::Push,
             token_block: 32,
             remembers_released: true,
@@ -37,9 +37,9 @@ impl SimBackend {
             drifts: false,
             store_drift: 0,
             weather: Weather::default(),
-            ..Plan::draw(0)
+            ..SimPlan::draw(0)
         };
-        let world = World::new(0, plan, mutation, false);
+        let world = SimWorld::new(0, plan, mutation, false);
         drop(tokio::spawn(Net::run(Arc::clone(&world))));
         Self { world }
     }

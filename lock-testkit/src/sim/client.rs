@@ -14,16 +14,16 @@ use polylock_core::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::net::{Granted, NoAnswer, Reply, Request, SimClaim};
-use super::process::{Listening, Process};
-use super::world::World;
+use super::net::{NoAnswer, SimClaim, SimGrant, SimReply, SimRequest};
+use super::process::{Listening, SimProcess};
+use super::world::SimWorld;
 use crate::lock;
 use crate::mutants::Mutation;
 
 /// One process's connection to the store.
 pub(crate) struct SimLock {
-    world: Arc<World>,
-    process: Arc<Process>,
+    world: Arc<SimWorld>,
+    process: Arc<SimProcess>,
     engine: Engine,
     renewer: Arc<SimRenewer>,
     /// The id of every acquisition of a client that reuses it.
@@ -31,7 +31,7 @@ pub(crate) struct SimLock {
 }
 
 impl SimLock {
-    pub(crate) fn new(world: Arc<World>, process: Arc<Process>, engine: Engine) -> Self {
+    pub(crate) fn new(world: Arc<SimWorld>, process: Arc<SimProcess>, engine: Engine) -> Self {
         let renewer = Arc::new(SimRenewer::new(Arc::clone(&world), Arc::clone(&process)));
         let only_id = engine.lease_id();
         Self {
@@ -45,7 +45,7 @@ impl SimLock {
 
     /// Sends the same claim again and again, so that an attempt whose reply was lost counts. In a
     /// queue of the store each request is a heartbeat, and a grant may come between two of them.
-    async fn attempt(&self, mut attempt: Attempt<'_>) -> Result<LockGuard> {
+    async fn attempt(&self, mut attempt: SimAttempt<'_>) -> Result<LockGuard> {
         let request = attempt.request;
         let wait = match request.wait() {
             Wait::Never if self.world.is(Mutation::TriesWait) => Wait::AtMost(LONG),
@@ -68,19 +68,19 @@ impl SimLock {
                 queues,
             };
             beats.push(self.engine.now());
-            let answer = self.world.call(&self.process, Request::Acquire(claim));
+            let answer = self.world.call(&self.process, SimRequest::Acquire(claim));
             let answer = tokio::select! {
                 biased;
-                grant = mail.grant() => Some(Ok(Reply::Granted(grant))),
+                grant = mail.grant() => Some(Ok(SimReply::Granted(grant))),
                 answer = until(deadline, answer) => answer,
             };
             let free_in = match answer {
-                Some(Ok(Reply::Granted(grant))) => return attempt.granted(self, &beats, grant),
-                Some(Ok(Reply::Held { .. })) if wait == Wait::Never => {
+                Some(Ok(SimReply::Granted(grant))) => return attempt.granted(self, &beats, grant),
+                Some(Ok(SimReply::Held { .. })) if wait == Wait::Never => {
                     attempt.refused();
                     return Err(self.contended(request));
                 }
-                Some(Ok(Reply::Held { free_in })) => {
+                Some(Ok(SimReply::Held { free_in })) => {
                     request.mark_contended();
                     unanswered = 0;
                     last = self.contended(request);
@@ -150,14 +150,17 @@ fn deadline(wait: Wait) -> Option<Instant> {
 }
 
 /// What the store says, or none if the deadline comes first.
-async fn until(deadline: Option<Instant>, said: impl Future<Output = Said>) -> Option<Said> {
+async fn until(
+    deadline: Option<Instant>,
+    said: impl Future<Output = SimResult>,
+) -> Option<SimResult> {
     match deadline {
         Some(deadline) => tokio::time::timeout_at(deadline, said).await.ok(),
         None => Some(said.await),
     }
 }
 
-type Said = std::result::Result<Reply, NoAnswer>;
+type SimResult = std::result::Result<SimReply, NoAnswer>;
 
 /// Sleeps; false if the deadline comes first.
 async fn sleep_until(deadline: Option<Instant>, pause: Duration) -> bool {
@@ -180,7 +183,7 @@ impl DistributedLock for SimLock {
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         self.capabilities().check(request)?;
-        self.attempt(Attempt::new(self, request)).await
+        self.attempt(SimAttempt::new(self, request)).await
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {
@@ -201,7 +204,7 @@ impl fmt::Debug for SimLock {
 }
 
 /// An acquisition under way, which is undone on drop.
-struct Attempt<'a> {
+struct SimAttempt<'a> {
     request: &'a AcquireRequest,
     /// As the store knows it.
     key: LockKey,
@@ -212,7 +215,7 @@ struct Attempt<'a> {
     forgets: bool,
 }
 
-impl<'a> Attempt<'a> {
+impl<'a> SimAttempt<'a> {
     fn new(lock: &SimLock, request: &'a AcquireRequest) -> Self {
         let reused = lock.world.is(Mutation::IdReused);
         let id = if reused {
@@ -250,7 +253,7 @@ impl<'a> Attempt<'a> {
 
     /// Makes the guard of a grant. The lease counts from the request that the grant names, which left
     /// before the grant.
-    fn granted(mut self, lock: &SimLock, beats: &[Moment], grant: Granted) -> Result<LockGuard> {
+    fn granted(mut self, lock: &SimLock, beats: &[Moment], grant: SimGrant) -> Result<LockGuard> {
         let sent = beats.get(grant.beat).copied();
         let sent = sent.unwrap_or(Moment::from_nanos(0));
         let now = lock.engine.now();
@@ -276,7 +279,7 @@ impl<'a> Attempt<'a> {
     }
 }
 
-impl Drop for Attempt<'_> {
+impl Drop for SimAttempt<'_> {
     fn drop(&mut self) {
         if self.forgets {
             self.refused();
@@ -295,8 +298,8 @@ struct SimLease {
 /// What it takes to talk to the store about one acquisition.
 #[derive(Clone)]
 struct Remote {
-    world: Arc<World>,
-    process: Arc<Process>,
+    world: Arc<SimWorld>,
+    process: Arc<SimProcess>,
     key: LockKey,
     id: LeaseId,
     ttl: Duration,
@@ -327,14 +330,14 @@ impl SimLease {
 impl Remote {
     async fn release(&self) -> Result<Released> {
         let noted = self.world.releasing(self.id);
-        let request = Request::Release(self.key.clone(), self.id);
+        let request = SimRequest::Release(self.key.clone(), self.id);
         let answer = self.world.call(&self.process, request).await;
         if answer.is_ok() {
             self.world.answered_release(self.id, noted);
         }
         match answer {
-            Ok(Reply::Released(true)) => Ok(Released::Clean),
-            Ok(Reply::Released(false)) => Ok(Released::AlreadyLost),
+            Ok(SimReply::Released(true)) => Ok(Released::Clean),
+            Ok(SimReply::Released(false)) => Ok(Released::AlreadyLost),
             Ok(_) => {
                 let message = "not the answer to a release";
                 Err(Error::new(ErrorKind::Protocol, message))
@@ -350,7 +353,7 @@ impl Remote {
             for _ in 0..6 {
                 sleep(remote.ttl / 3).await;
                 let due = RenewalRequest::new(remote.key.clone(), remote.id, remote.ttl);
-                let request = Request::Renew(vec![due]);
+                let request = SimRequest::Renew(vec![due]);
                 drop(remote.world.call(&remote.process, request).await);
             }
             drop(remote.release().await);
@@ -410,12 +413,12 @@ impl fmt::Debug for SimLease {
 
 /// Renews the leases of one process together.
 struct SimRenewer {
-    world: Arc<World>,
-    process: Arc<Process>,
+    world: Arc<SimWorld>,
+    process: Arc<SimProcess>,
 }
 
 impl SimRenewer {
-    fn new(world: Arc<World>, process: Arc<Process>) -> Self {
+    fn new(world: Arc<SimWorld>, process: Arc<SimProcess>) -> Self {
         Self { world, process }
     }
 }
@@ -425,14 +428,14 @@ impl Renewer for SimRenewer {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
         self.world.renewing(due.iter().map(|due| due.id));
         let optimistic = self.world.is(Mutation::SilenceIsConsent);
-        let request = Request::Renew(due.to_vec());
+        let request = SimRequest::Renew(due.to_vec());
         let answer = self.world.call(&self.process, request).await;
         let state = |held| match held {
             true => LeaseState::Held,
             false => LeaseState::Lost(LostReason::Stolen),
         };
         match answer {
-            Ok(Reply::Renewed(held)) => held.into_iter().map(|held| Ok(state(held))).collect(),
+            Ok(SimReply::Renewed(held)) => held.into_iter().map(|held| Ok(state(held))).collect(),
             Ok(_) => Vec::new(),
             Err(_) if optimistic => due.iter().map(|_| Ok(LeaseState::Held)).collect(),
             Err(cause) => due.iter().map(|_| Err(unavailable(cause))).collect(),

@@ -8,9 +8,9 @@ use super::judge::{SimViolation, Tally, ViolationKind, judge};
 use super::log::Operation;
 use super::nemesis;
 use super::net::Net;
-use super::plan::{Plan, TTLS, WAITER_LIFE};
+use super::plan::{SimPlan, TTLS, WAITER_LIFE};
 use super::store::Left;
-use super::world::World;
+use super::world::SimWorld;
 use crate::mutants::Mutation;
 
 /// One simulated history.
@@ -74,9 +74,9 @@ impl Simulation {
     }
 
     async fn run_here(self) -> Outcome {
-        let world = World::new(
+        let world = SimWorld::new(
             self.seed,
-            Plan::draw(self.seed),
+            SimPlan::draw(self.seed),
             self.mutation,
             self.forgetful,
         );
@@ -103,7 +103,7 @@ impl Simulation {
 }
 
 /// Waits for the end of the work, and looks at what is left behind.
-async fn finish(world: &Arc<World>, findings: &mut Vec<SimViolation>) {
+async fn finish(world: &Arc<SimWorld>, findings: &mut Vec<SimViolation>) {
     let mut found = |kind, what: String| findings.push(SimViolation::new(kind, world.now(), what));
     sleep(world.plan.work_ends).await;
     let until = world.now() + MAX_OPERATION_TIME;
@@ -160,7 +160,7 @@ async fn finish(world: &Arc<World>, findings: &mut Vec<SimViolation>) {
 /// Nothing that works takes longer: the longest wait, lease and hold together.
 const MAX_OPERATION_TIME: Duration = Duration::from_secs(40);
 
-impl World {
+impl SimWorld {
     /// Whether a lease may outlast all work: its holder left it to expire.
     fn may_linger(&self, left: &Left) -> bool {
         let Some(tokens) = left.tokens else {

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use polylock_core::{ErrorKind, LockKey, LostReason, Mode, Released, Renewal, Wait};
 
-use super::log::{AcquireOutcome, Book, Ending, Operation};
-use super::nemesis::Fault;
+use super::log::{AcquireOutcome, Book, GuardEnding, Operation};
+use super::nemesis::SimFault;
 use super::plan::{MAX_DRIFT, SETTLING};
-use super::store::Tenure;
-use super::world::World;
+use super::store::LeaseTenure;
+use super::world::SimWorld;
 use crate::history::{Checker, Summary, Violation};
 
 /// Something that must not happen.
@@ -85,7 +85,7 @@ pub struct Tally {
     /// Locks that were acquired.
     pub acquisitions: usize,
     /// What was injected.
-    pub faults: BTreeMap<Fault, usize>,
+    pub faults: BTreeMap<SimFault, usize>,
     /// Leases that passed to another task of the same process.
     pub hand_overs: usize,
     /// Locks that were lost before they were released, those with `max_hold` not counted.
@@ -107,28 +107,28 @@ impl Tally {
     }
 
     /// How often a kind of fault was injected.
-    pub fn faults(&self, fault: Fault) -> usize {
+    pub fn faults(&self, fault: SimFault) -> usize {
         self.faults.get(&fault).copied().unwrap_or(0)
     }
 }
 
 /// What is judged.
-struct Case<'a> {
-    world: &'a World,
+struct JudgedHistory<'a> {
+    world: &'a SimWorld,
     book: &'a Book,
     /// Every holder on the store, with the true times of begin and end.
-    tenures: &'a [(Tenure, Duration, Duration)],
+    tenures: &'a [(LeaseTenure, Duration, Duration)],
     violations: Vec<SimViolation>,
 }
 
 /// Looks for everything that must not happen, in addition to what was `found` at the end.
 pub(crate) fn judge(
-    world: &World,
+    world: &SimWorld,
     book: &Book,
-    tenures: &[(Tenure, Duration, Duration)],
+    tenures: &[(LeaseTenure, Duration, Duration)],
     found: Vec<SimViolation>,
 ) -> (Vec<SimViolation>, Tally) {
-    let mut case = Case {
+    let mut case = JudgedHistory {
         world,
         book,
         tenures,
@@ -154,7 +154,7 @@ pub(crate) fn judge(
     (case.violations, tally)
 }
 
-impl Case<'_> {
+impl JudgedHistory<'_> {
     fn found(&mut self, kind: ViolationKind, at: Duration, what: String) {
         self.violations.push(SimViolation::new(kind, at, what));
     }
@@ -179,9 +179,9 @@ impl Case<'_> {
     }
 
     /// The lease on the store that an operation held, with its true begin and end.
-    fn tenure_of(&self, operation: &Operation) -> Option<&(Tenure, Duration, Duration)> {
+    fn tenure_of(&self, operation: &Operation) -> Option<&(LeaseTenure, Duration, Duration)> {
         let token = operation.token?;
-        let holds = |(tenure, ..): &&(Tenure, Duration, Duration)| {
+        let holds = |(tenure, ..): &&(LeaseTenure, Duration, Duration)| {
             is_of(tenure, operation) && tenure.has(token)
         };
         self.tenures.iter().rev().find(holds)
@@ -189,11 +189,11 @@ impl Case<'_> {
 }
 
 /// Whether a lease on the store is for the key of an operation.
-fn is_of(tenure: &Tenure, operation: &Operation) -> bool {
+fn is_of(tenure: &LeaseTenure, operation: &Operation) -> bool {
     tenure.key.as_str().strip_prefix("sim:") == Some(operation.request.key().as_str())
 }
 
-impl Case<'_> {
+impl JudgedHistory<'_> {
     /// Reported contention, errors and releases are true, and no waiter waits for a free lock.
     fn judge_answers(&mut self) {
         let book = self.book;
@@ -461,14 +461,15 @@ impl Case<'_> {
     }
 
     /// When a lease lost its holder, and the operation that had it; `None` if it may have a holder.
-    fn orphaned(&self, tenure: &Tenure) -> Option<(Duration, &Operation)> {
+    fn orphaned(&self, tenure: &LeaseTenure) -> Option<(Duration, &Operation)> {
         let operations = &self.book.operations;
         let holders = operations.iter().filter(|operation| {
             is_of(tenure, operation) && operation.token.is_some_and(|token| tenure.has(token))
         });
         if let Some(last) = holders.max_by_key(|operation| operation.token) {
             let (at, how) = last.ended?;
-            let given_back = matches!(how, Ending::Dropped | Ending::Released) && !last.lingers;
+            let given_back =
+                matches!(how, GuardEnding::Dropped | GuardEnding::Released) && !last.lingers;
             return given_back.then_some((at, last));
         }
         let asker = &operations[*self.book.ids.get(&tenure.id)?];

@@ -10,20 +10,20 @@ use polylock_core::layers::{EventKind, Observer};
 use polylock_core::{AcquireRequest, ErrorKind, LockGuard, LockKey, LostReason, Released};
 use tokio::time::Instant;
 
-use super::nemesis::Fault;
-use super::process::Process;
+use super::nemesis::SimFault;
+use super::process::SimProcess;
 use super::rng::hash;
-use super::world::World;
+use super::world::SimWorld;
 use crate::history::{HistoryEvent, What, access_of};
 use crate::lock;
 
 #[derive(Debug, Default)]
-pub(crate) struct Log(Mutex<Book>);
+pub(crate) struct SimLog(Mutex<Book>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     pub(crate) operations: Vec<Operation>,
-    pub(crate) faults: BTreeMap<Fault, usize>,
+    pub(crate) faults: BTreeMap<SimFault, usize>,
     /// Times in which a process was paused or dead.
     pub(crate) pauses: Vec<(usize, Duration, Duration)>,
     /// When the process of an acquisition on the store tried to renew it.
@@ -47,19 +47,19 @@ pub(crate) struct Operation {
     pub(crate) answered: Option<(Duration, AcquireOutcome)>,
     pub(crate) token: Option<u64>,
     /// The deadlines that the guard had, each with the expiry on the store at that time.
-    pub(crate) validity: Vec<Validity>,
+    pub(crate) validity: Vec<LoggedValidity>,
     /// When the holder saw `is_held` last.
     pub(crate) seen_held: Duration,
     pub(crate) lost: Option<(Duration, LostReason)>,
     /// When the holder released, dropped or abandoned the guard, or was killed.
-    pub(crate) ended: Option<(Duration, Ending)>,
+    pub(crate) ended: Option<(Duration, GuardEnding)>,
     pub(crate) released: Option<(Duration, Result<Released, ErrorKind>)>,
     /// Whether the lock may stay taken after its release.
     pub(crate) lingers: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Validity {
+pub(crate) struct LoggedValidity {
     pub(crate) at: Duration,
     pub(crate) until: Duration,
     pub(crate) expiry: Option<Duration>,
@@ -76,19 +76,19 @@ pub(crate) enum AcquireOutcome {
 
 /// How a guard ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Ending {
+pub(crate) enum GuardEnding {
     Abandoned,
     Dropped,
     Killed,
     Released,
 }
 
-impl Log {
+impl SimLog {
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
         lock(&self.0)
     }
 
-    pub(crate) fn fault(&self, fault: Fault) {
+    pub(crate) fn fault(&self, fault: SimFault) {
         *self.book().faults.entry(fault).or_default() += 1;
     }
 
@@ -164,7 +164,7 @@ impl Operation {
     }
 }
 
-impl Log {
+impl SimLog {
     /// Ends the operations of a process that dies.
     pub(crate) fn kill(&self, process: usize, at: Duration) {
         let mut book = self.book();
@@ -172,14 +172,14 @@ impl Log {
         book.pauses.push((process, at, Duration::MAX));
         for operation in &mut book.operations {
             if operation.process == process && operation.ended.is_none() {
-                operation.ended = Some((at, Ending::Killed));
+                operation.ended = Some((at, GuardEnding::Killed));
             }
         }
     }
 }
 
 /// How the workload writes down what it sees.
-impl World {
+impl SimWorld {
     /// Changes the record of an operation, and writes a line and an event about it.
     fn change(
         &self,
@@ -195,7 +195,7 @@ impl World {
         // The dead do nothing, although their destructors run.
         if operation
             .ended
-            .is_some_and(|(_, how)| how == Ending::Killed)
+            .is_some_and(|(_, how)| how == GuardEnding::Killed)
         {
             return;
         }
@@ -263,7 +263,7 @@ impl World {
         });
     }
 
-    pub(crate) fn acquired(&self, number: usize, process: &Process, guard: &LockGuard) {
+    pub(crate) fn acquired(&self, number: usize, process: &SimProcess, guard: &LockGuard) {
         let token = guard.fencing_token().map(|token| token.value());
         let validity = self.validity(process, guard);
         let what = format_args!("acquired with {token:?}, {validity:?}");
@@ -283,14 +283,14 @@ impl World {
     }
 
     /// Until when a guard says that it is valid, and its lease on the store.
-    fn validity(&self, process: &Process, guard: &LockGuard) -> Validity {
+    fn validity(&self, process: &SimProcess, guard: &LockGuard) -> LoggedValidity {
         let at = self.now();
         let left = match guard.valid_until() {
             Some(until) => process.true_time(until.saturating_duration_since(Instant::now())),
             None => FOR_EVER,
         };
         let token = guard.fencing_token().map(|token| token.value());
-        Validity {
+        LoggedValidity {
             at,
             until: at + left,
             expiry: self.expiry(guard.key(), token),
@@ -307,7 +307,7 @@ impl World {
                 .and_then(|operation| Some((operation.request.key().clone(), operation.token?)))
         };
         let Some((key, token)) = known else { return };
-        let validity = Validity {
+        let validity = LoggedValidity {
             at,
             until: at + left,
             expiry: self.expiry(&key, Some(token)),
@@ -322,7 +322,13 @@ impl World {
     }
 
     /// The holder has looked whether the lock is held, and at the deadline.
-    pub(crate) fn looked(&self, number: usize, process: &Process, guard: &LockGuard, held: bool) {
+    pub(crate) fn looked(
+        &self,
+        number: usize,
+        process: &SimProcess,
+        guard: &LockGuard,
+        held: bool,
+    ) {
         let validity = self.validity(process, guard);
         let event = held.then(|| What::Held {
             until: Some(nanos(validity.until)),
@@ -347,14 +353,14 @@ impl World {
     }
 
     /// The holder is about to give the lock up.
-    pub(crate) fn ended(&self, number: usize, guard: &LockGuard, how: Ending) {
+    pub(crate) fn ended(&self, number: usize, guard: &LockGuard, how: GuardEnding) {
         let event = What::Releasing {
             held: guard.is_held(),
         };
         let what = format_args!("ended: {how:?}");
         self.change(number, what, Some(event), |operation, at| {
             operation.ended = Some((at, how));
-            operation.lingers |= how == Ending::Abandoned;
+            operation.lingers |= how == GuardEnding::Abandoned;
         });
     }
 
@@ -392,12 +398,12 @@ impl World {
 /// Notes the renewals that the scheduler makes by itself.
 #[derive(Debug)]
 pub(crate) struct RenewalObserver {
-    world: Weak<World>,
-    process: Weak<Process>,
+    world: Weak<SimWorld>,
+    process: Weak<SimProcess>,
 }
 
 impl RenewalObserver {
-    pub(crate) fn new(world: Weak<World>, process: Weak<Process>) -> Self {
+    pub(crate) fn new(world: Weak<SimWorld>, process: Weak<SimProcess>) -> Self {
         Self { world, process }
     }
 }

@@ -27,5 +27,5 @@ mod world;
 pub use self::backend::SimBackend;
 pub use self::history::{Outcome, Simulation};
 pub use self::judge::{SimViolation, Tally, ViolationKind};
-pub use self::nemesis::Fault;
+pub use self::nemesis::SimFault;
 pub use self::rng::Rng;

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::net::Direction;
+use super::net::MessageDirection;
 use super::rng::Rng;
-use super::world::World;
+use super::world::SimWorld;
 use crate::variants;
 
 variants! {
     /// What goes wrong in a simulated history.
-    Fault,
+    SimFault,
     /// A few words for a report.
     as_str: &'static str {
         /// A process is killed, and another one takes its place.
@@ -41,14 +41,14 @@ variants! {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for SimFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
 /// Injects faults of processes, of the store and of routes, and then ends all of them.
-pub(crate) async fn run(world: Arc<World>) {
+pub(crate) async fn run(world: Arc<SimWorld>) {
     let mut rng = Rng::stream(world.seed, "nemesis", 0);
     let most = u64::try_from(world.plan.calm_between_faults.as_millis()).unwrap_or(1000);
     loop {
@@ -69,7 +69,7 @@ pub(crate) async fn run(world: Arc<World>) {
     }
 }
 
-fn inject(world: &Arc<World>, rng: &mut Rng) {
+fn inject(world: &Arc<SimWorld>, rng: &mut Rng) {
     let machines = world.machines();
     if machines.is_empty() {
         return world.boot_working();
@@ -90,24 +90,24 @@ fn inject(world: &Arc<World>, rng: &mut Rng) {
             } else {
                 rng.millis(900, 4000)
             };
-            world.log.fault(Fault::PausedProcess);
+            world.log.fault(SimFault::PausedProcess);
             world.note(format_args!("process {number} is paused"));
             victim.pause();
             world.pause_begins(number);
             world.after(lasts, move |world| resume(world, number));
         }
         6 | 7 => {
-            world.log.fault(Fault::DeadProcess);
+            world.log.fault(SimFault::DeadProcess);
             world.kill(&victim);
-            world.after(rng.millis(0, 1500), World::boot_working);
+            world.after(rng.millis(0, 1500), SimWorld::boot_working);
         }
         8..11 => {
-            let directions: &[Direction] = match rng.below(3) {
-                0 => &[Direction::ToStore],
-                1 => &[Direction::FromStore],
-                _ => &[Direction::ToStore, Direction::FromStore],
+            let directions: &[MessageDirection] = match rng.below(3) {
+                0 => &[MessageDirection::ToStore],
+                1 => &[MessageDirection::FromStore],
+                _ => &[MessageDirection::ToStore, MessageDirection::FromStore],
             };
-            world.log.fault(Fault::Unreachable);
+            world.log.fault(SimFault::Unreachable);
             world.note(format_args!("process {number} is cut off: {directions:?}"));
             let lasts = rng.millis(100, 3000);
             for direction in directions {
@@ -116,7 +116,7 @@ fn inject(world: &Arc<World>, rng: &mut Rng) {
             }
         }
         _ => {
-            world.log.fault(Fault::RestartedStore);
+            world.log.fault(SimFault::RestartedStore);
             world.note(format_args!("the store stops"));
             world.store.stop();
             world.after(rng.millis(50, 1500), |world| restart(world));
@@ -124,7 +124,7 @@ fn inject(world: &Arc<World>, rng: &mut Rng) {
     }
 }
 
-fn restart(world: &World) {
+fn restart(world: &SimWorld) {
     if world.store.is_up() {
         return;
     }
@@ -136,7 +136,7 @@ fn restart(world: &World) {
     }
 }
 
-fn resume(world: &World, number: usize) {
+fn resume(world: &SimWorld, number: usize) {
     if let Some(process) = world.process(number) {
         world.note(format_args!("process {number} goes on"));
         process.resume();
@@ -144,7 +144,7 @@ fn resume(world: &World, number: usize) {
     }
 }
 
-impl World {
+impl SimWorld {
     fn holds(&self, process: usize) -> bool {
         let book = self.log.book();
         let of_process = book

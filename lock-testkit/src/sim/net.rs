@@ -10,24 +10,24 @@ use polylock_core::{LockKey, Mode, RenewalRequest, memory};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
-use super::log::Log;
-use super::nemesis::Fault;
+use super::log::SimLog;
+use super::nemesis::SimFault;
 use super::plan::Weather;
-use super::process::Process;
+use super::process::SimProcess;
 use super::rng::Rng;
-use super::world::World;
+use super::world::SimWorld;
 use crate::lock;
 
 /// Messages under way, and what happens to them.
 #[derive(Debug)]
 pub(crate) struct Net {
-    queue: Mutex<Queue>,
+    queue: Mutex<ParcelQueue>,
     posted: Notify,
     routes: Mutex<Routes>,
 }
 
 #[derive(Default)]
-struct Queue {
+struct ParcelQueue {
     /// By the time of arrival, and among equals by the order of sending.
     parcels: BTreeMap<(Duration, u64), Parcel>,
     sent: u64,
@@ -41,12 +41,12 @@ struct Routes {
     rng: Rng,
     weather: Weather,
     /// Processes whose requests do not arrive, and those that get no replies.
-    cut_off: BTreeSet<(usize, Direction)>,
+    cut_off: BTreeSet<(usize, MessageDirection)>,
     planned: VecDeque<(memory::Request, memory::Fault)>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(crate) enum Direction {
+pub(crate) enum MessageDirection {
     FromStore,
     ToStore,
 }
@@ -86,7 +86,7 @@ impl Net {
     }
 
     /// Delivers what was posted, without end.
-    pub(crate) async fn run(world: Arc<World>) {
+    pub(crate) async fn run(world: Arc<SimWorld>) {
         let net = &world.net;
         loop {
             while let Some(parcel) = net.due(world.now()) {
@@ -130,20 +130,20 @@ impl Net {
         lock(&self.routes).planned.push_back((request, fault));
     }
 
-    pub(crate) fn cut(&self, process: usize, direction: Direction) {
+    pub(crate) fn cut(&self, process: usize, direction: MessageDirection) {
         lock(&self.routes).cut_off.insert((process, direction));
     }
 
-    pub(crate) fn mend(&self, process: usize, direction: Direction) {
+    pub(crate) fn mend(&self, process: usize, direction: MessageDirection) {
         lock(&self.routes).cut_off.remove(&(process, direction));
     }
 
-    fn passes(&self, process: usize, direction: Direction) -> bool {
+    fn passes(&self, process: usize, direction: MessageDirection) -> bool {
         !lock(&self.routes).cut_off.contains(&(process, direction))
     }
 
     /// Draws how long a pushed grant takes; `None` if it is lost.
-    fn draw_push(&self, log: &Log) -> Option<Duration> {
+    fn draw_push(&self, log: &SimLog) -> Option<Duration> {
         let mut routes = lock(&self.routes);
         let Weather {
             lost_push, late, ..
@@ -152,19 +152,19 @@ impl Net {
             return Some(TRANSIT);
         }
         if routes.rng.chance(lost_push) {
-            log.fault(Fault::LostPush);
+            log.fault(SimFault::LostPush);
             return None;
         }
         let late = routes.rng.chance(late);
         if late {
-            log.fault(Fault::LateReply);
+            log.fault(SimFault::LateReply);
         }
         Some(routes.delay(late))
     }
 }
 
 /// What happens to one request and its reply.
-struct Fate {
+struct RequestFate {
     /// When its copies arrive.
     request: Vec<Duration>,
     reply: Return,
@@ -181,11 +181,11 @@ enum Return {
 
 impl Routes {
     /// What was planned for a request and its reply.
-    fn planned(&mut self, request: &Request) -> Option<Fate> {
+    fn planned(&mut self, request: &SimRequest) -> Option<RequestFate> {
         let kind = match request {
-            Request::Acquire(_) => memory::Request::Acquire,
-            Request::Release(..) => memory::Request::Release,
-            Request::Renew(_) => memory::Request::Renew,
+            SimRequest::Acquire(_) => memory::Request::Acquire,
+            SimRequest::Release(..) => memory::Request::Release,
+            SimRequest::Renew(_) => memory::Request::Renew,
         };
         let place = self.planned.iter().position(|(of, _)| *of == kind)?;
         let (_, fault) = self.planned.remove(place)?;
@@ -196,13 +196,13 @@ impl Routes {
             _ => (0, Return::Lost),
         };
         let request = vec![TRANSIT; requests];
-        Some(Fate { request, reply })
+        Some(RequestFate { request, reply })
     }
 
     /// Draws what happens to a request and its reply.
-    fn draw(&mut self, log: &Log) -> Fate {
+    fn draw(&mut self, log: &SimLog) -> RequestFate {
         let weather = self.weather;
-        let mut fate = Fate {
+        let mut fate = RequestFate {
             request: vec![TRANSIT],
             reply: Return::After(TRANSIT),
         };
@@ -216,11 +216,11 @@ impl Routes {
             }
             met
         };
-        let doubled = meets(weather.doubled, Fault::DoubledRequest);
-        let late_request = meets(weather.late, Fault::LateRequest);
-        let late_reply = meets(weather.late, Fault::LateReply);
-        let lost_request = meets(weather.lost_request, Fault::LostRequest);
-        let lost_reply = meets(weather.lost_reply, Fault::LostReply);
+        let doubled = meets(weather.doubled, SimFault::DoubledRequest);
+        let late_request = meets(weather.late, SimFault::LateRequest);
+        let late_reply = meets(weather.late, SimFault::LateReply);
+        let lost_request = meets(weather.lost_request, SimFault::LostRequest);
+        let lost_reply = meets(weather.lost_reply, SimFault::LostReply);
         fate.request = vec![self.delay(late_request)];
         if doubled {
             let later = self.delay(true);
@@ -252,9 +252,9 @@ impl Weather {
     }
 }
 
-impl fmt::Debug for Queue {
+impl fmt::Debug for ParcelQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queue")
+        f.debug_struct("ParcelQueue")
             .field("under_way", &self.parcels.len())
             .finish_non_exhaustive()
     }
@@ -275,15 +275,15 @@ pub(crate) struct SimClaim {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Request {
+pub(crate) enum SimRequest {
     Acquire(SimClaim),
     Release(LockKey, LeaseId),
     Renew(Vec<RenewalRequest>),
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Reply {
-    Granted(Granted),
+pub(crate) enum SimReply {
+    Granted(SimGrant),
     /// By others, until then at most, by the leases as they are.
     Held {
         free_in: Option<Duration>,
@@ -296,7 +296,7 @@ pub(crate) enum Reply {
 
 /// A grant as the store reports it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Granted {
+pub(crate) struct SimGrant {
     /// The token, and the last one that is reserved for hand-overs.
     pub(crate) tokens: (u64, u64),
     /// The last request of the waiter that the store had seen; the lease is younger than that.
@@ -305,10 +305,10 @@ pub(crate) struct Granted {
 
 /// A grant that the request of another client led to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Push {
+pub(crate) struct SimPush {
     pub(crate) process: usize,
     pub(crate) id: LeaseId,
-    pub(crate) grant: Granted,
+    pub(crate) grant: SimGrant,
 }
 
 /// Why there is no answer.
@@ -333,9 +333,9 @@ impl NoAnswer {
 }
 
 /// The receiver of an answer; the copies of a request share it.
-type ReplySender = Arc<Mutex<Option<oneshot::Sender<Result<Reply, NoAnswer>>>>>;
+type ReplySender = Arc<Mutex<Option<oneshot::Sender<Result<SimReply, NoAnswer>>>>>;
 
-impl World {
+impl SimWorld {
     /// Lets something happen after a time.
     pub(crate) fn after(
         self: &Arc<Self>,
@@ -349,9 +349,9 @@ impl World {
     /// Sends a request to the store and waits for the answer.
     pub(crate) async fn call(
         self: &Arc<Self>,
-        process: &Process,
-        request: Request,
-    ) -> Result<Reply, NoAnswer> {
+        process: &SimProcess,
+        request: SimRequest,
+    ) -> Result<SimReply, NoAnswer> {
         if process.is_dead() {
             // Only a destructor of a dead process comes here.
             return std::future::pending().await;
@@ -385,11 +385,11 @@ impl World {
     fn arrive(
         self: &Arc<Self>,
         process: usize,
-        request: Request,
+        request: SimRequest,
         back: Return,
         sender: ReplySender,
     ) {
-        if !self.net.passes(process, Direction::ToStore) {
+        if !self.net.passes(process, MessageDirection::ToStore) {
             return;
         }
         let (answer, pushes) = match self.store.handle(request) {
@@ -403,7 +403,7 @@ impl World {
             Return::Reset(delay) => (delay, Err(NoAnswer::Reset)),
         };
         self.after(delay, move |world| {
-            if world.net.passes(process, Direction::FromStore)
+            if world.net.passes(process, MessageDirection::FromStore)
                 && let Some(sender) = lock(&sender).take()
             {
                 // The client may be gone.
@@ -419,12 +419,12 @@ impl World {
     }
 
     /// Sends a grant to a waiter that has not asked for it just now.
-    fn push(self: &Arc<Self>, push: Push) {
+    fn push(self: &Arc<Self>, push: SimPush) {
         let Some(delay) = self.net.draw_push(&self.log) else {
             return;
         };
         self.after(delay, move |world| {
-            if world.net.passes(push.process, Direction::FromStore)
+            if world.net.passes(push.process, MessageDirection::FromStore)
                 && let Some(process) = world.process(push.process)
             {
                 process.deliver(push.id, push.grant);

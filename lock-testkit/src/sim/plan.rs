@@ -6,7 +6,7 @@ use super::rng::Rng;
 
 /// The constants of one history, drawn from its seed.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct SimPlan {
     pub(crate) processes: usize,
     /// Tasks that use locks in each process.
     pub(crate) workers: usize,
@@ -68,7 +68,7 @@ pub(crate) const WAITER_LIFE: Duration = Duration::from_millis(1500);
 /// and the longest patience of a client that began to wait before.
 pub(crate) const SETTLING: Duration = Duration::from_millis(3500);
 
-impl Plan {
+impl SimPlan {
     pub(crate) fn draw(seed: u64) -> Self {
         let mut rng = Rng::stream(seed, "plan", 0);
         let rng = &mut rng;

@@ -13,24 +13,24 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::AbortHandle;
 
-use super::net::Granted;
+use super::net::SimGrant;
 use crate::lock;
 
 /// One process. Everything that it does runs in tasks that it spawned, the scheduler included.
-pub(crate) struct Process {
+pub(crate) struct SimProcess {
     number: usize,
     clock: Arc<VirtualClock>,
     parts_per_million: i32,
     runtime: Handle,
-    life: Mutex<Life>,
+    life: Mutex<ProcessState>,
     workers: AtomicUsize,
     /// Mailboxes for grants that the store pushes to waiters.
-    mail: Mutex<BTreeMap<LeaseId, UnboundedSender<Granted>>>,
+    mail: Mutex<BTreeMap<LeaseId, UnboundedSender<SimGrant>>>,
 }
 
 #[derive(Default)]
-struct Life {
-    phase: Phase,
+struct ProcessState {
+    phase: ProcessPhase,
     tasks: BTreeMap<u64, (Arc<Body>, Option<AbortHandle>)>,
     started: u64,
     /// Tasks that were woken while the process was paused.
@@ -38,7 +38,7 @@ struct Life {
 }
 
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) enum Phase {
+pub(crate) enum ProcessPhase {
     Dead,
     Paused,
     #[default]
@@ -48,7 +48,7 @@ pub(crate) enum Phase {
 /// What a task consists of; empty once it has ended or its process is dead.
 type Body = Mutex<Option<Task>>;
 
-impl Process {
+impl SimProcess {
     /// Starts a process on the current runtime, whose clock runs faster by `parts_per_million`.
     pub(crate) fn start(number: usize, parts_per_million: i32) -> Arc<Self> {
         Arc::new(Self {
@@ -75,12 +75,12 @@ impl Process {
         undrift(duration, self.parts_per_million)
     }
 
-    pub(crate) fn phase(&self) -> Phase {
+    pub(crate) fn phase(&self) -> ProcessPhase {
         lock(&self.life).phase
     }
 
     pub(crate) fn is_dead(&self) -> bool {
-        self.phase() == Phase::Dead
+        self.phase() == ProcessPhase::Dead
     }
 
     pub(crate) fn tasks(&self) -> usize {
@@ -110,7 +110,7 @@ impl Process {
         let body = Arc::new(Mutex::new(Some(task)));
         let number = {
             let mut life = lock(&self.life);
-            if life.phase == Phase::Dead {
+            if life.phase == ProcessPhase::Dead {
                 return;
             }
             life.started += 1;
@@ -132,18 +132,18 @@ impl Process {
     /// Stops polling the tasks, like SIGSTOP. Clocks go on.
     pub(crate) fn pause(&self) {
         let mut life = lock(&self.life);
-        if life.phase == Phase::Running {
-            life.phase = Phase::Paused;
+        if life.phase == ProcessPhase::Running {
+            life.phase = ProcessPhase::Paused;
         }
     }
 
     pub(crate) fn resume(&self) {
         let parked = {
             let mut life = lock(&self.life);
-            if life.phase != Phase::Paused {
+            if life.phase != ProcessPhase::Paused {
                 return;
             }
-            life.phase = Phase::Running;
+            life.phase = ProcessPhase::Running;
             std::mem::take(&mut life.parked)
         };
         parked.into_iter().for_each(Waker::wake);
@@ -156,7 +156,7 @@ impl Process {
     pub(crate) fn kill(&self) {
         let tasks = {
             let mut life = lock(&self.life);
-            life.phase = Phase::Dead;
+            life.phase = ProcessPhase::Dead;
             life.parked.clear();
             std::mem::take(&mut life.tasks)
         };
@@ -171,7 +171,7 @@ impl Process {
     }
 
     /// Puts a grant into the mailbox of the waiter, if it still waits.
-    pub(crate) fn deliver(&self, id: LeaseId, grant: Granted) {
+    pub(crate) fn deliver(&self, id: LeaseId, grant: SimGrant) {
         if let Some(mailbox) = lock(&self.mail).get(&id) {
             // A waiter that is gone undoes its claim itself.
             let _gone = mailbox.send(grant);
@@ -179,9 +179,9 @@ impl Process {
     }
 }
 
-impl fmt::Debug for Process {
+impl fmt::Debug for SimProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Process")
+        f.debug_struct("SimProcess")
             .field("number", &self.number)
             .finish_non_exhaustive()
     }
@@ -189,14 +189,14 @@ impl fmt::Debug for Process {
 
 /// A mailbox that is closed on drop.
 pub(crate) struct Listening {
-    process: Arc<Process>,
+    process: Arc<SimProcess>,
     id: LeaseId,
-    grants: UnboundedReceiver<Granted>,
+    grants: UnboundedReceiver<SimGrant>,
 }
 
 impl Listening {
     /// Opens a mailbox.
-    pub(crate) fn open(process: &Arc<Process>, id: LeaseId) -> Self {
+    pub(crate) fn open(process: &Arc<SimProcess>, id: LeaseId) -> Self {
         let (mailbox, grants) = unbounded_channel();
         lock(&process.mail).insert(id, mailbox);
         Self {
@@ -207,7 +207,7 @@ impl Listening {
     }
 
     /// Waits for a grant, without end in a process that is dead. Dropped, it takes none.
-    pub(crate) async fn grant(&mut self) -> Granted {
+    pub(crate) async fn grant(&mut self) -> SimGrant {
         match self.grants.recv().await {
             Some(grant) => grant,
             None => std::future::pending().await,
@@ -223,7 +223,7 @@ impl Drop for Listening {
 
 /// Where the engine of a process runs its scheduler and its background releases.
 #[derive(Debug)]
-pub(crate) struct SimHost(pub(crate) Arc<Process>);
+pub(crate) struct SimHost(pub(crate) Arc<SimProcess>);
 
 impl Spawn for SimHost {
     fn spawn(&self, task: Task) {
@@ -238,7 +238,7 @@ impl Spawn for SimHost {
 
 /// A task that runs only while its process does.
 struct Gated {
-    process: Arc<Process>,
+    process: Arc<SimProcess>,
     body: Arc<Body>,
     number: u64,
 }
@@ -250,12 +250,12 @@ impl Future for Gated {
         {
             let mut life = lock(&self.process.life);
             match life.phase {
-                Phase::Dead => return Poll::Ready(()),
-                Phase::Paused => {
+                ProcessPhase::Dead => return Poll::Ready(()),
+                ProcessPhase::Paused => {
                     life.parked.push(cx.waker().clone());
                     return Poll::Pending;
                 }
-                Phase::Running => {}
+                ProcessPhase::Running => {}
             }
         }
         let mut body = lock(&self.body);

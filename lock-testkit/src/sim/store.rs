@@ -10,27 +10,27 @@ use std::time::Duration;
 use polylock_core::engine::{Clock, LeaseId, Moment, VirtualClock};
 use polylock_core::{LockKey, Mode, RenewalRequest};
 
-use super::net::{Granted, Push, Reply, Request, SimClaim};
-use super::plan::Plan;
+use super::net::{SimClaim, SimGrant, SimPush, SimReply, SimRequest};
+use super::plan::SimPlan;
 use super::process::undrift;
 use crate::lock;
 use crate::mutants::Mutation;
 
 #[derive(Debug)]
-pub(crate) struct Store {
+pub(crate) struct SimStore {
     clock: VirtualClock,
     origin: Moment,
     drift: i32,
     durable_queue: bool,
     up: AtomicBool,
-    table: Mutex<Table>,
+    table: Mutex<LockTable>,
 }
 
-impl Store {
+impl SimStore {
     /// A store whose clock starts at the beginning of the history.
-    pub(crate) fn new(plan: &Plan, mutation: Option<Mutation>) -> Self {
+    pub(crate) fn new(plan: &SimPlan, mutation: Option<Mutation>) -> Self {
         let clock = VirtualClock::with_drift(plan.store_drift);
-        let rules = Rules {
+        let rules = StoreRules {
             token_block: plan.token_block,
             remembers_released: plan.remembers_released,
             waiter_life: plan.waiter_life,
@@ -42,7 +42,7 @@ impl Store {
             drift: plan.store_drift,
             durable_queue: plan.durable_queue,
             up: AtomicBool::new(true),
-            table: Mutex::new(Table {
+            table: Mutex::new(LockTable {
                 locks: BTreeMap::new(),
                 rules,
                 tenures: Vec::new(),
@@ -51,7 +51,7 @@ impl Store {
     }
 
     /// Does what is requested; `None` if the store is down.
-    pub(crate) fn handle(&self, request: Request) -> Option<(Reply, Vec<Push>)> {
+    pub(crate) fn handle(&self, request: SimRequest) -> Option<(SimReply, Vec<SimPush>)> {
         self.is_up()
             .then(|| lock(&self.table).handle(self.clock.now(), request))
     }
@@ -80,7 +80,7 @@ impl Store {
     }
 
     /// Takes a key from its holders, and says what follows from that.
-    pub(crate) fn evict(&self, key: &LockKey) -> Vec<Push> {
+    pub(crate) fn evict(&self, key: &LockKey) -> Vec<SimPush> {
         lock(&self.table).evict(self.clock.now(), key)
     }
 
@@ -94,9 +94,9 @@ impl Store {
     }
 
     /// Every holder that there ever was, with the true times of the begin and the end.
-    pub(crate) fn tenures(&self) -> Vec<(Tenure, Duration, Duration)> {
+    pub(crate) fn tenures(&self) -> Vec<(LeaseTenure, Duration, Duration)> {
         let table = lock(&self.table);
-        let timed = |tenure: &Tenure| {
+        let timed = |tenure: &LeaseTenure| {
             let (from, until) = (self.true_time(tenure.from), self.true_time(tenure.until()));
             (tenure.clone(), from, until)
         };
@@ -131,7 +131,7 @@ impl fmt::Display for Left {
 
 /// One lease on the store from its grant to its end, by the clock of the store.
 #[derive(Clone, Debug)]
-pub(crate) struct Tenure {
+pub(crate) struct LeaseTenure {
     pub(crate) key: LockKey,
     pub(crate) id: LeaseId,
     /// Its own and the last that is reserved for hand-overs.
@@ -145,7 +145,7 @@ pub(crate) struct Tenure {
     pub(crate) ended: Option<Moment>,
 }
 
-impl Tenure {
+impl LeaseTenure {
     /// Whether a token is its own or was reserved for its hand-overs.
     pub(crate) fn has(&self, token: u64) -> bool {
         (self.tokens.0..=self.tokens.1).contains(&token)
@@ -159,16 +159,16 @@ impl Tenure {
 
 /// Every lock that was ever held; nothing is forgotten but by a store that loses its data.
 #[derive(Debug)]
-struct Table {
-    locks: BTreeMap<LockKey, Lock>,
-    rules: Rules,
+struct LockTable {
+    locks: BTreeMap<LockKey, StoreLock>,
+    rules: StoreRules,
     /// Every lease that there ever was, for the judge too.
-    tenures: Vec<Tenure>,
+    tenures: Vec<LeaseTenure>,
 }
 
 /// How this store differs from others.
 #[derive(Clone, Copy, Debug)]
-struct Rules {
+struct StoreRules {
     token_block: u64,
     remembers_released: bool,
     waiter_life: Duration,
@@ -177,10 +177,10 @@ struct Rules {
 
 /// The state of one key.
 #[derive(Debug, Default)]
-struct Lock {
+struct StoreLock {
     /// Places among the tenures.
     holders: Vec<usize>,
-    queue: VecDeque<Waiter>,
+    queue: VecDeque<SimWaiter>,
     last_token: u64,
     /// Ids that were released and when to forget them.
     released: BTreeMap<LeaseId, Moment>,
@@ -189,19 +189,19 @@ struct Lock {
 }
 
 #[derive(Debug)]
-struct Waiter {
+struct SimWaiter {
     claim: SimClaim,
     seen: Moment,
 }
 
-impl Table {
-    fn handle(&mut self, now: Moment, request: Request) -> (Reply, Vec<Push>) {
+impl LockTable {
+    fn handle(&mut self, now: Moment, request: SimRequest) -> (SimReply, Vec<SimPush>) {
         match request {
-            Request::Acquire(claim) => self.acquire(now, claim),
-            Request::Release(key, id) => self.release(now, &key, id),
-            Request::Renew(due) => {
+            SimRequest::Acquire(claim) => self.acquire(now, claim),
+            SimRequest::Release(key, id) => self.release(now, &key, id),
+            SimRequest::Renew(due) => {
                 let held = due.iter().map(|due| self.renew(now, due)).collect();
-                (Reply::Renewed(held), Vec::new())
+                (SimReply::Renewed(held), Vec::new())
             }
         }
     }
@@ -232,7 +232,7 @@ impl Table {
         left
     }
 
-    fn evict(&mut self, now: Moment, key: &LockKey) -> Vec<Push> {
+    fn evict(&mut self, now: Moment, key: &LockKey) -> Vec<SimPush> {
         let lock = self.locks.entry(key.clone()).or_default();
         for holder in lock.holders.drain(..) {
             self.tenures[holder].ended = Some(now);
@@ -240,7 +240,7 @@ impl Table {
         self.settle(now, key)
     }
 
-    fn acquire(&mut self, now: Moment, claim: SimClaim) -> (Reply, Vec<Push>) {
+    fn acquire(&mut self, now: Moment, claim: SimClaim) -> (SimReply, Vec<SimPush>) {
         let mut pushes = self.settle(now, &claim.key);
         let (id, key, beat) = (claim.id, claim.key.clone(), claim.beat);
         if let Some(holder) = self.holder(&key, id) {
@@ -248,12 +248,12 @@ impl Table {
             let tenure = &mut self.tenures[holder];
             tenure.expires = tenure.expires.max(now + claim.ttl);
             let tokens = tenure.tokens;
-            return (Reply::Granted(Granted { tokens, beat }), pushes);
+            return (SimReply::Granted(SimGrant { tokens, beat }), pushes);
         }
         let (rules, tenures) = (self.rules, &self.tenures);
         let lock = self.locks.entry(key.clone()).or_default();
         if lock.released.contains_key(&id) || lock.lost.contains(&id) {
-            return (Reply::Held { free_in: None }, pushes);
+            return (SimReply::Held { free_in: None }, pushes);
         }
         let free = lock.queue.is_empty() && lock.admits(claim.mode, tenures, rules);
         match lock.queue.iter_mut().find(|waiter| waiter.claim.id == id) {
@@ -263,14 +263,14 @@ impl Table {
             }
             // A new request must not overtake the queue.
             None if claim.queues || free => {
-                lock.queue.push_back(Waiter { claim, seen: now });
+                lock.queue.push_back(SimWaiter { claim, seen: now });
             }
             None => return (lock.held(now, tenures), pushes),
         }
         pushes.extend(self.settle(now, &key));
         pushes.retain(|push| push.id != id);
         let reply = match self.holder(&key, id) {
-            Some(holder) => Reply::Granted(Granted {
+            Some(holder) => SimReply::Granted(SimGrant {
                 tokens: self.tenures[holder].tokens,
                 beat,
             }),
@@ -279,7 +279,7 @@ impl Table {
         (reply, pushes)
     }
 
-    fn release(&mut self, now: Moment, key: &LockKey, id: LeaseId) -> (Reply, Vec<Push>) {
+    fn release(&mut self, now: Moment, key: &LockKey, id: LeaseId) -> (SimReply, Vec<SimPush>) {
         let mut pushes = self.settle(now, key);
         let lock = self.locks.entry(key.clone()).or_default();
         let anyone = self.rules.mutation == Some(Mutation::ReleaseByAnyone);
@@ -301,7 +301,7 @@ impl Table {
             lock.released.insert(id, now + MEMORY);
         }
         pushes.extend(self.settle(now, key));
-        (Reply::Released(held), pushes)
+        (SimReply::Released(held), pushes)
     }
 
     fn renew(&mut self, now: Moment, due: &RenewalRequest) -> bool {
@@ -324,7 +324,7 @@ impl Table {
                 self.tenures[holder].ended = Some(now);
             }
             lock.holders.push(self.tenures.len());
-            self.tenures.push(Tenure {
+            self.tenures.push(LeaseTenure {
                 key,
                 id,
                 tokens: (0, 0),
@@ -339,7 +339,7 @@ impl Table {
     }
 
     /// Ends what has expired and serves the queue.
-    fn settle(&mut self, now: Moment, key: &LockKey) -> Vec<Push> {
+    fn settle(&mut self, now: Moment, key: &LockKey) -> Vec<SimPush> {
         let (rules, tenures) = (self.rules, &mut self.tenures);
         let lock = self.locks.entry(key.clone()).or_default();
         if rules.mutation != Some(Mutation::NoExpiry) {
@@ -351,13 +351,13 @@ impl Table {
                 .retain(|waiter| waiter.seen + rules.waiter_life > now);
         }
         let mut pushes = Vec::new();
-        let turn = |queue: &VecDeque<Waiter>| match rules.mutation {
+        let turn = |queue: &VecDeque<SimWaiter>| match rules.mutation {
             Some(Mutation::LastComeFirstServed) => queue.len().saturating_sub(1),
             _ => 0,
         };
         while let Some(waiter) = lock.queue.get(turn(&lock.queue))
             && lock.admits(waiter.claim.mode, tenures, rules)
-            && let Some(Waiter { claim, seen }) = lock.queue.remove(turn(&lock.queue))
+            && let Some(SimWaiter { claim, seen }) = lock.queue.remove(turn(&lock.queue))
         {
             if rules.mutation == Some(Mutation::LostWaiter) && seen < now {
                 lock.lost.insert(claim.id);
@@ -365,15 +365,15 @@ impl Table {
             }
             let tokens = lock.issue(now, rules);
             if claim.queues {
-                let grant = Granted {
+                let grant = SimGrant {
                     tokens,
                     beat: claim.beat,
                 };
                 let (process, id) = (claim.process, claim.id);
-                pushes.push(Push { process, id, grant });
+                pushes.push(SimPush { process, id, grant });
             }
             lock.holders.push(tenures.len());
-            tenures.push(Tenure {
+            tenures.push(LeaseTenure {
                 key: claim.key,
                 id: claim.id,
                 tokens,
@@ -395,9 +395,9 @@ impl Table {
     }
 }
 
-impl Lock {
+impl StoreLock {
     /// Reserves a block of tokens above every earlier one, and never below the clock.
-    fn issue(&mut self, now: Moment, rules: Rules) -> (u64, u64) {
+    fn issue(&mut self, now: Moment, rules: StoreRules) -> (u64, u64) {
         let clock = now.as_nanos() / 1000;
         let token = match rules.mutation {
             Some(Mutation::TokenReused) if self.last_token > 0 => {
@@ -409,7 +409,7 @@ impl Lock {
         (token, self.last_token)
     }
 
-    fn admits(&self, mode: Mode, tenures: &[Tenure], rules: Rules) -> bool {
+    fn admits(&self, mode: Mode, tenures: &[LeaseTenure], rules: StoreRules) -> bool {
         let Some(first) = self.holders.first() else {
             return true;
         };
@@ -429,10 +429,10 @@ impl Lock {
     }
 
     /// The reply to others, with the end of the first lease.
-    fn held(&self, now: Moment, tenures: &[Tenure]) -> Reply {
+    fn held(&self, now: Moment, tenures: &[LeaseTenure]) -> SimReply {
         let ends = self.holders.iter();
         let ends = ends.map(|holder| tenures[*holder].expires.since(now));
-        Reply::Held {
+        SimReply::Held {
             free_in: ends.min(),
         }
     }

@@ -8,14 +8,14 @@ use polylock_core::{AcquireRequest, DistributedLock, LockGuard, LockKey, Mode, R
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use super::log::{AcquireOutcome, Ending};
-use super::process::Process;
+use super::log::{AcquireOutcome, GuardEnding};
+use super::process::SimProcess;
 use super::rng::Rng;
-use super::world::{Machine, World};
+use super::world::{Machine, SimWorld};
 use crate::mutants::Mutation;
 
 /// Starts a task that takes locks until the time for work is over.
-pub(crate) fn start(world: &Arc<World>, machine: &Machine, number: usize) {
+pub(crate) fn start(world: &Arc<SimWorld>, machine: &Machine, number: usize) {
     let part = format!("worker-{}", machine.process.number());
     let worker = Worker {
         world: Arc::clone(world),
@@ -27,14 +27,14 @@ pub(crate) fn start(world: &Arc<World>, machine: &Machine, number: usize) {
 }
 
 struct Worker {
-    world: Arc<World>,
-    process: Arc<Process>,
+    world: Arc<SimWorld>,
+    process: Arc<SimProcess>,
     locks: Arc<dyn DistributedLock>,
     rng: Rng,
 }
 
 /// What an operation does once it has the lock.
-struct Work {
+struct SimWork {
     number: usize,
     key: LockKey,
     exclusive: bool,
@@ -106,7 +106,7 @@ impl Worker {
         let world = Arc::clone(&self.world);
         world.acquired(number, &self.process, &guard);
         let watched = self.watch(number, &guard);
-        let work = Work {
+        let work = SimWork {
             number,
             key: request.key().clone(),
             exclusive: request.mode() == Mode::Exclusive,
@@ -122,20 +122,20 @@ impl Worker {
         let world = Arc::clone(&self.world);
         match self.rng.below(20) {
             0 => {
-                world.ended(number, &guard, Ending::Abandoned);
+                world.ended(number, &guard, GuardEnding::Abandoned);
                 guard.abandon();
             }
             1..5 => {
-                world.ended(number, &guard, Ending::Dropped);
+                world.ended(number, &guard, GuardEnding::Dropped);
                 drop(guard);
             }
             5..7 => {
                 // The release goes on although its future is dropped.
-                world.ended(number, &guard, Ending::Released);
+                world.ended(number, &guard, GuardEnding::Released);
                 drop(timeout(self.rng.millis(0, 5), guard.release()).await);
             }
             _ => {
-                world.ended(number, &guard, Ending::Released);
+                world.ended(number, &guard, GuardEnding::Released);
                 let released = guard.release().await;
                 world.released(number, released.map_err(|error| error.kind()));
             }
@@ -166,7 +166,7 @@ impl Worker {
     }
 
     /// Works under the lock until the work is done or the lock is lost.
-    async fn work(&mut self, work: &Work, guard: &LockGuard) {
+    async fn work(&mut self, work: &SimWork, guard: &LockGuard) {
         let world = Arc::clone(&self.world);
         let mut seen_lost = false;
         while world.now() < work.ends {
@@ -184,7 +184,7 @@ impl Worker {
         }
     }
 
-    async fn step(&mut self, work: &Work, guard: &LockGuard) {
+    async fn step(&mut self, work: &SimWork, guard: &LockGuard) {
         if work.exclusive && self.rng.chance(600) {
             self.write(work, guard).await;
         }
@@ -195,7 +195,7 @@ impl Worker {
     }
 
     /// Writes with the token of the guard; now and then a queue in between is full.
-    async fn write(&mut self, work: &Work, guard: &LockGuard) {
+    async fn write(&mut self, work: &SimWork, guard: &LockGuard) {
         let token = guard.fencing_token().map_or(0, |token| token.value());
         let transit = if self.rng.chance(50) {
             self.rng.millis(200, 1200)

@@ -9,13 +9,13 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::client::SimLock;
-use super::log::{Log, RenewalObserver};
-use super::nemesis::Fault;
+use super::log::{RenewalObserver, SimLog};
+use super::nemesis::SimFault;
 use super::net::Net;
-use super::plan::{Plan, drift};
-use super::process::{Process, SimHost};
+use super::plan::{SimPlan, drift};
+use super::process::{SimHost, SimProcess};
 use super::rng::Rng;
-use super::store::Store;
+use super::store::SimStore;
 use super::workload;
 use crate::history::What;
 use crate::lock;
@@ -23,15 +23,15 @@ use crate::mutants::Mutation;
 
 /// Everything in one history.
 #[derive(Debug)]
-pub(crate) struct World {
+pub(crate) struct SimWorld {
     pub(crate) seed: u64,
-    pub(crate) plan: Plan,
+    pub(crate) plan: SimPlan,
     pub(crate) mutation: Option<Mutation>,
     pub(crate) forgetful: bool,
     pub(crate) net: Net,
-    pub(crate) store: Store,
+    pub(crate) store: SimStore,
     resource: Resource,
-    pub(crate) log: Log,
+    pub(crate) log: SimLog,
     started: Instant,
     /// By number; the dead keep theirs.
     processes: Mutex<Vec<Machine>>,
@@ -40,25 +40,25 @@ pub(crate) struct World {
 /// A process with what its tasks share.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
-    pub(crate) process: Arc<Process>,
+    pub(crate) process: Arc<SimProcess>,
     /// Without any layer.
     pub(crate) client: Arc<dyn DistributedLock>,
     pub(crate) queue: LocalQueue,
     pub(crate) locks: Arc<dyn DistributedLock>,
 }
 
-impl World {
+impl SimWorld {
     /// Makes the world of a seed on the current runtime, whose time is paused.
     pub(crate) fn new(
         seed: u64,
-        plan: Plan,
+        plan: SimPlan,
         mutation: Option<Mutation>,
         forgetful: bool,
     ) -> Arc<Self> {
-        let store = Store::new(&plan, mutation);
-        let log = Log::default();
+        let store = SimStore::new(&plan, mutation);
+        let log = SimLog::default();
         if plan.store_drift != 0 {
-            log.fault(Fault::DriftingClock);
+            log.fault(SimFault::DriftingClock);
         }
         Arc::new(Self {
             seed,
@@ -95,9 +95,9 @@ impl World {
         let drift = drift(&mut rng);
         let drift = if self.plan.drifts { drift } else { 0 };
         if drift != 0 {
-            self.log.fault(Fault::DriftingClock);
+            self.log.fault(SimFault::DriftingClock);
         }
-        let process = Process::start(number, drift);
+        let process = SimProcess::start(number, drift);
         let entropy = Arc::new(SeededEntropy::new(rng.next()));
         let host = Arc::new(SimHost(Arc::clone(&process)));
         let engine = Engine::with("sim", process.clock(), entropy, host);
@@ -131,7 +131,7 @@ impl World {
     }
 
     /// A process, if it lives.
-    pub(crate) fn process(&self, number: usize) -> Option<Arc<Process>> {
+    pub(crate) fn process(&self, number: usize) -> Option<Arc<SimProcess>> {
         let processes = lock(&self.processes);
         let machine = processes
             .get(number)
@@ -149,7 +149,7 @@ impl World {
             .collect()
     }
 
-    pub(crate) fn kill(&self, process: &Process) {
+    pub(crate) fn kill(&self, process: &SimProcess) {
         let (number, now) = (process.number(), self.now());
         self.log.kill(number, now);
         process.kill();
@@ -183,7 +183,7 @@ impl Resource {
     }
 }
 
-impl World {
+impl SimWorld {
     /// Writes with a token, and waits for it. A message that is under way for its `transit` arrives
     /// even if its sender dies.
     pub(crate) async fn write(

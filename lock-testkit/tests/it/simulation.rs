@@ -4,7 +4,7 @@
 //! 1,000). A history that went wrong is replayed, with every event, by
 //! `SIM_SEED=n cargo test -p lock-testkit --test it simulation::replay -- --nocapture`.
 
-use lock_testkit::sim::{Fault, Simulation, Tally, ViolationKind};
+use lock_testkit::sim::{SimFault, Simulation, Tally, ViolationKind};
 
 /// Runs a tenth of the histories.
 #[expect(clippy::print_stdout, reason = "the figures of the run")]
@@ -29,7 +29,7 @@ fn tenth(number: u64) {
         wrong.len(),
         wrong.concat()
     );
-    for &fault in Fault::ALL {
+    for &fault in SimFault::ALL {
         assert!(
             tally.faults(fault) > 0,
             "the faults were asleep: no {fault}"

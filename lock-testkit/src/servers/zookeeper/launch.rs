@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Door, ZooKeeperOptions, ask, mode};
+use super::{CommandPort, ZooKeeperOptions, ask, mode};
 use crate::servers::port::free_port;
 use crate::servers::process::{Account, LOG};
 use crate::servers::server_process::{START_TIMEOUT, Service, Setup, Site};
@@ -65,7 +65,7 @@ impl Service for ZooKeeperOptions {
     }
 
     fn is_ready(&self, site: &Site<'_>, _pid: Pid) -> bool {
-        let door = Door {
+        let door = CommandPort {
             host: self.setup.host.as_ref(),
             port: site.port,
         };
@@ -123,7 +123,7 @@ fn archive(account: &Account) -> io::Result<PathBuf> {
             .stderr(Stdio::null())
             .spawn()?;
         let (pid, deadline) = (Pid::from_child(&server), Instant::now() + START_TIMEOUT);
-        let door = Door { host: None, port };
+        let door = CommandPort { host: None, port };
         let is_ready = || site.log().contains(BEGUN) && serves(door);
         while !is_ready() && server.try_wait()?.is_none() {
             if Instant::now() > deadline {
@@ -146,13 +146,13 @@ fn jar(name: &str) -> String {
 }
 
 /// Whether the server of this directory listens at this port: another may have taken it.
-pub(super) fn is_own(dir: &Path, door: Door<'_>) -> bool {
+pub(super) fn is_own(dir: &Path, door: CommandPort<'_>) -> bool {
     // The only word that a member without a leader answers in full. The class path identifies the server.
     ask(door, "envi", GLANCE).is_ok_and(|envi| envi.contains(&format!(":{}\n", dir.display())))
 }
 
 /// Whether requests are served at this port.
-pub(super) fn serves(door: Door<'_>) -> bool {
+pub(super) fn serves(door: CommandPort<'_>) -> bool {
     ask(door, "srvr", GLANCE).is_ok_and(|srvr| mode(&srvr).is_some())
 }
 

@@ -68,7 +68,7 @@ impl ZooKeeperServer {
     /// If it does not answer within 5 s.
     pub fn try_four_letter(&self, word: &str) -> io::Result<String> {
         let (host, port) = (self.host(), self.port());
-        four_letter(Door { host, port }, word)
+        four_letter(CommandPort { host, port }, word)
     }
 
     /// One value of `mntr`, such as `zk_watch_count`; none if it has no such number.
@@ -205,24 +205,24 @@ impl SharedZooKeeper {
     }
 }
 
-fn door(port: u16) -> Door<'static> {
-    Door { host: None, port }
+fn door(port: u16) -> CommandPort<'static> {
+    CommandPort { host: None, port }
 }
 
 /// Where a server takes words: a port of 127.0.0.1, or of its host.
 #[derive(Clone, Copy, Debug)]
-struct Door<'a> {
+struct CommandPort<'a> {
     host: Option<&'a NetworkHost>,
     port: u16,
 }
 
 /// Asks with one of the four-letter words, on a connection of its own, and waits for up to 5 s.
-fn four_letter(door: Door<'_>, word: &str) -> io::Result<String> {
+fn four_letter(door: CommandPort<'_>, word: &str) -> io::Result<String> {
     ask(door, word, Duration::from_secs(5))
 }
 
 /// The same, with so much time for connecting and so much for each part of the answer.
-fn ask(door: Door<'_>, word: &str, patience: Duration) -> io::Result<String> {
+fn ask(door: CommandPort<'_>, word: &str, patience: Duration) -> io::Result<String> {
     let address = SocketAddr::from((address(door.host), door.port));
     // A host reaches itself through every fault.
     let mut stream = near(door.host, || TcpStream::connect_timeout(&address, patience))?;
