@@ -7,21 +7,21 @@ use polylock_core::engine::{Blocker, QueuePosition, TimeBudget, before, queue_po
 use polylock_core::{AcquireRequest, Grant, LeaseState, Mode};
 use tokio::time::{Instant, sleep};
 
-use crate::error::{Failure, RETRY_BACKOFF};
+use crate::error::{EtcdFailure, RETRY_BACKOFF};
 use crate::lease::EtcdLease;
 use crate::server_lease::ServerLease;
-use crate::store::{Listing, Store, list, revision as revision_of};
+use crate::store::{ContenderList, EtcdStore, list, revision as revision_of};
 
-pub(crate) struct Attempt<'a> {
-    pub(crate) store: &'a Store,
+pub(crate) struct EtcdAttempt<'a> {
+    pub(crate) store: &'a EtcdStore,
     pub(crate) request: &'a AcquireRequest,
     pub(crate) budget: &'a TimeBudget,
     pub(crate) lease: &'a Arc<EtcdLease>,
 }
 
 /// Why an attempt is not granted the lock.
-pub(crate) enum AttemptError {
-    Failed(Failure),
+pub(crate) enum EtcdAttemptError {
+    Failed(EtcdFailure),
     /// The key is gone, or the lease of etcd that it was to be attached to: the next attempt goes to the end
     /// of the queue.
     Gone,
@@ -31,15 +31,15 @@ pub(crate) enum AttemptError {
     Refused,
 }
 
-impl Attempt<'_> {
+impl EtcdAttempt<'_> {
     /// Queues and waits until no predecessor excludes it.
-    pub(crate) async fn run(&self) -> Result<Grant, AttemptError> {
+    pub(crate) async fn run(&self) -> Result<Grant, EtcdAttemptError> {
         let name = self.lease.name();
         let mut listing = self.enter().await?;
         let (mut has_waited, mut is_fresh) = (false, true);
         loop {
             let blocker = match queue_position(&listing.contenders, &name) {
-                QueuePosition::Gone => return Err(AttemptError::Gone),
+                QueuePosition::Gone => return Err(EtcdAttemptError::Gone),
                 QueuePosition::Holds => {
                     self.budget.mark_free();
                     // A holder renews it by hand within a whole ttl, or the engine within half of one.
@@ -54,7 +54,7 @@ impl Attempt<'_> {
             };
             self.budget.mark_held();
             if !self.budget.waits() {
-                return Err(AttemptError::Refused);
+                return Err(EtcdAttemptError::Refused);
             }
             self.request.mark_contended();
             let next = self.store.without(&listing, &blocker, &name);
@@ -68,37 +68,37 @@ impl Attempt<'_> {
     }
 
     /// Creates the key, and lists the directory in the same transaction.
-    async fn enter(&self) -> Result<Listing, AttemptError> {
+    async fn enter(&self) -> Result<ContenderList, EtcdAttemptError> {
         let until = self.budget.step();
         loop {
             let created = before(until, self.lease.create()).await;
-            match created.ok_or(AttemptError::Late)? {
+            match created.ok_or(EtcdAttemptError::Late)? {
                 Ok(Ok(listing)) => return Ok(listing),
                 Ok(Err(failure)) => self.pause(until, failure).await?,
                 // The task of the request has panicked.
-                Err(_) => return Err(AttemptError::Late),
+                Err(_) => return Err(EtcdAttemptError::Late),
             }
         }
     }
 
-    async fn grant(&self, has_waited: bool) -> Result<Grant, AttemptError> {
+    async fn grant(&self, has_waited: bool) -> Result<Grant, EtcdAttemptError> {
         let Some(lease) = self.lease.server_lease() else {
-            return Err(AttemptError::Gone);
+            return Err(EtcdAttemptError::Gone);
         };
         if has_waited && matches!(self.request.mode(), Mode::Permit { .. }) {
             self.tell_next_permit(&lease).await?;
         }
-        let token = self.lease.token().map_err(AttemptError::Failed)?;
+        let token = self.lease.token().map_err(EtcdAttemptError::Failed)?;
         Ok(Grant::new(lease.proven(), Some(token)))
     }
 
     /// Notifies the next permit waiter, which watches the key of this one.
-    async fn tell_next_permit(&self, lease: &Arc<ServerLease>) -> Result<(), AttemptError> {
+    async fn tell_next_permit(&self, lease: &Arc<ServerLease>) -> Result<(), EtcdAttemptError> {
         let until = self.budget.step();
         loop {
             match self.until(until, self.lease.write(lease, None)).await? {
                 Ok(LeaseState::Held) => return Ok(()),
-                Ok(_) => return Err(AttemptError::Gone),
+                Ok(_) => return Err(EtcdAttemptError::Gone),
                 Err(failure) => self.pause(until, failure).await?,
             }
         }
@@ -111,7 +111,7 @@ impl Attempt<'_> {
     }
 
     /// Lists the directory, and renews the lease of etcd, if that is due at least.
-    async fn list(&self, renews: bool) -> Result<Listing, AttemptError> {
+    async fn list(&self, renews: bool) -> Result<ContenderList, EtcdAttemptError> {
         self.store.retire_ended();
         let until = self.budget.step();
         let directory = self.lease.directory.as_str();
@@ -132,7 +132,7 @@ impl Attempt<'_> {
             match listed.await? {
                 Ok(listing) => return Ok(listing),
                 // Without its lease there is no key.
-                Err(Failure::LeaseGone) => return Err(AttemptError::Gone),
+                Err(EtcdFailure::LeaseGone) => return Err(EtcdAttemptError::Gone),
                 Err(failure) => {
                     self.request.mark_unresponsive();
                     self.pause(until, failure).await?;
@@ -142,17 +142,17 @@ impl Attempt<'_> {
     }
 
     /// Moves the key to another lease of etcd before it lists: its own is about to end.
-    async fn list_elsewhere(&self, until: Instant) -> Result<Listing, Failure> {
+    async fn list_elsewhere(&self, until: Instant) -> Result<ContenderList, EtcdFailure> {
         let lease = self.store.lease_for(self.request, until).await?;
         match self.lease.write(&lease, None).await? {
             LeaseState::Held => self.store.list(&self.lease.directory, until).await,
-            _ => Err(Failure::LeaseGone),
+            _ => Err(EtcdFailure::LeaseGone),
         }
     }
 
     /// Waits until a new listing is worthwhile: something has changed, or a renewal is due. True if the
     /// blocker has ended.
-    async fn wait(&self, blocker: &Blocker, listing: &Listing) -> bool {
+    async fn wait(&self, blocker: &Blocker, listing: &ContenderList) -> bool {
         let lease = self.lease.server_lease();
         let left = lease.map(|lease| (lease.ttl / 3).saturating_sub(lease.age()));
         let renewal = Instant::now() + left.unwrap_or_default();
@@ -220,22 +220,22 @@ impl Attempt<'_> {
         &self,
         until: Instant,
         work: impl Future<Output = T>,
-    ) -> Result<T, AttemptError> {
-        before(until, work).await.ok_or(AttemptError::Late)
+    ) -> Result<T, EtcdAttemptError> {
+        before(until, work).await.ok_or(EtcdAttemptError::Late)
     }
 
     /// Pauses before a retry; returns failures that a retry cannot fix.
-    async fn pause(&self, until: Instant, failure: Failure) -> Result<(), AttemptError> {
-        if matches!(failure, Failure::LeaseGone) {
-            return Err(AttemptError::Gone);
+    async fn pause(&self, until: Instant, failure: EtcdFailure) -> Result<(), EtcdAttemptError> {
+        if matches!(failure, EtcdFailure::LeaseGone) {
+            return Err(EtcdAttemptError::Gone);
         }
         if !failure.is_retryable() && !failure.is_of_connection() {
-            return Err(AttemptError::Failed(failure));
+            return Err(EtcdAttemptError::Failed(failure));
         }
         let paused = self.store.connection.pause(until, failure).await;
         paused.map_err(|failure| match failure.is_retryable() {
-            true => AttemptError::Late,
-            false => AttemptError::Failed(failure),
+            true => EtcdAttemptError::Late,
+            false => EtcdAttemptError::Failed(failure),
         })
     }
 }

@@ -10,15 +10,15 @@ use polylock_core::{
 };
 use tokio::sync::mpsc;
 
-use crate::error::Failure;
+use crate::error::EtcdFailure;
 use crate::lock::NAME;
-use crate::queue::{Contender, split};
+use crate::queue::{EtcdContender, split};
 use crate::server_lease::ServerLease;
-use crate::store::{Store, revision};
+use crate::store::{EtcdStore, revision};
 
 /// The administration of the locks of a cluster.
 #[derive(Debug)]
-pub(crate) struct Admin(pub(crate) Arc<Store>);
+pub(crate) struct Admin(pub(crate) Arc<EtcdStore>);
 
 /// How many keys of contenders one request reads.
 const PAGE: i64 = 1000;
@@ -108,15 +108,15 @@ impl LockAdmin for Admin {
     }
 }
 
-impl Store {
+impl EtcdStore {
     /// Bounds a request of an administrator, and names the lock in its error.
     async fn bound<T>(
         &self,
         key: Option<&LockKey>,
-        request: impl Future<Output = Result<T, Failure>>,
+        request: impl Future<Output = Result<T, EtcdFailure>>,
     ) -> Result<T> {
         let answer = before(self.step(), request).await;
-        let answer = answer.unwrap_or(Err(Failure::Silent(self.config.timeout)));
+        let answer = answer.unwrap_or(Err(EtcdFailure::Silent(self.config.timeout)));
         answer.map_err(|failure| {
             let error = Error::from(failure).with_backend(NAME);
             match key {
@@ -127,7 +127,7 @@ impl Store {
     }
 
     /// What is held under a prefix, sorted by key, as it was at one moment.
-    async fn held(&self, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
+    async fn held(&self, prefix: &str) -> Result<Vec<LockInfo>, EtcdFailure> {
         let root = &self.config.prefix;
         let mut from = format!("{root}/{}", LockKey::escape(prefix)).into_bytes();
         let end = prefix_end(&from);
@@ -147,7 +147,7 @@ impl Store {
             for stored in page.kvs() {
                 let path = String::from_utf8_lossy(stored.key());
                 if let Some((key, name)) = split(root, &path) {
-                    contenders.push((key, Contender::read(name, stored)));
+                    contenders.push((key, EtcdContender::read(name, stored)));
                 }
             }
             match page.kvs().last() {
@@ -171,7 +171,7 @@ impl Store {
         Ok(locks.collect())
     }
 
-    async fn inspected(&self, key: &LockKey) -> Result<Option<LockInfo>, Failure> {
+    async fn inspected(&self, key: &LockKey) -> Result<Option<LockInfo>, EtcdFailure> {
         let contenders = self.contenders(key).await?;
         let Some(mut info) = info(key.clone(), &contenders) else {
             return Ok(None);
@@ -182,14 +182,14 @@ impl Store {
         Ok(Some(info))
     }
 
-    async fn contenders(&self, key: &LockKey) -> Result<Vec<Contender>, Failure> {
+    async fn contenders(&self, key: &LockKey) -> Result<Vec<EtcdContender>, EtcdFailure> {
         let directory = self.directory(key);
         let listing = self.list(&directory, self.step()).await?;
         Ok(listing.contenders)
     }
 
     /// Deletes the keys of the present holders, and not of the next one.
-    async fn delete_holders(&self, key: &LockKey) -> Result<Option<LockInfo>, Failure> {
+    async fn delete_holders(&self, key: &LockKey) -> Result<Option<LockInfo>, EtcdFailure> {
         let (contenders, directory) = (self.contenders(key).await?, self.directory(key));
         let Some(info) = info(key.clone(), &contenders) else {
             return Ok(None);
@@ -216,11 +216,11 @@ impl Store {
         key: &LockKey,
         id: LeaseId,
         ttl: Duration,
-    ) -> Result<LeaseState, Failure> {
+    ) -> Result<LeaseState, EtcdFailure> {
         let directory = self.directory(key);
         loop {
             let found = self.find(&directory, id, self.step()).await?;
-            let Some(Contender {
+            let Some(EtcdContender {
                 name,
                 entry: Some(entry),
                 mod_revision,
@@ -255,15 +255,15 @@ fn prefix_end(prefix: &[u8]) -> Vec<u8> {
 }
 
 /// A lock as its contenders show it; `None` if it is free.
-fn info(key: LockKey, contenders: &[Contender]) -> Option<LockInfo> {
+fn info(key: LockKey, contenders: &[EtcdContender]) -> Option<LockInfo> {
     let (holding, waiting) = contenders.split_at(queue_holders(contenders));
     let first = holding.first()?;
-    let holder = |contender: &Contender| {
+    let holder = |contender: &EtcdContender| {
         let mut holder = HolderInfo::new(contender.label());
         holder.token = contender.token();
         holder
     };
     let info = LockInfo::new(key, first.mode(), holding.iter().map(holder).collect());
-    let waiters: Vec<Label> = waiting.iter().map(Contender::label).collect();
+    let waiters: Vec<Label> = waiting.iter().map(EtcdContender::label).collect();
     Some(info.with_waiters(waiters))
 }

@@ -12,17 +12,17 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::config::EtcdConfig;
-use crate::error::{Failure, RETRY_BACKOFF};
+use crate::error::{EtcdFailure, RETRY_BACKOFF};
 
 /// The servers of a cluster, of which one is in use.
-pub(crate) struct Connection {
+pub(crate) struct EtcdConnection {
     config: Arc<EtcdConfig>,
     engine: Engine,
-    servers: Vec<Arc<Server>>,
+    servers: Vec<Arc<EtcdEndpoint>>,
     current: AtomicUsize,
 }
 
-struct Server {
+struct EtcdEndpoint {
     url: String,
     client: Mutex<Option<Numbered>>,
     /// The number of connections that were made. Locked to make the next one, so that a thousand requests
@@ -46,13 +46,13 @@ const LOGIN_TIMEOUT: Duration = Duration::from_secs(4);
 /// A request that is dropped sooner says nothing about its server.
 const SHORT: Duration = Duration::from_millis(200);
 
-impl Connection {
+impl EtcdConnection {
     pub(crate) fn new(config: &Arc<EtcdConfig>, engine: &Engine) -> Self {
         let scheme = match config.tls {
             Some(_) => "https",
             None => "http",
         };
-        let servers = config.hosts.iter().map(|(host, port)| Server {
+        let servers = config.hosts.iter().map(|(host, port)| EtcdEndpoint {
             url: match host.contains(':') {
                 true => format!("{scheme}://[{host}]:{port}"),
                 false => format!("{scheme}://{host}:{port}"),
@@ -74,7 +74,10 @@ impl Connection {
     }
 
     /// Sends a request once, to the server in use.
-    pub(crate) async fn send<T, F>(&self, request: impl FnOnce(Client) -> F) -> Result<T, Failure>
+    pub(crate) async fn send<T, F>(
+        &self,
+        request: impl FnOnce(Client) -> F,
+    ) -> Result<T, EtcdFailure>
     where
         F: Future<Output = Result<T, ClientError>>,
     {
@@ -86,11 +89,11 @@ impl Connection {
         &self,
         at: usize,
         request: impl FnOnce(Client) -> F,
-    ) -> Result<T, Failure>
+    ) -> Result<T, EtcdFailure>
     where
         F: Future<Output = Result<T, ClientError>>,
     {
-        let mut attempt = Attempt {
+        let mut attempt = PendingRequest {
             connection: self,
             at,
             number: None,
@@ -104,19 +107,19 @@ impl Connection {
             Box::pin(async {
                 let Numbered { number, client } = self.client(at).await?;
                 attempt.number = Some(number);
-                request(client).await.map_err(Failure::of_request)
+                request(client).await.map_err(EtcdFailure::of_request)
             }),
         );
-        let answer = answer.await.unwrap_or(Err(Failure::Silent(limit)));
+        let answer = answer.await.unwrap_or(Err(EtcdFailure::Silent(limit)));
         attempt.is_answered = true;
-        if answer.as_ref().is_err_and(Failure::is_of_connection) {
+        if answer.as_ref().is_err_and(EtcdFailure::is_of_connection) {
             self.leave(at, attempt.number);
         }
         answer
     }
 
     /// Sends a transaction once, to the server in use.
-    pub(crate) async fn txn(&self, txn: Txn) -> Result<TxnResponse, Failure> {
+    pub(crate) async fn txn(&self, txn: Txn) -> Result<TxnResponse, EtcdFailure> {
         self.send(|client| async move { kv(&client).txn(txn).await })
             .await
     }
@@ -126,7 +129,7 @@ impl Connection {
         &self,
         until: Instant,
         request: impl Fn(Client) -> F + Send + Sync,
-    ) -> Result<T, Failure>
+    ) -> Result<T, EtcdFailure>
     where
         F: Future<Output = Result<T, ClientError>>,
     {
@@ -140,7 +143,11 @@ impl Connection {
     }
 
     /// Pauses before a retry; returns the failure if there is no time for one.
-    pub(crate) async fn pause(&self, until: Instant, failure: Failure) -> Result<(), Failure> {
+    pub(crate) async fn pause(
+        &self,
+        until: Instant,
+        failure: EtcdFailure,
+    ) -> Result<(), EtcdFailure> {
         let pause = self.engine.jitter(RETRY_BACKOFF / 2, RETRY_BACKOFF);
         if Instant::now() + pause >= until {
             return Err(failure);
@@ -150,7 +157,7 @@ impl Connection {
     }
 
     /// The client of a server. It lives on the engine, whichever task needs it first.
-    async fn client(&self, at: usize) -> Result<Numbered, Failure> {
+    async fn client(&self, at: usize) -> Result<Numbered, EtcdFailure> {
         let server = &self.servers[at % self.servers.len()];
         let known = server.client().clone();
         if let Some(client) = known {
@@ -170,7 +177,7 @@ impl Connection {
         connected.await.unwrap_or_else(|_| {
             let message = "the task of this connection has panicked";
             let panicked = Error::new(ErrorKind::Unavailable, message);
-            Err(Failure::Core(panicked))
+            Err(EtcdFailure::Core(panicked))
         })
     }
 
@@ -204,18 +211,18 @@ const MAX_REPLY: usize = 64 << 20;
 /// Servers with default settings close connections that ping more often than every 5 s.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 
-impl Server {
+impl EtcdEndpoint {
     async fn connect(
         &self,
         mut connections: tokio::sync::MutexGuard<'_, u64>,
         config: &EtcdConfig,
-    ) -> Result<Numbered, Failure> {
+    ) -> Result<Numbered, EtcdFailure> {
         let known = self.client().clone();
         if let Some(client) = known {
             return Ok(client);
         }
         let client = timeout(LOGIN_TIMEOUT, self.open(config)).await;
-        let client = client.unwrap_or(Err(Failure::Silent(LOGIN_TIMEOUT)))?;
+        let client = client.unwrap_or(Err(EtcdFailure::Silent(LOGIN_TIMEOUT)))?;
         *connections += 1;
         let numbered = Numbered {
             number: *connections,
@@ -226,7 +233,7 @@ impl Server {
     }
 
     /// A user is logged in here; else nothing is sent yet.
-    async fn open(&self, config: &EtcdConfig) -> Result<Client, Failure> {
+    async fn open(&self, config: &EtcdConfig) -> Result<Client, EtcdFailure> {
         let options = options(config).await?;
         Ok(Client::connect([&self.url], Some(options)).await?)
     }
@@ -236,14 +243,14 @@ impl Server {
     }
 }
 
-async fn options(config: &EtcdConfig) -> Result<ConnectOptions, Failure> {
+async fn options(config: &EtcdConfig) -> Result<ConnectOptions, EtcdFailure> {
     let mut options = ConnectOptions::new()
         .with_connect_timeout(SERVER_TIMEOUT)
         .with_keep_alive(PING_INTERVAL, SERVER_TIMEOUT)
         .with_require_leader(true)
         .with_auto_token_refresh(true);
     if let Some(source) = &config.login {
-        let login = source.login().await.map_err(Failure::Core)?;
+        let login = source.login().await.map_err(EtcdFailure::Core)?;
         let (username, password) = (login.username(), login.password());
         options = options.with_user(username.unwrap_or_default(), password.unwrap_or_default());
     }
@@ -255,8 +262,8 @@ async fn options(config: &EtcdConfig) -> Result<ConnectOptions, Failure> {
 
 /// A request under way. If it is dropped after a while, because its caller is out of time, it leaves the
 /// server.
-struct Attempt<'a> {
-    connection: &'a Connection,
+struct PendingRequest<'a> {
+    connection: &'a EtcdConnection,
     at: usize,
     /// The connection that it is sent on, once there is one.
     number: Option<u64>,
@@ -264,7 +271,7 @@ struct Attempt<'a> {
     is_answered: bool,
 }
 
-impl Drop for Attempt<'_> {
+impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
         if !self.is_answered && self.begun.elapsed() >= SHORT {
             self.connection.leave(self.at, self.number);
@@ -272,9 +279,9 @@ impl Drop for Attempt<'_> {
     }
 }
 
-impl fmt::Debug for Connection {
+impl fmt::Debug for EtcdConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection")
+        f.debug_struct("EtcdConnection")
             .field("hosts", &self.config.hosts)
             .finish_non_exhaustive()
     }

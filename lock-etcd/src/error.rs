@@ -9,12 +9,12 @@ use crate::server_lease::NOT_FOUND;
 
 /// Why a request has no result.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum EtcdFailure {
     #[error("the lock was adopted 255 times, and has no more tokens until it is released")]
     AdoptedTooOften,
 
     /// The cluster refuses a request, or the connection to it broke.
-    #[error("{}", Advice(.0))]
+    #[error("{}", EtcdAdvice(.0))]
     Client(ClientError),
 
     #[error("{0}")]
@@ -54,7 +54,7 @@ pub(crate) enum Failure {
 /// Between a failed request and the next one.
 pub(crate) const RETRY_BACKOFF: Duration = Duration::from_millis(20);
 
-impl Failure {
+impl EtcdFailure {
     /// Whether etcd may have executed the request, or may still do so.
     pub(crate) fn is_ambiguous(&self) -> bool {
         match self {
@@ -161,9 +161,9 @@ fn is_about_login(status: &Status) -> bool {
 }
 
 /// An error of the client, and what to do about it.
-struct Advice<'a>(&'a ClientError);
+struct EtcdAdvice<'a>(&'a ClientError);
 
-impl fmt::Display for Advice<'_> {
+impl fmt::Display for EtcdAdvice<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ClientError::GRpcStatus(status) = self.0 else {
             return write!(f, "the connection to etcd failed: {}", self.0);
@@ -184,7 +184,7 @@ impl fmt::Display for Advice<'_> {
     }
 }
 
-impl Failure {
+impl EtcdFailure {
     /// The failure of a request that was sent with an earlier login.
     pub(crate) fn of_request(error: ClientError) -> Self {
         match &error {
@@ -194,7 +194,7 @@ impl Failure {
     }
 }
 
-impl From<ClientError> for Failure {
+impl From<ClientError> for EtcdFailure {
     fn from(error: ClientError) -> Self {
         match error {
             ClientError::GRpcStatus(status) if status.code() == Code::NotFound => Self::LeaseGone,
@@ -205,15 +205,15 @@ impl From<ClientError> for Failure {
     }
 }
 
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
+impl From<EtcdFailure> for Error {
+    fn from(failure: EtcdFailure) -> Self {
         let error = Self::new(failure.kind(), failure.to_string());
         let error = match failure.is_ambiguous() {
             true => error.with_unknown_outcome(),
             false => error,
         };
         match failure {
-            Failure::Client(source) => error.with_source(source),
+            EtcdFailure::Client(source) => error.with_source(source),
             _ => error,
         }
     }
@@ -226,21 +226,21 @@ mod tests {
     #[test]
     fn each_error_says_what_became_of_the_request() {
         let status = |code, message: &str| ClientError::from(Status::new(code, message));
-        let of_code = |code| Failure::from(status(code, "a message"));
+        let of_code = |code| EtcdFailure::from(status(code, "a message"));
         let out_of_reach = [
             of_code(Code::Unavailable),
             of_code(Code::Unknown),
-            Failure::Silent(Duration::ZERO),
+            EtcdFailure::Silent(Duration::ZERO),
         ];
         let login_ended = [
-            Failure::of_request(status(Code::Unauthenticated, "token")),
-            Failure::of_request(status(Code::InvalidArgument, "auth store is old")),
+            EtcdFailure::of_request(status(Code::Unauthenticated, "token")),
+            EtcdFailure::of_request(status(Code::InvalidArgument, "auth store is old")),
         ];
         let denied = [
             of_code(Code::PermissionDenied),
-            Failure::from(status(Code::InvalidArgument, "authentication failed")),
+            EtcdFailure::from(status(Code::InvalidArgument, "authentication failed")),
         ];
-        let unconfirmed = [Failure::Unconfirmed];
+        let unconfirmed = [EtcdFailure::Unconfirmed];
         let refused = [of_code(Code::ResourceExhausted), of_code(Code::NotFound)];
         let (wrong, too_large) = (
             [of_code(Code::InvalidArgument)],

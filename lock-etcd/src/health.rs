@@ -7,25 +7,25 @@ use futures_util::future::join_all;
 use polylock_core::{HealthCheck, HealthRule, Status};
 use tokio::time::Instant;
 
-use crate::error::Failure;
+use crate::error::EtcdFailure;
 use crate::lock::MIN_TTL;
 use crate::server_lease::ServerLease;
-use crate::store::Store;
+use crate::store::EtcdStore;
 
 /// Checks the servers once one of them answers, and warns of faults; with strict checks, fails.
-pub(crate) async fn check(store: &Store) -> Result<(), Failure> {
-    let facts = HealthFacts {
+pub(crate) async fn check(store: &EtcdStore) -> Result<(), EtcdFailure> {
+    let facts = ClusterFacts {
         servers: servers(store).await?,
         alarms: None,
         shortest_lease: None,
     };
     let checks = HealthRule::check_all(RULES, &facts);
     let outcome = HealthCheck::report(&checks, store.config.strict);
-    outcome.map_err(Failure::Config)
+    outcome.map_err(EtcdFailure::Config)
 }
 
 /// Checks every server that the configuration names, for a report.
-pub(crate) async fn check_health(store: &Store) -> Result<Vec<HealthCheck>, Failure> {
+pub(crate) async fn check_health(store: &EtcdStore) -> Result<Vec<HealthCheck>, EtcdFailure> {
     let servers = servers(store).await?;
     let alarms = store.connection.send(|mut client| async move {
         let alarms = client
@@ -38,7 +38,7 @@ pub(crate) async fn check_health(store: &Store) -> Result<Vec<HealthCheck>, Fail
             .collect())
     });
     let lease = ServerLease::grant_shortest(&store.connection);
-    let facts = HealthFacts {
+    let facts = ClusterFacts {
         servers,
         alarms: alarms.await.ok(),
         shortest_lease: lease.await.ok(),
@@ -52,7 +52,7 @@ pub(crate) async fn check_health(store: &Store) -> Result<Vec<HealthCheck>, Fail
 }
 
 /// The servers that the configuration names. If none answers, that is an error and not a check.
-async fn servers(store: &Store) -> Result<Vec<Server>, Failure> {
+async fn servers(store: &EtcdStore) -> Result<Vec<ServerVersion>, EtcdFailure> {
     let connection = &store.connection;
     let until = Instant::now() + store.config.connect_timeout;
     let answered = connection.retried(until, |mut client| async move { client.status().await });
@@ -61,7 +61,7 @@ async fn servers(store: &Store) -> Result<Vec<Server>, Failure> {
     let servers = hosts.map(|(at, (host, port))| async move {
         let status = connection.send_to(at, |mut client| async move { client.status().await });
         let status = status.await.map_err(|failure| failure.to_string());
-        Server {
+        ServerVersion {
             name: format!("{host}:{port}"),
             version: status.map(|status| status.version().to_owned()),
         }
@@ -71,8 +71,8 @@ async fn servers(store: &Store) -> Result<Vec<Server>, Failure> {
 
 /// What is known of a cluster.
 #[derive(Debug)]
-struct HealthFacts {
-    servers: Vec<Server>,
+struct ClusterFacts {
+    servers: Vec<ServerVersion>,
     /// `None` if they are unknown.
     alarms: Option<Vec<AlarmType>>,
     shortest_lease: Option<Duration>,
@@ -80,13 +80,13 @@ struct HealthFacts {
 
 /// One server.
 #[derive(Debug)]
-struct Server {
+struct ServerVersion {
     name: String,
     /// Its version, or why it does not answer.
     version: Result<String, String>,
 }
 
-impl HealthFacts {
+impl ClusterFacts {
     fn versions(&self) -> impl Iterator<Item = &str> {
         let versions = self
             .servers
@@ -104,7 +104,7 @@ impl HealthFacts {
     }
 }
 
-const RULES: &[HealthRule<HealthFacts>] = &[
+const RULES: &[HealthRule<ClusterFacts>] = &[
     HealthRule {
         id: "servers",
         rule: |facts| match &facts.silent()[..] {
@@ -186,8 +186,8 @@ mod tests {
 
     #[test]
     fn each_fault_is_found_by_itself() {
-        let facts = |version: &str| HealthFacts {
-            servers: vec![Server {
+        let facts = |version: &str| ClusterFacts {
+            servers: vec![ServerVersion {
                 name: "a:1".to_owned(),
                 version: Ok(version.to_owned()),
             }],
@@ -195,12 +195,12 @@ mod tests {
             shortest_lease: Some(MIN_TTL),
         };
         let good = || facts("3.4.31");
-        let alarmed = |alarm| HealthFacts {
+        let alarmed = |alarm| ClusterFacts {
             alarms: Some(vec![alarm]),
             ..good()
         };
         let mut half = good();
-        half.servers.push(Server {
+        half.servers.push(ServerVersion {
             name: "b:1".to_owned(),
             version: Err("refused".to_owned()),
         });
@@ -217,7 +217,7 @@ mod tests {
             (alarmed(AlarmType::Nospace), Some(("alarms", "quota"))),
             (alarmed(AlarmType::Corrupt), Some(("alarms", "CORRUPT"))),
             (
-                HealthFacts {
+                ClusterFacts {
                     shortest_lease: Some(Duration::from_secs(8)),
                     ..good()
                 },

@@ -10,13 +10,13 @@ use polylock_core::{
 };
 use tokio::time::Instant;
 
-use crate::acquire::{Attempt, AttemptError};
+use crate::acquire::{EtcdAttempt, EtcdAttemptError};
 use crate::admin::Admin;
 use crate::config::EtcdConfig;
-use crate::error::Failure;
+use crate::error::EtcdFailure;
 use crate::health;
 use crate::lease::{EtcdLease, KnownKey};
-use crate::store::Store;
+use crate::store::EtcdStore;
 
 /// Locks in an etcd cluster.
 ///
@@ -39,7 +39,7 @@ use crate::store::Store;
 /// ```
 #[derive(Debug)]
 pub struct Etcd {
-    store: Arc<Store>,
+    store: Arc<EtcdStore>,
     admin: Admin,
 }
 
@@ -82,10 +82,10 @@ impl Etcd {
     }
 }
 
-fn open(config: EtcdConfig) -> Arc<Store> {
+fn open(config: EtcdConfig) -> Arc<EtcdStore> {
     let engine = config.engine.clone();
     let engine = engine.unwrap_or_else(|| Engine::of_this_process(NAME));
-    Store::new(config, engine)
+    EtcdStore::new(config, engine)
 }
 
 /// Checks the cluster of a configuration.
@@ -96,12 +96,12 @@ pub(crate) async fn check_health(config: EtcdConfig) -> Result<Vec<HealthCheck>>
 
 /// Bounds the first requests to a cluster.
 async fn first_reply<T>(
-    store: &Store,
-    request: impl Future<Output = Result<T, Failure>>,
+    store: &EtcdStore,
+    request: impl Future<Output = Result<T, EtcdFailure>>,
 ) -> Result<T> {
     let timeout = store.config.connect_timeout;
     let answer = before(Instant::now() + timeout, request).await;
-    let answer = answer.unwrap_or(Err(Failure::Silent(timeout)));
+    let answer = answer.unwrap_or(Err(EtcdFailure::Silent(timeout)));
     answer.map_err(|failure| Error::from(failure).with_backend(NAME))
 }
 
@@ -151,7 +151,7 @@ impl DistributedLock for Etcd {
 const SILENT: &str =
     "etcd did not answer in time: too few of its servers are up, or none is within reach";
 
-async fn acquire(store: &Arc<Store>, request: &AcquireRequest) -> Result<LockGuard> {
+async fn acquire(store: &Arc<EtcdStore>, request: &AcquireRequest) -> Result<LockGuard> {
     let budget = TimeBudget::new(request, store.config.timeout, SILENT);
     loop {
         if let Some(guard) = attempt(store, request, &budget).await? {
@@ -165,7 +165,7 @@ async fn acquire(store: &Arc<Store>, request: &AcquireRequest) -> Result<LockGua
 
 /// One attempt with an id of its own; `None` if its key ended meanwhile.
 async fn attempt(
-    store: &Arc<Store>,
+    store: &Arc<EtcdStore>,
     request: &AcquireRequest,
     budget: &TimeBudget,
 ) -> Result<Option<LockGuard>> {
@@ -182,7 +182,7 @@ async fn attempt(
     let lease = EtcdLease::new(store, request, store.engine.lease_id(), Some(server_lease?));
     let armed: Arc<dyn Lease> = Arc::<EtcdLease>::clone(&lease);
     let pending = store.engine.pending(request.key(), armed, request.ttl());
-    let attempt = Attempt {
+    let attempt = EtcdAttempt {
         store,
         request,
         budget,
@@ -190,7 +190,7 @@ async fn attempt(
     };
     match attempt.run().await {
         Ok(grant) => pending.granted(request, grant).map(Some),
-        Err(AttemptError::Gone) => {
+        Err(EtcdAttemptError::Gone) => {
             // The lease of etcd has ended, or another client deletes keys.
             if let Some(lease) = lease.server_lease() {
                 lease.retire();
@@ -200,13 +200,13 @@ async fn attempt(
             }
             Ok(None)
         }
-        Err(AttemptError::Refused) => {
+        Err(EtcdAttemptError::Refused) => {
             // A key that is left for the background cleanup blocks other contenders until then.
             before(budget.undo(), pending.undo()).await;
             Err(budget.contended())
         }
         // A key that may exist is deleted in the background.
-        Err(AttemptError::Failed(failure)) => Err(failure.into()),
-        Err(AttemptError::Late) => Err(budget.timed_out()),
+        Err(EtcdAttemptError::Failed(failure)) => Err(failure.into()),
+        Err(EtcdAttemptError::Late) => Err(budget.timed_out()),
     }
 }

@@ -24,7 +24,7 @@ pub(crate) fn split<'k>(prefix: &str, key: &'k str) -> Option<(LockKey, &'k str)
 
 /// What a contender of this library stores at its key.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Entry {
+pub(crate) struct EtcdEntry {
     pub(crate) id: LeaseId,
     pub(crate) mode: Mode,
     /// How often another process has adopted it.
@@ -33,7 +33,7 @@ pub(crate) struct Entry {
     pub(crate) label: String,
 }
 
-impl Entry {
+impl EtcdEntry {
     /// `ID&mode=MODE&adoptions=N&LABEL`.
     pub(crate) fn encode(&self) -> String {
         let mode = match self.mode {
@@ -79,11 +79,11 @@ pub(crate) fn values_of(id: LeaseId) -> (String, String) {
 
 /// A contender as etcd has it.
 #[derive(Clone, Debug)]
-pub(crate) struct Contender {
+pub(crate) struct EtcdContender {
     /// The key, without the directory.
     pub(crate) name: String,
     /// `None` of another client.
-    pub(crate) entry: Option<Entry>,
+    pub(crate) entry: Option<EtcdEntry>,
     /// What another client stores, or the label.
     text: String,
     pub(crate) create_revision: i64,
@@ -91,11 +91,11 @@ pub(crate) struct Contender {
     pub(crate) lease: i64,
 }
 
-impl Contender {
+impl EtcdContender {
     /// Reads what is stored at a key of this name.
     pub(crate) fn read(name: &str, stored: &KeyValue) -> Self {
         let value = String::from_utf8_lossy(stored.value());
-        let entry = Entry::decode(&value);
+        let entry = EtcdEntry::decode(&value);
         let text = entry.as_ref().map(|entry| entry.label.clone());
         Self {
             name: name.to_owned(),
@@ -125,7 +125,7 @@ impl Contender {
     }
 }
 
-impl Queued for Contender {
+impl Queued for EtcdContender {
     fn name(&self) -> &str {
         &self.name
     }
@@ -153,8 +153,8 @@ pub(crate) fn token(create_revision: i64, adoptions: u8, hand_overs: u8) -> Opti
 mod tests {
     use super::*;
 
-    fn entry(mode: Mode) -> Entry {
-        Entry {
+    fn entry(mode: Mode) -> EtcdEntry {
+        EtcdEntry {
             id: LeaseId::from_bytes([7; 16]),
             mode,
             adoptions: 3,
@@ -168,7 +168,7 @@ mod tests {
         for mode in [Mode::Exclusive, Mode::Shared, Mode::Permit { limit }] {
             let entry = entry(mode);
             let value = entry.encode();
-            assert_eq!(Entry::decode(&value), Some(entry.clone()));
+            assert_eq!(EtcdEntry::decode(&value), Some(entry.clone()));
             let (above, below) = values_of(entry.id);
             assert!(value > above && value < below, "{value}");
         }
@@ -180,13 +180,13 @@ mod tests {
             "x&mode=shared&adoptions=0&",
             "&mode=&adoptions=&",
         ] {
-            assert_eq!(Entry::decode(foreign), None, "{foreign}");
+            assert_eq!(EtcdEntry::decode(foreign), None, "{foreign}");
         }
     }
 
     #[test]
     fn a_contender_of_another_client_is_exclusive() {
-        let contender = Contender {
+        let contender = EtcdContender {
             name: "694d7".to_owned(),
             entry: None,
             text: "host1".to_owned(),

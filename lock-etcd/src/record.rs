@@ -6,11 +6,11 @@ use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 use polylock_core::LockKey;
 use polylock_core::admin::Record;
 
-use crate::error::Failure;
-use crate::store::Store;
+use crate::error::EtcdFailure;
+use crate::store::EtcdStore;
 
-impl Store {
-    pub(crate) async fn read_record(&self, key: &LockKey) -> Result<Option<Record>, Failure> {
+impl EtcdStore {
+    pub(crate) async fn read_record(&self, key: &LockKey) -> Result<Option<Record>, EtcdFailure> {
         let stored = self.stored_record(&self.record_path(key)).await?;
         Ok(stored.map(|(_, record)| record))
     }
@@ -21,7 +21,7 @@ impl Store {
         key: &LockKey,
         record: &Record,
         keep: Duration,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, EtcdFailure> {
         let path = self.record_path(key);
         let lease = self.private_lease(keep, self.step()).await?;
         // The record ends with it, and not before.
@@ -44,7 +44,7 @@ impl Store {
     }
 
     /// A record and when it was written.
-    async fn stored_record(&self, path: &str) -> Result<Option<(i64, Record)>, Failure> {
+    async fn stored_record(&self, path: &str) -> Result<Option<(i64, Record)>, EtcdFailure> {
         let read = self
             .connection
             .retried(self.step(), |mut client| async move {
@@ -55,7 +55,7 @@ impl Store {
             return Ok(None);
         };
         let record =
-            Record::decode(stored.value()).ok_or_else(|| Failure::Foreign(path.to_owned()))?;
+            Record::decode(stored.value()).ok_or_else(|| EtcdFailure::Foreign(path.to_owned()))?;
         Ok(Some((stored.mod_revision(), record)))
     }
 

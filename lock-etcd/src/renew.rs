@@ -12,11 +12,11 @@ use tokio::join;
 use tokio::time::Instant;
 
 use crate::connection::kv;
-use crate::error::Failure;
+use crate::error::EtcdFailure;
 use crate::lease::EtcdLease;
-use crate::queue::Contender;
+use crate::queue::EtcdContender;
 use crate::server_lease::{ServerLease, whole_seconds};
-use crate::store::{Store, gets, term};
+use crate::store::{EtcdStore, gets, term};
 
 /// A lock of this client that is due.
 struct Due<'a> {
@@ -29,7 +29,7 @@ struct Due<'a> {
 }
 
 /// How a lock is renewed.
-enum Plan {
+enum RenewMethod {
     /// Its lease of etcd lasts for long enough: only the key is read.
     Check,
     /// Its lease of etcd is kept alive.
@@ -39,18 +39,18 @@ enum Plan {
 }
 
 /// Answers, by their place among the requests.
-type Answers = Vec<(usize, Result<LeaseState>)>;
+type RenewReplies = Vec<(usize, Result<LeaseState>)>;
 
 /// How many keys one transaction reads; servers allow 128 operations unless configured.
 const READS: usize = 100;
 
 #[async_trait]
-impl Renewer for Store {
+impl Renewer for EtcdStore {
     /// Runs on the engine, so that a caller that stops polling delays no other renewal.
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
         let (store, requests) = (Weak::clone(&self.this), due.to_vec());
         let renewed = self.engine.run(async move {
-            let store = store.upgrade().ok_or(Failure::LeaseGone)?;
+            let store = store.upgrade().ok_or(EtcdFailure::LeaseGone)?;
             Ok(store.renew_all(&requests).await)
         });
         let renewed = renewed.await;
@@ -70,9 +70,9 @@ impl Due<'_> {
         lasts.then_some(attached)
     }
 
-    fn plan(&self) -> Plan {
+    fn plan(&self) -> RenewMethod {
         if self.lasts().is_some() {
-            return Plan::Check;
+            return RenewMethod::Check;
         }
         let seconds = whole_seconds(self.request.ttl);
         match self.lease.server_lease() {
@@ -81,14 +81,14 @@ impl Due<'_> {
                     && attached.ttl.as_secs() == seconds
                     && !attached.is_retired() =>
             {
-                Plan::KeepAlive(attached)
+                RenewMethod::KeepAlive(attached)
             }
-            _ => Plan::Move,
+            _ => RenewMethod::Move,
         }
     }
 }
 
-impl Store {
+impl EtcdStore {
     async fn renew_all(&self, requests: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
         self.retire_ended();
         let begun = self.engine.now();
@@ -110,7 +110,7 @@ impl Store {
                 end,
             };
             match due.plan() {
-                Plan::KeepAlive(lease) => {
+                RenewMethod::KeepAlive(lease) => {
                     let batch = kept.entry(lease.id);
                     batch.or_insert_with(|| (lease, Vec::new())).1.push(due);
                 }
@@ -122,7 +122,7 @@ impl Store {
             .map(|(lease, due)| self.keep_alive(lease, due));
         let alone = alone.iter().map(|(plan, due)| async move {
             let state = match plan {
-                Plan::Check => self.check(due).await,
+                RenewMethod::Check => self.check(due).await,
                 _ => self.relocate(due).await,
             };
             (due.at, state.map_err(Error::from))
@@ -134,12 +134,12 @@ impl Store {
     }
 
     /// Renews a lease of etcd, and says which of its locks are held.
-    async fn keep_alive(&self, attached: &Arc<ServerLease>, due: &[Due<'_>]) -> Answers {
+    async fn keep_alive(&self, attached: &Arc<ServerLease>, due: &[Due<'_>]) -> RenewReplies {
         let paths: Vec<_> = due.iter().map(|due| due.path.as_str()).collect();
         let renewed = self.renewed(attached, |client| read(client, &paths));
         let found = match renewed.await {
             // The keys say which of the locks have ended with it.
-            Err(Failure::LeaseGone) => self.read(&paths).await,
+            Err(EtcdFailure::LeaseGone) => self.read(&paths).await,
             found => found,
         };
         let found = match found {
@@ -159,7 +159,7 @@ impl Store {
         join_all(states).await
     }
 
-    async fn check(&self, due: &Due<'_>) -> Result<LeaseState, Failure> {
+    async fn check(&self, due: &Due<'_>) -> Result<LeaseState, EtcdFailure> {
         let found = self.read(&[&due.path]).await?.pop().flatten();
         match judge(due, found).await {
             Some(state) => Ok(state),
@@ -169,7 +169,7 @@ impl Store {
 
     /// Attaches the key of a lock to a lease of etcd that lasts for the ttl of the request, unless it has got
     /// one meanwhile.
-    async fn relocate(&self, due: &Due<'_>) -> Result<LeaseState, Failure> {
+    async fn relocate(&self, due: &Due<'_>) -> Result<LeaseState, EtcdFailure> {
         let lease = &due.lease;
         let _one_writes = lease.writing.lock().await;
         if due.lasts().is_some() {
@@ -193,7 +193,7 @@ impl Store {
 
     /// The lease of etcd that a lock is moved to. A lock that is extended, or that is to end by itself,
     /// must not be kept alive by others.
-    async fn target(&self, due: &Due<'_>) -> Result<Arc<ServerLease>, Failure> {
+    async fn target(&self, due: &Due<'_>) -> Result<Arc<ServerLease>, EtcdFailure> {
         let Due { request, lease, .. } = due;
         // The scheduler repeats what fails.
         let once = Instant::now();
@@ -208,7 +208,7 @@ impl Store {
         Ok(target)
     }
 
-    async fn read(&self, paths: &[&str]) -> Result<Vec<Option<KeyValue>>, Failure> {
+    async fn read(&self, paths: &[&str]) -> Result<Vec<Option<KeyValue>>, EtcdFailure> {
         let read = self.connection.send(|client| read(client, paths));
         Ok(read.await?.0)
     }
@@ -217,7 +217,7 @@ impl Store {
 /// Judges a lock by what is at its key; `None` if it is held, and needs another lease of etcd to last for the ttl
 /// of the request.
 async fn judge(due: &Due<'_>, found: Option<KeyValue>) -> Option<LeaseState> {
-    let found = found.map(|found| Contender::read("", &found));
+    let found = found.map(|found| EtcdContender::read("", &found));
     if let Some(lost) = due.lease.loss(found.as_ref()).await {
         return Some(lost);
     }

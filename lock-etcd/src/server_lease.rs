@@ -9,8 +9,8 @@ use etcd_client::{Error as ClientError, LeaseKeepAliveStream, LeaseKeeper};
 use polylock_core::engine::{Engine, Moment};
 use tokio::sync::Mutex;
 
-use crate::connection::Connection;
-use crate::error::Failure;
+use crate::connection::EtcdConnection;
+use crate::error::EtcdFailure;
 
 /// A lease of etcd, with the keys of any number of contenders of this client.
 pub(crate) struct ServerLease {
@@ -20,13 +20,13 @@ pub(crate) struct ServerLease {
     /// When the request left that has last renewed it, in nanoseconds.
     proven: AtomicU64,
     is_retired: AtomicBool,
-    stream: Mutex<Option<Stream>>,
-    connection: Arc<Connection>,
+    stream: Mutex<Option<KeepAliveStream>>,
+    connection: Arc<EtcdConnection>,
     engine: Engine,
 }
 
 /// Keep-alives and their answers, at one server.
-struct Stream {
+struct KeepAliveStream {
     at: usize,
     keeper: LeaseKeeper,
     answers: LeaseKeepAliveStream,
@@ -46,10 +46,10 @@ impl ServerLease {
     /// Grants a lease. Its ttl counts from before the request: a grant is a write, and the leader that
     /// applies it, or one that is elected later, gives it the whole ttl from then on.
     pub(crate) async fn grant(
-        connection: &Arc<Connection>,
+        connection: &Arc<EtcdConnection>,
         engine: &Engine,
         ttl: Duration,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, EtcdFailure> {
         let seconds = whole_seconds(ttl);
         let sent = engine.now();
         let granted = connection.send(|mut client| async move {
@@ -68,7 +68,9 @@ impl ServerLease {
     }
 
     /// The ttl of the shortest lease that etcd grants; it is revoked again.
-    pub(crate) async fn grant_shortest(connection: &Connection) -> Result<Duration, Failure> {
+    pub(crate) async fn grant_shortest(
+        connection: &EtcdConnection,
+    ) -> Result<Duration, EtcdFailure> {
         let granted = connection.send(|mut client| async move {
             let lease = client.lease_grant(1, None).await?;
             client.lease_revoke(lease.id()).await?;
@@ -107,7 +109,7 @@ impl ServerLease {
     }
 
     /// Asks for the whole ttl from now on.
-    pub(crate) async fn keep_alive(&self) -> Result<KeepAlive, Failure> {
+    pub(crate) async fn keep_alive(&self) -> Result<KeepAlive, EtcdFailure> {
         let mut known = self.stream.lock().await;
         let at = self.connection.current();
         // A keep-alive that is dropped leaves its answer in the stream.
@@ -128,17 +130,17 @@ impl ServerLease {
         });
         let term = term
             .await?
-            .ok_or(Failure::Protocol("an answer without a header"))?;
+            .ok_or(EtcdFailure::Protocol("an answer without a header"))?;
         *known = Some(stream);
         Ok(KeepAlive { sent, term })
     }
 
-    async fn open(&self, at: usize) -> Result<Stream, Failure> {
+    async fn open(&self, at: usize) -> Result<KeepAliveStream, EtcdFailure> {
         let opened = self.connection.send_to(at, |mut client| async move {
             client.lease_keep_alive(self.id).await
         });
         let (keeper, answers) = opened.await?;
-        Ok(Stream {
+        Ok(KeepAliveStream {
             at,
             keeper,
             answers,

@@ -14,17 +14,17 @@ use polylock_core::{AcquireRequest, LockKey, Renewal};
 use tokio::time::Instant;
 
 use crate::config::EtcdConfig;
-use crate::connection::{Connection, kv};
-use crate::error::Failure;
+use crate::connection::{EtcdConnection, kv};
+use crate::error::EtcdFailure;
 use crate::lease::EtcdLease;
-use crate::queue::{Contender, directory};
+use crate::queue::{EtcdContender, directory};
 use crate::server_lease::{KeepAlive, ServerLease, whole_seconds};
 
-pub(crate) struct Store {
+pub(crate) struct EtcdStore {
     pub(crate) this: Weak<Self>,
     pub(crate) engine: Engine,
     pub(crate) config: EtcdConfig,
-    pub(crate) connection: Arc<Connection>,
+    pub(crate) connection: Arc<EtcdConnection>,
     /// By their ttl in seconds.
     shared: Mutex<HashMap<u64, Arc<ServerLease>>>,
     granting: tokio::sync::Mutex<()>,
@@ -33,17 +33,17 @@ pub(crate) struct Store {
 
 /// The contenders of a key, as they were at one moment after the request.
 #[derive(Debug)]
-pub(crate) struct Listing {
+pub(crate) struct ContenderList {
     /// In the order of their creation.
-    pub(crate) contenders: Vec<Contender>,
+    pub(crate) contenders: Vec<EtcdContender>,
     pub(crate) revision: i64,
 }
 
-impl Store {
+impl EtcdStore {
     pub(crate) fn new(config: EtcdConfig, engine: Engine) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
-            connection: Arc::new(Connection::new(&Arc::new(config.clone()), &engine)),
+            connection: Arc::new(EtcdConnection::new(&Arc::new(config.clone()), &engine)),
             config,
             engine,
             shared: Mutex::default(),
@@ -67,7 +67,7 @@ impl Store {
         &self,
         request: &AcquireRequest,
         until: Instant,
-    ) -> Result<Arc<ServerLease>, Failure> {
+    ) -> Result<Arc<ServerLease>, EtcdFailure> {
         match request.renewal() {
             Renewal::Automatic => self.shared_lease(request.ttl(), until).await,
             _ => self.private_lease(request.ttl(), until).await,
@@ -78,7 +78,7 @@ impl Store {
         &self,
         ttl: Duration,
         until: Instant,
-    ) -> Result<Arc<ServerLease>, Failure> {
+    ) -> Result<Arc<ServerLease>, EtcdFailure> {
         if let Some(lease) = self.fresh(ttl) {
             return Ok(lease);
         }
@@ -99,7 +99,7 @@ impl Store {
         &self,
         ttl: Duration,
         until: Instant,
-    ) -> Result<Arc<ServerLease>, Failure> {
+    ) -> Result<Arc<ServerLease>, EtcdFailure> {
         loop {
             let granted = ServerLease::grant(&self.connection, &self.engine, ttl).await;
             match granted {
@@ -131,7 +131,7 @@ impl Store {
         &self,
         lease: &ServerLease,
         read: impl Fn(Client) -> F + Send + Sync,
-    ) -> Result<T, Failure>
+    ) -> Result<T, EtcdFailure>
     where
         F: Future<Output = Result<(T, u64), ClientError>>,
     {
@@ -142,7 +142,7 @@ impl Store {
                 Ok(found)
             }
             Err(failure) => {
-                if matches!(failure, Failure::LeaseGone) {
+                if matches!(failure, EtcdFailure::LeaseGone) {
                     lease.retire();
                 }
                 Err(failure)
@@ -176,7 +176,11 @@ impl Store {
     }
 
     /// The contenders of a key, as the cluster has them now.
-    pub(crate) async fn list(&self, directory: &str, until: Instant) -> Result<Listing, Failure> {
+    pub(crate) async fn list(
+        &self,
+        directory: &str,
+        until: Instant,
+    ) -> Result<ContenderList, EtcdFailure> {
         let listed = self.connection.retried(until, |client| async move {
             let (listing, _) = list(client, directory).await?;
             Ok(listing)
@@ -185,7 +189,7 @@ impl Store {
     }
 
     /// What is left of a lease of etcd, to the second; `None` if it has ended.
-    pub(crate) async fn time_left(&self, lease: i64) -> Result<Option<Duration>, Failure> {
+    pub(crate) async fn time_left(&self, lease: i64) -> Result<Option<Duration>, EtcdFailure> {
         let asked = self
             .connection
             .retried(self.step(), |mut client| async move {
@@ -204,10 +208,10 @@ impl Store {
     /// `None` if the blocker is of this client: the keys of both may end with one lease of etcd.
     pub(crate) fn without(
         &self,
-        listing: &Listing,
+        listing: &ContenderList,
         blocker: &Blocker,
         name: &str,
-    ) -> Option<Listing> {
+    ) -> Option<ContenderList> {
         let Blocker::End(ended) = blocker else {
             return None;
         };
@@ -215,12 +219,14 @@ impl Store {
             (listing.contenders.iter().cloned()).partition(|other| other.name == *ended);
         let is_own = ended
             .iter()
-            .filter_map(Contender::id)
+            .filter_map(EtcdContender::id)
             .any(|id| self.lease(id).is_some());
-        (!is_own && queue_position(&contenders, name) == QueuePosition::Holds).then_some(Listing {
-            contenders,
-            revision: listing.revision,
-        })
+        (!is_own && queue_position(&contenders, name) == QueuePosition::Holds).then_some(
+            ContenderList {
+                contenders,
+                revision: listing.revision,
+            },
+        )
     }
 
     /// A contender by its id.
@@ -229,7 +235,7 @@ impl Store {
         directory: &str,
         id: LeaseId,
         until: Instant,
-    ) -> Result<Option<Contender>, Failure> {
+    ) -> Result<Option<EtcdContender>, EtcdFailure> {
         let contenders = self.list(directory, until).await?.contenders;
         Ok(contenders
             .into_iter()
@@ -244,7 +250,7 @@ impl Store {
         mod_revision: i64,
         value: &str,
         lease: i64,
-    ) -> Result<Result<i64, Option<KeyValue>>, Failure> {
+    ) -> Result<Result<i64, Option<KeyValue>>, EtcdFailure> {
         let txn = Txn::new()
             .when([Compare::mod_revision(key, CompareOp::Equal, mod_revision)])
             .and_then([TxnOp::put(
@@ -266,10 +272,10 @@ impl Store {
 async fn confirmed<T, K, R>(
     keep_alive: impl Fn() -> K,
     read: impl Fn() -> R,
-) -> Result<(Moment, T), Failure>
+) -> Result<(Moment, T), EtcdFailure>
 where
-    K: Future<Output = Result<KeepAlive, Failure>>,
-    R: Future<Output = Result<(T, u64), Failure>>,
+    K: Future<Output = Result<KeepAlive, EtcdFailure>>,
+    R: Future<Output = Result<(T, u64), EtcdFailure>>,
 {
     for _ in 0..RENEWALS {
         let KeepAlive { sent, term } = keep_alive().await?;
@@ -278,17 +284,20 @@ where
             return Ok((sent, found));
         }
     }
-    Err(Failure::LeaderChanged)
+    Err(EtcdFailure::LeaderChanged)
 }
 
 /// How often a lease is renewed at once while leaders change.
 const RENEWALS: usize = 3;
 
 /// The contenders of a key, and the term of the server that answers.
-pub(crate) async fn list(client: Client, directory: &str) -> Result<(Listing, u64), ClientError> {
+pub(crate) async fn list(
+    client: Client,
+    directory: &str,
+) -> Result<(ContenderList, u64), ClientError> {
     let found = kv(&client).get(directory, Some(by_creation())).await?;
     let term = term(found.header());
-    Ok((Listing::of(&found, directory), term))
+    Ok((ContenderList::of(&found, directory), term))
 }
 
 /// All keys of a directory in the order of their creation.
@@ -298,12 +307,12 @@ pub(crate) fn by_creation() -> GetOptions {
         .with_sort(SortTarget::Create, SortOrder::Ascend)
 }
 
-impl Listing {
+impl ContenderList {
     pub(crate) fn of(found: &GetResponse, directory: &str) -> Self {
         let contender = |stored: &KeyValue| {
             let key = String::from_utf8_lossy(stored.key());
             let name = key.strip_prefix(directory).unwrap_or(&key);
-            Contender::read(name, stored)
+            EtcdContender::read(name, stored)
         };
         Self {
             contenders: found.kvs().iter().map(contender).collect(),
@@ -330,9 +339,9 @@ pub(crate) fn gets(done: &TxnResponse) -> Vec<GetResponse> {
     responses.filter_map(get).collect()
 }
 
-impl fmt::Debug for Store {
+impl fmt::Debug for EtcdStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store")
+        f.debug_struct("EtcdStore")
             .field("connection", &self.connection)
             .finish_non_exhaustive()
     }

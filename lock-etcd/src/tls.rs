@@ -1,14 +1,14 @@
 use etcd_client::ConnectOptions;
 use polylock_core::TlsFiles;
 
-use crate::error::Failure;
+use crate::error::EtcdFailure;
 
 /// Adds the certificate authorities and the client certificate, as they are in the files now.
 #[cfg(feature = "tls")]
 pub(crate) async fn apply(
     files: &TlsFiles,
     options: ConnectOptions,
-) -> Result<ConnectOptions, Failure> {
+) -> Result<ConnectOptions, EtcdFailure> {
     use etcd_client::{Certificate, Identity, TlsOptions};
 
     let mut tls = match &files.ca {
@@ -22,14 +22,16 @@ pub(crate) async fn apply(
 }
 
 #[cfg(feature = "tls")]
-async fn read(path: &std::path::Path) -> Result<Vec<u8>, Failure> {
+async fn read(path: &std::path::Path) -> Result<Vec<u8>, EtcdFailure> {
     let read = tokio::fs::read(path).await;
-    read.map_err(|error| Failure::Config(format!("the TLS file {path:?} cannot be read: {error}")))
+    read.map_err(|error| {
+        EtcdFailure::Config(format!("the TLS file {path:?} cannot be read: {error}"))
+    })
 }
 
 #[cfg(not(feature = "tls"))]
 #[expect(clippy::unused_async, reason = "it reads files with the feature")]
-pub(crate) async fn apply(_: &TlsFiles, _: ConnectOptions) -> Result<ConnectOptions, Failure> {
+pub(crate) async fn apply(_: &TlsFiles, _: ConnectOptions) -> Result<ConnectOptions, EtcdFailure> {
     let message = "this program is built without the feature \"tls\" of polylock-etcd";
-    Err(Failure::Config(message.to_owned()))
+    Err(EtcdFailure::Config(message.to_owned()))
 }

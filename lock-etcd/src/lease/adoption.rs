@@ -8,10 +8,10 @@ use polylock_core::{FencingToken, Mode};
 use tokio::sync::oneshot;
 
 use super::{EtcdLease, KnownKey};
-use crate::error::Failure;
-use crate::queue::Contender;
+use crate::error::EtcdFailure;
+use crate::queue::EtcdContender;
 use crate::server_lease::ServerLease;
-use crate::store::Store;
+use crate::store::EtcdStore;
 
 impl EtcdLease {
     /// Adopts the key of the holder with this id, on the engine, so that a release can wait for the outcome
@@ -19,7 +19,7 @@ impl EtcdLease {
     pub(crate) async fn adopt(
         self: &Arc<Self>,
         id: LeaseId,
-    ) -> Result<Option<FencingToken>, Failure> {
+    ) -> Result<Option<FencingToken>, EtcdFailure> {
         let (done, answer) = oneshot::channel();
         self.state().adoptions_under_way += 1;
         let under_way = AdoptionUnderWay(Arc::clone(self));
@@ -28,11 +28,11 @@ impl EtcdLease {
             drop(under_way);
             drop(done.send(adopted));
         });
-        let panicked = Failure::Protocol("the task of an adoption has panicked");
+        let panicked = EtcdFailure::Protocol("the task of an adoption has panicked");
         answer.await.unwrap_or(Err(panicked))
     }
 
-    async fn try_adopt(&self, id: LeaseId) -> Result<Option<FencingToken>, Failure> {
+    async fn try_adopt(&self, id: LeaseId) -> Result<Option<FencingToken>, EtcdFailure> {
         // An earlier request without an answer may still come.
         let was_unknown = matches!(self.key(), KnownKey::Unknown);
         let begin = |attached: &Arc<ServerLease>| self.may_be_adopted(attached);
@@ -72,7 +72,7 @@ impl EtcdLease {
     }
 
     /// The key of an adoption without an answer.
-    pub(super) async fn look_for_adopted(&self) -> Result<Option<String>, Failure> {
+    pub(super) async fn look_for_adopted(&self) -> Result<Option<String>, EtcdFailure> {
         let until = self.store.step();
         let found = self.store.find(&self.directory, self.id, until).await?;
         Ok(found.map(|found| self.path(&found.name)))
@@ -90,7 +90,7 @@ impl Drop for AdoptionUnderWay {
     }
 }
 
-impl Store {
+impl EtcdStore {
     /// Gives an exclusive holder another id. `begin` is called before the write is sent, with the lease of
     /// etcd that the key may be attached to from there on.
     pub(crate) async fn adopt_as(
@@ -100,7 +100,7 @@ impl Store {
         new: LeaseId,
         ttl: Duration,
         begin: impl Fn(&Arc<ServerLease>),
-    ) -> Result<Option<(Contender, Arc<ServerLease>)>, Failure> {
+    ) -> Result<Option<(EtcdContender, Arc<ServerLease>)>, EtcdFailure> {
         loop {
             let listing = self.list(directory, self.step()).await?;
             let Some(mut held) = listing.contenders.into_iter().next() else {
@@ -118,7 +118,7 @@ impl Store {
             entry.id = new;
             if !is_repeated {
                 let next = entry.adoptions.checked_add(1);
-                entry.adoptions = next.ok_or(Failure::AdoptedTooOften)?;
+                entry.adoptions = next.ok_or(EtcdFailure::AdoptedTooOften)?;
             }
             let value = entry.encode();
             let lease = self.private_lease(ttl, self.step()).await?;

@@ -14,14 +14,14 @@ use polylock_core::{
 use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep;
 
-use crate::error::{Failure, RETRY_BACKOFF};
-use crate::queue::{Contender, Entry, token, values_of};
+use crate::error::{EtcdFailure, RETRY_BACKOFF};
+use crate::queue::{EtcdContender, EtcdEntry, token, values_of};
 use crate::server_lease::ServerLease;
-use crate::store::{Listing, Store, by_creation, gets, revision};
+use crate::store::{ContenderList, EtcdStore, by_creation, gets, revision};
 
 /// One contender: a key in the directory of its lock, attached to a lease of etcd.
 pub(crate) struct EtcdLease {
-    pub(crate) store: Arc<Store>,
+    pub(crate) store: Arc<EtcdStore>,
     pub(crate) directory: String,
     pub(crate) id: LeaseId,
     /// The ttl of the request.
@@ -30,16 +30,16 @@ pub(crate) struct EtcdLease {
     pub(crate) is_shared: bool,
     /// Whether another process has created the key.
     is_adopter: bool,
-    state: Mutex<State>,
+    state: Mutex<EtcdLeaseState>,
     /// A request to create or adopt the key has ended.
     settled: Notify,
     /// Held to write what is stored at the key.
     pub(crate) writing: tokio::sync::Mutex<()>,
 }
 
-struct State {
+struct EtcdLeaseState {
     key: KnownKey,
-    entry: Entry,
+    entry: EtcdEntry,
     /// The leases of etcd that the key may be attached to: more than one after a write without an answer.
     leases: Vec<Arc<ServerLease>>,
     /// The lease of etcd of a create request that had no reply, and may still arrive.
@@ -80,18 +80,18 @@ pub(crate) struct KeyRevisions {
 impl EtcdLease {
     /// An acquisition of which nothing is sent yet.
     pub(crate) fn new(
-        store: &Arc<Store>,
+        store: &Arc<EtcdStore>,
         request: &AcquireRequest,
         id: LeaseId,
         lease: Option<Arc<ServerLease>>,
     ) -> Arc<Self> {
-        let entry = Entry {
+        let entry = EtcdEntry {
             id,
             mode: request.mode(),
             adoptions: 0,
             label: request.label().encode(),
         };
-        let state = State {
+        let state = EtcdLeaseState {
             key: KnownKey::Never,
             entry,
             leases: lease.into_iter().collect(),
@@ -126,7 +126,7 @@ impl EtcdLease {
         format!("{}{name}", self.directory)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, EtcdLeaseState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -150,22 +150,24 @@ impl EtcdLease {
         }
     }
 
-    pub(crate) fn token(&self) -> Result<FencingToken, Failure> {
+    pub(crate) fn token(&self) -> Result<FencingToken, EtcdFailure> {
         let state = self.state();
         let KnownKey::At(revisions) = &state.key else {
-            return Err(Failure::Protocol("a holder without a key"));
+            return Err(EtcdFailure::Protocol("a holder without a key"));
         };
         let token = token(
             revisions.create_revision,
             state.entry.adoptions,
             state.hand_overs,
         );
-        token.ok_or(Failure::Protocol("a revision beyond 2^47"))
+        token.ok_or(EtcdFailure::Protocol("a revision beyond 2^47"))
     }
 
     /// Sends the request that creates the key, on the engine, so that its outcome is known even if the
     /// caller is dropped.
-    pub(crate) fn create(self: &Arc<Self>) -> oneshot::Receiver<Result<Listing, Failure>> {
+    pub(crate) fn create(
+        self: &Arc<Self>,
+    ) -> oneshot::Receiver<Result<ContenderList, EtcdFailure>> {
         let former = std::mem::replace(&mut self.state().key, KnownKey::Creating);
         let was_unknown = matches!(former, KnownKey::Unknown);
         let (done, answer) = oneshot::channel();
@@ -173,7 +175,7 @@ impl EtcdLease {
         self.store.engine.spawn(async move {
             let created = lease.try_create().await;
             let key = match &created {
-                Ok(Listing { contenders, .. }) => {
+                Ok(ContenderList { contenders, .. }) => {
                     let own = contenders.iter().find(|own| own.name == lease.name());
                     own.map_or(KnownKey::Unknown, |own| KnownKey::At(own.into()))
                 }
@@ -182,7 +184,7 @@ impl EtcdLease {
             };
             let mut state = lease.state();
             state.key = key;
-            if created.as_ref().is_err_and(Failure::is_ambiguous) {
+            if created.as_ref().is_err_and(EtcdFailure::is_ambiguous) {
                 state.late_create = state.leases.first().cloned();
             }
             drop(state);
@@ -192,8 +194,8 @@ impl EtcdLease {
         answer
     }
 
-    async fn try_create(&self) -> Result<Listing, Failure> {
-        let lease = self.server_lease().ok_or(Failure::LeaseGone)?;
+    async fn try_create(&self) -> Result<ContenderList, EtcdFailure> {
+        let lease = self.server_lease().ok_or(EtcdFailure::LeaseGone)?;
         let (key, value) = (self.path(&self.name()), self.state().entry.encode());
         let options = PutOptions::new().with_lease(lease.id);
         let all = || TxnOp::get(self.directory.as_str(), Some(by_creation()));
@@ -204,8 +206,8 @@ impl EtcdLease {
             .or_else([all()]);
         let created = self.store.connection.txn(txn).await?;
         let listed = gets(&created).pop();
-        let listed = listed.ok_or(Failure::Protocol("a transaction without its results"))?;
-        let mut listing = Listing::of(&listed, &self.directory);
+        let listed = listed.ok_or(EtcdFailure::Protocol("a transaction without its results"))?;
+        let mut listing = ContenderList::of(&listed, &self.directory);
         // That of the whole transaction, with its own write.
         listing.revision = revision(created.header());
         Ok(listing)
@@ -226,7 +228,7 @@ impl EtcdLease {
         &self,
         lease: &Arc<ServerLease>,
         mode: Option<Mode>,
-    ) -> Result<LeaseState, Failure> {
+    ) -> Result<LeaseState, EtcdFailure> {
         let _one_writes = self.writing.lock().await;
         self.put(lease, mode).await
     }
@@ -237,7 +239,7 @@ impl EtcdLease {
         &self,
         lease: &Arc<ServerLease>,
         mode: Option<Mode>,
-    ) -> Result<LeaseState, Failure> {
+    ) -> Result<LeaseState, EtcdFailure> {
         let is_other = self.may_be_attached(lease);
         loop {
             let (key, value) = {
@@ -255,7 +257,7 @@ impl EtcdLease {
                 .store
                 .replace(&path, revisions.mod_revision, &value, lease.id);
             let replaced = replaced.await.inspect_err(|failure| {
-                if matches!(failure, Failure::LeaseGone) {
+                if matches!(failure, EtcdFailure::LeaseGone) {
                     lease.retire();
                 }
                 if is_other && !failure.is_ambiguous() {
@@ -274,7 +276,7 @@ impl EtcdLease {
                     return Ok(LeaseState::Held);
                 }
                 Err(stored) => {
-                    let found = stored.map(|stored| Contender::read(&revisions.name, &stored));
+                    let found = stored.map(|stored| EtcdContender::read(&revisions.name, &stored));
                     if let Some(lost) = self.loss(found.as_ref()).await {
                         return Ok(lost);
                     }
@@ -305,7 +307,7 @@ impl EtcdLease {
 
     /// Returns the loss, unless `found` is this contender. A key with its id that a late request has
     /// created again does not count: it has another token.
-    pub(crate) async fn loss(&self, found: Option<&Contender>) -> Option<LeaseState> {
+    pub(crate) async fn loss(&self, found: Option<&EtcdContender>) -> Option<LeaseState> {
         let (key, attached) = {
             let state = self.state();
             (state.key.clone(), state.leases.first().cloned())
@@ -335,7 +337,7 @@ impl EtcdLease {
     }
 
     /// Deletes the key if it is still this contender's, with retries until it is certainly gone.
-    async fn delete(&self) -> Result<Released, Failure> {
+    async fn delete(&self) -> Result<Released, EtcdFailure> {
         loop {
             if !matches!(self.key(), KnownKey::At(_)) {
                 self.settled().await;
@@ -365,9 +367,9 @@ impl EtcdLease {
 
     /// The outcome of a release that has nothing to delete. After a deletion without an answer, it is unknown
     /// whether the key was gone before that: a renewal may have found that it is gone.
-    fn found_gone(&self) -> Result<Released, Failure> {
+    fn found_gone(&self) -> Result<Released, EtcdFailure> {
         match std::mem::take(&mut self.state().is_deleted_perhaps) {
-            true => Err(Failure::Unconfirmed),
+            true => Err(EtcdFailure::Unconfirmed),
             false => Ok(Released::AlreadyLost),
         }
     }
@@ -402,9 +404,9 @@ impl EtcdLease {
     }
 }
 
-impl Store {
+impl EtcdStore {
     /// Deletes a key if the contender with this id is there; whether it was.
-    pub(crate) async fn delete(&self, path: &str, id: LeaseId) -> Result<bool, Failure> {
+    pub(crate) async fn delete(&self, path: &str, id: LeaseId) -> Result<bool, EtcdFailure> {
         let (above, below) = values_of(id);
         let txn = Txn::new()
             .when([
@@ -416,8 +418,8 @@ impl Store {
     }
 }
 
-impl From<&Contender> for KeyRevisions {
-    fn from(contender: &Contender) -> Self {
+impl From<&EtcdContender> for KeyRevisions {
+    fn from(contender: &EtcdContender) -> Self {
         Self {
             name: contender.name.clone(),
             create_revision: contender.create_revision,
@@ -456,7 +458,7 @@ impl Lease for EtcdLease {
         let leases = self.state().leases.clone();
         // Of several the last is the one that was written last.
         let Some(lease) = leases.last() else {
-            return Err(Failure::Protocol("a holder without a lease").into());
+            return Err(EtcdFailure::Protocol("a holder without a lease").into());
         };
         let until = self.store.step();
         let mut is_unknown = false;
