@@ -7,18 +7,18 @@ use polylock_core::{
     AcquireRequest, Error, Grant, Lease, LockGuard, Mode, PendingRelease, Result, Ticket,
 };
 
-use crate::budget::Budget;
-use crate::error::Failure;
-use crate::keys::Keys;
+use crate::budget::RedisBudget;
+use crate::error::RedisFailure;
+use crate::keys::RedisKeys;
 use crate::lease::RedisLease;
-use crate::lock::Client;
-use crate::queue::Waiter;
-use crate::reply::Taken;
-use crate::server::{Acquisition, Holder};
+use crate::lock::RedisClient;
+use crate::queue::RedisWaiter;
+use crate::reply::PlainReply;
+use crate::server::{Acquisition, RedisHolder};
 
 /// How an acquisition ends.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum RedisOutcome {
     Granted(Grant),
     /// The lease ended before the client received the grant; another attempt may follow.
     Gone,
@@ -26,9 +26,9 @@ pub(crate) enum Outcome {
     Refused(Error),
 }
 
-impl Client {
+impl RedisClient {
     pub(crate) async fn acquire(self: &Arc<Self>, request: &AcquireRequest) -> Result<LockGuard> {
-        let budget = Budget::of(request, self.longest);
+        let budget = RedisBudget::of(request, self.longest);
         loop {
             if let Some(guard) = self.attempt(request, budget).await? {
                 return Ok(guard);
@@ -64,7 +64,7 @@ impl Client {
     async fn attempt(
         self: &Arc<Self>,
         request: &AcquireRequest,
-        budget: Budget,
+        budget: RedisBudget,
     ) -> Result<Option<LockGuard>> {
         let (pending, lease) = self.arm(request)?;
         let key = lease.keys().name();
@@ -76,18 +76,18 @@ impl Client {
             let server = &self.server;
             let taking = pin!(server.take(lease.keys(), lease.claim(), lease.unanswered()));
             match lease.answered(budget, taking).await {
-                Some(Ok(Taken::Granted(token))) => {
+                Some(Ok(PlainReply::Granted(token))) => {
                     let grant = Grant::new(sent, Some(lease.granted(token)));
-                    return self.settle(pending, &lease, request, Outcome::Granted(grant));
+                    return self.settle(pending, &lease, request, RedisOutcome::Granted(grant));
                 }
-                Some(Ok(Taken::Held)) if !budget.waits() => {
-                    let refused = Outcome::Refused(budget.contended());
+                Some(Ok(PlainReply::Held)) if !budget.waits() => {
+                    let refused = RedisOutcome::Refused(budget.contended());
                     return self.settle(pending, &lease, request, refused);
                 }
                 answer => taken = Some(answer),
             }
         }
-        let waiter = Waiter::new(self, request, budget, &lease);
+        let waiter = RedisWaiter::new(self, request, budget, &lease);
         // Boxed: most acquisitions do not wait, and would otherwise have a larger future.
         Box::pin(self.wait(pending, waiter, taken)).await
     }
@@ -98,8 +98,8 @@ impl Client {
         self: &Arc<Self>,
         // Declared first, so dropped last: the release follows the last requests of the waiter.
         pending: PendingRelease,
-        mut waiter: Waiter,
-        taken: Option<Option<Result<Taken, Failure>>>,
+        mut waiter: RedisWaiter,
+        taken: Option<Option<Result<PlainReply, RedisFailure>>>,
     ) -> Result<Option<LockGuard>> {
         let asks = match taken {
             Some(taken) => waiter.note(taken)?,
@@ -122,10 +122,10 @@ impl Client {
         request: &AcquireRequest,
     ) -> Result<(PendingRelease, Arc<RedisLease>)> {
         let key = request.key();
-        let keys = Keys::checked(key, self.server.counter())?;
+        let keys = RedisKeys::checked(key, self.server.counter())?;
         let id = self.engine.lease_id();
         let claim = Acquisition {
-            holder: Holder::new(id, request.label()),
+            holder: RedisHolder::new(id, request.label()),
             mode: request.mode(),
             ttl: request.ttl(),
         };
@@ -140,16 +140,16 @@ impl Client {
         pending: PendingRelease,
         lease: &RedisLease,
         request: &AcquireRequest,
-        outcome: Outcome,
+        outcome: RedisOutcome,
     ) -> Result<Option<LockGuard>> {
         let ended = match outcome {
-            Outcome::Granted(grant) => {
+            RedisOutcome::Granted(grant) => {
                 let guard = pending.granted(request, grant)?;
                 self.server.listen(&self.engine);
                 return Ok(Some(guard));
             }
-            Outcome::Gone => Ok(None),
-            Outcome::Refused(error) => Err(error),
+            RedisOutcome::Gone => Ok(None),
+            RedisOutcome::Refused(error) => Err(error),
         };
         // If a copy of an earlier request may still acquire the lock, the release stays armed.
         if !lease.is_under_way() {

@@ -10,17 +10,17 @@ use polylock_core::{
 };
 use tokio::sync::mpsc;
 
-use crate::error::{Failure, Refusal};
-use crate::keys::Keys;
-use crate::lock::{Client, NAME};
+use crate::error::{RedisFailure, Refusal};
+use crate::keys::RedisKeys;
+use crate::lock::{NAME, RedisClient};
 use crate::release::ReleaseReply;
-use crate::reply::{Seen, SeenHolder};
+use crate::reply::{SeenHolder, SeenLock};
 use crate::script::BLOCK;
 use crate::server::Server;
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
-impl LockAdmin for Client {
+impl LockAdmin for RedisClient {
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>> {
         list(&self.server, prefix).await.map_err(named)
     }
@@ -82,20 +82,20 @@ impl LockAdmin for Client {
     }
 
     async fn record(&self, key: &LockKey) -> Result<Option<Record>> {
-        let at = Keys::record(key).map_err(of(key))?;
+        let at = RedisKeys::record(key).map_err(of(key))?;
         let found = self.server.record(&at).await.map_err(of(key))?;
         Ok(found.map(|stored| stored.record))
     }
 
     async fn write_record(&self, key: &LockKey, record: &Record, keep: Duration) -> Result<bool> {
         record.check().map_err(of(key))?;
-        let at = Keys::record(key).map_err(of(key))?;
+        let at = RedisKeys::record(key).map_err(of(key))?;
         let written = self.server.write_record(&at, record, keep).await;
         written.map_err(of(key))
     }
 }
 
-fn named(failure: Failure) -> Error {
+fn named(failure: RedisFailure) -> Error {
     Error::from(failure).with_backend(NAME)
 }
 
@@ -108,7 +108,7 @@ pub(crate) const MAX_REASON: usize = 1024;
 
 /// The locks of this library under a prefix. Locks of other programs are plain strings, which look like
 /// any other value; only `inspect` finds them.
-async fn list(server: &Server, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
+async fn list(server: &Server, prefix: &str) -> Result<Vec<LockInfo>, RedisFailure> {
     let mut found = Vec::new();
     for key in keys(server.topology.scan(&pattern(prefix)).await?) {
         match server.inspect(&key).await {
@@ -126,7 +126,7 @@ async fn list(server: &Server, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
 pub(crate) fn keys(names: impl IntoIterator<Item = Vec<u8>>) -> BTreeSet<LockKey> {
     let key = |name: Vec<u8>| LockKey::from_stored(&name).ok();
     let keys = names.into_iter().filter_map(key);
-    keys.filter(|key| !Keys::is_companion(key)).collect()
+    keys.filter(|key| !RedisKeys::is_companion(key)).collect()
 }
 
 /// A glob for all keys that begin with `prefix`.
@@ -142,13 +142,13 @@ pub(crate) fn pattern(prefix: &str) -> Vec<u8> {
     pattern
 }
 
-fn info(key: LockKey, seen: &Seen) -> LockInfo {
+fn info(key: LockKey, seen: &SeenLock) -> LockInfo {
     let holders = seen.holders.iter().map(|holder| seen.holder(holder));
     let waiters = seen.waiters.iter().map(|label| Label::decode(label));
     LockInfo::new(key, seen.mode(), holders.collect()).with_waiters(waiters.collect())
 }
 
-impl Seen {
+impl SeenLock {
     pub(crate) fn mode(&self) -> Mode {
         let limit = self.mode.strip_prefix('p').and_then(|n| n.parse().ok());
         match limit {
@@ -222,7 +222,7 @@ mod tests {
             left: 1500,
             note: note.to_owned(),
         };
-        let mut seen = Seen {
+        let mut seen = SeenLock {
             mode: "x".into(),
             holders: vec![holder(format!("{id}|{}", label.encode()), "")],
             fence: format!("0000000000000131|{id}"),

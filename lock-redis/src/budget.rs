@@ -7,13 +7,13 @@ use tokio::time::Instant;
 
 /// The wait of one request, as a deadline.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Budget {
+pub(crate) struct RedisBudget {
     wait: Wait,
     deadline: Option<Instant>,
     request: Duration,
 }
 
-impl Budget {
+impl RedisBudget {
     /// `longest` is the max time of one request.
     pub(crate) fn of(request: &AcquireRequest, longest: Duration) -> Self {
         let wait = request.wait();

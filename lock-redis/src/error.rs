@@ -9,23 +9,29 @@ pub(crate) use crate::refusal::Refusal;
 
 /// Why an operation has no result.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure {
-    pub(crate) cause: Cause,
+pub(crate) struct RedisFailure {
+    pub(crate) cause: RedisCause,
     /// Whether a server may have executed the request.
     pub(crate) outcome_unknown: bool,
 }
 
 /// What failed at a server. Clonable, because callers share an attempt to connect.
 #[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum Cause {
+pub(crate) enum RedisCause {
     #[error("{0}")]
     Config(String),
 
     #[error("cannot connect to {server}")]
-    Connect { server: Arc<str>, source: Source },
+    Connect {
+        server: Arc<str>,
+        source: RedisErrorSource,
+    },
 
     #[error("the connection to {server} broke")]
-    Disconnected { server: Arc<str>, source: Source },
+    Disconnected {
+        server: Arc<str>,
+        source: RedisErrorSource,
+    },
 
     /// `says` describes the value found in place of a lock.
     #[error("{server} {says}")]
@@ -35,7 +41,10 @@ pub(crate) enum Cause {
     Malformed { server: Arc<str>, what: String },
 
     #[error("there are no credentials for {server}")]
-    NoLogin { server: Arc<str>, source: Source },
+    NoLogin {
+        server: Arc<str>,
+        source: RedisErrorSource,
+    },
 
     #[error("other records with the same token are stored all the time")]
     Overtaken,
@@ -47,7 +56,7 @@ pub(crate) enum Cause {
     Refused {
         server: Arc<str>,
         refusal: Refusal,
-        source: Source,
+        source: RedisErrorSource,
     },
 
     #[error("the server refuses requests as out of date when they arrive: its clock steps")]
@@ -84,7 +93,10 @@ pub(crate) enum Cause {
         "the TLS handshake with {server} failed: it speaks no TLS, or its certificate is not trusted, \
          or that of this client"
     )]
-    Untrusted { server: Arc<str>, source: Source },
+    Untrusted {
+        server: Arc<str>,
+        source: RedisErrorSource,
+    },
 
     #[error("what answers at {server} is {what}")]
     Stranger {
@@ -105,9 +117,9 @@ fn missing_right(denied: usize) -> String {
     }
 }
 
-pub(crate) type Source = Arc<dyn StdError + Send + Sync>;
+pub(crate) type RedisErrorSource = Arc<dyn StdError + Send + Sync>;
 
-impl Failure {
+impl RedisFailure {
     /// The reply to a request is an error.
     pub(crate) fn refused(server: &Arc<str>, error: ServerError) -> Self {
         let refusal = Refusal::of(&error);
@@ -115,7 +127,7 @@ impl Failure {
             .details()
             .is_some_and(|details| details.contains("script"));
         Self {
-            cause: Cause::Refused {
+            cause: RedisCause::Refused {
                 server: Arc::clone(server),
                 refusal,
                 source: Arc::new(error),
@@ -129,10 +141,10 @@ impl Failure {
         let server = Arc::clone(server);
         let cause = if error.kind() == redis::ErrorKind::Parse {
             let what = error.to_string();
-            Cause::Malformed { server, what }
+            RedisCause::Malformed { server, what }
         } else {
             let source = Arc::new(error);
-            Cause::Disconnected { server, source }
+            RedisCause::Disconnected { server, source }
         };
         cause.unknown()
     }
@@ -141,7 +153,7 @@ impl Failure {
     pub(crate) fn unconnected(server: &Arc<str>, error: RedisError) -> Self {
         let server = Arc::clone(server);
         if error.kind() == redis::ErrorKind::AuthenticationFailed {
-            return Cause::Refused {
+            return RedisCause::Refused {
                 server,
                 refusal: Refusal::WrongPass,
                 source: Arc::new(error),
@@ -150,7 +162,7 @@ impl Failure {
         }
         if error.to_string().contains(NO_SUCH_DATABASE) {
             let message = format!("{server} has fewer databases: see its option `databases`");
-            return Cause::Config(message).into();
+            return RedisCause::Config(message).into();
         }
         match ServerError::try_from(error) {
             Ok(reply) => Self {
@@ -159,18 +171,18 @@ impl Failure {
             },
             Err(error) if is_of_tls(&error) => {
                 let source = Arc::new(error);
-                Cause::Untrusted { server, source }.into()
+                RedisCause::Untrusted { server, source }.into()
             }
             Err(error) => {
                 let source = Arc::new(error);
-                Cause::Connect { server, source }.into()
+                RedisCause::Connect { server, source }.into()
             }
         }
     }
 
     /// The provider of the user and the password failed.
     pub(crate) fn without_login(server: &Arc<str>, error: Error) -> Self {
-        Cause::NoLogin {
+        RedisCause::NoLogin {
             server: Arc::clone(server),
             source: Arc::new(error),
         }
@@ -180,7 +192,7 @@ impl Failure {
     /// No reply came; `sent` says whether the request may have been sent.
     pub(crate) fn silent(server: &Arc<str>, within: Duration, sent: bool) -> Self {
         Self {
-            cause: Cause::Silent {
+            cause: RedisCause::Silent {
                 server: Arc::clone(server),
                 within,
             },
@@ -196,7 +208,7 @@ impl Failure {
     /// The target of a cluster redirection: the node that has the slot, or is about to get it.
     pub(crate) fn redirection(&self) -> Option<&str> {
         match &self.cause {
-            Cause::Refused {
+            RedisCause::Refused {
                 refusal: Refusal::Ask | Refusal::Moved,
                 source,
                 ..
@@ -211,7 +223,7 @@ impl Failure {
     /// The refusal of the server, if it refused the request.
     pub(crate) fn refusal(&self) -> Option<Refusal> {
         match &self.cause {
-            Cause::Refused { refusal, .. } => Some(*refusal),
+            RedisCause::Refused { refusal, .. } => Some(*refusal),
             _ => None,
         }
     }
@@ -230,10 +242,10 @@ fn is_of_tls(error: &RedisError) -> bool {
     io.is_some_and(|io| io.kind() == std::io::ErrorKind::InvalidData)
 }
 
-impl Cause {
+impl RedisCause {
     /// Marks the outcome as unknown: the server may have executed the request.
-    pub(crate) fn unknown(self) -> Failure {
-        Failure {
+    pub(crate) fn unknown(self) -> RedisFailure {
+        RedisFailure {
             cause: self,
             outcome_unknown: true,
         }
@@ -269,7 +281,7 @@ impl Cause {
         }
     }
 
-    fn into_source(self) -> Option<Source> {
+    fn into_source(self) -> Option<RedisErrorSource> {
         match self {
             // Its source would add only the name of a script.
             Self::Refused {
@@ -287,8 +299,8 @@ impl Cause {
 }
 
 /// Failures before any request was sent.
-impl From<Cause> for Failure {
-    fn from(cause: Cause) -> Self {
+impl From<RedisCause> for RedisFailure {
+    fn from(cause: RedisCause) -> Self {
         Self {
             cause,
             outcome_unknown: false,
@@ -296,8 +308,8 @@ impl From<Cause> for Failure {
     }
 }
 
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
+impl From<RedisFailure> for Error {
+    fn from(failure: RedisFailure) -> Self {
         let mut error = Self::new(failure.cause.kind(), failure.cause.to_string());
         if failure.outcome_unknown {
             error = error.with_unknown_outcome();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use redis::Value;
 
-use crate::error::{Cause, Failure, Refusal};
+use crate::error::{RedisCause, RedisFailure, Refusal};
 use crate::reply;
 use crate::script::TYPES;
 use crate::server::Server;
@@ -16,8 +16,8 @@ impl Server {
     pub(crate) async fn explained<T>(
         &self,
         keys: &[&[u8]],
-        answer: Result<T, Failure>,
-    ) -> Result<T, Failure> {
+        answer: Result<T, RedisFailure>,
+    ) -> Result<T, RedisFailure> {
         match answer {
             Err(failure) if failure.refusal() == Some(Refusal::WrongType) => {
                 Err(Box::pin(self.explain(keys, failure)).await)
@@ -26,8 +26,8 @@ impl Server {
         }
     }
 
-    async fn explain(&self, keys: &[&[u8]], failure: Failure) -> Failure {
-        let Cause::Refused { server, .. } = &failure.cause else {
+    async fn explain(&self, keys: &[&[u8]], failure: RedisFailure) -> RedisFailure {
+        let RedisCause::Refused { server, .. } = &failure.cause else {
             return failure;
         };
         let types = self.topology.call(Call::script(&TYPES, keys, &[])).await;
@@ -39,14 +39,14 @@ impl Server {
         let Some((key, what)) = foreign(keys, &types) else {
             return failure;
         };
-        Failure {
+        RedisFailure {
             outcome_unknown: failure.outcome_unknown,
             ..self.foreign(server, key, &what)
         }
     }
 
     /// An error that names the value of another program at a key, and how to remove it.
-    pub(crate) fn foreign(&self, server: &Arc<str>, key: &[u8], what: &str) -> Failure {
+    pub(crate) fn foreign(&self, server: &Arc<str>, key: &[u8], what: &str) -> RedisFailure {
         let remove = self.remove(server, key);
         let key = String::from_utf8_lossy(key);
         let says = format!(
@@ -54,7 +54,7 @@ impl Server {
              needs it, remove it: {remove}"
         );
         let server = Arc::clone(server);
-        Cause::Foreign { server, says }.into()
+        RedisCause::Foreign { server, says }.into()
     }
 
     /// The command that removes a key.

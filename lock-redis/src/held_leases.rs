@@ -11,14 +11,14 @@ use crate::quorum::is_too_few;
 
 /// Leases on one server, or on a majority of several nodes.
 #[derive(Debug)]
-pub(crate) struct HeldLeases {
-    leases: Mutex<HashMap<LeaseId, Held>>,
+pub(crate) struct HeldRedisLeases {
+    leases: Mutex<HashMap<LeaseId, HeldRedisLease>>,
     nodes: usize,
 }
 
 /// A lease that this process holds.
 #[derive(Clone, Debug)]
-struct Held {
+struct HeldRedisLease {
     control: LeaseControl,
     /// Its token, and the start of the hold, if the server may not know them.
     untold: Option<(u64, Instant)>,
@@ -26,7 +26,7 @@ struct Held {
     broken_by: Vec<usize>,
 }
 
-impl HeldLeases {
+impl HeldRedisLeases {
     /// Leases on this many servers.
     pub(crate) fn on(nodes: usize) -> Self {
         let leases = Mutex::default();
@@ -35,7 +35,7 @@ impl HeldLeases {
 
     /// `untold` is the token if the server may not know it yet.
     pub(crate) fn attach(&self, id: LeaseId, control: LeaseControl, untold: Option<u64>) {
-        let held = Held {
+        let held = HeldRedisLease {
             control,
             untold: untold.map(|token| (token, Instant::now())),
             broken_by: Vec::new(),
@@ -90,7 +90,7 @@ impl HeldLeases {
     /// The server says that a lease is lost.
     pub(crate) fn lost(&self, id: LeaseId, reason: LostReason) {
         let held = self.lock().get(&id).cloned();
-        if let Some(Held { control, .. }) = held {
+        if let Some(HeldRedisLease { control, .. }) = held {
             control.lose(reason);
         }
     }
@@ -98,12 +98,12 @@ impl HeldLeases {
     /// Renews all leases now: the new master may not know them.
     pub(crate) fn check(&self) {
         let all: Vec<_> = self.lock().values().cloned().collect();
-        for Held { control, .. } in all {
+        for HeldRedisLease { control, .. } in all {
             control.check();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, Held>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, HeldRedisLease>> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,10 +11,10 @@ use polylock_core::{Error, ErrorKind, LockKey, Result};
 /// Its queue, notes and record are its companions: `{<key>}:waiters`, `{<key>}:notes` and
 /// `{<key>}:record`, or `<key>:waiters` if the key has a hash tag of its own. If such a key ends with a
 /// brace, a dot is appended to it, so that the companions of `a` differ from those of `{a}`. A key that
-/// cannot be a hash tag has its companions under a number in the same slot. [`Counter`] says where tokens
+/// cannot be a hash tag has its companions under a number in the same slot. [`TokenCounter`] says where tokens
 /// are counted.
 #[derive(Clone, Debug)]
-pub(crate) struct Keys {
+pub(crate) struct RedisKeys {
     key: LockKey,
     tokens: Box<[u8]>,
     /// The queue and the notes.
@@ -24,7 +24,7 @@ pub(crate) struct Keys {
 
 /// The locks that share a token counter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Counter {
+pub(crate) enum TokenCounter {
     /// Each lock has its own, `{<key>}:fence`: a node of a quorum.
     Lock,
     /// Those of a namespace, `{<namespace>}:tokens`.
@@ -45,15 +45,15 @@ const FENCE: &[u8] = b":fence";
 const RECORD: &[u8] = b":record";
 const TOKENS: &[u8] = b":tokens";
 
-impl Keys {
-    pub(crate) fn of(key: &LockKey, counter: Counter) -> Self {
+impl RedisKeys {
+    pub(crate) fn of(key: &LockKey, counter: TokenCounter) -> Self {
         let name = key.as_bytes();
         let (head, tail) = around(name);
         let companion = |suffix| [&*head, name, tail, suffix];
         let tokens = match counter {
-            Counter::Lock => companion(FENCE).concat(),
-            Counter::Namespace => [b"{", namespace(name), b"}", TOKENS].concat(),
-            Counter::Slot => {
+            TokenCounter::Lock => companion(FENCE).concat(),
+            TokenCounter::Namespace => [b"{", namespace(name), b"}", TOKENS].concat(),
+            TokenCounter::Slot => {
                 let number = twin(slot(name)).to_string();
                 [b"{", number.as_bytes(), b"}:", namespace(name), TOKENS].concat()
             }
@@ -73,7 +73,7 @@ impl Keys {
     /// # Errors
     ///
     /// `InvalidKey` if a companion of another lock, or a counter, could have this name.
-    pub(crate) fn checked(key: &LockKey, counter: Counter) -> Result<Self> {
+    pub(crate) fn checked(key: &LockKey, counter: TokenCounter) -> Result<Self> {
         check(key)?;
         Ok(Self::of(key, counter))
     }
@@ -126,7 +126,7 @@ impl Keys {
 }
 
 fn check(key: &LockKey) -> Result<()> {
-    if Keys::is_companion(key) {
+    if RedisKeys::is_companion(key) {
         let message =
             "a key with a hash tag must not end with :fence, :waiters, :notes, :record or :tokens";
         return Err(Error::new(ErrorKind::InvalidKey, message).with_key(key));
@@ -230,30 +230,30 @@ const CRC16: [u16; 256] = {
 mod tests {
     use super::*;
 
-    fn keys_by(name: &str, counter: Counter) -> Vec<String> {
+    fn keys_by(name: &str, counter: TokenCounter) -> Vec<String> {
         let key = LockKey::new(name).unwrap();
         let text = |name: &[u8]| String::from_utf8(name.to_vec()).unwrap();
-        let all = Keys::of(&key, counter);
-        let record = Keys::record(&key).unwrap_or_default();
+        let all = RedisKeys::of(&key, counter);
+        let record = RedisKeys::record(&key).unwrap_or_default();
         let all = all.all().into_iter().chain([&*record]);
         all.filter(|name| !name.is_empty()).map(text).collect()
     }
 
     fn keys(name: &str) -> Vec<String> {
-        keys_by(name, Counter::Lock)
+        keys_by(name, TokenCounter::Lock)
     }
 
     #[test]
     fn locks_of_a_namespace_share_a_counter() {
         for (name, counter, expected) in [
-            ("shop:a", Counter::Namespace, "{shop}:tokens"),
-            ("shop:eu:a", Counter::Namespace, "{shop}:tokens"),
-            ("a", Counter::Namespace, "{}:tokens"),
-            ("shop:a", Counter::Lock, "{shop:a}:fence"),
+            ("shop:a", TokenCounter::Namespace, "{shop}:tokens"),
+            ("shop:eu:a", TokenCounter::Namespace, "{shop}:tokens"),
+            ("a", TokenCounter::Namespace, "{}:tokens"),
+            ("shop:a", TokenCounter::Lock, "{shop:a}:fence"),
         ] {
             assert_eq!(keys_by(name, counter)[1], expected, "{name} {counter:?}");
         }
-        let of_slot = keys_by("{t}a:b", Counter::Slot);
+        let of_slot = keys_by("{t}a:b", TokenCounter::Slot);
         assert_eq!(
             of_slot[1],
             format!("{{{}}}:{{t}}a:tokens", twin(slot(b"t")))
@@ -265,10 +265,16 @@ mod tests {
             "{a}b:waiters",
             "{a}b:record",
         ] {
-            assert!(Keys::is_companion(&LockKey::new(name).unwrap()), "{name}");
+            assert!(
+                RedisKeys::is_companion(&LockKey::new(name).unwrap()),
+                "{name}"
+            );
         }
         for name in ["shop:tokens", "a:waiters", "a:record", "tokens"] {
-            assert!(!Keys::is_companion(&LockKey::new(name).unwrap()), "{name}");
+            assert!(
+                !RedisKeys::is_companion(&LockKey::new(name).unwrap()),
+                "{name}"
+            );
         }
     }
 
@@ -288,7 +294,7 @@ mod tests {
             "a", "{a}b", "a{b}c", "a{b", "a}b", "{}a", "a{}b", "}{", "{{a}}", "}", "{", "a}b{c}",
             "a}b{", "{}{a}", "ü}",
         ] {
-            for counter in [Counter::Lock, Counter::Slot] {
+            for counter in [TokenCounter::Lock, TokenCounter::Slot] {
                 let keys = keys_by(name, counter);
                 let slots: Vec<_> = keys.iter().map(|key| slot(key.as_bytes())).collect();
                 assert!(slots.iter().all(|s| *s == slots[0]), "{name}: {slots:?}");
@@ -328,12 +334,12 @@ mod tests {
 
     #[test]
     fn no_lock_has_the_key_of_the_ages() {
-        assert!(Keys::is_companion(&LockKey::new(AGE_KEY).unwrap()));
+        assert!(RedisKeys::is_companion(&LockKey::new(AGE_KEY).unwrap()));
         // A companion is the name of its lock with something around it and a suffix behind it.
         for (start, _) in AGE_KEY.char_indices() {
             for (end, _) in AGE_KEY.char_indices().filter(|(end, _)| *end > start) {
                 let name = LockKey::new(&AGE_KEY[start..end]).unwrap();
-                if Keys::checked(&name, Counter::Lock).is_ok() {
+                if RedisKeys::checked(&name, TokenCounter::Lock).is_ok() {
                     let all = keys(name.as_str());
                     assert!(!all.iter().any(|key| key == AGE_KEY), "{name}: {all:?}");
                 }

@@ -10,24 +10,24 @@ use polylock_core::{
     Renewer, Result,
 };
 
-use crate::budget::Budget;
-use crate::error::Failure;
-use crate::keys::Keys;
-use crate::lock::Client;
+use crate::budget::RedisBudget;
+use crate::error::RedisFailure;
+use crate::keys::RedisKeys;
+use crate::lock::RedisClient;
 use crate::release::ReleaseReply;
-use crate::reply::Ticket;
+use crate::reply::QueueTicket;
 use crate::script::BLOCK;
 use crate::server::Acquisition;
-use crate::tokens::Tokens;
+use crate::tokens::RedisTokens;
 use crate::topology::Unanswered;
 
 /// One acquisition on one server.
 pub(crate) struct RedisLease {
-    client: Arc<Client>,
-    keys: Keys,
+    client: Arc<RedisClient>,
+    keys: RedisKeys,
     id: LeaseId,
     claim: Acquisition,
-    tokens: Tokens,
+    tokens: RedisTokens,
     /// How many tokens the next draw for hand-overs reserves.
     block: AtomicU64,
     attached: AtomicBool,
@@ -36,17 +36,22 @@ pub(crate) struct RedisLease {
     /// The connection of the last request of this acquisition without a reply.
     unanswered: Unanswered,
     /// Its place in the queue.
-    ticket: OnceLock<Ticket>,
+    ticket: OnceLock<QueueTicket>,
 }
 
 impl RedisLease {
-    pub(crate) fn new(client: &Arc<Client>, keys: Keys, id: LeaseId, claim: Acquisition) -> Self {
+    pub(crate) fn new(
+        client: &Arc<RedisClient>,
+        keys: RedisKeys,
+        id: LeaseId,
+        claim: Acquisition,
+    ) -> Self {
         Self {
             client: Arc::clone(client),
             keys,
             id,
             claim,
-            tokens: Tokens::default(),
+            tokens: RedisTokens::default(),
             block: AtomicU64::new(BLOCK),
             attached: AtomicBool::new(false),
             has_copies: AtomicBool::new(false),
@@ -67,16 +72,16 @@ impl RedisLease {
         &self.claim
     }
 
-    pub(crate) fn keys(&self) -> &Keys {
+    pub(crate) fn keys(&self) -> &RedisKeys {
         &self.keys
     }
 
     /// Bounds a request by the deadline of the caller.
     pub(crate) async fn answered<T>(
         &self,
-        budget: Budget,
-        request: impl Future<Output = Result<T, Failure>>,
-    ) -> Option<Result<T, Failure>> {
+        budget: RedisBudget,
+        request: impl Future<Output = Result<T, RedisFailure>>,
+    ) -> Option<Result<T, RedisFailure>> {
         budget.bound(self.reckoned(request)).await
     }
 
@@ -84,8 +89,8 @@ impl RedisLease {
     /// later.
     pub(crate) async fn reckoned<T>(
         &self,
-        request: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Failure> {
+        request: impl Future<Output = Result<T, RedisFailure>>,
+    ) -> Result<T, RedisFailure> {
         let before = self.has_copies.swap(true, Ordering::Relaxed);
         let answer = request.await;
         if !matches!(&answer, Err(failure) if failure.outcome_unknown) {
@@ -105,11 +110,11 @@ impl RedisLease {
     }
 
     /// Stores the place in the queue; an id has only one.
-    pub(crate) fn joined(&self, ticket: Ticket) {
+    pub(crate) fn joined(&self, ticket: QueueTicket) {
         self.ticket.get_or_init(|| ticket);
     }
 
-    pub(crate) fn ticket(&self) -> Option<&Ticket> {
+    pub(crate) fn ticket(&self) -> Option<&QueueTicket> {
         self.ticket.get()
     }
 
@@ -178,7 +183,7 @@ impl Lease for RedisLease {
     }
 
     async fn release(&self) -> Result<Released> {
-        let Client {
+        let RedisClient {
             server, contention, ..
         } = &*self.client;
         let freed = server
@@ -216,7 +221,7 @@ impl fmt::Debug for RedisLease {
 
 /// Renews the leases on one server, in as few calls as possible.
 #[async_trait]
-impl Renewer for Client {
+impl Renewer for RedisClient {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState>> {
         let held_leases = &self.held_leases;
         let lost = |id, reason| held_leases.lost(id, reason);
@@ -226,7 +231,7 @@ impl Renewer for Client {
             if matches!(answer, Ok(LeaseState::Held)) {
                 held_leases.told(one.id);
             }
-            answer.map_err(Failure::into)
+            answer.map_err(RedisFailure::into)
         });
         answers.collect()
     }

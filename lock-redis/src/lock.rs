@@ -12,7 +12,7 @@ use polylock_core::{
 use crate::checks::look;
 use crate::config::RedisConfig;
 use crate::contention::ContentionHint;
-use crate::held_leases::HeldLeases;
+use crate::held_leases::HeldRedisLeases;
 use crate::notifications::GrantNotifications;
 use crate::server::Server;
 use crate::stranger;
@@ -38,15 +38,15 @@ use crate::topology::{self, ConnectionEvents, NoEvents};
 /// ```
 #[derive(Debug)]
 pub struct Redis {
-    pub(crate) client: Arc<Client>,
+    pub(crate) client: Arc<RedisClient>,
 }
 
 /// State shared by all locks on one server.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(crate) struct RedisClient {
     pub(crate) engine: Engine,
     pub(crate) server: Arc<Server>,
-    pub(crate) held_leases: Arc<HeldLeases>,
+    pub(crate) held_leases: Arc<HeldRedisLeases>,
     pub(crate) contention: ContentionHint,
     pub(crate) notifications: Arc<GrantNotifications>,
     /// Max time of one request.
@@ -72,8 +72,8 @@ impl Redis {
     pub async fn connect(config: RedisConfig) -> Result<Self> {
         let engine = config.engine(NAME);
         let notifications = Arc::<GrantNotifications>::default();
-        let held_leases = Arc::new(HeldLeases::on(1));
-        let events = Arc::new(Listener {
+        let held_leases = Arc::new(HeldRedisLeases::on(1));
+        let events = Arc::new(EventForwarder {
             node: 0,
             notifications: Arc::clone(&notifications),
             held_leases: Arc::clone(&held_leases),
@@ -92,7 +92,7 @@ impl Redis {
             _ => 2 * requests * config.timeout + config.replica_ack_timeout,
         };
         Ok(Self {
-            client: Arc::new(Client {
+            client: Arc::new(RedisClient {
                 server: Arc::new(Server::new(topology, &config)),
                 engine,
                 held_leases,
@@ -120,14 +120,14 @@ pub(crate) async fn check_health(config: RedisConfig) -> Result<Vec<HealthCheck>
 
 /// Forwards events of the connections to one node to the locks.
 #[derive(Debug)]
-pub(crate) struct Listener {
+pub(crate) struct EventForwarder {
     /// 0, unless it is one of a quorum.
     pub(crate) node: usize,
     pub(crate) notifications: Arc<GrantNotifications>,
-    pub(crate) held_leases: Arc<HeldLeases>,
+    pub(crate) held_leases: Arc<HeldRedisLeases>,
 }
 
-impl ConnectionEvents for Listener {
+impl ConnectionEvents for EventForwarder {
     fn on_message(&self, payload: &[u8]) {
         if !self.held_leases.broken(payload, self.node) {
             self.notifications.deliver(payload);

@@ -9,11 +9,11 @@ use tokio::sync::watch;
 
 /// The listening waiters of this process, with the last message for each.
 #[derive(Default)]
-pub(crate) struct GrantNotifications(Mutex<HashMap<LeaseId, watch::Sender<Event>>>);
+pub(crate) struct GrantNotifications(Mutex<HashMap<LeaseId, watch::Sender<Notification>>>);
 
 /// A message for a waiter.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Event {
+pub(crate) enum Notification {
     /// The server granted the lock while the client waited; `beat` is the last heartbeat that it knew of.
     Granted { beat: u32, token: u64 },
     /// Messages may have been lost: the waiter must poll.
@@ -24,7 +24,7 @@ impl GrantNotifications {
     /// Listens for a waiter until the returned receiver is dropped.
     pub(crate) fn listen(self: &Arc<Self>, id: LeaseId) -> GrantReceiver {
         // Seen from the beginning.
-        let (sender, events) = watch::channel(Event::Interrupted);
+        let (sender, events) = watch::channel(Notification::Interrupted);
         self.lock().insert(id, sender);
         GrantReceiver {
             notifications: Arc::clone(self),
@@ -52,11 +52,11 @@ impl GrantNotifications {
         // Outside of the mutex: a notified waiter may run at once, and listen or stop.
         let waiters: Vec<_> = self.lock().values().cloned().collect();
         for waiter in waiters {
-            waiter.send_replace(Event::Interrupted);
+            waiter.send_replace(Notification::Interrupted);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, watch::Sender<Event>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, watch::Sender<Notification>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -74,7 +74,7 @@ impl fmt::Debug for GrantNotifications {
 pub(crate) struct GrantReceiver {
     notifications: Arc<GrantNotifications>,
     id: LeaseId,
-    events: watch::Receiver<Event>,
+    events: watch::Receiver<Notification>,
 }
 
 impl GrantReceiver {
@@ -83,7 +83,7 @@ impl GrantReceiver {
     /// # Cancel safety
     ///
     /// Nothing is lost.
-    pub(crate) async fn next(&mut self) -> Event {
+    pub(crate) async fn next(&mut self) -> Notification {
         // The sender lives for as long as this one.
         drop(self.events.changed().await);
         *self.events.borrow_and_update()
@@ -96,7 +96,7 @@ impl Drop for GrantReceiver {
     }
 }
 
-fn read(payload: &[u8]) -> Option<(LeaseId, Event)> {
+fn read(payload: &[u8]) -> Option<(LeaseId, Notification)> {
     let mut parts = std::str::from_utf8(payload).ok()?.split('|');
     let id = LeaseId::from_hex(parts.next()?)?;
     let beat = parts.next()?.parse().ok()?;
@@ -104,7 +104,7 @@ fn read(payload: &[u8]) -> Option<(LeaseId, Event)> {
     parts
         .next()
         .is_none()
-        .then_some((id, Event::Granted { beat, token }))
+        .then_some((id, Notification::Granted { beat, token }))
 }
 
 #[cfg(test)]
@@ -122,10 +122,10 @@ mod tests {
         let notifications = Arc::new(GrantNotifications::default());
         let mut listening = notifications.listen(id());
         notifications.deliver(format!("{ID}|3|77").as_bytes());
-        let granted = Event::Granted { beat: 3, token: 77 };
+        let granted = Notification::Granted { beat: 3, token: 77 };
         assert_eq!(listening.next().await, granted);
         notifications.interrupt();
-        assert_eq!(listening.next().await, Event::Interrupted);
+        assert_eq!(listening.next().await, Notification::Interrupted);
         let pending = tokio::time::timeout(std::time::Duration::from_millis(10), listening.next());
         assert!(pending.await.is_err(), "a message came twice");
     }
@@ -136,9 +136,9 @@ mod tests {
         let mut listening = notifications.listen(id());
         notifications.deliver(format!("{ID}|3|77").as_bytes());
         notifications.interrupt();
-        assert_eq!(listening.next().await, Event::Interrupted);
+        assert_eq!(listening.next().await, Notification::Interrupted);
         notifications.deliver(format!("{ID}|4|78").as_bytes());
-        let granted = Event::Granted { beat: 4, token: 78 };
+        let granted = Notification::Granted { beat: 4, token: 78 };
         assert_eq!(listening.next().await, granted);
     }
 

@@ -8,32 +8,32 @@ use polylock_core::engine::Moment;
 use polylock_core::{AcquireRequest, Error, ErrorKind, Grant, Mode, Result};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::acquire::Outcome;
-use crate::budget::Budget;
-use crate::error::{Failure, Refusal};
+use crate::acquire::RedisOutcome;
+use crate::budget::RedisBudget;
+use crate::error::{RedisFailure, Refusal};
 use crate::lease::RedisLease;
-use crate::lock::Client;
-use crate::notifications::{Event, GrantReceiver};
-use crate::reply::{AcquireReply, Taken};
+use crate::lock::RedisClient;
+use crate::notifications::{GrantReceiver, Notification};
+use crate::reply::{AcquireReply, PlainReply};
 use crate::server::{MAX_AGE, Position, QueueEntry};
 
 /// An acquisition that was not granted at once.
 ///
 /// All of its requests have the same id, so that each counts as a heartbeat and may be repeated after an
 /// unknown outcome. A grant is a reply or a notification.
-pub(crate) struct Waiter {
-    pub(crate) client: Arc<Client>,
+pub(crate) struct RedisWaiter {
+    pub(crate) client: Arc<RedisClient>,
     pub(crate) request: AcquireRequest,
-    budget: Budget,
+    budget: RedisBudget,
     pub(crate) lease: Arc<RedisLease>,
-    phase: Phase,
+    phase: QueuePhase,
     subscription: Subscription,
     beats: Heartbeats,
     poll: Duration,
 }
 
 /// The last state that the server reported.
-enum Phase {
+enum QueuePhase {
     /// Nothing yet.
     Asking,
     /// It has joined the queue by a plain command; the state of the lock is unknown.
@@ -44,7 +44,10 @@ enum Phase {
         free_in: Option<Duration>,
     },
     /// The server does not reply: since when, and the last failure.
-    Silent { since: Moment, failure: Failure },
+    Silent {
+        since: Moment,
+        failure: RedisFailure,
+    },
 }
 
 /// How this waiter is notified of its grant.
@@ -58,11 +61,11 @@ enum Subscription {
     Active(Arc<str>, GrantReceiver),
 }
 
-impl Waiter {
+impl RedisWaiter {
     pub(crate) fn new(
-        client: &Arc<Client>,
+        client: &Arc<RedisClient>,
         request: &AcquireRequest,
-        budget: Budget,
+        budget: RedisBudget,
         lease: &Arc<RedisLease>,
     ) -> Self {
         Self {
@@ -70,7 +73,7 @@ impl Waiter {
             request: request.clone(),
             budget,
             lease: Arc::clone(lease),
-            phase: Phase::Asking,
+            phase: QueuePhase::Asking,
             subscription: Subscription::None,
             beats: Heartbeats::default(),
             poll: MIN_POLL,
@@ -79,17 +82,17 @@ impl Waiter {
 
     /// Handles the reply to the plain commands, `None` after a timeout. Returns whether another request
     /// may help at once.
-    pub(crate) fn note(&mut self, taken: Option<Result<Taken, Failure>>) -> Result<bool> {
+    pub(crate) fn note(&mut self, taken: Option<Result<PlainReply, RedisFailure>>) -> Result<bool> {
         match taken {
-            Some(Ok(Taken::Held)) => {
+            Some(Ok(PlainReply::Held)) => {
                 self.is_held(None);
                 Ok(false)
             }
-            Some(Ok(Taken::WithoutToken)) => {
+            Some(Ok(PlainReply::WithoutToken)) => {
                 self.lease.doubt();
                 Ok(true)
             }
-            Some(Ok(Taken::Granted(_) | Taken::Unknown)) => Ok(true),
+            Some(Ok(PlainReply::Granted(_) | PlainReply::Unknown)) => Ok(true),
             Some(Err(failure)) => self.failed(failure).map(|()| false),
             None => Err(self.gives_up()),
         }
@@ -97,7 +100,7 @@ impl Waiter {
 
     /// Sends one request, and queues if this process is already subscribed, so that the grant needs no
     /// second request. `None` if the waiter has to wait.
-    pub(crate) async fn ask_first(&mut self) -> Result<Option<Outcome>> {
+    pub(crate) async fn ask_first(&mut self) -> Result<Option<RedisOutcome>> {
         if self.budget.waits()
             && let Some(channel) = self.client.server.topology.subscribed()
         {
@@ -137,7 +140,7 @@ impl Waiter {
             Some(Ok(Some(ticket))) => {
                 self.lease.joined(ticket);
                 self.request.mark_contended();
-                self.phase = Phase::Joined;
+                self.phase = QueuePhase::Joined;
             }
             Some(Ok(None)) => {
                 hint.forget_queue(key);
@@ -157,13 +160,13 @@ impl Waiter {
     }
 
     /// Waits until the lock is granted, refused, or the time is over.
-    pub(crate) async fn run(&mut self) -> Result<Outcome> {
+    pub(crate) async fn run(&mut self) -> Result<RedisOutcome> {
         loop {
             match self.subscription {
                 Subscription::None => self.subscribe().await?,
                 _ => {
                     if let Some(grant) = self.wait().await? {
-                        return Ok(Outcome::Granted(grant));
+                        return Ok(RedisOutcome::Granted(grant));
                     }
                     self.subscribe_again().await?;
                 }
@@ -174,7 +177,7 @@ impl Waiter {
         }
     }
 
-    async fn ask(&mut self) -> Result<Option<Outcome>> {
+    async fn ask(&mut self) -> Result<Option<RedisOutcome>> {
         let sent = self.client.engine.now();
         let place = self.place(sent);
         let contended = &self.client.contention;
@@ -184,15 +187,15 @@ impl Waiter {
             .answered(self.budget, self.request_lock(place.as_ref()));
         match answer.await {
             Some(Ok(AcquireReply::Granted(token))) => {
-                if matches!(self.phase, Phase::Asking) {
+                if matches!(self.phase, QueuePhase::Asking) {
                     contended.clear(key);
                 }
                 let token = self.lease.granted(token);
-                return Ok(Some(Outcome::Granted(Grant::new(sent, Some(token)))));
+                return Ok(Some(RedisOutcome::Granted(Grant::new(sent, Some(token)))));
             }
-            Some(Ok(AcquireReply::Gone)) => return Ok(Some(Outcome::Gone)),
+            Some(Ok(AcquireReply::Gone)) => return Ok(Some(RedisOutcome::Gone)),
             Some(Ok(AcquireReply::Held)) if !self.budget.waits() => {
-                return Ok(Some(Outcome::Refused(self.budget.contended())));
+                return Ok(Some(RedisOutcome::Refused(self.budget.contended())));
             }
             Some(Ok(AcquireReply::Held)) => self.is_held(None),
             Some(Ok(AcquireReply::Queued { next, ticket })) => {
@@ -206,7 +209,7 @@ impl Waiter {
         Ok(None)
     }
 
-    async fn request_lock(&self, place: Option<&QueueEntry>) -> Result<AcquireReply, Failure> {
+    async fn request_lock(&self, place: Option<&QueueEntry>) -> Result<AcquireReply, RedisFailure> {
         let (lease, server) = (&self.lease, &self.client.server);
         let ask = |wait| {
             let (keys, unanswered) = (lease.keys(), lease.unanswered());
@@ -281,23 +284,23 @@ impl Waiter {
 
     fn is_held(&mut self, free_in: Option<Duration>) {
         self.request.mark_contended();
-        self.phase = Phase::Held { free_in };
+        self.phase = QueuePhase::Held { free_in };
     }
 
     /// Records a failure; returns it as an error if a retry cannot help.
-    fn failed(&mut self, mut failure: Failure) -> Result<()> {
+    fn failed(&mut self, mut failure: RedisFailure) -> Result<()> {
         // A refusal does not say whether earlier requests took effect.
         failure.outcome_unknown = self.lease.is_under_way();
         let now = self.client.engine.now();
         let since = match self.phase {
-            Phase::Silent { since, .. } => since,
+            QueuePhase::Silent { since, .. } => since,
             _ => now,
         };
         let is_over = now.since(since) >= UNRESPONSIVE_LIMIT;
         if is_over || !self.budget.waits() || !failure.is_retryable() {
             return Err(failure.into());
         }
-        self.phase = Phase::Silent { since, failure };
+        self.phase = QueuePhase::Silent { since, failure };
         self.request.mark_unresponsive();
         Ok(())
     }
@@ -305,9 +308,9 @@ impl Waiter {
     /// The error after the deadline of the caller.
     fn gives_up(&self) -> Error {
         match &self.phase {
-            Phase::Silent { failure, .. } => failure.clone().into(),
-            Phase::Joined | Phase::Held { .. } => self.budget.contended(),
-            Phase::Asking => {
+            QueuePhase::Silent { failure, .. } => failure.clone().into(),
+            QueuePhase::Joined | QueuePhase::Held { .. } => self.budget.contended(),
+            QueuePhase::Asking => {
                 let message = "the wait timed out without a reply of the server";
                 Error::new(ErrorKind::Unavailable, message).with_unknown_outcome()
             }
@@ -329,8 +332,8 @@ impl Waiter {
         };
         match heard {
             // A grant that is too old is requested again.
-            Some(Event::Granted { beat, token }) => return Ok(self.pushed(beat, token)),
-            Some(Event::Interrupted) => {
+            Some(Notification::Granted { beat, token }) => return Ok(self.pushed(beat, token)),
+            Some(Notification::Interrupted) => {
                 // All waiters of this process lose their notifications at the same time.
                 let pause = self.jitter(Duration::from_millis(50));
                 sleep(self.budget.left(pause)).await;
@@ -356,18 +359,18 @@ impl Waiter {
 
     fn pause(&mut self) -> Duration {
         let free_in = match self.phase {
-            Phase::Held { free_in } => free_in,
+            QueuePhase::Held { free_in } => free_in,
             _ => None,
         };
         let is_told = matches!(self.subscription, Subscription::Active(..));
-        if !is_told || matches!(self.phase, Phase::Silent { .. }) {
+        if !is_told || matches!(self.phase, QueuePhase::Silent { .. }) {
             let pause = self.jitter(self.poll);
             self.poll = (self.poll * 2).min(MAX_POLL);
             return free_in.map_or(pause, |free_in| free_in.min(pause));
         }
         self.poll = MIN_POLL;
         let mut beat = heartbeat(self.lease.claim().ttl);
-        if matches!(self.phase, Phase::Joined) {
+        if matches!(self.phase, QueuePhase::Joined) {
             beat = beat.min(FIRST_HEARTBEAT);
         }
         let beat = self.jitter(beat);

@@ -6,7 +6,7 @@ use polylock_core::FencingToken;
 use polylock_core::admin::Record;
 use redis::Value;
 
-use crate::error::{Cause, Failure};
+use crate::error::{RedisCause, RedisFailure};
 use crate::reply;
 use crate::script::RECORD;
 use crate::server::{MAX_AGE, Server, millis};
@@ -32,13 +32,13 @@ pub(crate) enum WriteReply {
 
 impl Server {
     /// The record that is stored at a key.
-    pub(crate) async fn record(&self, at: &[u8]) -> Result<Option<StoredRecord>, Failure> {
+    pub(crate) async fn record(&self, at: &[u8]) -> Result<Option<StoredRecord>, RedisFailure> {
         let found = self.read_record(at).await;
         // Whatever happened to the request, it changed nothing.
         found.map_err(|failure| failure.cause.into())
     }
 
-    async fn read_record(&self, at: &[u8]) -> Result<Option<StoredRecord>, Failure> {
+    async fn read_record(&self, at: &[u8]) -> Result<Option<StoredRecord>, RedisFailure> {
         let call = Call {
             kind: CallKind::Get { key: at },
             wait: None,
@@ -65,7 +65,7 @@ impl Server {
         at: &[u8],
         record: &Record,
         keep: Duration,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, RedisFailure> {
         let mut above = 0;
         for _ in 0..Record::MAX_WRITES {
             let (record, version) = (record.clone(), Record::version_above(above));
@@ -77,7 +77,7 @@ impl Server {
                 WriteReply::LargerVersion(version) => above = version,
             }
         }
-        Err(Cause::Overtaken.into())
+        Err(RedisCause::Overtaken.into())
     }
 
     /// Stores a version of a record, unless a later version is stored.
@@ -86,7 +86,7 @@ impl Server {
         at: &[u8],
         stored: &StoredRecord,
         keep: Duration,
-    ) -> Result<WriteReply, Failure> {
+    ) -> Result<WriteReply, RedisFailure> {
         let keep = millis(keep.clamp(MIN_KEEP, MAX_KEEP));
         let (keys, text) = ([at], stored.encode());
         let args = [&*text, keep.as_bytes()];

@@ -70,7 +70,7 @@ impl Refusal {
         self.row().2
     }
 
-    fn row(self) -> &'static Row {
+    fn row(self) -> &'static RefusalRow {
         let row = TABLE.iter().find(|row| row.0 == self);
         row.expect("BUG: the table has every refusal")
     }
@@ -83,10 +83,10 @@ impl fmt::Display for Refusal {
 }
 
 /// A refusal, the code that begins the reply (none if its text tells), and the error that it is.
-type Row = (Refusal, &'static str, ErrorKind, &'static str);
+type RefusalRow = (Refusal, &'static str, ErrorKind, &'static str);
 
 #[rustfmt::skip]
-const TABLE: &[Row] = &[
+const TABLE: &[RefusalRow] = &[
     (Refusal::Ask, "ASK", Unavailable, "is moving the key to another node"),
     (Refusal::Busy, "BUSY", Unavailable,
         "is kept busy by a script that does not end; SCRIPT KILL ends it"),
@@ -128,7 +128,7 @@ mod tests {
     use polylock_core::Error;
 
     use super::*;
-    use crate::error::Failure;
+    use crate::error::RedisFailure;
 
     fn reply(line: &str) -> ServerError {
         let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes());
@@ -143,7 +143,7 @@ mod tests {
     /// The replies as they are, or dressed as Redis does it where a script ran.
     fn check(cases: &[Case], is_unknown: bool, dress: fn(&str) -> String) {
         for (line, refusal, kind) in cases {
-            let failure = Failure::refused(&"server".into(), reply(&dress(line)));
+            let failure = RedisFailure::refused(&"server".into(), reply(&dress(line)));
             assert_eq!(failure.refusal(), Some(*refusal), "{line}");
             let error = Error::from(failure);
             assert_eq!(error.kind(), *kind, "{line}");
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn a_cluster_refers_to_another_node() {
         let to = |line| {
-            let failure = Failure::refused(&"server".into(), reply(line));
+            let failure = RedisFailure::refused(&"server".into(), reply(line));
             failure.redirection().map(str::to_owned)
         };
         assert_eq!(

@@ -3,11 +3,11 @@
 use polylock_core::Released;
 use redis::Value;
 
-use crate::error::Failure;
-use crate::keys::Keys;
-use crate::reply::{self, Ticket};
+use crate::error::RedisFailure;
+use crate::keys::RedisKeys;
+use crate::reply::{self, QueueTicket};
 use crate::script::{RELEASE, WITHDRAW};
-use crate::server::{Holder, Server};
+use crate::server::{RedisHolder, Server};
 use crate::topology::Unanswered;
 
 /// What a release did.
@@ -24,10 +24,10 @@ impl Server {
     /// Releases the lock, or leaves its queue.
     pub(crate) async fn release(
         &self,
-        keys: &Keys,
-        holder: &Holder,
-        ticket: Option<&Ticket>,
-    ) -> Result<ReleaseReply, Failure> {
+        keys: &RedisKeys,
+        holder: &RedisHolder,
+        ticket: Option<&QueueTicket>,
+    ) -> Result<ReleaseReply, RedisFailure> {
         let ticket = ticket.map_or("", |ticket| &**ticket);
         let args = [holder.id(), ticket.as_bytes()];
         match self.run(&RELEASE, keys, &args).await? {
@@ -42,8 +42,8 @@ impl Server {
     pub(crate) async fn release_behind(
         &self,
         unanswered: Unanswered,
-        keys: &Keys,
-        holder: &Holder,
+        keys: &RedisKeys,
+        holder: &RedisHolder,
     ) {
         let (keys, args) = (keys.all(), [holder.id(), b""]);
         let released = unanswered.run_behind(&RELEASE, &keys, &args, self.timeout);
@@ -51,7 +51,11 @@ impl Server {
     }
 
     /// Withdraws a vote.
-    pub(crate) async fn withdraw(&self, keys: &Keys, holder: &Holder) -> Result<Released, Failure> {
+    pub(crate) async fn withdraw(
+        &self,
+        keys: &RedisKeys,
+        holder: &RedisHolder,
+    ) -> Result<Released, RedisFailure> {
         let reply = self.run(&WITHDRAW, keys, &[holder.id()]).await?;
         Ok(if reply::flag(&reply)? {
             Released::Clean

@@ -9,8 +9,8 @@ use redis::Value;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 
-use crate::error::{Cause, Failure};
-use crate::keys::Keys;
+use crate::error::{RedisCause, RedisFailure};
+use crate::keys::RedisKeys;
 use crate::reply;
 use crate::script::RENEW;
 use crate::server::{Server, millis};
@@ -30,7 +30,7 @@ impl Server {
         due: &[RenewalRequest],
         lost: &Lost<'_>,
         note: &Note<'_>,
-    ) -> Vec<Result<LeaseState, Failure>> {
+    ) -> Vec<Result<LeaseState, RedisFailure>> {
         // The scheduler drops all results of a round that takes longer than its shortest timeout.
         let shortest = due.iter().map(|one| one.timeout).min();
         let limit = Instant::now() + shortest.unwrap_or_default() * 3 / 4;
@@ -53,7 +53,7 @@ impl Server {
         (limit, turns): (Instant, &Semaphore),
         lost: &Lost<'_>,
         note: &Note<'_>,
-    ) -> Vec<Result<LeaseState, Failure>> {
+    ) -> Vec<Result<LeaseState, RedisFailure>> {
         let extending = async {
             let _turn = turns.acquire().await;
             let left = limit.saturating_duration_since(Instant::now());
@@ -63,7 +63,7 @@ impl Server {
         };
         let extended = match timeout_at(limit, extending).await {
             Ok((wait, extended)) => extended.map(|(states, done)| (wait, states, done)),
-            Err(_) => Err(Cause::LateRenewal.unknown()),
+            Err(_) => Err(RedisCause::LateRenewal.unknown()),
         };
         let (wait, states, done) = match extended {
             Ok(extended) => extended,
@@ -77,7 +77,7 @@ impl Server {
         let proof = match wait {
             Some((wanted, _)) if done.acked < wanted => {
                 let acked = done.acked;
-                Err(Cause::Unacknowledged { acked, wanted }.unknown())
+                Err(RedisCause::Unacknowledged { acked, wanted }.unknown())
             }
             _ if !states.contains(&LeaseState::Held) || !self.wants_proof() => Ok(()),
             // Confirmations from before the renewal prove nothing about it.
@@ -94,7 +94,10 @@ impl Server {
     }
 
     /// Extends leases in one call, and returns the result of each.
-    pub(crate) async fn extend(&self, due: &[RenewalRequest]) -> Result<Vec<LeaseState>, Failure> {
+    pub(crate) async fn extend(
+        &self,
+        due: &[RenewalRequest],
+    ) -> Result<Vec<LeaseState>, RedisFailure> {
         Ok(self.extend_with(due, &|_| None, None).await?.0)
     }
 
@@ -103,8 +106,8 @@ impl Server {
         due: &[RenewalRequest],
         note: &Note<'_>,
         wait: Option<(u32, Duration)>,
-    ) -> Result<(Vec<LeaseState>, Done), Failure> {
-        let notes: Vec<Vec<u8>> = due.iter().map(|one| Keys::notes(&one.key)).collect();
+    ) -> Result<(Vec<LeaseState>, Done), RedisFailure> {
+        let notes: Vec<Vec<u8>> = due.iter().map(|one| RedisKeys::notes(&one.key)).collect();
         let keys = due.iter().zip(&notes);
         let keys: Vec<&[u8]> = keys
             .flat_map(|(one, notes)| [one.key.as_bytes(), notes])

@@ -6,10 +6,10 @@ use std::time::Duration;
 use polylock_core::{LeaseState, LostReason};
 use redis::Value;
 
-use crate::error::{Cause, Failure};
+use crate::error::{RedisCause, RedisFailure};
 
 /// A place in the queue: the id of an entry of its stream.
-pub(crate) type Ticket = Arc<str>;
+pub(crate) type QueueTicket = Arc<str>;
 
 /// The reply of the server to an acquisition.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -22,12 +22,12 @@ pub(crate) enum AcquireReply {
     Queued {
         /// When the lock may come free by expiry alone; set for the first waiter.
         next: Option<Duration>,
-        ticket: Ticket,
+        ticket: QueueTicket,
     },
 }
 
 /// Reads the answer to an acquisition.
-pub(crate) fn answer(reply: Value) -> Result<AcquireReply, Failure> {
+pub(crate) fn answer(reply: Value) -> Result<AcquireReply, RedisFailure> {
     let Value::Array(parts) = reply else {
         return token(&reply).map(AcquireReply::Granted);
     };
@@ -47,7 +47,7 @@ pub(crate) fn answer(reply: Value) -> Result<AcquireReply, Failure> {
 
 /// The result of the plain commands that acquire a free lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Taken {
+pub(crate) enum PlainReply {
     /// With this token.
     Granted(u64),
     /// By another client.
@@ -59,28 +59,28 @@ pub(crate) enum Taken {
 }
 
 /// Reads the replies to the plain commands that acquire a lock for this id.
-pub(crate) fn taken(reply: &Value, id: &[u8]) -> Taken {
+pub(crate) fn taken(reply: &Value, id: &[u8]) -> PlainReply {
     let Value::Array(answers) = reply else {
-        return Taken::Unknown;
+        return PlainReply::Unknown;
     };
     match answers.as_slice() {
         [_, token, Value::BulkString(holder)] if holder == id => {
-            drawn(token).map_or(Taken::WithoutToken, Taken::Granted)
+            drawn(token).map_or(PlainReply::WithoutToken, PlainReply::Granted)
         }
-        [_, _, Value::BulkString(holder)] if !holder.is_empty() => Taken::Held,
+        [_, _, Value::BulkString(holder)] if !holder.is_empty() => PlainReply::Held,
         // Whether it is still held is unknown.
-        [Value::Okay, _, Value::ServerError(_)] => Taken::WithoutToken,
-        _ => Taken::Unknown,
+        [Value::Okay, _, Value::ServerError(_)] => PlainReply::WithoutToken,
+        _ => PlainReply::Unknown,
     }
 }
 
 /// Reads the reply to a plain command that joins a queue; `None` if there is no queue.
-pub(crate) fn joined(reply: Value) -> Result<Option<Ticket>, Failure> {
+pub(crate) fn joined(reply: Value) -> Result<Option<QueueTicket>, RedisFailure> {
     let read = |reply| read_ticket(&reply).ok_or_else(|| strange(&reply));
     optional(reply, read)
 }
 
-fn read_ticket(value: &Value) -> Option<Ticket> {
+fn read_ticket(value: &Value) -> Option<QueueTicket> {
     let id = text(value)?;
     let is_number = |part: &str| part.parse::<u64>().is_ok();
     let (ms, number) = id.split_once('-')?;
@@ -99,7 +99,7 @@ pub(crate) fn late(reply: &Value) -> Option<u64> {
 }
 
 /// Reads a fencing token.
-pub(crate) fn token(reply: &Value) -> Result<u64, Failure> {
+pub(crate) fn token(reply: &Value) -> Result<u64, RedisFailure> {
     match reply {
         Value::Int(token) if *token > 0 => Ok(token.unsigned_abs()),
         _ => Err(strange(reply)),
@@ -117,7 +117,7 @@ fn drawn(reply: &Value) -> Option<u64> {
 }
 
 /// Reads 1 or 0.
-pub(crate) fn flag(reply: &Value) -> Result<bool, Failure> {
+pub(crate) fn flag(reply: &Value) -> Result<bool, RedisFailure> {
     match reply {
         Value::Int(1) => Ok(true),
         Value::Int(0) => Ok(false),
@@ -126,7 +126,7 @@ pub(crate) fn flag(reply: &Value) -> Result<bool, Failure> {
 }
 
 /// Reads the states of `count` leases.
-pub(crate) fn lease_states(reply: Value, count: usize) -> Result<Vec<LeaseState>, Failure> {
+pub(crate) fn lease_states(reply: Value, count: usize) -> Result<Vec<LeaseState>, RedisFailure> {
     match reply {
         Value::Array(states) if states.len() == count => states.iter().map(lease_state).collect(),
         reply => Err(strange(&reply)),
@@ -134,7 +134,7 @@ pub(crate) fn lease_states(reply: Value, count: usize) -> Result<Vec<LeaseState>
 }
 
 /// Reads the state of a lease.
-pub(crate) fn lease_state(reply: &Value) -> Result<LeaseState, Failure> {
+pub(crate) fn lease_state(reply: &Value) -> Result<LeaseState, RedisFailure> {
     match reply {
         Value::Int(0) => Ok(LeaseState::Lost(LostReason::Stolen)),
         Value::Int(1) => Ok(LeaseState::Held),
@@ -146,8 +146,8 @@ pub(crate) fn lease_state(reply: &Value) -> Result<LeaseState, Failure> {
 /// Reads an optional value.
 pub(crate) fn optional<T>(
     reply: Value,
-    read: impl FnOnce(Value) -> Result<T, Failure>,
-) -> Result<Option<T>, Failure> {
+    read: impl FnOnce(Value) -> Result<T, RedisFailure>,
+) -> Result<Option<T>, RedisFailure> {
     match reply {
         Value::Nil | Value::Boolean(false) => Ok(None),
         reply => read(reply).map(Some),
@@ -156,7 +156,7 @@ pub(crate) fn optional<T>(
 
 /// A lock as the server knows it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Seen {
+pub(crate) struct SeenLock {
     pub(crate) mode: String,
     pub(crate) holders: Vec<SeenHolder>,
     /// The counter of tokens; in a quorum `<last token>|<id of the last grant>`.
@@ -177,7 +177,7 @@ pub(crate) struct SeenHolder {
 }
 
 /// Reads a lock as `inspect` shows it.
-pub(crate) fn seen(reply: Value) -> Result<Seen, Failure> {
+pub(crate) fn seen(reply: Value) -> Result<SeenLock, RedisFailure> {
     let Value::Array(parts) = reply else {
         return Err(strange(&reply));
     };
@@ -195,7 +195,7 @@ pub(crate) fn seen(reply: Value) -> Result<Seen, Failure> {
                 note: lossy(note)?,
             })
         };
-        Some(Seen {
+        Some(SeenLock {
             mode: lossy(mode)?,
             holders: holders.chunks(3).map(holder).collect::<Option<_>>()?,
             fence: lossy(fence).unwrap_or_default(),
@@ -222,7 +222,7 @@ fn lossy(value: &Value) -> Option<String> {
 }
 
 /// An error for a reply that is none of these scripts'. The request may still have been executed.
-pub(crate) fn strange(reply: &Value) -> Failure {
+pub(crate) fn strange(reply: &Value) -> RedisFailure {
     let kind = match reply {
         Value::Nil => "nothing",
         Value::Int(_) => "a number",
@@ -231,7 +231,7 @@ pub(crate) fn strange(reply: &Value) -> Failure {
         _ => "a value of an unexpected type",
     };
     let (server, what) = ("the server".into(), kind.to_owned());
-    Cause::Malformed { server, what }.unknown()
+    RedisCause::Malformed { server, what }.unknown()
 }
 
 #[cfg(test)]

@@ -11,10 +11,10 @@ use polylock_core::{Label, LeaseState, LockKey, Mode};
 use redis::Value;
 
 use crate::config::RedisConfig;
-use crate::error::{Cause, Failure};
-use crate::keys::{Counter, Keys};
+use crate::error::{RedisCause, RedisFailure};
+use crate::keys::{RedisKeys, TokenCounter};
 use crate::queue::HEARTBEAT_TIMEOUT;
-use crate::reply::{self, AcquireReply, Taken, Ticket};
+use crate::reply::{self, AcquireReply, PlainReply, QueueTicket};
 use crate::script::{ACQUIRE, ADOPT, BREAK, DOWNGRADE, INSPECT, RESERVE, Script};
 use crate::topology::{Call, CallKind, Done, ReplicaWait, Topology, Unanswered, whole_millis};
 
@@ -22,7 +22,7 @@ use crate::topology::{Call, CallKind, Done, ReplicaWait, Topology, Unanswered, w
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) topology: Arc<dyn Topology>,
-    counter: Counter,
+    counter: TokenCounter,
     /// The replicas that must acknowledge a grant or a renewal.
     pub(crate) replicas: Option<ReplicaWait>,
     /// Timeout of a request, and of the confirmation that the master is one.
@@ -36,16 +36,16 @@ pub(crate) struct Server {
 /// What an acquisition asks for.
 #[derive(Clone, Debug)]
 pub(crate) struct Acquisition {
-    pub(crate) holder: Holder,
+    pub(crate) holder: RedisHolder,
     pub(crate) mode: Mode,
     pub(crate) ttl: Duration,
 }
 
 /// The caller: `<id>|<label>`, as the server stores it. The label may be missing.
 #[derive(Clone)]
-pub(crate) struct Holder(pub(crate) Arc<str>);
+pub(crate) struct RedisHolder(pub(crate) Arc<str>);
 
-impl Holder {
+impl RedisHolder {
     pub(crate) fn new(id: LeaseId, label: &Label) -> Self {
         // Nearly all requests use this label.
         static OF_THIS_PROCESS: LazyLock<(Label, String)> = LazyLock::new(|| {
@@ -68,16 +68,16 @@ impl Holder {
     }
 }
 
-impl From<LeaseId> for Holder {
+impl From<LeaseId> for RedisHolder {
     fn from(id: LeaseId) -> Self {
         Self(id.to_hex().into())
     }
 }
 
 /// Hides the id, which is a capability to release the lock.
-impl fmt::Debug for Holder {
+impl fmt::Debug for RedisHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Holder")
+        f.debug_tuple("RedisHolder")
             .field(&self.0.get(ID_LEN..))
             .finish()
     }
@@ -104,14 +104,14 @@ pub(crate) enum Position {
     /// A request without a reply may have taken a place.
     Unknown,
     /// The one that the server has given.
-    Known(Ticket),
+    Known(QueueTicket),
 }
 
 impl Server {
     pub(crate) fn new(topology: Arc<dyn Topology>, config: &RedisConfig) -> Self {
         let counter = match topology.one_slot() {
-            true => Counter::Namespace,
-            false => Counter::Slot,
+            true => TokenCounter::Namespace,
+            false => TokenCounter::Slot,
         };
         let acks = config.replica_acks;
         Self {
@@ -127,7 +127,7 @@ impl Server {
     /// Marks a node of a quorum, where each lock has a counter of its own.
     pub(crate) fn of_quorum(self) -> Self {
         Self {
-            counter: Counter::Lock,
+            counter: TokenCounter::Lock,
             ..self
         }
     }
@@ -141,12 +141,12 @@ impl Server {
         }
     }
 
-    pub(crate) fn counter(&self) -> Counter {
+    pub(crate) fn counter(&self) -> TokenCounter {
         self.counter
     }
 
-    pub(crate) fn keys(&self, key: &LockKey) -> Keys {
-        Keys::of(key, self.counter)
+    pub(crate) fn keys(&self, key: &LockKey) -> RedisKeys {
+        RedisKeys::of(key, self.counter)
     }
 
     /// Whether grants and renewals of a server need a confirmation before they count.
@@ -161,12 +161,12 @@ impl Server {
         done: &Done,
         wait: Option<ReplicaWait>,
         ttl: Duration,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RedisFailure> {
         if let Some((acks, _)) = wait
             && done.acked < acks
         {
             let (acked, wanted) = (done.acked, acks);
-            return Err(Cause::Replicas { acked, wanted }.unknown());
+            return Err(RedisCause::Replicas { acked, wanted }.unknown());
         }
         let within = self.timeout.min(ttl / 3);
         self.confirm_master(done, MAX_AGE, within).await
@@ -177,12 +177,12 @@ impl Server {
         &self,
         done: &Done,
         within: Duration,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RedisFailure> {
         if let Some((wanted, _)) = self.replicas
             && done.acked < wanted
         {
             let acked = done.acked;
-            return Err(Cause::Unacknowledged { acked, wanted }.unknown());
+            return Err(RedisCause::Unacknowledged { acked, wanted }.unknown());
         }
         self.confirm_master(done, Duration::ZERO, within).await
     }
@@ -193,7 +193,7 @@ impl Server {
         done: &Done,
         age: Duration,
         within: Duration,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RedisFailure> {
         if !self.wants_proof() || !self.topology.confirms() {
             return Ok(());
         }
@@ -203,10 +203,10 @@ impl Server {
     /// Acquires a free lock by plain commands.
     pub(crate) async fn take(
         &self,
-        keys: &Keys,
+        keys: &RedisKeys,
         claim: &Acquisition,
         unanswered: &Unanswered,
-    ) -> Result<Taken, Failure> {
+    ) -> Result<PlainReply, RedisFailure> {
         let kind = CallKind::Take {
             lock: keys.lock(),
             tokens: keys.tokens(),
@@ -220,7 +220,7 @@ impl Server {
         };
         let done = self.topology.call(call).await?;
         let taken = reply::taken(&done.value, claim.holder.id());
-        if let Taken::Granted(_) = taken {
+        if let PlainReply::Granted(_) = taken {
             self.confirm_grant(&done, call.wait, claim.ttl).await?;
         }
         Ok(taken)
@@ -230,12 +230,12 @@ impl Server {
     /// replicas has it.
     pub(crate) async fn acquire(
         &self,
-        keys: &Keys,
+        keys: &RedisKeys,
         claim: &Acquisition,
         place: Option<&QueueEntry>,
         wait: Option<ReplicaWait>,
         unanswered: &Unanswered,
-    ) -> Result<AcquireReply, Failure> {
+    ) -> Result<AcquireReply, RedisFailure> {
         let (ttl, entry) = (millis(claim.ttl), claim.entry(place));
         let ticket = match place.map(|place| &place.position) {
             None | Some(Position::None) => "",
@@ -263,11 +263,11 @@ impl Server {
     /// queue at its release.
     pub(crate) async fn join(
         &self,
-        keys: &Keys,
+        keys: &RedisKeys,
         claim: &Acquisition,
         place: &QueueEntry,
         unanswered: &Unanswered,
-    ) -> Result<Option<Ticket>, Failure> {
+    ) -> Result<Option<QueueTicket>, RedisFailure> {
         let entry = claim.entry(Some(place));
         let kind = CallKind::Join {
             queue: keys.queue(),
@@ -284,10 +284,10 @@ impl Server {
     /// Reserves tokens. Returns the first, or `None` if this id does not hold the lock.
     pub(crate) async fn reserve(
         &self,
-        keys: &Keys,
+        keys: &RedisKeys,
         id: LeaseId,
         count: u64,
-    ) -> Result<Option<u64>, Failure> {
+    ) -> Result<Option<u64>, RedisFailure> {
         let (id, count) = (id.to_hex(), count.to_string());
         let args = [id.as_bytes(), count.as_bytes()];
         let reply = self.run(&RESERVE, keys, &args).await?;
@@ -296,10 +296,10 @@ impl Server {
 
     pub(crate) async fn downgrade(
         &self,
-        keys: &Keys,
+        keys: &RedisKeys,
         id: LeaseId,
         token: u64,
-    ) -> Result<LeaseState, Failure> {
+    ) -> Result<LeaseState, RedisFailure> {
         let (hex, token) = (id.to_hex(), token.to_string());
         let args = [hex.as_bytes(), token.as_bytes()];
         reply::lease_state(&self.run(&DOWNGRADE, keys, &args).await?)
@@ -312,7 +312,7 @@ impl Server {
         [id, new]: [LeaseId; 2],
         ttl: Duration,
         unanswered: Option<&Unanswered>,
-    ) -> Result<Option<u64>, Failure> {
+    ) -> Result<Option<u64>, RedisFailure> {
         let (keys, ids, ms) = (self.keys(key), [id.to_hex(), new.to_hex()], millis(ttl));
         let alive = millis(HEARTBEAT_TIMEOUT);
         let args = [&*ids[0], &*ids[1], &*ms, &*alive].map(str::as_bytes);
@@ -335,7 +335,10 @@ impl Server {
         Ok(token)
     }
 
-    pub(crate) async fn inspect(&self, key: &LockKey) -> Result<Option<reply::Seen>, Failure> {
+    pub(crate) async fn inspect(
+        &self,
+        key: &LockKey,
+    ) -> Result<Option<reply::SeenLock>, RedisFailure> {
         reply::optional(self.run(&INSPECT, &self.keys(key), &[]).await?, reply::seen)
     }
 
@@ -343,7 +346,7 @@ impl Server {
         &self,
         key: &LockKey,
         reason: &str,
-    ) -> Result<Option<reply::Seen>, Failure> {
+    ) -> Result<Option<reply::SeenLock>, RedisFailure> {
         let args = [reason.as_bytes()];
         reply::optional(self.run(&BREAK, &self.keys(key), &args).await?, reply::seen)
     }
@@ -351,9 +354,9 @@ impl Server {
     pub(crate) async fn run(
         &self,
         script: &'static Script,
-        keys: &Keys,
+        keys: &RedisKeys,
         args: &[&[u8]],
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, RedisFailure> {
         let (topology, keys) = (&self.topology, keys.all());
         let done = topology.call(Call::script(script, &keys, args)).await;
         Ok(done?.value)

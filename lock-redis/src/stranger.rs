@@ -8,14 +8,14 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::error::{Cause, Failure};
+use crate::error::{RedisCause, RedisFailure};
 
 /// Adds to the failure of a first connection what was found at the address. Sends nothing if the
 /// connection was refused, since nothing listens there.
-pub(crate) async fn explained(failure: Failure, uses_tls: bool) -> Failure {
+pub(crate) async fn explained(failure: RedisFailure, uses_tls: bool) -> RedisFailure {
     let server = match &failure.cause {
-        Cause::Connect { server, source } if !is_refused(&**source) => Arc::clone(server),
-        Cause::Silent { server, .. } | Cause::Untrusted { server, .. } if uses_tls => {
+        RedisCause::Connect { server, source } if !is_refused(&**source) => Arc::clone(server),
+        RedisCause::Silent { server, .. } | RedisCause::Untrusted { server, .. } if uses_tls => {
             Arc::clone(server)
         }
         _ => return failure,
@@ -23,7 +23,7 @@ pub(crate) async fn explained(failure: Failure, uses_tls: bool) -> Failure {
     match timeout(LOOK_TIMEOUT, look(&server, uses_tls)).await {
         Ok(Ok(Some(what))) => {
             let kind = failure.cause.kind();
-            Cause::Stranger { server, what, kind }.into()
+            RedisCause::Stranger { server, what, kind }.into()
         }
         // The first error is more useful than that of the second connection.
         _ => failure,

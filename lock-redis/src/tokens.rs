@@ -8,7 +8,7 @@ use crate::script::BLOCK;
 
 /// The token of the holder, and those for the next holders.
 #[derive(Debug, Default)]
-pub(crate) struct Tokens(Mutex<Reserved>);
+pub(crate) struct RedisTokens(Mutex<Reserved>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Reserved {
@@ -16,7 +16,7 @@ struct Reserved {
     last: u64,
 }
 
-impl Tokens {
+impl RedisTokens {
     /// Stores so many tokens, and returns the first one.
     pub(crate) fn keep(&self, first: u64, count: u64) -> FencingToken {
         *self.lock() = Reserved {
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_block_lasts_for_its_holders_and_a_reader_has_one() {
-        let tokens = Tokens::default();
+        let tokens = RedisTokens::default();
         assert_eq!(tokens.next(), None);
         tokens.keep(100, count_of(Mode::Exclusive));
         assert_eq!((tokens.current(), tokens.last()), (100, 131));

@@ -6,12 +6,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use redis::{Cmd, Value, cmd, from_redis_value};
 
-use crate::error::Failure;
+use crate::error::RedisFailure;
 use crate::topology::{NodeReply, Topology};
 
 /// The facts that one server reports; `None` for those that it does not report.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Facts {
+pub(crate) struct ServerFacts {
     pub(crate) server: Arc<str>,
     pub(crate) clock: Option<Offset>,
     pub(crate) fsync: Option<String>,
@@ -43,24 +43,24 @@ const SETTINGS: [&str; 4] = [
 ];
 
 /// Queries every master; leaves out facts that this user may not read.
-pub(super) async fn ask(topology: &dyn Topology) -> Result<Vec<Facts>, Failure> {
+pub(super) async fn ask(topology: &dyn Topology) -> Result<Vec<ServerFacts>, RedisFailure> {
     let mut servers = Vec::new();
-    add(&mut servers, topology, &cmd("INFO"), Facts::info).await?;
+    add(&mut servers, topology, &cmd("INFO"), ServerFacts::info).await?;
     for name in SETTINGS {
         let mut config = cmd("CONFIG");
         config.arg("GET").arg(name);
-        add(&mut servers, topology, &config, Facts::setting).await?;
+        add(&mut servers, topology, &config, ServerFacts::setting).await?;
     }
-    add(&mut servers, topology, &cmd("TIME"), Facts::time).await?;
+    add(&mut servers, topology, &cmd("TIME"), ServerFacts::time).await?;
     Ok(servers)
 }
 
 async fn add(
-    servers: &mut Vec<Facts>,
+    servers: &mut Vec<ServerFacts>,
     topology: &dyn Topology,
     command: &Cmd,
-    how: fn(&mut Facts, NodeReply),
-) -> Result<(), Failure> {
+    how: fn(&mut ServerFacts, NodeReply),
+) -> Result<(), RedisFailure> {
     let answers = match topology.broadcast(command).await {
         Err(failure) if failure.refusal().is_some() => {
             tracing::debug!(?failure, "a check is left out");
@@ -72,9 +72,9 @@ async fn add(
         // The masters of a cluster may change between two commands.
         let known = servers.iter().position(|facts| facts.server == said.server);
         let place = known.unwrap_or_else(|| {
-            servers.push(Facts {
+            servers.push(ServerFacts {
                 server: Arc::clone(&said.server),
-                ..Facts::default()
+                ..ServerFacts::default()
             });
             servers.len() - 1
         });
@@ -83,7 +83,7 @@ async fn add(
     Ok(())
 }
 
-impl Facts {
+impl ServerFacts {
     fn info(&mut self, said: NodeReply) {
         let Ok(text) = from_redis_value::<String>(said.value) else {
             return;

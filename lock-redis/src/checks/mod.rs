@@ -10,31 +10,34 @@ use std::sync::Arc;
 use polylock_core::{HealthCheck, HealthRule};
 
 use crate::config::RedisConfig;
-use crate::error::{Cause, Failure};
+use crate::error::{RedisCause, RedisFailure};
 use crate::topology::Topology;
 
 use self::facts::ask;
 use self::server::{RULES, Wanted};
 
-pub(crate) use self::facts::Facts;
+pub(crate) use self::facts::ServerFacts;
 
 /// Checks every master and warns of faults; with strict checks, refuses servers with faults.
-pub(crate) async fn check(topology: &dyn Topology, config: &RedisConfig) -> Result<(), Failure> {
+pub(crate) async fn check(
+    topology: &dyn Topology,
+    config: &RedisConfig,
+) -> Result<(), RedisFailure> {
     let (_, checks) = look(topology, config).await?;
     let outcome = HealthCheck::report(&checks, config.strict);
-    outcome.map_err(|refusal| Cause::Config(refusal).into())
+    outcome.map_err(|refusal| RedisCause::Config(refusal).into())
 }
 
 /// Checks every master: the facts of each, and the result of each check.
 pub(crate) async fn look(
     topology: &dyn Topology,
     config: &RedisConfig,
-) -> Result<(Vec<Facts>, Vec<HealthCheck>), Failure> {
+) -> Result<(Vec<ServerFacts>, Vec<HealthCheck>), RedisFailure> {
     let mut servers = ask(topology).await?;
     if servers.is_empty() {
-        servers.push(Facts::default());
+        servers.push(ServerFacts::default());
     }
-    let of_one = |facts: &Facts| {
+    let of_one = |facts: &ServerFacts| {
         let input = (facts.clone(), Wanted::of(config));
         let checks = HealthRule::check_all(RULES, &input);
         (Arc::clone(&facts.server), checks)

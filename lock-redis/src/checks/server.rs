@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use polylock_core::{HealthRule, RuleOutcome, Status};
 
-use super::facts::Facts;
+use super::facts::ServerFacts;
 use crate::config::{RedisConfig, Servers};
 
 /// What the configuration says about a server.
@@ -24,7 +24,7 @@ impl Wanted {
     }
 }
 
-pub(super) const RULES: &[HealthRule<(Facts, Wanted)>] = &[
+pub(super) const RULES: &[HealthRule<(ServerFacts, Wanted)>] = &[
     HealthRule {
         id: "replica",
         rule: |(facts, _)| match facts.role.as_deref() {
@@ -148,7 +148,7 @@ pub(super) const RULES: &[HealthRule<(Facts, Wanted)>] = &[
     },
 ];
 
-fn unwaited(facts: &Facts, wanted: &Wanted) -> RuleOutcome {
+fn unwaited(facts: &ServerFacts, wanted: &Wanted) -> RuleOutcome {
     let has_replicas = facts.replicas.is_some_and(|replicas| replicas > 0);
     (has_replicas && wanted.replica_acks == 0).then_some((
         Status::Warning,

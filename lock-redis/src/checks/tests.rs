@@ -13,8 +13,8 @@ fn offset(millis: u64) -> Option<Offset> {
     Some(Offset { least, most })
 }
 
-fn good() -> Facts {
-    Facts {
+fn good() -> ServerFacts {
+    ServerFacts {
         clock: offset(900),
         fsync: Some("everysec".to_owned()),
         has_aof: Some(true),
@@ -23,7 +23,7 @@ fn good() -> Facts {
         policy: Some("noeviction".to_owned()),
         replicas: Some(0),
         role: Some("master".to_owned()),
-        ..Facts::default()
+        ..ServerFacts::default()
     }
 }
 
@@ -32,11 +32,11 @@ const ALONE: Wanted = Wanted {
     replica_acks: 0,
 };
 
-fn all(facts: &Facts, wanted: Wanted) -> Vec<HealthCheck> {
+fn all(facts: &ServerFacts, wanted: Wanted) -> Vec<HealthCheck> {
     HealthRule::check_all(RULES, &(facts.clone(), wanted))
 }
 
-fn faults(facts: &Facts, wanted: Wanted) -> Vec<HealthCheck> {
+fn faults(facts: &ServerFacts, wanted: Wanted) -> Vec<HealthCheck> {
     let mut found = all(facts, wanted);
     found.retain(HealthCheck::is_fault);
     found
@@ -44,7 +44,7 @@ fn faults(facts: &Facts, wanted: Wanted) -> Vec<HealthCheck> {
 
 #[test]
 fn each_fault_is_found_by_itself() {
-    type Change = fn(&mut Facts);
+    type Change = fn(&mut ServerFacts);
     // Checks of single or combined server settings are in `tests/health.rs`.
     let cases: [(Change, &str); 8] = [
         (|_| (), ""),

@@ -14,10 +14,10 @@ use super::lease::{QuorumAcquisition, QuorumLease};
 use super::node::{Quorum, QuorumNode, await_rest};
 use super::token::{Agreement, proposal};
 use super::votes::{Decision, Vote, Votes};
-use crate::budget::Budget;
-use crate::error::Failure;
-use crate::keys::{Counter, Keys};
-use crate::server::Holder;
+use crate::budget::RedisBudget;
+use crate::error::RedisFailure;
+use crate::keys::{RedisKeys, TokenCounter};
+use crate::server::RedisHolder;
 
 impl QuorumClient {
     /// Makes attempts until one wins. Releases the votes of an attempt before the next one, so that one
@@ -25,8 +25,8 @@ impl QuorumClient {
     pub(super) async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         let Self(quorum) = self;
         quorum.check_ttl(request.ttl())?;
-        let keys = Arc::new(Keys::checked(request.key(), Counter::Lock)?);
-        let mut backoff = Backoff::new(request);
+        let keys = Arc::new(RedisKeys::checked(request.key(), TokenCounter::Lock)?);
+        let mut backoff = QuorumBackoff::new(request);
         let is_waiting_writer = request.mode() == Mode::Exclusive && backoff.budget.waits();
         let mut waiter = None;
         loop {
@@ -35,7 +35,7 @@ impl QuorumClient {
             if is_waiting_writer {
                 waiter.get_or_insert(id);
             }
-            let holder = Holder::new(id, request.label());
+            let holder = RedisHolder::new(id, request.label());
             let attempt = Arc::new(QuorumAcquisition {
                 mode: request.mode(),
                 ttl: request.ttl(),
@@ -50,15 +50,15 @@ impl QuorumClient {
                 return Err(backoff.error);
             };
             match outcome {
-                Outcome::Won(token) => {
+                QuorumOutcome::Won(token) => {
                     let guard = pending.granted(request, Grant::new(sent, Some(token)))?;
                     for node in &quorum.nodes {
                         node.server.listen(&quorum.engine);
                     }
                     return Ok(guard);
                 }
-                Outcome::Lost { .. } => request.mark_contended(),
-                Outcome::Unreachable { .. } => request.mark_unresponsive(),
+                QuorumOutcome::Lost { .. } => request.mark_contended(),
+                QuorumOutcome::Unreachable { .. } => request.mark_unresponsive(),
             }
             let took = quorum.engine.now().since(sent);
             attempt.free_votes().await;
@@ -90,7 +90,7 @@ impl Quorum {
 
 /// The result of an attempt.
 #[derive(Debug)]
-enum Outcome {
+enum QuorumOutcome {
     /// Other clients have votes.
     Lost {
         /// When the votes of other clients expire.
@@ -107,11 +107,11 @@ enum Outcome {
 }
 
 /// What the nodes have answered to an attempt so far.
-struct Round {
+struct VoteRound {
     votes: Votes,
     agreement: Agreement,
     next: Option<Duration>,
-    failures: Vec<Failure>,
+    failures: Vec<RedisFailure>,
     rejoining: Vec<String>,
 }
 
@@ -121,7 +121,7 @@ impl QuorumAcquisition {
     /// # Cancel safety
     ///
     /// The lease releases every vote that was granted.
-    async fn ask_for_votes(self: &Arc<Self>) -> Outcome {
+    async fn ask_for_votes(self: &Arc<Self>) -> QuorumOutcome {
         let (quorum, proposal) = (&*self.quorum, proposal());
         let sent = quorum.engine.now();
         let mut answers = quorum.ask(|node| {
@@ -132,7 +132,7 @@ impl QuorumAcquisition {
                 vote
             }
         });
-        let mut round = Round {
+        let mut round = VoteRound {
             votes: Votes::new(quorum.len()),
             agreement: Agreement::new(quorum.len(), 0),
             next: None,
@@ -152,10 +152,10 @@ impl QuorumAcquisition {
             }
             let (next, is_held, passes) = (None, false, false);
             return match self.agree(round.agreement).await {
-                Ok(Some(token)) => Outcome::Won(token),
+                Ok(Some(token)) => QuorumOutcome::Won(token),
                 // The votes expired before the token was on record.
-                Ok(None) => Outcome::Lost { next, is_held },
-                Err(error) => Outcome::Unreachable { error, passes },
+                Ok(None) => QuorumOutcome::Lost { next, is_held },
+                Err(error) => QuorumOutcome::Unreachable { error, passes },
             };
         }
         // Waits briefly for replies that are about to arrive, to avoid releases with an unknown outcome.
@@ -168,19 +168,19 @@ impl QuorumAcquisition {
         let _is_complete = tokio::time::timeout(grace, rest).await;
         if round.votes.election() == Decision::No {
             let (next, is_held) = (round.next, round.votes.is_refused());
-            return Outcome::Lost { next, is_held };
+            return QuorumOutcome::Lost { next, is_held };
         }
         let error = quorum.unavailable(&round.failures, &round.rejoining);
         let passes = !round.rejoining.is_empty();
-        Outcome::Unreachable { error, passes }
+        QuorumOutcome::Unreachable { error, passes }
     }
 }
 
 /// Negligible, but longer than the reply of a fast node takes.
 const GRACE: Duration = Duration::from_millis(2);
 
-impl Round {
-    fn count(&mut self, node: &QuorumNode, vote: Result<Vote, Failure>) {
+impl VoteRound {
+    fn count(&mut self, node: &QuorumNode, vote: Result<Vote, RedisFailure>) {
         self.votes.add(match vote {
             Ok(Vote::Granted(_)) => Some(true),
             Ok(Vote::Held(_)) => Some(false),
@@ -200,8 +200,8 @@ impl Round {
 }
 
 /// A request between two attempts.
-struct Backoff {
-    budget: Budget,
+struct QuorumBackoff {
+    budget: RedisBudget,
     /// The number of attempts that lost to other clients.
     attempts: u32,
     unreachable_since: Option<Moment>,
@@ -209,11 +209,11 @@ struct Backoff {
     error: Error,
 }
 
-impl Backoff {
+impl QuorumBackoff {
     fn new(request: &AcquireRequest) -> Self {
         let message = "no majority of the nodes answered before the wait was over";
         Self {
-            budget: Budget::of(request, Duration::MAX),
+            budget: RedisBudget::of(request, Duration::MAX),
             attempts: 0,
             unreachable_since: None,
             error: Error::new(ErrorKind::Unavailable, message).with_unknown_outcome(),
@@ -221,11 +221,16 @@ impl Backoff {
     }
 
     /// The backoff after an attempt that did not win, or the error if there is no other attempt.
-    fn after(&mut self, outcome: Outcome, took: Duration, quorum: &Quorum) -> Result<Duration> {
+    fn after(
+        &mut self,
+        outcome: QuorumOutcome,
+        took: Duration,
+        quorum: &Quorum,
+    ) -> Result<Duration> {
         let engine = &quorum.engine;
         match outcome {
-            Outcome::Won(_) => Ok(Duration::ZERO),
-            Outcome::Lost { next, is_held } => {
+            QuorumOutcome::Won(_) => Ok(Duration::ZERO),
+            QuorumOutcome::Lost { next, is_held } => {
                 self.unreachable_since = None;
                 self.error = self.budget.contended();
                 let max = max_backoff(self.attempts, took, is_held);
@@ -236,7 +241,7 @@ impl Backoff {
                 let backoff = engine.jitter(Duration::ZERO, max);
                 Ok(next.map_or(backoff, |next| backoff.min(next + Duration::from_millis(1))))
             }
-            Outcome::Unreachable { error, passes } => {
+            QuorumOutcome::Unreachable { error, passes } => {
                 let now = engine.now();
                 let since = *self.unreachable_since.get_or_insert(now);
                 let is_over = now.since(since) >= OUTAGE_TIMEOUT && !passes;

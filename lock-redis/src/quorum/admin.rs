@@ -18,8 +18,8 @@ use super::node::Quorum;
 use super::votes::majority;
 use super::{NAME, QuorumClient, record};
 use crate::admin::{MAX_REASON, keys, pattern};
-use crate::keys::{Counter, Keys};
-use crate::reply::Seen;
+use crate::keys::{RedisKeys, TokenCounter};
+use crate::reply::SeenLock;
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
@@ -64,7 +64,7 @@ impl LockAdmin for QuorumClient {
     }
 
     async fn release_lease(&self, key: &LockKey, id: LeaseId) -> Result<Released> {
-        let keys = Arc::new(Keys::of(key, Counter::Lock));
+        let keys = Arc::new(RedisKeys::of(key, TokenCounter::Lock));
         let acquisition = Arc::new(QuorumAcquisition::new(&self.0, keys, id, id.into()));
         acquisition.release().await.map_err(of(key))
     }
@@ -97,7 +97,7 @@ fn of(key: &LockKey) -> impl Fn(Error) -> Error {
 }
 
 /// The state of a lock on each node that replies.
-async fn inspect(quorum: &Quorum, key: &LockKey) -> Result<Vec<Option<Seen>>> {
+async fn inspect(quorum: &Quorum, key: &LockKey) -> Result<Vec<Option<SeenLock>>> {
     let seen = quorum.ask_all(|node| {
         let key = key.clone();
         async move { node.server.inspect(&key).await }
@@ -120,7 +120,7 @@ async fn list(quorum: &Quorum, prefix: &str) -> Result<Vec<LockInfo>> {
     let mut found = Vec::new();
     while let Some((seen, key)) = seen.next().await {
         match seen {
-            Ok(seen) if seen.iter().flatten().all(Seen::is_ours) => {
+            Ok(seen) if seen.iter().flatten().all(SeenLock::is_ours) => {
                 found.extend(merged(&key, quorum.len(), &seen));
             }
             Ok(_) => {}
@@ -137,7 +137,7 @@ const MAX_INSPECTIONS: usize = 32;
 
 /// Merges the states of a lock on its nodes; `None` for a free lock. Pure. There are `nodes` nodes;
 /// those missing in `seen` have not replied, and may have the state of any other.
-fn merged(key: &LockKey, nodes: usize, seen: &[Option<Seen>]) -> Option<LockInfo> {
+fn merged(key: &LockKey, nodes: usize, seen: &[Option<SeenLock>]) -> Option<LockInfo> {
     let missing = nodes - seen.len();
     let counts = |count: usize| count + missing >= majority(nodes);
     let mut holders: BTreeMap<&str, Vec<HolderInfo>> = BTreeMap::new();
@@ -195,8 +195,8 @@ mod tests {
         LockKey::new("a").unwrap()
     }
 
-    fn held(id: &str, left: i64, token: u64) -> Option<Seen> {
-        Some(Seen {
+    fn held(id: &str, left: i64, token: u64) -> Option<SeenLock> {
+        Some(SeenLock {
             mode: "x".into(),
             holders: vec![SeenHolder {
                 value: format!("{id}|"),
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn readers_are_shown_together() {
-        let seen = Seen {
+        let seen = SeenLock {
             mode: "s".into(),
             holders: [(A, "7|"), (B, "5|")]
                 .map(|(id, note)| SeenHolder {

@@ -9,9 +9,9 @@ use polylock_core::{Error, HealthCheck, HealthRule, Result, Status};
 
 use super::node::QuorumNode;
 use super::{NAME, let_in, open};
-use crate::checks::{Facts, look, merged};
+use crate::checks::{ServerFacts, look, merged};
 use crate::config::RedisConfig;
-use crate::error::Failure;
+use crate::error::RedisFailure;
 
 /// Checks the masters of a quorum, and closes the connections to them.
 pub(crate) async fn check_health(mut config: RedisConfig) -> Result<Vec<HealthCheck>> {
@@ -57,7 +57,7 @@ pub(crate) async fn check_health(mut config: RedisConfig) -> Result<Vec<HealthCh
 async fn check_node(
     node: &QuorumNode,
     config: &RedisConfig,
-) -> Result<(Facts, Vec<HealthCheck>), Failure> {
+) -> Result<(ServerFacts, Vec<HealthCheck>), RedisFailure> {
     let topology = &*node.server.topology;
     let_in(topology, config).await?;
     let (mut facts, checks) = look(topology, config).await?;
@@ -67,12 +67,12 @@ async fn check_node(
 #[derive(Clone, Debug)]
 struct Masters {
     /// The name of each, with what it reports, or why it does not reply.
-    masters: Vec<(Arc<str>, Result<Facts, String>)>,
+    masters: Vec<(Arc<str>, Result<ServerFacts, String>)>,
     rejoin_delay: Duration,
 }
 
 impl Masters {
-    fn answering(&self) -> impl Iterator<Item = (&Arc<str>, &Facts)> {
+    fn answering(&self) -> impl Iterator<Item = (&Arc<str>, &ServerFacts)> {
         let masters = self.masters.iter();
         masters.filter_map(|(name, facts)| Some((name, facts.as_ref().ok()?)))
     }
@@ -119,7 +119,7 @@ const RULES: &[HealthRule<Masters>] = &[
     HealthRule {
         id: "rejoin",
         rule: |all| {
-            let keeps_all = |(_, facts): (_, &Facts)| {
+            let keeps_all = |(_, facts): (_, &ServerFacts)| {
                 facts.fsync.as_deref() == Some("always") && facts.has_aof == Some(true)
             };
             match all.rejoin_delay {
@@ -143,11 +143,11 @@ mod tests {
     use super::*;
 
     fn masters() -> Masters {
-        let facts = |name: &str| Facts {
+        let facts = |name: &str| ServerFacts {
             fsync: Some("always".to_owned()),
             has_aof: Some(true),
             run_id: Some(name.to_owned()),
-            ..Facts::default()
+            ..ServerFacts::default()
         };
         let master = |name: &str| (name.into(), Ok(facts(name)));
         Masters {
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    fn facts(all: &mut Masters, number: usize) -> &mut Facts {
+    fn facts(all: &mut Masters, number: usize) -> &mut ServerFacts {
         all.masters[number].1.as_mut().unwrap()
     }
 

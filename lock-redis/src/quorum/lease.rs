@@ -9,32 +9,37 @@ use polylock_core::{
     Renewer, Result,
 };
 
-use super::node::{Answers, Quorum};
+use super::node::{NodeReplies, Quorum};
 use super::token::Agreement;
 use super::votes::{Decision, Vote, Votes};
-use crate::error::Failure;
-use crate::keys::Keys;
-use crate::server::Holder;
-use crate::tokens::Tokens;
+use crate::error::RedisFailure;
+use crate::keys::RedisKeys;
+use crate::server::RedisHolder;
+use crate::tokens::RedisTokens;
 
 /// One acquisition on several masters, which may become a lease.
 #[derive(Debug)]
 pub(super) struct QuorumAcquisition {
     pub(super) quorum: Arc<Quorum>,
-    pub(super) keys: Arc<Keys>,
+    pub(super) keys: Arc<RedisKeys>,
     pub(super) id: LeaseId,
-    pub(super) holder: Holder,
+    pub(super) holder: RedisHolder,
     pub(super) mode: Mode,
     pub(super) ttl: Duration,
     /// The name under which a waiting writer keeps new readers out.
     pub(super) waiter: Option<LeaseId>,
-    pub(super) tokens: Tokens,
+    pub(super) tokens: RedisTokens,
     pub(super) states: NodeStates,
 }
 
 impl QuorumAcquisition {
     /// An acquisition of which only the holder is known.
-    pub(super) fn new(quorum: &Arc<Quorum>, keys: Arc<Keys>, id: LeaseId, holder: Holder) -> Self {
+    pub(super) fn new(
+        quorum: &Arc<Quorum>,
+        keys: Arc<RedisKeys>,
+        id: LeaseId,
+        holder: RedisHolder,
+    ) -> Self {
         Self {
             quorum: Arc::clone(quorum),
             keys,
@@ -43,7 +48,7 @@ impl QuorumAcquisition {
             mode: Mode::Exclusive,
             ttl: Duration::ZERO,
             waiter: None,
-            tokens: Tokens::default(),
+            tokens: RedisTokens::default(),
             states: NodeStates::new(quorum.len()),
         }
     }
@@ -80,7 +85,10 @@ impl QuorumAcquisition {
     /// Releases the lock on the nodes that were slow or did not reply.
     ///
     /// Such a node alone blocks no other client, but would count as failed until its lease expires.
-    async fn release_rest(self: Arc<Self>, mut answers: Answers<Result<Released, Failure>>) {
+    async fn release_rest(
+        self: Arc<Self>,
+        mut answers: NodeReplies<Result<Released, RedisFailure>>,
+    ) {
         for backoff in BACKOFFS {
             while answers.next().await.is_some() {}
             if !self.states.open().contains(&true) {
@@ -93,7 +101,7 @@ impl QuorumAcquisition {
         while answers.next().await.is_some() {}
     }
 
-    fn ask_to_release(self: &Arc<Self>) -> Answers<Result<Released, Failure>> {
+    fn ask_to_release(self: &Arc<Self>) -> NodeReplies<Result<Released, RedisFailure>> {
         let open = self.states.open();
         self.quorum.ask_some(
             |node| open[node],
@@ -133,7 +141,7 @@ impl NodeStates {
     }
 
     /// Records the reply to an acquisition, which may arrive after the reply to the release.
-    pub(super) fn voted(&self, node: usize, vote: &Result<Vote, Failure>) {
+    pub(super) fn voted(&self, node: usize, vote: &Result<Vote, RedisFailure>) {
         let state = &mut self.lock()[node];
         match vote {
             _ if *state != NodeState::Unknown => {}
@@ -144,7 +152,7 @@ impl NodeStates {
         }
     }
 
-    fn released(&self, node: usize, answer: &Result<Released, Failure>) {
+    fn released(&self, node: usize, answer: &Result<Released, RedisFailure>) {
         self.lock()[node] = match answer {
             Ok(Released::Clean) => NodeState::Released,
             Ok(_) => NodeState::Nothing,
@@ -247,13 +255,13 @@ impl Drop for QuorumLease {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Cause;
+    use crate::error::RedisCause;
 
     #[test]
     fn what_may_be_held_is_released_and_counted() {
         let states = NodeStates::new(3);
         states.voted(0, &Ok(Vote::Granted(1)));
-        states.voted(1, &Err(Cause::LateRenewal.unknown()));
+        states.voted(1, &Err(RedisCause::LateRenewal.unknown()));
         states.voted(2, &Ok(Vote::Held(None)));
         assert_eq!(states.open(), [true, true, false]);
         states.released(0, &Ok(Released::Clean));
@@ -276,7 +284,7 @@ mod tests {
         let states = NodeStates::new(3);
         states.voted(0, &Ok(Vote::Granted(1)));
         assert!(states.is_granted());
-        states.released(0, &Err(Cause::LateRenewal.unknown()));
+        states.released(0, &Err(RedisCause::LateRenewal.unknown()));
         assert!(!states.is_granted());
         assert_eq!(states.open(), [true; 3]);
     }

@@ -30,9 +30,9 @@ use self::node::{Quorum, QuorumNode};
 use self::votes::{Decision, Votes};
 use crate::checks::check;
 use crate::config::{Endpoint, RedisConfig};
-use crate::error::{Cause, Failure, Refusal};
-use crate::held_leases::HeldLeases;
-use crate::lock::Listener;
+use crate::error::{RedisCause, RedisFailure, Refusal};
+use crate::held_leases::HeldRedisLeases;
+use crate::lock::EventForwarder;
 use crate::server::{Server, millis};
 use crate::topology::{self, Topology};
 
@@ -118,11 +118,11 @@ fn open(config: &RedisConfig) -> Result<Quorum> {
         return Err(Error::config(message));
     }
     let engine = config.engine(NAME);
-    let held_leases = Arc::new(HeldLeases::on(masters.len()));
+    let held_leases = Arc::new(HeldRedisLeases::on(masters.len()));
     let node = |(number, master): (usize, &Endpoint)| {
         let mut config = config.for_node(master.clone());
         config.timeout = config.node_timeout;
-        let events = Arc::new(Listener {
+        let events = Arc::new(EventForwarder {
             node: number,
             notifications: Arc::default(),
             held_leases: Arc::clone(&held_leases),
@@ -140,7 +140,7 @@ fn open(config: &RedisConfig) -> Result<Quorum> {
             watcher: Mutex::default(),
         }))
     };
-    let nodes: Result<Vec<_>, Failure> = masters.iter().enumerate().map(node).collect();
+    let nodes: Result<Vec<_>, RedisFailure> = masters.iter().enumerate().map(node).collect();
     Ok(Quorum {
         nodes: nodes?,
         engine,
@@ -161,8 +161,8 @@ async fn reach(quorum: &Quorum, config: RedisConfig) -> Result<()> {
         votes.add(answer.as_ref().ok().map(|()| true));
         match answer {
             Ok(()) => {}
-            Err(Failure {
-                cause: cause @ Cause::Config(_),
+            Err(RedisFailure {
+                cause: cause @ RedisCause::Config(_),
                 ..
             }) => {
                 let message = format!("{}: {cause}", quorum.nodes[number].name);
@@ -181,7 +181,7 @@ async fn reach(quorum: &Quorum, config: RedisConfig) -> Result<()> {
 }
 
 /// Retries for as long as opening a connection may take: a node that was slow once is not down.
-async fn look_at(node: &QuorumNode, config: &RedisConfig) -> Result<(), Failure> {
+async fn look_at(node: &QuorumNode, config: &RedisConfig) -> Result<(), RedisFailure> {
     let topology = &*node.server.topology;
     let_in(topology, config).await?;
     if !node.rejoin_delay.is_zero()
@@ -199,7 +199,7 @@ async fn look_at(node: &QuorumNode, config: &RedisConfig) -> Result<(), Failure>
 
 /// Waits until a node replies to commands. It accepts connections while it loads its data, and over
 /// RESP2 without a password.
-async fn let_in(topology: &dyn Topology, config: &RedisConfig) -> Result<(), Failure> {
+async fn let_in(topology: &dyn Topology, config: &RedisConfig) -> Result<(), RedisFailure> {
     let until = Instant::now() + config.connect_timeout;
     loop {
         match topology.broadcast(&redis::cmd("PING")).await {

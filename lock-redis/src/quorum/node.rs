@@ -12,8 +12,8 @@ use tokio::task::JoinHandle;
 use super::clock::ServerClock;
 use super::rejoin::KnownRun;
 use super::votes::{is_too_few, majority};
-use crate::error::Failure;
-use crate::held_leases::HeldLeases;
+use crate::error::RedisFailure;
+use crate::held_leases::HeldRedisLeases;
 use crate::server::Server;
 
 /// One independent master.
@@ -37,16 +37,16 @@ pub(super) struct QuorumNode {
 pub(super) struct Quorum {
     pub(super) nodes: Vec<Arc<QuorumNode>>,
     pub(super) engine: Engine,
-    pub(super) held_leases: Arc<HeldLeases>,
+    pub(super) held_leases: Arc<HeldRedisLeases>,
 }
 
 /// The replies of nodes to a request, in order of arrival, each with the number of its node.
 ///
 /// All requests have been sent once the first reply arrives. If dropped earlier, some may not be sent.
-pub(super) type Answers<T> = FuturesUnordered<Pin<Box<dyn Future<Output = (usize, T)> + Send>>>;
+pub(super) type NodeReplies<T> = FuturesUnordered<Pin<Box<dyn Future<Output = (usize, T)> + Send>>>;
 
 /// Waits for the slow nodes.
-pub(super) async fn await_rest<T: 'static>(mut answers: Answers<T>) {
+pub(super) async fn await_rest<T: 'static>(mut answers: NodeReplies<T>) {
     while answers.next().await.is_some() {}
 }
 
@@ -59,7 +59,7 @@ impl Quorum {
     ///
     /// The order is always the same: of two competing clients, the first at one node is usually the
     /// first at all nodes.
-    pub(super) fn ask<T, F>(&self, question: impl Fn(Arc<QuorumNode>) -> F) -> Answers<T>
+    pub(super) fn ask<T, F>(&self, question: impl Fn(Arc<QuorumNode>) -> F) -> NodeReplies<T>
     where
         T: 'static,
         F: Future<Output = T> + Send + 'static,
@@ -72,7 +72,7 @@ impl Quorum {
         &self,
         among: impl Fn(usize) -> bool,
         question: impl Fn(Arc<QuorumNode>) -> F,
-    ) -> Answers<T>
+    ) -> NodeReplies<T>
     where
         T: 'static,
         F: Future<Output = T> + Send + 'static,
@@ -93,7 +93,7 @@ impl Quorum {
     ) -> Result<Vec<T>>
     where
         T: 'static,
-        F: Future<Output = Result<T, Failure>> + Send + 'static,
+        F: Future<Output = Result<T, RedisFailure>> + Send + 'static,
     {
         let (mut answered, mut failures) = (Vec::new(), Vec::new());
         let mut answers = self.ask(question);
@@ -116,7 +116,7 @@ impl Quorum {
 
     /// The error of an operation with too few replies; `rejoining` are nodes that are up but do not
     /// vote.
-    pub(super) fn unavailable(&self, failures: &[Failure], rejoining: &[String]) -> Error {
+    pub(super) fn unavailable(&self, failures: &[RedisFailure], rejoining: &[String]) -> Error {
         let lasting = failures.iter().filter(|failure| !failure.is_retryable());
         // Reports a failure that is not retryable, if such failures alone rule out a majority.
         let kind = match lasting.clone().next() {

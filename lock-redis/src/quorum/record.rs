@@ -12,13 +12,13 @@ use polylock_core::{Error, ErrorKind, LockKey, Result};
 
 use super::node::Quorum;
 use super::votes::{Decision, Votes};
-use crate::error::{Cause, Failure};
-use crate::keys::Keys;
+use crate::error::{RedisCause, RedisFailure};
+use crate::keys::RedisKeys;
 use crate::record::{StoredRecord, WriteReply};
 
 /// The newest record that the nodes know; a majority has to reply.
 pub(super) async fn newest(quorum: &Quorum, key: &LockKey) -> Result<Option<StoredRecord>> {
-    let at: Arc<[u8]> = Keys::record(key)?.into();
+    let at: Arc<[u8]> = RedisKeys::record(key)?.into();
     let found = quorum.ask_all(|node| {
         let at = Arc::clone(&at);
         async move { node.server.record(&at).await }
@@ -35,7 +35,7 @@ pub(super) async fn write(
     keep: Duration,
 ) -> Result<bool> {
     record.check()?;
-    let at: Arc<[u8]> = Keys::record(key)?.into();
+    let at: Arc<[u8]> = RedisKeys::record(key)?.into();
     let mut above = newest(quorum, key).await?.map_or(0, |last| last.version);
     for _ in 0..Record::MAX_WRITES {
         let (record, version) = (record.clone(), Record::version_above(above));
@@ -70,11 +70,11 @@ pub(super) async fn write(
         }
     }
     // Some nodes may have stored a version that no majority has.
-    Err(Cause::Overtaken.unknown().into())
+    Err(RedisCause::Overtaken.unknown().into())
 }
 
 /// The error of a write that no majority has stored and no majority has refused.
-fn undecided(quorum: &Quorum, failures: &[Failure]) -> Error {
+fn undecided(quorum: &Quorum, failures: &[RedisFailure]) -> Error {
     if quorum.is_too_few(failures.len()) {
         return quorum.unavailable(failures, &[]);
     }

@@ -15,7 +15,7 @@ use redis::{Value, from_redis_value_ref};
 use tokio::task::JoinHandle;
 
 use super::node::{Quorum, QuorumNode};
-use crate::error::Failure;
+use crate::error::RedisFailure;
 use crate::keys::AGE_KEY;
 use crate::reply;
 use crate::script::AGE;
@@ -61,7 +61,7 @@ fn rejoins_in(run: Option<&KnownRun>, now: Moment, rejoin_delay: Duration) -> Du
 }
 
 /// Reads the run of a node and its age.
-fn run_and_age(reply: &Value) -> Result<(String, Duration), Failure> {
+fn run_and_age(reply: &Value) -> Result<(String, Duration), RedisFailure> {
     // The conversion to an unsigned number would wrap a negative one.
     let known = from_redis_value_ref::<(String, i64)>(reply).ok();
     known
@@ -103,7 +103,7 @@ impl QuorumNode {
     }
 
     /// Sends the node the age of its run that this client knows, and learns the age that others know.
-    pub(super) async fn compare_ages(&self) -> Result<(), Failure> {
+    pub(super) async fn compare_ages(&self) -> Result<(), RedisFailure> {
         // Read before the request, so that the age is valid whenever it arrives.
         let now = self.engine.now();
         let (run, age) = match self.known_run() {
@@ -115,7 +115,11 @@ impl QuorumNode {
         Ok(())
     }
 
-    async fn ask_for_age(&self, run: &str, age: Duration) -> Result<(String, Duration), Failure> {
+    async fn ask_for_age(
+        &self,
+        run: &str,
+        age: Duration,
+    ) -> Result<(String, Duration), RedisFailure> {
         let age = age.as_millis().to_string();
         let (keys, args) = ([AGE_KEY.as_bytes()], [run.as_bytes(), age.as_bytes()]);
         let call = Call::script(&AGE, &keys, &args);

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::node::{Quorum, QuorumNode, await_rest};
 use super::votes::{Decision, Votes};
-use crate::error::Failure;
+use crate::error::RedisFailure;
 use crate::renew::MAX_RENEWALS;
 
 /// Renews leases on all nodes: one call per node for all that are due.
@@ -87,7 +87,7 @@ impl Renewer for Quorum {
 
 impl QuorumNode {
     /// Extends leases, and returns the result of each on this node.
-    async fn extend(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState, Failure>> {
+    async fn extend(&self, due: &[RenewalRequest]) -> Vec<Result<LeaseState, RedisFailure>> {
         let mut answers = Vec::with_capacity(due.len());
         for chunk in due.chunks(MAX_RENEWALS) {
             match self.server.extend(chunk).await {

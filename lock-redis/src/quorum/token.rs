@@ -15,7 +15,7 @@ use redis::Value;
 use super::lease::QuorumAcquisition;
 use super::node::QuorumNode;
 use super::votes::majority;
-use crate::error::Failure;
+use crate::error::RedisFailure;
 use crate::reply;
 use crate::script::AGREE;
 use crate::tokens::count_of;
@@ -128,7 +128,7 @@ const MAX_ROUNDS: usize = 16;
 
 impl QuorumNode {
     /// Records a token with the block behind it.
-    async fn raise(&self, of: &QuorumAcquisition, token: u64) -> Result<Raised, Failure> {
+    async fn raise(&self, of: &QuorumAcquisition, token: u64) -> Result<Raised, RedisFailure> {
         let (token, last) = (
             token.to_string(),
             (token + count_of(of.mode) - 1).to_string(),

@@ -7,8 +7,8 @@ use redis::Value;
 
 use super::lease::QuorumAcquisition;
 use super::node::QuorumNode;
-use crate::error::{Cause, Failure};
-use crate::keys::Keys;
+use crate::error::{RedisCause, RedisFailure};
+use crate::keys::RedisKeys;
 use crate::reply;
 use crate::script::VOTE;
 use crate::server::{millis, mode_text};
@@ -125,7 +125,7 @@ impl QuorumNode {
         self: &Arc<Self>,
         of: &QuorumAcquisition,
         proposal: u64,
-    ) -> Result<Vote, Failure> {
+    ) -> Result<Vote, RedisFailure> {
         let (ttl, mode, proposal) = (millis(of.ttl), mode_text(of.mode), proposal.to_string());
         let run = self.voting_run();
         let claim = of.waiter.map(|waiter| {
@@ -165,7 +165,7 @@ impl QuorumNode {
 
     /// Sends the request with a time after which the server refuses it, so that a late copy acquires
     /// nothing. A refusal shows that the clock has jumped.
-    async fn ask_in_time(&self, keys: &Keys, args: &[&[u8]]) -> Result<Value, Failure> {
+    async fn ask_in_time(&self, keys: &RedisKeys, args: &[&[u8]]) -> Result<Value, RedisFailure> {
         let server = &self.server;
         let keys = keys.all();
         for _ in 0..2 {
@@ -181,7 +181,7 @@ impl QuorumNode {
                 None => return Ok(reply),
             }
         }
-        Err(Cause::Late.into())
+        Err(RedisCause::Late.into())
     }
 }
 

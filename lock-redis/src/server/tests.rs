@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::renew::MAX_RENEWALS;
 use crate::script::RECORD;
-use crate::topology::Node;
+use crate::topology::RedisNode;
 
 /// Renews every other lease after a while, never confirms that it is the master, and always has a later
 /// version of a record.
@@ -23,13 +23,13 @@ struct Mute {
 
 #[async_trait]
 impl Topology for Mute {
-    async fn open(&self) -> Result<(), Failure> {
+    async fn open(&self) -> Result<(), RedisFailure> {
         Ok(())
     }
 
-    async fn call(&self, call: Call<'_>) -> Result<Done, Failure> {
+    async fn call(&self, call: Call<'_>) -> Result<Done, RedisFailure> {
         let CallKind::Script { script, keys, .. } = call.kind else {
-            return Err(Cause::LateRenewal.unknown());
+            return Err(RedisCause::LateRenewal.unknown());
         };
         tokio::time::sleep(self.takes).await;
         if script.name == RECORD.name {
@@ -48,12 +48,12 @@ impl Topology for Mute {
         })
     }
 
-    async fn confirm(&self, _: &Done, _: Duration, within: Duration) -> Result<(), Failure> {
+    async fn confirm(&self, _: &Done, _: Duration, within: Duration) -> Result<(), RedisFailure> {
         tokio::time::sleep(within).await;
-        Err(Cause::LateRenewal.unknown())
+        Err(RedisCause::LateRenewal.unknown())
     }
 
-    async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {
+    async fn channel(&self) -> Result<Option<Arc<str>>, RedisFailure> {
         Ok(None)
     }
 
@@ -65,7 +65,7 @@ impl Topology for Mute {
         true
     }
 
-    async fn masters(&self) -> Result<Vec<Arc<Node>>, Failure> {
+    async fn masters(&self) -> Result<Vec<Arc<RedisNode>>, RedisFailure> {
         Ok(Vec::new())
     }
 }
@@ -152,6 +152,6 @@ async fn a_record_that_others_replace_all_the_time_is_known_to_be_refused() {
     let record = Record::new(FencingToken::new(1), "done");
     let written = server.write_record(b"key", &record, Duration::from_secs(60));
     let failure = written.await.unwrap_err();
-    assert!(matches!(failure.cause, Cause::Overtaken) && !failure.outcome_unknown);
+    assert!(matches!(failure.cause, RedisCause::Overtaken) && !failure.outcome_unknown);
     assert_eq!(topology.records.load(Ordering::Relaxed), Record::MAX_WRITES);
 }

@@ -6,11 +6,11 @@ use tokio::time::Instant;
 use super::context::ConnectionContext;
 use super::contract::{Call, Done, Topology};
 use super::map::Map;
-use super::node::Node;
+use super::node::RedisNode;
 use super::pubsub::PubSub;
 use super::slots::Slots;
 use crate::config::{Endpoint, RedisConfig};
-use crate::error::{Cause, Failure, Refusal};
+use crate::error::{RedisCause, RedisFailure, Refusal};
 use crate::keys::slot;
 use polylock_core::engine::before;
 
@@ -27,7 +27,7 @@ pub(super) struct Cluster {
 }
 
 /// How to handle a failure.
-enum Step {
+enum ClusterStep {
     Fail,
     Redirect {
         to: Endpoint,
@@ -42,7 +42,7 @@ impl Cluster {
         config: &RedisConfig,
         seeds: &[Endpoint],
         shared: Arc<ConnectionContext>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, RedisFailure> {
         let map = Arc::new(Map::new(config, seeds, Arc::clone(&shared))?);
         let pubsub = PubSub::new(Arc::clone(&map), Arc::clone(&shared));
         Ok(Self {
@@ -52,10 +52,10 @@ impl Cluster {
         })
     }
 
-    fn owner(&self, slots: &Slots, slot: u16) -> Result<Arc<Node>, Failure> {
+    fn owner(&self, slots: &Slots, slot: u16) -> Result<Arc<RedisNode>, RedisFailure> {
         match slots.master(slot) {
             Some(endpoint) => self.map.node(endpoint),
-            None => Err(Cause::Uncovered { slot }.into()),
+            None => Err(RedisCause::Uncovered { slot }.into()),
         }
     }
 }
@@ -63,14 +63,14 @@ impl Cluster {
 /// A slot has one owner, and a second one while it moves.
 const MAX_REDIRECTIONS: u32 = 5;
 
-fn step(failure: &Failure) -> Step {
+fn step(failure: &RedisFailure) -> ClusterStep {
     if let Some(to) = failure.redirection().and_then(endpoint) {
         let asking = failure.refusal() == Some(Refusal::Ask);
-        return Step::Redirect { to, asking };
+        return ClusterStep::Redirect { to, asking };
     }
     match (&failure.cause, failure.refusal()) {
-        _ if failure.outcome_unknown => Step::Fail,
-        (Cause::Connect { .. } | Cause::Uncovered { .. }, _) => Step::Retry,
+        _ if failure.outcome_unknown => ClusterStep::Fail,
+        (RedisCause::Connect { .. } | RedisCause::Uncovered { .. }, _) => ClusterStep::Retry,
         (
             _,
             Some(
@@ -80,8 +80,8 @@ fn step(failure: &Failure) -> Step {
                 | Refusal::ReadOnly
                 | Refusal::TryAgain,
             ),
-        ) => Step::Retry,
-        _ => Step::Fail,
+        ) => ClusterStep::Retry,
+        _ => ClusterStep::Fail,
     }
 }
 
@@ -95,12 +95,12 @@ fn endpoint(text: &str) -> Option<Endpoint> {
 
 #[async_trait]
 impl Topology for Cluster {
-    async fn open(&self) -> Result<(), Failure> {
+    async fn open(&self) -> Result<(), RedisFailure> {
         let deadline = Instant::now() + self.shared.connect_timeout + self.shared.timeout;
         self.map.slots(deadline).await.map(drop)
     }
 
-    async fn call(&self, call: Call<'_>) -> Result<Done, Failure> {
+    async fn call(&self, call: Call<'_>) -> Result<Done, RedisFailure> {
         let deadline = self.shared.deadline();
         let slot = slot(call.kind.key());
         let mut slots = self.map.slots(deadline).await?;
@@ -116,7 +116,7 @@ impl Topology for Cluster {
                 Err(failure) => failure,
             };
             match step(&failure) {
-                Step::Redirect { to, asking: ask } if redirections < MAX_REDIRECTIONS => {
+                ClusterStep::Redirect { to, asking: ask } if redirections < MAX_REDIRECTIONS => {
                     if !ask {
                         self.map.outdated(&slots);
                     }
@@ -124,7 +124,7 @@ impl Topology for Cluster {
                     asking = ask;
                     way = self.map.node(&to);
                 }
-                Step::Retry => {
+                ClusterStep::Retry => {
                     self.map.outdated(&slots);
                     let next = Instant::now() + self.shared.pause();
                     // If the deadline cut a retry off, a refusal would become an unknown outcome.
@@ -140,7 +140,7 @@ impl Topology for Cluster {
                     };
                     way = self.owner(&slots, slot);
                 }
-                Step::Fail | Step::Redirect { .. } => {
+                ClusterStep::Fail | ClusterStep::Redirect { .. } => {
                     if failure.refusal().is_none() {
                         self.map.outdated(&slots);
                     }
@@ -150,7 +150,7 @@ impl Topology for Cluster {
         }
     }
 
-    async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {
+    async fn channel(&self) -> Result<Option<Arc<str>>, RedisFailure> {
         self.pubsub.channel(self.shared.deadline()).await
     }
 
@@ -162,7 +162,7 @@ impl Topology for Cluster {
         false
     }
 
-    async fn masters(&self) -> Result<Vec<Arc<Node>>, Failure> {
+    async fn masters(&self) -> Result<Vec<Arc<RedisNode>>, RedisFailure> {
         let slots = self.map.slots(self.shared.deadline()).await?;
         let masters = slots.masters().iter();
         masters.map(|endpoint| self.map.node(endpoint)).collect()

@@ -11,33 +11,33 @@ use tokio::time::Instant;
 
 use super::connector::Connector;
 use super::context::ConnectionContext;
-use super::driver::Life;
+use super::driver::SocketState;
 use super::on_demand::OnDemand;
 use super::unanswered::Unanswered;
-use crate::error::Failure;
+use crate::error::RedisFailure;
 use polylock_core::engine::before;
 
 /// One connection to one server, for the tasks of one runtime.
 ///
 /// It is opened on demand, and replaced after it broke or timed out.
-pub(super) struct Connection {
+pub(super) struct RedisConnection {
     connector: Arc<Connector>,
     shared: Arc<ConnectionContext>,
     runtime: Handle,
-    socket: Arc<OnDemand<Socket>>,
+    socket: Arc<OnDemand<RedisSocket>>,
     made: AtomicU64,
     /// Serializes subscribing on a connection that is open.
     subscribing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone, Debug)]
-struct Socket {
+struct RedisSocket {
     redis: MultiplexedConnection,
     /// Generation number, so that a stale error does not close a newer socket.
     number: u64,
     pushes: bool,
     hearing: Hearing,
-    life: Arc<Life>,
+    life: Arc<SocketState>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -47,13 +47,13 @@ enum Hearing {
     Subscribed,
 }
 
-impl Connection {
+impl RedisConnection {
     pub(super) fn new(
         connector: Arc<Connector>,
         shared: Arc<ConnectionContext>,
         runtime: Handle,
     ) -> Self {
-        let late = Failure::silent(&connector.server, shared.timeout, false);
+        let late = RedisFailure::silent(&connector.server, shared.timeout, false);
         Self {
             socket: OnDemand::new(&shared, late),
             connector,
@@ -65,7 +65,7 @@ impl Connection {
     }
 
     /// Connects, unless there is a connection.
-    pub(super) async fn ready(self: &Arc<Self>, deadline: Instant) -> Result<(), Failure> {
+    pub(super) async fn ready(self: &Arc<Self>, deadline: Instant) -> Result<(), RedisFailure> {
         self.socket(deadline).await.map(drop)
     }
 
@@ -75,7 +75,7 @@ impl Connection {
         request: &Cmd,
         deadline: Instant,
         unanswered: Option<&Unanswered>,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, RedisFailure> {
         let mut pending = PendingReply::begin(self, self.socket(deadline).await?, unanswered);
         let answer = {
             // Pinned here: a future that is passed by value is stored twice.
@@ -83,7 +83,7 @@ impl Connection {
             before(deadline, answer).await
         };
         match pending.end(answer)? {
-            Value::ServerError(error) => Err(Failure::refused(&self.connector.server, error)),
+            Value::ServerError(error) => Err(RedisFailure::refused(&self.connector.server, error)),
             value => Ok(value),
         }
     }
@@ -94,7 +94,7 @@ impl Connection {
         requests: &Pipeline,
         deadline: Instant,
         unanswered: Option<&Unanswered>,
-    ) -> Result<Vec<Value>, Failure> {
+    ) -> Result<Vec<Value>, RedisFailure> {
         let mut pending = PendingReply::begin(self, self.socket(deadline).await?, unanswered);
         let answers = {
             let redis = &mut pending.socket.redis;
@@ -105,7 +105,7 @@ impl Connection {
     }
 
     /// Subscribes to the channel of the client; false if that is impossible on this connection.
-    pub(super) async fn listen(self: &Arc<Self>, deadline: Instant) -> Result<bool, Failure> {
+    pub(super) async fn listen(self: &Arc<Self>, deadline: Instant) -> Result<bool, RedisFailure> {
         if self.is_heard() {
             return Ok(true);
         }
@@ -121,7 +121,7 @@ impl Connection {
                 let subscribed = before(deadline, self.subscribe(&mut socket)).await;
                 let subscribed = subscribed.unwrap_or_else(|| Err(self.silent(false)));
                 socket.hearing = subscribed.inspect_err(|_| self.close(number))?;
-                let same = |now: &Socket| now.number == number;
+                let same = |now: &RedisSocket| now.number == number;
                 if !self.socket.change(same, |now| now.hearing = socket.hearing) {
                     continue;
                 }
@@ -132,7 +132,7 @@ impl Connection {
 
     /// Whether the channel is subscribed already.
     pub(super) fn is_heard(&self) -> bool {
-        let subscribed = |now: &Socket| now.hearing == Hearing::Subscribed;
+        let subscribed = |now: &RedisSocket| now.hearing == Hearing::Subscribed;
         self.socket.is(subscribed)
     }
 
@@ -141,7 +141,7 @@ impl Connection {
         self.closed(self.socket.discard(|_| true));
     }
 
-    async fn socket(self: &Arc<Self>, deadline: Instant) -> Result<Socket, Failure> {
+    async fn socket(self: &Arc<Self>, deadline: Instant) -> Result<RedisSocket, RedisFailure> {
         if let Some(socket) = self.socket.present() {
             if !socket.life.is_over.load(Ordering::Relaxed) {
                 return Ok(socket);
@@ -152,24 +152,24 @@ impl Connection {
         Box::pin(self.new_socket(deadline)).await
     }
 
-    async fn new_socket(self: &Arc<Self>, deadline: Instant) -> Result<Socket, Failure> {
+    async fn new_socket(self: &Arc<Self>, deadline: Instant) -> Result<RedisSocket, RedisFailure> {
         let make = || Arc::clone(self).connect();
         let spawn = |task| drop(self.runtime.spawn(task));
         self.socket.get(spawn, deadline, make).await
     }
 
-    async fn connect(self: Arc<Self>) -> Result<Socket, Failure> {
+    async fn connect(self: Arc<Self>) -> Result<RedisSocket, RedisFailure> {
         let within = self.shared.connect_timeout;
         let opened = before(Instant::now() + within, self.open()).await;
-        opened.unwrap_or_else(|| Err(Failure::silent(&self.connector.server, within, false)))
+        opened.unwrap_or_else(|| Err(RedisFailure::silent(&self.connector.server, within, false)))
     }
 
-    async fn open(self: &Arc<Self>) -> Result<Socket, Failure> {
+    async fn open(self: &Arc<Self>) -> Result<RedisSocket, RedisFailure> {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
-        let life = Arc::<Life>::default();
+        let life = Arc::<SocketState>::default();
         let pushed = self.pushed(number, Arc::downgrade(&life));
         let (redis, pushes) = self.connector.open_shared(pushed, Some(&life)).await?;
-        let mut socket = Socket {
+        let mut socket = RedisSocket {
             redis,
             number,
             pushes,
@@ -187,7 +187,7 @@ impl Connection {
     fn pushed(
         self: &Arc<Self>,
         number: u64,
-        life: Weak<Life>,
+        life: Weak<SocketState>,
     ) -> impl Fn(PushInfo) -> Result<(), SendError> + Send + Sync + 'static {
         let connection: Weak<Self> = Arc::downgrade(self);
         move |push| {
@@ -214,8 +214,8 @@ impl Connection {
         }
     }
 
-    async fn subscribe(&self, socket: &mut Socket) -> Result<Hearing, Failure> {
-        let Socket { redis, pushes, .. } = socket;
+    async fn subscribe(&self, socket: &mut RedisSocket) -> Result<Hearing, RedisFailure> {
+        let RedisSocket { redis, pushes, .. } = socket;
         match self
             .shared
             .subscribe(&self.connector, redis, *pushes)
@@ -230,7 +230,7 @@ impl Connection {
         self.closed(self.socket.discard(|now| now.number == number));
     }
 
-    fn closed(&self, socket: Option<Socket>) {
+    fn closed(&self, socket: Option<RedisSocket>) {
         let Some(socket) = socket else { return };
         socket.life.is_over.store(true, Ordering::SeqCst);
         if socket.hearing == Hearing::Subscribed {
@@ -238,8 +238,8 @@ impl Connection {
         }
     }
 
-    fn silent(&self, sent: bool) -> Failure {
-        Failure::silent(&self.connector.server, self.shared.timeout, sent)
+    fn silent(&self, sent: bool) -> RedisFailure {
+        RedisFailure::silent(&self.connector.server, self.shared.timeout, sent)
     }
 }
 
@@ -249,8 +249,8 @@ impl Connection {
 /// early, as a renewal does long before the timeout, the next caller gets no dead connection. A
 /// connection on which other requests got replies meanwhile is not dead.
 struct PendingReply<'a> {
-    connection: &'a Connection,
-    socket: Socket,
+    connection: &'a RedisConnection,
+    socket: RedisSocket,
     unanswered: Option<&'a Unanswered>,
     /// Of all requests on this socket, before this one.
     answers: u64,
@@ -263,8 +263,8 @@ const SILENCE_LIMIT: Duration = Duration::from_millis(100);
 
 impl<'a> PendingReply<'a> {
     fn begin(
-        connection: &'a Connection,
-        socket: Socket,
+        connection: &'a RedisConnection,
+        socket: RedisSocket,
         unanswered: Option<&'a Unanswered>,
     ) -> Self {
         socket.life.under_way.fetch_add(1, Ordering::Relaxed);
@@ -278,14 +278,14 @@ impl<'a> PendingReply<'a> {
     }
 
     /// Handles the reply; a connection without one is not used again.
-    fn end<T>(mut self, answer: Option<Result<T, RedisError>>) -> Result<T, Failure> {
+    fn end<T>(mut self, answer: Option<Result<T, RedisError>>) -> Result<T, RedisFailure> {
         if answer.is_some() {
             self.unanswered = None;
             self.socket.life.answers.fetch_add(1, Ordering::Relaxed);
         }
         let failure = match answer {
             Some(Ok(answer)) => return Ok(answer),
-            Some(Err(error)) => Failure::broken(&self.connection.connector.server, error),
+            Some(Err(error)) => RedisFailure::broken(&self.connection.connector.server, error),
             None => self.connection.silent(true),
         };
         self.connection.close(self.socket.number);
@@ -307,9 +307,9 @@ impl Drop for PendingReply<'_> {
     }
 }
 
-impl fmt::Debug for Connection {
+impl fmt::Debug for RedisConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection")
+        f.debug_struct("RedisConnection")
             .field("server", &self.connector.server)
             .finish_non_exhaustive()
     }

@@ -8,15 +8,15 @@ use redis::{
     RedisConnectionInfo, RedisError, Value,
 };
 
-use super::driver::{self, Life};
-use super::tls::Certificates;
+use super::driver::{self, SocketState};
+use super::tls::RedisCertificates;
 use crate::config::{Endpoint, RedisConfig};
-use crate::error::{Cause, Failure, Refusal};
+use crate::error::{RedisCause, RedisFailure, Refusal};
 
 /// How to connect to servers of one kind.
 #[derive(Clone, Debug)]
 pub(super) struct Connectors {
-    certificates: Option<Certificates>,
+    certificates: Option<RedisCertificates>,
     /// Of the application's client.
     address: Option<ConnectionAddr>,
     login: LoginSource,
@@ -27,9 +27,13 @@ pub(super) struct Connectors {
 }
 
 impl Connectors {
-    pub(super) fn new(config: &RedisConfig) -> Result<Self, Failure> {
+    pub(super) fn new(config: &RedisConfig) -> Result<Self, RedisFailure> {
         Ok(Self {
-            certificates: config.tls.as_ref().map(Certificates::read).transpose()?,
+            certificates: config
+                .tls
+                .as_ref()
+                .map(RedisCertificates::read)
+                .transpose()?,
             address: config.client_address.clone(),
             login: config.login.clone(),
             database: config.database,
@@ -56,7 +60,7 @@ impl Connectors {
         }
     }
 
-    pub(super) fn to(&self, endpoint: &Endpoint) -> Result<Connector, Failure> {
+    pub(super) fn to(&self, endpoint: &Endpoint) -> Result<Connector, RedisFailure> {
         // Reports wrong settings here instead of at the first connection.
         self.client(endpoint, ProtocolVersion::RESP3, &Login::new())?;
         Ok(Connector {
@@ -71,7 +75,7 @@ impl Connectors {
         endpoint: &Endpoint,
         protocol: ProtocolVersion,
         login: &Login,
-    ) -> Result<Client, Failure> {
+    ) -> Result<Client, RedisFailure> {
         let mut redis = RedisConnectionInfo::default()
             .set_db(i64::from(self.database))
             .set_protocol(protocol)
@@ -82,7 +86,7 @@ impl Connectors {
         if let Some(password) = login.password() {
             redis = redis.set_password(password);
         }
-        let wrong = |error: RedisError| Cause::Config(error.to_string());
+        let wrong = |error: RedisError| RedisCause::Config(error.to_string());
         let address = self.address.clone();
         let info = address
             .unwrap_or_else(|| address_of(endpoint))
@@ -111,7 +115,7 @@ impl Connector {
     pub(super) async fn open(
         &self,
         pushed: impl AsyncPushSender,
-    ) -> Result<(MultiplexedConnection, bool), Failure> {
+    ) -> Result<(MultiplexedConnection, bool), RedisFailure> {
         self.open_shared(pushed, None).await
     }
 
@@ -119,8 +123,8 @@ impl Connector {
     pub(super) async fn open_shared(
         &self,
         pushed: impl AsyncPushSender,
-        life: Option<&Arc<Life>>,
-    ) -> Result<(MultiplexedConnection, bool), Failure> {
+        life: Option<&Arc<SocketState>>,
+    ) -> Result<(MultiplexedConnection, bool), RedisFailure> {
         let (connection, pushes) = self.shake_hands(pushed, life).await?;
         if self.settings.wants_masters {
             self.check_role(connection.clone()).await?;
@@ -131,8 +135,8 @@ impl Connector {
     async fn shake_hands(
         &self,
         pushed: impl AsyncPushSender,
-        life: Option<&Arc<Life>>,
-    ) -> Result<(MultiplexedConnection, bool), Failure> {
+        life: Option<&Arc<SocketState>>,
+    ) -> Result<(MultiplexedConnection, bool), RedisFailure> {
         // The caller limits the time, because its timer may move to another runtime.
         let settings = || {
             AsyncConnectionConfig::new()
@@ -142,7 +146,7 @@ impl Connector {
         };
         let timeout = self.settings.timeout;
         let login = self.settings.login.login().await;
-        let login = login.map_err(|error| Failure::without_login(&self.server, error))?;
+        let login = login.map_err(|error| RedisFailure::without_login(&self.server, error))?;
         let client = |protocol| self.settings.client(&self.endpoint, protocol, &login);
         if self.settings.resp3 {
             let settings = settings().set_push_sender(pushed);
@@ -150,14 +154,14 @@ impl Connector {
             match driver::connect(&client, settings, timeout, life).await {
                 Ok(connection) => return Ok((connection, true)),
                 Err(error) if knows_no_resp3(&error) => {}
-                Err(error) => return Err(Failure::unconnected(&self.server, error)),
+                Err(error) => return Err(RedisFailure::unconnected(&self.server, error)),
             }
         }
         let settings = settings();
         // For a server that knows no RESP3.
         let client = client(ProtocolVersion::RESP2)?;
         let made = driver::connect(&client, settings, timeout, life).await;
-        let connection = made.map_err(|error| Failure::unconnected(&self.server, error))?;
+        let connection = made.map_err(|error| RedisFailure::unconnected(&self.server, error))?;
         Ok((connection, false))
     }
 
@@ -166,15 +170,15 @@ impl Connector {
         &self,
         connection: &mut MultiplexedConnection,
         request: &Cmd,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, RedisFailure> {
         let reply = connection.send_packed_command(request).await;
-        match reply.map_err(|error| Failure::unconnected(&self.server, error))? {
-            Value::ServerError(error) => Err(Failure::refused(&self.server, error)),
+        match reply.map_err(|error| RedisFailure::unconnected(&self.server, error))? {
+            Value::ServerError(error) => Err(RedisFailure::refused(&self.server, error)),
             reply => Ok(reply),
         }
     }
 
-    async fn check_role(&self, mut connection: MultiplexedConnection) -> Result<(), Failure> {
+    async fn check_role(&self, mut connection: MultiplexedConnection) -> Result<(), RedisFailure> {
         let reply = self.ask(&mut connection, &redis::cmd("ROLE")).await?;
         let role = match &reply {
             Value::Array(parts) => parts.first(),
@@ -182,13 +186,13 @@ impl Connector {
         };
         match role {
             Some(Value::BulkString(role)) if role == b"master" => Ok(()),
-            Some(Value::BulkString(_)) => Err(Cause::Refused {
+            Some(Value::BulkString(_)) => Err(RedisCause::Refused {
                 server: Arc::clone(&self.server),
                 refusal: Refusal::ReadOnly,
                 source: Arc::from(Box::from("ROLE is not master")),
             }
             .into()),
-            _ => Err(Cause::Malformed {
+            _ => Err(RedisCause::Malformed {
                 server: Arc::clone(&self.server),
                 what: "ROLE".to_owned(),
             }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::connector::Connector;
 use super::contract::ConnectionEvents;
 use crate::config::RedisConfig;
-use crate::error::{Failure, Refusal};
+use crate::error::{RedisFailure, Refusal};
 
 /// The channel for locks that an administrator breaks; the script uses the same name.
 const BROKEN: &str = "polylock:broken";
@@ -66,7 +66,7 @@ impl ConnectionContext {
         connector: &Connector,
         connection: &mut MultiplexedConnection,
         pushes: bool,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, RedisFailure> {
         let server = &connector.server;
         if !pushes {
             self.warn_of_silence(server, "RESP2 cannot push");
@@ -88,8 +88,8 @@ impl ConnectionContext {
                 self.warn_of_silence(server, why);
                 Ok(false)
             }
-            Ok(reply) => Err(Failure::refused(server, reply)),
-            Err(error) => Err(Failure::unconnected(server, error)),
+            Ok(reply) => Err(RedisFailure::refused(server, reply)),
+            Err(error) => Err(RedisFailure::unconnected(server, error)),
         }
     }
 

@@ -7,9 +7,9 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 
-use super::node::Node;
+use super::node::RedisNode;
 use super::unanswered::Unanswered;
-use crate::error::Failure;
+use crate::error::RedisFailure;
 use crate::script::Script;
 
 /// One request to the server that has its keys.
@@ -100,10 +100,10 @@ pub(crate) struct NodeReply {
 #[async_trait]
 pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
     /// Connects, unless there is a connection.
-    async fn open(&self) -> Result<(), Failure>;
+    async fn open(&self) -> Result<(), RedisFailure>;
 
     /// Runs a call on the server that has its keys.
-    async fn call(&self, call: Call<'_>) -> Result<Done, Failure>;
+    async fn call(&self, call: Call<'_>) -> Result<Done, RedisFailure>;
 
     /// Confirms a grant or a renewal in `done`: its server was not replaced before it replied, as far as
     /// queries no older than `age` can show. Waits for replies at most `within`.
@@ -112,7 +112,7 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
         _done: &Done,
         _age: Duration,
         _within: Duration,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RedisFailure> {
         Ok(())
     }
 
@@ -127,7 +127,7 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
     }
 
     /// The subscribed channel; `None` if a subscription is impossible. Called by tasks of the engine.
-    async fn channel(&self) -> Result<Option<Arc<str>>, Failure>;
+    async fn channel(&self) -> Result<Option<Arc<str>>, RedisFailure>;
 
     /// The channel if it is already subscribed, without a request.
     fn subscribed(&self) -> Option<Arc<str>>;
@@ -136,15 +136,18 @@ pub(crate) trait Topology: fmt::Debug + Send + Sync + 'static {
     fn one_slot(&self) -> bool;
 
     /// The servers that have keys.
-    async fn masters(&self) -> Result<Vec<Arc<Node>>, Failure>;
+    async fn masters(&self) -> Result<Vec<Arc<RedisNode>>, RedisFailure>;
 
     /// Records the failure of a master.
-    fn learn(&self, _node: &Arc<Node>, _failure: &Failure) {}
+    fn learn(&self, _node: &Arc<RedisNode>, _failure: &RedisFailure) {}
 }
 
 impl dyn Topology {
     /// Runs a plain command on every master.
-    pub(crate) async fn broadcast(&self, command: &redis::Cmd) -> Result<Vec<NodeReply>, Failure> {
+    pub(crate) async fn broadcast(
+        &self,
+        command: &redis::Cmd,
+    ) -> Result<Vec<NodeReply>, RedisFailure> {
         let mut replies = Vec::new();
         for node in self.masters().await? {
             let reply = node.ask(command).await;
@@ -155,7 +158,7 @@ impl dyn Topology {
 
     /// All keys of all masters that match a pattern, without duplicates. Keys that are created or
     /// deleted meanwhile may be included or missing.
-    pub(crate) async fn scan(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+    pub(crate) async fn scan(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, RedisFailure> {
         let mut keys = HashSet::new();
         for node in self.masters().await? {
             let found = node.scan(pattern, &mut keys).await;

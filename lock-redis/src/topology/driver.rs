@@ -20,20 +20,20 @@ use tokio::task::AbortHandle;
 
 /// State shared by all users of one socket. The last of them closes the socket.
 #[derive(Debug, Default)]
-pub(super) struct Life {
+pub(super) struct SocketState {
     /// Set where the socket is read, at its end.
     pub(super) is_over: AtomicBool,
     /// How many requests have been answered.
     pub(super) answers: AtomicU64,
     /// How many requests wait for their answers.
     pub(super) under_way: AtomicUsize,
-    task: OnceLock<Task>,
+    task: OnceLock<DriverTask>,
 }
 
 #[derive(Debug)]
-struct Task(AbortHandle);
+struct DriverTask(AbortHandle);
 
-impl Drop for Task {
+impl Drop for DriverTask {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -46,7 +46,7 @@ pub(super) async fn connect(
     client: &Client,
     settings: AsyncConnectionConfig,
     timeout: Duration,
-    life: Option<&Arc<Life>>,
+    life: Option<&Arc<SocketState>>,
 ) -> RedisResult<MultiplexedConnection> {
     match (client.get_connection_info().addr(), life) {
         (ConnectionAddr::Tcp(host, port), Some(life)) => {
@@ -81,7 +81,7 @@ async fn drive(
     client: &Client,
     stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
     settings: AsyncConnectionConfig,
-    life: &Arc<Life>,
+    life: &Arc<SocketState>,
 ) -> RedisResult<MultiplexedConnection> {
     let info = client.get_connection_info().redis_settings();
     let made = MultiplexedConnection::new_with_config(info, stream, settings).await;
@@ -104,7 +104,7 @@ async fn drive(
         }
         driver.as_mut().poll(context)
     }));
-    life.task.get_or_init(|| Task(task.abort_handle()));
+    life.task.get_or_init(|| DriverTask(task.abort_handle()));
     Ok(connection)
 }
 

@@ -6,11 +6,11 @@ use tokio::time::Instant;
 
 use super::connector::Connectors;
 use super::context::ConnectionContext;
-use super::node::Node;
+use super::node::RedisNode;
 use super::on_demand::OnDemand;
 use super::slots::Slots;
 use crate::config::{Endpoint, RedisConfig};
-use crate::error::{Cause, Failure};
+use crate::error::{RedisCause, RedisFailure};
 use polylock_core::engine::before;
 
 /// The nodes of a cluster, and which of them has which slot.
@@ -27,7 +27,7 @@ pub(super) struct Map {
 struct Known {
     /// The last map, outdated or not.
     slots: Option<Arc<Slots>>,
-    nodes: HashMap<Endpoint, Arc<Node>>,
+    nodes: HashMap<Endpoint, Arc<RedisNode>>,
 }
 
 impl Map {
@@ -35,7 +35,7 @@ impl Map {
         config: &RedisConfig,
         seeds: &[Endpoint],
         shared: Arc<ConnectionContext>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, RedisFailure> {
         Ok(Self {
             seeds: seeds.to_vec(),
             connectors: Connectors::new(config)?,
@@ -45,7 +45,10 @@ impl Map {
         })
     }
 
-    pub(super) async fn slots(self: &Arc<Self>, deadline: Instant) -> Result<Arc<Slots>, Failure> {
+    pub(super) async fn slots(
+        self: &Arc<Self>,
+        deadline: Instant,
+    ) -> Result<Arc<Slots>, RedisFailure> {
         if let Some(slots) = self.slots.present() {
             return Ok(slots);
         }
@@ -60,13 +63,13 @@ impl Map {
         self.slots.discard(|now| Arc::ptr_eq(now, slots));
     }
 
-    pub(super) fn node(&self, endpoint: &Endpoint) -> Result<Arc<Node>, Failure> {
+    pub(super) fn node(&self, endpoint: &Endpoint) -> Result<Arc<RedisNode>, RedisFailure> {
         let mut known = self.known();
         if let Some(node) = known.nodes.get(endpoint) {
             return Ok(Arc::clone(node));
         }
         let connector = self.connectors.to(endpoint)?;
-        let node = Arc::new(Node::new(connector, Arc::clone(&self.shared)));
+        let node = Arc::new(RedisNode::new(connector, Arc::clone(&self.shared)));
         known.nodes.insert(endpoint.clone(), Arc::clone(&node));
         Ok(node)
     }
@@ -89,7 +92,7 @@ impl Map {
         candidates
     }
 
-    async fn ask(self: Arc<Self>) -> Result<Arc<Slots>, Failure> {
+    async fn ask(self: Arc<Self>) -> Result<Arc<Slots>, RedisFailure> {
         let until = Instant::now() + self.shared.connect_timeout + self.shared.timeout;
         let asking = before(until, self.ask_all()).await;
         let slots = asking.unwrap_or_else(|| Err(silent(&self.shared)))?;
@@ -98,7 +101,7 @@ impl Map {
     }
 
     /// Queries all known nodes at once, and uses the first reply.
-    async fn ask_all(&self) -> Result<Arc<Slots>, Failure> {
+    async fn ask_all(&self) -> Result<Arc<Slots>, RedisFailure> {
         let candidates = self.candidates();
         let asked = candidates.iter().map(|endpoint| self.ask_one(endpoint));
         let mut asked: FuturesUnordered<_> = asked.collect();
@@ -112,7 +115,7 @@ impl Map {
         Err(why.unwrap_or_else(|| silent(&self.shared)))
     }
 
-    async fn ask_one(&self, endpoint: &Endpoint) -> Result<Slots, Failure> {
+    async fn ask_one(&self, endpoint: &Endpoint) -> Result<Slots, RedisFailure> {
         let mut request = redis::cmd("CLUSTER");
         request.arg("SLOTS");
         let node = self.known().nodes.get(endpoint).map(Arc::clone);
@@ -129,9 +132,11 @@ impl Map {
         match Slots::read(answer, endpoint) {
             None => {
                 let what = "CLUSTER SLOTS".to_owned();
-                Err(Cause::Malformed { server, what }.into())
+                Err(RedisCause::Malformed { server, what }.into())
             }
-            Some(slots) if slots.masters().is_empty() => Err(Cause::Uncovered { slot: 0 }.into()),
+            Some(slots) if slots.masters().is_empty() => {
+                Err(RedisCause::Uncovered { slot: 0 }.into())
+            }
             Some(slots) => Ok(slots),
         }
     }
@@ -163,6 +168,6 @@ impl Map {
 }
 
 /// No node has answered in time.
-pub(super) fn silent(shared: &ConnectionContext) -> Failure {
-    Failure::silent(&"the cluster".into(), shared.timeout, false)
+pub(super) fn silent(shared: &ConnectionContext) -> RedisFailure {
+    RedisFailure::silent(&"the cluster".into(), shared.timeout, false)
 }

@@ -29,7 +29,7 @@ use polylock_core::engine::Engine;
 
 use crate::checks;
 use crate::config::{RedisConfig, Servers};
-use crate::error::{Cause, Failure};
+use crate::error::{RedisCause, RedisFailure};
 
 use self::cluster::Cluster;
 use self::context::ConnectionContext;
@@ -40,7 +40,7 @@ pub(crate) use self::contract::{
     Call, CallKind, ConnectionEvents, Done, NoEvents, NodeReply, ReplicaWait, Topology,
 };
 #[cfg(test)]
-pub(crate) use self::node::Node;
+pub(crate) use self::node::RedisNode;
 pub(crate) use self::request::whole_millis;
 pub(crate) use self::unanswered::Unanswered;
 
@@ -49,7 +49,7 @@ pub(crate) async fn connect(
     config: &RedisConfig,
     events: Arc<dyn ConnectionEvents>,
     engine: &Engine,
-) -> Result<Arc<dyn Topology>, Failure> {
+) -> Result<Arc<dyn Topology>, RedisFailure> {
     let topology = new(config, events, engine)?;
     topology.open().await?;
     checks::check(&*topology, config).await?;
@@ -61,7 +61,7 @@ pub(crate) fn new(
     config: &RedisConfig,
     events: Arc<dyn ConnectionEvents>,
     engine: &Engine,
-) -> Result<Arc<dyn Topology>, Failure> {
+) -> Result<Arc<dyn Topology>, RedisFailure> {
     let shared = Arc::new(ConnectionContext::new(config, events, engine));
     Ok(match &config.servers {
         Servers::Standalone(endpoint) => Arc::new(Standalone::new(config, endpoint, shared)?),
@@ -71,7 +71,7 @@ pub(crate) fn new(
         Servers::Cluster(seeds) => Arc::new(Cluster::new(config, seeds, shared)?),
         Servers::Quorum(_) => {
             let message = "a quorum has a way to each of its nodes";
-            return Err(Cause::Config(message.to_owned()).into());
+            return Err(RedisCause::Config(message.to_owned()).into());
         }
     })
 }

@@ -8,29 +8,29 @@ use tokio::runtime::{Handle, Id};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::connection::Connection;
+use super::connection::RedisConnection;
 use super::connector::Connector;
 use super::context::ConnectionContext;
 use super::contract::{Call, CallKind, Done, NodeReply};
 use super::request;
-use crate::error::{Cause, Failure, Refusal};
+use crate::error::{RedisCause, RedisFailure, Refusal};
 
 /// One server.
 ///
 /// A free acquisition and a release use a connection of the caller's runtime: a hop to another
 /// thread costs 5 us, and half of the throughput of many tasks. Waiters and renewals use the
 /// engine's connection, which also receives the messages of the server.
-pub(crate) struct Node {
+pub(crate) struct RedisNode {
     connector: Arc<Connector>,
     shared: Arc<ConnectionContext>,
     /// Each belongs to a task of its runtime, and ends with that task.
-    connections: RwLock<Vec<Entry>>,
+    connections: RwLock<Vec<ConnectionEntry>>,
     /// Ends these tasks.
     end: watch::Sender<()>,
 }
 
 /// A connection of one runtime.
-type Entry = ((Id, Use), Weak<Connection>);
+type ConnectionEntry = ((Id, Use), Weak<RedisConnection>);
 
 /// `WAIT` blocks all later requests on a connection, so calls that wait use a separate one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -39,7 +39,7 @@ enum Use {
     Waits,
 }
 
-impl Node {
+impl RedisNode {
     pub(super) fn new(connector: Connector, shared: Arc<ConnectionContext>) -> Self {
         Self {
             connector: Arc::new(connector),
@@ -54,7 +54,7 @@ impl Node {
     }
 
     /// Connects, unless there is a connection.
-    pub(super) async fn open(&self) -> Result<(), Failure> {
+    pub(super) async fn open(&self) -> Result<(), RedisFailure> {
         // The attempt ends by itself with a reason; this limit is for a caller that waits for its turn.
         let within = self.shared.connect_timeout + self.shared.timeout;
         let deadline = Instant::now() + within;
@@ -67,7 +67,7 @@ impl Node {
         call: Call<'_>,
         asking: bool,
         deadline: Instant,
-    ) -> Result<Done, Failure> {
+    ) -> Result<Done, RedisFailure> {
         match call.kind {
             CallKind::Get { key } => {
                 let get = [request::reading(key)];
@@ -106,7 +106,7 @@ impl Node {
         commands: [Cmd; N],
         asking: bool,
         deadline: Instant,
-    ) -> Result<Done, Failure> {
+    ) -> Result<Done, RedisFailure> {
         let done = |value, acked| Done {
             value,
             acked,
@@ -139,7 +139,9 @@ impl Node {
             CallKind::Get { .. } | CallKind::Join { .. } | CallKind::Script { .. } => true,
         };
         let value = match <[Value; 1]>::try_from(values) {
-            Ok([Value::ServerError(error)]) => return Err(Failure::refused(self.server(), error)),
+            Ok([Value::ServerError(error)]) => {
+                return Err(RedisFailure::refused(self.server(), error));
+            }
             Ok([value]) => value,
             Err(values) => Value::Array(values),
         };
@@ -148,9 +150,9 @@ impl Node {
             (_, Some(Value::Int(acks))) => u32::try_from(acks).unwrap_or(0),
             (_, Some(Value::ServerError(_))) if !is_written => 0,
             (_, Some(Value::ServerError(error))) => {
-                return Err(Failure {
+                return Err(RedisFailure {
                     outcome_unknown: true,
-                    ..Failure::refused(self.server(), error)
+                    ..RedisFailure::refused(self.server(), error)
                 });
             }
             _ => return Err(self.malformed("WAIT")),
@@ -158,7 +160,7 @@ impl Node {
         Ok(done(value, acked))
     }
 
-    pub(super) async fn run(&self, request: &Cmd) -> Result<Value, Failure> {
+    pub(super) async fn run(&self, request: &Cmd) -> Result<Value, RedisFailure> {
         let deadline = self.shared.deadline();
         self.connection(Use::Calls)
             .run(request, deadline, None)
@@ -166,7 +168,7 @@ impl Node {
     }
 
     /// The same, with the server that replied and when.
-    pub(super) async fn ask(&self, request: &Cmd) -> Result<NodeReply, Failure> {
+    pub(super) async fn ask(&self, request: &Cmd) -> Result<NodeReply, RedisFailure> {
         let (asked, sent) = (SystemTime::now(), Instant::now());
         let value = self.run(request).await?;
         Ok(NodeReply {
@@ -182,14 +184,14 @@ impl Node {
         &self,
         pattern: &[u8],
         keys: &mut HashSet<Vec<u8>>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RedisFailure> {
         let mut cursor = 0;
         loop {
             let mut request = redis::cmd("SCAN");
             request.arg(cursor).arg("MATCH").arg(pattern);
             request.arg("COUNT").arg(KEYS_AT_ONCE);
             let page = redis::from_redis_value(self.run(&request).await?);
-            let (next, found): (u64, Vec<Vec<u8>>) = page.map_err(|error| Failure {
+            let (next, found): (u64, Vec<Vec<u8>>) = page.map_err(|error| RedisFailure {
                 outcome_unknown: false,
                 ..self.malformed(&format!("SCAN: {error}"))
             })?;
@@ -201,7 +203,10 @@ impl Node {
         }
     }
 
-    pub(super) async fn channel(&self, deadline: Instant) -> Result<Option<Arc<str>>, Failure> {
+    pub(super) async fn channel(
+        &self,
+        deadline: Instant,
+    ) -> Result<Option<Arc<str>>, RedisFailure> {
         if !self.shared.push {
             return Ok(None);
         }
@@ -221,7 +226,7 @@ impl Node {
         is_heard.then(|| Arc::clone(self.shared.channel()))
     }
 
-    fn subscriber(&self) -> Option<Arc<Connection>> {
+    fn subscriber(&self) -> Option<Arc<RedisConnection>> {
         self.known((self.shared.subscriber()?, Use::Calls))
     }
 
@@ -233,31 +238,31 @@ impl Node {
         all.iter().for_each(|connection| connection.hang_up());
     }
 
-    fn malformed(&self, what: &str) -> Failure {
+    fn malformed(&self, what: &str) -> RedisFailure {
         let (server, what) = (Arc::clone(self.server()), what.to_owned());
-        Cause::Malformed { server, what }.unknown()
+        RedisCause::Malformed { server, what }.unknown()
     }
 
-    fn connection(&self, used: Use) -> Arc<Connection> {
+    fn connection(&self, used: Use) -> Arc<RedisConnection> {
         let runtime = Handle::current();
         let at = (runtime.id(), used);
         self.known(at).unwrap_or_else(|| self.add(&runtime, at))
     }
 
-    fn known(&self, at: (Id, Use)) -> Option<Arc<Connection>> {
+    fn known(&self, at: (Id, Use)) -> Option<Arc<RedisConnection>> {
         let connections = self.connections.read();
         let connections = connections.unwrap_or_else(PoisonError::into_inner);
         upgraded(&connections, at)
     }
 
-    fn add(&self, runtime: &Handle, at: (Id, Use)) -> Arc<Connection> {
+    fn add(&self, runtime: &Handle, at: (Id, Use)) -> Arc<RedisConnection> {
         let connections = self.connections.write();
         let mut connections = connections.unwrap_or_else(PoisonError::into_inner);
         if let Some(connection) = upgraded(&connections, at) {
             return connection;
         }
         let (connector, shared) = (Arc::clone(&self.connector), Arc::clone(&self.shared));
-        let connection = Arc::new(Connection::new(connector, shared, runtime.clone()));
+        let connection = Arc::new(RedisConnection::new(connector, shared, runtime.clone()));
         connections.retain(|(_, connection)| connection.strong_count() > 0);
         connections.push((at, Arc::downgrade(&connection)));
         drop(connections);
@@ -276,13 +281,15 @@ impl Node {
 const KEYS_AT_ONCE: usize = 1000;
 
 /// There are two for each runtime: a search is faster than a hash.
-fn upgraded(all: &[Entry], at: (Id, Use)) -> Option<Arc<Connection>> {
+fn upgraded(all: &[ConnectionEntry], at: (Id, Use)) -> Option<Arc<RedisConnection>> {
     let (_, connection) = all.iter().find(|(used, _)| *used == at)?;
     connection.upgrade()
 }
 
-impl fmt::Debug for Node {
+impl fmt::Debug for RedisNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Node").field(&self.connector.server).finish()
+        f.debug_tuple("RedisNode")
+            .field(&self.connector.server)
+            .finish()
     }
 }

@@ -5,7 +5,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::context::ConnectionContext;
-use crate::error::Failure;
+use crate::error::RedisFailure;
 use polylock_core::engine::before;
 
 /// A value that is made on demand, and made again after it became useless.
@@ -13,27 +13,27 @@ use polylock_core::engine::before;
 /// A task that no caller can cancel makes it. The callers share the value or the failure.
 #[derive(Debug)]
 pub(super) struct OnDemand<T> {
-    state: watch::Sender<State<T>>,
+    state: watch::Sender<OnDemandState<T>>,
     shared: Arc<ConnectionContext>,
     /// The failure if the value is not ready in time.
-    late: Failure,
+    late: RedisFailure,
 }
 
 #[derive(Clone, Debug)]
-enum State<T> {
+enum OnDemandState<T> {
     Absent,
     /// The task that made the value was dropped with its runtime.
     Dropped,
     /// The next attempt waits for a backoff, so that callers do not start one each.
-    Failed(Failure, Instant),
+    Failed(RedisFailure, Instant),
     Making,
     Present(T),
 }
 
 impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
-    pub(super) fn new(shared: &Arc<ConnectionContext>, late: Failure) -> Arc<Self> {
+    pub(super) fn new(shared: &Arc<ConnectionContext>, late: RedisFailure) -> Arc<Self> {
         Arc::new(Self {
-            state: watch::Sender::new(State::Absent),
+            state: watch::Sender::new(OnDemandState::Absent),
             shared: Arc::clone(shared),
             late,
         })
@@ -41,20 +41,20 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
 
     pub(super) fn present(&self) -> Option<T> {
         match &*self.state.borrow() {
-            State::Present(it) => Some(it.clone()),
+            OnDemandState::Present(it) => Some(it.clone()),
             _ => None,
         }
     }
 
     /// Whether the value exists and meets a condition.
     pub(super) fn is(&self, condition: impl FnOnce(&T) -> bool) -> bool {
-        matches!(&*self.state.borrow(), State::Present(it) if condition(it))
+        matches!(&*self.state.borrow(), OnDemandState::Present(it) if condition(it))
     }
 
     /// Changes the value; false if it does not exist, or is not `which`.
     pub(super) fn change(&self, which: impl FnOnce(&T) -> bool, how: impl FnOnce(&mut T)) -> bool {
         self.state.send_if_modified(|state| match state {
-            State::Present(it) if which(it) => {
+            OnDemandState::Present(it) if which(it) => {
                 how(it);
                 true
             }
@@ -66,9 +66,9 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
     pub(super) fn discard(&self, which: impl FnOnce(&T) -> bool) -> Option<T> {
         let mut thrown = None;
         self.state.send_if_modified(|state| match state {
-            State::Present(it) if which(it) => {
+            OnDemandState::Present(it) if which(it) => {
                 thrown = Some(it.clone());
-                *state = State::Absent;
+                *state = OnDemandState::Absent;
                 true
             }
             _ => false,
@@ -82,9 +82,9 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
         spawn: impl Fn(Task),
         deadline: Instant,
         make: impl Fn() -> M,
-    ) -> Result<T, Failure>
+    ) -> Result<T, RedisFailure>
     where
-        M: Future<Output = Result<T, Failure>> + Send + 'static,
+        M: Future<Output = Result<T, RedisFailure>> + Send + 'static,
     {
         let mut state = self.state.subscribe();
         loop {
@@ -98,15 +98,15 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
                     making.end(make.await);
                 }));
             }
-            let settled = state.wait_for(|state| !matches!(state, State::Making));
+            let settled = state.wait_for(|state| !matches!(state, OnDemandState::Making));
             match before(deadline, settled).await {
                 None | Some(Err(_)) => return Err(self.late.clone()),
                 Some(Ok(state)) => match &*state {
-                    State::Present(it) => return Ok(it.clone()),
-                    State::Failed(failure, _) => return Err(failure.clone()),
-                    State::Dropped => return Err(self.late.clone()),
+                    OnDemandState::Present(it) => return Ok(it.clone()),
+                    OnDemandState::Failed(failure, _) => return Err(failure.clone()),
+                    OnDemandState::Dropped => return Err(self.late.clone()),
                     // It was made and discarded before this caller saw it.
-                    State::Absent | State::Making => {}
+                    OnDemandState::Absent | OnDemandState::Making => {}
                 },
             }
             if Instant::now() >= deadline {
@@ -121,11 +121,11 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
         let mut not_before = None;
         let begun = self.state.send_if_modified(|state| {
             match state {
-                State::Absent | State::Dropped => {}
-                State::Failed(_, until) => not_before = Some(*until),
-                State::Making | State::Present(_) => return false,
+                OnDemandState::Absent | OnDemandState::Dropped => {}
+                OnDemandState::Failed(_, until) => not_before = Some(*until),
+                OnDemandState::Making | OnDemandState::Present(_) => return false,
             }
-            *state = State::Making;
+            *state = OnDemandState::Making;
             true
         });
         begun.then_some(not_before)
@@ -136,13 +136,13 @@ impl<T: Clone + Send + Sync + 'static> OnDemand<T> {
 struct Making<T: Clone + Send + Sync + 'static>(Option<Arc<OnDemand<T>>>);
 
 impl<T: Clone + Send + Sync + 'static> Making<T> {
-    fn end(mut self, made: Result<T, Failure>) {
+    fn end(mut self, made: Result<T, RedisFailure>) {
         let Some(place) = self.0.take() else {
             return;
         };
         place.state.send_replace(match made {
-            Ok(it) => State::Present(it),
-            Err(failure) => State::Failed(failure, Instant::now() + place.shared.pause()),
+            Ok(it) => OnDemandState::Present(it),
+            Err(failure) => OnDemandState::Failed(failure, Instant::now() + place.shared.pause()),
         });
     }
 }
@@ -150,7 +150,7 @@ impl<T: Clone + Send + Sync + 'static> Making<T> {
 impl<T: Clone + Send + Sync + 'static> Drop for Making<T> {
     fn drop(&mut self) {
         if let Some(place) = self.0.take() {
-            place.state.send_replace(State::Dropped);
+            place.state.send_replace(OnDemandState::Dropped);
         }
     }
 }
@@ -165,13 +165,13 @@ mod tests {
     use super::super::contract::NoEvents;
     use super::*;
     use crate::config::RedisConfig;
-    use crate::error::Cause;
+    use crate::error::RedisCause;
 
     fn place() -> Arc<OnDemand<usize>> {
         let engine = Engine::of_this_process("redis");
         let config = RedisConfig::new("127.0.0.1", 1);
         let shared = ConnectionContext::new(&config, Arc::new(NoEvents), &engine);
-        OnDemand::new(&Arc::new(shared), Cause::LateRenewal.unknown())
+        OnDemand::new(&Arc::new(shared), RedisCause::LateRenewal.unknown())
     }
 
     fn soon() -> Instant {

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::context::ConnectionContext;
 use super::map::{Map, silent};
 use crate::config::Endpoint;
-use crate::error::Failure;
+use crate::error::RedisFailure;
 use polylock_core::engine::before;
 
 /// Receives the messages of a cluster through a connection to any of its nodes, since a cluster
@@ -24,17 +24,17 @@ pub(super) struct PubSub {
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum PubSubState {
     /// A subscription is impossible.
     Denied,
     Listening,
     /// Not subscribed yet, or not at the moment; with the reason.
-    Searching(Option<Failure>),
+    Searching(Option<RedisFailure>),
 }
 
 impl PubSub {
     pub(super) fn new(map: Arc<Map>, shared: Arc<ConnectionContext>) -> Self {
-        let state = Arc::new(watch::Sender::new(State::Searching(None)));
+        let state = Arc::new(watch::Sender::new(PubSubState::Searching(None)));
         Self {
             search: Search { map, shared, state },
             has_begun: AtomicBool::new(false),
@@ -44,11 +44,14 @@ impl PubSub {
 
     pub(super) fn subscribed(&self) -> Option<Arc<str>> {
         let Search { shared, state, .. } = &self.search;
-        let listens = matches!(*state.borrow(), State::Listening);
+        let listens = matches!(*state.borrow(), PubSubState::Listening);
         listens.then(|| Arc::clone(shared.channel()))
     }
 
-    pub(super) async fn channel(&self, deadline: Instant) -> Result<Option<Arc<str>>, Failure> {
+    pub(super) async fn channel(
+        &self,
+        deadline: Instant,
+    ) -> Result<Option<Arc<str>>, RedisFailure> {
         let Search { shared, state, .. } = &self.search;
         if !shared.push {
             return Ok(None);
@@ -63,12 +66,12 @@ impl PubSub {
             });
         }
         let mut state = state.subscribe();
-        let settled = state.wait_for(|state| !matches!(state, State::Searching(None)));
+        let settled = state.wait_for(|state| !matches!(state, PubSubState::Searching(None)));
         match before(deadline, settled).await {
             Some(Ok(state)) => match &*state {
-                State::Denied => Ok(None),
-                State::Listening => Ok(Some(Arc::clone(shared.channel()))),
-                State::Searching(why) => Err(why.clone().unwrap_or_else(|| silent(shared))),
+                PubSubState::Denied => Ok(None),
+                PubSubState::Listening => Ok(Some(Arc::clone(shared.channel()))),
+                PubSubState::Searching(why) => Err(why.clone().unwrap_or_else(|| silent(shared))),
             },
             None | Some(Err(_)) => Err(silent(shared)),
         }
@@ -80,7 +83,7 @@ impl PubSub {
 struct Search {
     map: Arc<Map>,
     shared: Arc<ConnectionContext>,
-    state: Arc<watch::Sender<State>>,
+    state: Arc<watch::Sender<PubSubState>>,
 }
 
 impl Search {
@@ -93,12 +96,12 @@ impl Search {
             };
             turn = turn.wrapping_add(1);
             match self.listen(endpoint).await {
-                Ok(true) => self.set(State::Searching(None)),
-                Ok(false) => return self.set(State::Denied),
+                Ok(true) => self.set(PubSubState::Searching(None)),
+                Ok(false) => return self.set(PubSubState::Denied),
                 Err(failure) => {
                     // Callers get the failure once all nodes were tried.
                     if turn.is_multiple_of(candidates.len()) {
-                        self.set(State::Searching(Some(failure)));
+                        self.set(PubSubState::Searching(Some(failure)));
                     }
                 }
             }
@@ -107,11 +110,11 @@ impl Search {
     }
 
     /// Listens to one node until it fails; false if a subscription is impossible.
-    async fn listen(&self, endpoint: &Endpoint) -> Result<bool, Failure> {
+    async fn listen(&self, endpoint: &Endpoint) -> Result<bool, RedisFailure> {
         let connector = self.map.connectors().to(endpoint)?;
         let over = Arc::new(Notify::new());
         let within = self.shared.connect_timeout;
-        let late = || Failure::silent(&connector.server, within, false);
+        let late = || RedisFailure::silent(&connector.server, within, false);
         let opened = timeout(within, connector.open(self.pushed(&over))).await;
         let (mut connection, pushes) = opened.map_err(|_| late())??;
         let subscribing = self.shared.subscribe(&connector, &mut connection, pushes);
@@ -122,8 +125,8 @@ impl Search {
         }
         // A user that may subscribe but not publish still receives messages about broken locks.
         self.set(match is_told {
-            true => State::Listening,
-            false => State::Denied,
+            true => PubSubState::Listening,
+            false => PubSubState::Denied,
         });
         loop {
             let broke = timeout(BEAT, over.notified()).await.is_ok();
@@ -135,7 +138,7 @@ impl Search {
             };
             if broke || !alive.await {
                 // In this order: the receivers of the event query the channel.
-                self.set(State::Searching(None));
+                self.set(PubSubState::Searching(None));
                 self.shared.events.on_disconnect();
                 return Ok(true);
             }
@@ -161,7 +164,7 @@ impl Search {
         }
     }
 
-    fn set(&self, state: State) {
+    fn set(&self, state: PubSubState) {
         self.state.send_replace(state);
     }
 }

@@ -12,13 +12,13 @@ use super::connector::Connectors;
 use super::context::ConnectionContext;
 use super::contract::{Call, Done, Topology};
 use super::known_sentinels::KnownSentinels;
-use super::node::Node;
+use super::node::RedisNode;
 use super::on_demand::OnDemand;
 use super::sentinel_events::{Following, follow};
-use super::sentinel_reports::{MasterState, Report, Reports};
+use super::sentinel_reports::{MasterState, Reports, SentinelReport};
 use super::sentinel_votes::leader;
 use crate::config::{Endpoint, RedisConfig};
-use crate::error::{Cause, Failure, Refusal};
+use crate::error::{RedisCause, RedisFailure, Refusal};
 use polylock_core::engine::{Moment, before};
 
 /// The master that Sentinels name.
@@ -44,9 +44,9 @@ pub(super) struct Master {
     pub(super) to_sentinels: Connectors,
     to_masters: Connectors,
     pub(super) shared: Arc<ConnectionContext>,
-    current: Arc<OnDemand<Arc<Node>>>,
+    current: Arc<OnDemand<Arc<RedisNode>>>,
     /// The master that was verified last, even if it is in doubt.
-    last: Mutex<Option<(Endpoint, Arc<Node>)>>,
+    last: Mutex<Option<(Endpoint, Arc<RedisNode>)>>,
     /// The followed Sentinels: those of the configuration, and those that they report.
     followed: Mutex<KnownSentinels>,
     reports: watch::Sender<Reports>,
@@ -62,7 +62,7 @@ impl Sentinel {
         sentinels: &[Endpoint],
         name: &str,
         shared: Arc<ConnectionContext>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, RedisFailure> {
         let connectors = Connectors::new(config)?;
         let (followers, end) = watch::channel(());
         let configured: HashSet<Endpoint> = sentinels.iter().cloned().collect();
@@ -120,7 +120,7 @@ impl Master {
     }
 
     /// Handles the report of a Sentinel.
-    pub(super) fn reported(&self, sentinel: Arc<str>, report: Report) {
+    pub(super) fn reported(&self, sentinel: Arc<str>, report: SentinelReport) {
         self.reports
             .send_modify(|reports| reports.add(sentinel, report));
     }
@@ -141,7 +141,12 @@ impl Master {
         }
     }
 
-    async fn confirm(&self, done: &Done, age: Duration, within: Duration) -> Result<(), Failure> {
+    async fn confirm(
+        &self,
+        done: &Done,
+        age: Duration,
+        within: Duration,
+    ) -> Result<(), RedisFailure> {
         let mut reports = self.reports.subscribe();
         let now = self.shared.engine.now();
         let since = now - age;
@@ -156,7 +161,7 @@ impl Master {
         }
         let reports = self.reports.borrow();
         let count = |state| reports.count(&done.server, state, since);
-        let cause = Cause::Unconfirmed {
+        let cause = RedisCause::Unconfirmed {
             server: Arc::clone(&done.server),
             named: count(MasterState::Up),
             denied: count(MasterState::Hidden),
@@ -179,7 +184,7 @@ impl Master {
         drop(self.find(Instant::now() + self.patience()).await);
     }
 
-    async fn find(self: &Arc<Self>, deadline: Instant) -> Result<Arc<Node>, Failure> {
+    async fn find(self: &Arc<Self>, deadline: Instant) -> Result<Arc<RedisNode>, RedisFailure> {
         if let Some(node) = self.current.present() {
             return Ok(node);
         }
@@ -189,12 +194,12 @@ impl Master {
         self.current.get(spawn, deadline, make).await
     }
 
-    async fn ask(self: Arc<Self>) -> Result<Arc<Node>, Failure> {
+    async fn ask(self: Arc<Self>) -> Result<Arc<RedisNode>, RedisFailure> {
         let asking = before(Instant::now() + self.patience(), self.ask_all()).await;
         asking.unwrap_or_else(|| Err(no_master(&self.name)))
     }
 
-    async fn ask_all(&self) -> Result<Arc<Node>, Failure> {
+    async fn ask_all(&self) -> Result<Arc<RedisNode>, RedisFailure> {
         let endpoint = self.elected().await?;
         // Reports about other servers do not count if this one is not a master yet, or is none any more:
         // by a later request the Sentinels agree.
@@ -203,7 +208,7 @@ impl Master {
 
     /// The address that a majority of the Sentinels names, or most of those that reply in time. Queries
     /// all at once.
-    async fn elected(&self) -> Result<Endpoint, Failure> {
+    async fn elected(&self) -> Result<Endpoint, RedisFailure> {
         let asked = self.sentinels.iter();
         let mut asked: FuturesUnordered<_> = asked.map(|sentinel| self.ask_one(sentinel)).collect();
         let (mut named, mut why) = (Vec::new(), None);
@@ -231,7 +236,10 @@ impl Master {
     }
 
     /// The address that one Sentinel knows, if it knows the master.
-    pub(super) async fn ask_one(&self, sentinel: &Endpoint) -> Result<Option<Endpoint>, Failure> {
+    pub(super) async fn ask_one(
+        &self,
+        sentinel: &Endpoint,
+    ) -> Result<Option<Endpoint>, RedisFailure> {
         let connector = self.to_sentinels.to(sentinel)?;
         let (mut connection, _) = connector.open(|_| Ok::<(), ()>(())).await?;
         let mut request = redis::cmd("SENTINEL");
@@ -240,7 +248,7 @@ impl Master {
             Value::Nil => Ok(None),
             answer => match redis::from_redis_value::<(String, u16)>(answer) {
                 Ok((host, port)) => Ok(Some(Endpoint::tcp(host, port))),
-                Err(error) => Err(Cause::Malformed {
+                Err(error) => Err(RedisCause::Malformed {
                     server: connector.server,
                     what: error.to_string(),
                 }
@@ -250,12 +258,12 @@ impl Master {
     }
 
     /// Connects to the reported master; the connection checks its role.
-    async fn verify(&self, endpoint: Endpoint) -> Result<Arc<Node>, Failure> {
+    async fn verify(&self, endpoint: Endpoint) -> Result<Arc<RedisNode>, RedisFailure> {
         let node = match self.known(&endpoint) {
             Some(node) => node,
             None => {
                 let connector = self.to_masters.to(&endpoint)?;
-                Arc::new(Node::new(connector, Arc::clone(&self.shared)))
+                Arc::new(RedisNode::new(connector, Arc::clone(&self.shared)))
             }
         };
         node.open().await?;
@@ -263,13 +271,13 @@ impl Master {
         Ok(node)
     }
 
-    fn known(&self, endpoint: &Endpoint) -> Option<Arc<Node>> {
+    fn known(&self, endpoint: &Endpoint) -> Option<Arc<RedisNode>> {
         let last = self.last();
         let same = last.as_ref().filter(|(known, _)| known == endpoint);
         same.map(|(_, node)| Arc::clone(node))
     }
 
-    fn adopt(&self, endpoint: Endpoint, node: &Arc<Node>) {
+    fn adopt(&self, endpoint: Endpoint, node: &Arc<RedisNode>) {
         let old = self.last().replace((endpoint, Arc::clone(node)));
         if let Some((_, old)) = old
             && !Arc::ptr_eq(&old, node)
@@ -284,7 +292,7 @@ impl Master {
         self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn last(&self) -> MutexGuard<'_, Option<(Endpoint, Arc<Node>)>> {
+    fn last(&self) -> MutexGuard<'_, Option<(Endpoint, Arc<RedisNode>)>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -294,8 +302,8 @@ impl Master {
     }
 }
 
-fn no_master(name: &str) -> Failure {
-    Cause::NoMaster { name: name.into() }.into()
+fn no_master(name: &str) -> RedisFailure {
+    RedisCause::NoMaster { name: name.into() }.into()
 }
 
 /// Min interval of queries to the Sentinels in advance of later calls.
@@ -303,12 +311,12 @@ const REFRESH: Duration = Duration::from_millis(500);
 
 #[async_trait]
 impl Topology for Sentinel {
-    async fn open(&self) -> Result<(), Failure> {
+    async fn open(&self) -> Result<(), RedisFailure> {
         let deadline = Instant::now() + self.master.patience();
         self.master.find(deadline).await.map(drop)
     }
 
-    async fn call(&self, call: Call<'_>) -> Result<Done, Failure> {
+    async fn call(&self, call: Call<'_>) -> Result<Done, RedisFailure> {
         // The query runs while the call does.
         self.master.refresh();
         let deadline = self.master.shared.deadline();
@@ -317,7 +325,12 @@ impl Topology for Sentinel {
         done.inspect_err(|failure| self.learn(&node, failure))
     }
 
-    async fn confirm(&self, done: &Done, age: Duration, within: Duration) -> Result<(), Failure> {
+    async fn confirm(
+        &self,
+        done: &Done,
+        age: Duration,
+        within: Duration,
+    ) -> Result<(), RedisFailure> {
         self.master.confirm(done, age, within).await
     }
 
@@ -333,7 +346,7 @@ impl Topology for Sentinel {
         true
     }
 
-    async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {
+    async fn channel(&self) -> Result<Option<Arc<str>>, RedisFailure> {
         let deadline = self.master.shared.deadline();
         let node = self.master.find(deadline).await?;
         let channel = node.channel(deadline).await;
@@ -348,12 +361,12 @@ impl Topology for Sentinel {
         true
     }
 
-    async fn masters(&self) -> Result<Vec<Arc<Node>>, Failure> {
+    async fn masters(&self) -> Result<Vec<Arc<RedisNode>>, RedisFailure> {
         let master = self.master.find(self.master.shared.deadline()).await?;
         Ok(vec![master])
     }
 
-    fn learn(&self, node: &Arc<Node>, failure: &Failure) {
+    fn learn(&self, node: &Arc<RedisNode>, failure: &RedisFailure) {
         let demoted = matches!(
             failure.refusal(),
             Some(Refusal::ReadOnly | Refusal::MasterDown)

@@ -11,9 +11,9 @@ use tokio::time::{sleep, timeout};
 
 use super::connector::Connector;
 use super::sentinel::Master;
-use super::sentinel_reports::{MasterState, Report};
+use super::sentinel_reports::{MasterState, SentinelReport};
 use crate::config::Endpoint;
-use crate::error::{Failure, Refusal};
+use crate::error::{RedisFailure, Refusal};
 
 /// The source of a Sentinel's address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -79,13 +79,13 @@ async fn listen(
     master: &Arc<Master>,
     sentinel: &Endpoint,
     how: Following,
-) -> Result<Ended, Failure> {
+) -> Result<Ended, RedisFailure> {
     let connector = master.to_sentinels.to(sentinel)?;
     let mut wanted = master.wanted();
     let (sender, mut pushes) = mpsc::unbounded_channel::<PushInfo>();
     let opened = in_time(master, &connector, connector.open(sender)).await;
     let (mut connection, hears) = opened?;
-    let broken = |error| Failure::unconnected(&connector.server, error);
+    let broken = |error| RedisFailure::unconnected(&connector.server, error);
     if hears {
         let subscribed = connection.subscribe("+switch-master").map_err(broken);
         in_time(master, &connector, subscribed).await?;
@@ -156,14 +156,14 @@ async fn listen(
 async fn in_time<T>(
     master: &Master,
     connector: &Connector,
-    answer: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
+    answer: impl Future<Output = Result<T, RedisFailure>>,
+) -> Result<T, RedisFailure> {
     let answer = timeout(master.shared.connect_timeout, answer).await;
     answer.unwrap_or_else(|_| Err(silent(master, connector)))
 }
 
-fn silent(master: &Master, connector: &Connector) -> Failure {
-    Failure::silent(&connector.server, master.shared.connect_timeout, false)
+fn silent(master: &Master, connector: &Connector) -> RedisFailure {
+    RedisFailure::silent(&connector.server, master.shared.connect_timeout, false)
 }
 
 async fn notice(master: &Arc<Master>, endpoint: &Endpoint) {
@@ -179,8 +179,8 @@ fn report(
     master: Endpoint,
     state: MasterState,
     sentinels: usize,
-) -> (Endpoint, Report) {
-    let report = Report {
+) -> (Endpoint, SentinelReport) {
+    let report = SentinelReport {
         asked,
         master: master.to_string().into(),
         state,
@@ -194,7 +194,7 @@ async fn ask(
     connection: &mut MultiplexedConnection,
     name: &str,
     asked: Moment,
-) -> Result<Option<(Endpoint, Report)>, RedisError> {
+) -> Result<Option<(Endpoint, SentinelReport)>, RedisError> {
     match connection
         .send_packed_command(&command("MASTER", name))
         .await?
@@ -216,7 +216,7 @@ async fn ask(
     }
 }
 
-fn read(fields: &HashMap<String, String>, asked: Moment) -> Option<(Endpoint, Report)> {
+fn read(fields: &HashMap<String, String>, asked: Moment) -> Option<(Endpoint, SentinelReport)> {
     let number = |name: &str| fields.get(name)?.parse::<u32>().ok();
     let mut flags = fields.get("flags")?.split(',');
     let others = number("num-other-sentinels")?;

@@ -13,12 +13,12 @@ pub(super) struct Reports {
     /// How many Sentinels the configuration names.
     configured: usize,
     /// By the identity that the Sentinel reports, whatever its address.
-    by_sentinel: HashMap<Arc<str>, Report>,
+    by_sentinel: HashMap<Arc<str>, SentinelReport>,
 }
 
 /// What one Sentinel said.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Report {
+pub(super) struct SentinelReport {
     /// When the query was sent.
     pub(super) asked: Moment,
     /// The address of the master.
@@ -46,7 +46,7 @@ impl Reports {
         }
     }
 
-    pub(super) fn add(&mut self, sentinel: Arc<str>, report: Report) {
+    pub(super) fn add(&mut self, sentinel: Arc<str>, report: SentinelReport) {
         // Those that were replaced must not count for ever.
         self.by_sentinel
             .retain(|_, old| report.asked.since(old.asked) < MEMORY);
@@ -92,7 +92,7 @@ impl Reports {
         &'a self,
         master: &'a str,
         state: MasterState,
-    ) -> impl Iterator<Item = &'a Report> {
+    ) -> impl Iterator<Item = &'a SentinelReport> {
         let all = self.by_sentinel.values();
         all.filter(move |report| report.state == state && *report.master == *master)
     }
@@ -113,8 +113,8 @@ mod tests {
         format!("a:{port}").into()
     }
 
-    fn report(asked: u64, port: u16) -> Report {
-        Report {
+    fn report(asked: u64, port: u16) -> SentinelReport {
+        SentinelReport {
             asked: at(asked),
             master: master(port),
             state: MasterState::Up,
@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    fn reports(configured: usize, said: &[Report]) -> Reports {
+    fn reports(configured: usize, said: &[SentinelReport]) -> Reports {
         let mut reports = Reports::new(configured);
         for (n, report) in said.iter().enumerate() {
             reports.add(n.to_string().into(), report.clone());

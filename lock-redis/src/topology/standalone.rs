@@ -5,14 +5,14 @@ use async_trait::async_trait;
 use super::connector::Connectors;
 use super::context::ConnectionContext;
 use super::contract::{Call, Done, Topology};
-use super::node::Node;
+use super::node::RedisNode;
 use crate::config::{Endpoint, RedisConfig};
-use crate::error::Failure;
+use crate::error::RedisFailure;
 
 /// One server at a fixed address.
 #[derive(Debug)]
 pub(super) struct Standalone {
-    node: Arc<Node>,
+    node: Arc<RedisNode>,
     shared: Arc<ConnectionContext>,
 }
 
@@ -21,8 +21,8 @@ impl Standalone {
         config: &RedisConfig,
         endpoint: &Endpoint,
         shared: Arc<ConnectionContext>,
-    ) -> Result<Self, Failure> {
-        let node = Node::new(Connectors::new(config)?.to(endpoint)?, Arc::clone(&shared));
+    ) -> Result<Self, RedisFailure> {
+        let node = RedisNode::new(Connectors::new(config)?.to(endpoint)?, Arc::clone(&shared));
         let node = Arc::new(node);
         Ok(Self { node, shared })
     }
@@ -30,16 +30,16 @@ impl Standalone {
 
 #[async_trait]
 impl Topology for Standalone {
-    async fn open(&self) -> Result<(), Failure> {
+    async fn open(&self) -> Result<(), RedisFailure> {
         self.node.open().await
     }
 
-    async fn call(&self, call: Call<'_>) -> Result<Done, Failure> {
+    async fn call(&self, call: Call<'_>) -> Result<Done, RedisFailure> {
         let deadline = self.shared.deadline();
         self.node.call(call, false, deadline).await
     }
 
-    async fn channel(&self) -> Result<Option<Arc<str>>, Failure> {
+    async fn channel(&self) -> Result<Option<Arc<str>>, RedisFailure> {
         self.node.channel(self.shared.deadline()).await
     }
 
@@ -51,7 +51,7 @@ impl Topology for Standalone {
         true
     }
 
-    async fn masters(&self) -> Result<Vec<Arc<Node>>, Failure> {
+    async fn masters(&self) -> Result<Vec<Arc<RedisNode>>, RedisFailure> {
         Ok(vec![Arc::clone(&self.node)])
     }
 }

@@ -1,7 +1,7 @@
 #[cfg(feature = "tls")]
-pub(super) use self::rustls::Certificates;
+pub(super) use self::rustls::RedisCertificates;
 #[cfg(not(feature = "tls"))]
-pub(super) use self::without::Certificates;
+pub(super) use self::without::RedisCertificates;
 
 #[cfg(feature = "tls")]
 mod rustls {
@@ -10,14 +10,14 @@ mod rustls {
     use polylock_core::TlsFiles;
     use redis::{Client, ConnectionAddr, ConnectionInfo, TlsCertificates};
 
-    use crate::error::{Cause, Failure};
+    use crate::error::{RedisCause, RedisFailure};
 
     /// How servers are verified, and the certificate that they get.
     #[derive(Clone, Debug)]
-    pub(in crate::topology) struct Certificates(TlsCertificates);
+    pub(in crate::topology) struct RedisCertificates(TlsCertificates);
 
-    impl Certificates {
-        pub(in crate::topology) fn read(tls: &TlsFiles) -> Result<Self, Failure> {
+    impl RedisCertificates {
+        pub(in crate::topology) fn read(tls: &TlsFiles) -> Result<Self, RedisFailure> {
             choose_provider();
             let client_tls = match &tls.identity {
                 None => None,
@@ -38,7 +38,7 @@ mod rustls {
             host: &str,
             port: u16,
             info: ConnectionInfo,
-        ) -> Result<Client, Failure> {
+        ) -> Result<Client, RedisFailure> {
             let address = ConnectionAddr::TcpTls {
                 host: host.to_owned(),
                 port,
@@ -46,14 +46,14 @@ mod rustls {
                 tls_params: None,
             };
             Client::build_with_tls(info.set_addr(address), self.0.clone()).map_err(|error| {
-                Cause::Config(format!("the TLS files are of no use: {error}")).into()
+                RedisCause::Config(format!("the TLS files are of no use: {error}")).into()
             })
         }
     }
 
-    fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    fn read(path: &Path) -> Result<Vec<u8>, RedisFailure> {
         std::fs::read(path).map_err(|error| {
-            Cause::Config(format!("the TLS file {path:?} cannot be read: {error}")).into()
+            RedisCause::Config(format!("the TLS file {path:?} cannot be read: {error}")).into()
         })
     }
 
@@ -71,16 +71,16 @@ mod without {
     use polylock_core::TlsFiles;
     use redis::{Client, ConnectionInfo};
 
-    use crate::error::{Cause, Failure};
+    use crate::error::{RedisCause, RedisFailure};
 
     /// There are none without the feature.
     #[derive(Clone, Debug)]
-    pub(in crate::topology) enum Certificates {}
+    pub(in crate::topology) enum RedisCertificates {}
 
-    impl Certificates {
-        pub(in crate::topology) fn read(_: &TlsFiles) -> Result<Self, Failure> {
+    impl RedisCertificates {
+        pub(in crate::topology) fn read(_: &TlsFiles) -> Result<Self, RedisFailure> {
             let message = "this program is built without the feature \"tls\" of polylock-redis";
-            Err(Cause::Config(message.to_owned()).into())
+            Err(RedisCause::Config(message.to_owned()).into())
         }
 
         pub(in crate::topology) fn client(
@@ -88,7 +88,7 @@ mod without {
             _: &str,
             _: u16,
             _: ConnectionInfo,
-        ) -> Result<Client, Failure> {
+        ) -> Result<Client, RedisFailure> {
             match *self {}
         }
     }

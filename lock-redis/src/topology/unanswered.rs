@@ -5,7 +5,7 @@ use redis::Value;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
-use super::driver::Life;
+use super::driver::SocketState;
 use super::request;
 use crate::error::Refusal;
 use crate::script::Script;
@@ -19,10 +19,10 @@ use polylock_core::engine::before;
 pub(crate) struct Unanswered(Mutex<Kept>);
 
 /// Boxed: few requests have no answer.
-type Kept = Option<Box<(MultiplexedConnection, Arc<Life>)>>;
+type Kept = Option<Box<(MultiplexedConnection, Arc<SocketState>)>>;
 
 impl Unanswered {
-    pub(super) fn keep(&self, connection: MultiplexedConnection, life: Arc<Life>) {
+    pub(super) fn keep(&self, connection: MultiplexedConnection, life: Arc<SocketState>) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *kept = Some(Box::new((connection, life)));
     }

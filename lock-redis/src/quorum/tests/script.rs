@@ -9,7 +9,7 @@ use polylock_core::LockKey;
 use super::super::token::Raised::{self, Done, NotHeld, Overtaken};
 use super::super::votes::Vote;
 use super::node::{Node, end};
-use crate::keys::{Counter, Keys};
+use crate::keys::{RedisKeys, TokenCounter};
 use crate::script::{AGREE, Script, VOTE, WITHDRAW};
 
 /// Readers and writers vote, record tokens around the last one and release, some before their votes.
@@ -73,14 +73,14 @@ fn the_model_answers_as_the_scripts_do() {
 /// A node of its own for each lock of a server.
 struct Scripts<'a> {
     server: &'a RedisServer,
-    keys: Keys,
+    keys: RedisKeys,
     /// The last token before the case, ahead of the clock, which tokens never fall behind.
     base: u64,
 }
 
 impl<'a> Scripts<'a> {
     fn new(server: &'a RedisServer, name: &str) -> Self {
-        let keys = Keys::of(&LockKey::new(name).unwrap(), Counter::Lock);
+        let keys = RedisKeys::of(&LockKey::new(name).unwrap(), TokenCounter::Lock);
         let time = server.command(&["TIME"]);
         let seconds = time.items()[0].text().unwrap();
         let base = (seconds.parse::<u64>().unwrap() + 3_600) * 1_000_000;

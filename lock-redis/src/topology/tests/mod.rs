@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Call, ConnectionEvents, Topology, connect};
 use crate::config::RedisConfig;
-use crate::error::Failure;
+use crate::error::RedisFailure;
 use crate::script::Script;
 
 /// The events of a topology.
@@ -91,7 +91,7 @@ macro_rules! script {
 script!(COUNT, "return redis.call('INCR', KEYS[1])");
 script!(SET, "return redis.call('SET', KEYS[1], ARGV[1])");
 
-pub(super) async fn count(topology: &dyn Topology, key: &str) -> Result<i64, Failure> {
+pub(super) async fn count(topology: &dyn Topology, key: &str) -> Result<i64, RedisFailure> {
     let keys = [key.as_bytes()];
     let done = topology.call(Call::script(&COUNT, &keys, &[])).await?;
     Ok(redis::from_redis_value(done.value).expect("a number"))
