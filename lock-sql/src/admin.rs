@@ -7,7 +7,7 @@ use polylock_core::engine::LeaseId;
 use polylock_core::{Error, FencingToken, LeaseState, LockKey, Released, RenewalRequest, Result};
 use tokio::sync::mpsc;
 
-use crate::error::Failure;
+use crate::error::SqlFailure;
 use crate::leases::Leases;
 
 #[deny(clippy::missing_trait_methods)]
@@ -94,7 +94,7 @@ impl LockAdmin for Leases {
 }
 
 impl Leases {
-    fn named(&self, failure: Failure) -> Error {
+    fn named(&self, failure: SqlFailure) -> Error {
         Error::from(failure).with_backend(self.capabilities().backend)
     }
 }

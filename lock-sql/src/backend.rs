@@ -6,7 +6,7 @@ use polylock_core::{Backend, DistributedLock, HealthCheck, LockUrl, Result};
 #[cfg(feature = "sqlite")]
 use crate::config::SqliteConfig;
 #[cfg(feature = "_server")]
-use crate::config::{Server, SqlConfig};
+use crate::config::{ServerKind, SqlConfig};
 #[cfg(feature = "_server")]
 use crate::lock::SqlLock;
 #[cfg(feature = "sqlite")]
@@ -66,7 +66,7 @@ backend! {
     /// assert_eq!(url.path(), "/shop");
     /// # Ok::<(), polylock_core::Error>(())
     /// ```
-    MySqlBackend: SqlConfig, SqlLock, &["mysql", "mariadb"], Some(Server::MySql.port())
+    MySqlBackend: SqlConfig, SqlLock, &["mysql", "mariadb"], Some(ServerKind::MySql.port())
 }
 
 #[cfg(feature = "postgres")]
@@ -85,7 +85,7 @@ backend! {
     /// assert_eq!(url.path(), "/shop");
     /// # Ok::<(), polylock_core::Error>(())
     /// ```
-    PostgresBackend: SqlConfig, SqlLock, &["postgres", "postgresql"], Some(Server::Postgres.port())
+    PostgresBackend: SqlConfig, SqlLock, &["postgres", "postgresql"], Some(ServerKind::Postgres.port())
 }
 
 #[cfg(feature = "sqlite")]

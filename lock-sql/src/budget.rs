@@ -6,21 +6,21 @@ use polylock_core::engine::before;
 use polylock_core::{AcquireRequest, Error, ErrorKind, Result, Wait};
 use tokio::time::Instant;
 
-use crate::error::Failure;
+use crate::error::SqlFailure;
 use crate::mutex::Mutex;
 
 /// The wait of one request: its deadline, and the last known state of the lock and the server.
-pub(crate) struct Budget {
+pub(crate) struct SqlBudget {
     wait: Wait,
     deadline: Option<Instant>,
     was_held: AtomicBool,
     /// Whether a request is in flight whose reply will say whether the lock is still held.
     is_unanswered: AtomicBool,
     /// The failure of the last attempt, while another one follows.
-    outage: Mutex<Option<Failure>>,
+    outage: Mutex<Option<SqlFailure>>,
 }
 
-impl Budget {
+impl SqlBudget {
     pub(crate) fn of(request: &AcquireRequest) -> Self {
         let wait = request.wait();
         Self {
@@ -73,7 +73,7 @@ impl Budget {
     }
 
     /// The server is unreachable, or grants nothing yet.
-    pub(crate) fn note_outage(&self, request: &AcquireRequest, failure: Failure) {
+    pub(crate) fn note_outage(&self, request: &AcquireRequest, failure: SqlFailure) {
         *self.outage.lock() = Some(failure);
         request.mark_unresponsive();
     }
@@ -179,7 +179,7 @@ mod tests {
     async fn waits(reply: Option<(Duration, Result<()>)>) -> (Result<()>, Duration) {
         let key = LockKey::new("job").expect("it is a key");
         let request = AcquireRequest::new(key).with_wait(Wait::AtMost(WAIT));
-        let (budget, began) = (Budget::of(&request), Instant::now());
+        let (budget, began) = (SqlBudget::of(&request), Instant::now());
         let attempts = async {
             budget.mark_contended(&request);
             sleep(WAIT / 2).await;
@@ -219,7 +219,7 @@ mod tests {
     async fn a_waiter_without_a_request_in_flight_ends_in_time() {
         let key = LockKey::new("job").expect("it is a key");
         let request = AcquireRequest::new(key).with_wait(Wait::AtMost(WAIT));
-        let (budget, began) = (Budget::of(&request), Instant::now());
+        let (budget, began) = (SqlBudget::of(&request), Instant::now());
         budget.mark_contended(&request);
         let limit = budget.limit(Duration::ZERO).expect("it waits");
         let acquired = budget.bound(limit, pending::<Result<()>>(), silent).await;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 /// The error of a database, or of the connection to it.
 #[derive(Clone, Debug)]
 pub(crate) struct DbError {
-    pub(crate) class: Class,
+    pub(crate) class: ErrorClass,
     pub(crate) source: Arc<sqlx::Error>,
 }
 
 /// The class of an error.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Class {
+pub(crate) enum ErrorClass {
     /// A statement was cancelled, by us, by an administrator or by a time-out of the server.
     Cancelled,
     /// A deadlock, or two transactions that cannot both be; the statement did nothing.
@@ -41,7 +41,7 @@ pub(crate) enum Class {
     Other,
 }
 
-impl Class {
+impl ErrorClass {
     /// Whether the connection is useless: it is broken, or leads to a server that was replaced by a
     /// failover.
     pub(crate) fn is_the_end(self) -> bool {
@@ -55,7 +55,7 @@ impl Class {
 }
 
 impl DbError {
-    pub(crate) fn new(class: Class, source: sqlx::Error) -> Self {
+    pub(crate) fn new(class: ErrorClass, source: sqlx::Error) -> Self {
         Self {
             class,
             source: Arc::new(source),
@@ -64,20 +64,23 @@ impl DbError {
 
     /// There is no user and no password for a connection.
     pub(crate) fn of_login(error: polylock_core::Error) -> Self {
-        Self::new(Class::NoLogin, sqlx::Error::Configuration(error.into()))
+        Self::new(
+            ErrorClass::NoLogin,
+            sqlx::Error::Configuration(error.into()),
+        )
     }
 
     /// Errors that are no database's.
     pub(crate) fn of_client(error: sqlx::Error) -> Self {
         let class = match &error {
             // How the TLS library says that a handshake failed.
-            sqlx::Error::Io(e) if e.kind() == io::ErrorKind::InvalidData => Class::Untrusted,
-            sqlx::Error::Tls(_) => Class::NoTls,
+            sqlx::Error::Io(e) if e.kind() == io::ErrorKind::InvalidData => ErrorClass::Untrusted,
+            sqlx::Error::Tls(_) => ErrorClass::NoTls,
             sqlx::Error::Io(_)
             | sqlx::Error::Protocol(_)
             | sqlx::Error::WorkerCrashed
-            | sqlx::Error::PoolClosed => Class::Gone,
-            _ => Class::Other,
+            | sqlx::Error::PoolClosed => ErrorClass::Gone,
+            _ => ErrorClass::Other,
         };
         Self::new(class, error)
     }

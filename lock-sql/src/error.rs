@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use polylock_core::{Error, ErrorKind};
 
-use crate::db_error::{Class, DbError};
+use crate::db_error::{DbError, ErrorClass};
 
 /// Why an operation has no result.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure {
-    pub(crate) cause: Cause,
+pub(crate) struct SqlFailure {
+    pub(crate) cause: SqlCause,
     /// Whether the database may have executed the request.
     pub(crate) outcome_unknown: bool,
 }
 
 /// What failed at a database. Clonable, because one transaction serves several requests.
 #[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum Cause {
+pub(crate) enum SqlCause {
     #[error("another connection keeps the database locked")]
     Busy,
 
@@ -53,7 +53,7 @@ pub(crate) enum Cause {
     Network { path: PathBuf },
 
     #[error("the database refused a statement, its table may belong to another program")]
-    Refused { source: Source },
+    Refused { source: SqlErrorSource },
 
     #[error("the database file {path:?} was replaced or deleted")]
     Replaced { path: PathBuf },
@@ -70,7 +70,7 @@ pub(crate) enum Cause {
     Said {
         kind: ErrorKind,
         says: String,
-        source: Source,
+        source: SqlErrorSource,
     },
 
     /// It was closed, or broke, before it was asked; with an unknown outcome, during a release.
@@ -85,7 +85,7 @@ pub(crate) enum Cause {
     Unfit(String),
 
     #[error("locks in SQLite need a boot id, which is known on Linux and macOS only")]
-    Unportable { source: Source },
+    Unportable { source: SqlErrorSource },
 }
 
 /// How to remove the row of a key, by the column that has the key; nothing for a key that is not plain.
@@ -116,14 +116,14 @@ pub(crate) fn foreign(
     columns: &str,
     owner: Option<&str>,
     remove: &str,
-    source: Source,
-) -> Cause {
+    source: SqlErrorSource,
+) -> SqlCause {
     let owner = owner.map_or_else(String::new, |owner| format!(" of {owner}"));
     let says = format!(
         "the table {name}{owner} has the columns {columns}, is no table of locks and is left as it is; \
          name another one by table=NAME in the URL, or, if it is not needed, remove it: {remove}"
     );
-    Cause::said(ErrorKind::Foreign, says, source)
+    SqlCause::said(ErrorKind::Foreign, says, source)
 }
 
 /// Whether a table with these columns has not all that are expected, in any order.
@@ -132,9 +132,9 @@ pub(crate) fn lacks(columns: &str, expected: &[&str]) -> bool {
     !expected.iter().all(|name| has(name))
 }
 
-pub(crate) type Source = Arc<dyn StdError + Send + Sync>;
+pub(crate) type SqlErrorSource = Arc<dyn StdError + Send + Sync>;
 
-impl Cause {
+impl SqlCause {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Said { kind, .. } => *kind,
@@ -147,7 +147,7 @@ impl Cause {
         }
     }
 
-    fn into_source(self) -> Option<Source> {
+    fn into_source(self) -> Option<SqlErrorSource> {
         match self {
             Self::Refused { source } | Self::Said { source, .. } | Self::Unportable { source } => {
                 Some(source)
@@ -183,17 +183,17 @@ impl Cause {
         }
     }
 
-    pub(crate) fn said(kind: ErrorKind, says: impl Into<String>, source: Source) -> Self {
+    pub(crate) fn said(kind: ErrorKind, says: impl Into<String>, source: SqlErrorSource) -> Self {
         let says = says.into();
         Self::Said { kind, says, source }
     }
 }
 
-impl Failure {
+impl SqlFailure {
     /// The database did not answer within this time.
     pub(crate) fn silent(timeout: Duration, outcome_unknown: bool) -> Self {
         Self {
-            cause: Cause::Silent(timeout),
+            cause: SqlCause::Silent(timeout),
             outcome_unknown,
         }
     }
@@ -201,58 +201,60 @@ impl Failure {
     /// Whether the server seems to be down for a while.
     pub(crate) fn is_outage(&self) -> bool {
         match &self.cause {
-            Cause::Silent(_) => true,
-            Cause::SessionOver => true,
-            Cause::Sql(db_error) if matches!(*db_error.source, sqlx::Error::PoolClosed) => false,
-            Cause::Sql(db_error) => db_error.class.is_the_end() || db_error.class == Class::TooMany,
+            SqlCause::Silent(_) => true,
+            SqlCause::SessionOver => true,
+            SqlCause::Sql(db_error) if matches!(*db_error.source, sqlx::Error::PoolClosed) => false,
+            SqlCause::Sql(db_error) => {
+                db_error.class.is_the_end() || db_error.class == ErrorClass::TooMany
+            }
             _ => false,
         }
     }
 }
 
-impl Failure {
+impl SqlFailure {
     /// The failure of a statement that was sent.
     pub(crate) fn of_statement(db_error: DbError) -> Self {
         Self {
             outcome_unknown: db_error.class.ends_connection(),
-            cause: Cause::Sql(db_error),
+            cause: SqlCause::Sql(db_error),
         }
     }
 
     /// The failure of an attempt to connect, before any statement was sent.
     pub(crate) fn of_opening(db_error: DbError) -> Self {
-        Cause::Sql(db_error).into()
+        SqlCause::Sql(db_error).into()
     }
 
     /// Whether the session had ended before the request.
     pub(crate) fn is_late(&self) -> bool {
-        matches!(self.cause, Cause::SessionOver)
+        matches!(self.cause, SqlCause::SessionOver)
     }
 
     /// Whether the server was started too recently.
     pub(crate) fn is_restart(&self) -> bool {
-        matches!(self.cause, Cause::Restarted { .. })
+        matches!(self.cause, SqlCause::Restarted { .. })
     }
 
     /// Whether the connection ended, with everything that depends on it.
     pub(crate) fn ends_session(&self) -> bool {
         match &self.cause {
-            Cause::SessionOver => true,
-            Cause::Sql(db_error) => self.outcome_unknown && db_error.class.ends_connection(),
+            SqlCause::SessionOver => true,
+            SqlCause::Sql(db_error) => self.outcome_unknown && db_error.class.ends_connection(),
             _ => false,
         }
     }
 
     /// The class of the server's error, if it is one.
-    pub(crate) fn class(&self) -> Option<Class> {
+    pub(crate) fn class(&self) -> Option<ErrorClass> {
         match &self.cause {
-            Cause::Sql(db_error) => Some(db_error.class),
+            SqlCause::Sql(db_error) => Some(db_error.class),
             _ => None,
         }
     }
 }
 
-impl Class {
+impl ErrorClass {
     fn kind(self) -> ErrorKind {
         match self {
             Self::Denied | Self::Insecure | Self::Untrusted => ErrorKind::Denied,
@@ -290,8 +292,8 @@ impl Class {
 }
 
 /// Failures before anything was written.
-impl From<Cause> for Failure {
-    fn from(cause: Cause) -> Self {
+impl From<SqlCause> for SqlFailure {
+    fn from(cause: SqlCause) -> Self {
         Self {
             cause,
             outcome_unknown: false,
@@ -299,12 +301,12 @@ impl From<Cause> for Failure {
     }
 }
 
-impl From<Failure> for Error {
+impl From<SqlFailure> for Error {
     fn from(
-        Failure {
+        SqlFailure {
             cause,
             outcome_unknown,
-        }: Failure,
+        }: SqlFailure,
     ) -> Self {
         let mut error = Self::new(cause.kind(), cause.to_string());
         if let Some(source) = cause.into_source() {

@@ -9,24 +9,24 @@ use crate::mutex::Mutex;
 
 /// The leases that this process holds, for when all of them are gone at once, or one is broken.
 #[derive(Default)]
-pub(crate) struct HeldLeases(Mutex<Leases>);
+pub(crate) struct HeldSqlLeases(Mutex<EpochLeases>);
 
 #[derive(Default)]
-struct Leases {
+struct EpochLeases {
     /// How many databases there were before the present one.
     epoch: u64,
-    held: HashMap<LeaseId, Held>,
+    held: HashMap<LeaseId, HeldSqlLease>,
 }
 
-struct Held {
+struct HeldSqlLease {
     key: LockKey,
     control: LeaseControl,
     since: Instant,
 }
 
-impl HeldLeases {
+impl HeldSqlLeases {
     pub(crate) fn attach(&self, id: LeaseId, key: &LockKey, control: LeaseControl) {
-        let held = Held {
+        let held = HeldSqlLease {
             key: key.clone(),
             control,
             since: Instant::now(),

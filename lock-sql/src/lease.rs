@@ -8,19 +8,19 @@ use polylock_core::{
 };
 
 use crate::mutex::Mutex;
-use crate::store::Store;
-use crate::table::Tokens;
+use crate::store::LeaseStore;
+use crate::table::TokenRange;
 
 /// One acquisition in a table of leases.
 pub(crate) struct TableLease {
-    store: Arc<dyn Store>,
+    store: Arc<dyn LeaseStore>,
     key: LockKey,
     id: LeaseId,
-    tokens: Mutex<Option<Tokens>>,
+    tokens: Mutex<Option<TokenRange>>,
 }
 
 impl TableLease {
-    pub(crate) fn new(store: &Arc<dyn Store>, key: &LockKey, id: LeaseId) -> Self {
+    pub(crate) fn new(store: &Arc<dyn LeaseStore>, key: &LockKey, id: LeaseId) -> Self {
         Self {
             store: Arc::clone(store),
             key: key.clone(),
@@ -30,7 +30,7 @@ impl TableLease {
     }
 
     /// Keeps what was granted, and gives the token of the first holder.
-    pub(crate) fn granted(&self, tokens: Tokens) -> FencingToken {
+    pub(crate) fn granted(&self, tokens: TokenRange) -> FencingToken {
         let token = FencingToken::new(tokens.next);
         *self.tokens.lock() = tokens.rest();
         token
@@ -42,7 +42,7 @@ impl Lease for TableLease {
     fn liveness(&self) -> Liveness {
         Liveness::Renewed {
             id: self.id,
-            renewer: Arc::<dyn Store>::clone(&self.store),
+            renewer: Arc::<dyn LeaseStore>::clone(&self.store),
         }
     }
 

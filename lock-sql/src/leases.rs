@@ -10,22 +10,26 @@ use polylock_core::{
 };
 use tokio::time::{Instant, sleep_until};
 
-use crate::budget::{Budget, RETRY_INTERVAL, silent};
-use crate::error::Failure;
+use crate::budget::{RETRY_INTERVAL, SqlBudget, silent};
+use crate::error::SqlFailure;
 use crate::lease::TableLease;
-use crate::store::Store;
-use crate::table::{Claim, Refusal, is_sharing};
+use crate::store::LeaseStore;
+use crate::table::{LockRefusal, SqlClaim, is_sharing};
 
 /// `mode=lease` on any database: leases in a table, and waiters that poll it.
 #[derive(Debug)]
 pub(crate) struct Leases {
     pub(crate) engine: Engine,
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn LeaseStore>,
     capabilities: Capabilities,
 }
 
 impl Leases {
-    pub(crate) fn new(engine: Engine, store: Arc<dyn Store>, capabilities: Capabilities) -> Self {
+    pub(crate) fn new(
+        engine: Engine,
+        store: Arc<dyn LeaseStore>,
+        capabilities: Capabilities,
+    ) -> Self {
         Self {
             engine,
             store,
@@ -46,8 +50,8 @@ impl Leases {
         if let Some(ticket) = request.ticket() {
             return self.adopt(request, ticket).await;
         }
-        let budget = Budget::of(request);
-        let place = Place::of(self, request);
+        let budget = SqlBudget::of(request);
+        let place = WaiterPlace::of(self, request);
         let acquired = self.wait(request, &budget, &place);
         let acquired = match budget.limit(Duration::ZERO) {
             // The database may hang with the time of the waiter.
@@ -74,11 +78,11 @@ impl Leases {
     async fn wait(
         &self,
         request: &AcquireRequest,
-        budget: &Budget,
-        place: &Place,
+        budget: &SqlBudget,
+        place: &WaiterPlace,
     ) -> Result<LockGuard> {
         let first = self.claim(request, place, false);
-        if let Attempt::Granted(guard) = self.attempt(first, request, place).await? {
+        if let AttemptOutcome::Granted(guard) = self.attempt(first, request, place).await? {
             return guard;
         }
         budget.mark_contended(request);
@@ -93,9 +97,9 @@ impl Leases {
             let pace = self.store.pace();
             let is_notified = std::mem::take(&mut is_woken) && pace.notifies;
             let polling = self.poll(request, place, is_notified);
-            let Refusal { until, ahead } = match budget.polling(request, polling).await {
-                Ok(Attempt::Granted(guard)) => return guard,
-                Ok(Attempt::Held(refusal)) => refusal,
+            let LockRefusal { until, ahead } = match budget.polling(request, polling).await {
+                Ok(AttemptOutcome::Granted(guard)) => return guard,
+                Ok(AttemptOutcome::Held(refusal)) => refusal,
                 Err(mut failure) if failure.is_outage() && self.store.outlasts_outages() => {
                     // A grant without a reply is released by its id, and the next attempt has another
                     // id. A reply to the next one does not say whether the first was granted.
@@ -134,19 +138,19 @@ impl Leases {
     async fn poll(
         &self,
         request: &AcquireRequest,
-        place: &Place,
+        place: &WaiterPlace,
         is_notified: bool,
-    ) -> Result<Attempt, Failure> {
+    ) -> Result<AttemptOutcome, SqlFailure> {
         if !is_notified {
             let claim = self.claim(request, place, true);
             let looked = self.store.look(request.key(), &claim).await;
             // The poll has requested nothing that could be granted.
-            let looked = looked.map_err(|failure| Failure {
+            let looked = looked.map_err(|failure| SqlFailure {
                 outcome_unknown: false,
                 ..failure
             })?;
             if let Err(refusal) = looked {
-                return Ok(Attempt::Held(refusal));
+                return Ok(AttemptOutcome::Held(refusal));
             }
         }
         let mut claim = self.claim(request, place, true);
@@ -157,10 +161,10 @@ impl Leases {
     /// Tries once to acquire the lock.
     async fn attempt(
         &self,
-        claim: Claim,
+        claim: SqlClaim,
         request: &AcquireRequest,
-        place: &Place,
-    ) -> Result<Attempt, Failure> {
+        place: &WaiterPlace,
+    ) -> Result<AttemptOutcome, SqlFailure> {
         let key = request.key();
         let lease = Arc::new(TableLease::new(&self.store, key, claim.id));
         let armed: Arc<dyn Lease> = Arc::<TableLease>::clone(&lease);
@@ -173,11 +177,11 @@ impl Leases {
                 // A holder has no place in the queue.
                 place.is_taken.store(false, Ordering::Relaxed);
                 let grant = Grant::new(sent, Some(lease.granted(tokens)));
-                Ok(Attempt::Granted(pending.granted(request, grant)))
+                Ok(AttemptOutcome::Granted(pending.granted(request, grant)))
             }
             Ok(Err(refusal)) => {
                 pending.disarm();
-                Ok(Attempt::Held(refusal))
+                Ok(AttemptOutcome::Held(refusal))
             }
             Err(failure) => {
                 if !failure.outcome_unknown {
@@ -188,8 +192,8 @@ impl Leases {
         }
     }
 
-    fn claim(&self, request: &AcquireRequest, place: &Place, is_queued: bool) -> Claim {
-        let mut claim = Claim::new(self.engine.lease_id(), request);
+    fn claim(&self, request: &AcquireRequest, place: &WaiterPlace, is_queued: bool) -> SqlClaim {
+        let mut claim = SqlClaim::new(self.engine.lease_id(), request);
         claim.ticket = place.ticket;
         claim.is_queued = is_queued && place.ticket.is_some();
         if claim.ticket.is_some() {
@@ -200,16 +204,16 @@ impl Leases {
 }
 
 /// The result of an attempt for a lock.
-enum Attempt {
+enum AttemptOutcome {
     /// The guard, or the error of a grant that came too late.
     Granted(Result<LockGuard>),
     /// Another client has the lock.
-    Held(Refusal),
+    Held(LockRefusal),
 }
 
 /// The place of a waiter in the queue of a key; dropping it leaves the queue.
-struct Place {
-    store: Arc<dyn Store>,
+struct WaiterPlace {
+    store: Arc<dyn LeaseStore>,
     engine: Engine,
     key: LockKey,
     /// `None` for requests that do not queue.
@@ -218,7 +222,7 @@ struct Place {
     is_taken: AtomicBool,
 }
 
-impl Place {
+impl WaiterPlace {
     fn of(leases: &Leases, request: &AcquireRequest) -> Self {
         let queues =
             !is_sharing(request.mode()) && request.wait().waits() && leases.store.has_queue();
@@ -232,7 +236,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for WaiterPlace {
     fn drop(&mut self) {
         if let Some(ticket) = self
             .ticket

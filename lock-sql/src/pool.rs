@@ -11,43 +11,43 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::database::statements::Many;
-use crate::error::Failure;
+use crate::error::SqlFailure;
 use crate::mutex::Mutex;
-use crate::wire::{Answer, Class, Connection, Sql, Target, Value};
+use crate::wire::{ConnectTarget, ErrorClass, QueryResult, ServerConnection, Sql, SqlValue};
 
 /// Runs statements, each by itself, on at most so many connections.
 pub(crate) struct Pool {
     engine: Engine,
-    target: Arc<Target>,
+    target: Arc<ConnectTarget>,
     timeout: Duration,
     /// One for each connection; statements queue here.
     permits: Semaphore,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     /// Idle connections with the time of their last statement, the last one last.
-    idle: Vec<(Connection, Instant)>,
+    idle: Vec<(ServerConnection, Instant)>,
     /// When a connection was last found to be broken. The server may have closed all of them.
     broke: Option<Instant>,
     closes_idle: bool,
 }
 
 /// A statement or several.
-struct Job {
+struct PoolJob {
     sql: Arc<Sql>,
-    values: Vec<Value>,
+    values: Vec<SqlValue>,
     is_message: bool,
     deadline: Instant,
-    reply: oneshot::Sender<Result<Answer, Failure>>,
+    reply: oneshot::Sender<Result<QueryResult, SqlFailure>>,
 }
 
 impl Pool {
     /// `timeout` limits each statement, with its time in the queue and that of opening a connection.
     pub(crate) fn new(
         engine: &Engine,
-        target: &Arc<Target>,
+        target: &Arc<ConnectTarget>,
         size: usize,
         timeout: Duration,
     ) -> Arc<Self> {
@@ -64,8 +64,8 @@ impl Pool {
     pub(crate) async fn statement(
         self: &Arc<Self>,
         sql: &Arc<Sql>,
-        values: Vec<Value>,
-    ) -> Result<Answer, Failure> {
+        values: Vec<SqlValue>,
+    ) -> Result<QueryResult, SqlFailure> {
         self.run(sql, values, false, |_| ()).await
     }
 
@@ -75,9 +75,9 @@ impl Pool {
     pub(crate) async fn statement_with(
         self: &Arc<Self>,
         sql: &Arc<Sql>,
-        values: Vec<Value>,
-        ended: impl FnOnce(Option<&Result<Answer, Failure>>) + Send + 'static,
-    ) -> Result<Answer, Failure> {
+        values: Vec<SqlValue>,
+        ended: impl FnOnce(Option<&Result<QueryResult, SqlFailure>>) + Send + 'static,
+    ) -> Result<QueryResult, SqlFailure> {
         self.run(sql, values, false, ended).await
     }
 
@@ -85,20 +85,20 @@ impl Pool {
     pub(crate) async fn message(
         self: &Arc<Self>,
         sql: &Arc<Sql>,
-        values: Vec<Value>,
-    ) -> Result<Answer, Failure> {
+        values: Vec<SqlValue>,
+    ) -> Result<QueryResult, SqlFailure> {
         self.run(sql, values, true, |_| ()).await
     }
 
     async fn run(
         self: &Arc<Self>,
         sql: &Arc<Sql>,
-        values: Vec<Value>,
+        values: Vec<SqlValue>,
         is_message: bool,
-        ended: impl FnOnce(Option<&Result<Answer, Failure>>) + Send + 'static,
-    ) -> Result<Answer, Failure> {
+        ended: impl FnOnce(Option<&Result<QueryResult, SqlFailure>>) + Send + 'static,
+    ) -> Result<QueryResult, SqlFailure> {
         let (reply, answer) = oneshot::channel();
-        let job = Job {
+        let job = PoolJob {
             sql: Arc::clone(sql),
             values,
             is_message,
@@ -120,8 +120,8 @@ impl Pool {
 
     async fn serve(
         self: &Arc<Self>,
-        mut job: Job,
-        ended: impl FnOnce(Option<&Result<Answer, Failure>>),
+        mut job: PoolJob,
+        ended: impl FnOnce(Option<&Result<QueryResult, SqlFailure>>),
     ) {
         let answer = tokio::select! {
             biased;
@@ -139,7 +139,7 @@ impl Pool {
     }
 
     /// `None` if the caller is gone before the statement begins.
-    async fn attempt(self: &Arc<Self>, job: &Job) -> Option<Result<Answer, Failure>> {
+    async fn attempt(self: &Arc<Self>, job: &PoolJob) -> Option<Result<QueryResult, SqlFailure>> {
         if job.reply.is_closed() {
             return None;
         }
@@ -158,9 +158,9 @@ impl Pool {
     /// Runs a job; keeps the connection if it is still usable.
     async fn execute(
         self: &Arc<Self>,
-        mut connection: Connection,
-        job: &Job,
-    ) -> Result<Answer, Failure> {
+        mut connection: ServerConnection,
+        job: &PoolJob,
+    ) -> Result<QueryResult, SqlFailure> {
         let mut backoff = MIN_BACKOFF;
         loop {
             let run = async {
@@ -181,7 +181,7 @@ impl Pool {
                 Err(db_error) => db_error,
             };
             let repeats =
-                db_error.class == Class::Conflict && !job.is_message && !job.reply.is_closed();
+                db_error.class == ErrorClass::Conflict && !job.is_message && !job.reply.is_closed();
             if repeats && Instant::now() + backoff < job.deadline {
                 sleep(self.engine.jitter(backoff / 2, backoff)).await;
                 backoff = (backoff * 2).min(MAX_BACKOFF);
@@ -191,12 +191,12 @@ impl Pool {
                 true => self.state.lock().broke = Some(Instant::now()),
                 false => self.keep(connection),
             }
-            return Err(Failure::of_statement(db_error));
+            return Err(SqlFailure::of_statement(db_error));
         }
     }
 
     /// The idle connection that was used last, if the server replies on it, or a new one.
-    async fn connect(&self) -> Result<Connection, Failure> {
+    async fn connect(&self) -> Result<ServerConnection, SqlFailure> {
         let (idle, broke) = {
             let mut state = self.state.lock();
             (state.idle.pop(), state.broke)
@@ -212,15 +212,15 @@ impl Pool {
                 return Ok(connection);
             }
         }
-        let opened = Connection::open(&self.target).await;
-        let mut opened = opened.map_err(Failure::of_opening)?;
+        let opened = ServerConnection::open(&self.target).await;
+        let mut opened = opened.map_err(SqlFailure::of_opening)?;
         let settled = opened.settle(self.timeout).await;
-        settled.map_err(Failure::of_opening)?;
+        settled.map_err(SqlFailure::of_opening)?;
         Ok(opened)
     }
 
     /// Keeps a connection that is in order for the next statement.
-    fn keep(self: &Arc<Self>, connection: Connection) {
+    fn keep(self: &Arc<Self>, connection: ServerConnection) {
         let closes_idle = {
             let mut state = self.state.lock();
             state.idle.push((connection, Instant::now()));
@@ -238,8 +238,8 @@ impl Pool {
     pub(crate) async fn many(
         self: &Arc<Self>,
         many: &Many,
-        rows: &[Vec<Value>],
-    ) -> Result<Answer, Failure> {
+        rows: &[Vec<SqlValue>],
+    ) -> Result<QueryResult, SqlFailure> {
         let (sql, values) = many.with(rows);
         match many.has_fixed_text() {
             true => self.statement(&sql, values).await,
@@ -247,8 +247,8 @@ impl Pool {
         }
     }
 
-    fn silent(&self, outcome_unknown: bool) -> Failure {
-        Failure::silent(self.timeout, outcome_unknown)
+    fn silent(&self, outcome_unknown: bool) -> SqlFailure {
+        SqlFailure::silent(self.timeout, outcome_unknown)
     }
 }
 
@@ -278,7 +278,7 @@ impl ClosesIdle {
             // A pool of the application that is closed waits for its connections.
             let is_closed = pool.target.is_closed();
             let is_over =
-                |(_, since): &mut (Connection, Instant)| is_closed || now >= *since + IDLE;
+                |(_, since): &mut (ServerConnection, Instant)| is_closed || now >= *since + IDLE;
             let closed = state.idle.extract_if(.., is_over).collect();
             let next = state.idle.iter().map(|(_, since)| *since + IDLE).min();
             state.closes_idle = next.is_some();

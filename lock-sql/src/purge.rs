@@ -10,14 +10,14 @@ use std::time::Duration;
 use polylock_core::LockKey;
 use polylock_core::engine::{Engine, Moment};
 
-use crate::config::{Server, SqlConfig};
+use crate::config::{ServerKind, SqlConfig};
 use crate::database::codec::whole_micros;
 use crate::database::statements::Many;
 use crate::dialect;
-use crate::error::Failure;
+use crate::error::SqlFailure;
 use crate::mutex::Mutex;
 use crate::pool::Pool;
-use crate::wire::{Class, Sql, Value};
+use crate::wire::{ErrorClass, Sql, SqlValue};
 
 /// The statements that find and delete unused rows, for each [`RowKind`].
 pub(crate) struct PurgeTexts {
@@ -56,17 +56,17 @@ pub(crate) enum RowKind {
 /// tokens of row locks come from elsewhere. The row of a fence stays, because a smaller token may arrive
 /// at any later time.
 #[derive(Clone)]
-pub(crate) struct Purge(Arc<Inner>);
+pub(crate) struct Purge(Arc<PurgeInner>);
 
-struct Inner {
+struct PurgeInner {
     engine: Engine,
     texts: PurgeTexts,
     pool: Arc<Pool>,
     retention: Duration,
-    state: Mutex<State>,
+    state: Mutex<PurgeState>,
 }
 
-struct State {
+struct PurgeState {
     /// Rows that were added since the last round.
     grown: u32,
     /// Whether a round is running, or no further round is allowed.
@@ -95,17 +95,17 @@ impl Purge {
     pub(crate) fn new(engine: &Engine, pool: &Arc<Pool>, config: &SqlConfig) -> Self {
         let table = config.table_sql();
         let texts = match config.server {
-            Server::MySql => dialect::mysql::purge::texts(&table),
-            Server::Postgres => dialect::postgres::purge::texts(&table),
+            ServerKind::MySql => dialect::mysql::purge::texts(&table),
+            ServerKind::Postgres => dialect::postgres::purge::texts(&table),
         };
-        let state = State {
+        let state = PurgeState {
             // Processes that add one row each share the purging among them.
             grown: u32::from(engine.lease_id().as_bytes()[0]) % EVERY,
             is_busy: false,
             passed: Default::default(),
             doomed: VecDeque::new(),
         };
-        Self(Arc::new(Inner {
+        Self(Arc::new(PurgeInner {
             engine: engine.clone(),
             texts,
             pool: Arc::clone(pool),
@@ -145,8 +145,8 @@ impl Purge {
     }
 }
 
-impl Inner {
-    async fn round(&self) -> Result<(), Failure> {
+impl PurgeInner {
+    async fn round(&self) -> Result<(), SqlFailure> {
         let due = self.state.lock().next_doomed(self.engine.now());
         if let Some(doomed) = due {
             self.delete_leases(doomed).await?;
@@ -159,11 +159,11 @@ impl Inner {
     }
 
     /// Selects idle leases, and prevents their tokens from being drawn again.
-    async fn doom_leases(&self) -> Result<(), Failure> {
+    async fn doom_leases(&self) -> Result<(), SqlFailure> {
         let scanned = self.scan(RowKind::Leases, Some(self.retention)).await?;
         let floor = scanned.idle.iter().map(|(_, last_token)| *last_token).max();
         if let Some(floor) = floor {
-            let values = vec![Value::from(floor)];
+            let values = vec![SqlValue::from(floor)];
             let raised = self.pool.statement(&self.texts.raise, values).await?;
             // Without the row that stores the min token, nothing may be deleted.
             if raised.affected > 0 {
@@ -178,13 +178,13 @@ impl Inner {
         Ok(())
     }
 
-    async fn delete_leases(&self, doomed: PendingDelete) -> Result<(), Failure> {
+    async fn delete_leases(&self, doomed: PendingDelete) -> Result<(), SqlFailure> {
         let retention = whole_micros(self.retention);
         let row = |key: Vec<u8>| {
             vec![
-                Value::from(key),
-                Value::from(retention),
-                Value::from(doomed.floor),
+                SqlValue::from(key),
+                SqlValue::from(retention),
+                SqlValue::from(doomed.floor),
             ]
         };
         let rows: Vec<_> = doomed.keys.into_iter().map(row).collect();
@@ -200,7 +200,7 @@ impl Inner {
     /// grant finds none, and creates it again. A request without a wait that meets the deletion is
     /// refused, because it cannot tell the deletion from another holder. This can happen once in
     /// `retention` for a key, for the time of one statement.
-    async fn purge_rows(&self, retention: Duration) -> Result<(), Failure> {
+    async fn purge_rows(&self, retention: Duration) -> Result<(), SqlFailure> {
         self.delete_unused(RowKind::Rows, Some(retention)).await
     }
 
@@ -209,14 +209,14 @@ impl Inner {
         &self,
         kind: RowKind,
         retention: Option<Duration>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), SqlFailure> {
         let scanned = self.scan(kind, retention).await?;
         if !scanned.idle.is_empty() {
             let row = |(key, _)| {
-                let retention = retention.map(|retention| Value::from(whole_micros(retention)));
-                [Value::from(key)].into_iter().chain(retention).collect()
+                let retention = retention.map(|retention| SqlValue::from(whole_micros(retention)));
+                [SqlValue::from(key)].into_iter().chain(retention).collect()
             };
-            let rows: Vec<Vec<Value>> = scanned.idle.into_iter().map(row).collect();
+            let rows: Vec<Vec<SqlValue>> = scanned.idle.into_iter().map(row).collect();
             let delete = &self.texts.delete[kind as usize];
             match kind {
                 RowKind::Leases | RowKind::Records => self.pool.many(delete, &rows).await?,
@@ -232,14 +232,18 @@ impl Inner {
     }
 
     /// Looks at the next rows of a kind. It locks none.
-    async fn scan(&self, kind: RowKind, retention: Option<Duration>) -> Result<Scanned, Failure> {
+    async fn scan(
+        &self,
+        kind: RowKind,
+        retention: Option<Duration>,
+    ) -> Result<Scanned, SqlFailure> {
         let after = self.state.lock().passed[kind as usize].clone();
-        let mut values = vec![Value::from(after)];
-        values.extend(retention.map(|retention| Value::from(whole_micros(retention))));
+        let mut values = vec![SqlValue::from(after)];
+        values.extend(retention.map(|retention| SqlValue::from(whole_micros(retention))));
         let scan = &self.texts.scan[kind as usize];
         let rows = self.pool.statement(scan, values).await?.rows;
-        let key = |row: &Vec<Value>| row.first().and_then(Value::bytes).map(<[u8]>::to_vec);
-        let number = |row: &Vec<Value>, at: usize| row.get(at).and_then(Value::int);
+        let key = |row: &Vec<SqlValue>| row.first().and_then(SqlValue::bytes).map(<[u8]>::to_vec);
+        let number = |row: &Vec<SqlValue>, at: usize| row.get(at).and_then(SqlValue::int);
         let idle = rows.iter().filter(|row| number(row, 1) == Some(1));
         Ok(Scanned {
             idle: idle
@@ -254,8 +258,8 @@ impl Inner {
 }
 
 /// Whether rows stay for good, because this user may not delete any.
-fn is_denied(failure: &Failure) -> bool {
-    let denied = failure.class() == Some(Class::Denied);
+fn is_denied(failure: &SqlFailure) -> bool {
+    let denied = failure.class() == Some(ErrorClass::Denied);
     if denied {
         tracing::debug!("unused rows stay: the user has no right to DELETE");
     } else {
@@ -264,7 +268,7 @@ fn is_denied(failure: &Failure) -> bool {
     denied
 }
 
-impl State {
+impl PurgeState {
     /// Those whose time has come.
     fn next_doomed(&mut self, now: Moment) -> Option<PendingDelete> {
         self.doomed

@@ -4,13 +4,13 @@ use std::time::Duration;
 use polylock_core::admin::Record;
 use polylock_core::{FencingToken, LockKey};
 
-use crate::config::{Server, SqlConfig};
+use crate::config::{ServerKind, SqlConfig};
 use crate::database::codec::whole_micros;
 use crate::dialect::records::{self, REFUSED, RecordTexts};
-use crate::error::{Cause, Failure};
+use crate::error::{SqlCause, SqlFailure};
 use crate::pool::Pool;
 use crate::purge::Purge;
-use crate::wire::Value;
+use crate::wire::SqlValue;
 
 /// The records that holders have stored in the table of a server; the same for all modes.
 #[derive(Clone)]
@@ -29,20 +29,20 @@ impl Records {
             pool: Arc::clone(pool),
             purge: purge.clone(),
             texts: Arc::new(match config.server {
-                Server::MySql => records::mysql(&table),
-                Server::Postgres => records::postgres(&table),
+                ServerKind::MySql => records::mysql(&table),
+                ServerKind::Postgres => records::postgres(&table),
             }),
             table: config.table.as_str().to_owned(),
         }
     }
 
-    pub(crate) async fn read(&self, key: &LockKey) -> Result<Option<Record>, Failure> {
+    pub(crate) async fn read(&self, key: &LockKey) -> Result<Option<Record>, SqlFailure> {
         let found = self.read_version(key).await?;
         Ok(found.map(|(record, _)| record))
     }
 
-    async fn read_version(&self, key: &LockKey) -> Result<Option<(Record, u64)>, Failure> {
-        let values = vec![Value::from(key.as_bytes())];
+    async fn read_version(&self, key: &LockKey) -> Result<Option<(Record, u64)>, SqlFailure> {
+        let values = vec![SqlValue::from(key.as_bytes())];
         let answer = self.pool.statement(&self.texts.read, values).await;
         // Whatever happened to the request, it changed nothing.
         let answer = answer.map_err(|failure| failure.cause)?;
@@ -52,7 +52,7 @@ impl Records {
         let [token, bytes, version] = &row[..] else {
             return Err(self.malformed(key));
         };
-        let number = |value: &Value| value.int().and_then(|number| u64::try_from(number).ok());
+        let number = |value: &SqlValue| value.int().and_then(|number| u64::try_from(number).ok());
         match (number(token), bytes.bytes(), number(version)) {
             (Some(token), Some(bytes), Some(version)) => Ok(Some((
                 Record::new(FencingToken::new(token), bytes),
@@ -68,7 +68,7 @@ impl Records {
         key: &LockKey,
         record: &Record,
         keep: Duration,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, SqlFailure> {
         let mut above = 0;
         for _ in 0..Record::MAX_WRITES {
             if self
@@ -86,7 +86,7 @@ impl Records {
                 None => {}
             }
         }
-        Err(Cause::Overtaken.into())
+        Err(SqlCause::Overtaken.into())
     }
 
     /// Stores a version of a record, unless a later one is there; whether it was stored.
@@ -96,19 +96,19 @@ impl Records {
         record: &Record,
         version: u64,
         keep: Duration,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, SqlFailure> {
         let values = vec![
-            Value::from(key.as_bytes()),
-            Value::from(record.token.value()),
-            Value::from(&record.bytes[..]),
-            Value::from(whole_micros(keep)),
-            Value::from(version),
+            SqlValue::from(key.as_bytes()),
+            SqlValue::from(record.token.value()),
+            SqlValue::from(&record.bytes[..]),
+            SqlValue::from(whole_micros(keep)),
+            SqlValue::from(version),
         ];
         let answer = self.pool.statement(&self.texts.write, values).await?;
         Ok(answer.affected > 0 && answer.last_id != REFUSED)
     }
 
-    fn malformed(&self, key: &LockKey) -> Failure {
-        Cause::malformed_row(&self.table, "kind = 9 AND lock_key", key.as_bytes()).into()
+    fn malformed(&self, key: &LockKey) -> SqlFailure {
+        SqlCause::malformed_row(&self.table, "kind = 9 AND lock_key", key.as_bytes()).into()
     }
 }

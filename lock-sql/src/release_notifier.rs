@@ -12,9 +12,9 @@ pub(crate) struct ReleaseNotifier(Mutex<HashMap<LockKey, Arc<Notify>>>);
 
 impl ReleaseNotifier {
     /// Enters a waiter, which leaves when it is dropped.
-    pub(crate) fn enter(self: &Arc<Self>, key: &LockKey) -> Waiting {
+    pub(crate) fn enter(self: &Arc<Self>, key: &LockKey) -> ReleaseWait {
         let released = Arc::clone(self.0.lock().entry(key.clone()).or_default());
-        Waiting {
+        ReleaseWait {
             release_notifier: Arc::clone(self),
             key: key.clone(),
             released,
@@ -36,13 +36,13 @@ impl ReleaseNotifier {
     }
 }
 
-pub(crate) struct Waiting {
+pub(crate) struct ReleaseWait {
     release_notifier: Arc<ReleaseNotifier>,
     key: LockKey,
     pub(crate) released: Arc<Notify>,
 }
 
-impl Drop for Waiting {
+impl Drop for ReleaseWait {
     fn drop(&mut self) {
         let mut release_notifier = self.release_notifier.0.lock();
         // The map and this waiter; others can enter under the mutex only.

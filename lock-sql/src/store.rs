@@ -6,24 +6,24 @@ use polylock_core::admin::{LockInfo, Record};
 use polylock_core::engine::LeaseId;
 use polylock_core::{FencingToken, LeaseState, LockKey, Released, RenewalRequest, Renewer};
 
-use crate::error::Failure;
-use crate::held_leases::HeldLeases;
+use crate::error::SqlFailure;
+use crate::held_leases::HeldSqlLeases;
 use crate::release_notifier::ReleaseNotifier;
-use crate::table::{Claim, MAX_WAITERS, Refusal, Tokens};
+use crate::table::{LockRefusal, MAX_WAITERS, SqlClaim, TokenRange};
 
 /// The table of leases in one database, as `mode=lease` uses it. It renews leases in as few transactions
 /// as possible.
 ///
 /// Every method has a time limit, and ends in one transaction that does all or nothing. If its future is
-/// dropped, it completes or is undone. A release that begins after a [`take`](Store::take) was dropped
+/// dropped, it completes or is undone. A release that begins after a [`take`](LeaseStore::take) was dropped
 /// finds the lock that it left behind.
 #[async_trait]
-pub(crate) trait Store: Renewer {
+pub(crate) trait LeaseStore: Renewer {
     /// Acquires a lock if it is free for this claim.
-    async fn take(&self, key: &LockKey, claim: Claim) -> Result<Taken, Failure>;
+    async fn take(&self, key: &LockKey, claim: SqlClaim) -> Result<AcquireResult, SqlFailure>;
 
     /// Whether a lock can be acquired; does not disturb other clients.
-    async fn look(&self, key: &LockKey, claim: &Claim) -> Result<Seen, Failure>;
+    async fn look(&self, key: &LockKey, claim: &SqlClaim) -> Result<Availability, SqlFailure>;
 
     /// Whether exclusive waiters queue in the table because releases send no notifications.
     fn has_queue(&self) -> bool;
@@ -35,13 +35,13 @@ pub(crate) trait Store: Renewer {
     }
 
     /// Removes a waiter from the queue.
-    async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure>;
+    async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), SqlFailure>;
 
     /// Wakes the waiters of this process, on its own releases and on notifications.
     fn release_notifier(&self) -> &Arc<ReleaseNotifier>;
 
     /// The leases of this process.
-    fn held_leases(&self) -> &Arc<HeldLeases>;
+    fn held_leases(&self) -> &Arc<HeldSqlLeases>;
 
     /// This process holds a lease, and wants a notification if it is broken.
     fn attend_holders(&self) {}
@@ -52,13 +52,13 @@ pub(crate) trait Store: Renewer {
     }
 
     /// Releases the lock of `id`, if it has one.
-    async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure>;
+    async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released, SqlFailure>;
 
     /// Makes an exclusive lock a shared one.
-    async fn downgrade(&self, key: &LockKey, id: LeaseId) -> Result<LeaseState, Failure>;
+    async fn downgrade(&self, key: &LockKey, id: LeaseId) -> Result<LeaseState, SqlFailure>;
 
     /// Draws more tokens for an exclusive holder; `None` if the lock is lost.
-    async fn reserve(&self, key: &LockKey, id: LeaseId) -> Result<Option<Tokens>, Failure>;
+    async fn reserve(&self, key: &LockKey, id: LeaseId) -> Result<Option<TokenRange>, SqlFailure>;
 
     /// Gives the exclusive lease `id` the id of a renewal, and renews it. Returns the new token, or
     /// `None` if it is not held. A repeated call returns the same result.
@@ -66,19 +66,19 @@ pub(crate) trait Store: Renewer {
         &self,
         id: LeaseId,
         renewal: &RenewalRequest,
-    ) -> Result<Option<FencingToken>, Failure>;
+    ) -> Result<Option<FencingToken>, SqlFailure>;
 
     /// The locks that are held and whose keys begin with `prefix`, sorted by key.
-    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Failure>;
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, SqlFailure>;
 
     /// One of them.
-    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>, Failure>;
+    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>, SqlFailure>;
 
     /// Takes a lock from its holders; returns its state before.
-    async fn break_all(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>, Failure>;
+    async fn break_all(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>, SqlFailure>;
 
     /// The record that a holder has stored beside the lock.
-    async fn record(&self, key: &LockKey) -> Result<Option<Record>, Failure>;
+    async fn record(&self, key: &LockKey) -> Result<Option<Record>, SqlFailure>;
 
     /// Stores a record, unless one with a larger token is stored; returns whether it did.
     async fn write_record(
@@ -86,7 +86,7 @@ pub(crate) trait Store: Renewer {
         key: &LockKey,
         record: &Record,
         keep: Duration,
-    ) -> Result<bool, Failure>;
+    ) -> Result<bool, SqlFailure>;
 }
 
 /// The poll interval of waiters.
@@ -133,10 +133,10 @@ impl Pace {
 const BACKOFF_WITHOUT_PLACE: Duration = Duration::from_millis(500);
 
 /// The tokens of a new holder, or why there is none.
-pub(crate) type Taken = Result<Tokens, Refusal>;
+pub(crate) type AcquireResult = Result<TokenRange, LockRefusal>;
 
 /// Whether there could be a new holder.
-pub(crate) type Seen = Result<(), Refusal>;
+pub(crate) type Availability = Result<(), LockRefusal>;
 
 #[cfg(test)]
 mod tests {

@@ -7,17 +7,19 @@ use polylock_core::{Fencing, HealthCheck, HealthRule, Status};
 
 use super::server::{CLOCK_FIX, CLOCK_IMPACT, REPLICA, ask, clock, clock_offset, settings, text};
 use crate::config::SqlMode;
-use crate::error::Failure;
-use crate::wire::{Connection, Flavor};
+use crate::error::SqlFailure;
+use crate::wire::{Flavor, ServerConnection};
 
 /// Checks a server, and notes which one it is.
-pub(super) async fn check(connection: &mut Connection) -> Result<Vec<HealthCheck>, Failure> {
+pub(super) async fn check(
+    connection: &mut ServerConnection,
+) -> Result<Vec<HealthCheck>, SqlFailure> {
     let variables = settings(connection, VARIABLES).await?;
     let rights = ask(connection, RIGHTS).await?;
     let asked = SystemTime::now();
     let state = ask(connection, STATE).await?;
     let version = text(state.rows.first().and_then(|row| row.get(1)));
-    let facts = Facts {
+    let facts = MySqlFacts {
         mode: connection.target.config.mode,
         may_write_anyway: rights.int(0).unwrap_or(0) > 0,
         variables,
@@ -49,7 +51,7 @@ const STATE: &str = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTA
 
 /// What a server says about itself, and what is asked of it.
 #[derive(Clone, Debug)]
-struct Facts {
+struct MySqlFacts {
     mode: SqlMode,
     /// Whether `read_only` does not hold for this user.
     may_write_anyway: bool,
@@ -57,7 +59,7 @@ struct Facts {
     clock_offset: Option<Duration>,
 }
 
-impl Facts {
+impl MySqlFacts {
     fn is(&self, name: &str, value: &str) -> bool {
         let found = self.variables.get(name);
         found.is_some_and(|found| found.eq_ignore_ascii_case(value))
@@ -122,7 +124,7 @@ const FLUSH: &str = "innodb_flush_log_at_trx_commit";
 const READ_ONLY: &str = "read_only";
 const SYNC_BINLOG: &str = "sync_binlog";
 
-const RULES: &[HealthRule<Facts>] = &[
+const RULES: &[HealthRule<MySqlFacts>] = &[
     HealthRule {
         id: REPLICA,
         rule: |facts| Status::Error.because(format!("{} is on", facts.forbids_writes()?)),
@@ -194,9 +196,9 @@ mod tests {
         (SYNC_BINLOG, "0"),
     ];
 
-    fn facts(mode: SqlMode, changes: &[(&str, &str)]) -> Facts {
+    fn facts(mode: SqlMode, changes: &[(&str, &str)]) -> MySqlFacts {
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-        Facts {
+        MySqlFacts {
             mode,
             may_write_anyway: false,
             variables: GOOD.iter().chain(changes).map(own).collect(),
@@ -205,7 +207,7 @@ mod tests {
     }
 
     /// Asserts that all checks are made, and these are the faults.
-    fn assert_faults(facts: &Facts, expected: &[(&str, Status, &str)]) {
+    fn assert_faults(facts: &MySqlFacts, expected: &[(&str, Status, &str)]) {
         let checks = HealthRule::check_all(RULES, facts);
         let mut ids: Vec<_> = checks.iter().map(|check| check.id).collect();
         ids.dedup();

@@ -8,13 +8,13 @@ use polylock_core::HealthCheck;
 use tokio::time::timeout;
 
 use crate::config::{POOLED_ADVISORY, SqlMode};
-use crate::error::{Cause, Failure};
-use crate::wire::{Connection, DbError, Sql, Target};
+use crate::error::{SqlCause, SqlFailure};
+use crate::wire::{ConnectTarget, DbError, ServerConnection, Sql};
 
 /// Tests for a pooler in front of PostgreSQL, unless the configuration declares one.
 ///
 /// Runs before any other connection opens, because settings of a connection would stay with the pooler.
-pub(crate) async fn look_for_pooler(target: &Arc<Target>) -> Result<(), Failure> {
+pub(crate) async fn look_for_pooler(target: &Arc<ConnectTarget>) -> Result<(), SqlFailure> {
     let mode = target.config.mode;
     if target.is_pooled() {
         return Ok(());
@@ -25,7 +25,7 @@ pub(crate) async fn look_for_pooler(target: &Arc<Target>) -> Result<(), Failure>
             (Path::Statements, SqlMode::Row) => REFUSES_TRANSACTIONS,
             _ => POOLED_ADVISORY,
         };
-        return Err(Cause::Config(message.to_owned()).into());
+        return Err(SqlCause::Config(message.to_owned()).into());
     }
     if path != Path::Direct {
         tracing::debug!("a transaction pooler is in the path, statements are not prepared");
@@ -35,7 +35,9 @@ pub(crate) async fn look_for_pooler(target: &Arc<Target>) -> Result<(), Failure>
 }
 
 /// Reports the pooler in the path to PostgreSQL, also before any other connection opens.
-pub(super) async fn check_health(target: &Arc<Target>) -> Result<Option<HealthCheck>, Failure> {
+pub(super) async fn check_health(
+    target: &Arc<ConnectTarget>,
+) -> Result<Option<HealthCheck>, SqlFailure> {
     if !target.config.server.is_postgres() {
         return Ok(None);
     }
@@ -50,11 +52,11 @@ pub(super) async fn check_health(target: &Arc<Target>) -> Result<Option<HealthCh
     Ok(Some(finding(path, target.config.mode)))
 }
 
-async fn look(target: &Arc<Target>) -> Result<Path, Failure> {
+async fn look(target: &Arc<ConnectTarget>) -> Result<Path, SqlFailure> {
     let limit = target.config.timeout;
     let found = timeout(limit, probe(target, limit / 2)).await;
-    let found = found.map_err(|_| Cause::Silent(limit))?;
-    found.map_err(Failure::of_opening)
+    let found = found.map_err(|_| SqlCause::Silent(limit))?;
+    found.map_err(SqlFailure::of_opening)
 }
 
 fn finding(path: Path, mode: SqlMode) -> HealthCheck {
@@ -105,12 +107,12 @@ impl Path {
 /// A pooler may give the process of the first connection to the second, give another one to the first
 /// while that is in use, or make the first wait. No setting marks a process: it would stay with the
 /// pooler, or make it keep a process for this client.
-async fn probe(target: &Arc<Target>, limit: Duration) -> Result<Path, DbError> {
+async fn probe(target: &Arc<ConnectTarget>, limit: Duration) -> Result<Path, DbError> {
     if !target.config.server.is_postgres() {
         return Ok(Path::Direct);
     }
-    let mut first = Connection::open(target).await?;
-    let mut second = Connection::open(target).await?;
+    let mut first = ServerConnection::open(target).await?;
+    let mut second = ServerConnection::open(target).await?;
     let mine = process(&mut first).await?;
     for _ in 0..ROUNDS {
         if let Err(db_error) = second.message(&BEGIN, &[]).await {
@@ -139,7 +141,7 @@ async fn probe(target: &Arc<Target>, limit: Duration) -> Result<Path, DbError> {
 /// A busy pooler may by chance behave like none.
 const ROUNDS: usize = 3;
 
-async fn process(connection: &mut Connection) -> Result<Option<i64>, DbError> {
+async fn process(connection: &mut ServerConnection) -> Result<Option<i64>, DbError> {
     Ok(connection.message(&PROCESS, &[]).await?.int(0))
 }
 

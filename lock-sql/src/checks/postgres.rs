@@ -8,10 +8,12 @@ use polylock_core::{Fencing, HealthCheck, HealthRule, Status};
 
 use super::server::{CLOCK_FIX, CLOCK_IMPACT, REPLICA, ask, clock, clock_offset, settings};
 use crate::config::SqlMode;
-use crate::error::Failure;
-use crate::wire::Connection;
+use crate::error::SqlFailure;
+use crate::wire::ServerConnection;
 
-pub(super) async fn check(connection: &mut Connection) -> Result<Vec<HealthCheck>, Failure> {
+pub(super) async fn check(
+    connection: &mut ServerConnection,
+) -> Result<Vec<HealthCheck>, SqlFailure> {
     let target = Arc::clone(&connection.target);
     let config = &target.config;
     let settings = settings(connection, SETTINGS).await?;
@@ -19,7 +21,7 @@ pub(super) async fn check(connection: &mut Connection) -> Result<Vec<HealthCheck
     let question = state(schema, config.table.as_str());
     let asked = SystemTime::now();
     let state = ask(connection, &question).await?;
-    let facts = Facts {
+    let facts = PostgresFacts {
         mode: config.mode,
         is_in_recovery: state.int(0) == Some(1),
         standbys: state.int(1).unwrap_or(0),
@@ -61,7 +63,7 @@ fn state(schema: &str, table: &str) -> String {
 
 /// What a server says about itself, as this connection sees it, and what is asked of it.
 #[derive(Clone, Debug)]
-struct Facts {
+struct PostgresFacts {
     mode: SqlMode,
     is_in_recovery: bool,
     /// How many servers follow it. Any client that reads its log like one of them counts as one.
@@ -74,7 +76,7 @@ struct Facts {
     clock_offset: Option<Duration>,
 }
 
-impl Facts {
+impl PostgresFacts {
     fn setting(&self, name: &str) -> &str {
         self.settings.get(name).map_or("", String::as_str)
     }
@@ -106,7 +108,7 @@ impl Facts {
     }
 }
 
-const RULES: &[HealthRule<Facts>] = &[
+const RULES: &[HealthRule<PostgresFacts>] = &[
     HealthRule {
         id: REPLICA,
         rule: |facts| match facts.is_in_recovery {
@@ -204,9 +206,9 @@ mod tests {
         ("full_page_writes", "on"),
     ];
 
-    fn facts(mode: SqlMode, changes: &[(&str, &str)]) -> Facts {
+    fn facts(mode: SqlMode, changes: &[(&str, &str)]) -> PostgresFacts {
         let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-        Facts {
+        PostgresFacts {
             mode,
             is_in_recovery: false,
             standbys: 0,
@@ -217,7 +219,7 @@ mod tests {
         }
     }
 
-    fn faults(facts: &Facts) -> Vec<HealthCheck> {
+    fn faults(facts: &PostgresFacts) -> Vec<HealthCheck> {
         let mut checks = HealthRule::check_all(RULES, facts);
         checks.retain(HealthCheck::is_fault);
         checks

@@ -5,31 +5,33 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use polylock_core::{HealthCheck, RuleOutcome, Status};
 
 use super::{mysql, pooler, postgres};
-use crate::config::{Server, SqlMode};
-use crate::error::{Cause, Failure};
+use crate::config::{ServerKind, SqlMode};
+use crate::error::{SqlCause, SqlFailure};
 use crate::lock::{open, within};
-use crate::wire::{Answer, Connection, Sql, Target, Value};
+use crate::wire::{ConnectTarget, QueryResult, ServerConnection, Sql, SqlValue};
 
 /// Checks a server and warns of faults; refuses one that cannot keep locks and, with strict checks,
 /// every one with a fault.
-pub(crate) async fn check(connection: &mut Connection) -> Result<(), Failure> {
+pub(crate) async fn check(connection: &mut ServerConnection) -> Result<(), SqlFailure> {
     let checks = check_server(connection).await?;
     Ok(report(&checks, connection.target.config.strict)?)
 }
 
-fn report(checks: &[HealthCheck], strict: bool) -> Result<(), Cause> {
+fn report(checks: &[HealthCheck], strict: bool) -> Result<(), SqlCause> {
     match checks.iter().find(|check| check.status == Status::Error) {
         // A failover may promote it.
-        Some(check) if check.id == REPLICA => Err(Cause::Unfit(check.to_string())),
-        Some(check) => Err(Cause::Config(check.to_string())),
-        None => HealthCheck::report(checks, strict).map_err(Cause::Config),
+        Some(check) if check.id == REPLICA => Err(SqlCause::Unfit(check.to_string())),
+        Some(check) => Err(SqlCause::Config(check.to_string())),
+        None => HealthCheck::report(checks, strict).map_err(SqlCause::Config),
     }
 }
 
 pub(super) const REPLICA: &str = "replica";
 
 /// Checks a server for a report; it creates nothing, and no fault is an error.
-pub(crate) async fn check_health(target: &Arc<Target>) -> Result<Vec<HealthCheck>, Failure> {
+pub(crate) async fn check_health(
+    target: &Arc<ConnectTarget>,
+) -> Result<Vec<HealthCheck>, SqlFailure> {
     let mut found = Vec::new();
     found.extend(pooler::check_health(target).await?);
     let mut connection = open(target).await?;
@@ -37,31 +39,34 @@ pub(crate) async fn check_health(target: &Arc<Target>) -> Result<Vec<HealthCheck
     Ok(found)
 }
 
-async fn check_server(connection: &mut Connection) -> Result<Vec<HealthCheck>, Failure> {
+async fn check_server(connection: &mut ServerConnection) -> Result<Vec<HealthCheck>, SqlFailure> {
     match connection.target.config.server {
-        Server::MySql => mysql::check(connection).await,
-        Server::Postgres => postgres::check(connection).await,
+        ServerKind::MySql => mysql::check(connection).await,
+        ServerKind::Postgres => postgres::check(connection).await,
     }
 }
 
-pub(super) async fn ask(connection: &mut Connection, question: &str) -> Result<Answer, Failure> {
+pub(super) async fn ask(
+    connection: &mut ServerConnection,
+    question: &str,
+) -> Result<QueryResult, SqlFailure> {
     let answer = connection.message(&Sql::new(question), &[]).await;
-    answer.map_err(Failure::of_statement)
+    answer.map_err(SqlFailure::of_statement)
 }
 
 /// What a server answers with names and values.
 pub(super) async fn settings(
-    connection: &mut Connection,
+    connection: &mut ServerConnection,
     question: &str,
-) -> Result<HashMap<String, String>, Failure> {
+) -> Result<HashMap<String, String>, SqlFailure> {
     let answer = ask(connection, question).await?;
     let pair = |row: &Vec<_>| (text(row.first()).to_ascii_lowercase(), text(row.get(1)));
     Ok(answer.rows.iter().map(pair).collect())
 }
 
 /// A text of a row, empty if it is null.
-pub(super) fn text(value: Option<&Value>) -> String {
-    let bytes = value.and_then(Value::bytes).unwrap_or_default();
+pub(super) fn text(value: Option<&SqlValue>) -> String {
+    let bytes = value.and_then(SqlValue::bytes).unwrap_or_default();
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -110,10 +115,12 @@ mod tests {
         let error = |id| [warning(), HealthCheck::error(id, "a", "b", "c")];
         report(&[warning()], false).unwrap();
         let refusal = report(&[warning()], true).unwrap_err();
-        assert!(matches!(refusal, Cause::Config(says) if says.ends_with("this server: a: b; c")));
+        assert!(
+            matches!(refusal, SqlCause::Config(says) if says.ends_with("this server: a: b; c"))
+        );
         let refusal = report(&error("x"), false).unwrap_err();
-        assert!(matches!(refusal, Cause::Config(says) if says == "a: b; c"));
+        assert!(matches!(refusal, SqlCause::Config(says) if says == "a: b; c"));
         let refusal = report(&error(REPLICA), false).unwrap_err();
-        assert!(matches!(refusal, Cause::Unfit(_)));
+        assert!(matches!(refusal, SqlCause::Unfit(_)));
     }
 }

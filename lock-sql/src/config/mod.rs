@@ -14,7 +14,7 @@ mod tests;
 mod url;
 
 #[cfg(feature = "_server")]
-pub(crate) use self::options::Server;
+pub(crate) use self::options::ServerKind;
 #[cfg(feature = "_server")]
 pub use self::options::SqlMode;
 #[cfg(feature = "_server")]

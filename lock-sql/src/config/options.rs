@@ -49,12 +49,12 @@ impl SqlMode {
 
 /// The kind of server.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) enum Server {
+pub(crate) enum ServerKind {
     MySql,
     Postgres,
 }
 
-impl Server {
+impl ServerKind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::MySql => "mysql",

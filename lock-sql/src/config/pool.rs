@@ -15,13 +15,13 @@ use sqlx::{Connection, Pool};
 
 use super::{SqlConfig, SqlMode};
 use crate::database::RENEWERS;
-use crate::error::Failure;
-use crate::wire::{ClientOptions, Driver, ReservedConnections, ReservedPool, Target};
+use crate::error::SqlFailure;
+use crate::wire::{ConnectTarget, Driver, DriverOptions, ReservedConnections, ReservedPool};
 
 /// A pool of the application, of any database.
 #[async_trait]
 pub(crate) trait AppPool: Send + Sync {
-    fn options(&self) -> ClientOptions;
+    fn options(&self) -> DriverOptions;
 
     fn max_connections(&self) -> u32;
 
@@ -33,16 +33,16 @@ pub(crate) trait AppPool: Send + Sync {
     async fn reserve(
         &self,
         engine: &Engine,
-        target: &Target,
-    ) -> std::result::Result<Arc<dyn ReservedPool>, Failure>;
+        target: &ConnectTarget,
+    ) -> std::result::Result<Arc<dyn ReservedPool>, SqlFailure>;
 }
 
 #[async_trait]
 impl<DB: Driver> AppPool for Pool<DB>
 where
-    ClientOptions: From<<DB::Connection as Connection>::Options>,
+    DriverOptions: From<<DB::Connection as Connection>::Options>,
 {
-    fn options(&self) -> ClientOptions {
+    fn options(&self) -> DriverOptions {
         (*self.connect_options()).clone().into()
     }
 
@@ -61,8 +61,8 @@ where
     async fn reserve(
         &self,
         engine: &Engine,
-        target: &Target,
-    ) -> std::result::Result<Arc<dyn ReservedPool>, Failure> {
+        target: &ConnectTarget,
+    ) -> std::result::Result<Arc<dyn ReservedPool>, SqlFailure> {
         Ok(ReservedConnections::reserve(engine, self, target).await?)
     }
 }

@@ -10,9 +10,9 @@ use sqlx::mysql::MySqlConnectOptions;
 use sqlx::postgres::PgConnectOptions;
 
 use super::pool::AppPool;
-use super::{Server, SqlMode};
+use super::{ServerKind, SqlMode};
 use crate::dialect::{SchemaName, TableName};
-use crate::wire::ClientOptions;
+use crate::wire::DriverOptions;
 
 /// Configuration of the PostgreSQL, MySQL or MariaDB server that stores the locks.
 ///
@@ -37,9 +37,9 @@ use crate::wire::ClientOptions;
 /// ```
 #[derive(Clone, Debug)]
 pub struct SqlConfig {
-    pub(crate) server: Server,
+    pub(crate) server: ServerKind,
     /// Options of the application, with TLS settings and login.
-    pub(crate) client: Option<ClientOptions>,
+    pub(crate) client: Option<DriverOptions>,
     pub(crate) pool: Option<Arc<dyn AppPool>>,
     pub(crate) host: String,
     pub(crate) port: u16,
@@ -85,14 +85,14 @@ impl SqlConfig {
     #[cfg(feature = "mysql")]
     #[must_use]
     pub fn mysql(host: impl Into<String>) -> Self {
-        Self::new(Server::MySql, host.into())
+        Self::new(ServerKind::MySql, host.into())
     }
 
     /// Names a PostgreSQL server by its host, or with a leading slash by the directory of its socket.
     #[cfg(feature = "postgres")]
     #[must_use]
     pub fn postgres(host: impl Into<String>) -> Self {
-        Self::new(Server::Postgres, host.into())
+        Self::new(ServerKind::Postgres, host.into())
     }
 
     /// Uses the server, the database, the TLS settings and the login of the application's own connection
@@ -108,7 +108,7 @@ impl SqlConfig {
     pub fn from_mysql_options(options: &MySqlConnectOptions) -> Self {
         let socket = options.get_socket().map(|path| path.display().to_string());
         let host = socket.unwrap_or_else(|| options.get_host().to_owned());
-        let mut config = Self::new(Server::MySql, host);
+        let mut config = Self::new(ServerKind::MySql, host);
         config.port = options.get_port();
         config.database = options.get_database().unwrap_or_default().to_owned();
         config.client = Some(options.clone().into());
@@ -141,7 +141,7 @@ impl SqlConfig {
     pub fn from_postgres_options(options: &PgConnectOptions) -> Self {
         let socket = options.get_socket().map(|path| path.display().to_string());
         let host = socket.unwrap_or_else(|| options.get_host().to_owned());
-        let mut config = Self::new(Server::Postgres, host);
+        let mut config = Self::new(ServerKind::Postgres, host);
         config.port = options.get_port();
         // PostgreSQL's own default.
         let database = options.get_database();
@@ -151,7 +151,7 @@ impl SqlConfig {
         config
     }
 
-    pub(super) fn new(server: Server, host: String) -> Self {
+    pub(super) fn new(server: ServerKind, host: String) -> Self {
         Self {
             server,
             client: None,

@@ -11,7 +11,7 @@ fn read(url: &str) -> Result<SqlConfig> {
 #[test]
 fn a_url_says_where_and_as_whom() {
     let config = read("postgres://me:s3%40c@db/shop").unwrap();
-    assert_eq!(config.server, Server::Postgres);
+    assert_eq!(config.server, ServerKind::Postgres);
     assert_eq!((config.host.as_str(), config.port), ("db", 5432));
     assert_eq!(config.database, "shop");
     let login = config.login.known().unwrap();
@@ -24,7 +24,7 @@ fn a_url_says_where_and_as_whom() {
 
     for scheme in ["mysql", "mariadb"] {
         let config = read(&format!("{scheme}://me@[::1]:7/shop%20b")).unwrap();
-        assert_eq!(config.server, Server::MySql);
+        assert_eq!(config.server, ServerKind::MySql);
         assert_eq!((config.host.as_str(), config.port), ("::1", 7));
         assert_eq!(config.database, "shop b");
         assert_eq!(config.login.known().unwrap().password(), None);

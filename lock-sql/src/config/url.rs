@@ -1,6 +1,6 @@
 use polylock_core::{Error, LockUrl, Params, Result};
 
-use super::{Server, SqlConfig, SqlMode};
+use super::{ServerKind, SqlConfig, SqlMode};
 
 impl SqlConfig {
     /// Reads a URL and its parameters: `postgres://user:password@host[:5432]/database` or
@@ -67,12 +67,12 @@ fn login(url: &LockUrl, params: &mut Params<'_>, mut config: SqlConfig) -> Resul
     Ok(config)
 }
 
-fn server(scheme: &str) -> Result<Server> {
+fn server(scheme: &str) -> Result<ServerKind> {
     match scheme {
         #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => Ok(Server::Postgres),
+        "postgres" | "postgresql" => Ok(ServerKind::Postgres),
         #[cfg(feature = "mysql")]
-        "mysql" | "mariadb" => Ok(Server::MySql),
+        "mysql" | "mariadb" => Ok(ServerKind::MySql),
         _ => Err(Error::config(
             "the scheme is none of those that are compiled in: write postgres://HOST:PORT or \
              mysql://HOST:PORT",

@@ -7,8 +7,10 @@ use std::time::Duration;
 use polylock_core::LockKey;
 use polylock_core::engine::{LeaseId, Moment};
 
-use crate::table::{BootId, Broken, CLAIM, Claimed, Holder, LockRows, QUEUE, ReadContext, Row};
-use crate::wire::Value;
+use crate::table::{
+    BootId, Broken, CLAIM, Claimed, LockRow, LockRows, QUEUE, ReadContext, SlotHolder,
+};
+use crate::wire::SqlValue;
 
 /// The columns that are read, after the clock of the database.
 pub(crate) const COLUMNS: [&str; 15] = [
@@ -41,10 +43,10 @@ pub(crate) struct Stored {
 }
 
 /// Sorts rows by key; `None` for a key with a row that polylock has not written.
-pub(crate) fn read(rows: &[Vec<Value>]) -> BTreeMap<LockKey, Option<Stored>> {
+pub(crate) fn read(rows: &[Vec<SqlValue>]) -> BTreeMap<LockKey, Option<Stored>> {
     let mut found = BTreeMap::new();
     for values in rows {
-        let key = values.get(1).and_then(Value::bytes);
+        let key = values.get(1).and_then(SqlValue::bytes);
         // A name that is not a key cannot be locked either.
         let Some(key) = key.and_then(|key| LockKey::from_stored(key).ok()) else {
             continue;
@@ -66,7 +68,7 @@ pub(crate) fn read(rows: &[Vec<Value>]) -> BTreeMap<LockKey, Option<Stored>> {
     found
 }
 
-fn read_row(values: &[Value], stored: &mut Stored) -> Option<()> {
+fn read_row(values: &[SqlValue], stored: &mut Stored) -> Option<()> {
     let [
         now,
         _key,
@@ -90,11 +92,11 @@ fn read_row(values: &[Value], stored: &mut Stored) -> Option<()> {
     };
     // PostgreSQL reads its clock for each row. The earliest reading ends no lease too early.
     let ctx = context_at(number(now)?.min(stored.ctx.unix));
-    let mut row = Row::new(u32::try_from(number(slot)?).ok()?);
+    let mut row = LockRow::new(u32::try_from(number(slot)?).ok()?);
     row.last_token = number(last_token)?;
     row.changed_at = number(changed_at)?;
     if !id.is_null() {
-        row.holder = Some(Holder {
+        row.holder = Some(SlotHolder {
             id: lease_id(id)?,
             token: number(token)?,
             permits: u32::try_from(number(permits)?).ok()?,
@@ -129,7 +131,7 @@ fn read_row(values: &[Value], stored: &mut Stored) -> Option<()> {
 
 /// The rows to write for a lock: for each row the key, the version of the lock that was read, the slot,
 /// and [`FIELDS`]. The row of slot 0 is always included.
-pub(crate) fn write(stored: &Stored) -> Vec<Vec<Value>> {
+pub(crate) fn write(stored: &Stored) -> Vec<Vec<SqlValue>> {
     let lock = &stored.lock;
     let changed: BTreeSet<_> = lock.changed().map(|row| row.slot).collect();
     let taken = |slots: Range<u32>| {
@@ -143,26 +145,26 @@ pub(crate) fn write(stored: &Stored) -> Vec<Vec<Value>> {
         .collect()
 }
 
-fn write_row(stored: &Stored, row: &Row, shared_leases: u64) -> Vec<Value> {
+fn write_row(stored: &Stored, row: &LockRow, shared_leases: u64) -> Vec<SqlValue> {
     let holder = row.holder.as_ref();
     let broken = row.broken.as_ref();
-    let of_holder = |field: fn(&Holder) -> u64| Value::from(holder.map_or(0, field));
+    let of_holder = |field: fn(&SlotHolder) -> u64| SqlValue::from(holder.map_or(0, field));
     vec![
-        Value::from(stored.key.as_bytes()),
-        Value::from(stored.version),
-        Value::from(u64::from(row.slot)),
-        Value::from(row.last_token),
-        Value::from(shared_leases),
-        Value::from(holder.map(|holder| &holder.id.as_bytes()[..])),
+        SqlValue::from(stored.key.as_bytes()),
+        SqlValue::from(stored.version),
+        SqlValue::from(u64::from(row.slot)),
+        SqlValue::from(row.last_token),
+        SqlValue::from(shared_leases),
+        SqlValue::from(holder.map(|holder| &holder.id.as_bytes()[..])),
         of_holder(|holder| holder.token),
         of_holder(|holder| holder.permits.into()),
-        Value::from(holder.map_or("", |holder| holder.label.as_str())),
+        SqlValue::from(holder.map_or("", |holder| holder.label.as_str())),
         of_holder(|holder| holder.since),
         of_holder(|holder| whole_micros(holder.ttl)),
         of_holder(|holder| micros(holder.expires)),
-        Value::from(row.claimed.map_or(0, |claimed| micros(claimed.until))),
-        Value::from(broken.map(|broken| &broken.id.as_bytes()[..])),
-        Value::from(broken.map(|broken| broken.reason.as_str())),
+        SqlValue::from(row.claimed.map_or(0, |claimed| micros(claimed.until))),
+        SqlValue::from(broken.map(|broken| &broken.id.as_bytes()[..])),
+        SqlValue::from(broken.map(|broken| broken.reason.as_str())),
     ]
 }
 
@@ -228,14 +230,14 @@ pub(crate) fn whole_micros(duration: Duration) -> u64 {
 
 const MAX_TIME: u64 = NEVER / 4;
 
-fn number(value: &Value) -> Option<u64> {
+fn number(value: &SqlValue) -> Option<u64> {
     value.int().and_then(|number| u64::try_from(number).ok())
 }
 
-fn text(value: &Value) -> Option<String> {
+fn text(value: &SqlValue) -> Option<String> {
     String::from_utf8(value.bytes()?.to_vec()).ok()
 }
 
-fn lease_id(value: &Value) -> Option<LeaseId> {
+fn lease_id(value: &SqlValue) -> Option<LeaseId> {
     Some(LeaseId::from_bytes(value.bytes()?.try_into().ok()?))
 }

@@ -8,10 +8,10 @@ use polylock_core::engine::{Engine, LeaseId, Moment, before};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::error::{Cause, Failure};
+use crate::error::{SqlCause, SqlFailure};
 use crate::mutex::Mutex;
 use crate::pool::Pool;
-use crate::wire::{Answer, Class, Sql, Value};
+use crate::wire::{ErrorClass, QueryResult, Sql, SqlValue};
 
 /// The statements that acquire locks, until they have ended, here or at the server.
 ///
@@ -47,10 +47,10 @@ impl InFlight {
         self: &Arc<Self>,
         pool: &Arc<Pool>,
         id: LeaseId,
-        (sql, values): (&Arc<Sql>, Vec<Value>),
-    ) -> Result<Answer, Failure> {
+        (sql, values): (&Arc<Sql>, Vec<SqlValue>),
+    ) -> Result<QueryResult, SqlFailure> {
         let end = self.begin(id);
-        let ended = move |answer: Option<&Result<Answer, Failure>>| {
+        let ended = move |answer: Option<&Result<QueryResult, SqlFailure>>| {
             // Captures all of it and not only the field, or it would be dropped here.
             let mut end = end;
             end.in_doubt = answer.is_some_and(may_go_on);
@@ -58,7 +58,7 @@ impl InFlight {
         pool.statement_with(sql, values, ended).await
     }
 
-    fn begin(self: &Arc<Self>, id: LeaseId) -> End {
+    fn begin(self: &Arc<Self>, id: LeaseId) -> StatementEnd {
         let running = Arc::new(Semaphore::new(0));
         let statement = Statement {
             running: Arc::clone(&running),
@@ -69,7 +69,7 @@ impl InFlight {
             .entry(id)
             .or_default()
             .push(statement);
-        End {
+        StatementEnd {
             in_flight: Arc::clone(self),
             id,
             running,
@@ -124,13 +124,13 @@ fn forget_over(statements: &mut HashMap<LeaseId, Vec<Statement>>, now: Moment) {
 /// Whether the server may still execute a statement, which may wait for a locked row.
 ///
 /// A server that ended the connection itself has ended the statement too.
-fn may_go_on(answer: &Result<Answer, Failure>) -> bool {
+fn may_go_on(answer: &Result<QueryResult, SqlFailure>) -> bool {
     let Err(failure) = answer else {
         return false;
     };
     let is_unheard = match &failure.cause {
-        Cause::Silent(_) => true,
-        _ => failure.class() == Some(Class::Gone),
+        SqlCause::Silent(_) => true,
+        _ => failure.class() == Some(ErrorClass::Gone),
     };
     failure.outcome_unknown && is_unheard
 }
@@ -139,14 +139,14 @@ fn may_go_on(answer: &Result<Answer, Failure>) -> bool {
 const ROUNDING: Duration = Duration::from_secs(1);
 
 /// Says that a statement has ended, or its runtime with it.
-struct End {
+struct StatementEnd {
     in_flight: Arc<InFlight>,
     id: LeaseId,
     running: Arc<Semaphore>,
     in_doubt: bool,
 }
 
-impl Drop for End {
+impl Drop for StatementEnd {
     fn drop(&mut self) {
         self.in_flight.end(self.id, &self.running, self.in_doubt);
         self.running.close();
@@ -173,7 +173,7 @@ mod tests {
         let in_flight = InFlight::new(&engine, Duration::from_secs(5));
         let id = LeaseId::from_bytes([1; 16]);
         let settles = || in_flight.settle(id, Duration::from_millis(1));
-        let end = |mut end: End, in_doubt| end.in_doubt = in_doubt;
+        let end = |mut end: StatementEnd, in_doubt| end.in_doubt = in_doubt;
 
         let first = in_flight.begin(id);
         end(in_flight.begin(id), false);

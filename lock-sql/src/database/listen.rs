@@ -13,12 +13,12 @@ use sqlx::postgres::{PgListener, PgPoolOptions};
 use tokio::sync::Notify;
 
 use crate::dialect::postgres::lease::CHANNEL;
-use crate::error::Failure;
-use crate::held_leases::HeldLeases;
+use crate::error::SqlFailure;
+use crate::held_leases::HeldSqlLeases;
 use crate::mutex::Mutex;
 use crate::pool::Pool;
 use crate::release_notifier::ReleaseNotifier;
-use crate::wire::{DbError, Sql, Target, Value, hex, postgres};
+use crate::wire::{ConnectTarget, DbError, Sql, SqlValue, hex, postgres};
 
 /// The connection of the process that listens for all waiters and holders. It is open while there is a
 /// waiter, or a lease is held for more than a moment.
@@ -28,20 +28,20 @@ use crate::wire::{DbError, Sql, Target, Value, hex, postgres};
 /// nothing.
 pub(super) struct Listener {
     engine: Engine,
-    target: Arc<Target>,
+    target: Arc<ConnectTarget>,
     pool: Arc<Pool>,
     release_notifier: Arc<ReleaseNotifier>,
-    held_leases: Arc<HeldLeases>,
+    held_leases: Arc<HeldSqlLeases>,
     /// Wakes the task when a waiter needs the connection at once.
     attended: Notify,
     table: String,
     is_receiving: AtomicBool,
     notify: Arc<Sql>,
-    state: Mutex<State>,
+    state: Mutex<ListenerState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ListenerState {
     topics: HashMap<String, Topic>,
     last: Option<Moment>,
     is_running: bool,
@@ -67,9 +67,9 @@ pub(super) fn topic(table: &str, key: &LockKey) -> String {
 impl Listener {
     pub(super) fn new(
         engine: &Engine,
-        target: &Arc<Target>,
+        target: &Arc<ConnectTarget>,
         pool: &Arc<Pool>,
-        (release_notifier, held_leases): (&Arc<ReleaseNotifier>, &Arc<HeldLeases>),
+        (release_notifier, held_leases): (&Arc<ReleaseNotifier>, &Arc<HeldSqlLeases>),
         table: &str,
     ) -> Arc<Self> {
         let notify = format!("SELECT pg_notify('{CHANNEL}', convert_from({{1}}, 'UTF8'))");
@@ -137,14 +137,15 @@ impl Listener {
         }
         let is_running = std::mem::replace(&mut self.state.lock().is_running, true);
         if !is_running {
-            self.engine.spawn_service(Running(Arc::clone(self)).run());
+            self.engine
+                .spawn_service(RunningListener(Arc::clone(self)).run());
         }
     }
 
     /// Notifies the holders of a broken lock, if they listen.
     pub(super) async fn notify_broken(&self, key: &LockKey) {
         let message = format!("{BROKEN}{}", topic(&self.table, key));
-        let values = vec![Value::from(message)];
+        let values = vec![SqlValue::from(message)];
         if let Err(failure) = self.pool.statement(&self.notify, values).await {
             tracing::debug!(cause = %failure.cause, "holders are not notified that a lock is broken");
         }
@@ -181,9 +182,9 @@ impl Listener {
 }
 
 /// The listening task; it ends with its runtime, and the next waiter starts another.
-struct Running(Arc<Listener>);
+struct RunningListener(Arc<Listener>);
 
-impl Running {
+impl RunningListener {
     async fn run(self) {
         let mut backoff = MIN_BACKOFF;
         while self.0.is_wanted() || !self.0.held_leases.is_empty() {
@@ -205,16 +206,16 @@ impl Running {
     }
 
     /// Listens until the connection breaks, or is no longer needed.
-    async fn listen(&self) -> Result<(), Failure> {
+    async fn listen(&self) -> Result<(), SqlFailure> {
         let mut listener = tokio::time::timeout(OPENING, self.open())
             .await
-            .map_err(|_| Failure::of_opening(late()))??;
+            .map_err(|_| SqlFailure::of_opening(late()))??;
         let _receiving = Receiving(&self.0);
         self.0.is_receiving.store(true, Ordering::Release);
         while self.0.is_wanted() {
             match tokio::time::timeout(SILENCE, listener.try_recv()).await {
                 Ok(Ok(Some(message))) => self.0.dispatch(message.payload()),
-                Ok(Ok(None)) => return Err(Failure::of_opening(late())),
+                Ok(Ok(None)) => return Err(SqlFailure::of_opening(late())),
                 Ok(Err(error)) => return Err(of(error)),
                 Err(_) => ping(&mut listener).await?,
             }
@@ -223,20 +224,20 @@ impl Running {
     }
 
     /// Opens a connection that receives notifications of others.
-    async fn open(&self) -> Result<PgListener, Failure> {
+    async fn open(&self) -> Result<PgListener, SqlFailure> {
         let options = postgres::options(&self.0.target).await;
         let pool = PgPoolOptions::new()
             .max_connections(1)
             .max_lifetime(None)
             .idle_timeout(None)
             .acquire_timeout(OPENING)
-            .connect_lazy_with(options.map_err(Failure::of_opening)?);
+            .connect_lazy_with(options.map_err(SqlFailure::of_opening)?);
         let mut listener = PgListener::connect_with(&pool).await.map_err(of)?;
         // Reconnects here, to notify the users of the connection.
         listener.eager_reconnect(false);
         listener.listen(CHANNEL).await.map_err(of)?;
         let greeting = self.0.engine.lease_id().to_hex();
-        let values = vec![Value::from(greeting.as_str())];
+        let values = vec![SqlValue::from(greeting.as_str())];
         self.0.pool.statement(&self.0.notify, values).await?;
         while let Some(message) = listener.try_recv().await.map_err(of)? {
             if message.payload() == greeting {
@@ -244,21 +245,21 @@ impl Running {
             }
             self.0.dispatch(message.payload());
         }
-        Err(Failure::of_opening(late()))
+        Err(SqlFailure::of_opening(late()))
     }
 }
 
-async fn ping(listener: &mut PgListener) -> Result<(), Failure> {
+async fn ping(listener: &mut PgListener) -> Result<(), SqlFailure> {
     use sqlx::Acquire as _;
 
     let ping = async { listener.acquire().await?.ping().await };
     match tokio::time::timeout(OPENING, ping).await {
         Ok(pinged) => pinged.map_err(of),
-        Err(_) => Err(Failure::of_opening(late())),
+        Err(_) => Err(SqlFailure::of_opening(late())),
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningListener {
     fn drop(&mut self) {
         self.0.state.lock().is_running = false;
     }
@@ -279,8 +280,8 @@ impl Drop for Receiving<'_> {
     }
 }
 
-fn of(error: sqlx::Error) -> Failure {
-    Failure::of_opening(postgres::db_error(error))
+fn of(error: sqlx::Error) -> SqlFailure {
+    SqlFailure::of_opening(postgres::db_error(error))
 }
 
 fn late() -> DbError {

@@ -33,26 +33,26 @@ use self::key_mutexes::KeyMutexes;
 #[cfg(feature = "postgres")]
 use self::listen::Listener;
 use self::shared_leases::SharedLeases;
-use self::statements::{FURTHER_TOKENS, Statements};
-use crate::config::Server;
+use self::statements::{FURTHER_TOKENS, LeaseStatements};
+use crate::config::ServerKind;
 use crate::dialect::{self, range};
-use crate::error::Failure;
-use crate::held_leases::HeldLeases;
+use crate::error::SqlFailure;
+use crate::held_leases::HeldSqlLeases;
 use crate::mutex::Mutex;
 use crate::pool::Pool;
 use crate::purge::Purge;
 use crate::records::Records;
 use crate::release_notifier::ReleaseNotifier;
-use crate::store::{Pace, Seen, Store, Taken};
-use crate::table::{Claim, LockRows, ReadContext, Tokens};
-use crate::wire::{Answer, Target, Value};
+use crate::store::{AcquireResult, Availability, LeaseStore, Pace};
+use crate::table::{LockRows, ReadContext, SqlClaim, TokenRange};
+use crate::wire::{ConnectTarget, QueryResult, SqlValue};
 
 /// The table on a server.
 ///
 /// Renewals have their own connections, so that no lease depends on the queue of other requests.
 pub(crate) struct DatabaseStore {
     engine: Engine,
-    statements: Arc<Statements>,
+    statements: Arc<LeaseStatements>,
     pool: Arc<Pool>,
     renewals: Arc<Pool>,
     /// For renewals that wait for a row, with the keys of those rows.
@@ -62,7 +62,7 @@ pub(crate) struct DatabaseStore {
     table: String,
     timeout: Duration,
     release_notifier: Arc<ReleaseNotifier>,
-    held_leases: Arc<HeldLeases>,
+    held_leases: Arc<HeldSqlLeases>,
     shared_leases: SharedLeases,
     key_mutexes: KeyMutexes,
     in_flight: Arc<InFlight>,
@@ -73,13 +73,13 @@ pub(crate) struct DatabaseStore {
 }
 
 impl DatabaseStore {
-    pub(crate) fn new(engine: &Engine, target: &Arc<Target>) -> Self {
+    pub(crate) fn new(engine: &Engine, target: &Arc<ConnectTarget>) -> Self {
         let config = &target.config;
         let table = config.table_sql();
         let notifies = config.server.is_postgres() && config.notify;
         let statements = Arc::new(match config.server {
-            Server::MySql => dialect::mysql::lease::statements(&table),
-            Server::Postgres => dialect::postgres::lease::statements(&table, notifies),
+            ServerKind::MySql => dialect::mysql::lease::statements(&table),
+            ServerKind::Postgres => dialect::postgres::lease::statements(&table, notifies),
         });
         let pool = |size, timeout| Pool::new(engine, target, size, timeout);
         let all = pool(config.connections, config.timeout);
@@ -116,10 +116,10 @@ impl DatabaseStore {
     }
 
     /// The payload for the waiters of a lock, where there are notifications.
-    fn topic(&self, key: &LockKey) -> Option<Value> {
+    fn topic(&self, key: &LockKey) -> Option<SqlValue> {
         #[cfg(feature = "postgres")]
         if self.listener.is_some() {
-            return Some(Value::from(listen::topic(&self.table, key)));
+            return Some(SqlValue::from(listen::topic(&self.table, key)));
         }
         let _ = key;
         None
@@ -141,7 +141,9 @@ const LOCK_WAIT: Duration = Duration::from_secs(2);
 impl Renewer for DatabaseStore {
     async fn renew(&self, due: &[RenewalRequest]) -> Vec<polylock_core::Result<LeaseState>> {
         let states = self.renew_all(due).await.into_iter();
-        states.map(|state| state.map_err(Failure::into)).collect()
+        states
+            .map(|state| state.map_err(SqlFailure::into))
+            .collect()
     }
 
     fn adopts(&self) -> bool {
@@ -150,12 +152,12 @@ impl Renewer for DatabaseStore {
 }
 
 #[async_trait]
-impl Store for DatabaseStore {
-    async fn take(&self, key: &LockKey, claim: Claim) -> Result<Taken, Failure> {
+impl LeaseStore for DatabaseStore {
+    async fn take(&self, key: &LockKey, claim: SqlClaim) -> Result<AcquireResult, SqlFailure> {
         self.take_lock(key, &claim).await
     }
 
-    async fn look(&self, key: &LockKey, claim: &Claim) -> Result<Seen, Failure> {
+    async fn look(&self, key: &LockKey, claim: &SqlClaim) -> Result<Availability, SqlFailure> {
         self.look_at(key, claim).await
     }
 
@@ -167,7 +169,7 @@ impl Store for DatabaseStore {
         true
     }
 
-    async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure> {
+    async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), SqlFailure> {
         // Otherwise the statement that enters the queue may run after this one.
         self.in_flight.settle(ticket, self.timeout).await;
         let leave = &self.statements.queue.leave;
@@ -179,7 +181,7 @@ impl Store for DatabaseStore {
         &self.release_notifier
     }
 
-    fn held_leases(&self) -> &Arc<HeldLeases> {
+    fn held_leases(&self) -> &Arc<HeldSqlLeases> {
         &self.held_leases
     }
 
@@ -198,11 +200,11 @@ impl Store for DatabaseStore {
         Pace::POLLED
     }
 
-    async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {
+    async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released, SqlFailure> {
         self.release_lease(key, id).await
     }
 
-    async fn downgrade(&self, key: &LockKey, id: LeaseId) -> Result<LeaseState, Failure> {
+    async fn downgrade(&self, key: &LockKey, id: LeaseId) -> Result<LeaseState, SqlFailure> {
         let downgrade = |lock: &mut LockRows, ctx: &ReadContext| lock.downgrade(id, ctx);
         let state = self.change(key, downgrade).await?;
         if state == LeaseState::Held {
@@ -211,7 +213,7 @@ impl Store for DatabaseStore {
         Ok(state)
     }
 
-    async fn reserve(&self, key: &LockKey, id: LeaseId) -> Result<Option<Tokens>, Failure> {
+    async fn reserve(&self, key: &LockKey, id: LeaseId) -> Result<Option<TokenRange>, SqlFailure> {
         let reserve = &self.statements.reserve;
         Ok(drawn(&self.pool.statement(reserve, on(key, id)).await?))
     }
@@ -220,13 +222,13 @@ impl Store for DatabaseStore {
         &self,
         id: LeaseId,
         renewal: &RenewalRequest,
-    ) -> Result<Option<FencingToken>, Failure> {
+    ) -> Result<Option<FencingToken>, SqlFailure> {
         self.adopt_lease(id, renewal).await
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, SqlFailure> {
         let (from, to) = range(prefix);
-        let range = vec![Value::from(from), Value::from(to)];
+        let range = vec![SqlValue::from(from), SqlValue::from(to)];
         let answer = self.pool.statement(&self.statements.list, range).await?;
         let mut infos = Vec::new();
         for (key, stored) in codec::read(&answer.rows) {
@@ -236,12 +238,12 @@ impl Store for DatabaseStore {
         Ok(infos)
     }
 
-    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>, Failure> {
+    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>, SqlFailure> {
         let found = self.load(key).await?;
         Ok(found.and_then(|stored| stored.lock.info(key, &stored.ctx)))
     }
 
-    async fn break_all(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>, Failure> {
+    async fn break_all(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>, SqlFailure> {
         // PostgreSQL texts cannot contain it.
         let reason = reason.replace('\0', " ");
         let take_away = |lock: &mut LockRows, ctx: &ReadContext| {
@@ -258,7 +260,7 @@ impl Store for DatabaseStore {
         Ok(broken)
     }
 
-    async fn record(&self, key: &LockKey) -> Result<Option<Record>, Failure> {
+    async fn record(&self, key: &LockKey) -> Result<Option<Record>, SqlFailure> {
         self.records.read(key).await
     }
 
@@ -267,17 +269,20 @@ impl Store for DatabaseStore {
         key: &LockKey,
         record: &Record,
         keep: Duration,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, SqlFailure> {
         self.records.write(key, record, keep).await
     }
 }
 
-fn on(key: &LockKey, id: LeaseId) -> Vec<Value> {
-    vec![Value::from(key.as_bytes()), Value::from(&id.as_bytes()[..])]
+fn on(key: &LockKey, id: LeaseId) -> Vec<SqlValue> {
+    vec![
+        SqlValue::from(key.as_bytes()),
+        SqlValue::from(&id.as_bytes()[..]),
+    ]
 }
 
 /// The last token that a statement drew: PostgreSQL returns a row, MySQL a number.
-fn last_drawn(answer: &Answer) -> Option<u64> {
+fn last_drawn(answer: &QueryResult) -> Option<u64> {
     match answer.int(0) {
         Some(last) => u64::try_from(last).ok(),
         None => (answer.affected > 0).then_some(answer.last_id),
@@ -285,9 +290,9 @@ fn last_drawn(answer: &Answer) -> Option<u64> {
 }
 
 /// The tokens of a statement that draws as many as an exclusive holder gets.
-fn drawn(answer: &Answer) -> Option<Tokens> {
+fn drawn(answer: &QueryResult) -> Option<TokenRange> {
     let last = last_drawn(answer)?;
-    Some(Tokens {
+    Some(TokenRange {
         next: last.checked_sub(FURTHER_TOKENS)?,
         last,
     })

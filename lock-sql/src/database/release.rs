@@ -4,16 +4,16 @@ use polylock_core::engine::LeaseId;
 use polylock_core::{LockKey, Released};
 
 use super::{DatabaseStore, on};
-use crate::error::Failure;
+use crate::error::SqlFailure;
 use crate::table::{LockRows, ReadContext};
-use crate::wire::{Answer, Class};
+use crate::wire::{ErrorClass, QueryResult};
 
 impl DatabaseStore {
     pub(super) async fn release_lease(
         &self,
         key: &LockKey,
         id: LeaseId,
-    ) -> Result<Released, Failure> {
+    ) -> Result<Released, SqlFailure> {
         let is_settled = self.in_flight.settle(id, self.timeout).await;
         match self.insist(key, id).await? {
             Released::Clean => {
@@ -21,14 +21,14 @@ impl DatabaseStore {
                 Ok(Released::Clean)
             }
             // The statement that acquires the lock may run after this one.
-            Released::AlreadyLost if !is_settled => Err(Failure::silent(self.timeout, true)),
+            Released::AlreadyLost if !is_settled => Err(SqlFailure::silent(self.timeout, true)),
             released => Ok(released),
         }
     }
 
-    async fn insist(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {
+    async fn insist(&self, key: &LockKey, id: LeaseId) -> Result<Released, SqlFailure> {
         let failure = match self.try_release(key, id).await {
-            Err(failure) if failure.class().is_some_and(Class::ends_connection) => failure,
+            Err(failure) if failure.class().is_some_and(ErrorClass::ends_connection) => failure,
             answered => return answered,
         };
         // The connection was probably closed while idle. Otherwise, the order of the requests is
@@ -39,7 +39,7 @@ impl DatabaseStore {
         }
     }
 
-    async fn try_release(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {
+    async fn try_release(&self, key: &LockKey, id: LeaseId) -> Result<Released, SqlFailure> {
         let sql = match self.shared_leases.has(id) {
             true => &self.statements.leave,
             false => &self.statements.release,
@@ -60,7 +60,7 @@ impl DatabaseStore {
 }
 
 /// Whether the statement freed a lock, and whether that was in time.
-fn released(answer: &Answer) -> Option<Released> {
+fn released(answer: &QueryResult) -> Option<Released> {
     let in_time = match answer.int(0) {
         Some(in_time) => in_time == 1,
         None => (answer.affected > 0).then_some(answer.last_id == 2)?,

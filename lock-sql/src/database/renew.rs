@@ -14,23 +14,23 @@ use tokio::time::Instant;
 
 use super::DatabaseStore;
 use super::codec::{self, Stored, whole_micros};
-use super::row::Backoff;
-use super::statements::{Many, Renewals, Statements};
-use crate::error::{Cause, Failure};
+use super::row::WriteBackoff;
+use super::statements::{LeaseStatements, Many, RenewalStatements};
+use crate::error::{SqlCause, SqlFailure};
 use crate::mutex::Mutex;
 use crate::table::LockRows;
-use crate::wire::{Answer, Class, Value};
+use crate::wire::{ErrorClass, QueryResult, SqlValue};
 
-type State = Result<LeaseState, Failure>;
+type RenewalResult = Result<LeaseState, SqlFailure>;
 
 /// Renewals that are due together, with the known results.
-struct Round<'a> {
+struct RenewalRound<'a> {
     due: &'a [RenewalRequest],
-    states: Mutex<Vec<State>>,
+    states: Mutex<Vec<RenewalResult>>,
 }
 
-impl Round<'_> {
-    fn report(&self, some: &[usize], state: &State) {
+impl RenewalRound<'_> {
+    fn report(&self, some: &[usize], state: &RenewalResult) {
         let mut states = self.states.lock();
         for at in some {
             states[*at] = state.clone();
@@ -39,19 +39,19 @@ impl Round<'_> {
 }
 
 impl DatabaseStore {
-    pub(super) async fn renew_all(&self, due: &[RenewalRequest]) -> Vec<State> {
+    pub(super) async fn renew_all(&self, due: &[RenewalRequest]) -> Vec<RenewalResult> {
         let timeout = due.iter().map(|due| due.timeout).min().unwrap_or_default();
         // The caller abandons all of them at once; before that, it gets the known results.
         let until = Instant::now() + timeout.saturating_sub(REPORT.min(timeout / 8));
-        let states = Mutex::new(vec![Err(Failure::silent(timeout, true)); due.len()]);
-        let round = Round { due, states };
+        let states = Mutex::new(vec![Err(SqlFailure::silent(timeout, true)); due.len()]);
+        let round = RenewalRound { due, states };
         let mut order: Vec<_> = (0..due.len()).collect();
         // In one statement, the shared leases of a key do not conflict with each other.
         order.sort_by(|a, b| due[*a].key.cmp(&due[*b].key));
         let (shared, exclusive): (Vec<_>, Vec<_>) = order
             .into_iter()
             .partition(|at| self.shared_leases.has(due[*at].id));
-        let Statements {
+        let LeaseStatements {
             renew,
             renew_shared,
             ..
@@ -65,7 +65,12 @@ impl DatabaseStore {
     }
 
     /// Renews leases that are all exclusive or all shared, as far as this process remembers.
-    async fn renew_batch(&self, round: &Round<'_>, renewals: &Renewals, batch: &[usize]) {
+    async fn renew_batch(
+        &self,
+        round: &RenewalRound<'_>,
+        renewals: &RenewalStatements,
+        batch: &[usize],
+    ) {
         let answer = match self.many(&renewals.free, rows(round, batch)).await {
             Ok(answer) => answer,
             Err(failure) => return round.report(batch, &Err(failure)),
@@ -89,10 +94,10 @@ impl DatabaseStore {
     /// held, by key: their rows were locked.
     async fn look_after<'a>(
         &self,
-        round: &Round<'a>,
+        round: &RenewalRound<'a>,
         missed: &[usize],
-        answer: &Answer,
-    ) -> Result<BTreeMap<&'a LockKey, Vec<usize>>, Failure> {
+        answer: &QueryResult,
+    ) -> Result<BTreeMap<&'a LockKey, Vec<usize>>, SqlFailure> {
         let keys = missed.iter().map(|at| &round.due[*at].key);
         let found = self.load_many(&keys.collect()).await?;
         let now = self.engine.now();
@@ -111,7 +116,7 @@ impl DatabaseStore {
                             self.shared_leases.note(*id, now);
                         }
                         locked.entry(key).or_default().push(*at);
-                        Err(Cause::Busy.into())
+                        Err(SqlCause::Busy.into())
                     }
                 },
             };
@@ -122,9 +127,9 @@ impl DatabaseStore {
 
     /// Renews leases of one key whose rows were locked, one statement at a time: a row with a queue of
     /// waiters passes from one to the next, and is never free.
-    async fn renew_locked(&self, round: &Round<'_>, some: &[usize]) {
+    async fn renew_locked(&self, round: &RenewalRound<'_>, some: &[usize]) {
         let key = &round.due[some[0]].key;
-        let Some(turn) = Turn::new(&self.waiting_keys, key) else {
+        let Some(turn) = KeyTurn::new(&self.waiting_keys, key) else {
             // A statement of an earlier attempt still waits.
             return;
         };
@@ -150,8 +155,8 @@ impl DatabaseStore {
         }
     }
 
-    async fn load_many(&self, keys: &BTreeSet<&LockKey>) -> Result<Found, Failure> {
-        let rows = keys.iter().map(|key| vec![Value::from(key.as_bytes())]);
+    async fn load_many(&self, keys: &BTreeSet<&LockKey>) -> Result<FoundRows, SqlFailure> {
+        let rows = keys.iter().map(|key| vec![SqlValue::from(key.as_bytes())]);
         let load = &self.statements.load_many;
         let answer = self.many(load, rows.collect()).await?;
         let found = codec::read(&answer.rows).into_iter();
@@ -159,7 +164,7 @@ impl DatabaseStore {
             let stored = stored.ok_or_else(|| self.malformed(&key));
             (key, stored)
         });
-        let is_there = |stored: &Result<Stored, Failure>| {
+        let is_there = |stored: &Result<Stored, SqlFailure>| {
             stored.as_ref().is_ok_and(|stored| stored.version.is_some()) || stored.is_err()
         };
         Ok(found.filter(|(_, stored)| is_there(stored)).collect())
@@ -167,13 +172,13 @@ impl DatabaseStore {
 
     /// Runs a statement for several rows; repeats it after a conflict with another transaction, with no
     /// connection during the backoff.
-    async fn many(&self, many: &Many, rows: Vec<Vec<Value>>) -> Result<Answer, Failure> {
-        let mut again = Backoff::urgent(self.timeout);
+    async fn many(&self, many: &Many, rows: Vec<Vec<SqlValue>>) -> Result<QueryResult, SqlFailure> {
+        let mut again = WriteBackoff::urgent(self.timeout);
         loop {
             match self.renewals.many(many, &rows).await {
                 // The pool has already repeated one with a fixed text.
                 Err(failure)
-                    if failure.class() == Some(Class::Conflict) && !many.has_fixed_text() =>
+                    if failure.class() == Some(ErrorClass::Conflict) && !many.has_fixed_text() =>
                 {
                     again.wait(&self.engine).await?;
                 }
@@ -184,19 +189,19 @@ impl DatabaseStore {
 }
 
 /// The rows of keys; a key without one is free.
-type Found = BTreeMap<LockKey, Result<Stored, Failure>>;
+type FoundRows = BTreeMap<LockKey, Result<Stored, SqlFailure>>;
 
-fn rows(round: &Round<'_>, some: &[usize]) -> Vec<Vec<Value>> {
+fn rows(round: &RenewalRound<'_>, some: &[usize]) -> Vec<Vec<SqlValue>> {
     let row = |at: &usize| {
         let RenewalRequest {
             key, id, ttl, rule, ..
         } = &round.due[*at];
         let is_least = u64::from(*rule != TtlRule::Exactly);
         vec![
-            Value::from(key.as_bytes()),
-            Value::from(&id.as_bytes()[..]),
-            Value::from(whole_micros(*ttl)),
-            Value::from(is_least),
+            SqlValue::from(key.as_bytes()),
+            SqlValue::from(&id.as_bytes()[..]),
+            SqlValue::from(whole_micros(*ttl)),
+            SqlValue::from(is_least),
         ]
     };
     some.iter().map(row).collect()
@@ -204,10 +209,10 @@ fn rows(round: &Round<'_>, some: &[usize]) -> Vec<Vec<Value>> {
 
 /// Splits leases into those that a statement has certainly renewed, and the others.
 fn divide(
-    round: &Round<'_>,
+    round: &RenewalRound<'_>,
     some: &[usize],
-    renewals: &Renewals,
-    answer: &Answer,
+    renewals: &RenewalStatements,
+    answer: &QueryResult,
 ) -> (Vec<usize>, Vec<usize>) {
     if answer.affected == renewals.counted(some.len()) {
         return (some.to_vec(), Vec::new());
@@ -223,18 +228,18 @@ fn divide(
 
 /// Whether a lease lasts for its ttl from a statement on. MySQL does not name the renewed leases, but
 /// returns the time of the renewal.
-fn is_renewed(lock: &LockRows, id: LeaseId, ttl: Duration, answer: &Answer) -> bool {
+fn is_renewed(lock: &LockRows, id: LeaseId, ttl: Duration, answer: &QueryResult) -> bool {
     let end = answer.last_id.saturating_add(whole_micros(ttl));
     answer.last_id > 0 && lock.lasts_until(id, codec::moment(end))
 }
 
 /// The only statement that may wait for the rows of a key.
-struct Turn {
+struct KeyTurn {
     keys: Arc<Mutex<BTreeSet<LockKey>>>,
     key: LockKey,
 }
 
-impl Turn {
+impl KeyTurn {
     fn new(keys: &Arc<Mutex<BTreeSet<LockKey>>>, key: &LockKey) -> Option<Self> {
         keys.lock().insert(key.clone()).then(|| Self {
             keys: Arc::clone(keys),
@@ -243,7 +248,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for KeyTurn {
     fn drop(&mut self) {
         self.keys.lock().remove(&self.key);
     }

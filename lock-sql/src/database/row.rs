@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use super::DatabaseStore;
 use super::codec::{self, Stored};
-use crate::error::{Cause, Failure};
+use crate::error::{SqlCause, SqlFailure};
 use crate::table::{LockRows, ReadContext};
-use crate::wire::{Class, Value};
+use crate::wire::{ErrorClass, SqlValue};
 
 impl DatabaseStore {
     /// Changes the current rows of a key, and notifies the waiters.
@@ -18,8 +18,8 @@ impl DatabaseStore {
         &self,
         key: &LockKey,
         mut act: impl FnMut(&mut LockRows, &ReadContext) -> T + Send,
-    ) -> Result<T, Failure> {
-        let mut again = Backoff::urgent(self.timeout);
+    ) -> Result<T, SqlFailure> {
+        let mut again = WriteBackoff::urgent(self.timeout);
         loop {
             let Some(mut stored) = self.load(key).await? else {
                 // A held lock has a row.
@@ -34,15 +34,15 @@ impl DatabaseStore {
     }
 
     /// The rows of a key; `None` if there are none.
-    pub(super) async fn load(&self, key: &LockKey) -> Result<Option<Stored>, Failure> {
+    pub(super) async fn load(&self, key: &LockKey) -> Result<Option<Stored>, SqlFailure> {
         let ask = || {
-            let values = vec![Value::from(key.as_bytes())];
+            let values = vec![SqlValue::from(key.as_bytes())];
             self.pool.statement(&self.statements.load, values)
         };
         let mut answer = ask().await;
         // A connection that was closed while idle costs a reader only a retry.
         if let Err(failure) = &answer
-            && failure.class().is_some_and(Class::ends_connection)
+            && failure.class().is_some_and(ErrorClass::ends_connection)
         {
             answer = ask().await;
         }
@@ -55,12 +55,12 @@ impl DatabaseStore {
         Ok(Some(found).filter(|stored| stored.version.is_some()))
     }
 
-    pub(super) fn malformed(&self, key: &LockKey) -> Failure {
-        Cause::malformed_row(&self.table, "kind = 1 AND lock_key", key.as_bytes()).into()
+    pub(super) fn malformed(&self, key: &LockKey) -> SqlFailure {
+        SqlCause::malformed_row(&self.table, "kind = 1 AND lock_key", key.as_bytes()).into()
     }
 
     /// Writes the rows of a key back; false if they have changed since they were read.
-    async fn store_and_notify(&self, stored: &Stored) -> Result<bool, Failure> {
+    async fn store_and_notify(&self, stored: &Stored) -> Result<bool, SqlFailure> {
         let rows = codec::write(stored);
         let (sql, mut values) = self.statements.store_and_notify.with(&rows);
         values.extend(self.topic(&stored.key));
@@ -69,13 +69,13 @@ impl DatabaseStore {
 }
 
 /// Attempts to write a row with concurrent writers.
-pub(super) struct Backoff {
+pub(super) struct WriteBackoff {
     deadline: Instant,
     delay: Duration,
     last: Duration,
 }
 
-impl Backoff {
+impl WriteBackoff {
     /// For acquirers; slower than for holders, which have priority on the row.
     pub(super) fn within(timeout: Duration) -> Self {
         Self {
@@ -95,10 +95,10 @@ impl Backoff {
     }
 
     /// Waits before the next attempt; fails if that would be after the deadline.
-    pub(super) async fn wait(&mut self, engine: &Engine) -> Result<(), Failure> {
+    pub(super) async fn wait(&mut self, engine: &Engine) -> Result<(), SqlFailure> {
         let delay = engine.jitter(Duration::ZERO, self.delay);
         if Instant::now() + delay > self.deadline {
-            return Err(Cause::Busy.into());
+            return Err(SqlCause::Busy.into());
         }
         before(Instant::now() + delay, std::future::pending::<()>()).await;
         self.delay = (self.delay * 2).min(self.last);

@@ -1,13 +1,13 @@
 use std::sync::Arc;
 
 use super::codec::COLUMNS;
-use crate::wire::{Sql, Value};
+use crate::wire::{Sql, SqlValue};
 
 /// The statements of `mode=lease` for one table: each is a transaction by itself, and reads the clock
 /// of the database.
 ///
 /// All but `insert` and `list` begin with the key of the lock.
-pub(crate) struct Statements {
+pub(crate) struct LeaseStatements {
     /// Acquires a free lock; then id, label and ttl.
     pub(crate) take: Arc<Sql>,
     /// Releases an exclusive lock; then the id and, where there are notifications, the topic.
@@ -25,14 +25,14 @@ pub(crate) struct Statements {
     /// Requests a notification at the release, where there are notifications.
     pub(crate) want: Option<Arc<Sql>>,
     /// The queue of waiters that cannot be notified.
-    pub(crate) queue: Queue,
+    pub(crate) queue: QueueStatements,
     /// Reads the rows that are held, from one key up to another.
     pub(crate) list: Arc<Sql>,
 
     /// Renews exclusive leases.
-    pub(crate) renew: Renewals,
+    pub(crate) renew: RenewalStatements,
     /// Renews shared leases, and changes the version of their keys.
-    pub(crate) renew_shared: Renewals,
+    pub(crate) renew_shared: RenewalStatements,
     /// Reads: key.
     pub(crate) load_many: Many,
     /// Writes the rows of keys that still have their version: key, version, slot, and what is written.
@@ -43,7 +43,7 @@ pub(crate) struct Statements {
 
 /// The statements of a queue. They change no version, so that concurrent decisions need not be
 /// repeated.
-pub(crate) struct Queue {
+pub(crate) struct QueueStatements {
     /// Notes a waiter; then for how long.
     pub(crate) note: Arc<Sql>,
     /// Takes a free slot, or keeps it; then the slot, the ticket and for how long.
@@ -54,7 +54,7 @@ pub(crate) struct Queue {
 
 /// The statements that renew leases of one kind: key, id, ttl, and 1 where no lease becomes shorter, else
 /// 0.
-pub(crate) struct Renewals {
+pub(crate) struct RenewalStatements {
     /// Leaves out the leases whose rows are locked, and waits for none.
     pub(crate) free: Many,
     /// For one key: waits for its first row.
@@ -63,7 +63,7 @@ pub(crate) struct Renewals {
     pub(crate) rows: usize,
 }
 
-impl Renewals {
+impl RenewalStatements {
     /// What a database counts when it has renewed so many leases, each of another key.
     pub(crate) fn counted(&self, leases: usize) -> u64 {
         self.free.counted(self.rows * leases)
@@ -101,7 +101,7 @@ impl Many {
     }
 
     /// The statement for these rows, and its arguments.
-    pub(crate) fn with(&self, rows: &[Vec<Value>]) -> (Arc<Sql>, Vec<Value>) {
+    pub(crate) fn with(&self, rows: &[Vec<SqlValue>]) -> (Arc<Sql>, Vec<SqlValue>) {
         match self {
             Self::Arrays(sql) => (Arc::clone(sql), arrays(rows)),
             Self::Rows {
@@ -118,7 +118,7 @@ impl Many {
 }
 
 /// The columns of rows, each as the text of an array.
-fn arrays(rows: &[Vec<Value>]) -> Vec<Value> {
+fn arrays(rows: &[Vec<SqlValue>]) -> Vec<SqlValue> {
     use std::fmt::Write as _;
 
     let width = rows.first().map_or(0, Vec::len);
@@ -129,9 +129,9 @@ fn arrays(rows: &[Vec<Value>]) -> Vec<Value> {
                 column.push(',');
             }
             match value {
-                Value::Null => column.push_str("NULL"),
-                Value::Int(number) => write!(column, "{number}").unwrap_or_default(),
-                Value::Bytes(bytes) => {
+                SqlValue::Null => column.push_str("NULL"),
+                SqlValue::Int(number) => write!(column, "{number}").unwrap_or_default(),
+                SqlValue::Bytes(bytes) => {
                     column.push_str(r#""\\x"#);
                     for byte in bytes {
                         write!(column, "{byte:02x}").unwrap_or_default();
@@ -143,7 +143,7 @@ fn arrays(rows: &[Vec<Value>]) -> Vec<Value> {
     }
     columns
         .into_iter()
-        .map(|column| Value::from(column + "}"))
+        .map(|column| SqlValue::from(column + "}"))
         .collect()
 }
 
@@ -210,10 +210,10 @@ mod tests {
     #[test]
     fn arrays_have_a_column_each() {
         let rows = vec![
-            vec![Value::from("a\"b"), Value::from(-7_i64)],
-            vec![Value::Null, Value::from(8_i64)],
+            vec![SqlValue::from("a\"b"), SqlValue::from(-7_i64)],
+            vec![SqlValue::Null, SqlValue::from(8_i64)],
         ];
-        let text = |text: &str| Value::from(text);
+        let text = |text: &str| SqlValue::from(text);
         assert_eq!(
             arrays(&rows),
             [text(r#"{"\\x612262",NULL}"#), text("{-7,8}")]

@@ -6,15 +6,19 @@ use polylock_core::engine::LeaseId;
 use polylock_core::{FencingToken, LockKey, Mode, RenewalRequest};
 
 use super::codec::{self, Stored, whole_micros};
-use super::row::Backoff;
+use super::row::WriteBackoff;
 use super::{DatabaseStore, drawn, last_drawn, on};
-use crate::error::Failure;
-use crate::store::{Seen, Taken};
-use crate::table::{CLAIM, Claim, Refusal, TICKET, Tokens, is_sharing};
-use crate::wire::{Answer, Sql, Value};
+use crate::error::SqlFailure;
+use crate::store::{AcquireResult, Availability};
+use crate::table::{CLAIM, LockRefusal, SqlClaim, TICKET, TokenRange, is_sharing};
+use crate::wire::{QueryResult, Sql, SqlValue};
 
 impl DatabaseStore {
-    pub(super) async fn take_lock(&self, key: &LockKey, claim: &Claim) -> Result<Taken, Failure> {
+    pub(super) async fn take_lock(
+        &self,
+        key: &LockKey,
+        claim: &SqlClaim,
+    ) -> Result<AcquireResult, SqlFailure> {
         let shares = is_sharing(claim.mode);
         let _turn = match shares {
             true => self.key_mutexes.wait(key).await,
@@ -24,8 +28,8 @@ impl DatabaseStore {
         let timeout = self.timeout.min(claim.ttl / 4);
         let mut again = match claim.is_queued {
             // The waiters behind it wait for it.
-            true => Backoff::urgent(timeout),
-            false => Backoff::within(timeout),
+            true => WriteBackoff::urgent(timeout),
+            false => WriteBackoff::within(timeout),
         };
         let mut is_made = false;
         // The statement acquires a lock without waiters.
@@ -67,7 +71,7 @@ impl DatabaseStore {
             match again.wait(&self.engine).await {
                 Err(_) if claim.waits => {
                     let until = self.engine.now();
-                    return Ok(Err(Refusal::held(until)));
+                    return Ok(Err(LockRefusal::held(until)));
                 }
                 waited => waited?,
             }
@@ -81,30 +85,39 @@ impl DatabaseStore {
         key: &LockKey,
         ticket: LeaseId,
         stored: &Stored,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), SqlFailure> {
         let queue = &self.statements.queue;
         if !stored.lock.is_ticket_due(ticket, &stored.ctx) {
             return Ok(());
         }
         let slot = stored.lock.place(ticket, &stored.ctx);
-        let (name, ttl) = (Value::from(key.as_bytes()), whole_micros(TICKET));
-        let values = vec![name.clone(), Value::from(ttl)];
+        let (name, ttl) = (SqlValue::from(key.as_bytes()), whole_micros(TICKET));
+        let values = vec![name.clone(), SqlValue::from(ttl)];
         let noted = self.pool.statement(&queue.note, values).await;
         // Whatever happened to the request, it acquired no lock.
         noted.map_err(|failure| failure.cause)?;
-        let id = Value::from(&ticket.as_bytes()[..]);
-        let values = vec![name, Value::from(u64::from(slot)), id, Value::from(ttl)];
+        let id = SqlValue::from(&ticket.as_bytes()[..]);
+        let values = vec![
+            name,
+            SqlValue::from(u64::from(slot)),
+            id,
+            SqlValue::from(ttl),
+        ];
         let entered = self.run_for(ticket, &queue.enter, values).await;
         entered.map_err(|failure| failure.cause)?;
         Ok(())
     }
 
-    async fn take_free(&self, key: &LockKey, claim: &Claim) -> Result<Option<Tokens>, Failure> {
+    async fn take_free(
+        &self,
+        key: &LockKey,
+        claim: &SqlClaim,
+    ) -> Result<Option<TokenRange>, SqlFailure> {
         let values = vec![
-            Value::from(key.as_bytes()),
-            Value::from(&claim.id.as_bytes()[..]),
-            Value::from(claim.label.as_str()),
-            Value::from(whole_micros(claim.ttl)),
+            SqlValue::from(key.as_bytes()),
+            SqlValue::from(&claim.id.as_bytes()[..]),
+            SqlValue::from(claim.label.as_str()),
+            SqlValue::from(whole_micros(claim.ttl)),
         ];
         let answer = self
             .run_for(claim.id, &self.statements.take, values)
@@ -117,17 +130,17 @@ impl DatabaseStore {
         &self,
         id: LeaseId,
         renewal: &RenewalRequest,
-    ) -> Result<Option<FencingToken>, Failure> {
+    ) -> Result<Option<FencingToken>, SqlFailure> {
         let mut values = on(&renewal.key, id);
-        values.push(Value::from(&renewal.id.as_bytes()[..]));
-        values.push(Value::from(whole_micros(renewal.ttl)));
+        values.push(SqlValue::from(&renewal.id.as_bytes()[..]));
+        values.push(SqlValue::from(whole_micros(renewal.ttl)));
         let adopt = &self.statements.adopt;
         let answer = self.run_for(renewal.id, adopt, values).await?;
         Ok(last_drawn(&answer).map(FencingToken::new))
     }
 
     /// Writes the rows of a key back that have a new holder.
-    async fn store_for(&self, id: LeaseId, stored: &Stored) -> Result<bool, Failure> {
+    async fn store_for(&self, id: LeaseId, stored: &Stored) -> Result<bool, SqlFailure> {
         let (sql, values) = self.statements.store.with(&codec::write(stored));
         Ok(self.run_for(id, &sql, values).await?.affected > 0)
     }
@@ -136,14 +149,14 @@ impl DatabaseStore {
         &self,
         id: LeaseId,
         sql: &Arc<Sql>,
-        values: Vec<Value>,
-    ) -> Result<Answer, Failure> {
+        values: Vec<SqlValue>,
+    ) -> Result<QueryResult, SqlFailure> {
         self.in_flight.run(&self.pool, id, (sql, values)).await
     }
 
     /// Inserts the row of a key. It does not matter if another client has inserted it.
-    async fn insert(&self, key: &LockKey) -> Result<(), Failure> {
-        let values = vec![Value::from(key.as_bytes())];
+    async fn insert(&self, key: &LockKey) -> Result<(), SqlFailure> {
+        let values = vec![SqlValue::from(key.as_bytes())];
         let inserted = self.pool.statement(&self.statements.insert, values).await;
         // Whatever happened to the request, it acquired no lock.
         inserted.map_err(|failure| failure.cause)?;
@@ -151,7 +164,11 @@ impl DatabaseStore {
         Ok(())
     }
 
-    pub(super) async fn look_at(&self, key: &LockKey, claim: &Claim) -> Result<Seen, Failure> {
+    pub(super) async fn look_at(
+        &self,
+        key: &LockKey,
+        claim: &SqlClaim,
+    ) -> Result<Availability, SqlFailure> {
         #[cfg(feature = "postgres")]
         self.request_notification(key).await?;
         let Some(stored) = self.load(key).await? else {
@@ -163,11 +180,11 @@ impl DatabaseStore {
 
     /// Asks for a notification when the lock is released, if notifications arrive.
     #[cfg(feature = "postgres")]
-    async fn request_notification(&self, key: &LockKey) -> Result<(), Failure> {
+    async fn request_notification(&self, key: &LockKey) -> Result<(), SqlFailure> {
         if let (Some(listener), Some(want)) = (&self.listener, &self.statements.want)
             && listener.attend(key)
         {
-            let (values, sent) = (vec![Value::from(key.as_bytes())], self.engine.now());
+            let (values, sent) = (vec![SqlValue::from(key.as_bytes())], self.engine.now());
             let asked = self.pool.statement(want, values).await;
             // Whatever happened to the request, it acquired no lock.
             asked.map_err(|failure| failure.cause)?;
@@ -177,14 +194,14 @@ impl DatabaseStore {
     }
 
     /// A refusal in the time of this process.
-    fn here(&self, refusal: Refusal, mode: Mode, stored: &Stored) -> Refusal {
-        let Refusal { mut until, ahead } = refusal;
+    fn here(&self, refusal: LockRefusal, mode: Mode, stored: &Stored) -> LockRefusal {
+        let LockRefusal { mut until, ahead } = refusal;
         // An exclusive waiter comes back to renew its claim.
         if stored.lock.is_kept_by_many(mode, &stored.ctx) {
             until = until.min(stored.ctx.moment + CLAIM / 2);
         }
         let left = until.since(stored.ctx.moment);
         let until = self.engine.now() + left;
-        Refusal { until, ahead }
+        LockRefusal { until, ahead }
     }
 }

@@ -9,7 +9,7 @@ use super::TableName;
 ///
 /// Several statements in one text are one message to the thread of the connection: `BEGIN` is sent with
 /// the first read, and `COMMIT` with the last write.
-pub(crate) struct Statements {
+pub(crate) struct SqliteStatements {
     table: TableName,
     pub(crate) exists: Arc<str>,
     pub(crate) create: Arc<str>,
@@ -59,7 +59,7 @@ pub(crate) const LAYOUT: i64 = 1;
 pub(crate) const COLUMNS: &str = "key, slot, last_token, id, token, permits, boot_id, expires_boot, label, \
                        acquired_at, changed_at, broken_id, broken_reason";
 
-impl Statements {
+impl SqliteStatements {
     pub(crate) fn new(table: TableName) -> Self {
         Self {
             exists: "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?".into(),
@@ -101,7 +101,7 @@ impl Statements {
 }
 
 /// The statements inside of a transaction that a user of the database has open.
-pub(crate) struct Inside {
+pub(crate) struct TransactionStatements {
     /// Makes the table if there is none, takes the write lock, and reads the rows of a key and the
     /// row that describes the table.
     pub(crate) open_and_load: String,
@@ -110,7 +110,7 @@ pub(crate) struct Inside {
     pub(crate) raise: String,
 }
 
-impl Inside {
+impl TransactionStatements {
     /// Takes the names as they stand in SQL text.
     pub(crate) fn new(table: &str, fences: &str) -> Self {
         Self {

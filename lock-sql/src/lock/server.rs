@@ -16,8 +16,8 @@ use crate::config::{SqlConfig, SqlMode};
 use crate::database::DatabaseStore;
 use crate::leases::Leases;
 use crate::schema;
-use crate::session::Sessions;
-use crate::wire::Target;
+use crate::session::SqlSessions;
+use crate::wire::ConnectTarget;
 
 /// Locks in a PostgreSQL, MySQL or MariaDB server.
 ///
@@ -68,12 +68,12 @@ use crate::wire::Target;
 /// # Ok(()) }
 /// ```
 pub struct SqlLock {
-    kind: Kind,
+    kind: LockKind,
 }
 
-enum Kind {
+enum LockKind {
     Leases(Leases),
-    Sessions(Sessions),
+    Sessions(SqlSessions),
 }
 
 impl SqlLock {
@@ -113,7 +113,7 @@ impl SqlLock {
         let name = config.server.name();
         let engine = schema::engine(config.engine.as_ref(), name);
         let named = |error: Error| error.with_backend(name);
-        let target = Target::of(config).map_err(|failure| named(failure.into()))?;
+        let target = ConnectTarget::of(config).map_err(|failure| named(failure.into()))?;
         let target = Arc::new(target);
         let started = {
             let (own, target) = (engine.clone(), Arc::clone(&target));
@@ -121,8 +121,10 @@ impl SqlLock {
         };
         started.await.map_err(|failure| named(failure.into()))?;
         let kind = match target.config.mode {
-            SqlMode::Lease => Kind::Leases(leases(engine, &target)),
-            SqlMode::Advisory | SqlMode::Row => Kind::Sessions(Sessions::new(&engine, &target)),
+            SqlMode::Lease => LockKind::Leases(leases(engine, &target)),
+            SqlMode::Advisory | SqlMode::Row => {
+                LockKind::Sessions(SqlSessions::new(&engine, &target))
+            }
         };
         Ok(Self { kind })
     }
@@ -132,7 +134,7 @@ impl SqlLock {
         let name = config.server.name();
         let engine = schema::engine(config.engine.as_ref(), name);
         let examined = engine.run(async move {
-            let target = Arc::new(Target::of(config)?);
+            let target = Arc::new(ConnectTarget::of(config)?);
             Ok(checks::check_health(&target).await?)
         });
         examined.await.map_err(|error| error.with_backend(name))
@@ -147,7 +149,7 @@ impl fmt::Debug for SqlLock {
     }
 }
 
-fn leases(engine: Engine, target: &Arc<Target>) -> Leases {
+fn leases(engine: Engine, target: &Arc<ConnectTarget>) -> Leases {
     let config = &target.config;
     let mut capabilities = Capabilities::least(config.server.name());
     capabilities.admin = true;
@@ -169,29 +171,29 @@ fn leases(engine: Engine, target: &Arc<Target>) -> Leases {
 impl DistributedLock for SqlLock {
     fn capabilities(&self) -> Capabilities {
         match &self.kind {
-            Kind::Leases(leases) => leases.capabilities(),
-            Kind::Sessions(sessions) => sessions.capabilities(),
+            LockKind::Leases(leases) => leases.capabilities(),
+            LockKind::Sessions(sessions) => sessions.capabilities(),
         }
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         match &self.kind {
-            Kind::Leases(leases) => leases.acquire(request).await,
-            Kind::Sessions(sessions) => sessions.acquire(request).await,
+            LockKind::Leases(leases) => leases.acquire(request).await,
+            LockKind::Sessions(sessions) => sessions.acquire(request).await,
         }
     }
 
     fn admin(&self) -> Option<&dyn LockAdmin> {
         match &self.kind {
-            Kind::Leases(leases) => Some(leases),
-            Kind::Sessions(sessions) => Some(sessions),
+            LockKind::Leases(leases) => Some(leases),
+            LockKind::Sessions(sessions) => Some(sessions),
         }
     }
 
     async fn shutdown(&self, within: Duration) -> bool {
         match &self.kind {
-            Kind::Leases(leases) => leases.shutdown(within).await,
-            Kind::Sessions(sessions) => sessions.shutdown(within).await,
+            LockKind::Leases(leases) => leases.shutdown(within).await,
+            LockKind::Sessions(sessions) => sessions.shutdown(within).await,
         }
     }
 }

@@ -11,7 +11,7 @@ use polylock_core::{
 
 use crate::checks::check_file;
 use crate::config::SqliteConfig;
-use crate::error::Failure;
+use crate::error::SqlFailure;
 use crate::leases::Leases;
 use crate::schema;
 use crate::sqlite::SqliteStore;
@@ -73,7 +73,7 @@ impl Sqlite {
     pub async fn connect(config: SqliteConfig) -> Result<Self> {
         let named = |error: Error| error.with_backend(NAME);
         let engine = schema::engine(config.engine.as_ref(), NAME);
-        let store = SqliteStore::new(&config, &engine).map_err(Failure::from);
+        let store = SqliteStore::new(&config, &engine).map_err(SqlFailure::from);
         let store = store.map_err(|failure| named(failure.into()))?;
         store
             .open()

@@ -8,13 +8,13 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::checks;
-use crate::config::Server;
-use crate::error::{Cause, Failure};
+use crate::config::ServerKind;
+use crate::error::{SqlCause, SqlFailure};
 use crate::schema;
-use crate::wire::{Class, Connection, DbError, Target};
+use crate::wire::{ConnectTarget, DbError, ErrorClass, ServerConnection};
 
 /// Checks the server, and ensures that the table exists.
-pub(super) async fn start(engine: &Engine, target: &Arc<Target>) -> Result<(), Failure> {
+pub(super) async fn start(engine: &Engine, target: &Arc<ConnectTarget>) -> Result<(), SqlFailure> {
     target.reserve(engine).await?;
     checks::look_for_pooler(target).await?;
     let mut connection = open(target).await?;
@@ -25,45 +25,47 @@ pub(super) async fn start(engine: &Engine, target: &Arc<Target>) -> Result<(), F
 }
 
 /// Opens a connection for the start, before any other.
-pub(crate) async fn open(target: &Arc<Target>) -> Result<Connection, Failure> {
+pub(crate) async fn open(target: &Arc<ConnectTarget>) -> Result<ServerConnection, SqlFailure> {
     let opened = async {
-        let opened = Connection::open(target).await;
+        let opened = ServerConnection::open(target).await;
         opened.map_err(|db_error| refusal(db_error, target))
     };
     within(target, opened).await
 }
 
-fn refusal(db_error: DbError, target: &Target) -> Failure {
+fn refusal(db_error: DbError, target: &ConnectTarget) -> SqlFailure {
     match target.config.server {
-        Server::MySql if db_error.class == Class::Denied && !target.config.speaks_tls() => {
+        ServerKind::MySql
+            if db_error.class == ErrorClass::Denied && !target.config.speaks_tls() =>
+        {
             // MySQL and MariaDB have the same words for a wrong password.
             let says = "the server refuses this user, or takes it by TLS only: then write tls=on";
-            Cause::said(ErrorKind::Denied, says, db_error.source).into()
+            SqlCause::said(ErrorKind::Denied, says, db_error.source).into()
         }
-        _ => Failure::of_opening(db_error),
+        _ => SqlFailure::of_opening(db_error),
     }
 }
 
 /// Runs work to its end even if its caller is gone: a dropped start leaves nothing half done.
 pub(super) async fn to_its_end<T: Send + 'static>(
     engine: &Engine,
-    work: impl Future<Output = Result<T, Failure>> + Send + 'static,
-) -> Result<T, Failure> {
+    work: impl Future<Output = Result<T, SqlFailure>> + Send + 'static,
+) -> Result<T, SqlFailure> {
     let (reply, done) = oneshot::channel();
     engine.spawn(async move {
         // The caller may be gone.
         drop(reply.send(work.await));
     });
-    let ended = || Cause::Unfit("the runtime of the connection has ended".to_owned());
+    let ended = || SqlCause::Unfit("the runtime of the connection has ended".to_owned());
     done.await.unwrap_or_else(|_| Err(ended().into()))
 }
 
 /// Limits a step of the start to the timeout of a statement.
 pub(crate) async fn within<T>(
-    target: &Target,
-    work: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
+    target: &ConnectTarget,
+    work: impl Future<Output = Result<T, SqlFailure>>,
+) -> Result<T, SqlFailure> {
     let limit = target.config.timeout;
     let done = timeout(limit, work).await;
-    done.unwrap_or_else(|_| Err(Cause::Silent(limit).into()))
+    done.unwrap_or_else(|_| Err(SqlCause::Silent(limit).into()))
 }

@@ -10,11 +10,11 @@ use crate::database::codec::moment;
 use crate::database::tests::databases;
 use crate::lock::SqlLock;
 use crate::transaction::{Connection, TransactionLocks};
-use crate::wire::Target;
+use crate::wire::ConnectTarget;
 
 #[test]
 fn leases_are_deleted_when_their_floor_has_settled() {
-    let mut state = State {
+    let mut state = PurgeState {
         grown: 0,
         is_busy: false,
         passed: Default::default(),
@@ -47,7 +47,7 @@ impl Purger {
         let config =
             SqlConfig::from_url(&LockUrl::parse(url).expect("a URL")).expect("a configuration");
         let engine = Engine::of_this_process("test");
-        let target = Arc::new(Target::of(config).expect("a target"));
+        let target = Arc::new(ConnectTarget::of(config).expect("a target"));
         let pool = Pool::new(&engine, &target, 2, Duration::from_secs(5));
         Self {
             purge: Purge::new(&engine, &pool, &target.config),
@@ -60,7 +60,7 @@ impl Purger {
         self.purge.0.state.lock().passed = Default::default();
         let purged = self.purge.0.purge_rows(retention).await;
         // MariaDB may choose it to end a deadlock.
-        let is_victim = |failure: &Failure| failure.class() == Some(Class::Conflict);
+        let is_victim = |failure: &SqlFailure| failure.class() == Some(ErrorClass::Conflict);
         assert!(purged.as_ref().err().is_none_or(is_victim), "{purged:?}");
     }
 

@@ -11,9 +11,9 @@ use crate::config::SqlConfig;
 #[cfg(feature = "sqlite")]
 use crate::config::SqliteConfig;
 #[cfg(feature = "sqlite")]
-use crate::dialect::sqlite::Statements;
+use crate::dialect::sqlite::SqliteStatements;
 #[cfg(feature = "sqlite")]
-use crate::error::Failure;
+use crate::error::SqlFailure;
 #[cfg(feature = "sqlite")]
 use crate::sqlite::SqliteStore;
 
@@ -41,10 +41,10 @@ pub(crate) use self::server::{LAYOUT, ensure};
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Schema(Place);
+pub struct Schema(SchemaTarget);
 
 #[derive(Clone, Debug)]
-enum Place {
+enum SchemaTarget {
     #[cfg(feature = "_server")]
     Server(Box<SqlConfig>),
     #[cfg(feature = "sqlite")]
@@ -105,9 +105,9 @@ impl Schema {
     pub fn table(&self) -> &str {
         match &self.0 {
             #[cfg(feature = "_server")]
-            Place::Server(config) => config.table.as_str(),
+            SchemaTarget::Server(config) => config.table.as_str(),
             #[cfg(feature = "sqlite")]
-            Place::Sqlite(config) => config.table.as_str(),
+            SchemaTarget::Sqlite(config) => config.table.as_str(),
         }
     }
 
@@ -116,10 +116,10 @@ impl Schema {
     pub fn sql(&self) -> String {
         match &self.0 {
             #[cfg(feature = "_server")]
-            Place::Server(config) => server::texts(config).create,
+            SchemaTarget::Server(config) => server::texts(config).create,
             #[cfg(feature = "sqlite")]
-            Place::Sqlite(config) => {
-                let statements = Statements::new(config.table.clone());
+            SchemaTarget::Sqlite(config) => {
+                let statements = SqliteStatements::new(config.table.clone());
                 format!("{};\n", statements.create)
             }
         }
@@ -145,20 +145,20 @@ impl Schema {
     pub async fn apply(&self) -> Result<Applied> {
         match &self.0 {
             #[cfg(feature = "_server")]
-            Place::Server(config) => {
+            SchemaTarget::Server(config) => {
                 let name = config.server.name();
                 let engine = engine(config.engine.as_ref(), name);
                 let applied = server::apply(&engine, config.as_ref().clone()).await;
                 applied.map_err(|error| error.with_backend(name))
             }
             #[cfg(feature = "sqlite")]
-            Place::Sqlite(config) => {
+            SchemaTarget::Sqlite(config) => {
                 let engine = engine(config.engine.as_ref(), "sqlite");
                 let applied = async {
                     let store = SqliteStore::new(config, &engine)?;
                     store.open().await
                 };
-                let named = |failure: Failure| Error::from(failure).with_backend("sqlite");
+                let named = |failure: SqlFailure| Error::from(failure).with_backend("sqlite");
                 applied.await.map_err(named)
             }
         }
@@ -168,14 +168,14 @@ impl Schema {
 #[cfg(feature = "_server")]
 impl From<SqlConfig> for Schema {
     fn from(config: SqlConfig) -> Self {
-        Self(Place::Server(Box::new(config)))
+        Self(SchemaTarget::Server(Box::new(config)))
     }
 }
 
 #[cfg(feature = "sqlite")]
 impl From<SqliteConfig> for Schema {
     fn from(config: SqliteConfig) -> Self {
-        Self(Place::Sqlite(config))
+        Self(SchemaTarget::Sqlite(config))
     }
 }
 

@@ -5,11 +5,11 @@ use polylock_core::ErrorKind;
 use polylock_core::engine::Engine;
 
 use super::Applied;
-use crate::config::{Server, SqlConfig};
+use crate::config::{ServerKind, SqlConfig};
 use crate::dialect::table::{self, COLUMNS, TableTexts};
-use crate::error::{Cause, Failure, foreign, lacks};
+use crate::error::{SqlCause, SqlFailure, foreign, lacks};
 use crate::lock::{open, within};
-use crate::wire::{Class, Connection, DbError, Sql, Target};
+use crate::wire::{ConnectTarget, DbError, ErrorClass, ServerConnection, Sql};
 
 /// What the row of kind 0 says about the meaning of the other ones.
 pub(crate) const LAYOUT: i64 = 2;
@@ -17,8 +17,8 @@ pub(crate) const LAYOUT: i64 = 2;
 pub(super) fn texts(config: &SqlConfig) -> TableTexts {
     let table = config.table_sql();
     match config.server {
-        Server::MySql => table::mysql(&table),
-        Server::Postgres => table::postgres(&table),
+        ServerKind::MySql => table::mysql(&table),
+        ServerKind::Postgres => table::postgres(&table),
     }
 }
 
@@ -29,7 +29,7 @@ pub(super) async fn apply(
 ) -> polylock_core::Result<Applied> {
     config.creates_table = true;
     let applied = engine.run(async move {
-        let target = Arc::new(Target::of(config)?);
+        let target = Arc::new(ConnectTarget::of(config)?);
         let mut connection = open(&target).await?;
         Ok(within(&target, ensure(&mut connection)).await?)
     });
@@ -37,35 +37,35 @@ pub(super) async fn apply(
 }
 
 /// Ensures that the table exists. Checks first, because the user may have no right to create it.
-pub(crate) async fn ensure(connection: &mut Connection) -> Result<Applied, Failure> {
+pub(crate) async fn ensure(connection: &mut ServerConnection) -> Result<Applied, SqlFailure> {
     let target = Arc::clone(&connection.target);
     let config = &target.config;
     let mut tried = 0;
     loop {
         match look(connection, config).await? {
-            Seen::Layout(LAYOUT) if tried == 0 => return Ok(Applied::Found),
-            Seen::Layout(LAYOUT) => return Ok(Applied::Created),
-            Seen::Layout(found) => {
-                return Err(Cause::layout(&config.table_sql(), found, LAYOUT).into());
+            TableState::Layout(LAYOUT) if tried == 0 => return Ok(Applied::Found),
+            TableState::Layout(LAYOUT) => return Ok(Applied::Created),
+            TableState::Layout(found) => {
+                return Err(SqlCause::layout(&config.table_sql(), found, LAYOUT).into());
             }
-            Seen::Undescribed => {
+            TableState::Undescribed => {
                 let describe = Sql::new(texts(config).describe);
                 let described = connection.message(&describe, &[]).await;
-                described.map_err(Failure::of_statement)?;
+                described.map_err(SqlFailure::of_statement)?;
             }
-            Seen::Nothing if !config.creates_table => return Err(missing(config).into()),
-            Seen::Nothing => {
+            TableState::Nothing if !config.creates_table => return Err(missing(config).into()),
+            TableState::Nothing => {
                 tried += 1;
                 let create = Sql::new(texts(config).create);
                 let Err(db_error) = connection.message(&create, &[]).await else {
                     continue;
                 };
                 if tried == ATTEMPTS || db_error.class.ends_connection() {
-                    return Err(Failure::of_statement(db_error));
+                    return Err(SqlFailure::of_statement(db_error));
                 }
                 // Another client may be creating it at the same time, and both get this error.
-                if let Seen::Nothing = look(connection, config).await? {
-                    if db_error.class == Class::Denied {
+                if let TableState::Nothing = look(connection, config).await? {
+                    if db_error.class == ErrorClass::Denied {
                         return Err(may_not_make(config, db_error));
                     }
                     tokio::time::sleep(BACKOFF).await;
@@ -75,34 +75,41 @@ pub(crate) async fn ensure(connection: &mut Connection) -> Result<Applied, Failu
     }
 }
 
-enum Seen {
+enum TableState {
     Layout(i64),
     Nothing,
     /// A table without a layout row, such as a copy or one created by hand.
     Undescribed,
 }
 
-async fn look(connection: &mut Connection, config: &SqlConfig) -> Result<Seen, Failure> {
+async fn look(
+    connection: &mut ServerConnection,
+    config: &SqlConfig,
+) -> Result<TableState, SqlFailure> {
     let layout = Sql::new(texts(config).layout);
     match connection.message(&layout, &[]).await {
-        Ok(answer) => Ok(answer.int(0).map_or(Seen::Undescribed, Seen::Layout)),
-        Err(db_error) if db_error.class == Class::NoTable => Ok(Seen::Nothing),
+        Ok(answer) => Ok(answer
+            .int(0)
+            .map_or(TableState::Undescribed, TableState::Layout)),
+        Err(db_error) if db_error.class == ErrorClass::NoTable => Ok(TableState::Nothing),
         // MySQL shows no more of a table to users that may not read it.
-        Err(db_error) if db_error.class == Class::Denied => Err(may_not_read(config, db_error)),
-        Err(db_error) if db_error.class == Class::Other => {
+        Err(db_error) if db_error.class == ErrorClass::Denied => {
+            Err(may_not_read(config, db_error))
+        }
+        Err(db_error) if db_error.class == ErrorClass::Other => {
             Err(other_table(connection, config, db_error).await)
         }
-        Err(db_error) => Err(Failure::of_statement(db_error)),
+        Err(db_error) => Err(SqlFailure::of_statement(db_error)),
     }
 }
 
 /// The error for a table that is not the table of locks. `db_error` is the server's reply to a statement
 /// for it, and the error if the table has the expected columns.
 async fn other_table(
-    connection: &mut Connection,
+    connection: &mut ServerConnection,
     config: &SqlConfig,
     db_error: DbError,
-) -> Failure {
+) -> SqlFailure {
     let table = config.table_sql();
     let about = Sql::new(texts(config).about);
     let about = connection.message(&about, &[]).await;
@@ -112,7 +119,7 @@ async fn other_table(
     };
     let columns = text(0).filter(|columns| lacks(columns, &COLUMNS));
     let Some(columns) = columns else {
-        return Failure::of_statement(db_error);
+        return SqlFailure::of_statement(db_error);
     };
     let remove = format!("DROP TABLE {table}");
     foreign(
@@ -125,30 +132,30 @@ async fn other_table(
     .into()
 }
 
-fn missing(config: &SqlConfig) -> Cause {
+fn missing(config: &SqlConfig) -> SqlCause {
     let table = config.table_sql();
-    Cause::Config(format!(
+    SqlCause::Config(format!(
         "there is no table {table}, and create-table=off: make it with lockctl schema apply, or run \
          what lockctl schema print shows"
     ))
 }
 
-fn may_not_read(config: &SqlConfig, db_error: DbError) -> Failure {
+fn may_not_read(config: &SqlConfig, db_error: DbError) -> SqlFailure {
     let table = config.table_sql();
     let says = format!(
         "this user may not read the table {table}, if there is one: it needs SELECT, INSERT and UPDATE \
          on what lockctl schema apply makes"
     );
-    Cause::said(ErrorKind::Denied, says, db_error.source).into()
+    SqlCause::said(ErrorKind::Denied, says, db_error.source).into()
 }
 
-fn may_not_make(config: &SqlConfig, db_error: DbError) -> Failure {
+fn may_not_make(config: &SqlConfig, db_error: DbError) -> SqlFailure {
     let table = config.table_sql();
     let says = format!(
         "there is no table {table}, and this user may not create it: as another user, run lockctl \
          schema apply, or what lockctl schema print shows"
     );
-    Cause::said(ErrorKind::Denied, says, db_error.source).into()
+    SqlCause::said(ErrorKind::Denied, says, db_error.source).into()
 }
 
 /// Max attempts to create the table while other clients do the same.

@@ -7,15 +7,15 @@ use polylock_core::LockKey;
 use polylock_core::engine::Moment;
 use tokio::time::{Instant, sleep_until};
 
-use super::actor::{Actor, Held};
+use super::actor::{Actor, HeldSessionLock};
 use super::args::{Args, millis};
 use super::context::SessionMode;
-use super::handle::{Granted, SessionHold, Take, Taken};
+use super::handle::{SessionGrant, SessionHold, SessionReply, SessionRequest};
 use super::lease::ended;
 use super::record::RECORD_AFTER;
 use super::statements::{column, got};
-use crate::error::{Cause, Failure};
-use crate::wire::{Answer, Class, Value};
+use crate::error::{SqlCause, SqlFailure};
+use crate::wire::{ErrorClass, QueryResult, SqlValue};
 
 /// The reply to a successful acquisition.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ struct Got {
     claimed: bool,
 }
 
-enum Step {
+enum SessionStep {
     Got(Got),
     /// Another session holds the lock; whether this session has something to undo.
     Held {
@@ -38,26 +38,26 @@ enum Step {
 }
 
 impl Actor {
-    pub(super) async fn take(&mut self, mut take: Take) {
+    pub(super) async fn take(&mut self, mut take: SessionRequest) {
         if take.reply.is_closed() {
             return;
         }
         let (key, id, is_shared) = (take.key.clone(), take.id, take.is_shared);
         match self.step(&mut take).await {
-            Ok(Step::Got(got)) => {
+            Ok(SessionStep::Got(got)) => {
                 self.holds(&take, got);
                 take.reservation.settle();
-                let granted = Granted {
+                let granted = SessionGrant {
                     token: got.token,
                     since: got.since,
                     hold: SessionHold::new(take.reservation, id),
                 };
                 // If the caller is gone, dropping this releases the lock.
-                drop(take.reply.send(Ok(Taken::Granted(granted))));
+                drop(take.reply.send(Ok(SessionReply::Granted(granted))));
             }
-            Ok(Step::Held { is_dirty }) => {
+            Ok(SessionStep::Held { is_dirty }) => {
                 // If the caller is gone, its reservation is dropped.
-                drop(take.reply.send(Ok(Taken::Held(take.reservation))));
+                drop(take.reply.send(Ok(SessionReply::Held(take.reservation))));
                 if is_dirty {
                     // Later commands queue behind this one.
                     self.undo(&key, is_shared).await;
@@ -73,7 +73,7 @@ impl Actor {
     }
 
     /// Repeats the request until the rows of the key exist.
-    async fn step(&mut self, take: &mut Take) -> Result<Step, Failure> {
+    async fn step(&mut self, take: &mut SessionRequest) -> Result<SessionStep, SqlFailure> {
         let mut missing = 0;
         let mut conflict = None;
         while missing < MAX_MISSING {
@@ -89,13 +89,13 @@ impl Actor {
             };
             let answer = match answer {
                 Ok(Some(answer)) => answer,
-                Ok(None) => return Ok(Step::Held { is_dirty: false }),
-                Err(failure) if failure.class() == Some(Class::LockTimeout) => {
+                Ok(None) => return Ok(SessionStep::Held { is_dirty: false }),
+                Err(failure) if failure.class() == Some(ErrorClass::LockTimeout) => {
                     // The transaction is aborted; the lock may have been granted after the limit.
-                    return Ok(Step::Held { is_dirty: true });
+                    return Ok(SessionStep::Held { is_dirty: true });
                 }
                 // MariaDB reports a deadlock if the row is deleted meanwhile.
-                Err(failure) if failure.class() == Some(Class::Conflict) => {
+                Err(failure) if failure.class() == Some(ErrorClass::Conflict) => {
                     self.undo(&take.key, take.is_shared).await;
                     conflict = Some(failure);
                     missing += 1;
@@ -115,13 +115,13 @@ impl Actor {
                             self.context.purge.grown(&take.key);
                         }
                         // An open transaction has inserted them, and holds the lock.
-                        Err(failure) if failure.class() == Some(Class::LockTimeout) => {
+                        Err(failure) if failure.class() == Some(ErrorClass::LockTimeout) => {
                             let until = take.until.unwrap_or_else(Instant::now);
                             if until <= Instant::now() || take.reply.is_closed() {
-                                return Ok(Step::Held { is_dirty: false });
+                                return Ok(SessionStep::Held { is_dirty: false });
                             }
                         }
-                        Err(failure) if failure.class() == Some(Class::Conflict) => {
+                        Err(failure) if failure.class() == Some(ErrorClass::Conflict) => {
                             conflict = Some(failure);
                             missing += 1;
                         }
@@ -129,13 +129,13 @@ impl Actor {
                     }
                 }
                 // A waiter for the exclusive lock has priority over new shared holders.
-                Some(Step::Got(got)) if got.claimed && take.is_shared => {
+                Some(SessionStep::Got(got)) if got.claimed && take.is_shared => {
                     self.undo(&take.key, true).await;
                     let until = take.until.unwrap_or_else(Instant::now);
                     let backoff = Instant::now()
                         + self.context.engine.jitter(CLAIM_BACKOFF / 2, CLAIM_BACKOFF);
                     if until <= backoff || take.reply.is_closed() {
-                        return Ok(Step::Held { is_dirty: false });
+                        return Ok(SessionStep::Held { is_dirty: false });
                     }
                     sleep_until(backoff).await;
                 }
@@ -144,7 +144,7 @@ impl Actor {
         }
         let vanishes = || {
             let says = "the row of a lock vanishes again and again".to_owned();
-            Cause::Unfit(says).into()
+            SqlCause::Unfit(says).into()
         };
         Err(conflict.unwrap_or_else(vanishes))
     }
@@ -154,10 +154,10 @@ impl Actor {
     /// cancellation would end another statement.
     async fn wait(
         &mut self,
-        take: &mut Take,
+        take: &mut SessionRequest,
         until: Instant,
         args: Args,
-    ) -> Result<Option<Answer>, Failure> {
+    ) -> Result<Option<QueryResult>, SqlFailure> {
         let context = Arc::clone(&self.context);
         let sql = &context.statements.wait_take[usize::from(take.is_shared)];
         let left = until.saturating_duration_since(Instant::now());
@@ -198,7 +198,7 @@ impl Actor {
         // Without a reply, closing the connection frees a possible grant. It does not show that another
         // session holds the lock.
         let Some(answer) = answer else {
-            return Err(Failure::silent(SLACK + ENDING, true));
+            return Err(SqlFailure::silent(SLACK + ENDING, true));
         };
         let answered = self.answered(connection, sent, answer);
         if is_cancelled {
@@ -210,7 +210,7 @@ impl Actor {
     }
 
     /// Keeps new shared holders out for a while. Does not wait for the result.
-    fn claim(&self, take: &Take) {
+    fn claim(&self, take: &SessionRequest) {
         let context = &self.context;
         if !take.is_shared
             && let Some(sql) = &context.statements.claim
@@ -221,44 +221,48 @@ impl Actor {
     }
 
     /// `None` if the row of the key is missing.
-    fn read(&self, sent: Moment, answer: &Answer) -> Result<Option<Step>, Failure> {
-        let is_locked =
-            |row: &Vec<Value>| matches!(row.as_slice(), [only] if only.int() == Some(got::TAKEN));
+    fn read(&self, sent: Moment, answer: &QueryResult) -> Result<Option<SessionStep>, SqlFailure> {
+        let is_locked = |row: &Vec<SqlValue>| matches!(row.as_slice(), [only] if only.int() == Some(got::TAKEN));
         if self.context.mode == SessionMode::Row && !answer.rows.iter().any(is_locked) {
             return Ok(None);
         }
         let row = answer.rows.last().filter(|row| row.len() > 1);
-        let malformed = || Failure::from(Cause::Unfit("an answer without its columns".to_owned()));
+        let malformed =
+            || SqlFailure::from(SqlCause::Unfit("an answer without its columns".to_owned()));
         let row = row.ok_or_else(malformed)?;
-        let get = |column: usize| row.get(column).and_then(Value::int).ok_or_else(malformed);
+        let get = |column: usize| {
+            row.get(column)
+                .and_then(SqlValue::int)
+                .ok_or_else(malformed)
+        };
         let token = match get(column::TOKEN)? {
-            got::NOT => return Ok(Some(Step::Held { is_dirty: false })),
+            got::NOT => return Ok(Some(SessionStep::Held { is_dirty: false })),
             // Not a held lock, which would be a reply.
             got::INTERRUPTED => {
                 let says =
                     "the server gave up to wait for the lock, it was told to or has no memory";
-                return Err(Cause::Unfit(says.to_owned()).into());
+                return Err(SqlCause::Unfit(says.to_owned()).into());
             }
             got::ELSEWHERE => return Err(pooled()),
             token => u64::try_from(token).map_err(|_| malformed())?,
         };
-        if row.get(column::ADMITTED).and_then(Value::int) == Some(0) {
+        if row.get(column::ADMITTED).and_then(SqlValue::int) == Some(0) {
             return Err(ended());
         }
         // The hold counts from `sent` plus the wait at the server, without the time of the reply. A
         // clock change there cannot move it past the present.
         let waited = u64::try_from(get(column::ELAPSED)?).unwrap_or(0);
         let since = (sent + Duration::from_micros(waited)).min(self.context.engine.now());
-        Ok(Some(Step::Got(Got {
+        Ok(Some(SessionStep::Got(Got {
             since,
             token,
             session: get(column::SESSION)?,
             began: get(column::BEGAN)?,
-            claimed: row.get(column::CLAIMED).and_then(Value::int) == Some(1),
+            claimed: row.get(column::CLAIMED).and_then(SqlValue::int) == Some(1),
         })))
     }
 
-    fn holds(&mut self, take: &Take, got: Got) {
+    fn holds(&mut self, take: &SessionRequest, got: Got) {
         self.handle.prove(got.since);
         // Behind a pooler each transaction may have another session of the server's.
         if self.context.mode == SessionMode::Row {
@@ -271,7 +275,7 @@ impl Actor {
             let unless = "the claim of a waiter that was served ends by its time";
             context.in_background(sql, context.args(&take.key), unless);
         }
-        let held = Held {
+        let held = HeldSessionLock {
             key: take.key.clone(),
             is_shared: take.is_shared,
             label: take.label.clone(),
@@ -296,10 +300,10 @@ impl Actor {
     }
 }
 
-fn pooled() -> Failure {
+fn pooled() -> SqlFailure {
     let message = "a transaction pooler is in the path, where locks of sessions do not exclude; use \
                    mode=lease";
-    Cause::Config(message.to_owned()).into()
+    SqlCause::Config(message.to_owned()).into()
 }
 
 /// Extra time for the server to end a wait by itself, which keeps the connection usable.

@@ -11,42 +11,42 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::args::{Args, millis};
 use super::context::{SessionContext, SessionMode, tokens};
-use super::handle::{Command, Handle, ReleaseReply};
+use super::handle::{SessionCommand, SessionHandle, SessionReleaseReply};
 use super::lease::ended;
 use super::loss_report;
 use super::pool::SessionPool;
 use super::server_age;
-use super::socket::{self, Socket};
+use super::socket::{self, SessionSocket};
 use super::statements::SessionStatements;
-use crate::error::{Cause, Failure};
-use crate::table::Tokens;
-use crate::wire::{Answer, Class, Connection, Sql};
+use crate::error::{SqlCause, SqlFailure};
+use crate::table::TokenRange;
+use crate::wire::{ErrorClass, QueryResult, ServerConnection, Sql};
 
 /// A session, and what it holds.
 pub(super) struct Actor {
     pub(super) pool: Arc<SessionPool>,
     pub(super) context: Arc<SessionContext>,
-    pub(super) handle: Arc<Handle>,
-    commands: mpsc::UnboundedReceiver<Command>,
+    pub(super) handle: Arc<SessionHandle>,
+    commands: mpsc::UnboundedReceiver<SessionCommand>,
     /// None once it is broken.
-    pub(super) connection: Option<Connection>,
+    pub(super) connection: Option<ServerConnection>,
     /// Whether the session must not be used any more, even if the connection is open.
     pub(super) is_over: bool,
     /// Whether the table has a record of the session.
     pub(super) is_recorded: bool,
-    pub(super) socket: Socket,
+    pub(super) socket: SessionSocket,
     /// When to watch it, unless there is a command before.
     pub(super) watch_at: Option<Instant>,
     /// The server's number of the session.
     pub(super) number: i64,
-    pub(super) held: HashMap<LeaseId, Held>,
+    pub(super) held: HashMap<LeaseId, HeldSessionLock>,
     /// When the last command ran.
     rested: Instant,
     probed: Instant,
 }
 
 /// A lock in a session.
-pub(super) struct Held {
+pub(super) struct HeldSessionLock {
     pub(super) key: LockKey,
     pub(super) is_shared: bool,
     pub(super) label: String,
@@ -61,12 +61,18 @@ pub(super) struct Held {
 /// Opens a connection; the second value is the task that serves it.
 pub(super) async fn open(
     pool: &Arc<SessionPool>,
-) -> Result<(Arc<Handle>, impl Future<Output = ()> + Send + 'static), Failure> {
+) -> Result<
+    (
+        Arc<SessionHandle>,
+        impl Future<Output = ()> + Send + 'static,
+    ),
+    SqlFailure,
+> {
     let context = Arc::clone(&pool.context);
     let until = Instant::now() + context.request_timeout;
-    let opened = timeout_at(until, Connection::open(&context.target)).await;
-    let opened = opened.map_err(|_| Cause::Silent(context.request_timeout))?;
-    let mut connection = opened.map_err(Failure::of_opening)?;
+    let opened = timeout_at(until, ServerConnection::open(&context.target)).await;
+    let opened = opened.map_err(|_| SqlCause::Silent(context.request_timeout))?;
+    let mut connection = opened.map_err(SqlFailure::of_opening)?;
     let id = context.engine.lease_id();
     let args = Args::new()
         .with(Args::SESSION_ID, &id.as_bytes()[..])
@@ -74,13 +80,15 @@ pub(super) async fn open(
     let sent = context.engine.now();
     let setup = &context.statements.setup;
     let answer = server_age::run(&mut connection, setup, &args, until, &context).await?;
-    let answer = answer.map_err(Failure::of_opening)?;
+    let answer = answer.map_err(SqlFailure::of_opening)?;
     let ends = socket::ends(&answer, context.target.config.port);
     let number = answer
         .rows
         .last()
         .and_then(|row| row.first()?.int())
-        .ok_or_else(|| Failure::from(Cause::Unfit("a session without a number".to_owned())))?;
+        .ok_or_else(|| {
+            SqlFailure::from(SqlCause::Unfit("a session without a number".to_owned()))
+        })?;
     if let Some(more) = &context.statements.setup_more {
         let done = server_age::run(&mut connection, more, &args, until, &context).await?;
         if let Err(db_error) = done {
@@ -92,7 +100,7 @@ pub(super) async fn open(
         pool.sweep();
     }
     let (send, commands) = mpsc::unbounded_channel();
-    let handle = Arc::new(Handle::new(id, send, context.trusted_for()));
+    let handle = Arc::new(SessionHandle::new(id, send, context.trusted_for()));
     handle.prove(sent);
     let now = Instant::now();
     let actor = Actor {
@@ -103,7 +111,7 @@ pub(super) async fn open(
         connection: Some(connection),
         is_over: false,
         is_recorded: true,
-        socket: Socket::At(ends),
+        socket: SessionSocket::At(ends),
         watch_at: None,
         number,
         held: HashMap::new(),
@@ -132,7 +140,7 @@ impl Actor {
                     break;
                 }
                 found = self.socket.found() => {
-                    self.socket = Socket::Found;
+                    self.socket = SessionSocket::Found;
                     if let Some(connection) = &mut self.connection {
                         connection.set_socket(found);
                     }
@@ -156,17 +164,17 @@ impl Actor {
         self.end();
     }
 
-    async fn run(&mut self, command: Command) {
+    async fn run(&mut self, command: SessionCommand) {
         match command {
-            Command::Downgrade { id, reply } => {
+            SessionCommand::Downgrade { id, reply } => {
                 let done = self.downgrade(id).await;
                 drop(reply.send(done));
             }
-            Command::Draw { id, reply } => {
+            SessionCommand::Draw { id, reply } => {
                 let drawn = self.draw_more(id).await;
                 drop(reply.send(drawn));
             }
-            Command::Record { reply } => {
+            SessionCommand::Record { reply } => {
                 self.record_holders(None);
                 let recordings = self.held.values_mut().map(|held| held.recording.clone());
                 let recordings: Vec<_> = recordings.flatten().collect();
@@ -177,17 +185,17 @@ impl Actor {
                     drop(reply);
                 });
             }
-            Command::Release { id, reply } => {
-                let reply = ReleaseReply::new(reply);
+            SessionCommand::Release { id, reply } => {
+                let reply = SessionReleaseReply::new(reply);
                 let released = self.release(id).await;
                 reply.send(released);
             }
-            Command::Retire { reply } => {
+            SessionCommand::Retire { reply } => {
                 self.forget().await;
                 // The caller may be gone.
                 let _gone = reply.send(());
             }
-            Command::Take(take) => self.take(*take).await,
+            SessionCommand::Take(take) => self.take(*take).await,
         }
     }
 
@@ -252,13 +260,13 @@ impl Actor {
         &mut self,
         sql: impl FnOnce(&SessionStatements) -> &Arc<Sql>,
         args: &Args,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<QueryResult, SqlFailure> {
         let sql = Arc::clone(sql(&self.context.statements));
         self.ask_sql(&sql, args).await
     }
 
-    async fn ask_sql(&mut self, sql: &Sql, args: &Args) -> Result<Answer, Failure> {
-        let silent = Failure::silent(self.context.request_timeout, true);
+    async fn ask_sql(&mut self, sql: &Sql, args: &Args) -> Result<QueryResult, SqlFailure> {
+        let silent = SqlFailure::silent(self.context.request_timeout, true);
         let Some(mut connection) = self.connection.take() else {
             return Err(silent);
         };
@@ -272,10 +280,10 @@ impl Actor {
     /// Keeps a connection that is still usable.
     pub(super) fn answered(
         &mut self,
-        connection: Connection,
+        connection: ServerConnection,
         sent: Moment,
-        answer: Result<Answer, crate::wire::DbError>,
-    ) -> Result<Answer, Failure> {
+        answer: Result<QueryResult, crate::wire::DbError>,
+    ) -> Result<QueryResult, SqlFailure> {
         let db_error = match answer {
             Ok(answer) => {
                 self.handle.prove(sent);
@@ -286,7 +294,7 @@ impl Actor {
         };
         // A deadlock ends the transaction, and with it the lock on its row. The connection closes after
         // the holder was notified.
-        let frees_row = db_error.class == Class::Conflict
+        let frees_row = db_error.class == ErrorClass::Conflict
             && self.context.mode == SessionMode::Row
             && !self.held.is_empty();
         self.is_over |= frees_row;
@@ -297,7 +305,7 @@ impl Actor {
             }
             self.connection = Some(connection);
         }
-        Err(Failure::of_statement(db_error))
+        Err(SqlFailure::of_statement(db_error))
     }
 
     /// The deadline of a reply: for as long as the session is trusted, if it holds a lock.
@@ -310,7 +318,7 @@ impl Actor {
         request_timeout.max(Instant::now() + left)
     }
 
-    async fn release(&mut self, id: LeaseId) -> Result<Released, Failure> {
+    async fn release(&mut self, id: LeaseId) -> Result<Released, SqlFailure> {
         match self.held.remove(&id) {
             Some(held) => self.free(id, held).await,
             None => Ok(Released::AlreadyLost),
@@ -319,7 +327,11 @@ impl Actor {
 
     /// Frees a lock. The end of the connection frees it as well. Without a reply, or with one that ends the
     /// connection, it is unknown which of the two did.
-    async fn free(&mut self, id: LeaseId, mut held: Held) -> Result<Released, Failure> {
+    async fn free(
+        &mut self,
+        id: LeaseId,
+        mut held: HeldSessionLock,
+    ) -> Result<Released, SqlFailure> {
         if let Some(recording) = held.recording.take() {
             // Written after the release, it would name a holder that is gone.
             drop(timeout(RECORDING, recorded(recording)).await);
@@ -347,7 +359,7 @@ impl Actor {
                 self.undo(&held.key, held.is_shared).await;
                 match self.connection {
                     Some(_) => Ok(Released::Clean),
-                    None => Err(Failure {
+                    None => Err(SqlFailure {
                         outcome_unknown: true,
                         ..failure
                     }),
@@ -356,7 +368,7 @@ impl Actor {
         }
     }
 
-    async fn downgrade(&mut self, id: LeaseId) -> Result<(), Failure> {
+    async fn downgrade(&mut self, id: LeaseId) -> Result<(), SqlFailure> {
         let sql = self.context.statements.downgrade.clone();
         let sql = sql.ok_or_else(ended)?;
         let mut held = self.held.remove(&id).ok_or_else(ended)?;
@@ -378,7 +390,7 @@ impl Actor {
     }
 
     /// Draws more tokens for a holder; `None` if its lock is lost.
-    async fn draw_more(&mut self, id: LeaseId) -> Result<Option<Tokens>, Failure> {
+    async fn draw_more(&mut self, id: LeaseId) -> Result<Option<TokenRange>, SqlFailure> {
         if self.held.get(&id).is_none_or(|held| held.is_shared) {
             return Ok(None);
         }
@@ -389,7 +401,7 @@ impl Actor {
             };
             tokens(first.int()?, last.int()?)
         });
-        let malformed = || Cause::Unfit("a draw without tokens".to_owned());
+        let malformed = || SqlCause::Unfit("a draw without tokens".to_owned());
         drawn.map(Some).ok_or_else(|| malformed().into())
     }
 

@@ -13,23 +13,23 @@ use polylock_core::{
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use super::Sessions;
+use super::SqlSessions;
 use super::args::Args;
 use super::context::SessionContext;
 use super::loss_report::ID_LEN;
 use super::pool;
-use super::record::Entry;
+use super::record::SharedHolder;
 use crate::admin::cut;
-use crate::error::{Cause, Failure};
-use crate::wire::Value;
+use crate::error::{SqlCause, SqlFailure};
+use crate::wire::SqlValue;
 
 /// A held lock, and the sessions that hold it.
-struct Seen {
+struct SeenSessions {
     info: LockInfo,
-    sessions: Vec<Session>,
+    sessions: Vec<ListedSession>,
 }
 
-struct Session {
+struct ListedSession {
     id: Vec<u8>,
     number: i64,
     began: i64,
@@ -39,7 +39,7 @@ struct Session {
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
-impl LockAdmin for Sessions {
+impl LockAdmin for SqlSessions {
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>> {
         pool::record_all().await;
         let listed = list(&self.context, prefix).await;
@@ -108,7 +108,7 @@ impl LockAdmin for Sessions {
     }
 }
 
-impl Sessions {
+impl SqlSessions {
     fn lives_with_its_session(&self, key: &LockKey) -> Error {
         let message = "a lock of this mode lives with the connection of its holder";
         self.named(Error::new(ErrorKind::Unsupported, message))
@@ -116,7 +116,7 @@ impl Sessions {
     }
 }
 
-async fn list(context: &SessionContext, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
+async fn list(context: &SessionContext, prefix: &str) -> Result<Vec<LockInfo>, SqlFailure> {
     let (from, to) = crate::dialect::range(prefix);
     let args = Args::new()
         .with(Args::ROW_KEY, from)
@@ -134,7 +134,10 @@ async fn list(context: &SessionContext, prefix: &str) -> Result<Vec<LockInfo>, F
     Ok(listed)
 }
 
-async fn inspect(context: &SessionContext, key: &LockKey) -> Result<Option<Seen>, Failure> {
+async fn inspect(
+    context: &SessionContext,
+    key: &LockKey,
+) -> Result<Option<SeenSessions>, SqlFailure> {
     let args = context.args(key).into_vec();
     let answer = context
         .control_pool
@@ -151,7 +154,7 @@ async fn break_lock(
     context: &SessionContext,
     key: &LockKey,
     reason: &str,
-) -> Result<Option<LockInfo>, Failure> {
+) -> Result<Option<LockInfo>, SqlFailure> {
     let Some(seen) = inspect(context, key).await? else {
         return Ok(None);
     };
@@ -190,7 +193,7 @@ async fn break_lock(
     for session in &seen.sessions {
         while is_alive(context, key, session).await? {
             if Instant::now() >= until {
-                return Err(Failure::silent(context.request_timeout, true));
+                return Err(SqlFailure::silent(context.request_timeout, true));
             }
             sleep(LOOKING).await;
         }
@@ -201,8 +204,8 @@ async fn break_lock(
 async fn is_alive(
     context: &SessionContext,
     key: &LockKey,
-    session: &Session,
-) -> Result<bool, Failure> {
+    session: &ListedSession,
+) -> Result<bool, SqlFailure> {
     let args = context
         .args(key)
         .with(Args::SESSION, session.number)
@@ -216,11 +219,14 @@ async fn is_alive(
 }
 
 /// Reads a record; `None` if the lock is free.
-async fn read(context: &SessionContext, row: &[Value]) -> Result<Option<Seen>, Failure> {
+async fn read(
+    context: &SessionContext,
+    row: &[SqlValue],
+) -> Result<Option<SeenSessions>, SqlFailure> {
     let table = context.scope.rsplit('\0').next().unwrap_or_default();
-    let malformed = || Failure::from(Cause::malformed(table));
-    let bytes = |at: usize| row.get(at).and_then(Value::bytes);
-    let int = |at: usize| row.get(at).and_then(Value::int);
+    let malformed = || SqlFailure::from(SqlCause::malformed(table));
+    let bytes = |at: usize| row.get(at).and_then(SqlValue::bytes);
+    let int = |at: usize| row.get(at).and_then(SqlValue::int);
     let key = bytes(0).ok_or_else(malformed)?;
     let key = LockKey::from_stored(key).map_err(|_| malformed())?;
     if let Some(id) = bytes(1) {
@@ -232,13 +238,13 @@ async fn read(context: &SessionContext, row: &[Value]) -> Result<Option<Seen>, F
         let token = int(2).and_then(|token| u64::try_from(token).ok());
         let since = int(4).and_then(|since| u64::try_from(since).ok());
         let holder = holder(&label, token, since);
-        let session = Session {
+        let session = ListedSession {
             id: id.to_vec(),
             number: int(5).ok_or_else(malformed)?,
             began: int(6).ok_or_else(malformed)?,
             by: bytes(7).unwrap_or_default().to_vec(),
         };
-        return Ok(Some(Seen {
+        return Ok(Some(SeenSessions {
             info: LockInfo::new(key, Mode::Exclusive, vec![holder]),
             sessions: vec![session],
         }));
@@ -246,11 +252,11 @@ async fn read(context: &SessionContext, row: &[Value]) -> Result<Option<Seen>, F
     let Some(shared) = bytes(8) else {
         return Ok(None);
     };
-    let entries: BTreeMap<String, Entry> =
+    let entries: BTreeMap<String, SharedHolder> =
         serde_json::from_slice(shared).map_err(|_| malformed())?;
     let (mut holders, mut sessions) = (Vec::new(), Vec::new());
     for (id, entry) in entries {
-        let session = Session {
+        let session = ListedSession {
             id: bytes_of(&id).ok_or_else(malformed)?,
             number: entry.session,
             began: entry.began,
@@ -262,7 +268,7 @@ async fn read(context: &SessionContext, row: &[Value]) -> Result<Option<Seen>, F
         }
     }
     let info = LockInfo::new(key, Mode::Shared, holders);
-    Ok((!sessions.is_empty()).then_some(Seen { info, sessions }))
+    Ok((!sessions.is_empty()).then_some(SeenSessions { info, sessions }))
 }
 
 fn holder(label: &str, token: Option<u64>, since: Option<u64>) -> HolderInfo {

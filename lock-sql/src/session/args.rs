@@ -1,10 +1,10 @@
 use std::time::Duration;
 
-use crate::wire::Value;
+use crate::wire::SqlValue;
 
 /// The arguments of the statements of a session, by their number.
 #[derive(Clone, Debug)]
-pub(crate) struct Args([Value; Self::COUNT]);
+pub(crate) struct Args([SqlValue; Self::COUNT]);
 
 impl Args {
     /// `{1}`: the key of the rows.
@@ -47,25 +47,25 @@ impl Args {
     ];
 
     pub(crate) fn new() -> Self {
-        let mut values = [const { Value::Null }; Self::COUNT];
+        let mut values = [const { SqlValue::Null }; Self::COUNT];
         // A null has the type of bytes on PostgreSQL.
         for number in Self::NUMBERS {
-            values[number - 1] = Value::Int(0);
+            values[number - 1] = SqlValue::Int(0);
         }
         Self(values)
     }
 
     #[must_use]
-    pub(crate) fn with(mut self, number: usize, value: impl Into<Value>) -> Self {
+    pub(crate) fn with(mut self, number: usize, value: impl Into<SqlValue>) -> Self {
         self.0[number - 1] = value.into();
         self
     }
 
-    pub(crate) fn values(&self) -> &[Value] {
+    pub(crate) fn values(&self) -> &[SqlValue] {
         &self.0
     }
 
-    pub(crate) fn into_vec(self) -> Vec<Value> {
+    pub(crate) fn into_vec(self) -> Vec<SqlValue> {
         self.0.into()
     }
 }

@@ -9,13 +9,13 @@ use super::args::Args;
 use super::statements::SessionStatements;
 use crate::pool::Pool;
 use crate::purge::Purge;
-use crate::table::Tokens;
-use crate::wire::{Sql, Target, Value, hex};
+use crate::table::TokenRange;
+use crate::wire::{ConnectTarget, Sql, SqlValue, hex};
 
 /// What all sessions of one lock service share.
 pub(crate) struct SessionContext {
     pub(crate) engine: Engine,
-    pub(crate) target: Arc<Target>,
+    pub(crate) target: Arc<ConnectTarget>,
     pub(crate) statements: SessionStatements,
     /// For statements that are no part of the transaction of a lock.
     pub(crate) control_pool: Arc<Pool>,
@@ -90,9 +90,9 @@ impl SessionContext {
 }
 
 /// A block of tokens, if it can be one.
-pub(crate) fn tokens(first: i64, last: i64) -> Option<Tokens> {
+pub(crate) fn tokens(first: i64, last: i64) -> Option<TokenRange> {
     let (next, last) = (u64::try_from(first).ok()?, u64::try_from(last).ok()?);
-    (next > 0 && next <= last).then_some(Tokens { next, last })
+    (next > 0 && next <= last).then_some(TokenRange { next, last })
 }
 
 /// A replacement for a key where a database locks numbers or short names.
@@ -121,8 +121,8 @@ impl Advisory {
     }
 
     /// The bytes of the hash that are locked.
-    fn hash(&self, is_postgres: bool) -> Value {
-        Value::from(if is_postgres {
+    fn hash(&self, is_postgres: bool) -> SqlValue {
+        SqlValue::from(if is_postgres {
             &self.0[..8]
         } else {
             &self.0[..20]
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn tokens_are_some() {
-        assert_eq!(tokens(1, 64), Some(Tokens { next: 1, last: 64 }));
+        assert_eq!(tokens(1, 64), Some(TokenRange { next: 1, last: 64 }));
         assert_eq!(tokens(0, 64), None);
         assert_eq!(tokens(65, 64), None);
         assert_eq!(tokens(-5, 64), None);

@@ -8,53 +8,53 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::pool::Reservation;
-use crate::error::{Cause, Failure};
+use crate::error::{SqlCause, SqlFailure};
 use crate::mutex::Mutex;
-use crate::table::Tokens;
+use crate::table::TokenRange;
 
 /// One connection that holds locks, as its users see it.
-pub(crate) struct Handle {
+pub(crate) struct SessionHandle {
     pub(crate) id: LeaseId,
-    pub(super) commands: mpsc::UnboundedSender<Command>,
+    pub(super) commands: mpsc::UnboundedSender<SessionCommand>,
     /// When the last request was sent to which the session has replied, in nanoseconds.
     proven: AtomicU64,
     trusted_for: Duration,
-    held_leases: Mutex<HeldLeases>,
+    held_leases: Mutex<LeaseControls>,
 }
 
 #[derive(Default)]
-struct HeldLeases {
+struct LeaseControls {
     controls: HashMap<LeaseId, LeaseControl>,
     is_over: bool,
 }
 
 /// Commands to a session. They run one after the other, each to its end. If the caller is gone, the
 /// effect is undone.
-pub(super) enum Command {
+pub(super) enum SessionCommand {
     Downgrade {
         id: LeaseId,
-        reply: oneshot::Sender<Result<(), Failure>>,
+        reply: oneshot::Sender<Result<(), SqlFailure>>,
     },
     Draw {
         id: LeaseId,
-        reply: oneshot::Sender<Result<Option<Tokens>, Failure>>,
+        reply: oneshot::Sender<Result<Option<TokenRange>, SqlFailure>>,
     },
     Release {
         id: LeaseId,
-        reply: oneshot::Sender<Result<Released, Failure>>,
+        reply: oneshot::Sender<Result<Released, SqlFailure>>,
     },
     /// Ends the session, which has no reservations left.
     Retire {
         reply: oneshot::Sender<()>,
     },
-    Take(Box<Take>),
+    Take(Box<SessionRequest>),
     /// Records all holders, for a caller that is about to list them.
     Record {
         reply: oneshot::Sender<()>,
     },
 }
 
-pub(crate) struct Take {
+pub(crate) struct SessionRequest {
     pub(super) reservation: Reservation,
     pub(super) key: LockKey,
     pub(super) id: LeaseId,
@@ -64,21 +64,21 @@ pub(crate) struct Take {
     pub(super) has_claimed: bool,
     /// The end of the wait; `None` for an attempt that does not wait.
     pub(super) until: Option<Instant>,
-    pub(super) reply: oneshot::Sender<Result<Taken, Failure>>,
+    pub(super) reply: oneshot::Sender<Result<SessionReply, SqlFailure>>,
     /// Dropped with the take, when nothing is left to undo.
     pub(super) _end: oneshot::Sender<()>,
 }
 
 /// The reply to a release that its session has begun. A session that ends without a reply may have sent the
 /// release.
-pub(super) struct ReleaseReply(Option<oneshot::Sender<Result<Released, Failure>>>);
+pub(super) struct SessionReleaseReply(Option<oneshot::Sender<Result<Released, SqlFailure>>>);
 
-impl ReleaseReply {
-    pub(super) fn new(reply: oneshot::Sender<Result<Released, Failure>>) -> Self {
+impl SessionReleaseReply {
+    pub(super) fn new(reply: oneshot::Sender<Result<Released, SqlFailure>>) -> Self {
         Self(Some(reply))
     }
 
-    pub(super) fn send(mut self, released: Result<Released, Failure>) {
+    pub(super) fn send(mut self, released: Result<Released, SqlFailure>) {
         if let Some(reply) = self.0.take() {
             // The caller may be gone.
             drop(reply.send(released));
@@ -87,11 +87,11 @@ impl ReleaseReply {
 }
 
 /// The task of the session has panicked, or its runtime has ended.
-impl Drop for ReleaseReply {
+impl Drop for SessionReleaseReply {
     fn drop(&mut self) {
         if let Some(reply) = self.0.take() {
-            let failure = Failure {
-                cause: Cause::SessionOver,
+            let failure = SqlFailure {
+                cause: SqlCause::SessionOver,
                 outcome_unknown: true,
             };
             drop(reply.send(Err(failure)));
@@ -125,23 +125,23 @@ impl Drop for UndoOnDrop<'_> {
     }
 }
 
-pub(crate) enum Taken {
-    Granted(Granted),
+pub(crate) enum SessionReply {
+    Granted(SessionGrant),
     /// Another session holds it; the reservation remains.
     Held(Reservation),
 }
 
-pub(crate) struct Granted {
+pub(crate) struct SessionGrant {
     pub(crate) token: u64,
     /// When the server granted the lock, or earlier.
     pub(crate) since: Moment,
     pub(crate) hold: SessionHold,
 }
 
-impl Handle {
+impl SessionHandle {
     pub(super) fn new(
         id: LeaseId,
-        commands: mpsc::UnboundedSender<Command>,
+        commands: mpsc::UnboundedSender<SessionCommand>,
         trusted_for: Duration,
     ) -> Self {
         Self {
@@ -229,21 +229,21 @@ impl SessionHold {
         }
     }
 
-    pub(crate) fn session(&self) -> &Handle {
+    pub(crate) fn session(&self) -> &SessionHandle {
         &self.reservation.session
     }
 
     /// Releases the lock; completes even if it is dropped.
-    pub(crate) async fn release(mut self) -> Result<Released, Failure> {
+    pub(crate) async fn release(mut self) -> Result<Released, SqlFailure> {
         self.is_kept = false;
         // A session that ended before it began the release has lost the lock.
         let released = self.send_release().await;
         released.unwrap_or(Ok(Released::AlreadyLost))
     }
 
-    fn send_release(&self) -> oneshot::Receiver<Result<Released, Failure>> {
+    fn send_release(&self) -> oneshot::Receiver<Result<Released, SqlFailure>> {
         let (reply, released) = oneshot::channel();
-        let release = Command::Release { id: self.id, reply };
+        let release = SessionCommand::Release { id: self.id, reply };
         drop(self.reservation.session.commands.send(release));
         released
     }
@@ -267,12 +267,12 @@ mod tests {
     #[test]
     fn a_release_that_was_begun_and_has_no_reply_has_an_unknown_outcome() {
         let (reply, mut released) = oneshot::channel();
-        drop(ReleaseReply::new(reply));
+        drop(SessionReleaseReply::new(reply));
         let failure = released.try_recv().expect("a reply").expect_err("no reply");
         assert!(failure.outcome_unknown, "{failure:?}");
 
         let (reply, mut released) = oneshot::channel();
-        ReleaseReply::new(reply).send(Ok(Released::Clean));
+        SessionReleaseReply::new(reply).send(Ok(Released::Clean));
         let released = released.try_recv().expect("a reply");
         assert_eq!(released.expect("it is released"), Released::Clean);
     }

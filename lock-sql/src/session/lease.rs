@@ -8,23 +8,23 @@ use polylock_core::{
 };
 use tokio::sync::oneshot;
 
-use super::handle::{Command, Granted, SessionHold};
-use crate::error::{Cause, Failure};
+use super::handle::{SessionCommand, SessionGrant, SessionHold};
+use crate::error::{SqlCause, SqlFailure};
 use crate::mutex::Mutex;
-use crate::table::Tokens;
+use crate::table::TokenRange;
 
 /// A lock that lives with a session.
 pub(super) struct SessionLease {
     pub(super) id: LeaseId,
     can_downgrade: bool,
     /// None before it is granted and after it is released.
-    state: Mutex<Option<State>>,
+    state: Mutex<Option<SessionLeaseState>>,
 }
 
-struct State {
+struct SessionLeaseState {
     hold: SessionHold,
     /// Tokens for the next holders.
-    tokens: Option<Tokens>,
+    tokens: Option<TokenRange>,
 }
 
 impl SessionLease {
@@ -37,9 +37,9 @@ impl SessionLease {
     }
 
     /// Keeps what was granted.
-    pub(super) fn granted(&self, granted: Granted) -> Grant {
+    pub(super) fn granted(&self, granted: SessionGrant) -> Grant {
         let token = FencingToken::new(granted.token);
-        let state = State {
+        let state = SessionLeaseState {
             tokens: None,
             hold: granted.hold,
         };
@@ -57,7 +57,7 @@ impl SessionLease {
 
     async fn ask<T>(
         &self,
-        command: impl FnOnce(oneshot::Sender<Result<T, Failure>>) -> Command,
+        command: impl FnOnce(oneshot::Sender<Result<T, SqlFailure>>) -> SessionCommand,
     ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         let sent = self
@@ -92,7 +92,7 @@ impl Lease for SessionLease {
             return Ok(Some(token));
         }
         let id = self.id;
-        let drawn = self.ask(|reply| Command::Draw { id, reply }).await?;
+        let drawn = self.ask(|reply| SessionCommand::Draw { id, reply }).await?;
         if let (Some(drawn), Some(state)) = (drawn, self.state.lock().as_mut()) {
             state.tokens = drawn.rest();
         }
@@ -105,12 +105,13 @@ impl Lease for SessionLease {
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         let id = self.id;
-        self.ask(|reply| Command::Downgrade { id, reply }).await
+        self.ask(|reply| SessionCommand::Downgrade { id, reply })
+            .await
     }
 
     async fn release(&self) -> Result<Released> {
         let state = self.state.lock().take();
-        let Some(State { hold, .. }) = state else {
+        let Some(SessionLeaseState { hold, .. }) = state else {
             return Ok(Released::AlreadyLost);
         };
         hold.session().detach(self.id);
@@ -135,6 +136,6 @@ impl fmt::Debug for SessionLease {
 }
 
 /// The failure of a command whose session ended before it.
-pub(super) fn ended() -> Failure {
-    Cause::SessionOver.into()
+pub(super) fn ended() -> SqlFailure {
+    SqlCause::SessionOver.into()
 }

@@ -32,27 +32,27 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use self::context::{SessionContext, SessionMode};
-use self::handle::{Command, Granted, Take, Taken, UndoOnDrop};
+use self::handle::{SessionCommand, SessionGrant, SessionReply, SessionRequest, UndoOnDrop};
 use self::lease::{SessionLease, ended};
 use self::pool::{Reservation, SessionPool};
-use crate::budget::{Budget, RETRY_INTERVAL, silent};
+use crate::budget::{RETRY_INTERVAL, SqlBudget, silent};
 use crate::config::{SqlConfig, SqlMode};
-use crate::error::Failure;
+use crate::error::SqlFailure;
 use crate::pool::Pool;
 use crate::purge::Purge;
 use crate::records::Records;
-use crate::wire::Target;
+use crate::wire::ConnectTarget;
 
 /// Locks in the sessions of a database server.
-pub(crate) struct Sessions {
+pub(crate) struct SqlSessions {
     context: Arc<SessionContext>,
     pool: Arc<SessionPool>,
     records: Records,
     capabilities: Capabilities,
 }
 
-impl Sessions {
-    pub(crate) fn new(engine: &Engine, target: &Arc<Target>) -> Self {
+impl SqlSessions {
+    pub(crate) fn new(engine: &Engine, target: &Arc<ConnectTarget>) -> Self {
         let config = &target.config;
         let mode = match config.mode {
             SqlMode::Advisory => SessionMode::Advisory,
@@ -96,7 +96,7 @@ impl Sessions {
 
     pub(crate) async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         self.capabilities.check(request)?;
-        let budget = Budget::of(request);
+        let budget = SqlBudget::of(request);
         let attempts = self.attempts(request, &budget);
         let limit = match request.wait().waits() {
             // A server has a moment to end its own wait.
@@ -111,7 +111,7 @@ impl Sessions {
     }
 
     /// Tries again on another session if one ended in the middle: nothing is held in it.
-    async fn attempts(&self, request: &AcquireRequest, budget: &Budget) -> Result<LockGuard> {
+    async fn attempts(&self, request: &AcquireRequest, budget: &SqlBudget) -> Result<LockGuard> {
         let mut failures = 0;
         loop {
             match self.attempt(request, budget).await {
@@ -139,8 +139,8 @@ impl Sessions {
     async fn attempt(
         &self,
         request: &AcquireRequest,
-        budget: &Budget,
-    ) -> Result<Result<LockGuard>, Failure> {
+        budget: &SqlBudget,
+    ) -> Result<Result<LockGuard>, SqlFailure> {
         let key = request.key();
         let is_row = self.context.mode == SessionMode::Row;
         let mut reservation = self.pool.reservation(key, is_row).await?;
@@ -151,8 +151,10 @@ impl Sessions {
             let lease = Arc::new(SessionLease::new(id, self.capabilities.downgrade));
             let taking = self.take(reservation, request, id, until);
             reservation = match budget.asking(taking).await {
-                Ok(Taken::Granted(granted)) => return Ok(self.guard(request, &lease, granted)),
-                Ok(Taken::Held(reservation)) => reservation,
+                Ok(SessionReply::Granted(granted)) => {
+                    return Ok(self.guard(request, &lease, granted));
+                }
+                Ok(SessionReply::Held(reservation)) => reservation,
                 // An interrupted wait also ended its session.
                 Err(failure) if until.is_some() && failure.is_late() => {
                     reservation = self.pool.reservation(key, is_row).await?;
@@ -189,11 +191,11 @@ impl Sessions {
         request: &AcquireRequest,
         id: polylock_core::engine::LeaseId,
         until: Option<Instant>,
-    ) -> Result<Taken, Failure> {
+    ) -> Result<SessionReply, SqlFailure> {
         let (reply, taken) = oneshot::channel();
         let (end, ended) = oneshot::channel();
         let session = Arc::clone(&reservation.session);
-        let take = Take {
+        let take = SessionRequest {
             reservation,
             key: request.key().clone(),
             id,
@@ -204,7 +206,7 @@ impl Sessions {
             reply,
             _end: end,
         };
-        let take = Command::Take(Box::new(take));
+        let take = SessionCommand::Take(Box::new(take));
         let sent = self
             .context
             .engine
@@ -220,7 +222,7 @@ impl Sessions {
         &self,
         request: &AcquireRequest,
         lease: &Arc<SessionLease>,
-        granted: Granted,
+        granted: SessionGrant,
     ) -> Result<LockGuard> {
         let grant = lease.granted(granted);
         let armed: Arc<dyn Lease> = Arc::<SessionLease>::clone(lease);

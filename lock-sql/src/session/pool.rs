@@ -12,16 +12,16 @@ use tracing::Instrument as _;
 use super::actor;
 use super::args::Args;
 use super::context::{SessionContext, SessionMode};
-use super::handle::{Command, Handle};
+use super::handle::{SessionCommand, SessionHandle};
 use super::lease::ended;
 use crate::budget::RETRY_INTERVAL;
-use crate::error::Failure;
+use crate::error::SqlFailure;
 use crate::mutex::Mutex;
 
 /// The sessions of this lock service, and their reservations.
 pub(crate) struct SessionPool {
     pub(crate) context: Arc<SessionContext>,
-    state: Mutex<State>,
+    state: Mutex<SessionPoolState>,
     /// When records of ended sessions were last deleted.
     swept: Mutex<Instant>,
     /// A reservation has ended, or a session is new or gone.
@@ -32,19 +32,19 @@ pub(crate) struct SessionPool {
 }
 
 #[derive(Default)]
-struct State {
-    sessions: Vec<Entry>,
+struct SessionPoolState {
+    sessions: Vec<SessionEntry>,
     opening: usize,
     /// Requests that will share what is being opened, and its failure.
-    subscribers: Vec<oneshot::Sender<Result<(), Failure>>>,
+    subscribers: Vec<oneshot::Sender<Result<(), SqlFailure>>>,
     /// How many requests wait for a session of their own to become idle.
     waiting: usize,
     /// Why the server refuses sessions, and the time of the next retry.
-    refusal: Option<(Instant, Failure)>,
+    refusal: Option<(Instant, SqlFailure)>,
 }
 
-struct Entry {
-    session: Arc<Handle>,
+struct SessionEntry {
+    session: Arc<SessionHandle>,
     /// Keys that are or will be locked there. A database would grant a session a lock twice.
     keys: HashSet<LockKey>,
     /// How many of them are being acquired: each keeps the session busy for a round trip.
@@ -53,7 +53,7 @@ struct Entry {
     alone: bool,
 }
 
-impl State {
+impl SessionPoolState {
     /// Whether a session remains for attempts if a waiter takes one, or may be opened for them.
     fn can_spare(&self, connections: usize) -> bool {
         let usable = self.sessions.iter().filter(|entry| entry.is_usable());
@@ -61,7 +61,7 @@ impl State {
     }
 }
 
-impl Entry {
+impl SessionEntry {
     fn is_usable(&self) -> bool {
         !self.alone && !self.session.is_over()
     }
@@ -88,7 +88,7 @@ impl SessionPool {
         self: &Arc<Self>,
         key: &LockKey,
         alone: bool,
-    ) -> Result<Reservation, Failure> {
+    ) -> Result<Reservation, SqlFailure> {
         loop {
             // Requests that can share a session rarely wait, and never behind exclusive ones.
             let turn = match alone {
@@ -128,7 +128,7 @@ impl SessionPool {
         {
             return None;
         }
-        let is_idle = |entry: &&mut Entry| entry.is_usable() && entry.keys.is_empty();
+        let is_idle = |entry: &&mut SessionEntry| entry.is_usable() && entry.keys.is_empty();
         let entry = state.sessions.iter_mut().rfind(is_idle)?;
         entry.alone = true;
         Some(self.reserve(entry, key))
@@ -143,7 +143,7 @@ impl SessionPool {
         let is_wanted = state.waiting > 0;
         let may_spread = !is_wanted && shared < self.context.connections / SHARED_FRACTION;
         let may_open = may_spread && state.opening == 0;
-        let rank = |entry: &&mut Entry| match entry.is_shared() {
+        let rank = |entry: &&mut SessionEntry| match entry.is_shared() {
             true if is_wanted || entry.attempts < MAX_ATTEMPTS => (3, entry.keys.len()),
             false if may_spread => (2, 0),
             true => (1, usize::MAX - entry.attempts),
@@ -164,7 +164,7 @@ impl SessionPool {
         Some(reservation)
     }
 
-    fn reserve(self: &Arc<Self>, entry: &mut Entry, key: &LockKey) -> Reservation {
+    fn reserve(self: &Arc<Self>, entry: &mut SessionEntry, key: &LockKey) -> Reservation {
         entry.keys.insert(key.clone());
         entry.attempts += 1;
         Reservation {
@@ -180,7 +180,7 @@ impl SessionPool {
     fn begin_to_open(
         self: &Arc<Self>,
         alone: bool,
-    ) -> Option<oneshot::Receiver<Result<(), Failure>>> {
+    ) -> Option<oneshot::Receiver<Result<(), SqlFailure>>> {
         let (reply, opened) = oneshot::channel();
         {
             let mut state = self.state.lock();
@@ -214,7 +214,7 @@ impl SessionPool {
         Some(opened)
     }
 
-    async fn open(self: &Arc<Self>, opening: &mut Opening) -> Result<(), Failure> {
+    async fn open(self: &Arc<Self>, opening: &mut Opening) -> Result<(), SqlFailure> {
         match actor::open(self).await {
             Ok((session, actor)) => {
                 let mut sessions = SESSIONS.lock();
@@ -226,7 +226,7 @@ impl SessionPool {
                     // In one step: a waiter that counts it twice would take the session that is kept for
                     // attempts.
                     opening.end_count(&mut state);
-                    state.sessions.push(Entry {
+                    state.sessions.push(SessionEntry {
                         session,
                         keys: HashSet::new(),
                         attempts: 0,
@@ -250,10 +250,10 @@ impl SessionPool {
     }
 
     /// A session ends; it takes no more reservations.
-    pub(crate) fn remove(&self, session: &Handle) {
+    pub(crate) fn remove(&self, session: &SessionHandle) {
         let removed: Vec<_> = {
             let mut state = self.state.lock();
-            let is_it = |entry: &mut Entry| entry.session.id == session.id;
+            let is_it = |entry: &mut SessionEntry| entry.session.id == session.id;
             state.sessions.extract_if(.., is_it).collect()
         };
         // Outside of the mutex: it may be the last one that knows the session.
@@ -262,7 +262,7 @@ impl SessionPool {
     }
 
     /// Removes a session without reservations; false if it has one.
-    pub(crate) fn retire(&self, session: &Handle) -> bool {
+    pub(crate) fn retire(&self, session: &SessionHandle) -> bool {
         let retired = {
             let mut state = self.state.lock();
             let at = state
@@ -280,15 +280,15 @@ impl SessionPool {
     pub(crate) async fn retire_idle(&self) {
         let idle: Vec<_> = {
             let mut state = self.state.lock();
-            let is_idle = |entry: &mut Entry| entry.keys.is_empty();
+            let is_idle = |entry: &mut SessionEntry| entry.keys.is_empty();
             state.sessions.extract_if(.., is_idle).collect()
         };
         // All commands are sent before the first reply: the caller may stop waiting.
         let report: Vec<_> = idle
             .into_iter()
-            .map(|Entry { session, .. }| {
+            .map(|SessionEntry { session, .. }| {
                 let (reply, retired) = oneshot::channel();
-                drop(session.commands.send(Command::Retire { reply }));
+                drop(session.commands.send(SessionCommand::Retire { reply }));
                 retired
             })
             .collect();
@@ -315,7 +315,7 @@ impl SessionPool {
     }
 
     #[cfg(test)]
-    pub(super) fn sessions(&self) -> Vec<Arc<Handle>> {
+    pub(super) fn sessions(&self) -> Vec<Arc<SessionHandle>> {
         let state = self.state.lock();
         let sessions = state.sessions.iter().map(|entry| &entry.session);
         sessions.map(Arc::clone).collect()
@@ -354,7 +354,7 @@ pub(super) async fn record_all() {
         .filter(|session| session.has_holders())
         .map(|session| {
             let (reply, recorded) = oneshot::channel();
-            drop(session.commands.send(Command::Record { reply }));
+            drop(session.commands.send(SessionCommand::Record { reply }));
             recorded
         })
         .collect();
@@ -368,7 +368,7 @@ pub(super) async fn record_all() {
 }
 
 /// The sessions of this process.
-static SESSIONS: Mutex<Vec<Weak<Handle>>> = Mutex::new(Vec::new());
+static SESSIONS: Mutex<Vec<Weak<SessionHandle>>> = Mutex::new(Vec::new());
 
 /// How long an administrative request waits for the records of its own process.
 const RECORDING: Duration = Duration::from_secs(1);
@@ -376,18 +376,18 @@ const RECORDING: Duration = Duration::from_secs(1);
 /// A session that is being opened; ends with the attempt, also if a runtime drops that.
 struct Opening {
     pool: Arc<SessionPool>,
-    /// Whether [`State::opening`] counts it.
+    /// Whether [`SessionPoolState::opening`] counts it.
     is_counted: bool,
-    reply: Option<oneshot::Sender<Result<(), Failure>>>,
-    result: Option<Result<(), Failure>>,
+    reply: Option<oneshot::Sender<Result<(), SqlFailure>>>,
+    result: Option<Result<(), SqlFailure>>,
 }
 
 impl Opening {
-    fn end_count(&mut self, state: &mut State) {
+    fn end_count(&mut self, state: &mut SessionPoolState) {
         state.opening -= usize::from(std::mem::take(&mut self.is_counted));
     }
 
-    fn end(mut self, result: Result<(), Failure>) {
+    fn end(mut self, result: Result<(), SqlFailure>) {
         self.result = Some(result);
     }
 }
@@ -430,7 +430,7 @@ impl Drop for WaitForIdle<'_> {
 /// A reservation of a session, for one key.
 pub(crate) struct Reservation {
     pool: Arc<SessionPool>,
-    pub(crate) session: Arc<Handle>,
+    pub(crate) session: Arc<SessionHandle>,
     key: LockKey,
     is_attempt: bool,
 }
@@ -449,7 +449,7 @@ impl Reservation {
         });
     }
 
-    fn change(&self, change: impl FnOnce(&mut Entry)) {
+    fn change(&self, change: impl FnOnce(&mut SessionEntry)) {
         let mut state = self.pool.state.lock();
         let entry = state
             .sessions

@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::actor::{Actor, Held};
+use super::actor::{Actor, HeldSessionLock};
 use super::args::Args;
 use super::context::SessionMode;
 use super::loss_report;
 
 /// One shared holder.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub(super) struct Entry {
+pub(super) struct SharedHolder {
     pub(super) label: String,
     pub(super) token: u64,
     /// Unix time in microseconds, by our clock.
@@ -65,10 +65,10 @@ impl Actor {
     }
 
     /// The arguments of a statement that records a holder.
-    fn record_args(&self, id: LeaseId, held: &Held) -> Args {
+    fn record_args(&self, id: LeaseId, held: &HeldSessionLock) -> Args {
         let args = self.args(&held.key, id);
         if held.is_shared {
-            let entry = Entry {
+            let entry = SharedHolder {
                 label: held.label.clone(),
                 token: held.token,
                 since: loss_report::unix_now(),

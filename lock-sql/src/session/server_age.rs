@@ -24,9 +24,9 @@ use super::actor::Actor;
 use super::args::Args;
 use super::context::SessionContext;
 use crate::boot_id;
-use crate::error::{Cause, Failure};
+use crate::error::{SqlCause, SqlFailure};
 use crate::mutex::Mutex;
-use crate::wire::{Answer, Connection, DbError, Sql, Value};
+use crate::wire::{DbError, QueryResult, ServerConnection, Sql, SqlValue};
 
 /// The statements for the starts of a server.
 #[derive(Debug, Default)]
@@ -73,9 +73,9 @@ enum Admission {
 }
 
 impl Start {
-    pub(crate) fn read(answer: &Answer) -> Option<Self> {
+    pub(crate) fn read(answer: &QueryResult) -> Option<Self> {
         let row = answer.rows.last().filter(|row| row.len() > 1)?;
-        let bytes = |at: usize| row.get(at).and_then(Value::bytes);
+        let bytes = |at: usize| row.get(at).and_then(SqlValue::bytes);
         let number = |at: usize| row.get(at)?.int().map(|n| u64::try_from(n).unwrap_or(0));
         Some(Self {
             current: bytes(0)?.to_vec(),
@@ -111,11 +111,11 @@ impl Start {
     }
 
     /// Refuses a server on which a lock acquired in a transaction may have another holder.
-    pub(crate) fn excludes(&self, lineage: &[u8]) -> Result<(), Cause> {
+    pub(crate) fn excludes(&self, lineage: &[u8]) -> Result<(), SqlCause> {
         let waited = self.waited();
         match self.admission(lineage, waited) {
             Admission::Granted => Ok(()),
-            Admission::In(left) => Err(Cause::Restarted { waited, left }),
+            Admission::In(left) => Err(SqlCause::Restarted { waited, left }),
         }
     }
 
@@ -166,15 +166,17 @@ static MACHINE: LazyLock<Option<String>> = LazyLock::new(|| {
 
 /// Admits the start of the server for a session if it is time, and records the session.
 pub(super) async fn admit(
-    connection: &mut Connection,
+    connection: &mut ServerConnection,
     context: &SessionContext,
     args: &Args,
     until: Instant,
-) -> Result<(), Failure> {
+) -> Result<(), SqlFailure> {
     let statements = &context.statements.start;
     let lineage = match run(connection, &statements.lineage, args, until, context).await? {
         Ok(answer) => first_text(&answer),
-        Err(db_error) if db_error.class.is_the_end() => return Err(Failure::of_opening(db_error)),
+        Err(db_error) if db_error.class.is_the_end() => {
+            return Err(SqlFailure::of_opening(db_error));
+        }
         Err(db_error) => {
             tracing::debug!(%db_error, "the server does not tell which copy of the data it has");
             Vec::new()
@@ -183,15 +185,15 @@ pub(super) async fn admit(
     for _ in 0..ATTEMPTS {
         let read = witness_args(args.clone());
         let answer = run(connection, &statements.read, &read, until, context).await?;
-        let answer = answer.map_err(Failure::of_opening)?;
-        let unfit = || Failure::from(Cause::Unfit("a start without its columns".to_owned()));
+        let answer = answer.map_err(SqlFailure::of_opening)?;
+        let unfit = || SqlFailure::from(SqlCause::Unfit("a start without its columns".to_owned()));
         let start = Start::read(&answer).ok_or_else(unfit)?;
         let waited = start.waited();
         if let Admission::In(left) = start.admission(&lineage, waited) {
             let witness = witness_args(args.clone());
             let noted = run(connection, &statements.witness, &witness, until, context).await?;
-            noted.map_err(Failure::of_opening)?;
-            return Err(Cause::Restarted { waited, left }.into());
+            noted.map_err(SqlFailure::of_opening)?;
+            return Err(SqlCause::Restarted { waited, left }.into());
         }
         let admitted = args
             .clone()
@@ -200,13 +202,13 @@ pub(super) async fn admit(
             .with(Args::SEEN, start.version);
         // After two switchovers the same start is admitted again, and sessions on it are others.
         let answer = run(connection, &statements.admit, &admitted, until, context).await?;
-        let answer = answer.map_err(Failure::of_opening)?;
+        let answer = answer.map_err(SqlFailure::of_opening)?;
         if is_recorded(&answer) {
             return Ok(());
         }
     }
     let message = "the server starts anew again and again, or the table forgets its sessions";
-    Err(Cause::Unfit(message.to_owned()).into())
+    Err(SqlCause::Unfit(message.to_owned()).into())
 }
 
 impl Actor {
@@ -247,24 +249,24 @@ pub(super) async fn forget_later(context: &SessionContext, session: LeaseId) {
 
 /// Runs a message before a session is open, which ends at `until`.
 pub(super) async fn run(
-    connection: &mut Connection,
+    connection: &mut ServerConnection,
     sql: &Sql,
     args: &Args,
     until: Instant,
     context: &SessionContext,
-) -> Result<Result<Answer, DbError>, Failure> {
+) -> Result<Result<QueryResult, DbError>, SqlFailure> {
     let done = timeout_at(until, connection.message(sql, args.values())).await;
-    done.map_err(|_| Cause::Silent(context.request_timeout).into())
+    done.map_err(|_| SqlCause::Silent(context.request_timeout).into())
 }
 
 /// The text of a row that has nothing else.
-pub(crate) fn first_text(answer: &Answer) -> Vec<u8> {
+pub(crate) fn first_text(answer: &QueryResult) -> Vec<u8> {
     let text = answer.rows.last().and_then(|row| row.first()?.bytes());
     text.unwrap_or_default().to_vec()
 }
 
 /// Whether the session has its record, by the second number of the last row.
-pub(super) fn is_recorded(answer: &Answer) -> bool {
+pub(super) fn is_recorded(answer: &QueryResult) -> bool {
     let count = answer.rows.last().and_then(|row| row.get(1)?.int());
     count.is_some_and(|count| count > 0)
 }

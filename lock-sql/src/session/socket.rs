@@ -5,9 +5,9 @@ use std::future::pending;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::actor::Actor;
-use crate::wire::{Answer, Connection, Duplicate, Ends, find};
+use crate::wire::{Duplicate, Ends, QueryResult, ServerConnection, find};
 
-pub(super) enum Socket {
+pub(super) enum SessionSocket {
     /// Its ends, as the server sees them, if they can identify it.
     At(Option<Ends>),
     Sought(JoinHandle<Option<Duplicate>>),
@@ -15,7 +15,7 @@ pub(super) enum Socket {
     Found,
 }
 
-impl Socket {
+impl SessionSocket {
     /// Returns when a search has ended.
     pub(super) async fn found(&mut self) -> Option<Duplicate> {
         match self {
@@ -42,24 +42,24 @@ impl Actor {
             return;
         }
         match &mut self.socket {
-            Socket::At(ends @ Some(_)) => {
+            SessionSocket::At(ends @ Some(_)) => {
                 if let Some(ends) = ends.take() {
                     let sought = spawn_blocking(move || find(&ends));
-                    self.socket = Socket::Sought(sought);
+                    self.socket = SessionSocket::Sought(sought);
                 }
             }
-            Socket::Found => {
+            SessionSocket::Found => {
                 if let Some(connection) = &mut self.connection {
                     connection.watch();
                 }
             }
-            Socket::At(None) | Socket::Sought(_) => {}
+            SessionSocket::At(None) | SessionSocket::Sought(_) => {}
         }
     }
 }
 
 /// Returns when the server has closed a connection that is watched.
-pub(super) async fn closed(connection: Option<&Connection>) {
+pub(super) async fn closed(connection: Option<&ServerConnection>) {
     match connection {
         Some(connection) => connection.ended().await,
         None => pending().await,
@@ -68,7 +68,7 @@ pub(super) async fn closed(connection: Option<&Connection>) {
 
 /// The ends of the connection, in the last row of the reply to a setup; `None` if the client connects to
 /// a port other than the server's.
-pub(super) fn ends(answer: &Answer, port: u16) -> Option<Ends> {
+pub(super) fn ends(answer: &QueryResult, port: u16) -> Option<Ends> {
     let row = answer.rows.last()?;
     let text = |column: usize| std::str::from_utf8(row.get(column)?.bytes()?).ok();
     // An address may have colons of its own.

@@ -2,9 +2,9 @@ use std::sync::Arc;
 
 use super::context::SessionMode;
 use super::server_age::StartTexts;
-use crate::config::Server;
+use crate::config::ServerKind;
 use crate::dialect;
-use crate::wire::{Sql, Target};
+use crate::wire::{ConnectTarget, Sql};
 
 /// The statements of one mode on one database.
 ///
@@ -118,10 +118,10 @@ pub(crate) mod column {
 }
 
 /// The statements of a mode on a server.
-pub(super) fn of(target: &Target, mode: SessionMode) -> SessionStatements {
+pub(super) fn of(target: &ConnectTarget, mode: SessionMode) -> SessionStatements {
     let table = target.config.table_sql();
     match target.config.server {
-        Server::Postgres => {
+        ServerKind::Postgres => {
             let is_pooled = target.is_pooled();
             let mut statements = match mode {
                 SessionMode::Row => dialect::postgres::session::row(&table, is_pooled),
@@ -132,7 +132,7 @@ pub(super) fn of(target: &Target, mode: SessionMode) -> SessionStatements {
             }
             statements
         }
-        Server::MySql => match mode {
+        ServerKind::MySql => match mode {
             SessionMode::Row => dialect::mysql::session::row(&table, target.flavor()),
             SessionMode::Advisory => dialect::mysql::session::advisory(&table, target.flavor()),
         },

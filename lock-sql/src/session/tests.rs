@@ -9,9 +9,9 @@ use polylock_core::admin::LockAdmin as _;
 use polylock_core::engine::Engine;
 use polylock_core::{AcquireRequest, LockKey, LockUrl, Released, Wait};
 
-use super::Sessions;
+use super::SqlSessions;
 use super::args::Args;
-use super::handle::Command;
+use super::handle::SessionCommand;
 use super::record::RECORD_AFTER;
 use super::server_age;
 use crate::config::SqlConfig;
@@ -19,15 +19,15 @@ use crate::database::tests::databases;
 use crate::dialect::mysql::tokens;
 use crate::dialect::sequence;
 use crate::table::TOKENS_AT_ONCE;
-use crate::wire::{Flavor, Sql, Target, Value};
+use crate::wire::{ConnectTarget, Flavor, Sql, SqlValue};
 
-async fn open(url: &str) -> Sessions {
+async fn open(url: &str) -> SqlSessions {
     let config = SqlConfig::from_url(&LockUrl::parse(url).unwrap()).unwrap();
-    let target = Arc::new(Target::of(config).unwrap());
+    let target = Arc::new(ConnectTarget::of(config).unwrap());
     target.set_flavor(Flavor::MariaDb);
     let mut connection = crate::lock::open(&target).await.unwrap();
     crate::schema::ensure(&mut connection).await.unwrap();
-    Sessions::new(&Engine::of_this_process("test"), &target)
+    SqlSessions::new(&Engine::of_this_process("test"), &target)
 }
 
 /// A database of its own on each server for each of these parameters.
@@ -54,7 +54,7 @@ async fn who_lost_the_lock_draws_nothing() {
         let id = session.holders().pop().unwrap();
         let draw = async || {
             let (reply, drawn) = tokio::sync::oneshot::channel();
-            drop(session.commands.send(Command::Draw { id, reply }));
+            drop(session.commands.send(SessionCommand::Draw { id, reply }));
             drawn.await.ok().and_then(Result::ok).flatten()
         };
         let block = draw().await.expect("a holder draws");
@@ -275,7 +275,7 @@ async fn rows_that_are_rolled_back_count_tokens() {
             .await
             .unwrap();
         let row = answer.rows.last().cloned().unwrap_or_default();
-        row.iter().filter_map(Value::int).collect::<Vec<_>>()
+        row.iter().filter_map(SqlValue::int).collect::<Vec<_>>()
     };
     let (table, flavor) = ("`of_mysql`", Flavor::MySql);
     let counter = sequence(table);

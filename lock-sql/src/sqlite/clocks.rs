@@ -8,8 +8,8 @@ use polylock_core::engine::Engine;
 
 use super::observations::Observations;
 use crate::boot_id;
-use crate::error::Cause;
-use crate::table::{BootId, ReadContext, Row};
+use crate::error::SqlCause;
+use crate::table::{BootId, LockRow, ReadContext};
 
 /// The boot of this machine, its clocks, and the observed leases that no clock can judge.
 #[derive(Clone)]
@@ -21,9 +21,9 @@ pub(crate) struct Clocks {
 }
 
 impl Clocks {
-    pub(crate) fn new(engine: Engine) -> Result<Self, Cause> {
+    pub(crate) fn new(engine: Engine) -> Result<Self, SqlCause> {
         let boot = boot_id::read().and_then(|text| parse(&text));
-        let boot = boot.map_err(|e| Cause::Unportable {
+        let boot = boot.map_err(|e| SqlCause::Unportable {
             source: Arc::new(e),
         })?;
         Ok(Self {
@@ -50,7 +50,7 @@ impl Clocks {
     }
 
     /// Sets the end of the lease in a row that was read before this context.
-    pub(crate) fn judge(&self, row: &mut Row, ctx: &ReadContext) {
+    pub(crate) fn judge(&self, row: &mut LockRow, ctx: &ReadContext) {
         self.seen.judge(row, ctx);
     }
 }

@@ -9,41 +9,41 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _};
 
 use super::db_error;
 use super::file::{self, Files};
-use super::rows::{self, BoundQuery, Table};
+use super::rows::{self, BoundQuery, TableInfo};
 use crate::dialect::range;
-use crate::dialect::sqlite::{self, Durability, LAYOUT, ROLLBACK, Statements, WAL};
-use crate::error::{Cause, Source, foreign, lacks};
+use crate::dialect::sqlite::{self, Durability, LAYOUT, ROLLBACK, SqliteStatements, WAL};
+use crate::error::{SqlCause, SqlErrorSource, foreign, lacks};
 use crate::mutex::Mutex;
-use crate::table::Row;
+use crate::table::LockRow;
 
 /// A connection that is outside of a transaction, or is dropped.
 ///
 /// If it is dropped, its thread finishes the current statement, rolls back and closes. Each message to
 /// that thread either leaves the transaction open or ends it.
-pub(super) struct Connection {
+pub(super) struct FileConnection {
     raw: SqliteConnection,
     files: Files,
     /// The epoch of the database, among those that existed one after the other.
     pub(super) epoch: u64,
-    place: Arc<Place>,
+    place: Arc<SqliteTable>,
 }
 
 /// The data that was read: about the table, and the rows of the requested keys.
 pub(super) struct Loaded {
-    pub(super) table: Table,
+    pub(super) table: TableInfo,
     pub(super) rows: Vec<StoredRow>,
 }
 
-pub(super) type StoredRow = (Vec<u8>, Row);
+pub(super) type StoredRow = (Vec<u8>, LockRow);
 
-impl Connection {
+impl FileConnection {
     /// Opens the file, which is made if there is none, and the table in it.
     pub(super) async fn open(
-        place: &Arc<Place>,
+        place: &Arc<SqliteTable>,
         durability: Durability,
         epoch: u64,
         id: LeaseId,
-    ) -> Result<Self, Cause> {
+    ) -> Result<Self, SqlCause> {
         let (raw, files) = open(place, durability, id).await?;
         let place = Arc::clone(place);
         Ok(Self {
@@ -60,13 +60,13 @@ impl Connection {
     }
 
     /// Whether other clients see the data that was read and written here.
-    pub(super) fn check(&self) -> Result<(), Cause> {
+    pub(super) fn check(&self) -> Result<(), SqlCause> {
         self.files.check()
     }
 
     /// Reads the rows of some keys: in a write transaction, which begins here, or without blocking
     /// writers.
-    pub(super) async fn load(&mut self, keys: &[&[u8]], writes: bool) -> Result<Loaded, Cause> {
+    pub(super) async fn load(&mut self, keys: &[&[u8]], writes: bool) -> Result<Loaded, SqlCause> {
         let sql = self.place.statements.load(keys.len(), writes);
         let load = query(sql);
         let load = keys.iter().fold(load, |load, key| load.bind(key.to_vec()));
@@ -79,7 +79,7 @@ impl Connection {
                 loaded.push(self.read(&row)?);
             }
         }
-        let table = table.ok_or_else(|| Cause::malformed(self.table()))?;
+        let table = table.ok_or_else(|| SqlCause::malformed(self.table()))?;
         check_layout(&self.place, table.layout)?;
         Ok(Loaded {
             table,
@@ -90,10 +90,10 @@ impl Connection {
     /// Writes and deletes rows, and ends the transaction.
     pub(super) async fn commit(
         &mut self,
-        changed: &[(&[u8], &Row)],
-        table: Option<&Table>,
+        changed: &[(&[u8], &LockRow)],
+        table: Option<&TableInfo>,
         deleted: &[StoredRow],
-    ) -> Result<(), Cause> {
+    ) -> Result<(), SqlCause> {
         let count = changed.len() + usize::from(table.is_some());
         let sql = self.place.statements.store_and_commit(count, deleted.len());
         let mut store = query(sql);
@@ -109,12 +109,12 @@ impl Connection {
         self.fetch(store).await.map(drop)
     }
 
-    pub(super) async fn rollback(&mut self) -> Result<(), Cause> {
+    pub(super) async fn rollback(&mut self) -> Result<(), SqlCause> {
         self.fetch(sqlx::query(ROLLBACK)).await.map(drop)
     }
 
     /// The rows with holders of all keys that begin with `prefix`, in their order.
-    pub(super) async fn list(&mut self, prefix: &str) -> Result<Vec<StoredRow>, Cause> {
+    pub(super) async fn list(&mut self, prefix: &str) -> Result<Vec<StoredRow>, SqlCause> {
         let (from, to) = range(prefix);
         let list = query(Arc::clone(&self.place.statements.list));
         let found = self.fetch(list.bind(from).bind(to)).await?;
@@ -126,17 +126,17 @@ impl Connection {
         &mut self,
         after: &(Vec<u8>, u32),
         count: u32,
-    ) -> Result<Vec<StoredRow>, Cause> {
+    ) -> Result<Vec<StoredRow>, SqlCause> {
         let scan = query(Arc::clone(&self.place.statements.scan));
         let scan = scan.bind(after.0.clone()).bind(i64::from(after.1));
         let found = self.fetch(scan.bind(i64::from(count))).await?;
         found.iter().map(|row| self.read(row)).collect()
     }
 
-    fn read(&self, row: &SqliteRow) -> Result<StoredRow, Cause> {
+    fn read(&self, row: &SqliteRow) -> Result<StoredRow, SqlCause> {
         rows::read(row).ok_or_else(|| {
             let key = row.try_get::<Vec<u8>, _>("key").unwrap_or_default();
-            Cause::malformed_row(self.table(), "CAST(key AS TEXT)", &key)
+            SqlCause::malformed_row(self.table(), "CAST(key AS TEXT)", &key)
         })
     }
 
@@ -144,7 +144,7 @@ impl Connection {
         self.place.statements.table().as_str()
     }
 
-    async fn fetch(&mut self, statement: BoundQuery<'_>) -> Result<Vec<SqliteRow>, Cause> {
+    async fn fetch(&mut self, statement: BoundQuery<'_>) -> Result<Vec<SqliteRow>, SqlCause> {
         let rows = statement.fetch_all(&mut self.raw).await;
         rows.map_err(|e| db_error::of(&self.place.path, e))
     }
@@ -155,17 +155,17 @@ fn query(sql: Arc<str>) -> BoundQuery<'static> {
 }
 
 /// Which table of which file.
-pub(super) struct Place {
+pub(super) struct SqliteTable {
     pub(super) path: PathBuf,
     pub(super) creates_directory: bool,
-    pub(super) statements: Statements,
+    pub(super) statements: SqliteStatements,
     /// Whether the table was missing when the file was opened.
     pub(super) made_table: AtomicBool,
     /// Device and inode of the file when it was opened last.
     pub(super) seen: Mutex<Option<(u64, u64)>>,
 }
 
-impl Place {
+impl SqliteTable {
     /// Whether the file differs from the last one; stores it as the last one.
     pub(super) fn is_another(&self, file: (u64, u64)) -> bool {
         let mut seen = self.seen.lock();
@@ -174,10 +174,10 @@ impl Place {
 }
 
 async fn open(
-    place: &Place,
+    place: &SqliteTable,
     durability: Durability,
     id: LeaseId,
-) -> Result<(SqliteConnection, Files), Cause> {
+) -> Result<(SqliteConnection, Files), SqlCause> {
     let path = &place.path;
     if place.creates_directory {
         file::create_directory(path)?;
@@ -190,7 +190,7 @@ async fn open(
         .map_err(|e| db_error::opening(path, Arc::new(e)))?;
     let mut raw = connect(&target).await.map_err(|e| db_error::of(path, e))?;
     start(&mut raw, place, durability).await?;
-    let replaced = || Cause::Replaced { path: path.clone() };
+    let replaced = || SqlCause::Replaced { path: path.clone() };
     // From the first transaction on, the log and the shared memory exist as long as the connection.
     let files = Files::of(path, &target).map_err(|_| replaced())?;
     if files.database() != before {
@@ -211,9 +211,9 @@ async fn connect(path: &Path) -> Result<SqliteConnection, sqlx::Error> {
 /// Sets the connection up and makes the table, if that is missing.
 async fn start(
     raw: &mut SqliteConnection,
-    place: &Place,
+    place: &SqliteTable,
     durability: Durability,
-) -> Result<(), Cause> {
+) -> Result<(), SqlCause> {
     let (path, statements) = (&place.path, &place.statements);
     let failed = |e| db_error::of(path, e);
     sqlx::query(durability.settings())
@@ -225,7 +225,7 @@ async fn start(
         .await
         .map_err(failed)?;
     if journal != "wal" {
-        return Err(Cause::Config(format!(
+        return Err(SqlCause::Config(format!(
             "the database file {path:?} cannot have a write-ahead log, its journal is {journal:?}"
         )));
     }
@@ -247,25 +247,32 @@ async fn start(
     check_layout(place, layout.unwrap_or(0))
 }
 
-async fn read_layout(raw: &mut SqliteConnection, place: &Place) -> Result<Option<i64>, Cause> {
+async fn read_layout(
+    raw: &mut SqliteConnection,
+    place: &SqliteTable,
+) -> Result<Option<i64>, SqlCause> {
     let query = sqlx::query_scalar(AssertSqlSafe(Arc::clone(&place.statements.layout)));
     let layout = query.fetch_optional(&mut *raw).await;
     match layout.map_err(|e| db_error::of(&place.path, e)) {
         // A statement for a table that is there.
-        Err(Cause::Refused { source }) => Err(other_table(raw, place, source).await),
+        Err(SqlCause::Refused { source }) => Err(other_table(raw, place, source).await),
         layout => layout,
     }
 }
 
 /// What is in place of the table of locks; `source` is what SQLite says to a statement for it, and the
 /// error for a table that has the columns of one.
-async fn other_table(raw: &mut SqliteConnection, place: &Place, source: Source) -> Cause {
+async fn other_table(
+    raw: &mut SqliteConnection,
+    place: &SqliteTable,
+    source: SqlErrorSource,
+) -> SqlCause {
     let table = place.statements.table().as_str();
     let columns = sqlx::query_scalar::<_, Option<String>>(COLUMNS).bind(table);
     let columns = columns.fetch_one(&mut *raw).await.ok().flatten();
     let expected: Vec<_> = sqlite::COLUMNS.split(", ").collect();
     let Some(columns) = columns.filter(|columns| lacks(columns, &expected)) else {
-        return Cause::Refused { source };
+        return SqlCause::Refused { source };
     };
     let remove = format!("sqlite3 {:?} 'DROP TABLE {table}'", place.path);
     foreign(table, &columns, None, &remove, source)
@@ -274,12 +281,12 @@ async fn other_table(raw: &mut SqliteConnection, place: &Place, source: Source) 
 const COLUMNS: &str = "SELECT group_concat(name, ', ') FROM pragma_table_info(?1)";
 
 /// Refuses a table that means something else by its columns.
-fn check_layout(place: &Place, found: i64) -> Result<(), Cause> {
+fn check_layout(place: &SqliteTable, found: i64) -> Result<(), SqlCause> {
     if found == LAYOUT {
         return Ok(());
     }
     let table = place.statements.table().as_str();
-    Err(Cause::layout(table, found, LAYOUT))
+    Err(SqlCause::layout(table, found, LAYOUT))
 }
 
 /// How long one statement waits inside SQLite for others to finish; see [`WriteQueue`](super::write_queue::WriteQueue)
@@ -296,10 +303,10 @@ mod tests {
         // Each has a file of its own: a connection that is dropped closes its file a little later.
         for (durability, level, is_full) in [(Durability::Every, 2, 1), (Durability::Lazy, 1, 0)] {
             let directory = tempfile::tempdir().unwrap();
-            let place = Place {
+            let place = SqliteTable {
                 path: directory.path().join("db"),
                 creates_directory: false,
-                statements: Statements::new(TableName::default()),
+                statements: SqliteStatements::new(TableName::default()),
                 made_table: AtomicBool::new(false),
                 seen: Mutex::default(),
             };

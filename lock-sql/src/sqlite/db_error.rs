@@ -7,21 +7,21 @@ use std::sync::Arc;
 use polylock_core::ErrorKind;
 use rustix::fs::{Access, access};
 
-use crate::error::{Cause, Source};
+use crate::error::{SqlCause, SqlErrorSource};
 
 /// The result code, whose lowest byte is the kind; see sqlite.org/rescode.html.
 pub(crate) fn code(error: &sqlx::Error) -> Option<u32> {
     error.as_database_error()?.code()?.parse().ok()
 }
 
-pub(super) fn of(path: &Path, error: sqlx::Error) -> Cause {
+pub(super) fn of(path: &Path, error: sqlx::Error) -> SqlCause {
     let code = code(&error);
-    let source: Source = Arc::new(error);
+    let source: SqlErrorSource = Arc::new(error);
     let says = match (code, code.unwrap_or(0) & 0xFF) {
-        (_, BUSY | LOCKED | PROTOCOL) => return Cause::Busy,
+        (_, BUSY | LOCKED | PROTOCOL) => return SqlCause::Busy,
         (Some(READONLY_DBMOVED), _) => {
             let path = path.to_owned();
-            return Cause::Replaced { path };
+            return SqlCause::Replaced { path };
         }
         (_, READONLY) => format!("the database file {path:?} is read-only"),
         (_, CORRUPT | NOTADB) => {
@@ -32,19 +32,19 @@ pub(super) fn of(path: &Path, error: sqlx::Error) -> Cause {
             format!("the database file {path:?} cannot be read or written")
         }
         (_, CANTOPEN | PERM) => return refused(path).unwrap_or_else(|| opening(path, source)),
-        _ => return Cause::Refused { source },
+        _ => return SqlCause::Refused { source },
     };
-    Cause::said(ErrorKind::Unavailable, says, source)
+    SqlCause::said(ErrorKind::Unavailable, says, source)
 }
 
 /// What it means that the file cannot be opened.
-pub(super) fn opening(path: &Path, source: Source) -> Cause {
+pub(super) fn opening(path: &Path, source: SqlErrorSource) -> SqlCause {
     let says = format!("the database file {path:?} cannot be opened");
-    Cause::said(ErrorKind::Unavailable, says, source)
+    SqlCause::said(ErrorKind::Unavailable, says, source)
 }
 
 /// The system's error for a file that SQLite could not open without a reason.
-fn refused(path: &Path) -> Option<Cause> {
+fn refused(path: &Path) -> Option<SqlCause> {
     let refused = access(path, Access::READ_OK).err()?;
     Some(opening(path, Arc::new(io::Error::from(refused))))
 }

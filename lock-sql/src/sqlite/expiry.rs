@@ -5,7 +5,7 @@
 
 use polylock_core::engine::{Moment, is_mutant};
 
-use crate::table::{Holder, ReadContext};
+use crate::table::{ReadContext, SlotHolder};
 
 /// What the clocks say about a lease.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -22,7 +22,7 @@ pub(super) enum Expiry {
 /// The boot clock of a kernel never goes back. It is the same for all processes of the kernel, after
 /// subtracting the shift of a time namespace. With the boot id of the holder it decides alone. Without
 /// it, two kernels or two containers may have written the row, and the wall clock has to agree.
-pub(super) fn expiry(holder: &Holder, changed_at: u64, ctx: &ReadContext) -> Expiry {
+pub(super) fn expiry(holder: &SlotHolder, changed_at: u64, ctx: &ReadContext) -> Expiry {
     if is_mutant("sqlite-boot-id") {
         return match holder.boot == ctx.boot {
             true => Expiry::Until(holder.expires),
@@ -66,7 +66,7 @@ mod tests {
     const OTHER: BootId = BootId([8; 16]);
 
     /// A lease that was written so many seconds after boot, and the wall clock of that moment.
-    fn lease(written: u64) -> (Holder, u64) {
+    fn lease(written: u64) -> (SlotHolder, u64) {
         (holder(1, written + TTL), now(written).unix)
     }
 

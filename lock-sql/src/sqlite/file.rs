@@ -8,7 +8,7 @@ use polylock_core::ErrorKind;
 use polylock_core::engine::LeaseId;
 
 use super::db_error;
-use crate::error::Cause;
+use crate::error::SqlCause;
 
 /// The files of an open connection, by device and inode.
 ///
@@ -44,10 +44,10 @@ impl Files {
     /// Whether the names still refer to the open files.
     ///
     /// The inodes cannot have been reused: they exist as long as the files are open.
-    pub(super) fn check(&self) -> Result<(), Cause> {
+    pub(super) fn check(&self) -> Result<(), SqlCause> {
         match look([&self.path, &self.wal, &self.shm]) {
             Ok(seen) if seen == self.seen => Ok(()),
-            _ => Err(Cause::Replaced {
+            _ => Err(SqlCause::Replaced {
                 path: self.path.clone(),
             }),
         }
@@ -70,7 +70,7 @@ pub(super) fn inode(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 /// Makes the directory on request.
-pub(super) fn create_directory(path: &Path) -> Result<(), Cause> {
+pub(super) fn create_directory(path: &Path) -> Result<(), SqlCause> {
     let Some(directory) = path.parent() else {
         return Ok(());
     };
@@ -86,9 +86,9 @@ pub(super) fn create_directory(path: &Path) -> Result<(), Cause> {
     made.map_err(|e| no_directory(path, e))
 }
 
-fn no_directory(path: &Path, error: io::Error) -> Cause {
+fn no_directory(path: &Path, error: io::Error) -> SqlCause {
     let says = format!("the directory of the database file {path:?} does not exist");
-    Cause::said(ErrorKind::Unavailable, says, Arc::new(error))
+    SqlCause::said(ErrorKind::Unavailable, says, Arc::new(error))
 }
 
 /// Creates an empty database that only its owner can read, unless it exists.
@@ -96,7 +96,7 @@ fn no_directory(path: &Path, error: io::Error) -> Cause {
 /// The file gets its mode under a temporary name, so that it never has a weaker one under its own. It is
 /// closed before it gets its own name: closing a file drops all locks of the process on it, including
 /// those of SQLite.
-pub(super) fn create(path: &Path, id: LeaseId) -> Result<(), Cause> {
+pub(super) fn create(path: &Path, id: LeaseId) -> Result<(), SqlCause> {
     if path.exists() {
         return Ok(());
     }
@@ -123,9 +123,9 @@ pub(super) fn create(path: &Path, id: LeaseId) -> Result<(), Cause> {
 
 /// Refuses file systems that other machines write to: their locks do not exclude ours, and boot clocks
 /// of two machines are not comparable.
-pub(super) fn check_local(path: &Path) -> Result<(), Cause> {
+pub(super) fn check_local(path: &Path) -> Result<(), SqlCause> {
     match FileSystem::of(path) {
-        Some(FileSystem::Network) => Err(Cause::Network {
+        Some(FileSystem::Network) => Err(SqlCause::Network {
             path: path.to_owned(),
         }),
         _ => Ok(()),

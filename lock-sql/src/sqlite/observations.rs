@@ -5,7 +5,7 @@ use polylock_core::engine::{LeaseId, Moment};
 
 use super::expiry::{Expiry, expiry};
 use crate::mutex::Mutex;
-use crate::table::{Holder, ReadContext, Row};
+use crate::table::{LockRow, ReadContext, SlotHolder};
 
 /// Observations of leases that no clock can judge.
 ///
@@ -25,7 +25,7 @@ struct Sight {
 
 impl Observations {
     /// Sets the end of the lease by the clock of this process, in a row that was read before.
-    pub(super) fn judge(&self, row: &mut Row, ctx: &ReadContext) {
+    pub(super) fn judge(&self, row: &mut LockRow, ctx: &ReadContext) {
         let changed_at = row.changed_at;
         let Some(holder) = &mut row.holder else {
             return;
@@ -39,7 +39,7 @@ impl Observations {
     }
 
     /// When a lease ends unless its row changes.
-    fn observed(&self, holder: &Holder, now: Moment) -> Moment {
+    fn observed(&self, holder: &SlotHolder, now: Moment) -> Moment {
         let mut sights = self.0.lock();
         if sights.len() >= MAX_SIGHTS && !sights.contains_key(&holder.id) {
             let oldest = sights.iter().min_by_key(|(_, sight)| sight.last);
@@ -74,15 +74,15 @@ mod tests {
     use crate::table::testing::{TTL, at, holder, now};
 
     /// A lease whose clock is not known.
-    fn row(n: u8, expires: u64) -> Row {
-        let mut row = Row::new(0);
+    fn row(n: u8, expires: u64) -> LockRow {
+        let mut row = LockRow::new(0);
         let mut holder = holder(n, expires);
         holder.shift = None;
         row.holder = Some(holder);
         row
     }
 
-    fn is_live(seen: &Observations, row: &Row, seconds: u64) -> bool {
+    fn is_live(seen: &Observations, row: &LockRow, seconds: u64) -> bool {
         let (mut row, ctx) = (row.clone(), now(seconds));
         seen.judge(&mut row, &ctx);
         row.held_leases(&ctx).is_some()
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_clock_that_can_be_compared_needs_no_observation() {
         let seen = Observations::default();
-        let mut row = Row::new(0);
+        let mut row = LockRow::new(0);
         row.holder = Some(holder(1, 50));
         assert!(is_live(&seen, &row, 49));
         assert!(!is_live(&seen, &row, 50));

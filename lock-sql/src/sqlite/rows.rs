@@ -7,14 +7,14 @@ use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
 use sqlx::{Row as _, Sqlite};
 
-use super::origin::{self, Origin};
-use crate::table::{BootId, Broken, Claimed, Holder, RECORD, Row};
+use super::origin::{self, LeaseOrigin};
+use crate::table::{BootId, Broken, Claimed, LockRow, RECORD, SlotHolder};
 
 /// A statement, and the values that it has so far.
 pub(crate) type BoundQuery<'q> = Query<'q, Sqlite, SqliteArguments>;
 
 /// Adds the values of one row, in the order of its columns.
-pub(crate) fn write<'q>(statement: BoundQuery<'q>, key: &[u8], row: &Row) -> BoundQuery<'q> {
+pub(crate) fn write<'q>(statement: BoundQuery<'q>, key: &[u8], row: &LockRow) -> BoundQuery<'q> {
     let holder = row.holder.as_ref();
     let (broken, record) = (row.broken.as_ref(), row.record.as_ref());
     let token = holder.map(|holder| holder.token);
@@ -50,13 +50,13 @@ fn integer(number: u64) -> i64 {
 }
 
 /// The key and the row; `None` if polylock has not written it.
-pub(crate) fn read(row: &SqliteRow) -> Option<(Vec<u8>, Row)> {
+pub(crate) fn read(row: &SqliteRow) -> Option<(Vec<u8>, LockRow)> {
     let number = |column: &str| u64::try_from(row.try_get::<i64, _>(column).ok()?).ok();
     let bytes = |column: &str| row.try_get::<Option<Vec<u8>>, _>(column).ok();
     let slot = u32::try_from(number("slot")?).ok()?;
     if slot == RECORD {
         let token = FencingToken::new(number("token")?);
-        let mut read = Row::new(slot);
+        let mut read = LockRow::new(slot);
         read.record = Some(Record::new(token, bytes("broken_id")??));
         read.changed_at = number("changed_at")?;
         return Some((row.try_get("key").ok()?, read));
@@ -64,8 +64,8 @@ pub(crate) fn read(row: &SqliteRow) -> Option<(Vec<u8>, Row)> {
     let holder = match bytes("id")? {
         None => None,
         Some(id) => {
-            let Origin { boot, ttl, shift } = origin::read(&bytes("boot_id")??)?;
-            Some(Holder {
+            let LeaseOrigin { boot, ttl, shift } = origin::read(&bytes("boot_id")??)?;
+            Some(SlotHolder {
                 id: LeaseId::from_bytes(id.try_into().ok()?),
                 token: number("token")?,
                 permits: u32::try_from(number("permits")?).ok()?,
@@ -93,7 +93,7 @@ pub(crate) fn read(row: &SqliteRow) -> Option<(Vec<u8>, Row)> {
             reason: row.try_get("broken_reason").ok()?,
         }),
     };
-    let read = Row {
+    let read = LockRow {
         slot,
         last_token: number("last_token")?,
         holder,
@@ -107,7 +107,7 @@ pub(crate) fn read(row: &SqliteRow) -> Option<(Vec<u8>, Row)> {
 
 /// What the row of the empty key, which is no lock's, says of the table.
 #[derive(Clone, Debug)]
-pub(crate) struct Table {
+pub(crate) struct TableInfo {
     pub(crate) layout: i64,
     /// The largest token of all rows that were purged.
     pub(crate) floor: u64,
@@ -119,10 +119,10 @@ pub(crate) fn is_about_table(row: &SqliteRow) -> bool {
     row.try_get::<&[u8], _>("key").is_ok_and(<[u8]>::is_empty)
 }
 
-pub(crate) fn read_table(row: &SqliteRow) -> Option<Table> {
+pub(crate) fn read_table(row: &SqliteRow) -> Option<TableInfo> {
     let number = |column: &str| row.try_get::<i64, _>(column).ok();
     let bytes: Option<Vec<u8>> = row.try_get("id").ok()?;
-    Some(Table {
+    Some(TableInfo {
         layout: number("token")?,
         floor: u64::try_from(number("last_token")?).ok()?,
         purged_to: (
@@ -132,7 +132,7 @@ pub(crate) fn read_table(row: &SqliteRow) -> Option<Table> {
     })
 }
 
-pub(crate) fn write_table<'q>(statement: BoundQuery<'q>, table: &Table) -> BoundQuery<'q> {
+pub(crate) fn write_table<'q>(statement: BoundQuery<'q>, table: &TableInfo) -> BoundQuery<'q> {
     let (key, slot) = &table.purged_to;
     let none = None::<Vec<u8>>;
     statement

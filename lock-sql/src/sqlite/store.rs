@@ -9,18 +9,18 @@ use polylock_core::engine::{Engine, LeaseId};
 use polylock_core::{FencingToken, LeaseState, LockKey, Released, RenewalRequest, Renewer};
 
 use super::clocks::Clocks;
-use super::connection::Place;
+use super::connection::SqliteTable;
 use super::transact::Transactor;
 use super::write_queue::{MAX_KEYS, Operands, WriteQueue};
 use crate::config::SqliteConfig;
-use crate::dialect::sqlite::{Durability, Statements};
-use crate::error::{Cause, Failure};
-use crate::held_leases::HeldLeases;
+use crate::dialect::sqlite::{Durability, SqliteStatements};
+use crate::error::{SqlCause, SqlFailure};
+use crate::held_leases::HeldSqlLeases;
 use crate::mutex::Mutex;
 use crate::release_notifier::ReleaseNotifier;
 use crate::schema::Applied;
-use crate::store::{Seen, Store, Taken};
-use crate::table::{Claim, LockRows, Locks, ReadContext, Tokens};
+use crate::store::{AcquireResult, Availability, LeaseStore};
+use crate::table::{LoadedLocks, LockRows, ReadContext, SqlClaim, TokenRange};
 
 /// The table in a SQLite file.
 ///
@@ -28,19 +28,19 @@ use crate::table::{Claim, LockRows, Locks, ReadContext, Tokens};
 /// not wait for the disk: a crash of the machine ends all leases, and the other connection has already
 /// stored the tokens.
 pub(crate) struct SqliteStore {
-    place: Arc<Place>,
+    place: Arc<SqliteTable>,
     write_queue: Arc<WriteQueue>,
     renewals: Arc<WriteQueue>,
     release_notifier: Arc<ReleaseNotifier>,
-    held_leases: Arc<HeldLeases>,
+    held_leases: Arc<HeldSqlLeases>,
 }
 
 impl SqliteStore {
-    pub(crate) fn new(config: &SqliteConfig, engine: &Engine) -> Result<Self, Cause> {
+    pub(crate) fn new(config: &SqliteConfig, engine: &Engine) -> Result<Self, SqlCause> {
         let path = std::path::absolute(&config.path);
         let path = path.map_err(|e| super::db_error::opening(&config.path, Arc::new(e)))?;
-        let statements = Statements::new(config.table.clone());
-        let place = Arc::new(Place {
+        let statements = SqliteStatements::new(config.table.clone());
+        let place = Arc::new(SqliteTable {
             path,
             creates_directory: config.creates_directory,
             statements,
@@ -48,7 +48,7 @@ impl SqliteStore {
             seen: Mutex::default(),
         });
         let clocks = Clocks::new(engine.clone())?;
-        let held_leases = Arc::<HeldLeases>::default();
+        let held_leases = Arc::<HeldSqlLeases>::default();
         let write_queue = |durability| {
             let transactor = Transactor {
                 place: Arc::clone(&place),
@@ -72,7 +72,7 @@ impl SqliteStore {
     }
 
     /// Opens the file and finds or makes the table.
-    pub(crate) async fn open(&self) -> Result<Applied, Failure> {
+    pub(crate) async fn open(&self) -> Result<Applied, SqlFailure> {
         let opened = self.write_queue.perform(Operands::Read(Vec::new()), |_| ());
         opened.await?;
         Ok(match self.place.made_table.load(Ordering::Relaxed) {
@@ -86,7 +86,7 @@ impl SqliteStore {
         &self,
         key: &LockKey,
         act: impl FnOnce(&mut LockRows, &ReadContext) -> T + Send + 'static,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, SqlFailure> {
         self.write_queue
             .perform(Operands::Changed(vec![key.clone()]), on(key, act))
             .await
@@ -97,16 +97,16 @@ impl SqliteStore {
         &self,
         key: &LockKey,
         act: impl FnOnce(&mut LockRows, &ReadContext) -> T + Send + 'static,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, SqlFailure> {
         self.write_queue
             .perform(Operands::Read(vec![key.clone()]), on(key, act))
             .await
     }
 
-    async fn renew_some(&self, due: &[RenewalRequest]) -> Result<Vec<LeaseState>, Failure> {
+    async fn renew_some(&self, due: &[RenewalRequest]) -> Result<Vec<LeaseState>, SqlFailure> {
         let due = due.to_vec();
         let keys = due.iter().map(|request| request.key.clone()).collect();
-        let renew = move |locks: &mut Locks| {
+        let renew = move |locks: &mut LoadedLocks| {
             let ctx = locks.ctx;
             let renew = |request: &RenewalRequest| locks.rows_of(&request.key).renew(request, &ctx);
             due.iter().map(renew).collect()
@@ -126,9 +126,9 @@ impl fmt::Debug for SqliteStore {
 fn on<T>(
     key: &LockKey,
     act: impl FnOnce(&mut LockRows, &ReadContext) -> T + Send + 'static,
-) -> impl FnOnce(&mut Locks) -> T + Send + 'static {
+) -> impl FnOnce(&mut LoadedLocks) -> T + Send + 'static {
     let key = key.clone();
-    move |locks: &mut Locks| {
+    move |locks: &mut LoadedLocks| {
         let ctx = locks.ctx;
         act(locks.rows_of(&key), &ctx)
     }
@@ -153,8 +153,8 @@ impl Renewer for SqliteStore {
 }
 
 #[async_trait]
-impl Store for SqliteStore {
-    async fn take(&self, key: &LockKey, claim: Claim) -> Result<Taken, Failure> {
+impl LeaseStore for SqliteStore {
+    async fn take(&self, key: &LockKey, claim: SqlClaim) -> Result<AcquireResult, SqlFailure> {
         let take = move |lock: &mut LockRows, ctx: &ReadContext| {
             let taken = lock.take(&claim, ctx);
             if let (Err(_), Some(ticket)) = (&taken, claim.ticket) {
@@ -165,7 +165,7 @@ impl Store for SqliteStore {
         self.change(key, take).await
     }
 
-    async fn look(&self, key: &LockKey, claim: &Claim) -> Result<Seen, Failure> {
+    async fn look(&self, key: &LockKey, claim: &SqlClaim) -> Result<Availability, SqlFailure> {
         let claim = claim.clone();
         self.read(key, move |lock, ctx| lock.look(&claim, ctx))
             .await
@@ -179,7 +179,7 @@ impl Store for SqliteStore {
         true
     }
 
-    async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), Failure> {
+    async fn dequeue(&self, key: &LockKey, ticket: LeaseId) -> Result<(), SqlFailure> {
         self.change(key, move |lock, ctx| {
             lock.dequeue(ticket, ctx);
         })
@@ -190,21 +190,21 @@ impl Store for SqliteStore {
         &self.release_notifier
     }
 
-    fn held_leases(&self) -> &Arc<HeldLeases> {
+    fn held_leases(&self) -> &Arc<HeldSqlLeases> {
         &self.held_leases
     }
 
-    async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released, Failure> {
+    async fn release(&self, key: &LockKey, id: LeaseId) -> Result<Released, SqlFailure> {
         self.change(key, move |lock, ctx| lock.release(id, ctx))
             .await
     }
 
-    async fn downgrade(&self, key: &LockKey, id: LeaseId) -> Result<LeaseState, Failure> {
+    async fn downgrade(&self, key: &LockKey, id: LeaseId) -> Result<LeaseState, SqlFailure> {
         self.change(key, move |lock, ctx| lock.downgrade(id, ctx))
             .await
     }
 
-    async fn reserve(&self, key: &LockKey, id: LeaseId) -> Result<Option<Tokens>, Failure> {
+    async fn reserve(&self, key: &LockKey, id: LeaseId) -> Result<Option<TokenRange>, SqlFailure> {
         self.change(key, move |lock, ctx| lock.reserve(id, ctx))
             .await
     }
@@ -213,25 +213,25 @@ impl Store for SqliteStore {
         &self,
         id: LeaseId,
         renewal: &RenewalRequest,
-    ) -> Result<Option<FencingToken>, Failure> {
+    ) -> Result<Option<FencingToken>, SqlFailure> {
         let due = renewal.clone();
         let adopt = move |lock: &mut LockRows, ctx: &ReadContext| lock.adopt(id, &due, ctx);
         let adopted = self.change(&renewal.key, adopt).await?;
         Ok(adopted.map(FencingToken::new))
     }
 
-    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, Failure> {
+    async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>, SqlFailure> {
         self.write_queue
             .perform(Operands::Listed(prefix.to_owned()), |locks| locks.infos())
             .await
     }
 
-    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>, Failure> {
+    async fn inspect(&self, key: &LockKey) -> Result<Option<LockInfo>, SqlFailure> {
         let name = key.clone();
         self.read(key, move |lock, ctx| lock.info(&name, ctx)).await
     }
 
-    async fn break_all(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>, Failure> {
+    async fn break_all(&self, key: &LockKey, reason: &str) -> Result<Option<LockInfo>, SqlFailure> {
         let (name, reason) = (key.clone(), reason.to_owned());
         let take_away = move |lock: &mut LockRows, ctx: &ReadContext| {
             let broken = lock.info(&name, ctx);
@@ -241,7 +241,7 @@ impl Store for SqliteStore {
         self.change(key, take_away).await
     }
 
-    async fn record(&self, key: &LockKey) -> Result<Option<Record>, Failure> {
+    async fn record(&self, key: &LockKey) -> Result<Option<Record>, SqlFailure> {
         self.read(key, |lock, ctx| lock.record(ctx).cloned()).await
     }
 
@@ -250,7 +250,7 @@ impl Store for SqliteStore {
         key: &LockKey,
         record: &Record,
         keep: Duration,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, SqlFailure> {
         let record = record.clone();
         let write =
             move |lock: &mut LockRows, ctx: &ReadContext| lock.write_record(&record, keep, ctx);

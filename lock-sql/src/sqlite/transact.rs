@@ -7,20 +7,20 @@ use polylock_core::LockKey;
 use polylock_core::engine::Engine;
 
 use super::clocks::Clocks;
-use super::connection::{Connection, Place, StoredRow};
-use super::rows::Table;
-use super::write_queue::{Batch, Operands, Work, is_busy};
+use super::connection::{FileConnection, SqliteTable, StoredRow};
+use super::rows::TableInfo;
+use super::write_queue::{Batch, Operands, QueuedWrite, is_busy};
 use crate::dialect::sqlite::Durability;
-use crate::error::{Cause, Failure};
-use crate::held_leases::HeldLeases;
-use crate::table::{Locks, Purge, purge};
+use crate::error::{SqlCause, SqlFailure};
+use crate::held_leases::HeldSqlLeases;
+use crate::table::{LoadedLocks, PurgePlan, purge};
 
 /// Runs operations in transactions.
 pub(super) struct Transactor {
-    pub(super) place: Arc<Place>,
+    pub(super) place: Arc<SqliteTable>,
     pub(super) engine: Engine,
     pub(super) clocks: Clocks,
-    pub(super) held_leases: Arc<HeldLeases>,
+    pub(super) held_leases: Arc<HeldSqlLeases>,
     pub(super) durability: Durability,
     pub(super) retention: Duration,
     /// Locks that were new to the table.
@@ -34,10 +34,10 @@ impl Transactor {
     /// was done; after that, the outcome is unknown.
     pub(super) async fn run(
         &self,
-        connection: &mut Option<Connection>,
+        connection: &mut Option<FileConnection>,
         batch: &mut Batch,
         committing: &AtomicBool,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), SqlFailure> {
         let mut open = match connection.take() {
             Some(open) => open,
             None => self.open().await?,
@@ -47,8 +47,8 @@ impl Transactor {
             Ok(()) => *connection = Some(open),
             // No transaction has begun.
             Err(failure) if is_busy(failure) => *connection = Some(open),
-            Err(Failure {
-                cause: Cause::Replaced { .. },
+            Err(SqlFailure {
+                cause: SqlCause::Replaced { .. },
                 ..
             }) => self.held_leases.end(open.epoch),
             Err(_) => {}
@@ -56,11 +56,11 @@ impl Transactor {
         done
     }
 
-    async fn open(&self) -> Result<Connection, Cause> {
+    async fn open(&self) -> Result<FileConnection, SqlCause> {
         // Before the file is opened: if the file is replaced meanwhile, its leases are lost.
         let epoch = self.held_leases.epoch();
         let id = self.engine.lease_id();
-        let mut open = Connection::open(&self.place, self.durability, epoch, id).await?;
+        let mut open = FileConnection::open(&self.place, self.durability, epoch, id).await?;
         if self.place.is_another(open.database()) {
             // It may have been replaced while no client had it open.
             self.held_leases.end(epoch);
@@ -71,28 +71,28 @@ impl Transactor {
 
     async fn run_on(
         &self,
-        open: &mut Connection,
+        open: &mut FileConnection,
         batch: &mut Batch,
         committing: &AtomicBool,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), SqlFailure> {
         if let [work] = batch.as_slice()
             && let Operands::Listed(prefix) = &work.rows
         {
             let rows = open.list(prefix).await?;
-            let mut locks = Locks::new(self.clocks.now(0));
+            let mut locks = LoadedLocks::new(self.clocks.now(0));
             self.fill(&mut locks, rows);
             return Ok(self.apply(open, batch, &mut locks)?);
         }
-        let (keys, writes) = (keys_of(batch), batch.iter().any(Work::writes));
+        let (keys, writes) = (keys_of(batch), batch.iter().any(QueuedWrite::writes));
         let keys: Vec<_> = keys.iter().map(LockKey::as_bytes).collect();
         let loaded = open.load(&keys, writes).await?;
         // The clock is read here, under the write lock: see `ReadContext`.
-        let mut locks = Locks::new(self.clocks.now(loaded.table.floor));
+        let mut locks = LoadedLocks::new(self.clocks.now(loaded.table.floor));
         self.fill(&mut locks, loaded.rows);
         self.apply(open, batch, &mut locks)?;
         if writes {
             let stored = self.store(open, &locks, loaded.table, committing).await;
-            return stored.map_err(|cause| Failure {
+            return stored.map_err(|cause| SqlFailure {
                 cause,
                 outcome_unknown: true,
             });
@@ -101,7 +101,7 @@ impl Transactor {
     }
 
     /// Puts rows to those of their keys.
-    fn fill(&self, locks: &mut Locks, rows: Vec<StoredRow>) {
+    fn fill(&self, locks: &mut LoadedLocks, rows: Vec<StoredRow>) {
         for (key, mut row) in rows {
             // A name that is not a key cannot be locked either.
             if let Ok(key) = LockKey::from_stored(&key) {
@@ -111,20 +111,25 @@ impl Transactor {
         }
     }
 
-    fn apply(&self, open: &Connection, batch: &mut Batch, locks: &mut Locks) -> Result<(), Cause> {
+    fn apply(
+        &self,
+        open: &FileConnection,
+        batch: &mut Batch,
+        locks: &mut LoadedLocks,
+    ) -> Result<(), SqlCause> {
         // A caller that gives up from here on undoes its request.
-        batch.retain(Work::is_wanted);
+        batch.retain(QueuedWrite::is_wanted);
         batch.iter_mut().for_each(|work| work.apply(locks));
         open.check()
     }
 
     async fn store(
         &self,
-        open: &mut Connection,
-        locks: &Locks,
-        mut table: Table,
+        open: &mut FileConnection,
+        locks: &LoadedLocks,
+        mut table: TableInfo,
         committing: &AtomicBool,
-    ) -> Result<(), Cause> {
+    ) -> Result<(), SqlCause> {
         let changed: Vec<_> = locks.changed().collect();
         if changed.is_empty() {
             return open.rollback().await;
@@ -141,10 +146,10 @@ impl Transactor {
     /// Checks some rows each time the table has grown by a few, and selects those to delete.
     async fn purge(
         &self,
-        open: &mut Connection,
-        locks: &Locks,
-        table: &mut Table,
-    ) -> Result<Option<Vec<StoredRow>>, Cause> {
+        open: &mut FileConnection,
+        locks: &LoadedLocks,
+        table: &mut TableInfo,
+    ) -> Result<Option<Vec<StoredRow>>, SqlCause> {
         let grown = u32::try_from(locks.grown()).unwrap_or(u32::MAX);
         let made = self.made.fetch_add(grown, Ordering::Relaxed);
         if made / PURGE_EVERY == made.wrapping_add(grown) / PURGE_EVERY {
@@ -155,7 +160,7 @@ impl Transactor {
             self.clocks.judge(row, &locks.ctx);
         }
         let is_end = rows.len() < PURGE_ROWS as usize;
-        let Purge {
+        let PurgePlan {
             deleted,
             passed,
             floor,
@@ -196,8 +201,8 @@ mod tests {
     use super::*;
     use tokio::time::Instant;
 
-    fn work(rows: Operands) -> Work {
-        Work::new(rows, Instant::now(), |_: &mut Locks| ()).0
+    fn work(rows: Operands) -> QueuedWrite {
+        QueuedWrite::new(rows, Instant::now(), |_: &mut LoadedLocks| ()).0
     }
 
     #[test]

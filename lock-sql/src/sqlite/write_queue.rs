@@ -8,28 +8,28 @@ use polylock_core::LockKey;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::connection::Connection;
+use super::connection::FileConnection;
 use super::transact::Transactor;
-use crate::error::{Cause, Failure};
+use crate::error::{SqlCause, SqlFailure};
 use crate::mutex::Mutex;
-use crate::table::Locks;
+use crate::table::LoadedLocks;
 
 /// One operation; several share a transaction.
-pub(super) struct Work {
+pub(super) struct QueuedWrite {
     pub(super) rows: Operands,
     /// When it is too late for an answer.
     deadline: Instant,
     act: Option<Act>,
-    outcome: Option<Outcome>,
+    outcome: Option<WriteOutcome>,
     /// A caller that drops its end has given up, and undoes its request.
-    reply: oneshot::Sender<Result<Outcome, Failure>>,
+    reply: oneshot::Sender<Result<WriteOutcome, SqlFailure>>,
 }
 
-type Act = Box<dyn FnOnce(&mut Locks) -> Outcome + Send>;
+type Act = Box<dyn FnOnce(&mut LoadedLocks) -> WriteOutcome + Send>;
 
-type Outcome = Box<dyn Any + Send>;
+type WriteOutcome = Box<dyn Any + Send>;
 
-pub(super) type Batch = Vec<Work>;
+pub(super) type Batch = Vec<QueuedWrite>;
 
 /// What an operation works on.
 pub(super) enum Operands {
@@ -41,14 +41,14 @@ pub(super) enum Operands {
     Read(Vec<LockKey>),
 }
 
-impl Work {
+impl QueuedWrite {
     pub(super) fn new<T: Send + 'static>(
         rows: Operands,
         deadline: Instant,
-        act: impl FnOnce(&mut Locks) -> T + Send + 'static,
-    ) -> (Self, oneshot::Receiver<Result<Outcome, Failure>>) {
+        act: impl FnOnce(&mut LoadedLocks) -> T + Send + 'static,
+    ) -> (Self, oneshot::Receiver<Result<WriteOutcome, SqlFailure>>) {
         let (reply, answer) = oneshot::channel();
-        let act = move |locks: &mut Locks| Box::new(act(locks)) as Outcome;
+        let act = move |locks: &mut LoadedLocks| Box::new(act(locks)) as WriteOutcome;
         let work = Self {
             rows,
             deadline,
@@ -68,7 +68,7 @@ impl Work {
     }
 
     /// Changes rows, and keeps the outcome.
-    pub(super) fn apply(&mut self, locks: &mut Locks) {
+    pub(super) fn apply(&mut self, locks: &mut LoadedLocks) {
         self.outcome = self.act.take().map(|act| act(locks));
     }
 
@@ -79,7 +79,7 @@ impl Work {
         }
     }
 
-    fn fail(self, failure: &Failure) {
+    fn fail(self, failure: &SqlFailure) {
         drop(self.reply.send(Err(failure.clone())));
     }
 }
@@ -97,15 +97,15 @@ pub(super) struct WriteQueue {
     transactor: Transactor,
     /// How long a caller waits for an answer.
     timeout: Duration,
-    state: Mutex<State>,
+    state: Mutex<WriteQueueState>,
 }
 
 #[derive(Default)]
-struct State {
-    queue: VecDeque<Work>,
+struct WriteQueueState {
+    queue: VecDeque<QueuedWrite>,
     is_served: bool,
     /// The connection while it is idle.
-    connection: Option<Connection>,
+    connection: Option<FileConnection>,
 }
 
 impl WriteQueue {
@@ -121,9 +121,9 @@ impl WriteQueue {
     pub(super) async fn perform<T: Send + 'static>(
         self: &Arc<Self>,
         rows: Operands,
-        act: impl FnOnce(&mut Locks) -> T + Send + 'static,
-    ) -> Result<T, Failure> {
-        let (work, answer) = Work::new(rows, self.deadline(), act);
+        act: impl FnOnce(&mut LoadedLocks) -> T + Send + 'static,
+    ) -> Result<T, SqlFailure> {
+        let (work, answer) = QueuedWrite::new(rows, self.deadline(), act);
         let is_served = {
             let mut state = self.state.lock();
             state.queue.push_back(work);
@@ -163,7 +163,7 @@ impl WriteQueue {
     }
 
     /// Repeats a transaction for as long as others keep the database locked and a caller waits.
-    async fn serve_batch(&self, connection: &mut Option<Connection>, mut batch: Batch) {
+    async fn serve_batch(&self, connection: &mut Option<FileConnection>, mut batch: Batch) {
         let mut backoff = MIN_BACKOFF;
         loop {
             self.drop_cancelled(&mut batch);
@@ -171,7 +171,7 @@ impl WriteQueue {
                 return;
             }
             match self.run(connection, &mut batch).await {
-                Ok(()) => return batch.into_iter().for_each(Work::answer),
+                Ok(()) => return batch.into_iter().for_each(QueuedWrite::answer),
                 Err(failure) if is_busy(&failure) => {
                     self.serve_readers(connection, &mut batch).await;
                     let engine = &self.transactor.engine;
@@ -186,13 +186,13 @@ impl WriteQueue {
     /// Skips requests whose callers are gone, and those that have timed out.
     fn drop_cancelled(&self, batch: &mut Batch) {
         let now = Instant::now();
-        batch.retain(Work::is_wanted);
+        batch.retain(QueuedWrite::is_wanted);
         let overdue = batch.extract_if(.., |work| work.deadline <= now).collect();
         fail(overdue, &self.silent(false));
     }
 
     /// Serves requests that need no write lock.
-    async fn serve_readers(&self, connection: &mut Option<Connection>, batch: &mut Batch) {
+    async fn serve_readers(&self, connection: &mut Option<FileConnection>, batch: &mut Batch) {
         let mut readers: Batch = batch.extract_if(.., |work| !work.writes()).collect();
         readers.extend(self.state.lock().readers());
         let mut later = VecDeque::new();
@@ -204,7 +204,7 @@ impl WriteQueue {
             }
             let mut alone = vec![reader];
             match self.run(connection, &mut alone).await {
-                Ok(()) => alone.into_iter().for_each(Work::answer),
+                Ok(()) => alone.into_iter().for_each(QueuedWrite::answer),
                 Err(failure) if is_busy(&failure) => later.extend(alone),
                 Err(failure) => fail(alone, &failure),
             }
@@ -218,9 +218,9 @@ impl WriteQueue {
     /// One attempt; abandons a thread that hangs in the kernel, with its connection.
     async fn run(
         &self,
-        connection: &mut Option<Connection>,
+        connection: &mut Option<FileConnection>,
         batch: &mut Batch,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), SqlFailure> {
         let deadline = batch.iter().map(|work| work.deadline).max();
         let deadline = deadline.unwrap_or_else(|| self.deadline());
         let committing = AtomicBool::new(false);
@@ -235,12 +235,12 @@ impl WriteQueue {
         Instant::now() + self.timeout
     }
 
-    fn silent(&self, outcome_unknown: bool) -> Failure {
-        Failure::silent(self.timeout, outcome_unknown)
+    fn silent(&self, outcome_unknown: bool) -> SqlFailure {
+        SqlFailure::silent(self.timeout, outcome_unknown)
     }
 }
 
-impl State {
+impl WriteQueueState {
     /// What can be done in the next transaction.
     fn next_batch(&mut self) -> Batch {
         let mut batch = Batch::new();
@@ -277,17 +277,17 @@ impl State {
 }
 
 /// Another process keeps the database locked, and nothing was done.
-pub(super) fn is_busy(failure: &Failure) -> bool {
-    matches!(failure.cause, Cause::Busy) && !failure.outcome_unknown
+pub(super) fn is_busy(failure: &SqlFailure) -> bool {
+    matches!(failure.cause, SqlCause::Busy) && !failure.outcome_unknown
 }
 
-fn fail(batch: Batch, failure: &Failure) {
+fn fail(batch: Batch, failure: &SqlFailure) {
     batch.into_iter().for_each(|work| work.fail(failure));
 }
 
 struct Serving<'a> {
     write_queue: &'a WriteQueue,
-    connection: Option<Connection>,
+    connection: Option<FileConnection>,
     is_done: bool,
 }
 

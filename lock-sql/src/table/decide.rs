@@ -3,13 +3,13 @@ use std::num::NonZeroU32;
 use polylock_core::Mode;
 use polylock_core::engine::Moment;
 
-use super::Refusal;
+use super::LockRefusal;
 use super::lock_rows::LockRows;
-use super::row::{Holder, ReadContext};
+use super::row::{ReadContext, SlotHolder};
 
 impl LockRows {
     /// The slot for a holder in `mode`, or the holder in its way.
-    pub(super) fn decide(&self, mode: Mode, ctx: &ReadContext) -> Result<u32, Refusal> {
+    pub(super) fn decide(&self, mode: Mode, ctx: &ReadContext) -> Result<u32, LockRefusal> {
         match mode {
             Mode::Shared => self.join(ctx, |slot, holder| slot == 0 || holder.permits != 0),
             Mode::Permit { limit } => self.permit(limit, ctx),
@@ -19,13 +19,13 @@ impl LockRows {
                 .map(|(_, holder)| holder.ends(ctx))
                 .max()
             {
-                Some(until) => Err(Refusal::held(until)),
+                Some(until) => Err(LockRefusal::held(until)),
                 None => Ok(0),
             },
         }
     }
 
-    fn permit(&self, limit: NonZeroU32, ctx: &ReadContext) -> Result<u32, Refusal> {
+    fn permit(&self, limit: NonZeroU32, ctx: &ReadContext) -> Result<u32, LockRefusal> {
         let slot = self.join(ctx, |slot, holder| slot == 0 || holder.permits == 0)?;
         let mut first = Moment::NEVER;
         let mut count = 0;
@@ -36,7 +36,7 @@ impl LockRows {
         if count < limit.get() {
             Ok(slot)
         } else {
-            Err(Refusal::held(first))
+            Err(LockRefusal::held(first))
         }
     }
 
@@ -44,14 +44,14 @@ impl LockRows {
     fn join(
         &self,
         ctx: &ReadContext,
-        in_the_way: impl Fn(u32, &Holder) -> bool,
-    ) -> Result<u32, Refusal> {
+        in_the_way: impl Fn(u32, &SlotHolder) -> bool,
+    ) -> Result<u32, LockRefusal> {
         let others = self
             .held_leases(ctx)
             .filter(|(slot, holder)| in_the_way(*slot, holder));
         let until = others.map(|(_, holder)| holder.ends(ctx)).max();
         match until.or_else(|| self.claimed(ctx)) {
-            Some(until) => Err(Refusal::held(until)),
+            Some(until) => Err(LockRefusal::held(until)),
             None => Ok(self.free_slot(ctx)),
         }
     }
@@ -74,8 +74,8 @@ mod tests {
     use super::*;
     use crate::table::testing::{EXCLUSIVE, SHARED, at, holder, lock, now, permit};
 
-    const HELD: fn(u64) -> Result<u32, Refusal> = |until| Err(Refusal::held(at(until)));
-    const FREE: fn(u32) -> Result<u32, Refusal> = Ok;
+    const HELD: fn(u64) -> Result<u32, LockRefusal> = |until| Err(LockRefusal::held(at(until)));
+    const FREE: fn(u32) -> Result<u32, LockRefusal> = Ok;
 
     #[test]
     fn permits_are_counted_and_the_first_to_end_makes_room() {

@@ -7,20 +7,20 @@ use polylock_core::admin::{LockInfo, Record};
 use polylock_core::engine::{LeaseId, Moment};
 use polylock_core::{LeaseState, LockKey, LostReason, Mode, Released, RenewalRequest};
 
-use super::row::{Broken, Claimed, Holder, QUEUE, RECORD, ReadContext, Row};
-use super::{Claim, Refusal, Tokens, is_sharing};
+use super::row::{Broken, Claimed, LockRow, QUEUE, RECORD, ReadContext, SlotHolder};
+use super::{LockRefusal, SqlClaim, TokenRange, is_sharing};
 
 /// The rows of one key, and what each operation makes of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LockRows {
-    rows: BTreeMap<u32, Row>,
+    rows: BTreeMap<u32, LockRow>,
     changed: BTreeSet<u32>,
     stored: bool,
 }
 
 impl LockRows {
     /// Takes in a row that was stored.
-    pub(crate) fn load(&mut self, row: Row) {
+    pub(crate) fn load(&mut self, row: LockRow) {
         self.rows.insert(row.slot, row);
         self.stored = true;
     }
@@ -34,12 +34,12 @@ impl LockRows {
         !self.changed.is_empty()
     }
 
-    pub(crate) fn changed(&self) -> impl Iterator<Item = &Row> {
+    pub(crate) fn changed(&self) -> impl Iterator<Item = &LockRow> {
         self.changed.iter().filter_map(|slot| self.rows.get(slot))
     }
 
     /// All rows as they are now, in the order of their slots.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = &Row> {
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &LockRow> {
         self.rows.values()
     }
 
@@ -54,11 +54,14 @@ impl LockRows {
     }
 
     /// The holders, in the order of their slots.
-    pub(super) fn held_leases(&self, ctx: &ReadContext) -> impl Iterator<Item = (u32, &Holder)> {
+    pub(super) fn held_leases(
+        &self,
+        ctx: &ReadContext,
+    ) -> impl Iterator<Item = (u32, &SlotHolder)> {
         self.live_in(..QUEUE, ctx)
     }
 
-    pub(super) fn waiters(&self, ctx: &ReadContext) -> impl Iterator<Item = (u32, &Holder)> {
+    pub(super) fn waiters(&self, ctx: &ReadContext) -> impl Iterator<Item = (u32, &SlotHolder)> {
         self.live_in(QUEUE.., ctx)
     }
 
@@ -66,7 +69,7 @@ impl LockRows {
         &self,
         slots: impl RangeBounds<u32>,
         ctx: &ReadContext,
-    ) -> impl Iterator<Item = (u32, &Holder)> {
+    ) -> impl Iterator<Item = (u32, &SlotHolder)> {
         let ctx = *ctx;
         let rows = self.rows.range(slots);
         rows.filter_map(move |(slot, row)| Some((*slot, row.held_leases(&ctx)?)))
@@ -75,7 +78,11 @@ impl LockRows {
     /// Acquires the lock if possible.
     ///
     /// A repeated call with the same id acquires it again, with a larger token.
-    pub(crate) fn take(&mut self, claim: &Claim, ctx: &ReadContext) -> Result<Tokens, Refusal> {
+    pub(crate) fn take(
+        &mut self,
+        claim: &SqlClaim,
+        ctx: &ReadContext,
+    ) -> Result<TokenRange, LockRefusal> {
         if self.find(claim.id).is_some() {
             self.release(claim.id, ctx);
         }
@@ -102,7 +109,7 @@ impl LockRows {
         // Only an exclusive lock is handed over inside a process.
         let count = if slot == 0 { TOKENS_AT_ONCE } else { 1 };
         let tokens = self.draw(count, ctx);
-        self.row_mut(slot, ctx).set_holder(Holder {
+        self.row_mut(slot, ctx).set_holder(SlotHolder {
             id: claim.id,
             token: tokens.next,
             permits,
@@ -118,13 +125,13 @@ impl LockRows {
     }
 
     /// Draws a token for a transaction that has the lock until its end.
-    pub(crate) fn pass(&mut self, ctx: &ReadContext) -> Result<u64, Refusal> {
+    pub(crate) fn pass(&mut self, ctx: &ReadContext) -> Result<u64, LockRefusal> {
         self.decide(Mode::Exclusive, ctx)?;
         Ok(self.draw(1, ctx).next)
     }
 
     /// Where a holder can go whose turn it is.
-    fn decide_for(&self, claim: &Claim, ctx: &ReadContext) -> Result<u32, Refusal> {
+    fn decide_for(&self, claim: &SqlClaim, ctx: &ReadContext) -> Result<u32, LockRefusal> {
         let slot = self.decide(claim.mode, ctx)?;
         if slot == 0 {
             self.check_turn(claim.ticket, ctx)?;
@@ -134,7 +141,7 @@ impl LockRows {
 
     /// Whether a waiter should try: the lock is free, another shared holder can be admitted, or the
     /// waiter would lose its place in the queue.
-    pub(crate) fn look(&self, claim: &Claim, ctx: &ReadContext) -> Result<(), Refusal> {
+    pub(crate) fn look(&self, claim: &SqlClaim, ctx: &ReadContext) -> Result<(), LockRefusal> {
         let decided = self.decide_for(claim, ctx).map(drop);
         let kept_out = self.claimed(ctx).map(|until| until.since(ctx.moment));
         let lapses = kept_out.is_none_or(|left| left < CLAIM / 2);
@@ -209,7 +216,7 @@ impl LockRows {
     }
 
     /// Reserves more tokens for an exclusive holder; `None` if it is none.
-    pub(crate) fn reserve(&mut self, id: LeaseId, ctx: &ReadContext) -> Option<Tokens> {
+    pub(crate) fn reserve(&mut self, id: LeaseId, ctx: &ReadContext) -> Option<TokenRange> {
         let held = self.held_slot(id, ctx) == Ok(0);
         held.then(|| self.draw(TOKENS_AT_ONCE, ctx))
     }
@@ -316,7 +323,8 @@ impl LockRows {
             Some(row) if row.held_leases(ctx).is_some() => Ok(row.slot),
             Some(_) => Err(LostReason::Expired),
             None => {
-                let broken = |row: &Row| row.broken.as_ref().is_some_and(|broken| broken.id == id);
+                let broken =
+                    |row: &LockRow| row.broken.as_ref().is_some_and(|broken| broken.id == id);
                 let broken = self.rows.values().any(broken);
                 Err(if broken {
                     LostReason::Broken
@@ -328,7 +336,7 @@ impl LockRows {
     }
 
     /// Draws tokens larger than all earlier ones, even if the row was deleted.
-    fn draw(&mut self, count: u64, ctx: &ReadContext) -> Tokens {
+    fn draw(&mut self, count: u64, ctx: &ReadContext) -> TokenRange {
         let lock = self.row_mut(0, ctx);
         let next = lock
             .last_token
@@ -336,15 +344,15 @@ impl LockRows {
             .saturating_add(1)
             .max(ctx.unix);
         lock.last_token = next.saturating_add(count - 1);
-        Tokens {
+        TokenRange {
             next,
             last: lock.last_token,
         }
     }
 
-    pub(super) fn row_mut(&mut self, slot: u32, ctx: &ReadContext) -> &mut Row {
+    pub(super) fn row_mut(&mut self, slot: u32, ctx: &ReadContext) -> &mut LockRow {
         self.changed.insert(slot);
-        let row = self.rows.entry(slot).or_insert_with(|| Row::new(slot));
+        let row = self.rows.entry(slot).or_insert_with(|| LockRow::new(slot));
         row.changed_at = ctx.unix;
         row
     }

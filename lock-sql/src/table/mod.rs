@@ -21,7 +21,7 @@ pub(crate) use self::lock_rows::LockRows;
 #[cfg(feature = "_server")]
 pub(crate) use self::lock_rows::{CLAIM, TOKENS_AT_ONCE};
 #[cfg(feature = "sqlite")]
-pub(crate) use self::purge::{Purge, purge};
+pub(crate) use self::purge::{PurgePlan, purge};
 pub(crate) use self::queue::MAX_WAITERS;
 #[cfg(feature = "_server")]
 pub(crate) use self::queue::TICKET;
@@ -29,11 +29,11 @@ pub(crate) use self::queue::TICKET;
 pub(crate) use self::row::QUEUE;
 #[cfg(feature = "sqlite")]
 pub(crate) use self::row::RECORD;
-pub(crate) use self::row::{BootId, Broken, Claimed, Holder, ReadContext, Row};
+pub(crate) use self::row::{BootId, Broken, Claimed, LockRow, ReadContext, SlotHolder};
 
 /// What an acquisition asks for.
 #[derive(Clone, Debug)]
-pub(crate) struct Claim {
+pub(crate) struct SqlClaim {
     pub(crate) id: LeaseId,
     pub(crate) mode: Mode,
     pub(crate) ttl: Duration,
@@ -48,7 +48,7 @@ pub(crate) struct Claim {
     pub(crate) is_notified: bool,
 }
 
-impl Claim {
+impl SqlClaim {
     pub(crate) fn new(id: LeaseId, request: &AcquireRequest) -> Self {
         Self {
             id,
@@ -70,7 +70,7 @@ pub(crate) fn is_sharing(mode: Mode) -> bool {
 
 /// Another holder has the lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Refusal {
+pub(crate) struct LockRefusal {
     /// When its lease ends, unless it releases or renews.
     pub(crate) until: Moment,
     /// How many waiters are ahead of this one in the queue, if it has a place. If it found the queue
@@ -78,7 +78,7 @@ pub(crate) struct Refusal {
     pub(crate) ahead: Option<usize>,
 }
 
-impl Refusal {
+impl LockRefusal {
     pub(crate) const fn held(until: Moment) -> Self {
         Self { until, ahead: None }
     }
@@ -86,12 +86,12 @@ impl Refusal {
 
 /// Tokens for one holder.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Tokens {
+pub(crate) struct TokenRange {
     pub(crate) next: u64,
     pub(crate) last: u64,
 }
 
-impl Tokens {
+impl TokenRange {
     /// What is left when the next one is used.
     pub(crate) fn rest(self) -> Option<Self> {
         (self.next < self.last).then(|| Self {
@@ -102,12 +102,12 @@ impl Tokens {
 }
 
 /// What one transaction works on.
-pub(crate) struct Locks {
+pub(crate) struct LoadedLocks {
     pub(crate) ctx: ReadContext,
     locks: HashMap<LockKey, LockRows>,
 }
 
-impl Locks {
+impl LoadedLocks {
     pub(crate) fn new(ctx: ReadContext) -> Self {
         Self {
             ctx,
@@ -120,7 +120,7 @@ impl Locks {
     }
 
     /// The rows to store, with their keys.
-    pub(crate) fn changed(&self) -> impl Iterator<Item = (&[u8], &Row)> {
+    pub(crate) fn changed(&self) -> impl Iterator<Item = (&[u8], &LockRow)> {
         let locks = self.locks.iter();
         locks.flat_map(|(key, lock)| lock.changed().map(move |row| (key.as_bytes(), row)))
     }

@@ -1,10 +1,10 @@
 use std::time::Duration;
 
-use super::row::{ReadContext, Row};
+use super::row::{LockRow, ReadContext};
 
 /// What a purge does with some rows that follow each other in the table.
 #[derive(Debug, Default, Eq, PartialEq)]
-pub(crate) struct Purge {
+pub(crate) struct PurgePlan {
     /// Rows to delete, by their place among those that were looked at.
     pub(crate) deleted: Vec<usize>,
     /// How many rows need not be looked at again in this round.
@@ -17,14 +17,14 @@ pub(crate) struct Purge {
 ///
 /// The row of the lock itself goes last, a round after those of its other slots.
 pub(crate) fn purge(
-    rows: &[(Vec<u8>, Row)],
+    rows: &[(Vec<u8>, LockRow)],
     is_end: bool,
     ctx: &ReadContext,
     retention: Duration,
-) -> Purge {
-    let mut purge = Purge {
+) -> PurgePlan {
+    let mut purge = PurgePlan {
         passed: rows.len(),
-        ..Purge::default()
+        ..PurgePlan::default()
     };
     for (at, (key, row)) in rows.iter().enumerate() {
         if !row.is_idle(ctx, retention) {
@@ -54,9 +54,9 @@ mod tests {
     const DAY: Duration = Duration::from_secs(86_400);
     const LATE: u64 = 200_000;
 
-    fn rows(of: &[(&str, u32, u64)]) -> Vec<(Vec<u8>, Row)> {
+    fn rows(of: &[(&str, u32, u64)]) -> Vec<(Vec<u8>, LockRow)> {
         let row = |(key, slot, last_token): &(&str, u32, u64)| {
-            let mut row = Row::new(*slot);
+            let mut row = LockRow::new(*slot);
             row.last_token = *last_token;
             row.changed_at = now(0).unix;
             (key.as_bytes().to_vec(), row)
@@ -64,8 +64,8 @@ mod tests {
         of.iter().map(row).collect()
     }
 
-    fn deleted(rows: &[(Vec<u8>, Row)], is_end: bool) -> (Vec<usize>, usize, u64) {
-        let Purge {
+    fn deleted(rows: &[(Vec<u8>, LockRow)], is_end: bool) -> (Vec<usize>, usize, u64) {
+        let PurgePlan {
             deleted,
             passed,
             floor,

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use polylock_core::engine::LeaseId;
 
-use super::Refusal;
+use super::LockRefusal;
 use super::lock_rows::LockRows;
-use super::row::{Holder, QUEUE, ReadContext};
+use super::row::{QUEUE, ReadContext, SlotHolder};
 
 impl LockRows {
     /// Refuses requests that are not the first in the queue.
@@ -17,11 +17,11 @@ impl LockRows {
         &self,
         ticket: Option<LeaseId>,
         ctx: &ReadContext,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), LockRefusal> {
         match self.first_waiter(ctx) {
             Some(first) if Some(first.id) != ticket => {
                 let until = first.ends(ctx);
-                Err(Refusal::held(until))
+                Err(LockRefusal::held(until))
             }
             _ => Ok(()),
         }
@@ -30,17 +30,17 @@ impl LockRows {
     /// Says how many waiters are ahead of this one.
     pub(super) fn with_turn(
         &self,
-        refusal: Refusal,
+        refusal: LockRefusal,
         ticket: Option<LeaseId>,
         ctx: &ReadContext,
-    ) -> Refusal {
+    ) -> LockRefusal {
         let ahead = ticket.and_then(|ticket| {
             let mut waiters: Vec<_> = self.waiters(ctx).map(|(_, waiter)| waiter).collect();
             waiters.sort_by_key(|waiter| waiter.token);
             let mine = waiters.iter().position(|waiter| waiter.id == ticket);
             mine.or_else(|| (waiters.len() >= MAX_WAITERS).then_some(waiters.len()))
         });
-        Refusal { ahead, ..refusal }
+        LockRefusal { ahead, ..refusal }
     }
 
     /// Whether a waiter has to renew its place: it has none, or the place expires soon.
@@ -63,7 +63,7 @@ impl LockRows {
             let tokens = self.waiters(ctx).map(|(_, waiter)| waiter.token);
             tokens.max().map_or(1, |last| last + 1)
         });
-        self.row_mut(slot, ctx).set_holder(Holder {
+        self.row_mut(slot, ctx).set_holder(SlotHolder {
             id: ticket,
             token,
             permits: 0,
@@ -92,7 +92,7 @@ impl LockRows {
         }
     }
 
-    fn first_waiter(&self, ctx: &ReadContext) -> Option<&Holder> {
+    fn first_waiter(&self, ctx: &ReadContext) -> Option<&SlotHolder> {
         let waiters = self.waiters(ctx).map(|(_, waiter)| waiter);
         waiters.min_by_key(|waiter| waiter.token)
     }
@@ -110,16 +110,20 @@ mod tests {
 
     use super::*;
     use crate::table::testing::{EXCLUSIVE, SHARED, at, claim, id, now};
-    use crate::table::{Claim, Tokens};
+    use crate::table::{SqlClaim, TokenRange};
 
-    fn queued(n: u8) -> Claim {
-        Claim {
+    fn queued(n: u8) -> SqlClaim {
+        SqlClaim {
             ticket: Some(id(100 + n)),
             ..claim(n, EXCLUSIVE)
         }
     }
 
-    fn take(lock: &mut LockRows, claim: &Claim, ctx: &ReadContext) -> Result<Tokens, Refusal> {
+    fn take(
+        lock: &mut LockRows,
+        claim: &SqlClaim,
+        ctx: &ReadContext,
+    ) -> Result<TokenRange, LockRefusal> {
         let taken = lock.take(claim, ctx);
         if let (Err(_), Some(ticket)) = (&taken, claim.ticket) {
             lock.enqueue(ticket, ctx);
@@ -140,13 +144,13 @@ mod tests {
         take(&mut lock, &queued(1), &later(0)).unwrap();
         let held = at(0) + Duration::from_secs(30);
         for (n, ahead) in [(2, 0), (3, 1), (5, 2)] {
-            let refused = |ahead| Err(Refusal { until: held, ahead });
+            let refused = |ahead| Err(LockRefusal { until: held, ahead });
             assert_eq!(take(&mut lock, &queued(n), &later(2)), refused(None));
             assert_eq!(take(&mut lock, &queued(n), &later(2)), refused(Some(ahead)));
         }
         lock.dequeue(id(105), &later(2));
         lock.release(id(1), &later(10));
-        let ends = Err(Refusal::held(later(1002).moment));
+        let ends = Err(LockRefusal::held(later(1002).moment));
         // Neither the former holder, nor a request without waiting, nor a later waiter.
         assert_eq!(take(&mut lock, &queued(1), &later(11)), ends);
         assert_eq!(take(&mut lock, &claim(4, EXCLUSIVE), &later(11)), ends);

@@ -11,11 +11,11 @@ use polylock_core::engine::{LeaseId, Moment};
 /// a shared holder or one permit, and from [`QUEUE`] on a waiter in the queue. The last slot has the
 /// record of a holder. Rows stay after a release and are reused.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Row {
+pub(crate) struct LockRow {
     pub(crate) slot: u32,
     /// Largest token that was issued or reserved for the key; in slot 0 only.
     pub(crate) last_token: u64,
-    pub(crate) holder: Option<Holder>,
+    pub(crate) holder: Option<SlotHolder>,
     /// The claim of an exclusive waiter against new shared holders; in slot 0 without a holder only.
     pub(crate) claimed: Option<Claimed>,
     pub(crate) broken: Option<Broken>,
@@ -33,7 +33,7 @@ pub(crate) const RECORD: u32 = u32::MAX;
 
 /// The holder of a slot, as last written.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Holder {
+pub(crate) struct SlotHolder {
     pub(crate) id: LeaseId,
     pub(crate) token: u64,
     /// The limit that a permit was taken with, 0 for the other modes.
@@ -78,7 +78,7 @@ pub(crate) struct BootId(pub(crate) [u8; 16]);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadContext {
     pub(crate) boot: BootId,
-    /// As that of a [`Holder`].
+    /// As that of a [`SlotHolder`].
     pub(crate) shift: Option<i64>,
     pub(crate) moment: Moment,
     /// Unix time in microseconds, for tokens, for the purge and for humans. It does not end a lease by
@@ -88,7 +88,7 @@ pub(crate) struct ReadContext {
     pub(crate) floor: u64,
 }
 
-impl Row {
+impl LockRow {
     pub(crate) fn new(slot: u32) -> Self {
         Self {
             slot,
@@ -102,7 +102,7 @@ impl Row {
     }
 
     /// Gives the slot to a holder.
-    pub(crate) fn set_holder(&mut self, holder: Holder) {
+    pub(crate) fn set_holder(&mut self, holder: SlotHolder) {
         self.holder = Some(holder);
         self.claimed = None;
     }
@@ -114,7 +114,7 @@ impl Row {
     }
 
     /// The holder, if its lease has not expired.
-    pub(crate) fn held_leases(&self, ctx: &ReadContext) -> Option<&Holder> {
+    pub(crate) fn held_leases(&self, ctx: &ReadContext) -> Option<&SlotHolder> {
         self.holder.as_ref().filter(|holder| holder.is_live(ctx))
     }
 
@@ -130,7 +130,7 @@ impl Row {
     }
 }
 
-impl Holder {
+impl SlotHolder {
     pub(crate) fn is_live(&self, ctx: &ReadContext) -> bool {
         self.ends(ctx) > ctx.moment
     }

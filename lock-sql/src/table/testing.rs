@@ -6,7 +6,7 @@ use std::time::Duration;
 use polylock_core::engine::{LeaseId, Moment};
 use polylock_core::{LockKey, Mode, RenewalRequest};
 
-use super::{BootId, Claim, Holder, LockRows, ReadContext, Row};
+use super::{BootId, LockRow, LockRows, ReadContext, SlotHolder, SqlClaim};
 
 pub(super) const EXCLUSIVE: Mode = Mode::Exclusive;
 pub(super) const SHARED: Mode = Mode::Shared;
@@ -44,9 +44,9 @@ pub(super) fn due(n: u8, seconds: u64) -> RenewalRequest {
     RenewalRequest::new(key, id(n), Duration::from_secs(seconds))
 }
 
-pub(crate) fn claim(n: u8, mode: Mode) -> Claim {
+pub(crate) fn claim(n: u8, mode: Mode) -> SqlClaim {
     let label = format!("host=h{n}&pid={n}");
-    Claim {
+    SqlClaim {
         id: id(n),
         mode,
         ttl: Duration::from_secs(TTL),
@@ -58,8 +58,8 @@ pub(crate) fn claim(n: u8, mode: Mode) -> Claim {
     }
 }
 
-pub(crate) fn holder(n: u8, expires: u64) -> Holder {
-    Holder {
+pub(crate) fn holder(n: u8, expires: u64) -> SlotHolder {
+    SlotHolder {
         id: id(n),
         token: u64::from(n),
         permits: 0,
@@ -73,7 +73,7 @@ pub(crate) fn holder(n: u8, expires: u64) -> Holder {
     }
 }
 
-impl Holder {
+impl SlotHolder {
     pub(super) fn with_permits(mut self, permits: u32) -> Self {
         self.permits = permits;
         self
@@ -85,10 +85,10 @@ impl Holder {
     }
 }
 
-pub(super) fn lock(holders: &[(u32, Holder)]) -> LockRows {
+pub(super) fn lock(holders: &[(u32, SlotHolder)]) -> LockRows {
     let mut lock = LockRows::default();
     for (slot, holder) in holders {
-        let mut row = Row::new(*slot);
+        let mut row = LockRow::new(*slot);
         row.holder = Some(holder.clone());
         lock.load(row);
     }

@@ -5,11 +5,11 @@ use polylock_core::{LeaseState, LostReason, Mode, Released, TtlRule};
 use proptest::prelude::*;
 
 use super::testing::{EXCLUSIVE, SHARED, TTL, at, claim, due, holder, id, lock, now, permit};
-use super::{BootId, LockRows, ReadContext, Refusal, Tokens};
+use super::{BootId, LockRefusal, LockRows, ReadContext, TokenRange};
 
-const HELD: Refusal = Refusal::held(Moment::from_nanos(TTL * 1_000_000_000));
+const HELD: LockRefusal = LockRefusal::held(Moment::from_nanos(TTL * 1_000_000_000));
 
-fn granted(taken: Result<Tokens, Refusal>) -> Tokens {
+fn granted(taken: Result<TokenRange, LockRefusal>) -> TokenRange {
     taken.unwrap()
 }
 
@@ -19,7 +19,7 @@ fn a_lease_that_ended_is_neither_renewed_nor_released_clean() {
     assert_eq!(lock.renew(&due(1, 30), &now(49)), LeaseState::Held);
     assert_eq!(
         lock.look(&claim(8, EXCLUSIVE), &now(78)),
-        Err(Refusal::held(at(79)))
+        Err(LockRefusal::held(at(79)))
     );
     let expired = LeaseState::Lost(LostReason::Expired);
     assert_eq!(lock.renew(&due(1, 30), &now(79)), expired);
@@ -91,7 +91,7 @@ fn a_clock_that_goes_back_takes_no_token_back() {
     let mut fresh = LockRows::default();
     assert_eq!(
         granted(fresh.take(&claim(3, SHARED), &earlier)),
-        Tokens { next: 78, last: 78 }
+        TokenRange { next: 78, last: 78 }
     );
 }
 
@@ -109,7 +109,7 @@ fn reserved_tokens_belong_to_no_other_holder() {
 #[test]
 fn a_waiting_writer_keeps_readers_out_until_it_stays_away() {
     let mut lock = lock(&[(1, holder(2, 50))]);
-    let held = |until| Err(Refusal::held(until));
+    let held = |until| Err(LockRefusal::held(until));
     // It does not wait.
     assert_eq!(lock.take(&claim(4, EXCLUSIVE), &now(10)), held(at(50)));
     assert_eq!(lock.look(&claim(8, SHARED), &now(10)), Ok(()));
@@ -122,7 +122,7 @@ fn a_waiting_writer_keeps_readers_out_until_it_stays_away() {
     let claimed = at(10) + Duration::from_millis(200);
     assert_eq!(
         lock.look(&claim(8, EXCLUSIVE), &now(10)),
-        Err(Refusal::held(at(50)))
+        Err(LockRefusal::held(at(50)))
     );
     assert_eq!(lock.take(&claim(6, SHARED), &now(10)), held(claimed));
     assert_eq!(lock.take(&claim(6, permit(2)), &now(10)), held(at(50)));

@@ -1,7 +1,7 @@
 use polylock_core::{LockKey, Result, Wait};
 use sqlx::{Database, Execute};
 
-use super::place::Place;
+use super::place::QualifiedTable;
 
 /// A sqlx connection that may have an open transaction: `PgConnection`, `MySqlConnection` or
 /// `SqliteConnection`, as `&mut *tx` of a `Transaction` is one.
@@ -64,7 +64,7 @@ pub trait DatabaseTransaction: Send {
     /// Locks the row of a key and draws a token; `None` if the row is not free before the deadline.
     fn take(
         &mut self,
-        place: &Place,
+        place: &QualifiedTable,
         key: &LockKey,
         wait: Wait,
     ) -> impl Future<Output = Result<Option<u64>>> + Send;
@@ -72,7 +72,7 @@ pub trait DatabaseTransaction: Send {
     /// Raises the largest token of a resource to this one, and returns the largest.
     fn raise(
         &mut self,
-        place: &Place,
+        place: &QualifiedTable,
         resource: &LockKey,
         token: u64,
     ) -> impl Future<Output = Result<u64>> + Send;

@@ -3,7 +3,7 @@ use polylock_core::{Error, FencingToken, LockKey, Result};
 use sqlx::Execute;
 
 use super::connection::Connection;
-use super::place::Place;
+use super::place::QualifiedTable;
 
 /// Admits writes into a database only in the order of their fencing tokens.
 ///
@@ -28,7 +28,7 @@ use super::place::Place;
 /// The [example of the module](super#examples) refuses a late write.
 #[derive(Clone, Debug, Default)]
 pub struct Fence {
-    place: Place,
+    place: QualifiedTable,
 }
 
 /// Why a write was refused or failed.

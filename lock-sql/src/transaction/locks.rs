@@ -2,7 +2,7 @@ use polylock_core::layers::Prefix;
 use polylock_core::{Error, ErrorKind, FencingToken, LockKey, Result, Wait};
 
 use super::connection::Connection;
-use super::place::Place;
+use super::place::QualifiedTable;
 
 /// Locks that last until the end of a transaction of the caller.
 ///
@@ -22,7 +22,7 @@ use super::place::Place;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct TransactionLocks {
-    place: Place,
+    place: QualifiedTable,
     namespace: Option<String>,
     wait: Wait,
 }

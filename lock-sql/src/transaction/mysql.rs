@@ -4,7 +4,7 @@ use polylock_core::{Error, ErrorKind, LockKey, Result, Wait};
 use sqlx::MySqlConnection;
 
 use super::connection::DatabaseTransaction;
-use super::place::Place;
+use super::place::QualifiedTable;
 use super::server::{
     FENCE, LOCKED, busy, check_layout, excludes, failed, is_admitted, malformed, no_transaction,
     numbers, raised,
@@ -13,12 +13,17 @@ use crate::dialect::mysql::server_age::{self, LINEAGE, START};
 use crate::dialect::mysql::{NOW, tokens};
 use crate::session::args::Args;
 use crate::session::server_age::{first_text, witness_args};
-use crate::wire::{Answer, Class, DbError, Sql, hex, mysql};
+use crate::wire::{DbError, ErrorClass, QueryResult, Sql, hex, mysql};
 
 impl DatabaseTransaction for MySqlConnection {
     const BACKEND: &str = "mysql";
 
-    async fn take(&mut self, place: &Place, key: &LockKey, wait: Wait) -> Result<Option<u64>> {
+    async fn take(
+        &mut self,
+        place: &QualifiedTable,
+        key: &LockKey,
+        wait: Wait,
+    ) -> Result<Option<u64>> {
         let statements = format!(
             "SET @polylock_wait = @@SESSION.innodb_lock_wait_timeout, \
                  SESSION innodb_lock_wait_timeout = {}; {}; {RESTORE}",
@@ -42,7 +47,7 @@ impl DatabaseTransaction for MySqlConnection {
         let restored = mysql::text(self, RESTORE.to_owned()).await;
         restored.map_err(failed)?;
         match db_error.class {
-            Class::LockTimeout => {
+            ErrorClass::LockTimeout => {
                 still_open(self).await?;
                 Ok(None)
             }
@@ -50,10 +55,15 @@ impl DatabaseTransaction for MySqlConnection {
         }
     }
 
-    async fn raise(&mut self, place: &Place, resource: &LockKey, token: u64) -> Result<u64> {
+    async fn raise(
+        &mut self,
+        place: &QualifiedTable,
+        resource: &LockKey,
+        token: u64,
+    ) -> Result<u64> {
         match within_transaction(self, &raise(place, resource, token)).await? {
             Ok(answer) => raised(&answer, place),
-            Err(db_error) if db_error.class == Class::LockTimeout => {
+            Err(db_error) if db_error.class == ErrorClass::LockTimeout => {
                 still_open(self).await?;
                 Err(busy(db_error))
             }
@@ -63,7 +73,7 @@ impl DatabaseTransaction for MySqlConnection {
 }
 
 /// Refuses a server if holders of sessions from before a restart may still rely on their locks.
-async fn check_start(raw: &mut MySqlConnection, place: &Place) -> Result<()> {
+async fn check_start(raw: &mut MySqlConnection, place: &QualifiedTable) -> Result<()> {
     let lineage = mysql::text(raw, LINEAGE.to_owned()).await;
     let lineage = lineage.map_err(failed)?;
     let read = Sql::new(server_age::read(&place.quoted('`', "")));
@@ -78,7 +88,7 @@ async fn check_start(raw: &mut MySqlConnection, place: &Place) -> Result<()> {
 async fn within_transaction(
     raw: &mut MySqlConnection,
     statements: &str,
-) -> Result<Result<Answer, DbError>> {
+) -> Result<Result<QueryResult, DbError>> {
     match mysql::text(raw, format!("{PROBE}; {statements}")).await {
         Err(db_error) if mysql::number(&db_error.source) == Some(NO_SAVEPOINT) => {
             Err(no_transaction(db_error))
@@ -117,7 +127,7 @@ fn limit(wait: Wait) -> String {
 /// SELECT FOR UPDATE the gap for a new row: both end in a deadlock. The row of the table is read without
 /// a lock, and not before the wait: with repeatable reads, a transaction reads everything as of its
 /// first read.
-fn take(place: &Place, key: &LockKey, wait: Wait) -> String {
+fn take(place: &QualifiedTable, key: &LockKey, wait: Wait) -> String {
     let table = place.quoted('`', "");
     let is_admitted = server_age::is_admitted(&table);
     let draw = tokens::draw_in_transaction(&table);
@@ -144,7 +154,7 @@ fn take(place: &Place, key: &LockKey, wait: Wait) -> String {
     )
 }
 
-fn raise(place: &Place, resource: &LockKey, token: u64) -> String {
+fn raise(place: &QualifiedTable, resource: &LockKey, token: u64) -> String {
     let table = place.quoted('`', "");
     let key = literal(resource);
     format!(

@@ -8,12 +8,12 @@ use crate::dialect::TableName;
     unnameable_types,
     reason = "it stands in a trait that no other crate implements"
 )]
-pub struct Place {
+pub struct QualifiedTable {
     schema: Option<TableName>,
     table: TableName,
 }
 
-impl Place {
+impl QualifiedTable {
     pub(super) fn set_schema(&mut self, name: &str) -> Result<()> {
         self.schema = Some(TableName::new(name)?);
         Ok(())
@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     fn names_are_quoted_one_by_one() {
-        let mut place = Place::default();
+        let mut place = QualifiedTable::default();
         assert_eq!(place.quoted('"', ""), "\"polylock_locks\"");
         place.set_schema("shop").unwrap();
         place.set_table("locks").unwrap();

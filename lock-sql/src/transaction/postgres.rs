@@ -4,7 +4,7 @@ use polylock_core::{Error, ErrorKind, LockKey, Result, Wait};
 use sqlx::PgConnection;
 
 use super::connection::DatabaseTransaction;
-use super::place::Place;
+use super::place::QualifiedTable;
 use super::server::{
     FENCE, LOCKED, busy, check_layout, excludes, failed, is_admitted, malformed, no_transaction,
     numbers, raised,
@@ -14,15 +14,20 @@ use crate::dialect::postgres::{NOW, tokens};
 use crate::dialect::sequence;
 use crate::session::args::Args;
 use crate::session::server_age::{first_text, witness_args};
-use crate::wire::{Answer, Class, DbError, Sql, hex, postgres};
+use crate::wire::{DbError, ErrorClass, QueryResult, Sql, hex, postgres};
 
 impl DatabaseTransaction for PgConnection {
     const BACKEND: &str = "postgres";
 
-    async fn take(&mut self, place: &Place, key: &LockKey, wait: Wait) -> Result<Option<u64>> {
+    async fn take(
+        &mut self,
+        place: &QualifiedTable,
+        key: &LockKey,
+        wait: Wait,
+    ) -> Result<Option<u64>> {
         let begun = Instant::now();
         for _ in 0..ATTEMPTS {
-            let limit = Limit::left(wait, begun.elapsed());
+            let limit = LockWaitLimit::left(wait, begun.elapsed());
             let sent = Instant::now();
             match within_savepoint(self, &take(place, key, limit)).await? {
                 Ok(answer) => {
@@ -42,10 +47,15 @@ impl DatabaseTransaction for PgConnection {
         Err(malformed(place))
     }
 
-    async fn raise(&mut self, place: &Place, resource: &LockKey, token: u64) -> Result<u64> {
+    async fn raise(
+        &mut self,
+        place: &QualifiedTable,
+        resource: &LockKey,
+        token: u64,
+    ) -> Result<u64> {
         let answer = within_savepoint(self, &raise(place, resource, token)).await?;
         let answer = answer.map_err(|db_error| match db_error.class {
-            Class::LockTimeout => busy(db_error),
+            ErrorClass::LockTimeout => busy(db_error),
             _ => failed(db_error),
         })?;
         raised(&answer, place)
@@ -53,7 +63,7 @@ impl DatabaseTransaction for PgConnection {
 }
 
 /// Refuses a server if holders of sessions from before a restart may still rely on their locks.
-async fn check_start(raw: &mut PgConnection, place: &Place) -> Result<()> {
+async fn check_start(raw: &mut PgConnection, place: &QualifiedTable) -> Result<()> {
     let lineage = within_savepoint(raw, LINEAGE).await?;
     let lineage = lineage.map_or_else(|_| Vec::new(), |answer| first_text(&answer));
     let read = Sql::new(server_age::read(&place.quoted('"', "")));
@@ -67,7 +77,7 @@ async fn check_start(raw: &mut PgConnection, place: &Place) -> Result<()> {
 async fn within_savepoint(
     raw: &mut PgConnection,
     statements: &str,
-) -> Result<Result<Answer, DbError>> {
+) -> Result<Result<QueryResult, DbError>> {
     let text = format!("SAVEPOINT polylock; {statements}; RELEASE SAVEPOINT polylock");
     let db_error = match postgres::text(raw, text).await {
         Ok(answer) => return Ok(Ok(answer)),
@@ -92,13 +102,13 @@ async fn within_savepoint(
 
 /// How long the server may wait for a lock.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Limit {
+enum LockWaitLimit {
     None,
     Milliseconds(u32),
     NoWait,
 }
 
-impl Limit {
+impl LockWaitLimit {
     fn left(wait: Wait, elapsed: Duration) -> Self {
         match wait {
             Wait::Forever => Self::None,
@@ -113,9 +123,11 @@ impl Limit {
     /// Whether the server stopped waiting at its limit.
     fn is_over(self, db_error: &DbError, elapsed: Duration) -> bool {
         match (self, db_error.class) {
-            (_, Class::LockTimeout) => true,
+            (_, ErrorClass::LockTimeout) => true,
             // The caller's own limit for statements may be shorter.
-            (Self::Milliseconds(most), Class::Cancelled) => elapsed.as_millis() >= u128::from(most),
+            (Self::Milliseconds(most), ErrorClass::Cancelled) => {
+                elapsed.as_millis() >= u128::from(most)
+            }
             _ => false,
         }
     }
@@ -125,16 +137,16 @@ impl Limit {
 ///
 /// `lock_timeout` limits the wait for each lock, and `statement_timeout` limits all waits of a
 /// statement. A rollback to the savepoint resets both.
-fn with_limit(limit: Limit, statements: &str) -> String {
+fn with_limit(limit: LockWaitLimit, statements: &str) -> String {
     let lock = match limit {
-        Limit::None => 0,
-        Limit::Milliseconds(most) => most,
+        LockWaitLimit::None => 0,
+        LockWaitLimit::Milliseconds(most) => most,
         // An insert has no NOWAIT.
-        Limit::NoWait => 1,
+        LockWaitLimit::NoWait => 1,
     };
     let statement = match limit {
         // Later than the other limit, whose error is more specific.
-        Limit::Milliseconds(most) => {
+        LockWaitLimit::Milliseconds(most) => {
             let most = most.saturating_add(20);
             format!(
                 "CASE WHEN current_setting('statement_timeout') = '0' \
@@ -142,7 +154,9 @@ fn with_limit(limit: Limit, statements: &str) -> String {
                  THEN '{most}' ELSE current_setting('statement_timeout') END"
             )
         }
-        Limit::None | Limit::NoWait => "current_setting('statement_timeout')".to_owned(),
+        LockWaitLimit::None | LockWaitLimit::NoWait => {
+            "current_setting('statement_timeout')".to_owned()
+        }
     };
     format!(
         "SELECT set_config('polylock.lock_timeout', current_setting('lock_timeout'), true), \
@@ -161,15 +175,15 @@ fn with_limit(limit: Limit, statements: &str) -> String {
 /// row is locked, so that its time is that of the grant. The draw uses the limits of the caller's
 /// session, because the sequence is locked only briefly. A row that was deleted meanwhile yields no
 /// token.
-fn take(place: &Place, key: &LockKey, limit: Limit) -> String {
+fn take(place: &QualifiedTable, key: &LockKey, limit: LockWaitLimit) -> String {
     let table = place.quoted('"', "");
     let is_admitted = server_age::is_admitted(&table);
     let sequence = sequence(&table);
     let (lock, token) = tokens::raise_and_draw(&table);
     let key = literal(key);
     let nowait = match limit {
-        Limit::NoWait => "NOWAIT",
-        Limit::None | Limit::Milliseconds(_) => "",
+        LockWaitLimit::NoWait => "NOWAIT",
+        LockWaitLimit::None | LockWaitLimit::Milliseconds(_) => "",
     };
     let locked = format!(
         "INSERT INTO {table} (kind, lock_key, changed_at) VALUES ({LOCKED}, {key}, {NOW}) \
@@ -187,7 +201,7 @@ fn take(place: &Place, key: &LockKey, limit: Limit) -> String {
     format!("{}; {drawn}", with_limit(limit, &locked))
 }
 
-fn raise(place: &Place, resource: &LockKey, token: u64) -> String {
+fn raise(place: &QualifiedTable, resource: &LockKey, token: u64) -> String {
     let table = place.quoted('"', "");
     let key = literal(resource);
     format!(

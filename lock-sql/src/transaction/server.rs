@@ -2,57 +2,61 @@
 
 use polylock_core::{Error, ErrorKind};
 
-use super::place::Place;
-use crate::error::{Cause, Failure};
+use super::place::QualifiedTable;
+use crate::error::{SqlCause, SqlFailure};
 use crate::schema::LAYOUT;
 use crate::session::server_age::Start;
-use crate::wire::{Answer, Class, DbError};
+use crate::wire::{DbError, ErrorClass, QueryResult};
 
 /// The kinds of the rows: what is locked, and what a resource has seen.
 pub(super) const LOCKED: u8 = 2;
 pub(super) const FENCE: u8 = 5;
 
 /// The numbers in the one row that begins with a number.
-pub(super) fn numbers(answer: &Answer) -> Option<(u64, Option<i64>)> {
+pub(super) fn numbers(answer: &QueryResult) -> Option<(u64, Option<i64>)> {
     answer.rows.iter().rev().find_map(|row| {
         let first = u64::try_from(row.first()?.int()?).ok()?;
-        Some((first, row.get(1).and_then(crate::wire::Value::int)))
+        Some((first, row.get(1).and_then(crate::wire::SqlValue::int)))
     })
 }
 
 /// The token that a resource has seen after it was raised.
-pub(super) fn raised(answer: &Answer, place: &Place) -> Result<u64, Error> {
+pub(super) fn raised(answer: &QueryResult, place: &QualifiedTable) -> Result<u64, Error> {
     let numbers = numbers(answer).ok_or_else(|| malformed(place))?;
     Ok(numbers.0)
 }
 
 /// Refuses a server if holders of sessions from before a restart may still rely on their locks.
-pub(super) fn excludes(start: &Answer, lineage: &[u8], place: &Place) -> Result<(), Error> {
+pub(super) fn excludes(
+    start: &QueryResult,
+    lineage: &[u8],
+    place: &QualifiedTable,
+) -> Result<(), Error> {
     let start = Start::read(start).ok_or_else(|| malformed(place))?;
     let excludes = start.excludes(lineage);
-    excludes.map_err(|cause| Failure::from(cause).into())
+    excludes.map_err(|cause| SqlFailure::from(cause).into())
 }
 
 /// Whether the start of the server is admitted, by the third number of the row of [`numbers`].
-pub(super) fn is_admitted(answer: &Answer) -> bool {
+pub(super) fn is_admitted(answer: &QueryResult) -> bool {
     let numbers = answer.rows.iter().rev().filter(|row| row.len() > 2);
     let third = numbers.map(|row| row[2].int()).next().flatten();
     third != Some(0)
 }
 
 /// Refuses a table with another layout.
-pub(super) fn check_layout(place: &Place, layout: Option<i64>) -> Result<(), Error> {
+pub(super) fn check_layout(place: &QualifiedTable, layout: Option<i64>) -> Result<(), Error> {
     match layout {
         Some(LAYOUT) => Ok(()),
-        Some(found) => Err(Failure::from(Cause::layout(place.name(), found, LAYOUT)).into()),
+        Some(found) => Err(SqlFailure::from(SqlCause::layout(place.name(), found, LAYOUT)).into()),
         // Not described yet, which is no older layout.
         None => Err(malformed(place)),
     }
 }
 
 /// A row that was just written is missing, or has no number.
-pub(super) fn malformed(place: &Place) -> Error {
-    Failure::from(Cause::malformed(place.name())).into()
+pub(super) fn malformed(place: &QualifiedTable) -> Error {
+    SqlFailure::from(SqlCause::malformed(place.name())).into()
 }
 
 /// The caller's error, except for contention.
@@ -60,12 +64,12 @@ pub(super) fn malformed(place: &Place) -> Error {
 /// The caller owns the connection. If it broke, so did the transaction, and no outcome is unknown.
 pub(super) fn failed(db_error: DbError) -> Error {
     match db_error.class {
-        Class::Conflict => {
+        ErrorClass::Conflict => {
             let message = "transactions of others are in the way; repeat this one from its \
                            beginning";
             Error::new(ErrorKind::Unavailable, message).with_source(db_error.source)
         }
-        _ => Failure::of_opening(db_error).into(),
+        _ => SqlFailure::of_opening(db_error).into(),
     }
 }
 

@@ -6,19 +6,24 @@ use sqlx::sqlite::{SqliteConnection, SqliteRow};
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::connection::DatabaseTransaction;
-use super::place::Place;
-use crate::dialect::sqlite::{Inside, LAYOUT, PROBE};
-use crate::error::{Cause, Failure};
+use super::place::QualifiedTable;
+use crate::dialect::sqlite::{LAYOUT, PROBE, TransactionStatements};
+use crate::error::{SqlCause, SqlFailure};
 use crate::sqlite::clocks::Clocks;
 use crate::sqlite::db_error::{BUSY, BUSY_SNAPSHOT, ERROR, FULL, IOERR, LOCKED, READONLY, code};
 use crate::sqlite::rows::{self, BoundQuery};
-use crate::table::Locks;
+use crate::table::LoadedLocks;
 
 impl DatabaseTransaction for SqliteConnection {
     const BACKEND: &str = "sqlite";
 
     /// Does not wait for a holder, which cannot release while this transaction has the write lock.
-    async fn take(&mut self, place: &Place, key: &LockKey, _wait: Wait) -> Result<Option<u64>> {
+    async fn take(
+        &mut self,
+        place: &QualifiedTable,
+        key: &LockKey,
+        _wait: Wait,
+    ) -> Result<Option<u64>> {
         check_open(self).await?;
         let clocks = clocks()?;
         let statements = inside(place);
@@ -42,14 +47,19 @@ impl DatabaseTransaction for SqliteConnection {
         Ok(Some(token))
     }
 
-    async fn raise(&mut self, place: &Place, resource: &LockKey, token: u64) -> Result<u64> {
+    async fn raise(
+        &mut self,
+        place: &QualifiedTable,
+        resource: &LockKey,
+        token: u64,
+    ) -> Result<u64> {
         check_open(self).await?;
         let raise = query(inside(place).raise).bind(resource.as_bytes().to_vec());
         let raise = raise.bind(i64::try_from(token).unwrap_or(i64::MAX));
         let found = fetch(self, raise).await?;
         let newest = found.last().and_then(|row| row.try_get::<i64, _>(0).ok());
         let newest = newest.and_then(|newest| u64::try_from(newest).ok());
-        newest.ok_or_else(|| of(Cause::malformed(place.name())))
+        newest.ok_or_else(|| of(SqlCause::malformed(place.name())))
     }
 }
 
@@ -64,21 +74,26 @@ fn clocks() -> Result<&'static Clocks> {
     Ok(CLOCKS.get_or_init(|| clocks))
 }
 
-fn inside(place: &Place) -> Inside {
-    Inside::new(&place.quoted('"', ""), &place.quoted('"', "_fences"))
+fn inside(place: &QualifiedTable) -> TransactionStatements {
+    TransactionStatements::new(&place.quoted('"', ""), &place.quoted('"', "_fences"))
 }
 
 /// What is stored about a lock, at this moment.
-fn read(place: &Place, key: &LockKey, found: &[SqliteRow], clocks: &Clocks) -> Result<Locks> {
+fn read(
+    place: &QualifiedTable,
+    key: &LockKey,
+    found: &[SqliteRow],
+    clocks: &Clocks,
+) -> Result<LoadedLocks> {
     let about = found.iter().find(|row| rows::is_about_table(row));
     let about = about.and_then(rows::read_table);
-    let about = about.ok_or_else(|| of(Cause::malformed(place.name())))?;
+    let about = about.ok_or_else(|| of(SqlCause::malformed(place.name())))?;
     if about.layout != LAYOUT {
-        return Err(of(Cause::layout(place.name(), about.layout, LAYOUT)));
+        return Err(of(SqlCause::layout(place.name(), about.layout, LAYOUT)));
     }
-    let mut locks = Locks::new(clocks.now(about.floor));
+    let mut locks = LoadedLocks::new(clocks.now(about.floor));
     for row in found.iter().filter(|row| !rows::is_about_table(row)) {
-        let (_, mut row) = rows::read(row).ok_or_else(|| of(Cause::malformed(place.name())))?;
+        let (_, mut row) = rows::read(row).ok_or_else(|| of(SqlCause::malformed(place.name())))?;
         clocks.judge(&mut row, &locks.ctx);
         locks.rows_of(key).load(row);
     }
@@ -125,12 +140,12 @@ fn failed(error: sqlx::Error) -> Error {
         ),
         _ => {
             let source = Arc::new(error);
-            return of(Cause::Refused { source });
+            return of(SqlCause::Refused { source });
         }
     };
     Error::new(kind, message).with_source(error)
 }
 
-fn of(cause: Cause) -> Error {
-    Failure::from(cause).into()
+fn of(cause: SqlCause) -> Error {
+    SqlFailure::from(cause).into()
 }

@@ -6,42 +6,42 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::Database;
 
-use super::socket::{Duplicate, Watch};
+use super::socket::{Duplicate, SocketWatch};
 use super::sql::Sql;
-use super::target::{ClientOptions, Target};
-use super::value::{Answer, Value};
-use super::{Class, DbError};
+use super::target::{ConnectTarget, DriverOptions};
+use super::value::{QueryResult, SqlValue};
+use super::{DbError, ErrorClass};
 
 /// A connection to a server.
 ///
 /// A dropped call leaves it in an unknown state: then drop it as well.
-pub(crate) struct Connection {
+pub(crate) struct ServerConnection {
     /// Another descriptor of its socket, which keeps the socket open until this is dropped.
     socket: Option<Duplicate>,
-    watch: Option<Watch>,
-    place: Box<dyn Place>,
-    pub(crate) target: Arc<Target>,
+    watch: Option<SocketWatch>,
+    place: Box<dyn ConnectionSlot>,
+    pub(crate) target: Arc<ConnectTarget>,
 }
 
-/// What one of the clients of sqlx does for a [`Connection`].
+/// What one of the clients of sqlx does for a [`ServerConnection`].
 #[async_trait]
 pub(crate) trait RawConnection: Send + Sync {
     /// Limits single statements on the server to the timeout of the caller.
     async fn settle(&mut self, timeout: Duration) -> Result<(), DbError>;
 
     /// One statement, prepared when it is first used.
-    async fn statement(&mut self, sql: &Sql, values: &[Value]) -> Result<Answer, DbError>;
+    async fn statement(&mut self, sql: &Sql, values: &[SqlValue]) -> Result<QueryResult, DbError>;
 
     /// Several statements at once, as text.
-    async fn message(&mut self, sql: &Sql, values: &[Value]) -> Result<Answer, DbError>;
+    async fn message(&mut self, sql: &Sql, values: &[SqlValue]) -> Result<QueryResult, DbError>;
 }
 
 /// A raw connection that counts in no pool, or in a place of a pool of the application.
-pub(crate) trait Place: Send + Sync {
+pub(crate) trait ConnectionSlot: Send + Sync {
     fn raw(&mut self) -> &mut dyn RawConnection;
 }
 
-impl<C: RawConnection> Place for C {
+impl<C: RawConnection> ConnectionSlot for C {
     fn raw(&mut self) -> &mut dyn RawConnection {
         self
     }
@@ -51,12 +51,12 @@ impl<C: RawConnection> Place for C {
 pub(crate) trait Driver: Database<Connection: RawConnection> {
     /// Opens a connection.
     fn dial(
-        options: ClientOptions,
+        options: DriverOptions,
     ) -> impl Future<Output = Result<Self::Connection, DbError>> + Send;
 }
 
-impl Connection {
-    pub(crate) async fn open(target: &Arc<Target>) -> Result<Self, DbError> {
+impl ServerConnection {
+    pub(crate) async fn open(target: &Arc<ConnectTarget>) -> Result<Self, DbError> {
         let options = target.options().await?;
         let place = match target.reserved() {
             Some(reserved) => reserved.open(options).await?,
@@ -78,7 +78,7 @@ impl Connection {
     /// Has [`ended`](Self::ended) watch the socket, if there is another descriptor of it.
     pub(crate) fn watch(&mut self) {
         if self.watch.is_none() {
-            self.watch = self.socket.as_ref().and_then(Watch::of);
+            self.watch = self.socket.as_ref().and_then(SocketWatch::of);
         }
     }
 
@@ -107,7 +107,11 @@ impl Connection {
     }
 
     /// Runs a statement, prepared if its template says so, or several as text.
-    pub(crate) async fn run(&mut self, sql: &Sql, values: &[Value]) -> Result<Answer, DbError> {
+    pub(crate) async fn run(
+        &mut self,
+        sql: &Sql,
+        values: &[SqlValue],
+    ) -> Result<QueryResult, DbError> {
         match sql.is_single() {
             true => self.statement(sql, values).await,
             false => self.message(sql, values).await,
@@ -121,13 +125,13 @@ impl Connection {
     pub(crate) async fn statement(
         &mut self,
         sql: &Sql,
-        values: &[Value],
-    ) -> Result<Answer, DbError> {
+        values: &[SqlValue],
+    ) -> Result<QueryResult, DbError> {
         if self.target.is_pooled() {
             return self.message(sql, values).await;
         }
         match self.place.raw().statement(sql, values).await {
-            Err(db_error) if db_error.class == Class::Unprepared => {
+            Err(db_error) if db_error.class == ErrorClass::Unprepared => {
                 tracing::warn!("a pooler is in the path: statements are not prepared from here on");
                 self.target.is_pooled.store(true, Ordering::Relaxed);
                 self.message(sql, values).await
@@ -137,17 +141,21 @@ impl Connection {
     }
 
     /// Runs several statements in one round trip, with the values in their text.
-    pub(crate) async fn message(&mut self, sql: &Sql, values: &[Value]) -> Result<Answer, DbError> {
+    pub(crate) async fn message(
+        &mut self,
+        sql: &Sql,
+        values: &[SqlValue],
+    ) -> Result<QueryResult, DbError> {
         self.place.raw().message(sql, values).await
     }
 }
 
-async fn dial(options: ClientOptions) -> Result<Box<dyn Place>, DbError> {
+async fn dial(options: DriverOptions) -> Result<Box<dyn ConnectionSlot>, DbError> {
     Ok(match options {
         #[cfg(feature = "mysql")]
-        ClientOptions::MySql(options) => Box::new(Box::pin(super::mysql::open(&options)).await?),
+        DriverOptions::MySql(options) => Box::new(Box::pin(super::mysql::open(&options)).await?),
         #[cfg(feature = "postgres")]
-        ClientOptions::Postgres(options) => {
+        DriverOptions::Postgres(options) => {
             Box::new(Box::pin(super::postgres::open(&options)).await?)
         }
     })

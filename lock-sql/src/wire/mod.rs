@@ -11,10 +11,10 @@ mod sql;
 mod target;
 mod value;
 
-pub(crate) use self::connection::{Connection, Driver};
+pub(crate) use self::connection::{Driver, ServerConnection};
 pub(crate) use self::reserved_connections::{ReservedConnections, ReservedPool};
 pub(crate) use self::socket::{Duplicate, Ends, find};
 pub(crate) use self::sql::{Sql, hex};
-pub(crate) use self::target::{ClientOptions, Flavor, Target};
-pub(crate) use self::value::{Answer, Value};
-pub(crate) use crate::db_error::{Class, DbError};
+pub(crate) use self::target::{ConnectTarget, DriverOptions, Flavor};
+pub(crate) use self::value::{QueryResult, SqlValue};
+pub(crate) use crate::db_error::{DbError, ErrorClass};

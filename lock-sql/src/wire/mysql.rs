@@ -1,4 +1,4 @@
-//! MySQL and MariaDB, as [`Connection`](super::Connection) needs them.
+//! MySQL and MariaDB, as [`ServerConnection`](super::ServerConnection) needs them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Row as _, TypeInfo as _, 
 
 use super::connection::{Driver, RawConnection};
 use super::sql::{Literals, Sql};
-use super::target::ClientOptions;
-use super::value::{Answer, Value};
-use super::{Class, DbError};
+use super::target::DriverOptions;
+use super::value::{QueryResult, SqlValue};
+use super::{DbError, ErrorClass};
 
 /// Opens a connection whose settings do not depend on those of the server.
 ///
@@ -31,11 +31,11 @@ pub(super) async fn open(options: &MySqlConnectOptions) -> Result<MySqlConnectio
 }
 
 impl Driver for sqlx::MySql {
-    async fn dial(options: ClientOptions) -> Result<MySqlConnection, DbError> {
+    async fn dial(options: DriverOptions) -> Result<MySqlConnection, DbError> {
         match options {
-            ClientOptions::MySql(options) => open(&options).await,
+            DriverOptions::MySql(options) => open(&options).await,
             #[cfg(feature = "postgres")]
-            ClientOptions::Postgres(_) => Err(DbError::of_client(sqlx::Error::PoolClosed)),
+            DriverOptions::Postgres(_) => Err(DbError::of_client(sqlx::Error::PoolClosed)),
         }
     }
 }
@@ -51,13 +51,13 @@ impl RawConnection for MySqlConnection {
         text(self, settings).await.map(drop)
     }
 
-    async fn statement(&mut self, sql: &Sql, values: &[Value]) -> Result<Answer, DbError> {
+    async fn statement(&mut self, sql: &Sql, values: &[SqlValue]) -> Result<QueryResult, DbError> {
         let mut query = sqlx::query(AssertSqlSafe(Arc::clone(sql.marked())));
         for at in sql.order() {
-            query = match values.get(at).unwrap_or(&Value::Null) {
-                Value::Null => query.bind(None::<&[u8]>),
-                Value::Int(number) => query.bind(*number),
-                Value::Bytes(bytes) => query.bind(bytes.as_slice()),
+            query = match values.get(at).unwrap_or(&SqlValue::Null) {
+                SqlValue::Null => query.bind(None::<&[u8]>),
+                SqlValue::Int(number) => query.bind(*number),
+                SqlValue::Bytes(bytes) => query.bind(bytes.as_slice()),
             };
         }
         #[expect(deprecated, reason = "its replacement takes no arguments")]
@@ -66,25 +66,25 @@ impl RawConnection for MySqlConnection {
     }
 
     /// Each statement is a transaction of its own unless one is open.
-    async fn message(&mut self, sql: &Sql, values: &[Value]) -> Result<Answer, DbError> {
+    async fn message(&mut self, sql: &Sql, values: &[SqlValue]) -> Result<QueryResult, DbError> {
         text(self, literal(sql, values)).await
     }
 }
 
 /// A statement with its values in it.
-pub(crate) fn literal(sql: &Sql, values: &[Value]) -> String {
+pub(crate) fn literal(sql: &Sql, values: &[SqlValue]) -> String {
     sql.literal(values, Literals::MySql)
 }
 
 /// The same without arguments.
-pub(crate) async fn text(raw: &mut MySqlConnection, text: String) -> Result<Answer, DbError> {
+pub(crate) async fn text(raw: &mut MySqlConnection, text: String) -> Result<QueryResult, DbError> {
     collect(sqlx::raw_sql(AssertSqlSafe(text)).fetch_many(raw)).await
 }
 
 async fn collect(
     mut stream: BoxStream<'_, Result<Either<MySqlQueryResult, MySqlRow>, sqlx::Error>>,
-) -> Result<Answer, DbError> {
-    let mut answer = Answer::default();
+) -> Result<QueryResult, DbError> {
+    let mut answer = QueryResult::default();
     while let Some(item) = stream.next().await {
         match item.map_err(db_error)? {
             Either::Left(done) => {
@@ -97,24 +97,24 @@ async fn collect(
     Ok(answer)
 }
 
-fn read(row: &MySqlRow) -> Result<Vec<Value>, sqlx::Error> {
+fn read(row: &MySqlRow) -> Result<Vec<SqlValue>, sqlx::Error> {
     (0..row.len()).map(|at| read_value(row, at)).collect()
 }
 
-fn read_value(row: &MySqlRow, at: usize) -> Result<Value, sqlx::Error> {
+fn read_value(row: &MySqlRow, at: usize) -> Result<SqlValue, sqlx::Error> {
     let raw = row.try_get_raw(at)?;
     if raw.is_null() {
-        return Ok(Value::Null);
+        return Ok(SqlValue::Null);
     }
     let kind = raw.type_info();
     let name = kind.name();
     if name.ends_with("UNSIGNED") {
-        return Ok(Value::from(row.try_get_unchecked::<u64, _>(at)?));
+        return Ok(SqlValue::from(row.try_get_unchecked::<u64, _>(at)?));
     }
     if name.contains("INT") {
-        return Ok(Value::Int(row.try_get_unchecked(at)?));
+        return Ok(SqlValue::Int(row.try_get_unchecked(at)?));
     }
-    Ok(Value::Bytes(row.try_get_unchecked(at)?))
+    Ok(SqlValue::Bytes(row.try_get_unchecked(at)?))
 }
 
 fn db_error(error: sqlx::Error) -> DbError {
@@ -130,34 +130,34 @@ pub(crate) fn number(error: &sqlx::Error) -> Option<u16> {
     Some(error.try_downcast_ref::<MySqlDatabaseError>()?.number())
 }
 
-fn class(number: u16) -> Class {
+fn class(number: u16) -> ErrorClass {
     match number {
         // ER_QUERY_INTERRUPTED, ER_QUERY_TIMEOUT, ER_STATEMENT_TIMEOUT
-        1317 | 3024 | 1969 => Class::Cancelled,
+        1317 | 3024 | 1969 => ErrorClass::Cancelled,
         // ER_LOCK_DEADLOCK, ER_CHECKREAD, ER_USER_LOCK_DEADLOCK, ER_TRANSACTION_ROLLBACK_DURING_COMMIT,
         // and ER_NEED_REPREPARE of a table that is closed again and again
-        1213 | 1020 | 3058 | 3101 | 1615 => Class::Conflict,
+        1213 | 1020 | 3058 | 3101 | 1615 => ErrorClass::Conflict,
         // ER_SECURE_TRANSPORT_REQUIRED
-        3159 => Class::Insecure,
+        3159 => ErrorClass::Insecure,
         // ER_CONNECTION_KILLED, ER_SESSION_WAS_KILLED, ER_CLIENT_INTERACTION_TIMEOUT
-        1927 | 3169 | 4031 => Class::Killed,
+        1927 | 3169 | 4031 => ErrorClass::Killed,
         // ER_SERVER_SHUTDOWN, and ER_UNKNOWN_COM_ERROR of a node of Galera that is not ready
-        1053 | 1047 => Class::Starting,
+        1053 | 1047 => ErrorClass::Starting,
         // ER_LOCK_WAIT_TIMEOUT, ER_LOCK_NOWAIT
-        1205 | 3572 => Class::LockTimeout,
+        1205 | 3572 => ErrorClass::LockTimeout,
         // ER_NO_SUCH_TABLE, ER_BAD_DB_ERROR
-        1146 | 1049 => Class::NoTable,
+        1146 | 1049 => ErrorClass::NoTable,
         // ER_OPTION_PREVENTS_STATEMENT, ER_READ_ONLY_TRANSACTION, ER_READ_ONLY_MODE, MariaDB's 1836
-        1290 | 1792 | 1836 => Class::ReadOnly,
+        1290 | 1792 | 1836 => ErrorClass::ReadOnly,
         // ER_CON_COUNT_ERROR, ER_USER_LIMIT_REACHED, ER_TOO_MANY_USER_CONNECTIONS
-        1040 | 1226 | 1203 => Class::TooMany,
+        1040 | 1226 | 1203 => ErrorClass::TooMany,
         // ER_UNKNOWN_STMT_HANDLER
-        1243 => Class::Unprepared,
+        1243 => ErrorClass::Unprepared,
         // ER_DBACCESS_DENIED, ER_ACCESS_DENIED, ER_TABLEACCESS_DENIED, ER_COLUMNACCESS_DENIED,
         // ER_SPECIFIC_ACCESS_DENIED, ER_ACCESS_DENIED_NO_PASSWORD, ER_HOST_NOT_PRIVILEGED
-        1044 | 1045 | 1142 | 1143 | 1227 | 1698 | 1130 => Class::Denied,
+        1044 | 1045 | 1142 | 1143 | 1227 | 1698 | 1130 => ErrorClass::Denied,
         // ER_DISK_FULL, ER_RECORD_FILE_FULL, ER_OUTOFMEMORY, ER_OUT_OF_RESOURCES
-        1021 | 1114 | 1037 | 1041 => Class::Full,
-        _ => Class::Other,
+        1021 | 1114 | 1037 | 1041 => ErrorClass::Full,
+        _ => ErrorClass::Other,
     }
 }

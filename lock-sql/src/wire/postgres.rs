@@ -1,4 +1,4 @@
-//! PostgreSQL, as [`Connection`](super::Connection) needs it.
+//! PostgreSQL, as [`ServerConnection`](super::ServerConnection) needs it.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -11,29 +11,29 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Row as _, TypeInfo as _, 
 
 use super::connection::{Driver, RawConnection};
 use super::sql::{Literals, Sql};
-use super::target::{ClientOptions, Target};
-use super::value::{Answer, Value};
-use super::{Class, DbError};
+use super::target::{ConnectTarget, DriverOptions};
+use super::value::{QueryResult, SqlValue};
+use super::{DbError, ErrorClass};
 
 pub(super) async fn open(options: &PgConnectOptions) -> Result<PgConnection, DbError> {
     options.connect().await.map_err(db_error)
 }
 
 /// What a connection is opened with now.
-pub(crate) async fn options(target: &Target) -> Result<PgConnectOptions, DbError> {
+pub(crate) async fn options(target: &ConnectTarget) -> Result<PgConnectOptions, DbError> {
     of_postgres(target.options().await?)
 }
 
-fn of_postgres(options: ClientOptions) -> Result<PgConnectOptions, DbError> {
+fn of_postgres(options: DriverOptions) -> Result<PgConnectOptions, DbError> {
     match options {
         #[cfg(feature = "mysql")]
-        ClientOptions::MySql(_) => Err(DbError::of_client(sqlx::Error::PoolClosed)),
-        ClientOptions::Postgres(options) => Ok(options),
+        DriverOptions::MySql(_) => Err(DbError::of_client(sqlx::Error::PoolClosed)),
+        DriverOptions::Postgres(options) => Ok(options),
     }
 }
 
 impl Driver for sqlx::Postgres {
-    async fn dial(options: ClientOptions) -> Result<PgConnection, DbError> {
+    async fn dial(options: DriverOptions) -> Result<PgConnection, DbError> {
         open(&of_postgres(options)?).await
     }
 }
@@ -44,20 +44,20 @@ impl RawConnection for PgConnection {
     /// statement is gone.
     async fn settle(&mut self, timeout: Duration) -> Result<(), DbError> {
         let millis = i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX);
-        self.message(&SETTINGS, &[Value::from(millis)])
+        self.message(&SETTINGS, &[SqlValue::from(millis)])
             .await
             .map(drop)
     }
 
     /// A null is taken for bytes, so that others need a cast.
-    async fn statement(&mut self, sql: &Sql, values: &[Value]) -> Result<Answer, DbError> {
+    async fn statement(&mut self, sql: &Sql, values: &[SqlValue]) -> Result<QueryResult, DbError> {
         let mut query = sqlx::query(AssertSqlSafe(Arc::clone(sql.numbered())));
         for at in sql.used() {
             debug_assert!(*at < values.len(), "argument {at} is missing");
-            query = match values.get(*at).unwrap_or(&Value::Null) {
-                Value::Null => query.bind(None::<&[u8]>),
-                Value::Int(number) => query.bind(*number),
-                Value::Bytes(bytes) => query.bind(bytes.as_slice()),
+            query = match values.get(*at).unwrap_or(&SqlValue::Null) {
+                SqlValue::Null => query.bind(None::<&[u8]>),
+                SqlValue::Int(number) => query.bind(*number),
+                SqlValue::Bytes(bytes) => query.bind(bytes.as_slice()),
             };
         }
         // The one that has no replacement takes one statement and not several.
@@ -67,7 +67,7 @@ impl RawConnection for PgConnection {
     }
 
     /// Outside of a transaction the statements are one.
-    async fn message(&mut self, sql: &Sql, values: &[Value]) -> Result<Answer, DbError> {
+    async fn message(&mut self, sql: &Sql, values: &[SqlValue]) -> Result<QueryResult, DbError> {
         text(self, literal(sql, values)).await
     }
 }
@@ -88,19 +88,19 @@ static SETTINGS: LazyLock<Arc<Sql>> = LazyLock::new(|| {
 });
 
 /// A statement with its values in it.
-pub(crate) fn literal(sql: &Sql, values: &[Value]) -> String {
+pub(crate) fn literal(sql: &Sql, values: &[SqlValue]) -> String {
     sql.literal(values, Literals::Postgres)
 }
 
 /// The same without arguments.
-pub(crate) async fn text(raw: &mut PgConnection, text: String) -> Result<Answer, DbError> {
+pub(crate) async fn text(raw: &mut PgConnection, text: String) -> Result<QueryResult, DbError> {
     collect(sqlx::raw_sql(AssertSqlSafe(text)).fetch_many(raw)).await
 }
 
 async fn collect(
     mut stream: BoxStream<'_, Result<Either<PgQueryResult, PgRow>, sqlx::Error>>,
-) -> Result<Answer, DbError> {
-    let mut answer = Answer::default();
+) -> Result<QueryResult, DbError> {
+    let mut answer = QueryResult::default();
     while let Some(item) = stream.next().await {
         match item.map_err(db_error)? {
             Either::Left(done) => answer.affected += done.rows_affected(),
@@ -110,22 +110,22 @@ async fn collect(
     Ok(answer)
 }
 
-fn read(row: &PgRow) -> Result<Vec<Value>, sqlx::Error> {
+fn read(row: &PgRow) -> Result<Vec<SqlValue>, sqlx::Error> {
     (0..row.len()).map(|at| read_value(row, at)).collect()
 }
 
-fn read_value(row: &PgRow, at: usize) -> Result<Value, sqlx::Error> {
+fn read_value(row: &PgRow, at: usize) -> Result<SqlValue, sqlx::Error> {
     let raw = row.try_get_raw(at)?;
     if raw.is_null() {
-        return Ok(Value::Null);
+        return Ok(SqlValue::Null);
     }
     let kind = raw.type_info();
     Ok(match kind.name() {
-        "INT8" => Value::Int(row.try_get(at)?),
-        "BYTEA" => Value::Bytes(row.try_get(at)?),
+        "INT8" => SqlValue::Int(row.try_get(at)?),
+        "BYTEA" => SqlValue::Bytes(row.try_get(at)?),
         // What a function returns that returns nothing.
-        "VOID" => Value::Null,
-        _ => Value::Bytes(row.try_get::<String, _>(at)?.into_bytes()),
+        "VOID" => SqlValue::Null,
+        _ => SqlValue::Bytes(row.try_get::<String, _>(at)?.into_bytes()),
     })
 }
 
@@ -143,14 +143,14 @@ pub(crate) fn db_error(error: sqlx::Error) -> DbError {
                 .any(|s| e.message().contains(s))
     });
     if is_insecure {
-        return DbError::new(Class::Insecure, error);
+        return DbError::new(ErrorClass::Insecure, error);
     }
     // A standby refuses `READ WRITE`, which is no statement that it lacks: a setting is checked. The
     // message is in the language of the server.
     let is_standby =
         known.is_some_and(|e| e.code() == "0A000" && e.routine() == Some("call_bool_check_hook"));
     if is_standby {
-        return DbError::new(Class::ReadOnly, error);
+        return DbError::new(ErrorClass::ReadOnly, error);
     }
     match known.map(|e| class(e.code())) {
         Some(class) => DbError::new(class, error),
@@ -158,21 +158,21 @@ pub(crate) fn db_error(error: sqlx::Error) -> DbError {
     }
 }
 
-fn class(code: &str) -> Class {
+fn class(code: &str) -> ErrorClass {
     match code {
-        "57014" => Class::Cancelled,
-        "40001" | "40P01" => Class::Conflict,
-        "57P01" | "57P02" | "57P04" | "57P05" | "25P03" | "25P04" => Class::Killed,
-        "57P03" => Class::Starting,
-        "55P03" => Class::LockTimeout,
-        "42P01" | "3F000" | "3D000" => Class::NoTable,
-        "25006" => Class::ReadOnly,
-        "53300" => Class::TooMany,
-        "26000" | "42P05" => Class::Unprepared,
-        "42501" => Class::Denied,
-        _ if code.starts_with("28") => Class::Denied,
-        _ if code.starts_with("53") => Class::Full,
-        _ if code.starts_with("08") => Class::Gone,
-        _ => Class::Other,
+        "57014" => ErrorClass::Cancelled,
+        "40001" | "40P01" => ErrorClass::Conflict,
+        "57P01" | "57P02" | "57P04" | "57P05" | "25P03" | "25P04" => ErrorClass::Killed,
+        "57P03" => ErrorClass::Starting,
+        "55P03" => ErrorClass::LockTimeout,
+        "42P01" | "3F000" | "3D000" => ErrorClass::NoTable,
+        "25006" => ErrorClass::ReadOnly,
+        "53300" => ErrorClass::TooMany,
+        "26000" | "42P05" => ErrorClass::Unprepared,
+        "42501" => ErrorClass::Denied,
+        _ if code.starts_with("28") => ErrorClass::Denied,
+        _ if code.starts_with("53") => ErrorClass::Full,
+        _ if code.starts_with("08") => ErrorClass::Gone,
+        _ => ErrorClass::Other,
     }
 }

@@ -18,9 +18,9 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use super::connection::{Driver, Place, RawConnection};
-use super::{ClientOptions, DbError, Target};
-use crate::error::{Cause, Failure};
+use super::connection::{ConnectionSlot, Driver, RawConnection};
+use super::{ConnectTarget, DbError, DriverOptions};
+use crate::error::{SqlCause, SqlFailure};
 use crate::mutex::Mutex;
 
 /// The reserved connections of one lock service, whichever server they lead to.
@@ -29,17 +29,20 @@ pub(crate) trait ReservedPool: Send + Sync {
     /// A free place with a connection in it: the recently reserved one, or a new one.
     ///
     /// If dropped, it leaves the place free.
-    async fn open(self: Arc<Self>, options: ClientOptions) -> Result<Box<dyn Place>, DbError>;
+    async fn open(
+        self: Arc<Self>,
+        options: DriverOptions,
+    ) -> Result<Box<dyn ConnectionSlot>, DbError>;
 }
 
 pub(crate) struct ReservedConnections<DB: Database> {
     engine: Engine,
-    state: Mutex<State<DB>>,
+    state: Mutex<ReservedPoolState<DB>>,
     /// Ends the task that waits for the end of the pool.
     _alive: oneshot::Sender<Infallible>,
 }
 
-struct State<DB: Database> {
+struct ReservedPoolState<DB: Database> {
     free: Vec<Free<DB>>,
     is_closed: bool,
 }
@@ -54,23 +57,23 @@ impl<DB: Driver> ReservedConnections<DB> {
     pub(crate) async fn reserve(
         engine: &Engine,
         pool: &Pool<DB>,
-        target: &Target,
-    ) -> Result<Arc<Self>, Failure> {
+        target: &ConnectTarget,
+    ) -> Result<Arc<Self>, SqlFailure> {
         let (count, within) = (target.config.reserved(), target.config.timeout);
         let mut free = Vec::with_capacity(count);
         for _ in 0..count {
             // Within its own limit: an error says more than that it took too long.
             let acquired = match timeout(within, pool.acquire()).await {
                 Ok(Err(sqlx::Error::PoolTimedOut)) | Err(_) => {
-                    return Err(Cause::Unfit(busy(pool, count)).into());
+                    return Err(SqlCause::Unfit(busy(pool, count)).into());
                 }
                 Ok(acquired) => acquired.map_err(DbError::of_client),
             };
-            let mut permit = Permit(Some(acquired.map_err(Failure::of_opening)?));
+            let mut permit = Permit(Some(acquired.map_err(SqlFailure::of_opening)?));
             let opening = async { DB::dial(target.options().await?).await };
             let opened = timeout(within, Box::pin(opening)).await;
-            let opened = opened.map_err(|_| Cause::Silent(within))?;
-            let theirs = permit.replace(opened.map_err(Failure::of_opening)?);
+            let opened = opened.map_err(|_| SqlCause::Silent(within))?;
+            let theirs = permit.replace(opened.map_err(SqlFailure::of_opening)?);
             // It may hang with its server, but is closed anyway.
             drop(timeout(CLOSING, theirs.close()).await);
             free.push((permit, Some(Instant::now())));
@@ -78,7 +81,7 @@ impl<DB: Driver> ReservedConnections<DB> {
         let (alive, mut ended) = oneshot::channel();
         let reserved = Arc::new(Self {
             engine: engine.clone(),
-            state: Mutex::new(State {
+            state: Mutex::new(ReservedPoolState {
                 free,
                 is_closed: false,
             }),
@@ -110,7 +113,10 @@ impl<DB: Driver> ReservedConnections<DB> {
 
 #[async_trait]
 impl<DB: Driver> ReservedPool for ReservedConnections<DB> {
-    async fn open(self: Arc<Self>, options: ClientOptions) -> Result<Box<dyn Place>, DbError> {
+    async fn open(
+        self: Arc<Self>,
+        options: DriverOptions,
+    ) -> Result<Box<dyn ConnectionSlot>, DbError> {
         let free = {
             let mut state = self.state.lock();
             match state.is_closed {
@@ -168,7 +174,7 @@ impl<DB: Database> Drop for ReservedConnection<DB> {
     }
 }
 
-impl<DB: Driver> Place for ReservedConnection<DB> {
+impl<DB: Driver> ConnectionSlot for ReservedConnection<DB> {
     fn raw(&mut self) -> &mut dyn RawConnection {
         let permit = self.permit.as_mut();
         permit

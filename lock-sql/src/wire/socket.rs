@@ -9,9 +9,9 @@
 use std::net::IpAddr;
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) use self::elsewhere::{Duplicate, Watch, find};
+pub(crate) use self::elsewhere::{Duplicate, SocketWatch, find};
 #[cfg(target_os = "linux")]
-pub(crate) use self::linux::{Duplicate, Watch, find};
+pub(crate) use self::linux::{Duplicate, SocketWatch, find};
 
 /// The ends of a connection, as its server sees them.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -58,7 +58,7 @@ mod linux {
         duplicate(entry)
     }
 
-    fn duplicate(entry: &Entry) -> Option<Duplicate> {
+    fn duplicate(entry: &SocketEntry) -> Option<Duplicate> {
         let descriptor = descriptor(&format!("socket:[{}]", entry.inode))?;
         let this = pidfd_open(getpid(), PidfdFlags::empty()).ok()?;
         let socket = pidfd_getfd(this, descriptor, PidfdGetfdFlags::empty()).ok()?;
@@ -71,7 +71,7 @@ mod linux {
 
     /// A connection in a table of the kernel.
     #[derive(Clone, Debug, Eq, PartialEq)]
-    pub(super) struct Entry {
+    pub(super) struct SocketEntry {
         pub(super) local: SocketAddr,
         pub(super) remote: SocketAddr,
         pub(super) inode: u64,
@@ -79,15 +79,15 @@ mod linux {
 
     /// The connection with these ends; `None` if it is ambiguous.
     pub(super) fn select<'a>(
-        entries: &'a [Entry],
+        entries: &'a [SocketEntry],
         clients: &[SocketAddr],
         ends: &Ends,
-    ) -> Option<&'a Entry> {
-        let is_server = |entry: &&Entry| match ends.server {
+    ) -> Option<&'a SocketEntry> {
+        let is_server = |entry: &&SocketEntry| match ends.server {
             Some(server) => entry.remote.ip() == server.to_canonical(),
             None => true,
         };
-        let ours = |entry: &&Entry| clients.contains(&entry.local);
+        let ours = |entry: &&SocketEntry| clients.contains(&entry.local);
         let mut found = entries.iter().filter(ours).filter(is_server);
         // Where the server does not tell its address, connections from one port to several servers are
         // alike.
@@ -98,11 +98,11 @@ mod linux {
     }
 
     /// The connections of a table that are established.
-    pub(super) fn entries(table: &str) -> Vec<Entry> {
+    pub(super) fn entries(table: &str) -> Vec<SocketEntry> {
         let entry = |line: &str| {
             let words: Vec<_> = line.split_whitespace().collect();
             let is_established = *words.get(3)? == ESTABLISHED;
-            is_established.then_some(Entry {
+            is_established.then_some(SocketEntry {
                 local: address(words.get(1)?)?,
                 remote: address(words.get(2)?)?,
                 inode: words.get(9)?.parse().ok()?,
@@ -143,9 +143,9 @@ mod linux {
     }
 
     /// Waits until a socket is closed. It keeps the socket open, and is dropped with its connection.
-    pub(crate) struct Watch(TcpStream);
+    pub(crate) struct SocketWatch(TcpStream);
 
-    impl Watch {
+    impl SocketWatch {
         /// `None` if the runtime cannot watch it.
         pub(crate) fn of(socket: &Duplicate) -> Option<Self> {
             // It is as non-blocking as the client has made it.
@@ -185,9 +185,9 @@ mod elsewhere {
     pub(crate) enum Duplicate {}
 
     /// There is none.
-    pub(crate) enum Watch {}
+    pub(crate) enum SocketWatch {}
 
-    impl Watch {
+    impl SocketWatch {
         pub(crate) fn of(_: &Duplicate) -> Option<Self> {
             None
         }
@@ -271,7 +271,7 @@ mod tests {
         assert!(find(&ends("localhost", local, None, remote)).is_some());
         assert!(find(&ends("127.0.0.1", local, None, remote.wrapping_add(1))).is_none());
         assert!(find(&ends("127.0.0.2", local, None, remote)).is_none());
-        let watch = Watch::of(&socket).expect("it can be watched");
+        let watch = SocketWatch::of(&socket).expect("it can be watched");
         server.write_all(b"data").unwrap();
         let quiet = tokio::time::timeout(Duration::from_millis(100), watch.ended());
         quiet.await.expect_err("it is open");

@@ -1,7 +1,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::value::Value;
+use super::value::SqlValue;
 
 /// SQL text with arguments: `{1}` is the first one, and may stand in several places; `{{` and `}}`
 /// are braces.
@@ -42,7 +42,8 @@ impl Sql {
         Arc::new(Self::read(text.as_ref()))
     }
 
-    /// Reads the template of one statement, which [`Connection::run`](super::Connection::run) prepares.
+    /// Reads the template of one statement, which
+    /// [`ServerConnection::run`](super::ServerConnection::run) prepares.
     pub(crate) fn prepared(text: impl AsRef<str>) -> Arc<Self> {
         Arc::new(Self {
             is_single: true,
@@ -101,9 +102,9 @@ impl Sql {
     /// With the values in it.
     ///
     /// Bytes are written in hexadecimal, so that no byte has a special meaning.
-    pub(super) fn literal(&self, values: &[Value], literals: Literals) -> String {
+    pub(super) fn literal(&self, values: &[SqlValue], literals: Literals) -> String {
         render(&self.parts, |out, n| {
-            write_literal(out, values.get(n).unwrap_or(&Value::Null), literals);
+            write_literal(out, values.get(n).unwrap_or(&SqlValue::Null), literals);
         })
     }
 }
@@ -142,18 +143,18 @@ fn render(parts: &[Part], mut argument: impl FnMut(&mut String, usize)) -> Strin
     out
 }
 
-fn write_literal(out: &mut String, value: &Value, literals: Literals) {
+fn write_literal(out: &mut String, value: &SqlValue, literals: Literals) {
     match (value, literals) {
-        (Value::Null, _) => out.push_str("NULL"),
+        (SqlValue::Null, _) => out.push_str("NULL"),
         // In parentheses, because a sign after an operator may begin a comment or another operator.
-        (Value::Int(number), _) => write!(out, "({number})").unwrap_or_default(),
-        (Value::Bytes(bytes), Literals::Postgres) => {
+        (SqlValue::Int(number), _) => write!(out, "({number})").unwrap_or_default(),
+        (SqlValue::Bytes(bytes), Literals::Postgres) => {
             // No backslash: its meaning depends on a setting.
             out.push_str("decode('");
             out.push_str(&hex(bytes));
             out.push_str("', 'hex')");
         }
-        (Value::Bytes(bytes), Literals::MySql) => {
+        (SqlValue::Bytes(bytes), Literals::MySql) => {
             out.push_str("x'");
             out.push_str(&hex(bytes));
             out.push('\'');
@@ -181,7 +182,7 @@ mod tests {
         assert_eq!(sql.used(), [1, 0]);
         assert_eq!(&**sql.marked(), "SELECT '{}', ? + ?, ?");
         assert_eq!(sql.order().collect::<Vec<_>>(), [1, 0, 1]);
-        let values = [Value::from(-7_i64), Value::from("a'b")];
+        let values = [SqlValue::from(-7_i64), SqlValue::from("a'b")];
         assert_eq!(
             sql.literal(&values, Literals::Postgres),
             "SELECT '{}', decode('612762', 'hex') + (-7), decode('612762', 'hex')"
@@ -195,7 +196,10 @@ mod tests {
     #[test]
     fn nothing_is_nothing() {
         let sql = Sql::new("SELECT {1}");
-        assert_eq!(sql.literal(&[Value::Null], Literals::MySql), "SELECT NULL");
+        assert_eq!(
+            sql.literal(&[SqlValue::Null], Literals::MySql),
+            "SELECT NULL"
+        );
     }
 
     #[test]

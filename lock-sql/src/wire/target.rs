@@ -13,15 +13,15 @@ use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use super::DbError;
 use super::reserved_connections::ReservedPool;
-use crate::config::{Server, SqlConfig};
-use crate::error::{Cause, Failure};
+use crate::config::{ServerKind, SqlConfig};
+use crate::error::{SqlCause, SqlFailure};
 
 /// What to connect to.
-pub(crate) struct Target {
+pub(crate) struct ConnectTarget {
     pub(crate) config: SqlConfig,
     /// The options without [`SqlConfig::login`]. Built once: for PostgreSQL, this reads files and looks up
     /// the user of the process.
-    options: ClientOptions,
+    options: DriverOptions,
     reserved: OnceLock<Arc<dyn ReservedPool>>,
     /// Whether the statements of one connection may reach several server connections.
     pub(crate) is_pooled: AtomicBool,
@@ -31,14 +31,14 @@ pub(crate) struct Target {
 
 /// Options of the client, whose `Debug` output shows the password.
 #[derive(Clone)]
-pub(crate) enum ClientOptions {
+pub(crate) enum DriverOptions {
     #[cfg(feature = "mysql")]
     MySql(MySqlConnectOptions),
     #[cfg(feature = "postgres")]
     Postgres(PgConnectOptions),
 }
 
-impl ClientOptions {
+impl DriverOptions {
     /// Without a password PostgreSQL gets an empty one, so that `PGPASSWORD` is not used.
     fn with_login(self, login: &Login) -> Self {
         let username = login.username().unwrap_or_default();
@@ -70,21 +70,21 @@ impl ClientOptions {
     }
 }
 
-impl fmt::Debug for ClientOptions {
+impl fmt::Debug for DriverOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ClientOptions")
+        f.write_str("DriverOptions")
     }
 }
 
 #[cfg(feature = "mysql")]
-impl From<MySqlConnectOptions> for ClientOptions {
+impl From<MySqlConnectOptions> for DriverOptions {
     fn from(options: MySqlConnectOptions) -> Self {
         Self::MySql(options)
     }
 }
 
 #[cfg(feature = "postgres")]
-impl From<PgConnectOptions> for ClientOptions {
+impl From<PgConnectOptions> for DriverOptions {
     fn from(options: PgConnectOptions) -> Self {
         Self::Postgres(options)
     }
@@ -97,11 +97,11 @@ pub(crate) enum Flavor {
     MySql,
 }
 
-impl Target {
+impl ConnectTarget {
     /// Checks a configuration, and sets every client option: none comes from the environment.
-    pub(crate) fn of(config: SqlConfig) -> Result<Self, Failure> {
+    pub(crate) fn of(config: SqlConfig) -> Result<Self, SqlFailure> {
         let checked = config.check();
-        checked.map_err(|error| Cause::Config(error.message().to_owned()))?;
+        checked.map_err(|error| SqlCause::Config(error.message().to_owned()))?;
         if let Some(tls) = &config.tls {
             check_files(tls)?;
         }
@@ -141,7 +141,7 @@ impl Target {
     }
 
     /// What a connection is opened with now.
-    pub(crate) async fn options(&self) -> Result<ClientOptions, DbError> {
+    pub(crate) async fn options(&self) -> Result<DriverOptions, DbError> {
         let given = match self.config.pool {
             // The application may have changed them.
             Some(_) => client_options(&self.config),
@@ -160,7 +160,7 @@ impl Target {
     }
 
     /// Reserves connections of the application's pool, if there is one.
-    pub(crate) async fn reserve(&self, engine: &Engine) -> Result<(), Failure> {
+    pub(crate) async fn reserve(&self, engine: &Engine) -> Result<(), SqlFailure> {
         if let Some(pool) = &self.config.pool {
             let reserved = pool.reserve(engine, self).await?;
             self.reserved.get_or_init(|| reserved);
@@ -192,12 +192,12 @@ impl Target {
 
 /// The options that a configuration has, those of a pool as they are at the moment, with what is the same
 /// on all connections.
-fn client_options(config: &SqlConfig) -> ClientOptions {
+fn client_options(config: &SqlConfig) -> DriverOptions {
     let given = config.pool.as_ref().map(|pool| pool.options());
     let given = given.or_else(|| config.client.clone());
     match given.unwrap_or_else(|| own_options(config)) {
         #[cfg(feature = "mysql")]
-        ClientOptions::MySql(options) => options
+        DriverOptions::MySql(options) => options
             .port(config.port)
             .database(&config.database)
             .charset("utf8mb4")
@@ -207,7 +207,7 @@ fn client_options(config: &SqlConfig) -> ClientOptions {
             .disable_statement_logging()
             .into(),
         #[cfg(feature = "postgres")]
-        ClientOptions::Postgres(options) => options
+        DriverOptions::Postgres(options) => options
             .port(config.port)
             .database(&config.database)
             .application_name(&config.application_name)
@@ -223,12 +223,12 @@ fn client_options(config: &SqlConfig) -> ClientOptions {
 /// How many prepared statements a connection keeps, also where the options of an application say less.
 const STATEMENTS: usize = 100;
 
-fn own_options(config: &SqlConfig) -> ClientOptions {
+fn own_options(config: &SqlConfig) -> DriverOptions {
     match config.server {
         #[cfg(feature = "mysql")]
-        Server::MySql => mysql(config).into(),
+        ServerKind::MySql => mysql(config).into(),
         #[cfg(feature = "postgres")]
-        Server::Postgres => postgres(config).into(),
+        ServerKind::Postgres => postgres(config).into(),
         #[cfg(not(all(feature = "mysql", feature = "postgres")))]
         server => unreachable!("BUG: {server:?} is not compiled in"),
     }
@@ -236,11 +236,11 @@ fn own_options(config: &SqlConfig) -> ClientOptions {
 
 /// They are read for each connection, so that they can be replaced. This check reports a fault early,
 /// and names the file.
-fn check_files(tls: &TlsFiles) -> Result<(), Cause> {
+fn check_files(tls: &TlsFiles) -> Result<(), SqlCause> {
     let identity = tls.identity.iter().flat_map(|(cert, key)| [cert, key]);
     for path in tls.ca.iter().chain(identity) {
         std::fs::read(path).map_err(|error| {
-            Cause::Config(format!("the TLS file {path:?} cannot be read: {error}"))
+            SqlCause::Config(format!("the TLS file {path:?} cannot be read: {error}"))
         })?;
     }
     Ok(())

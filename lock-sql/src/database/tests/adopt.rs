@@ -10,15 +10,15 @@ use super::doubt::{block, until_blocked};
 use super::locked::{begin, end, renewal_after, rows};
 use super::waiting::{leases, request, wait};
 use super::{ALONE, Client, TTL, databases, id, key};
-use crate::error::Failure;
-use crate::store::Store as _;
+use crate::error::SqlFailure;
+use crate::store::LeaseStore as _;
 
 async fn adopt(
     client: &Client,
     name: &str,
     from: u8,
     to: u8,
-) -> Result<Option<FencingToken>, Failure> {
+) -> Result<Option<FencingToken>, SqlFailure> {
     let renewal = RenewalRequest::new(key(name), id(to), TTL);
     client.store.adopt(id(from), &renewal).await
 }

@@ -6,8 +6,8 @@ use polylock_core::{Mode, Released};
 use tokio::task::JoinHandle;
 
 use super::{Client, TTL, databases, id, key};
-use crate::error::Cause;
-use crate::store::Store as _;
+use crate::error::SqlCause;
+use crate::store::LeaseStore as _;
 use crate::wire::Sql;
 
 /// Keeps the row of a key locked for so many seconds.
@@ -77,7 +77,7 @@ async fn a_release_does_not_overtake_a_take_that_no_caller_waits_for() {
         let taken = client.try_take("k", 2, Mode::Exclusive, TTL).await;
         let failure = taken.expect_err("the row is locked");
         // It is a definite answer where the server gives the statement no longer than that.
-        let is_unknown = failure.outcome_unknown && matches!(failure.cause, Cause::Silent(_));
+        let is_unknown = failure.outcome_unknown && matches!(failure.cause, SqlCause::Silent(_));
         if is_unknown {
             let released = client.store.release(&key("k"), id(2)).await;
             assert!(

@@ -6,11 +6,11 @@ use polylock_core::{LeaseState, LostReason, Mode, RenewalRequest, TtlRule};
 use tokio::time::sleep;
 
 use super::{ALONE, Client, TTL, databases, id, key};
-use crate::error::{Cause, Failure};
-use crate::store::Store as _;
+use crate::error::{SqlCause, SqlFailure};
+use crate::store::LeaseStore as _;
 use crate::wire::Sql;
 
-type State = Result<LeaseState, Failure>;
+type State = Result<LeaseState, SqlFailure>;
 
 /// Runs a statement in a transaction, which ends with the value.
 pub(super) async fn begin(url: &str, statement: &str) -> Client {
@@ -94,7 +94,7 @@ async fn what_is_locked_is_unknown_and_what_is_gone_is_lost() {
         // What waits for the row of the one lease does not lock that of the key.
         assert!(taken.is_some());
         let sharer = states.remove(3).expect_err("its slot is locked");
-        assert!(matches!(sharer.cause, Cause::Busy), "{}", sharer.cause);
+        assert!(matches!(sharer.cause, SqlCause::Busy), "{}", sharer.cause);
         states.remove(0).expect_err("its row is locked");
         let states: Vec<_> = states.into_iter().map(Result::unwrap).collect();
         let (broken, held) = (LeaseState::Lost(LostReason::Broken), LeaseState::Held);

@@ -18,12 +18,12 @@ use polylock_core::{LockUrl, Mode, Released};
 
 use super::DatabaseStore;
 use crate::config::SqlConfig;
-use crate::error::Failure;
+use crate::error::SqlFailure;
 use crate::pool::Pool;
-use crate::store::Store as _;
+use crate::store::LeaseStore as _;
 use crate::table::testing::{claim, id};
-use crate::table::{Claim, Refusal, Tokens};
-use crate::wire::{Answer, Sql, Target};
+use crate::table::{LockRefusal, SqlClaim, TokenRange};
+use crate::wire::{ConnectTarget, QueryResult, Sql};
 
 const TTL: Duration = Duration::from_secs(30);
 const ALONE: Mode = Mode::Exclusive;
@@ -52,7 +52,7 @@ impl Client {
     async fn of(config: SqlConfig) -> Self {
         let engine = config.engine.clone();
         let engine = engine.unwrap_or_else(|| Engine::of_this_process("test"));
-        let target = Arc::new(Target::of(config).expect("a target"));
+        let target = Arc::new(ConnectTarget::of(config).expect("a target"));
         let looked = crate::checks::look_for_pooler(&target).await;
         looked.expect("a server");
         let mut connection = crate::lock::open(&target).await.expect("a server");
@@ -65,7 +65,7 @@ impl Client {
     }
 
     /// Past the library.
-    async fn sql(&self, text: &str) -> Answer {
+    async fn sql(&self, text: &str) -> QueryResult {
         let sql = Sql::new(text);
         self.pool.statement(&sql, Vec::new()).await.expect("done")
     }
@@ -80,15 +80,15 @@ impl Client {
         n: u8,
         mode: Mode,
         ttl: Duration,
-    ) -> Result<Result<Tokens, Refusal>, Failure> {
-        let claim = Claim {
+    ) -> Result<Result<TokenRange, LockRefusal>, SqlFailure> {
+        let claim = SqlClaim {
             ttl,
             ..claim(n, mode)
         };
         self.store.take(&key(name), claim).await
     }
 
-    async fn look(&self, name: &str, mode: Mode) -> Result<Result<(), Refusal>, Failure> {
+    async fn look(&self, name: &str, mode: Mode) -> Result<Result<(), LockRefusal>, SqlFailure> {
         self.store.look(&key(name), &claim(0, mode)).await
     }
 
@@ -98,7 +98,7 @@ impl Client {
     }
 
     /// Takes a lock, or not.
-    async fn take(&self, name: &str, n: u8, mode: Mode) -> Option<Tokens> {
+    async fn take(&self, name: &str, n: u8, mode: Mode) -> Option<TokenRange> {
         self.try_take(name, n, mode, TTL)
             .await
             .expect("an answer")

@@ -8,10 +8,10 @@ use polylock_core::{ErrorKind, FencingToken, LockUrl, Mode};
 use super::locked::begin;
 use super::{ALONE, Client, TTL, databases, id, key};
 use crate::config::SqlConfig;
-use crate::error::Cause;
+use crate::error::SqlCause;
 use crate::purge::RowKind;
-use crate::store::Store as _;
-use crate::wire::{Sql, Value};
+use crate::store::LeaseStore as _;
+use crate::wire::{Sql, SqlValue};
 
 const LEASES: usize = RowKind::Leases as usize;
 
@@ -38,7 +38,7 @@ async fn what_polylock_has_not_written_is_malformed_and_never_free() {
             let taken = client.try_take(&name, 4, ALONE, TTL).await;
             let cause = taken.expect_err(&damage).cause;
             assert!(
-                matches!(cause, Cause::Malformed { .. }),
+                matches!(cause, SqlCause::Malformed { .. }),
                 "{damage}: {cause}"
             );
             let shared = client.try_take(&name, 4, Mode::Shared, TTL).await;
@@ -117,17 +117,23 @@ async fn a_purge_leaves_rows_with_a_shared_holder() {
         }
         let idle = key("idle");
         client.store.release(&idle, id(4)).await.unwrap();
-        let run = async |(sql, values): (Arc<Sql>, Vec<Value>)| {
+        let run = async |(sql, values): (Arc<Sql>, Vec<SqlValue>)| {
             client.store.pool.message(&sql, values).await.unwrap()
         };
         let texts = client.store.purge.texts();
-        let scan = vec![Value::from(""), Value::from(1_i64)];
+        let scan = vec![SqlValue::from(""), SqlValue::from(1_i64)];
         let scanned = run((Arc::clone(&texts.scan[LEASES]), scan)).await;
-        let is_idle = |row: &Vec<Value>| (row[0].bytes().unwrap().to_vec(), row[1].int());
+        let is_idle = |row: &Vec<SqlValue>| (row[0].bytes().unwrap().to_vec(), row[1].int());
         let scanned: Vec<_> = scanned.rows.iter().map(is_idle).collect();
         let expected = [(b"idle".to_vec(), Some(1)), (b"shared".to_vec(), Some(0))];
         assert_eq!(scanned, expected);
-        let row = |key| vec![Value::from(key), Value::from(1_i64), Value::from(i64::MAX)];
+        let row = |key| {
+            vec![
+                SqlValue::from(key),
+                SqlValue::from(1_i64),
+                SqlValue::from(i64::MAX),
+            ]
+        };
         run(texts.delete[LEASES].with(&[row("idle"), row("shared")])).await;
         let left = "SELECT count(*) FROM polylock_locks WHERE kind = 1";
         // Those of the lock and of its holder.

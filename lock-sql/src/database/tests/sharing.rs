@@ -1,7 +1,7 @@
 use polylock_core::{LeaseState, LostReason, Mode, Released, RenewalRequest, Renewer as _};
 
 use super::{ALONE, Client, TTL, databases, id, key};
-use crate::store::Store as _;
+use crate::store::LeaseStore as _;
 
 async fn states(client: &Client, due: &[RenewalRequest]) -> Vec<LeaseState> {
     let states = client.store.renew(due).await.into_iter();

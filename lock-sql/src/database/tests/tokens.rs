@@ -3,8 +3,8 @@ use polylock_core::engine::LeaseId;
 use polylock_core::{LeaseState, Mode, Released, RenewalRequest, Renewer as _};
 
 use super::{ALONE, Client, TTL, databases, id, key};
-use crate::store::Store as _;
-use crate::table::Claim;
+use crate::store::LeaseStore as _;
+use crate::table::SqlClaim;
 use crate::table::testing::claim;
 
 #[tokio::test]
@@ -40,7 +40,7 @@ async fn the_usual_is_one_statement_and_hundreds_of_renewals_are_few() {
     let asking = questions() - begin;
     let id = |n: u32| LeaseId::from_bytes(u128::from(n).to_be_bytes());
     let take = async |name: String, n, mode| {
-        let claim = Claim {
+        let claim = SqlClaim {
             id: id(n),
             // A busy machine takes its time for hundreds of locks.
             ttl: TTL * 20,

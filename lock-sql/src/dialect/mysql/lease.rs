@@ -7,12 +7,12 @@
 use super::NOW;
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
-    FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, Many, NOTE_QUEUE, OVERTAKEN, Queue, Renewals,
-    Statements, columns, fill,
+    FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, LeaseStatements, Many, NOTE_QUEUE, OVERTAKEN,
+    QueueStatements, RenewalStatements, columns, fill,
 };
 use crate::wire::Sql;
 
-pub(crate) fn statements(table: &str) -> Statements {
+pub(crate) fn statements(table: &str) -> LeaseStatements {
     let sql = |template: &str| Sql::new(text(table, template));
     let many = |before: &str, columns, after: &str| many(table, before, columns, after);
     let renew = |columns: &str, due: &str| {
@@ -36,7 +36,7 @@ pub(crate) fn statements(table: &str) -> Statements {
             ),
         )
     };
-    Statements {
+    LeaseStatements {
         take: sql(TAKE),
         release: sql(RELEASE),
         leave: sql(LEAVE),
@@ -45,18 +45,18 @@ pub(crate) fn statements(table: &str) -> Statements {
         insert: sql(INSERT),
         load: sql(LOAD),
         want: None,
-        queue: Queue {
+        queue: QueueStatements {
             note: sql(NOTE_QUEUE),
             enter: sql(ENTER),
             leave: sql(LEAVE_QUEUE),
         },
         list: sql(LIST),
-        renew: Renewals {
+        renew: RenewalStatements {
             free: renew(COLUMNS, &format!("{DUE} SKIP LOCKED")),
             any: renew(COLUMNS, DUE),
             rows: 1,
         },
-        renew_shared: Renewals {
+        renew_shared: RenewalStatements {
             free: renew(SHARED_COLUMNS, &shared(FIRST_ROW)),
             any: renew(SHARED_COLUMNS, &shared(FIRST_ROW_OF_ONE)),
             rows: 2,

@@ -6,8 +6,8 @@
 use super::NOW;
 use crate::database::codec::{FIELDS, Field};
 use crate::database::statements::{
-    FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, Many, NOTE_QUEUE, OVERTAKEN, Queue, Renewals,
-    Statements, columns, fill,
+    FURTHER_TOKENS, LEAVE_QUEUE, LIST, LOAD, LeaseStatements, Many, NOTE_QUEUE, OVERTAKEN,
+    QueueStatements, RenewalStatements, columns, fill,
 };
 use crate::wire::Sql;
 
@@ -15,10 +15,10 @@ use crate::wire::Sql;
 pub(crate) const CHANNEL: &str = "polylock";
 
 /// `table` is quoted, with its schema; `notifies` says whether waiters are notified.
-pub(crate) fn statements(table: &str, notifies: bool) -> Statements {
+pub(crate) fn statements(table: &str, notifies: bool) -> LeaseStatements {
     let sql = |template: &str| Sql::new(text(table, template));
     let many = |template: &str| Many::Arrays(sql(template));
-    let renewals = |due, rows| Renewals {
+    let renewals = |due, rows| RenewalStatements {
         free: many(&renew(due, "SKIP LOCKED")),
         any: many(&renew(due, "")),
         rows,
@@ -32,7 +32,7 @@ pub(crate) fn statements(table: &str, notifies: bool) -> Statements {
         false => String::new(),
     };
     let notified = notify(FIELDS.len() + 4);
-    Statements {
+    LeaseStatements {
         take: sql(TAKE),
         release: sql(&format!("{RELEASE}{}", notify(3))),
         leave: sql(&format!("{LEAVE}{}", notify(3))),
@@ -41,7 +41,7 @@ pub(crate) fn statements(table: &str, notifies: bool) -> Statements {
         insert: sql(INSERT),
         load: sql(LOAD),
         want: Some(sql(WANT)),
-        queue: Queue {
+        queue: QueueStatements {
             note: sql(NOTE_QUEUE),
             enter: sql(ENTER),
             leave: sql(LEAVE_QUEUE),

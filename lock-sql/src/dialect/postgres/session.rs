@@ -20,12 +20,12 @@ const BEGAN: &str = "(date_part('epoch', now()) * 1000000)::bigint";
 
 /// Statements that a session has prepared.
 #[derive(Default)]
-struct Prepared {
+struct PreparedStatements {
     setup: String,
     is_pooled: bool,
 }
 
-impl Prepared {
+impl PreparedStatements {
     /// Prepares a statement whose argument is the key of the rows, or that has none; returns how to run
     /// it. Behind a pooler, returns the statement as text.
     fn add(&mut self, name: &str, statement: &str) -> String {
@@ -63,9 +63,9 @@ impl Prepared {
 /// `is_pooled` says that session settings would mix with those of other clients: then each transaction
 /// sets its own.
 pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
-    let mut prepared = Prepared {
+    let mut prepared = PreparedStatements {
         is_pooled,
-        ..Prepared::default()
+        ..PreparedStatements::default()
     };
     let begin = if is_pooled {
         "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
@@ -84,7 +84,7 @@ pub(crate) fn row(table: &str, is_pooled: bool) -> SessionStatements {
         false => String::new(),
     };
     // A crash loses numbers that were drawn in an open transaction: see `tokens`.
-    let grant = |prepared: &mut Prepared, name: &str, claimed: &str| {
+    let grant = |prepared: &mut PreparedStatements, name: &str, claimed: &str| {
         let columns = format!("{ELAPSED}, pg_backend_pid()::bigint, {BEGAN}, {claimed}{started}");
         if is_pooled {
             // A connection of the client outlasts a crash behind the pooler, so that no new session
@@ -203,7 +203,7 @@ pub(crate) fn advisory(table: &str) -> SessionStatements {
     SessionStatements {
         try_take: tries,
         wait_take: waits,
-        setup: Prepared::default().into_setup(table),
+        setup: PreparedStatements::default().into_setup(table),
         release: [plain(0), plain(1)],
         release_recorded: [
             forget(0, forget_holder(table, 4)),
