@@ -10,15 +10,15 @@ use polylock_core::{AcquireRequest, FencingToken, Grant, Mode};
 use tokio::time::{Instant, sleep};
 use zookeeper_client::{CreateMode, Error as ClientError, OneshotWatcher, Stat};
 
-use crate::error::{Failure, RETRY_BACKOFF};
-use crate::lease::{KnownNode, Node, ZooKeeperLease};
-use crate::lock::Client;
-use crate::recipe::names::Contender;
+use crate::error::{RETRY_BACKOFF, ZkFailure};
+use crate::lease::{KnownNode, ZkNode, ZooKeeperLease};
+use crate::lock::ZkClient;
+use crate::recipe::names::ZkContender;
 use crate::recipe::sequence::{contenders_in_order, created, order_by_creation};
 use crate::session::connect::make_directory;
 
-pub(crate) struct Attempt<'a> {
-    pub(crate) client: &'a Client,
+pub(crate) struct ZkAttempt<'a> {
+    pub(crate) client: &'a ZkClient,
     pub(crate) request: &'a AcquireRequest,
     pub(crate) budget: &'a TimeBudget,
     pub(crate) lease: &'a ZooKeeperLease,
@@ -27,8 +27,8 @@ pub(crate) struct Attempt<'a> {
 }
 
 /// Why an attempt is not granted the lock.
-pub(crate) enum AttemptError {
-    Failed(Failure),
+pub(crate) enum ZkAttemptError {
+    Failed(ZkFailure),
     /// The session or the node has ended, and with it this attempt. The next attempt joins the end of the
     /// queue.
     Gone,
@@ -39,7 +39,7 @@ pub(crate) enum AttemptError {
 }
 
 /// The children of the directory of the key.
-struct Listing {
+struct ChildList {
     names: Vec<String>,
     /// The last change of its children.
     pzxid: i64,
@@ -47,7 +47,7 @@ struct Listing {
     sent: Moment,
 }
 
-impl Listing {
+impl ChildList {
     fn new(names: Vec<String>, directory: &Stat, sent: Moment) -> Self {
         let pzxid = directory.pzxid;
         Self { names, pzxid, sent }
@@ -58,7 +58,7 @@ impl Listing {
 struct Watching {
     watcher: OneshotWatcher,
     /// The directory, where it was listed since.
-    listing: Option<Listing>,
+    listing: Option<ChildList>,
     /// The awaited change may have happened before.
     is_late: bool,
 }
@@ -66,14 +66,14 @@ struct Watching {
 /// The poll interval of a waiter without a watch.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-impl Attempt<'_> {
+impl ZkAttempt<'_> {
     /// Queues and waits until no predecessor excludes it.
-    pub(crate) async fn run(&self) -> Result<Grant, AttemptError> {
+    pub(crate) async fn run(&self) -> Result<Grant, ZkAttemptError> {
         let mut entered = self.client.engine.now();
         let (node, mut listing) = self.enter().await?;
         loop {
             let blocker = match self.queue_position(&mut listing, &node).await? {
-                QueuePosition::Gone => return Err(AttemptError::Gone),
+                QueuePosition::Gone => return Err(ZkAttemptError::Gone),
                 QueuePosition::Holds => {
                     self.budget.mark_free();
                     if self.lease.session.broke_since(entered) {
@@ -97,7 +97,7 @@ impl Attempt<'_> {
             };
             self.budget.mark_held();
             if !self.budget.waits() {
-                return Err(AttemptError::Refused);
+                return Err(ZkAttemptError::Refused);
             }
             self.request.mark_contended();
             self.has_waited.store(true, Ordering::Relaxed);
@@ -109,7 +109,7 @@ impl Attempt<'_> {
     }
 
     /// Creates the node, then lists the directory, in one round trip.
-    async fn enter(&self) -> Result<(Node, Listing), AttemptError> {
+    async fn enter(&self) -> Result<(ZkNode, ChildList), ZkAttemptError> {
         let until = self.budget.step();
         let (client, lease) = (&self.lease.session.client, self.lease);
         let options = CreateMode::EphemeralSequential.with_acls(lease.config.acls());
@@ -123,18 +123,18 @@ impl Attempt<'_> {
             let (created, listed) = self.until(until, async { join!(created, listed) }).await?;
             let node = match created {
                 Ok((stat, number)) => {
-                    let contender = Contender::parse(&format!("{}{number}", lease.stem));
+                    let contender = ZkContender::parse(&format!("{}{number}", lease.stem));
                     let contender = contender.ok_or_else(|| {
                         let message = format!("a node with the number {number}");
-                        AttemptError::Failed(Failure::Malformed(message))
+                        ZkAttemptError::Failed(ZkFailure::Malformed(message))
                     })?;
                     let czxid = stat.czxid;
-                    let node = Node { contender, czxid };
+                    let node = ZkNode { contender, czxid };
                     lease.set_node(KnownNode::At(node.clone()));
                     if !lease.session.owns(&stat) {
                         // The node is in a session that this client does not know of.
                         lease.session.end();
-                        return Err(AttemptError::Gone);
+                        return Err(ZkAttemptError::Gone);
                     }
                     lease.session.committed(sent);
                     node
@@ -154,14 +154,14 @@ impl Attempt<'_> {
             return match listed {
                 // What was found after a lost reply may be newer than the list.
                 Ok((names, directory)) if names.contains(&node.contender.name) => {
-                    Ok((node, Listing::new(names, &directory, sent)))
+                    Ok((node, ChildList::new(names, &directory, sent)))
                 }
                 _ => Ok((node, self.list().await?)),
             };
         }
     }
 
-    async fn make_directory(&self, until: Instant) -> Result<(), AttemptError> {
+    async fn make_directory(&self, until: Instant) -> Result<(), ZkAttemptError> {
         let (client, config) = (&self.lease.session.client, &self.client.sessions.config);
         let path = self.lease.directory.path();
         loop {
@@ -175,25 +175,25 @@ impl Attempt<'_> {
         }
     }
 
-    async fn list(&self) -> Result<Listing, AttemptError> {
+    async fn list(&self) -> Result<ChildList, ZkAttemptError> {
         let path = self.lease.directory.path();
         let list = || async {
             let sent = self.client.engine.now();
             // Without a directory, all its contents were deleted.
             let (names, directory) = self.lease.session.client.get_children(path).await?;
-            Ok(Listing::new(names, &directory, sent))
+            Ok(ChildList::new(names, &directory, sent))
         };
         self.retried(self.budget.step(), list).await
     }
 
     /// Lists again before the first contender is granted the lock, which needs a recent answer and evidence
     /// that the session lasts. Heartbeats provide that soon after an outage.
-    async fn list_again(&self) -> Result<Listing, AttemptError> {
+    async fn list_again(&self) -> Result<ChildList, ZkAttemptError> {
         if self.lease.session.is_over() {
-            return Err(AttemptError::Gone);
+            return Err(ZkAttemptError::Gone);
         }
         if self.budget.is_spent() {
-            return Err(AttemptError::Late);
+            return Err(ZkAttemptError::Late);
         }
         sleep(RETRY_BACKOFF).await;
         self.list().await
@@ -201,7 +201,7 @@ impl Attempt<'_> {
 
     /// Checks, after a break, that the session of the connection owns the node. The client may have got
     /// another session silently, while the node of the old one still exists.
-    async fn look_at_own(&self, node: &Node) -> Result<(), AttemptError> {
+    async fn look_at_own(&self, node: &ZkNode) -> Result<(), ZkAttemptError> {
         let path = &self.lease.path(node);
         let owns = || async {
             match self.lease.session.client.list_ephemerals(path).await {
@@ -213,16 +213,16 @@ impl Attempt<'_> {
         };
         match self.retried(self.budget.step(), owns).await? {
             true => Ok(()),
-            false => Err(AttemptError::Gone),
+            false => Err(ZkAttemptError::Gone),
         }
     }
 
     /// The position of the node in the listing, or in a later one if that one is inconclusive.
     async fn queue_position(
         &self,
-        listing: &mut Listing,
-        node: &Node,
-    ) -> Result<QueuePosition, AttemptError> {
+        listing: &mut ChildList,
+        node: &ZkNode,
+    ) -> Result<QueuePosition, ZkAttemptError> {
         let own = &node.contender.name;
         loop {
             let names = listing.names.iter().map(String::as_str);
@@ -249,7 +249,7 @@ impl Attempt<'_> {
 
     /// Commits a write before the lock is granted after a long wait: the session may have been
     /// served by a leader that was replaced.
-    async fn prove(&self) -> Result<(), AttemptError> {
+    async fn prove(&self) -> Result<(), ZkAttemptError> {
         let prove = || async { Ok(self.lease.session.prove().await?) };
         self.retried(self.budget.step(), prove).await
     }
@@ -259,7 +259,11 @@ impl Attempt<'_> {
     /// That is later than the end of every earlier holder, and so than all tokens that were handed over.
     /// Shared locks and permits have several holders: unless the last change was its own, a holder gets a
     /// unique token by a write. Permit waiters learn from the write that a permit was granted.
-    async fn token(&self, listing: &Listing, node: &Node) -> Result<FencingToken, AttemptError> {
+    async fn token(
+        &self,
+        listing: &ChildList,
+        node: &ZkNode,
+    ) -> Result<FencingToken, ZkAttemptError> {
         let is_alone = self.request.mode() == Mode::Exclusive || listing.pzxid == node.czxid;
         let zxid = if is_alone {
             listing.pzxid
@@ -268,11 +272,15 @@ impl Attempt<'_> {
             let write = || async { Ok(client.set_data(path, &self.lease.data, None).await?) };
             self.retried(self.budget.step(), write).await?.mzxid
         };
-        self.lease.drawn(zxid).map_err(AttemptError::Failed)
+        self.lease.drawn(zxid).map_err(ZkAttemptError::Failed)
     }
 
     /// Waits until a new listing is worthwhile. Returns the listing, if the wait included one.
-    async fn wait(&self, blocker: &Blocker, node: &Node) -> Result<Option<Listing>, AttemptError> {
+    async fn wait(
+        &self,
+        blocker: &Blocker,
+        node: &ZkNode,
+    ) -> Result<Option<ChildList>, ZkAttemptError> {
         let directory = &self.lease.directory;
         let path = match blocker {
             Blocker::End(name) | Blocker::EndOrPermit(name) => directory.child(name),
@@ -343,25 +351,25 @@ impl Attempt<'_> {
         let (names, directory, watcher) = watched.await?;
         Ok(Watching {
             watcher,
-            listing: Some(Listing::new(names, &directory, sent)),
+            listing: Some(ChildList::new(names, &directory, sent)),
             is_late: false,
         })
     }
 
     /// Waits for a change, for as long as there is time and the session lasts.
-    async fn changed<T>(&self, change: impl Future<Output = T>) -> Result<T, AttemptError> {
+    async fn changed<T>(&self, change: impl Future<Output = T>) -> Result<T, ZkAttemptError> {
         let changed = async {
             tokio::select! {
                 biased;
                 change = change => Ok(change),
-                () = self.lease.session.ended() => Err(AttemptError::Gone),
+                () = self.lease.session.ended() => Err(ZkAttemptError::Gone),
             }
         };
         match self.budget.deadline() {
             None => changed.await,
             Some(deadline) => before(deadline, changed)
                 .await
-                .unwrap_or(Err(AttemptError::Late)),
+                .unwrap_or(Err(ZkAttemptError::Late)),
         }
     }
 
@@ -370,21 +378,21 @@ impl Attempt<'_> {
         &self,
         until: Instant,
         request: impl Fn() -> F,
-    ) -> Result<T, AttemptError>
+    ) -> Result<T, ZkAttemptError>
     where
-        F: Future<Output = Result<T, Failure>>,
+        F: Future<Output = Result<T, ZkFailure>>,
     {
         loop {
             match self.until(until, request()).await? {
                 Ok(answer) => return Ok(answer),
                 Err(failure) if failure.is_no_node() => {
-                    return Err(AttemptError::Gone);
+                    return Err(ZkAttemptError::Gone);
                 }
                 Err(failure) => {
                     let is_unclear = failure.is_unclear_reply();
                     self.pause_if_ambiguous(failure).await?;
                     if is_unclear && Instant::now() >= until {
-                        return Err(AttemptError::Late);
+                        return Err(ZkAttemptError::Late);
                     }
                 }
             }
@@ -397,13 +405,13 @@ impl Attempt<'_> {
         &self,
         until: Instant,
         work: impl Future<Output = T>,
-    ) -> Result<T, AttemptError> {
+    ) -> Result<T, ZkAttemptError> {
         let mut work = pin!(work);
         if let Some(done) = before(until, work.as_mut()).await {
             return Ok(done);
         }
         if !(self.has_waited.load(Ordering::Relaxed) && self.budget.waits()) {
-            return Err(AttemptError::Late);
+            return Err(ZkAttemptError::Late);
         }
         self.budget.mark_free();
         self.request.mark_unresponsive();
@@ -411,14 +419,14 @@ impl Attempt<'_> {
     }
 
     /// Lets the client reconnect before the next request; returns errors that a retry cannot fix.
-    async fn pause_if_ambiguous(&self, failure: Failure) -> Result<(), AttemptError> {
+    async fn pause_if_ambiguous(&self, failure: ZkFailure) -> Result<(), ZkAttemptError> {
         if failure.is_over() {
             // It may not be reported yet, and the next attempt needs the next session.
             self.lease.session.end();
-            return Err(AttemptError::Gone);
+            return Err(ZkAttemptError::Gone);
         }
         if !failure.is_ambiguous() {
-            return Err(AttemptError::Failed(failure));
+            return Err(ZkAttemptError::Failed(failure));
         }
         sleep(self.client.engine.jitter(RETRY_BACKOFF / 2, RETRY_BACKOFF)).await;
         Ok(())

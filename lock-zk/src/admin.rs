@@ -16,17 +16,17 @@ use tokio::time::{Instant, sleep};
 use zookeeper_client::{Client as Connection, Error as ClientError, Stat};
 
 use crate::downgrade::noted_token;
-use crate::error::{Failure, RETRY_BACKOFF};
-use crate::lock::{Client, NAME};
+use crate::error::{RETRY_BACKOFF, ZkFailure};
+use crate::lock::{NAME, ZkClient};
 use crate::recipe::directory::{Directory, key_of};
-use crate::recipe::names::Contender;
+use crate::recipe::names::ZkContender;
 use crate::recipe::sequence::{contenders_in_order, created, order_by_creation};
 use crate::recipe::tokens::token;
-use crate::session::Session;
+use crate::session::ZkSession;
 
 #[deny(clippy::missing_trait_methods)]
 #[async_trait]
-impl LockAdmin for Client {
+impl LockAdmin for ZkClient {
     async fn list(&self, prefix: &str) -> Result<Vec<LockInfo>> {
         let held = self.bound(None, self.held(prefix, Depth::Line)).await?;
         Ok(held.into_iter().map(|(key, view)| view.info(key)).collect())
@@ -106,17 +106,17 @@ fn no_lease(key: &LockKey) -> Error {
         .with_key(key)
 }
 
-impl Client {
+impl ZkClient {
     /// Bounds a request of an administrator, and names the lock in its error.
     async fn bound<T>(
         &self,
         key: Option<&LockKey>,
-        request: impl Future<Output = Result<T, Failure>>,
+        request: impl Future<Output = Result<T, ZkFailure>>,
     ) -> Result<T> {
         let timeout = self.sessions.config.timeout;
         let answer = before(Instant::now() + timeout, request).await;
         answer
-            .unwrap_or(Err(Failure::Silent(timeout)))
+            .unwrap_or(Err(ZkFailure::Silent(timeout)))
             .map_err(|failure| {
                 let error = Error::from(failure).with_backend(NAME);
                 match key {
@@ -126,13 +126,17 @@ impl Client {
             })
     }
 
-    pub(crate) async fn session(&self) -> Result<Arc<Session>, Failure> {
+    pub(crate) async fn session(&self) -> Result<Arc<ZkSession>, ZkFailure> {
         let deadline = Instant::now() + self.sessions.config.timeout;
         self.sessions.get(deadline).await
     }
 
     /// What is held under a prefix, sorted by key.
-    async fn held(&self, prefix: &str, depth: Depth) -> Result<Vec<(LockKey, LockView)>, Failure> {
+    async fn held(
+        &self,
+        prefix: &str,
+        depth: Depth,
+    ) -> Result<Vec<(LockKey, LockView)>, ZkFailure> {
         let session = self.session().await?;
         let names = session.client.list_children("/").await?;
         let keys = names.iter().filter_map(|name| key_of(name));
@@ -152,7 +156,7 @@ impl Client {
     }
 
     /// Deletes the nodes of the present holders, and not of the next one.
-    async fn delete_holders(&self, key: &LockKey) -> Result<Option<LockInfo>, Failure> {
+    async fn delete_holders(&self, key: &LockKey) -> Result<Option<LockInfo>, ZkFailure> {
         let (session, directory) = (self.session().await?, Directory::of(key));
         let Some(view) = view_now(&session, &directory).await? else {
             return Ok(None);
@@ -161,7 +165,7 @@ impl Client {
             let path = directory.child(&holder.contender.name);
             loop {
                 let deleted = session.client.delete(&path, None).await;
-                match deleted.map_err(Failure::from) {
+                match deleted.map_err(ZkFailure::from) {
                     Ok(()) => break,
                     Err(failure) if failure.is_no_node() => break,
                     // Deleting it once more changes nothing.
@@ -179,7 +183,10 @@ const AT_ONCE: usize = 64;
 
 /// Reads a lock from its directory, after a sync, so that all acknowledged writes are seen: the server of
 /// this client may lag.
-async fn view_now(session: &Session, directory: &Directory) -> Result<Option<LockView>, Failure> {
+async fn view_now(
+    session: &ZkSession,
+    directory: &Directory,
+) -> Result<Option<LockView>, ZkFailure> {
     // Both are sent here, in this order.
     let synced = session.client.sync(directory.path());
     let view = LockView::read(&session.client, directory, Depth::Line);
@@ -207,7 +214,7 @@ enum Depth {
 /// A contender and its node.
 #[derive(Debug)]
 struct ContenderNode {
-    contender: Contender,
+    contender: ZkContender,
     data: Vec<u8>,
     stat: Stat,
     /// Whether nothing has changed in the directory since it came.
@@ -220,7 +227,7 @@ impl LockView {
         connection: &Connection,
         directory: &Directory,
         depth: Depth,
-    ) -> Result<Option<Self>, Failure> {
+    ) -> Result<Option<Self>, ZkFailure> {
         let (names, stat) = match connection.get_children(directory.path()).await {
             Ok(listed) => listed,
             Err(ClientError::NoNode) => return Ok(None),
@@ -252,8 +259,8 @@ impl LockView {
                 }
             }
         };
-        let mut entries = |line: Vec<Contender>| -> Vec<_> {
-            let entry = |contender: Contender| {
+        let mut entries = |line: Vec<ZkContender>| -> Vec<_> {
+            let entry = |contender: ZkContender| {
                 let (data, node) = nodes.remove(&contender.name)?;
                 let is_latest = node.czxid == stat.pzxid;
                 Some(ContenderNode {
@@ -291,7 +298,7 @@ impl LockView {
 }
 
 /// Data and stat of a node; no data if this client may not read it, `None` if the node is gone.
-async fn node(connection: &Connection, path: &str) -> Result<Option<(Vec<u8>, Stat)>, Failure> {
+async fn node(connection: &Connection, path: &str) -> Result<Option<(Vec<u8>, Stat)>, ZkFailure> {
     match connection.get_data(path).await {
         Ok(node) => Ok(Some(node)),
         Err(ClientError::NoNode) => Ok(None),

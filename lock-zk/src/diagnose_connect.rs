@@ -9,12 +9,12 @@ use futures_util::future::join_all;
 use tokio::task::spawn_blocking;
 
 use crate::config::ZooKeeperConfig;
-use crate::error::Failure;
-use crate::tls::Certificates;
+use crate::error::ZkFailure;
+use crate::tls::ZkCertificates;
 
 /// The replies of all servers to a probe that needs no session.
 #[derive(Debug)]
-pub(crate) struct Answers(pub(crate) Vec<(String, ConnectAnswer)>);
+pub(crate) struct ConnectAnswers(pub(crate) Vec<(String, ConnectAnswer)>);
 
 /// The reply of one server.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -37,9 +37,9 @@ pub(crate) enum ConnectAnswer {
 /// Asks every server, each within this time.
 pub(crate) async fn diagnose_connect(
     config: &ZooKeeperConfig,
-    certificates: Option<&Certificates>,
+    certificates: Option<&ZkCertificates>,
     within: Duration,
-) -> Answers {
+) -> ConnectAnswers {
     let answers = config.hosts.iter().map(async |(host, port)| {
         let address = address(host, *port);
         let (host, port) = (host.clone(), *port);
@@ -52,7 +52,7 @@ pub(crate) async fn diagnose_connect(
         };
         (address, answer)
     });
-    Answers(join_all(answers).await)
+    ConnectAnswers(join_all(answers).await)
 }
 
 /// The address as in a URL.
@@ -64,7 +64,7 @@ pub(crate) fn address(host: &str, port: u16) -> String {
     }
 }
 
-impl Answers {
+impl ConnectAnswers {
     /// Whether a retry can help soon.
     pub(crate) fn may_change(&self) -> bool {
         let lasting = |answer: &ConnectAnswer| {
@@ -81,8 +81,8 @@ impl Answers {
     }
 }
 
-impl From<Answers> for Failure {
-    fn from(answers: Answers) -> Self {
+impl From<ConnectAnswers> for ZkFailure {
+    fn from(answers: ConnectAnswers) -> Self {
         let untrusted = |answer: &ConnectAnswer| matches!(answer, ConnectAnswer::Untrusted(_));
         let said = answers.0.iter();
         let said = said.map(|(address, answer)| format!("{address} {answer}"));
@@ -124,7 +124,7 @@ impl fmt::Display for ConnectAnswer {
 fn ask(
     host: &str,
     port: u16,
-    certificates: Option<&Certificates>,
+    certificates: Option<&ZkCertificates>,
     within: Duration,
 ) -> ConnectAnswer {
     let stream = match connect(host, port, within) {
@@ -271,9 +271,9 @@ mod tests {
         ];
         for (said, may_change, kind) in cases {
             let names = ["a:1", "b:1"].into_iter().map(str::to_owned);
-            let answers = Answers(names.zip(said).collect());
+            let answers = ConnectAnswers(names.zip(said).collect());
             assert_eq!(answers.may_change(), may_change, "{answers:?}");
-            assert_eq!(Error::from(Failure::from(answers)).kind(), kind);
+            assert_eq!(Error::from(ZkFailure::from(answers)).kind(), kind);
         }
     }
 }

@@ -6,9 +6,9 @@ use polylock_core::{Error, FencingToken, LostReason, Result};
 use tokio::time::sleep;
 use zookeeper_client::{CreateMode, Error as ClientError, MultiWriteError};
 
-use crate::error::{Failure, RETRY_BACKOFF};
-use crate::lease::{KnownNode, Node, ZooKeeperLease, find};
-use crate::recipe::names::{Contender, shared_name};
+use crate::error::{RETRY_BACKOFF, ZkFailure};
+use crate::lease::{KnownNode, ZkNode, ZooKeeperLease, find};
+use crate::recipe::names::{ZkContender, shared_name};
 
 impl ZooKeeperLease {
     /// Replaces the exclusive contender with a shared one in one transaction. A waiter that watches the old
@@ -16,10 +16,10 @@ impl ZooKeeperLease {
     ///
     /// If this is dropped or fails without a definite answer, one of the two nodes exists, and the release
     /// finds it.
-    pub(crate) async fn downgraded(&self, node: &Node) -> Result<()> {
+    pub(crate) async fn downgraded(&self, node: &ZkNode) -> Result<()> {
         let name = shared_name(self.config.compat, self.id, &node.contender);
-        let contender = Contender::parse(&name);
-        let contender = contender.ok_or_else(|| Failure::Misnamed(name.clone()))?;
+        let contender = ZkContender::parse(&name);
+        let contender = contender.ok_or_else(|| ZkFailure::Misnamed(name.clone()))?;
         let (before, path) = (self.path(node), self.directory.child(&name));
         // The end of the old node is reported before the answer.
         self.session.begin_move(self.id, path.clone());
@@ -31,26 +31,26 @@ impl ZooKeeperLease {
         };
         let czxid = node.czxid;
         match self.exchange(&before, &path).await {
-            Exchange::Done => {
-                self.set_node(KnownNode::At(Node { contender, czxid }));
+            NodeExchange::Done => {
+                self.set_node(KnownNode::At(ZkNode { contender, czxid }));
                 moving.ends(path.clone());
                 Ok(())
             }
-            Exchange::Refused(failure) => {
+            NodeExchange::Refused(failure) => {
                 self.set_node(KnownNode::At(node.clone()));
                 moving.ends(before);
                 Err(failure.into())
             }
-            Exchange::Gone => {
+            NodeExchange::Gone => {
                 moving.finds_nothing();
                 Err(Error::lost(LostReason::Broken))
             }
-            Exchange::Unknown(failure) => Err(Error::from(failure).with_unknown_outcome()),
+            NodeExchange::Unknown(failure) => Err(Error::from(failure).with_unknown_outcome()),
         }
     }
 
     /// Creates one node and deletes another.
-    async fn exchange(&self, delete: &str, create: &str) -> Exchange {
+    async fn exchange(&self, delete: &str, create: &str) -> NodeExchange {
         let client = &self.session.client;
         let options = CreateMode::Ephemeral.with_acls(self.config.acls());
         let token = format!("{TOKEN}{}", self.tokens.last());
@@ -65,36 +65,36 @@ impl ZooKeeperLease {
                 Err(source) => Err(MultiWriteError::RequestFailed { source }),
             };
             let failure = match committed {
-                Ok(()) => return Exchange::Done,
+                Ok(()) => return NodeExchange::Done,
                 Err(MultiWriteError::OperationFailed { source, .. }) => match source {
                     // An earlier one had no answer.
-                    ClientError::NodeExists => return Exchange::Done,
-                    ClientError::NoNode => return Exchange::Gone,
-                    source => Failure::from(source),
+                    ClientError::NodeExists => return NodeExchange::Done,
+                    ClientError::NoNode => return NodeExchange::Gone,
+                    source => ZkFailure::from(source),
                 },
-                Err(MultiWriteError::RequestFailed { source }) => Failure::from(source),
+                Err(MultiWriteError::RequestFailed { source }) => ZkFailure::from(source),
             };
             if failure.is_ambiguous() {
                 is_done_perhaps = true;
                 sleep(RETRY_BACKOFF).await;
             } else if is_done_perhaps {
-                return Exchange::Unknown(failure);
+                return NodeExchange::Unknown(failure);
             } else {
-                return Exchange::Refused(failure);
+                return NodeExchange::Refused(failure);
             }
         }
     }
 }
 
 /// How an exchange of two nodes ends.
-enum Exchange {
+enum NodeExchange {
     Done,
     /// The old node is there as before.
-    Refused(Failure),
+    Refused(ZkFailure),
     /// The node was deleted, under either name.
     Gone,
     /// One of the two nodes exists, if the session does.
-    Unknown(Failure),
+    Unknown(ZkFailure),
 }
 
 /// A node that is about to get another name.

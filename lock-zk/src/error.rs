@@ -7,9 +7,9 @@ use zookeeper_client::Error as ClientError;
 
 /// Why an operation failed. Clonable, because callers share a session.
 #[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum ZkFailure {
     /// The ensemble refuses a request, or the client gives up on it.
-    #[error("{}", Advice(.0))]
+    #[error("{}", ZkAdvice(.0))]
     Client(ClientError),
 
     #[error("{0}")]
@@ -51,7 +51,7 @@ pub(crate) enum Failure {
 /// Between a broken connection and the next request.
 pub(crate) const RETRY_BACKOFF: Duration = Duration::from_millis(20);
 
-impl Failure {
+impl ZkFailure {
     /// Whether the session has ended, and with it all its ephemeral nodes.
     pub(crate) fn is_over(&self) -> bool {
         matches!(
@@ -160,9 +160,9 @@ fn kind(error: &ClientError) -> ErrorKind {
 }
 
 /// An error of the client, and what to do about it.
-struct Advice<'a>(&'a ClientError);
+struct ZkAdvice<'a>(&'a ClientError);
 
-impl fmt::Display for Advice<'_> {
+impl fmt::Display for ZkAdvice<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             ClientError::AuthFailed => {
@@ -204,14 +204,14 @@ impl fmt::Display for Advice<'_> {
     }
 }
 
-impl From<ClientError> for Failure {
+impl From<ClientError> for ZkFailure {
     fn from(error: ClientError) -> Self {
         Self::Client(error)
     }
 }
 
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
+impl From<ZkFailure> for Error {
+    fn from(failure: ZkFailure) -> Self {
         let error = Self::new(failure.kind(), failure.to_string());
         let error = if failure.is_ambiguous() {
             error.with_unknown_outcome()
@@ -219,7 +219,7 @@ impl From<Failure> for Error {
             error
         };
         match failure {
-            Failure::Client(source) => error.with_source(source),
+            ZkFailure::Client(source) => error.with_source(source),
             _ => error,
         }
     }
@@ -231,22 +231,22 @@ mod tests {
 
     #[test]
     fn each_error_says_what_became_of_the_session_and_of_the_request() {
-        let client = Failure::Client;
+        let client = ZkFailure::Client;
         let over = [ClientError::SessionExpired, ClientError::ClientClosed].map(client);
         let unknown = [
             client(ClientError::ConnectionLoss),
             client(ClientError::SessionMoved),
             client(ClientError::UnexpectedErrorCode(-7)),
-            Failure::Silent(Duration::ZERO),
-            Failure::Unconfirmed,
+            ZkFailure::Silent(Duration::ZERO),
+            ZkFailure::Unconfirmed,
         ];
         let refused = [
             client(ClientError::NoAuth),
             client(ClientError::NoNode),
-            Failure::Misnamed("x".to_owned()),
+            ZkFailure::Misnamed("x".to_owned()),
         ];
         let throttled = [client(ClientError::Throttled)];
-        let malformed = [Failure::Malformed("x".to_owned())];
+        let malformed = [ZkFailure::Malformed("x".to_owned())];
         // The session is over, the request may have been carried out, it may succeed later.
         for (failures, expected) in [
             (&over[..], (true, false, true)),

@@ -6,23 +6,23 @@ use polylock_core::{HealthCheck, HealthRule, Status};
 use zookeeper_client::Client;
 
 use crate::config::{NodeAccess, ZooKeeperConfig};
-use crate::error::Failure;
+use crate::error::ZkFailure;
 
 /// Checks the first session and warns of faults; with strict checks, fails.
-pub(crate) fn check(client: &Client, config: &ZooKeeperConfig) -> Result<(), Failure> {
+pub(crate) fn check(client: &Client, config: &ZooKeeperConfig) -> Result<(), ZkFailure> {
     // A start does not know how long an election takes, and is not warned of short sessions.
-    let checks = HealthRule::check_all(RULES, &HealthFacts::of(client, config, Duration::ZERO));
-    HealthCheck::report(&checks, config.strict).map_err(Failure::Config)
+    let checks = HealthRule::check_all(RULES, &EnsembleFacts::of(client, config, Duration::ZERO));
+    HealthCheck::report(&checks, config.strict).map_err(ZkFailure::Config)
 }
 
 /// Checks the session of a client for a report.
 pub(crate) fn check_health(client: &Client, config: &ZooKeeperConfig) -> Vec<HealthCheck> {
-    HealthRule::check_all(RULES, &HealthFacts::of(client, config, SHORT_SESSION))
+    HealthRule::check_all(RULES, &EnsembleFacts::of(client, config, SHORT_SESSION))
 }
 
 /// What an ensemble grants, and what was requested of it.
 #[derive(Debug)]
-struct HealthFacts {
+struct EnsembleFacts {
     requested: Duration,
     granted: Duration,
     /// Sessions below are too short.
@@ -32,7 +32,7 @@ struct HealthFacts {
     is_open: bool,
 }
 
-impl HealthFacts {
+impl EnsembleFacts {
     fn of(client: &Client, config: &ZooKeeperConfig, min: Duration) -> Self {
         Self {
             requested: config.session_timeout,
@@ -44,7 +44,7 @@ impl HealthFacts {
     }
 }
 
-const RULES: &[HealthRule<HealthFacts>] = &[
+const RULES: &[HealthRule<EnsembleFacts>] = &[
     HealthRule {
         id: SESSION_TIMEOUT,
         rule: |facts| match (facts.granted, facts.requested) {
@@ -103,19 +103,19 @@ mod tests {
 
     #[test]
     fn each_fault_is_found_by_itself() {
-        let facts = |requested: u64, granted: u64| HealthFacts {
+        let facts = |requested: u64, granted: u64| EnsembleFacts {
             requested: Duration::from_millis(requested),
             granted: Duration::from_millis(granted),
             min: SHORT_SESSION,
             access: NodeAccess::Creator,
             is_open: false,
         };
-        let everybody = |is_open| HealthFacts {
+        let everybody = |is_open| EnsembleFacts {
             access: NodeAccess::Everybody,
             is_open,
             ..facts(20_000, 20_000)
         };
-        let at_start = HealthFacts {
+        let at_start = EnsembleFacts {
             min: Duration::ZERO,
             ..facts(1_000, 1_000)
         };

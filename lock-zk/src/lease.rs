@@ -13,15 +13,15 @@ use tokio::time::sleep;
 use zookeeper_client::Error as ClientError;
 
 use crate::config::{Compat, ZooKeeperConfig};
-use crate::error::{Failure, RETRY_BACKOFF};
+use crate::error::{RETRY_BACKOFF, ZkFailure};
 use crate::recipe::directory::Directory;
-use crate::recipe::names::{Contender, stem};
-use crate::recipe::tokens::Tokens;
-use crate::session::Session;
+use crate::recipe::names::{ZkContender, stem};
+use crate::recipe::tokens::ZkTokens;
+use crate::session::ZkSession;
 
 /// One contender: an ephemeral node in the directory of its key.
 pub(crate) struct ZooKeeperLease {
-    pub(crate) session: Arc<Session>,
+    pub(crate) session: Arc<ZkSession>,
     pub(crate) directory: Directory,
     pub(crate) id: LeaseId,
     /// The prefix of the node's name.
@@ -30,7 +30,7 @@ pub(crate) struct ZooKeeperLease {
     pub(crate) data: Vec<u8>,
     node: Mutex<KnownNode>,
     pub(crate) config: Arc<ZooKeeperConfig>,
-    pub(crate) tokens: Tokens,
+    pub(crate) tokens: ZkTokens,
     /// When the request was sent that showed the node first, in nanoseconds.
     seen: AtomicU64,
     /// A request to delete the node had no answer, or was sent for the release in the background.
@@ -39,7 +39,7 @@ pub(crate) struct ZooKeeperLease {
 
 impl ZooKeeperLease {
     pub(crate) fn new(
-        session: Arc<Session>,
+        session: Arc<ZkSession>,
         config: &Arc<ZooKeeperConfig>,
         request: &AcquireRequest,
         id: LeaseId,
@@ -52,14 +52,14 @@ impl ZooKeeperLease {
             data: request.label().encode().into_bytes(),
             node: Mutex::new(KnownNode::Never),
             config: Arc::clone(config),
-            tokens: Tokens::default(),
+            tokens: ZkTokens::default(),
             seen: AtomicU64::new(0),
             is_deleted_perhaps: Arc::default(),
         }
     }
 
     /// Looks for the node, as the ensemble has it now; notes what is found.
-    pub(crate) async fn find(&self) -> Result<Option<Node>, Failure> {
+    pub(crate) async fn find(&self) -> Result<Option<ZkNode>, ZkFailure> {
         let found = find(&self.session, &self.directory, &self.stems()).await?;
         if let Some(node) = &found {
             self.set_node(KnownNode::At(node.clone()));
@@ -74,9 +74,9 @@ impl ZooKeeperLease {
     }
 
     /// The token of a holder, proved by this transaction.
-    pub(crate) fn drawn(&self, zxid: i64) -> Result<FencingToken, Failure> {
+    pub(crate) fn drawn(&self, zxid: i64) -> Result<FencingToken, ZkFailure> {
         let token = self.tokens.begin(zxid);
-        token.ok_or_else(|| Failure::Malformed(format!("transaction {zxid:#x} makes no token")))
+        token.ok_or_else(|| ZkFailure::Malformed(format!("transaction {zxid:#x} makes no token")))
     }
 
     /// A request that left at `sent` shows that the lock is held.
@@ -84,7 +84,7 @@ impl ZooKeeperLease {
         self.seen.store(sent.as_nanos(), Ordering::Relaxed);
     }
 
-    pub(crate) fn path(&self, node: &Node) -> String {
+    pub(crate) fn path(&self, node: &ZkNode) -> String {
         self.directory.child(&node.contender.name)
     }
 
@@ -106,7 +106,7 @@ impl ZooKeeperLease {
     }
 
     /// The node, if it was ever seen.
-    fn node(&self) -> Option<Node> {
+    fn node(&self) -> Option<ZkNode> {
         match self.known_node() {
             KnownNode::At(node) => Some(node),
             KnownNode::Gone | KnownNode::Never | KnownNode::Unknown => None,
@@ -123,16 +123,16 @@ impl ZooKeeperLease {
 
     /// The outcome of a release that finds the session over, and the node with it. After a deletion without a
     /// reply, it is unknown which of the two came first.
-    fn found_over(&self) -> Result<Released, Failure> {
+    fn found_over(&self) -> Result<Released, ZkFailure> {
         if !self.is_deleted_perhaps.load(Ordering::Relaxed) {
             return Ok(Released::AlreadyLost);
         }
         self.set_node(KnownNode::Gone);
-        Err(Failure::Unconfirmed)
+        Err(ZkFailure::Unconfirmed)
     }
 
     /// Deletes the node, with retries until it is certainly gone.
-    async fn delete(&self) -> Result<Released, Failure> {
+    async fn delete(&self) -> Result<Released, ZkFailure> {
         loop {
             let node = match self.known_node() {
                 KnownNode::Gone | KnownNode::Never => return Ok(Released::AlreadyLost),
@@ -149,7 +149,7 @@ impl ZooKeeperLease {
                 },
             };
             let deleted = self.session.client.delete(&self.path(&node), None).await;
-            match deleted.map_err(Failure::from) {
+            match deleted.map_err(ZkFailure::from) {
                 Ok(()) => return Ok(Released::Clean),
                 Err(failure) if failure.is_over() => return self.found_over(),
                 Err(failure) if failure.is_no_node() => return Ok(self.found_gone()),
@@ -187,13 +187,13 @@ impl Lease for ZooKeeperLease {
         };
         let path = self.path(&node);
         let written = self.session.client.set_data(&path, &self.data, None).await;
-        let stat = written.map_err(Failure::from)?;
+        let stat = written.map_err(ZkFailure::from)?;
         Ok(Some(self.drawn(stat.mzxid)?))
     }
 
     async fn downgrade(&self) -> Result<()> {
         let Some(node) = self.node() else {
-            return Err(Failure::Malformed("a holder without a node".to_owned()).into());
+            return Err(ZkFailure::Malformed("a holder without a node".to_owned()).into());
         };
         if node.contender.sequence.is_used_up() {
             // Contenders with such numbers queue by creation, so the new node would be last.
@@ -219,7 +219,7 @@ impl ZooKeeperLease {
     ///
     /// With kazoo's names the directory and its order of creation stay: a kazoo `Lock` ensures its
     /// directory once, and fails if it is gone later.
-    async fn begin_anew(&self, node: &Node) {
+    async fn begin_anew(&self, node: &ZkNode) {
         if self.config.compat == Compat::Kazoo {
             return;
         }
@@ -256,7 +256,7 @@ pub(crate) enum KnownNode {
     /// It may be there, under a name that begins with one of the stems.
     Unknown,
     /// It was there under this name.
-    At(Node),
+    At(ZkNode),
     /// It ended by a deletion or with its session. A release has reported that this is unknown, and another
     /// release has nothing to delete.
     Gone,
@@ -264,8 +264,8 @@ pub(crate) enum KnownNode {
 
 /// The node of a contender.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
-    pub(crate) contender: Contender,
+pub(crate) struct ZkNode {
+    pub(crate) contender: ZkContender,
     /// When it was created, in transactions.
     pub(crate) czxid: i64,
 }
@@ -276,10 +276,10 @@ pub(crate) struct Node {
 /// The requests of a session are carried out in their order, so this comes after the request that
 /// may have created the node, and a server that is behind is brought up to date first.
 pub(crate) async fn find(
-    session: &Session,
+    session: &ZkSession,
     directory: &Directory,
     stems: &[String],
-) -> Result<Option<Node>, Failure> {
+) -> Result<Option<ZkNode>, ZkFailure> {
     let client = &session.client;
     let synced = client.sync(directory.path());
     let listed = client.list_children(directory.path());
@@ -294,8 +294,8 @@ pub(crate) async fn find(
     let Some(name) = names.iter().find(is_it) else {
         return Ok(None);
     };
-    let contender = Contender::parse(name);
-    let contender = contender.ok_or_else(|| Failure::Misnamed(name.clone()))?;
+    let contender = ZkContender::parse(name);
+    let contender = contender.ok_or_else(|| ZkFailure::Misnamed(name.clone()))?;
     let path = directory.child(name);
     let Some(stat) = client.check_stat(&path).await? else {
         return Ok(None);
@@ -309,5 +309,5 @@ pub(crate) async fn find(
         return Err(ClientError::SessionExpired.into());
     }
     let czxid = stat.czxid;
-    Ok(Some(Node { contender, czxid }))
+    Ok(Some(ZkNode { contender, czxid }))
 }

@@ -11,13 +11,13 @@ use polylock_core::{
 };
 use tokio::time::Instant;
 
-use crate::acquire::{Attempt, AttemptError};
+use crate::acquire::{ZkAttempt, ZkAttemptError};
 use crate::config::ZooKeeperConfig;
 use crate::diagnose_connect::address;
 use crate::health;
 use crate::lease::{KnownNode, ZooKeeperLease};
 use crate::recipe::directory::Directory;
-use crate::session::Sessions;
+use crate::session::ZkSessions;
 use crate::session::connect::visit;
 
 /// Locks in a ZooKeeper ensemble.
@@ -41,13 +41,13 @@ use crate::session::connect::visit;
 /// ```
 #[derive(Debug)]
 pub struct ZooKeeper {
-    pub(crate) client: Client,
+    pub(crate) client: ZkClient,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Client {
+pub(crate) struct ZkClient {
     pub(crate) engine: Engine,
-    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) sessions: Arc<ZkSessions>,
 }
 
 /// Name of the backend.
@@ -69,10 +69,10 @@ impl ZooKeeper {
     /// Only a session that closes is left, and perhaps the root.
     pub async fn connect(config: ZooKeeperConfig) -> Result<Self> {
         let engine = engine(&config);
-        let sessions = Sessions::open(config, &engine).await;
+        let sessions = ZkSessions::open(config, &engine).await;
         let sessions = sessions.map_err(|failure| Error::from(failure).with_backend(NAME))?;
         Ok(Self {
-            client: Client { engine, sessions },
+            client: ZkClient { engine, sessions },
         })
     }
 }
@@ -136,7 +136,7 @@ const SILENT: &str =
 const UNSERVED: &str = "the session with ZooKeeper ended, or the node of this contender was deleted, before it \
                         was seen who holds the lock";
 
-impl Client {
+impl ZkClient {
     async fn acquire(&self, request: &AcquireRequest) -> Result<LockGuard> {
         let budget = TimeBudget::new(request, self.sessions.config.timeout, SILENT);
         loop {
@@ -161,7 +161,7 @@ impl Client {
         let lease = Arc::new(lease);
         let armed: Arc<dyn Lease> = Arc::<ZooKeeperLease>::clone(&lease);
         let pending = self.engine.pending(request.key(), armed, request.ttl());
-        let attempt = Attempt {
+        let attempt = ZkAttempt {
             client: self,
             request,
             budget,
@@ -170,7 +170,7 @@ impl Client {
         };
         match attempt.run().await {
             Ok(grant) => pending.granted(request, grant).map(Some),
-            Err(AttemptError::Gone) => {
+            Err(ZkAttemptError::Gone) => {
                 // The server may keep a session that has ended for this client.
                 lease.delete_in_background();
                 // A node that may have been created is looked for in the background.
@@ -179,14 +179,14 @@ impl Client {
                 }
                 Ok(None)
             }
-            Err(AttemptError::Refused) => {
+            Err(ZkAttemptError::Refused) => {
                 // A node that is left for the background cleanup blocks other contenders until then.
                 before(budget.undo(), pending.undo()).await;
                 Err(budget.contended())
             }
             // A node that may exist is deleted in the background.
-            Err(AttemptError::Failed(failure)) => Err(failure.into()),
-            Err(AttemptError::Late) => Err(budget.timed_out()),
+            Err(ZkAttemptError::Failed(failure)) => Err(failure.into()),
+            Err(ZkAttemptError::Late) => Err(budget.timed_out()),
         }
     }
 

@@ -9,15 +9,15 @@ use polylock_core::admin::Record;
 use tokio::time::sleep;
 use zookeeper_client::{CreateMode, Error as ClientError};
 
-use crate::error::{Failure, RETRY_BACKOFF};
-use crate::lock::Client;
+use crate::error::{RETRY_BACKOFF, ZkFailure};
+use crate::lock::ZkClient;
 use crate::recipe::directory::Directory;
-use crate::session::Session;
+use crate::session::ZkSession;
 use crate::session::connect::make_root;
 
-impl Client {
+impl ZkClient {
     /// Reads a record as it was last acknowledged: the server of this client may lag.
-    pub(crate) async fn read_record(&self, key: &LockKey) -> Result<Option<Record>, Failure> {
+    pub(crate) async fn read_record(&self, key: &LockKey) -> Result<Option<Record>, ZkFailure> {
         let (session, path) = (self.session().await?, path(key));
         // Both are sent here, in this order.
         let (synced, read) = join!(session.client.sync(&path), session.client.get_data(&path));
@@ -35,7 +35,7 @@ impl Client {
         key: &LockKey,
         record: &Record,
         is_in_doubt: &AtomicBool,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, ZkFailure> {
         loop {
             let session = self.session().await?;
             let written = self.try_write(&session, key, record, is_in_doubt).await;
@@ -52,11 +52,11 @@ impl Client {
     /// `None` if another client has written meanwhile, or the root was missing.
     async fn try_write(
         &self,
-        session: &Session,
+        session: &ZkSession,
         key: &LockKey,
         record: &Record,
         is_in_doubt: &AtomicBool,
-    ) -> Result<Option<bool>, Failure> {
+    ) -> Result<Option<bool>, ZkFailure> {
         let (client, path, data) = (&session.client, path(key), record.encode());
         // A stale read from a lagging server cannot replace a newer record: the version is compared.
         let written = match client.get_data(&path).await {
@@ -81,7 +81,7 @@ impl Client {
                 Ok(None)
             }
             Err(error) => {
-                let failure = Failure::from(error);
+                let failure = ZkFailure::from(error);
                 // This node outlives its session.
                 if failure.is_ambiguous() || failure.is_over() {
                     is_in_doubt.store(true, Ordering::Relaxed);
@@ -98,6 +98,6 @@ fn path(key: &LockKey) -> String {
     format!("/={}", &Directory::of(key).path()[1..])
 }
 
-fn decode(path: &str, data: &[u8]) -> Result<Record, Failure> {
-    Record::decode(data).ok_or_else(|| Failure::Foreign(path.to_owned()))
+fn decode(path: &str, data: &[u8]) -> Result<Record, ZkFailure> {
+    Record::decode(data).ok_or_else(|| ZkFailure::Foreign(path.to_owned()))
 }

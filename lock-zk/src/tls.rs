@@ -1,7 +1,7 @@
 #[cfg(feature = "tls")]
-pub(crate) use self::rustls::Certificates;
+pub(crate) use self::rustls::ZkCertificates;
 #[cfg(not(feature = "tls"))]
-pub(crate) use self::without::Certificates;
+pub(crate) use self::without::ZkCertificates;
 
 #[cfg(feature = "tls")]
 mod rustls {
@@ -18,19 +18,19 @@ mod rustls {
     use zookeeper_client::{Client, Connector, TlsOptions};
 
     use crate::config::ZooKeeperConfig;
-    use crate::error::Failure;
+    use crate::error::ZkFailure;
 
     /// The certificate authorities that verify servers, and the client certificate.
     #[derive(Clone, Debug)]
-    pub(crate) struct Certificates {
+    pub(crate) struct ZkCertificates {
         /// `None` keeps the options of the application's connector.
         options: Option<TlsOptions>,
         /// The same, for connections outside the client.
         probe: Option<Arc<ClientConfig>>,
     }
 
-    impl Certificates {
-        pub(crate) fn read(tls: &TlsFiles, config: &ZooKeeperConfig) -> Result<Self, Failure> {
+    impl ZkCertificates {
+        pub(crate) fn read(tls: &TlsFiles, config: &ZooKeeperConfig) -> Result<Self, ZkFailure> {
             choose_provider();
             for (host, _) in &config.hosts {
                 // The client would panic.
@@ -82,7 +82,7 @@ mod rustls {
             &self,
             mut connector: Connector,
             servers: &str,
-        ) -> Result<Client, Failure> {
+        ) -> Result<Client, ZkFailure> {
             if let Some(options) = &self.options {
                 connector = connector.with_tls(options.clone());
             }
@@ -105,22 +105,22 @@ mod rustls {
         }
     }
 
-    fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, Failure> {
+    fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, ZkFailure> {
         let all: Result<_, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
         all.map_err(useless)
     }
 
-    fn read(path: &Path) -> Result<String, Failure> {
+    fn read(path: &Path) -> Result<String, ZkFailure> {
         std::fs::read_to_string(path)
             .map_err(|error| wrong(format!("the TLS file {path:?} cannot be read: {error}")))
     }
 
-    fn useless(error: impl Display) -> Failure {
+    fn useless(error: impl Display) -> ZkFailure {
         wrong(format!("the TLS files are of no use: {error}"))
     }
 
-    fn wrong(message: impl Into<String>) -> Failure {
-        Failure::Config(message.into())
+    fn wrong(message: impl Into<String>) -> ZkFailure {
+        ZkFailure::Config(message.into())
     }
 
     /// rustls panics where a program is built with several providers and has chosen none.
@@ -141,20 +141,20 @@ mod without {
     use zookeeper_client::{Client, Connector};
 
     use crate::config::ZooKeeperConfig;
-    use crate::error::Failure;
+    use crate::error::ZkFailure;
 
     /// There are none without the feature.
     #[derive(Clone, Debug)]
-    pub(crate) enum Certificates {}
+    pub(crate) enum ZkCertificates {}
 
-    impl Certificates {
-        pub(crate) fn read(_: &TlsFiles, _: &ZooKeeperConfig) -> Result<Self, Failure> {
+    impl ZkCertificates {
+        pub(crate) fn read(_: &TlsFiles, _: &ZooKeeperConfig) -> Result<Self, ZkFailure> {
             let message = "this program is built without the feature \"tls\" of polylock-zk";
-            Err(Failure::Config(message.to_owned()))
+            Err(ZkFailure::Config(message.to_owned()))
         }
 
         #[expect(clippy::unused_async, reason = "it awaits with the feature")]
-        pub(crate) async fn connect(&self, _: Connector, _: &str) -> Result<Client, Failure> {
+        pub(crate) async fn connect(&self, _: Connector, _: &str) -> Result<Client, ZkFailure> {
             match *self {}
         }
 

@@ -10,13 +10,13 @@ use crate::config::Compat;
 
 /// A contender as its name shows it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Contender {
+pub(crate) struct ZkContender {
     pub(crate) name: String,
     pub(crate) mode: Mode,
     pub(crate) sequence: Sequence,
 }
 
-impl Queued for Contender {
+impl Queued for ZkContender {
     fn name(&self) -> &str {
         &self.name
     }
@@ -54,12 +54,12 @@ pub(crate) fn stem(compat: Compat, mode: Mode, id: LeaseId) -> String {
 }
 
 /// The name of the same contender as a shared one, at the same place in line.
-pub(crate) fn shared_name(compat: Compat, id: LeaseId, own: &Contender) -> String {
+pub(crate) fn shared_name(compat: Compat, id: LeaseId, own: &ZkContender) -> String {
     let stem = stem(compat, Mode::Shared, id);
     format!("{stem}{}", own.sequence.digits())
 }
 
-impl Contender {
+impl ZkContender {
     /// Parses the names of polylock, of Curator, of kazoo and of the .NET library `DistributedLock`. Other
     /// nodes of a directory are ignored.
     pub(crate) fn parse(name: &str) -> Option<Self> {
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     fn parsed(name: &str) -> Option<(Mode, i64)> {
-        Contender::parse(name).map(|found| (found.mode, found.sequence.0))
+        ZkContender::parse(name).map(|found| (found.mode, found.sequence.0))
     }
 
     fn permit(limit: u32) -> Mode {
@@ -185,7 +185,7 @@ mod tests {
         let id = LeaseId::random(&SeededEntropy::new(7));
         for number in [7, -1, i64::from(i32::MIN)] {
             let name = format!("_c_x-lock-{}", Sequence(number).digits());
-            let own = Contender::parse(&name).unwrap();
+            let own = ZkContender::parse(&name).unwrap();
             let shared = shared_name(Compat::Curator, id, &own);
             assert_eq!(parsed(&shared), Some((Mode::Shared, number)));
         }

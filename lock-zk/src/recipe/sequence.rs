@@ -6,7 +6,7 @@ use futures_util::future::try_join_all;
 use zookeeper_client::{Client, Error as ClientError};
 
 use super::directory::Directory;
-use super::names::Contender;
+use super::names::ZkContender;
 
 /// The number that the server appends to the name of a contender.
 ///
@@ -52,8 +52,8 @@ const LAST: i32 = i32::MAX - (1 << 20);
 pub(crate) fn contenders_in_order<'a>(
     names: impl IntoIterator<Item = &'a str>,
     own: Option<&str>,
-) -> Vec<Contender> {
-    let mut line: Vec<_> = names.into_iter().filter_map(Contender::parse).collect();
+) -> Vec<ZkContender> {
+    let mut line: Vec<_> = names.into_iter().filter_map(ZkContender::parse).collect();
     let pivot = line
         .iter()
         .find(|contender| Some(&*contender.name) == own)
@@ -66,7 +66,7 @@ pub(crate) fn contenders_in_order<'a>(
 
 /// When the contenders whose numbers are used up were created; those whose node is gone are left out.
 pub(crate) async fn created(
-    line: &[Contender],
+    line: &[ZkContender],
     client: &Client,
     directory: &Directory,
 ) -> Result<HashMap<String, i64>, ClientError> {
@@ -86,7 +86,7 @@ pub(crate) async fn created(
 /// They come after contenders with usable numbers, and those whose node is gone are removed. Usable numbers
 /// keep their order: a downgrade gives a contender a new node with its old number, so its creation says
 /// nothing.
-pub(crate) fn order_by_creation(line: &mut Vec<Contender>, created: &HashMap<String, i64>) {
+pub(crate) fn order_by_creation(line: &mut Vec<ZkContender>, created: &HashMap<String, i64>) {
     line.retain(|own| !own.sequence.is_used_up() || created.contains_key(&own.name));
     line.sort_by_key(|own| match own.sequence.is_used_up() {
         true => (true, created.get(&own.name).copied()),
@@ -98,7 +98,7 @@ pub(crate) fn order_by_creation(line: &mut Vec<Contender>, created: &HashMap<Str
 mod tests {
     use super::*;
 
-    fn order(line: &[Contender]) -> String {
+    fn order(line: &[ZkContender]) -> String {
         line.iter().map(|own| &own.name[..1]).collect()
     }
 

@@ -11,12 +11,12 @@ use polylock_core::FencingToken;
 /// the ensemble has a later transaction, and so a larger token. One token per transaction would
 /// cost a write per hand-over, and be no faster than to release and acquire.
 #[derive(Debug, Default)]
-pub(crate) struct Tokens(AtomicU64);
+pub(crate) struct ZkTokens(AtomicU64);
 
 /// Tokens of one transaction.
 const TOKENS: u64 = 256;
 
-impl Tokens {
+impl ZkTokens {
     /// Begins with the tokens of a transaction; `None` if they exceed 63 bits, which takes 2^23 leader
     /// elections.
     pub(crate) fn begin(&self, zxid: i64) -> Option<FencingToken> {
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_later_transaction_has_larger_tokens_than_all_hand_overs_before_it() {
-        let tokens = Tokens::default();
+        let tokens = ZkTokens::default();
         assert_eq!(tokens.next(), None);
         let mut last = tokens.begin(0x1_0000_0003).unwrap();
         for _ in 1..TOKENS {

@@ -10,9 +10,9 @@ use zookeeper_client::{
 use super::negotiation::{Negotiated, listen};
 use super::write;
 use crate::config::{Auth, Compat, NodeAccess, OwnConnector, ZooKeeperConfig};
-use crate::diagnose_connect::{Answers, address, diagnose_connect};
-use crate::error::Failure;
-use crate::tls::Certificates;
+use crate::diagnose_connect::{ConnectAnswers, address, diagnose_connect};
+use crate::error::ZkFailure;
+use crate::tls::ZkCertificates;
 
 /// Opens a session, logs in, and makes sure that the root is there.
 ///
@@ -22,7 +22,7 @@ use crate::tls::Certificates;
 pub(crate) async fn open_session(
     config: &ZooKeeperConfig,
     engine: &Engine,
-) -> Result<(Client, Moment, Arc<Negotiated>), Failure> {
+) -> Result<(Client, Moment, Arc<Negotiated>), ZkFailure> {
     let deadline = Instant::now() + config.connect_timeout;
     let (opened, negotiated) = listen(engine, open(config, deadline, engine)).await;
     let (client, began) = opened?;
@@ -32,12 +32,12 @@ pub(crate) async fn open_session(
         _ => negotiated.asked(),
     };
     let rooted = timeout_at(deadline, rooted(client, config)).await;
-    let client = rooted.unwrap_or_else(|_| Err(Failure::Silent(config.connect_timeout)))?;
+    let client = rooted.unwrap_or_else(|_| Err(ZkFailure::Silent(config.connect_timeout)))?;
     Ok((client, asked, negotiated))
 }
 
 /// Opens a session on the runtime that polls this, to see what the ensemble grants.
-pub(crate) async fn visit(config: &ZooKeeperConfig, engine: &Engine) -> Result<Client, Failure> {
+pub(crate) async fn visit(config: &ZooKeeperConfig, engine: &Engine) -> Result<Client, ZkFailure> {
     let deadline = Instant::now() + config.connect_timeout;
     let (client, _) = open(config, deadline, engine).await?;
     Ok(client)
@@ -48,9 +48,11 @@ async fn open(
     config: &ZooKeeperConfig,
     deadline: Instant,
     engine: &Engine,
-) -> Result<(Client, Moment), Failure> {
+) -> Result<(Client, Moment), ZkFailure> {
     let tls = config.tls.as_ref();
-    let certificates = tls.map(|tls| Certificates::read(tls, config)).transpose()?;
+    let certificates = tls
+        .map(|tls| ZkCertificates::read(tls, config))
+        .transpose()?;
     let certificates = certificates.as_ref();
     let reserve = time_to_probe(config);
     loop {
@@ -77,9 +79,9 @@ async fn open(
 /// its timeout.
 async fn strangers(
     config: &ZooKeeperConfig,
-    certificates: Option<&Certificates>,
+    certificates: Option<&ZkCertificates>,
     within: Duration,
-) -> Answers {
+) -> ConnectAnswers {
     sleep(PROBE_AFTER).await;
     let answers = diagnose_connect(config, certificates, within).await;
     if !answers.are_strangers() {
@@ -99,18 +101,18 @@ fn time_to_probe(config: &ZooKeeperConfig) -> Duration {
 }
 
 /// Whether the client has tried all servers and does not report why they failed.
-fn is_silence(failure: &Failure) -> bool {
+fn is_silence(failure: &ZkFailure) -> bool {
     matches!(
         failure,
-        Failure::Client(ClientError::NoHosts | ClientError::Timeout)
+        ZkFailure::Client(ClientError::NoHosts | ClientError::Timeout)
     )
 }
 
 /// Tries all servers once.
 async fn connect(
     config: &ZooKeeperConfig,
-    certificates: Option<&Certificates>,
-) -> Result<Client, Failure> {
+    certificates: Option<&ZkCertificates>,
+) -> Result<Client, ZkFailure> {
     let connector = match &config.connector {
         Some(OwnConnector(connector)) => connector.clone(),
         None => Client::connector(),
@@ -121,7 +123,7 @@ async fn connect(
         .with_fail_eagerly()
         .with_readonly(false);
     if let Some((auth, source)) = &config.login {
-        let without_login = |error| Failure::NoLogin(Arc::new(error));
+        let without_login = |error| ZkFailure::NoLogin(Arc::new(error));
         let login = source.login().await.map_err(without_login)?;
         let (username, password) = auth.check(&login).map_err(without_login)?;
         connector = log_in(connector, *auth, username, password)?;
@@ -149,7 +151,7 @@ fn servers(config: &ZooKeeperConfig) -> String {
     hosts.collect::<Vec<_>>().join(",")
 }
 
-async fn rooted(client: Client, config: &ZooKeeperConfig) -> Result<Client, Failure> {
+async fn rooted(client: Client, config: &ZooKeeperConfig) -> Result<Client, ZkFailure> {
     // Creating an existing node needs the right to create it; checking it needs none.
     if client.check_stat(&config.root).await?.is_none() {
         let directory = CreateMode::Persistent.with_acls(config.acls());
@@ -157,7 +159,7 @@ async fn rooted(client: Client, config: &ZooKeeperConfig) -> Result<Client, Fail
     }
     let client = client
         .chroot(config.root.as_str())
-        .map_err(|_| Failure::Config(format!("{:?} is no path of ZooKeeper", config.root)))?;
+        .map_err(|_| ZkFailure::Config(format!("{:?} is no path of ZooKeeper", config.root)))?;
     // A client without that right cannot keep a lock.
     write(&client).await?;
     Ok(client)
@@ -169,7 +171,7 @@ fn log_in(
     auth: Auth,
     username: &str,
     password: &str,
-) -> Result<Connector, Failure> {
+) -> Result<Connector, ZkFailure> {
     match auth {
         Auth::Digest => {
             let identity = format!("{username}:{password}");
@@ -181,7 +183,7 @@ fn log_in(
 
 #[cfg(feature = "sasl")]
 #[expect(clippy::unnecessary_wraps, reason = "it fails without the feature")]
-fn sasl(connector: Connector, username: &str, password: &str) -> Result<Connector, Failure> {
+fn sasl(connector: Connector, username: &str, password: &str) -> Result<Connector, ZkFailure> {
     use zookeeper_client::SaslOptions;
 
     let (username, password) = (username.to_owned(), password.to_owned());
@@ -189,15 +191,15 @@ fn sasl(connector: Connector, username: &str, password: &str) -> Result<Connecto
 }
 
 #[cfg(not(feature = "sasl"))]
-fn sasl(_: Connector, _: &str, _: &str) -> Result<Connector, Failure> {
+fn sasl(_: Connector, _: &str, _: &str) -> Result<Connector, ZkFailure> {
     let message = "this program is built without the feature \"sasl\" of polylock-zk";
-    Err(Failure::Config(message.to_owned()))
+    Err(ZkFailure::Config(message.to_owned()))
 }
 
 /// Recreates the directory of all locks, if it was deleted under a client.
-pub(crate) async fn make_root(rooted: &Client, config: &ZooKeeperConfig) -> Result<(), Failure> {
+pub(crate) async fn make_root(rooted: &Client, config: &ZooKeeperConfig) -> Result<(), ZkFailure> {
     let whole = rooted.clone().chroot("/");
-    let whole = whole.map_err(|_| Failure::Malformed("a client without a root".to_owned()))?;
+    let whole = whole.map_err(|_| ZkFailure::Malformed("a client without a root".to_owned()))?;
     let directory = CreateMode::Persistent.with_acls(config.acls());
     Ok(whole.mkdir(&config.root, &directory).await?)
 }
@@ -208,7 +210,7 @@ pub(crate) async fn make_directory(
     rooted: &Client,
     path: &str,
     config: &ZooKeeperConfig,
-) -> Result<(), Failure> {
+) -> Result<(), ZkFailure> {
     let mut mode = match config.compat {
         Compat::Kazoo => CreateMode::Persistent,
         _ => CreateMode::Container,

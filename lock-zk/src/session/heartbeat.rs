@@ -9,12 +9,12 @@ use tokio::time::{Instant, sleep_until};
 use zookeeper_client::{Error, SessionState, Stat, StateWatcher};
 
 use super::node_watch::watch_nodes;
-use super::{Phase, Session, lock};
+use super::{SessionPhase, ZkSession, lock};
 
 /// Follows the state of the session, sends heartbeats and watches nodes, until the session ends or is
 /// dropped.
 pub(super) async fn send_heartbeats(
-    session: Weak<Session>,
+    session: Weak<ZkSession>,
     mut states: StateWatcher,
     unwatched: Arc<Notify>,
 ) {
@@ -56,7 +56,7 @@ pub(super) async fn send_heartbeats(
 
 /// Sends a heartbeat; returns the time until the next one, or `None` if the session is over or
 /// dropped.
-async fn heartbeat(session: &Weak<Session>, at: Instant) -> Option<Duration> {
+async fn heartbeat(session: &Weak<ZkSession>, at: Instant) -> Option<Duration> {
     sleep_until(at).await;
     let session = session.upgrade().filter(|session| !session.is_over())?;
     let sent = session.engine.now();
@@ -74,7 +74,7 @@ async fn heartbeat(session: &Weak<Session>, at: Instant) -> Option<Duration> {
     Some(session.state().evidence.beat())
 }
 
-impl Session {
+impl ZkSession {
     /// Asks the leader, and a majority of the servers where locks depend on it; false if there is no
     /// answer.
     ///
@@ -105,13 +105,13 @@ impl Session {
     fn answered(&self, sent: Moment) {
         let mut state = self.state();
         match state.phase {
-            Phase::Over => return,
+            SessionPhase::Over => return,
             // What was asked on the connection that broke says nothing of this one.
-            Phase::Doubted { since, .. } if sent <= since => return,
-            Phase::Doubted { .. } => state.resume(self.negotiated.asked()),
-            Phase::Connected => {}
+            SessionPhase::Doubted { since, .. } if sent <= since => return,
+            SessionPhase::Doubted { .. } => state.resume(self.negotiated.asked()),
+            SessionPhase::Connected => {}
         }
-        state.phase = Phase::Connected;
+        state.phase = SessionPhase::Connected;
         state.evidence.answered(sent, self.engine.now());
         self.limit(state.evidence.valid_until());
     }

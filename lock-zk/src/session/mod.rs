@@ -22,7 +22,7 @@ use tokio::time::sleep;
 use zookeeper_client::{Client, Error, Stat};
 
 use crate::config::ZooKeeperConfig;
-use crate::error::{Failure, RETRY_BACKOFF};
+use crate::error::{RETRY_BACKOFF, ZkFailure};
 
 use self::connect::open_session;
 use self::heartbeat::send_heartbeats;
@@ -31,18 +31,18 @@ use self::negotiation::Negotiated;
 use self::node_watch::WatchBudget;
 use self::timing::LivenessEvidence;
 
-pub(crate) use self::reconnect::Sessions;
+pub(crate) use self::reconnect::ZkSessions;
 
 /// A session is a lease that heartbeats renew and its locks share: they are held until a deadline, which
 /// answered heartbeats extend. A process that was paused for longer finds its locks lost at its first
 /// check, whatever the client knows by then.
-pub(crate) struct Session {
+pub(crate) struct ZkSession {
     pub(crate) client: Client,
     engine: Engine,
     negotiated: Arc<Negotiated>,
     /// Held while locks are limited, so that they see the events in their order. A loss is final in
     /// any order, and reported without it: its receivers may release other locks.
-    state: Mutex<State>,
+    state: Mutex<ZkSessionState>,
     /// Taken after the state.
     locks: Mutex<SessionLocks>,
     /// There are locks with unwatched nodes.
@@ -50,19 +50,19 @@ pub(crate) struct Session {
     pub(crate) watch_budget: WatchBudget,
     over: watch::Sender<bool>,
     /// Where the next one is opened.
-    sessions: Weak<Sessions>,
+    sessions: Weak<ZkSessions>,
 }
 
 #[derive(Debug)]
-struct State {
-    phase: Phase,
+struct ZkSessionState {
+    phase: SessionPhase,
     evidence: LivenessEvidence,
     /// When the connection broke last.
     broke: Option<Moment>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Phase {
+enum SessionPhase {
     Connected,
     /// The connection broke, and the nodes must be checked before locks are beyond doubt again.
     Doubted {
@@ -76,7 +76,7 @@ enum Phase {
     Over,
 }
 
-impl Session {
+impl ZkSession {
     /// Opens a session, which lasts as long as the value.
     ///
     /// It is a task of the engine, which callers poll when they send requests: neither the end of a caller's
@@ -84,8 +84,8 @@ impl Session {
     async fn open(
         config: &Arc<ZooKeeperConfig>,
         engine: &Engine,
-        sessions: Weak<Sessions>,
-    ) -> Result<Arc<Self>, Failure> {
+        sessions: Weak<ZkSessions>,
+    ) -> Result<Arc<Self>, ZkFailure> {
         let (sender, receiver) = oneshot::channel();
         let (connect_config, clock) = (Arc::clone(config), engine.clone());
         engine.spawn_service(async move {
@@ -95,15 +95,15 @@ impl Session {
         });
         let opened = receiver.await;
         let (client, asked, negotiated) =
-            opened.unwrap_or_else(|_| Err(Failure::Malformed("no session".to_owned())))?;
+            opened.unwrap_or_else(|_| Err(ZkFailure::Malformed("no session".to_owned())))?;
         let evidence = LivenessEvidence::opened(client.session_timeout(), asked);
         let (states, unwatched) = (client.state_watcher(), Arc::<Notify>::default());
         let session = Arc::new(Self {
             client,
             engine: engine.clone(),
             negotiated,
-            state: Mutex::new(State {
-                phase: Phase::Connected,
+            state: Mutex::new(ZkSessionState {
+                phase: SessionPhase::Connected,
                 evidence,
                 broke: None,
             }),
@@ -118,7 +118,7 @@ impl Session {
     }
 
     /// The state, by the smallest timeout that a server has granted so far.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ZkSessionState> {
         let mut state = lock(&self.state);
         if let Some(timeout) = self
             .negotiated
@@ -160,7 +160,7 @@ impl Session {
         let now = self.engine.now();
         let mut state = self.state();
         let is_old = state.broke_since(sent) || now > state.evidence.recent_until(sent);
-        if is_old || state.phase == Phase::Over {
+        if is_old || state.phase == SessionPhase::Over {
             return false;
         }
         self.resume_if_connected(&mut state);
@@ -185,7 +185,7 @@ impl Session {
     /// A write of this session, which left at `sent`, has been committed.
     pub(crate) fn committed(&self, sent: Moment) {
         let mut state = self.state();
-        if state.phase == Phase::Over || state.broke_since(sent) {
+        if state.phase == SessionPhase::Over || state.broke_since(sent) {
             return;
         }
         self.resume_if_connected(&mut state);
@@ -207,14 +207,14 @@ impl Session {
             return control.lose(LostReason::Unreachable);
         }
         let deadline = match state.phase {
-            Phase::Connected => state.evidence.valid_until(),
+            SessionPhase::Connected => state.evidence.valid_until(),
             // Nodes that were there before may be gone, but not this one.
-            Phase::Doubted { since, .. } if since < seen => {
+            SessionPhase::Doubted { since, .. } if since < seen => {
                 self.resume_if_connected(&mut state);
                 state.evidence.valid_until()
             }
-            Phase::Doubted { until, .. } => until,
-            Phase::Over => {
+            SessionPhase::Doubted { until, .. } => until,
+            SessionPhase::Over => {
                 drop(state);
                 control.lose(LostReason::SessionEnded);
                 return self.delete_nodes([path.into()]);
@@ -267,12 +267,12 @@ impl Session {
 
     /// The session is gone with all its nodes, or its state is unknown for good.
     pub(crate) fn end(&self) {
-        let was = std::mem::replace(&mut self.state().phase, Phase::Over);
-        if was == Phase::Over {
+        let was = std::mem::replace(&mut self.state().phase, SessionPhase::Over);
+        if was == SessionPhase::Over {
             return;
         }
         // A caller that learns of a loss and acquires the lock again gets the next session.
-        Sessions::open_again(&self.sessions);
+        ZkSessions::open_again(&self.sessions);
         self.over.send_replace(true);
         // Later callers of `attach` see that it is over.
         let (controls, nodes) = {
@@ -293,7 +293,7 @@ impl Session {
         let deletions = paths.into_iter().map(|path| {
             let client = client.clone();
             async move {
-                while let Err(failure) = client.delete(&path, None).await.map_err(Failure::from)
+                while let Err(failure) = client.delete(&path, None).await.map_err(ZkFailure::from)
                     && !failure.is_over()
                     && (failure.is_ambiguous() || failure.is_retryable())
                 {
@@ -313,7 +313,7 @@ impl Session {
     }
 
     fn is_doubted(&self) -> bool {
-        matches!(self.state().phase, Phase::Doubted { .. })
+        matches!(self.state().phase, SessionPhase::Doubted { .. })
     }
 }
 
@@ -337,9 +337,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl fmt::Debug for Session {
+impl fmt::Debug for ZkSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session")
+        f.debug_struct("ZkSession")
             .field("id", &self.client.session_id())
             .field("phase", &self.state().phase)
             .finish_non_exhaustive()

@@ -102,7 +102,7 @@ pub(crate) async fn listen<T>(
     opening: impl Future<Output = T>,
 ) -> (T, Arc<Negotiated>) {
     let negotiated = Arc::new(Negotiated::new(engine));
-    let dispatch = Dispatch::new(Listener {
+    let dispatch = Dispatch::new(NegotiationSubscriber {
         negotiated: Arc::clone(&negotiated),
         program: dispatcher::get_default(Clone::clone),
     });
@@ -136,7 +136,7 @@ impl Spawn for Spawner {
 
 /// Forwards everything to the program's subscriber, except downcasts: they are unsafe to forward, and the
 /// client, the only code that runs with the listener, makes none.
-struct Listener {
+struct NegotiationSubscriber {
     negotiated: Arc<Negotiated>,
     program: Dispatch,
 }
@@ -148,7 +148,7 @@ fn is_candidate(metadata: &Metadata<'_>) -> bool {
         && metadata.target() == "zookeeper_client::session"
 }
 
-impl Subscriber for Listener {
+impl Subscriber for NegotiationSubscriber {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
         let interest = self.program.register_callsite(metadata);
         match is_candidate(metadata) {
@@ -258,7 +258,7 @@ mod tests {
     /// The client records the session in the span that it is in.
     #[test]
     fn the_span_of_the_program_is_the_current_one() {
-        let listener = Listener {
+        let listener = NegotiationSubscriber {
             negotiated: Arc::new(Negotiated::new(&Engine::of_this_process("test"))),
             program: Dispatch::new(tracing_subscriber::registry()),
         };

@@ -10,16 +10,16 @@ use tokio::time::sleep;
 use zookeeper_client::{Error, EventType};
 
 use super::locks::NodeWatch;
-use super::{Session, lock};
-use crate::error::Failure;
+use super::{ZkSession, lock};
+use crate::error::ZkFailure;
 
 /// Watches the nodes of all locks of a session; ends with the session.
-pub(super) async fn watch_nodes(session: Weak<Session>, unwatched: Arc<Notify>) {
+pub(super) async fn watch_nodes(session: Weak<ZkSession>, unwatched: Arc<Notify>) {
     let due = stream::unfold((session, unwatched), next_due).flat_map(stream::iter);
     due.for_each_concurrent(None, WatchedNode::watch).await;
 }
 
-type Unwatched = (Weak<Session>, Arc<Notify>);
+type Unwatched = (Weak<ZkSession>, Arc<Notify>);
 
 async fn next_due((session, unwatched): Unwatched) -> Option<(Vec<WatchedNode>, Unwatched)> {
     unwatched.notified().await;
@@ -33,7 +33,7 @@ const WATCHED_AFTER: Duration = Duration::from_millis(100);
 
 /// The node of a lock that is about to be watched.
 struct WatchedNode {
-    session: Weak<Session>,
+    session: Weak<ZkSession>,
     id: LeaseId,
     path: Arc<str>,
     _room: OwnedSemaphorePermit,
@@ -52,7 +52,7 @@ impl WatchedNode {
             // The name is unguessable, so the client has silently got another session.
             Ok(_) => return watching.end(),
             Err(Error::NoNode) => return watching.node_gone(self.id, &self.path),
-            Err(error) if Failure::from(error.clone()).is_ambiguous() => {
+            Err(error) if ZkFailure::from(error.clone()).is_ambiguous() => {
                 return watching.watch_ended(&self, NodeWatch::None);
             }
             // Whatever keeps this client from watching, it does so again.
@@ -71,7 +71,7 @@ impl WatchedNode {
     }
 }
 
-impl Session {
+impl ZkSession {
     /// The nodes of locks that have been held for a while; the others are due later.
     fn begin_watches(self: &Arc<Self>) -> Vec<WatchedNode> {
         let now = self.engine.now();

@@ -13,12 +13,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use zookeeper_client::{Error, SessionState, Stat};
 
-use super::{Phase, Session, State, keeps_first_timeout, lock};
+use super::{SessionPhase, ZkSession, ZkSessionState, keeps_first_timeout, lock};
 use crate::config::ZooKeeperConfig;
-use crate::error::Failure;
+use crate::error::ZkFailure;
 use crate::health::check;
 
-impl Session {
+impl ZkSession {
     /// Whether the present connection may have another, unreported timeout; `responses` is the number
     /// of earlier connections with a reported one.
     pub(super) fn is_timeout_unknown(&self, responses: &mut u64) -> bool {
@@ -32,14 +32,14 @@ impl Session {
         let since = self.engine.now();
         let valid_until = match state.phase {
             // Those that were in doubt before that are lost by now, and others are not.
-            Phase::Doubted { until, .. } if since < until => until,
-            Phase::Connected | Phase::Doubted { .. } => state.evidence.valid_until(),
-            Phase::Over => return,
+            SessionPhase::Doubted { until, .. } if since < until => until,
+            SessionPhase::Connected | SessionPhase::Doubted { .. } => state.evidence.valid_until(),
+            SessionPhase::Over => return,
         };
         let until = state.evidence.doubted_until(since, valid_until);
         state.evidence.broken();
         state.broke = Some(since);
-        state.phase = Phase::Doubted {
+        state.phase = SessionPhase::Doubted {
             until,
             since,
             is_resumed: false,
@@ -49,7 +49,7 @@ impl Session {
 
     /// There is another connection.
     pub(super) fn resumed(&self) {
-        let is_missed = self.state().phase == Phase::Connected;
+        let is_missed = self.state().phase == SessionPhase::Connected;
         if is_missed {
             // The client reports its latest state only.
             self.disconnected();
@@ -57,7 +57,7 @@ impl Session {
         let mut state = self.state();
         state.resume(self.negotiated.asked());
         let reported_until = state.evidence.reported_until();
-        if let Phase::Doubted { until, .. } = &mut state.phase {
+        if let SessionPhase::Doubted { until, .. } = &mut state.phase {
             // The server may have granted less time than it takes to doubt.
             *until = (*until).min(reported_until);
             let until = *until;
@@ -66,7 +66,7 @@ impl Session {
     }
 
     /// An answer can arrive before the event of its connection.
-    pub(super) fn resume_if_connected(&self, state: &mut State) {
+    pub(super) fn resume_if_connected(&self, state: &mut ZkSessionState) {
         if self.client.state() == SessionState::SyncConnected {
             state.resume(self.negotiated.asked());
         }
@@ -116,11 +116,11 @@ impl Session {
     }
 }
 
-impl State {
+impl ZkSessionState {
     /// There is another connection, for which the request left at `asked`. A process that was stopped
     /// since then knows by that how old the answer is.
     pub(super) fn resume(&mut self, asked: Moment) {
-        if let Phase::Doubted { is_resumed, .. } = &mut self.phase
+        if let SessionPhase::Doubted { is_resumed, .. } = &mut self.phase
             && !std::mem::replace(is_resumed, true)
         {
             self.evidence.resumed(asked);
@@ -133,24 +133,24 @@ impl State {
 }
 
 /// The current session of a client, which is replaced when it ends.
-pub(crate) struct Sessions {
+pub(crate) struct ZkSessions {
     pub(crate) config: Arc<ZooKeeperConfig>,
     engine: Engine,
     current: watch::Sender<Current>,
 }
 
 enum Current {
-    Live(Arc<Session>),
+    Live(Arc<ZkSession>),
     /// Another one is being opened; why the last attempt failed.
-    Opening(Option<Failure>),
+    Opening(Option<ZkFailure>),
 }
 
-impl Sessions {
+impl ZkSessions {
     /// Opens the first session, and checks the ensemble.
     pub(crate) async fn open(
         config: ZooKeeperConfig,
         engine: &Engine,
-    ) -> Result<Arc<Self>, Failure> {
+    ) -> Result<Arc<Self>, ZkFailure> {
         let sessions = Arc::new(Self {
             config: Arc::new(config),
             engine: engine.clone(),
@@ -169,12 +169,12 @@ impl Sessions {
         Ok(sessions)
     }
 
-    async fn open_session(self: &Arc<Self>) -> Result<Arc<Session>, Failure> {
-        Session::open(&self.config, &self.engine, Arc::downgrade(self)).await
+    async fn open_session(self: &Arc<Self>) -> Result<Arc<ZkSession>, ZkFailure> {
+        ZkSession::open(&self.config, &self.engine, Arc::downgrade(self)).await
     }
 
     /// The session, or the next one as soon as it is there.
-    pub(crate) async fn get(&self, deadline: Instant) -> Result<Arc<Session>, Failure> {
+    pub(crate) async fn get(&self, deadline: Instant) -> Result<Arc<ZkSession>, ZkFailure> {
         if let Some(live) = self.current.borrow().live() {
             return Ok(live);
         }
@@ -192,7 +192,7 @@ impl Sessions {
         }
         let last = match &*self.current.borrow() {
             Current::Opening(Some(failure)) => failure.clone(),
-            _ => Failure::Silent(self.config.timeout),
+            _ => ZkFailure::Silent(self.config.timeout),
         };
         Err(last)
     }
@@ -209,7 +209,7 @@ impl Sessions {
 }
 
 /// Tries to open a session until there is one, or no caller waits for it.
-async fn insist(sessions: Weak<Sessions>) {
+async fn insist(sessions: Weak<ZkSessions>) {
     let mut backoff = MIN_BACKOFF;
     loop {
         let Some(sessions) = sessions.upgrade() else {
@@ -238,7 +238,7 @@ const MIN_BACKOFF: Duration = Duration::from_millis(100);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
 impl Current {
-    fn live(&self) -> Option<Arc<Session>> {
+    fn live(&self) -> Option<Arc<ZkSession>> {
         match self {
             Self::Live(session) if !session.is_over() => Some(Arc::clone(session)),
             _ => None,
@@ -254,9 +254,9 @@ impl Current {
     }
 }
 
-impl fmt::Debug for Sessions {
+impl fmt::Debug for ZkSessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sessions")
+        f.debug_struct("ZkSessions")
             .field("config", &self.config)
             .finish_non_exhaustive()
     }

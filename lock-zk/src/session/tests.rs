@@ -9,7 +9,7 @@ use lock_testkit::servers::ZooKeeperServer;
 use polylock_core::{AcquireRequest, DistributedLock as _, LostReason, Wait};
 use tokio::time::{Instant, timeout};
 
-use super::Session;
+use super::ZkSession;
 use crate::{ZooKeeper, ZooKeeperConfig};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ fn request(name: &str) -> AcquireRequest {
     AcquireRequest::new(key(name)).with_wait(Wait::AtMost(SOON * 2))
 }
 
-async fn session(locks: &ZooKeeper) -> Arc<Session> {
+async fn session(locks: &ZooKeeper) -> Arc<ZkSession> {
     let sessions = &locks.client.sessions;
     sessions.get(Instant::now() + SOON).await.unwrap()
 }
