@@ -5,7 +5,7 @@ use http::HeaderMap;
 use http::header::HeaderName;
 use http::request::Parts;
 
-use crate::keys::{KeyError, Origin, header_value};
+use crate::keys::{KeyError, NameOrigin, header_value};
 
 /// Which clients share idempotency keys.
 ///
@@ -75,7 +75,7 @@ const MAX_KEY_LEN: usize = 255;
 /// The value of `Idempotency-Key`: a string in double quotes (RFC 8941, 3.3.3), as the draft has it,
 /// or the same without quotes, as most clients send it. `"8e03"` and `8e03` are one key.
 pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<String, KeyError> {
-    let origin = Origin::new("header", IDEMPOTENCY_KEY.as_str());
+    let origin = NameOrigin::new("header", IDEMPOTENCY_KEY.as_str());
     let text = header_value(headers, &IDEMPOTENCY_KEY)?;
     let key = match text.strip_prefix('"') {
         Some(rest) => quoted(rest),

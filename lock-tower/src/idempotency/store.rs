@@ -5,7 +5,7 @@ use polylock_core::{FencingToken, LockKey};
 
 use super::StoredResponse;
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+use crate::layer::BoxError;
 
 /// Stores responses until they expire.
 ///

@@ -74,7 +74,7 @@ pub(crate) fn header_value<'h>(
     headers: &'h HeaderMap,
     name: &HeaderName,
 ) -> Result<&'h str, KeyError> {
-    let origin = Origin::new("header", name.as_str());
+    let origin = NameOrigin::new("header", name.as_str());
     let value = origin.only(headers.get_all(name))?;
     origin.text(trimmed(value.as_bytes()))
 }
@@ -143,7 +143,7 @@ impl Cookie {
     ///
     /// [`KeyError`] as above.
     pub fn read(&self, parts: &Parts) -> Result<String, KeyError> {
-        let origin = Origin::new("cookie", &self.name);
+        let origin = NameOrigin::new("cookie", &self.name);
         let value = unquoted(origin.only(cookies(&parts.headers, &self.name))?);
         if *decoded(value) != *value {
             return Err(origin.invalid("is percent-encoded"));
@@ -224,7 +224,7 @@ impl QueryParam {
     ///
     /// [`KeyError`] as above.
     pub fn read(&self, parts: &Parts) -> Result<String, KeyError> {
-        let origin = Origin::new("query parameter", &self.name);
+        let origin = NameOrigin::new("query parameter", &self.name);
         let query = parts.uri.query().unwrap_or_default();
         let value = origin.only(params(query, &self.name))?;
         origin.text(&form_decoded(value)).map(str::to_owned)
@@ -264,12 +264,12 @@ extractors! { Cookie, Header, QueryParam }
 /// Where in a request a name comes from, for messages to clients. Its text is from the service's
 /// configuration, and never from the client.
 #[derive(Clone, Copy)]
-pub(crate) struct Origin<'a> {
+pub(crate) struct NameOrigin<'a> {
     kind: &'static str,
     name: &'a str,
 }
 
-impl<'a> Origin<'a> {
+impl<'a> NameOrigin<'a> {
     pub(crate) fn new(kind: &'static str, name: &'a str) -> Self {
         Self { kind, name }
     }

@@ -50,7 +50,7 @@ pub(crate) mod extractor;
 mod fields;
 
 pub(crate) use self::extractor::{KeyError, KeyExtractor, Keys, join};
-pub(crate) use self::fields::{Origin, header_value};
+pub(crate) use self::fields::{NameOrigin, header_value};
 
 pub use self::fields::{Cookie, Header, QueryParam};
 

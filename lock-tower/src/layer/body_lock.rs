@@ -22,10 +22,10 @@ pub(super) struct BodyLock {
 
 /// Keeps the lock from being released while the body is polled.
 #[derive(Debug, Default)]
-struct Gate(Mutex<State>);
+struct Gate(Mutex<BodyLockState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct BodyLockState {
     /// Whether the body is being polled, on another thread than the watcher's.
     runs: bool,
     cut: Option<BodyError>,
@@ -70,7 +70,7 @@ impl BodyLock {
         Ok(polled)
     }
 
-    fn look(&self, state: &State) -> Result<(), BodyError> {
+    fn look(&self, state: &BodyLockState) -> Result<(), BodyError> {
         if let Some(error) = state.cut {
             return Err(error);
         }
@@ -90,7 +90,7 @@ impl Drop for BodyLock {
 }
 
 impl Gate {
-    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut BodyLockState) -> T) -> T {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

@@ -39,10 +39,10 @@ pub use self::responder::{Format, ProblemDetails, RejectionResponder, RequestInf
 ///
 /// The example of [`Locker`](crate::Locker) gets one.
 #[derive(Clone, Debug)]
-pub struct Rejection(Box<Inner>);
+pub struct Rejection(Box<RejectionInner>);
 
 #[derive(Clone, Debug)]
-struct Inner {
+struct RejectionInner {
     reason: Reason,
     detail: Option<String>,
     error: Option<Error>,
@@ -194,7 +194,7 @@ impl Rejection {
     /// Rejects for this reason.
     #[must_use]
     pub fn new(reason: Reason) -> Self {
-        Self(Box::new(Inner {
+        Self(Box::new(RejectionInner {
             reason,
             detail: None,
             error: None,
