@@ -64,9 +64,9 @@ pub trait Subject: Clone + Send + Sync + 'static {
 
 /// Locks of this project, as a user calls them.
 #[derive(Clone, Debug)]
-pub(crate) struct Locks(pub(crate) Arc<dyn DistributedLock>);
+pub(crate) struct SubjectLocks(pub(crate) Arc<dyn DistributedLock>);
 
-impl Subject for Locks {
+impl Subject for SubjectLocks {
     type Key = AcquireRequest;
     type Held = LockGuard;
 

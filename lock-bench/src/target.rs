@@ -10,11 +10,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use polylock::{DistributedLock, LockUrl};
 
-use crate::measure::{Recorded, Window};
+use crate::measure::{RecordedSpans, Window};
 use crate::report::TargetKind;
 use crate::servers;
-use crate::subject::{Failure, INVALID, Locks, Subject};
-use crate::workloads::{Acquired, Job, acquire, contend};
+use crate::subject::{Failure, INVALID, Subject, SubjectLocks};
+use crate::workloads::{ContenderJob, SubjectGuard, acquire, contend};
 
 /// What can be measured, and the program that contenders are which are processes.
 #[derive(Clone, Default)]
@@ -202,8 +202,8 @@ pub struct Opened {
     pub(crate) is_of_one_process: bool,
     /// Those of this project, which have layers too.
     pub(crate) locks: Option<Arc<dyn DistributedLock>>,
-    contend: Arc<dyn Fn(Job, Window) -> Boxed<Recorded> + Send + Sync>,
-    acquire: Arc<dyn Fn(String, Duration, Duration) -> Boxed<Option<Acquired>> + Send + Sync>,
+    contend: Arc<dyn Fn(ContenderJob, Window) -> Boxed<RecordedSpans> + Send + Sync>,
+    acquire: Arc<dyn Fn(String, Duration, Duration) -> Boxed<Option<SubjectGuard>> + Send + Sync>,
 }
 
 type Boxed<T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send>>;
@@ -222,7 +222,7 @@ impl Opened {
         Self {
             is_of_one_process: backend == "memory",
             locks: Some(Arc::clone(&locks)),
-            ..Self::new(TargetKind::Lock { backend }, Locks(locks))
+            ..Self::new(TargetKind::Lock { backend }, SubjectLocks(locks))
         }
     }
 
@@ -246,7 +246,11 @@ impl Opened {
         }
     }
 
-    pub(crate) async fn contend(&self, job: Job, window: Window) -> Result<Recorded, Failure> {
+    pub(crate) async fn contend(
+        &self,
+        job: ContenderJob,
+        window: Window,
+    ) -> Result<RecordedSpans, Failure> {
         (self.contend)(job, window).await
     }
 
@@ -255,7 +259,7 @@ impl Opened {
         name: String,
         ttl: Duration,
         wait: Duration,
-    ) -> Result<Option<Acquired>, Failure> {
+    ) -> Result<Option<SubjectGuard>, Failure> {
         (self.acquire)(name, ttl, wait).await
     }
 
@@ -277,7 +281,7 @@ impl fmt::Debug for Opened {
     }
 }
 
-pub(crate) type Facts = BTreeMap<String, String>;
+pub(crate) type TargetFacts = BTreeMap<String, String>;
 
 /// Asks a server, on a connection like that of the locks.
 #[async_trait]
@@ -290,5 +294,5 @@ pub(crate) trait Probe: Send + Sync {
     async fn commands(&self) -> Result<Option<u64>, Failure>;
 
     /// Versions and durability settings, by name and without secrets.
-    async fn facts(&self) -> Result<Facts, Failure>;
+    async fn facts(&self) -> Result<TargetFacts, Failure>;
 }

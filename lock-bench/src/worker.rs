@@ -1,4 +1,4 @@
-//! Contenders that are processes. The run writes an `Order` to the standard input of each, and
+//! Contenders that are processes. The run writes a `WorkerOrder` to the standard input of each, and
 //! later the window; a contender answers each step with a `Result` in a line of JSON. The URL has
 //! secrets, and therefore comes by a pipe and not in an argument.
 
@@ -16,29 +16,29 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::clock;
-use crate::measure::{Recorded, Window};
+use crate::measure::{RecordedSpans, Window};
 use crate::subject::{Failure, UNSUPPORTED};
 use crate::target::{Openers, Target};
-use crate::workloads::{HeldLocks, Job};
+use crate::workloads::{ContenderJob, HeldLocks};
 
 /// The hidden argument with which a program is started as a contender.
 pub const ARGUMENT: &str = "bench-worker";
 
 /// The first line that a contender gets.
 #[derive(Deserialize, Serialize)]
-struct Order {
+struct WorkerOrder {
     url: String,
     /// The number of the run, if its bare commands are measured and not the target itself.
     bare: Option<u64>,
-    work: Work,
+    work: WorkerTask,
 }
 
 /// What a process is for.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) enum Work {
-    Contend(Job),
+pub(crate) enum WorkerTask {
+    Contend(ContenderJob),
     /// To hold so many locks and do nothing else.
-    Footprint(Job),
+    Footprint(ContenderJob),
     /// To acquire this lock, and to be killed.
     Hold {
         name: String,
@@ -48,19 +48,19 @@ pub(crate) enum Work {
 
 /// A contender that is a process. It ends with this value.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct WorkerProcess {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
-impl Process {
+impl WorkerProcess {
     /// Starts one and tells it what to do; for the bare commands of the run with this number, if
     /// there is one.
     pub(crate) async fn start(
         target: &Target,
         bare: Option<u64>,
-        work: Work,
+        work: WorkerTask,
     ) -> Result<Self, Failure> {
         let broken = |error| Failure::of(PROCESSES, &error);
         let program = match &target.worker {
@@ -80,7 +80,7 @@ impl Process {
             child,
         };
         let url = target.url.clone();
-        process.say(&Order { url, bare, work }).await?;
+        process.say(&WorkerOrder { url, bare, work }).await?;
         Ok(process)
     }
 
@@ -94,7 +94,7 @@ impl Process {
         mut self,
         window: Window,
         after: Duration,
-    ) -> Result<Recorded, Failure> {
+    ) -> Result<RecordedSpans, Failure> {
         let limit = clock::until(window.end) + after + END_TIMEOUT;
         let recorded = self.hear(limit).await?;
         // It ends by itself, and is killed if it does not.
@@ -169,7 +169,11 @@ pub async fn serve(openers: &Openers) -> Result<(), Failure> {
     say(&done)
 }
 
-async fn obey(parent: &mut Parent, openers: &Openers, order: Order) -> Result<Recorded, Failure> {
+async fn obey(
+    parent: &mut Parent,
+    openers: &Openers,
+    order: WorkerOrder,
+) -> Result<RecordedSpans, Failure> {
     let target = openers.target("contender", order.url)?;
     let opened = match order.bare {
         None => target.open().await?,
@@ -179,18 +183,18 @@ async fn obey(parent: &mut Parent, openers: &Openers, order: Order) -> Result<Re
         }
     };
     let recorded = match order.work {
-        Work::Contend(job) => {
+        WorkerTask::Contend(job) => {
             let window = parent.window().await?;
             opened.contend(job, window).await?
         }
-        Work::Footprint(job) => {
+        WorkerTask::Footprint(job) => {
             let locks = opened.locks.clone();
             let locks = locks.ok_or_else(|| Failure::new(UNSUPPORTED, "not locks of polylock"))?;
             let held = HeldLocks::acquire(locks, job).await?;
             let window = parent.window().await?;
             held.measure(window).await?
         }
-        Work::Hold { name, ttl } => {
+        WorkerTask::Hold { name, ttl } => {
             let acquired = opened.acquire(name, ttl, MAX_WAIT).await?;
             let held =
                 acquired.ok_or_else(|| Failure::new("contended", "a lock of its own is taken"))?;

@@ -5,5 +5,5 @@ mod record;
 mod safety;
 mod sample;
 
-pub(crate) use self::record::{Log, Recorded, Span, Waiting, Window};
+pub(crate) use self::record::{HoldSpan, RecordedSpans, SpanLog, UnservedRequest, Window};
 pub(crate) use self::sample::sample;

@@ -1,10 +1,10 @@
 use super::record::SLICE_BITS;
-use super::{Span, Waiting, Window};
+use super::{HoldSpan, UnservedRequest, Window};
 use crate::report::{Latencies, Turn};
 
 /// From the call of release to the next acquisition of the key, by another contender that
 /// waited before. The spans are sorted by key and by the time of the acquisition.
-pub(super) fn hand_offs(spans: &[Span], stride: u64, window: Window) -> Latencies {
+pub(super) fn hand_offs(spans: &[HoldSpan], stride: u64, window: Window) -> Latencies {
     let mut latencies = Latencies::default();
     for pair in spans.windows(2) {
         let (before, next) = (&pair[0], &pair[1]);
@@ -22,14 +22,14 @@ pub(super) fn hand_offs(spans: &[Span], stride: u64, window: Window) -> Latencie
 }
 
 /// Whether nothing between two spans was dropped.
-fn follow(before: &Span, next: &Span, stride: u64) -> bool {
+fn follow(before: &HoldSpan, next: &HoldSpan, stride: u64) -> bool {
     // With a stride, the slice after one that is kept is dropped.
     stride == 1 || before.acquired >> SLICE_BITS == next.acquired >> SLICE_BITS
 }
 
 /// How often a request that was served in the window was so before an earlier one of the same key;
 /// requests that were never served count as served last.
-pub(super) fn overtakes(spans: &[Span], unserved: &[Waiting], window: Window) -> u64 {
+pub(super) fn overtakes(spans: &[HoldSpan], unserved: &[UnservedRequest], window: Window) -> u64 {
     let of_keys = spans.chunk_by(|a, b| a.key == b.key);
     of_keys
         .map(|spans| {
@@ -70,7 +70,7 @@ fn inversions(values: &[u64]) -> u64 {
 }
 
 /// The first turns at the first key in the window.
-pub(super) fn timeline(spans: &[Span], window: Window) -> Vec<Turn> {
+pub(super) fn timeline(spans: &[HoldSpan], window: Window) -> Vec<Turn> {
     let first_key = spans.first().map(|span| span.key);
     spans
         .iter()
@@ -88,7 +88,7 @@ const TURNS: usize = 200;
 
 /// Whether requests came faster than they were served, so that their number grows for as long as
 /// it is measured: at the end more wait than at half time, and more than chance makes of it.
-pub(super) fn grows(spans: &[Span], unserved: &[Waiting], window: Window) -> bool {
+pub(super) fn grows(spans: &[HoldSpan], unserved: &[UnservedRequest], window: Window) -> bool {
     let waiting_at = |time: u64| {
         let served = spans
             .iter()
@@ -117,13 +117,13 @@ mod tests {
         end: 1_000,
     };
 
-    fn span(contender: u32, requested: u64, acquired: u64, releasing: u64) -> Span {
-        Span {
+    fn span(contender: u32, requested: u64, acquired: u64, releasing: u64) -> HoldSpan {
+        HoldSpan {
             contender,
             requested,
             acquired,
             releasing,
-            ..Span::default()
+            ..HoldSpan::default()
         }
     }
 
@@ -177,7 +177,7 @@ mod tests {
                 .map(|(at, &requested)| span(0, requested, at, at));
             let waiting = unserved
                 .iter()
-                .map(|&requested| Waiting { key: 0, requested });
+                .map(|&requested| UnservedRequest { key: 0, requested });
             let (spans, waiting): (Vec<_>, Vec<_>) = (spans.collect(), waiting.collect());
             assert_eq!(overtakes(&spans, &waiting, WINDOW), *expected, "{served:?}");
         }
@@ -225,7 +225,7 @@ mod tests {
                 if acquired < WINDOW.end {
                     served.push(span(0, requested, acquired, 0));
                 } else {
-                    waiting.push(Waiting { key: 0, requested });
+                    waiting.push(UnservedRequest { key: 0, requested });
                 }
             }
             assert_eq!(grows(&served, &waiting, WINDOW), is_growing, "{what}");

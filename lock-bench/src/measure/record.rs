@@ -7,7 +7,7 @@ use crate::subject::Failure;
 
 /// One acquisition. Times are those of the clock.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-pub(crate) struct Span {
+pub(crate) struct HoldSpan {
     /// Number of the key.
     pub(crate) key: u32,
     /// Number of the contender.
@@ -25,7 +25,7 @@ pub(crate) struct Span {
 
 /// A request that was not served.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub(crate) struct Waiting {
+pub(crate) struct UnservedRequest {
     pub(crate) key: u32,
     pub(crate) requested: u64,
 }
@@ -57,12 +57,12 @@ impl Window {
 /// those of every fourth. All contenders drop the same slices in the end, so that who followed
 /// whom is right in those that stay. What is dropped is not checked either, which the sample says.
 #[derive(Debug)]
-pub(crate) struct Log {
+pub(crate) struct SpanLog {
     window: Window,
     max_spans: usize,
     /// Acquisitions in the window, kept or not.
     pub(crate) acquisitions: u64,
-    recorded: Recorded,
+    recorded: RecordedSpans,
 }
 
 /// A slice has 8.4 ms: many hand-overs, and few of them at its edges.
@@ -76,22 +76,22 @@ pub(super) fn is_kept(acquired: u64, stride: u64) -> bool {
     (acquired >> SLICE_BITS) & (stride - 1) == 0
 }
 
-impl Log {
+impl SpanLog {
     /// A log that keeps at most so many spans.
     pub(crate) fn new(window: Window, max_spans: usize) -> Self {
         Self {
             window,
             max_spans,
             acquisitions: 0,
-            recorded: Recorded {
+            recorded: RecordedSpans {
                 spans: Vec::with_capacity(max_spans.min(RESERVED)),
                 stride: 1,
-                ..Recorded::default()
+                ..RecordedSpans::default()
             },
         }
     }
 
-    pub(crate) fn push(&mut self, span: Span) {
+    pub(crate) fn push(&mut self, span: HoldSpan) {
         self.acquisitions += u64::from(self.window.has(span.acquired));
         if self.recorded.spans.len() >= self.max_spans {
             self.thin_out();
@@ -103,7 +103,7 @@ impl Log {
 
     #[cold]
     fn thin_out(&mut self) {
-        let Recorded { spans, stride, .. } = &mut self.recorded;
+        let RecordedSpans { spans, stride, .. } = &mut self.recorded;
         while spans.len() > self.max_spans / 2 && *stride < 1 << 32 {
             *stride *= 2;
             spans.retain(|span| is_kept(span.acquired, *stride));
@@ -112,13 +112,15 @@ impl Log {
 
     pub(crate) fn push_unserved(&mut self, key: u32, requested: u64) {
         if self.recorded.unserved.len() < self.max_spans {
-            self.recorded.unserved.push(Waiting { key, requested });
+            self.recorded
+                .unserved
+                .push(UnservedRequest { key, requested });
         }
     }
 
     #[cold]
     pub(crate) fn push_failure(&mut self, failure: &Failure) {
-        let Recorded {
+        let RecordedSpans {
             errors, failures, ..
         } = &mut self.recorded;
         *errors.entry(failure.kind().to_owned()).or_default() += 1;
@@ -130,11 +132,11 @@ impl Log {
 
 /// What the contenders of one measurement have written down, of one process or of all.
 #[derive(Debug, Default, Deserialize, Serialize)]
-pub(crate) struct Recorded {
-    pub(crate) spans: Vec<Span>,
-    /// Every how many slices of the time are in `spans`; see [`Log`].
+pub(crate) struct RecordedSpans {
+    pub(crate) spans: Vec<HoldSpan>,
+    /// Every how many slices of the time are in `spans`; see [`SpanLog`].
     pub(crate) stride: u64,
-    pub(crate) unserved: Vec<Waiting>,
+    pub(crate) unserved: Vec<UnservedRequest>,
     /// Acquisitions in the window, of each contender by its number.
     pub(crate) per_contender: BTreeMap<u32, u64>,
     pub(crate) errors: BTreeMap<String, u64>,
@@ -147,9 +149,9 @@ pub(crate) struct Recorded {
     pub(crate) footprint: Option<Footprint>,
 }
 
-impl Recorded {
+impl RecordedSpans {
     /// What a contender wrote down.
-    pub(crate) fn of(contender: u32, log: Log) -> Self {
+    pub(crate) fn of(contender: u32, log: SpanLog) -> Self {
         Self {
             per_contender: BTreeMap::from([(contender, log.acquisitions)]),
             ..log.recorded
@@ -204,17 +206,17 @@ mod tests {
             from: 0,
             end: slice * 100,
         };
-        let mut log = Log::new(window, 64);
+        let mut log = SpanLog::new(window, 64);
         for number in 0..1_000 {
             let acquired = number * slice / 10;
-            log.push(Span {
+            log.push(HoldSpan {
                 acquired,
-                ..Span::default()
+                ..HoldSpan::default()
             });
         }
         assert_eq!(log.acquisitions, 1_000);
         assert!(log.recorded.spans.len() <= 64 && log.recorded.spans.len() > 16);
-        let Recorded { spans, stride, .. } = log.recorded;
+        let RecordedSpans { spans, stride, .. } = log.recorded;
         let all = (0..1_000).map(|number| number * slice / 10);
         let kept = all.filter(|time| is_kept(*time, stride));
         assert!(spans.iter().map(|span| span.acquired).eq(kept));

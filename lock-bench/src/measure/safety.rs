@@ -1,13 +1,13 @@
 use polylock_history::{Exclusion, Hold, TokenOrder};
 
-use super::{Span, Window};
+use super::{HoldSpan, Window};
 
 /// What must not be: two holders at a time, tokens that do not grow with the holders. One sentence
 /// each for the first of a kind and key, with the number of all.
 ///
 /// The spans are sorted by key and by the time of the acquisition. Those that a full log has
 /// dropped are not there to be checked; [`Sample::checked_of`](crate::report::Sample) tells.
-pub(super) fn violations(spans: &[Span], window: Window) -> Vec<String> {
+pub(super) fn violations(spans: &[HoldSpan], window: Window) -> Vec<String> {
     let mut found = Vec::new();
     for spans in spans.chunk_by(|a, b| a.key == b.key) {
         let (mut exclusion, mut order) = (Exclusion::new(), TokenOrder::new());
@@ -101,13 +101,13 @@ mod tests {
             end: 1_000_000_000,
         };
         for (rows, expected) in cases {
-            let spans = rows.iter().zip(0..).map(|(row, contender)| Span {
+            let spans = rows.iter().zip(0..).map(|(row, contender)| HoldSpan {
                 key: row.0,
                 contender,
                 token: row.1,
                 acquired: row.2 * 1_000_000,
                 releasing: row.3 * 1_000_000,
-                ..Span::default()
+                ..HoldSpan::default()
             });
             let found = violations(&spans.collect::<Vec<_>>(), window);
             assert_eq!(found, expected, "{rows:?}");

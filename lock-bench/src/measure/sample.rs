@@ -1,12 +1,12 @@
 use super::order::{grows, hand_offs, overtakes, timeline};
 use super::record::is_kept;
 use super::safety::violations;
-use super::{Recorded, Span, Waiting, Window};
+use super::{HoldSpan, RecordedSpans, UnservedRequest, Window};
 use crate::report::{Latencies, Sample};
 
 /// What a measurement of so many contenders has shown.
 pub(crate) fn sample(
-    mut recorded: Recorded,
+    mut recorded: RecordedSpans,
     contenders: u32,
     window: Window,
     is_open: bool,
@@ -74,7 +74,7 @@ pub(crate) fn sample(
     }
 }
 
-fn latencies<'a>(spans: impl Iterator<Item = &'a Span>) -> (Latencies, Latencies) {
+fn latencies<'a>(spans: impl Iterator<Item = &'a HoldSpan>) -> (Latencies, Latencies) {
     let (mut acquire, mut release) = (Latencies::default(), Latencies::default());
     for span in spans {
         acquire.record_ns(span.acquired.saturating_sub(span.requested));
@@ -84,17 +84,20 @@ fn latencies<'a>(spans: impl Iterator<Item = &'a Span>) -> (Latencies, Latencies
 }
 
 /// Those that still waited at the end, since before the window or since later.
-fn unserved_waits(unserved: &[Waiting], window: Window) -> impl Iterator<Item = &Waiting> + Clone {
+fn unserved_waits(
+    unserved: &[UnservedRequest],
+    window: Window,
+) -> impl Iterator<Item = &UnservedRequest> + Clone {
     unserved
         .iter()
         .filter(move |waiting| waiting.requested < window.end)
 }
 
-fn waited_at_the_end(span: &Span, window: Window) -> bool {
+fn waited_at_the_end(span: &HoldSpan, window: Window) -> bool {
     span.requested < window.end && window.end <= span.acquired
 }
 
-fn held_within(span: &Span, window: Window) -> u64 {
+fn held_within(span: &HoldSpan, window: Window) -> u64 {
     let from = span.acquired.max(window.from);
     span.releasing.min(window.end).saturating_sub(from)
 }
@@ -104,7 +107,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::measure::Log;
+    use crate::measure::SpanLog;
     use crate::measure::record::SLICE_BITS;
     use crate::subject::Failure;
 
@@ -115,24 +118,24 @@ mod tests {
     };
 
     /// A span of a lock that is let go at once.
-    fn span(requested: u64, acquired: u64) -> Span {
-        Span {
+    fn span(requested: u64, acquired: u64) -> HoldSpan {
+        HoldSpan {
             requested,
             acquired,
             releasing: acquired,
             released: acquired,
-            ..Span::default()
+            ..HoldSpan::default()
         }
     }
 
     #[test]
     fn counts_what_is_in_the_window() {
-        let mut recorded = Recorded::default();
+        let mut recorded = RecordedSpans::default();
         for contender in 0..2 {
-            let mut log = Log::new(WINDOW, 100);
+            let mut log = SpanLog::new(WINDOW, 100);
             for number in 0..10 {
                 let acquired = 50 + 200 * number + u64::from(contender) * 100;
-                log.push(Span {
+                log.push(HoldSpan {
                     contender,
                     token: Some(acquired),
                     releasing: acquired + 80,
@@ -141,7 +144,7 @@ mod tests {
                 });
             }
             log.push_failure(&Failure::new("unavailable", "no answer"));
-            recorded.add(Recorded::of(contender, log));
+            recorded.add(RecordedSpans::of(contender, log));
         }
         recorded.processor_ns = 500;
         let sample = sample(recorded, 3, WINDOW, false);
@@ -168,9 +171,9 @@ mod tests {
 
     #[test]
     fn requests_of_which_none_was_served_are_an_error() {
-        let mut log = Log::new(WINDOW, 100);
+        let mut log = SpanLog::new(WINDOW, 100);
         log.push_unserved(0, 1);
-        let sample = sample(Recorded::of(0, log), 1, WINDOW, false);
+        let sample = sample(RecordedSpans::of(0, log), 1, WINDOW, false);
         assert_eq!(sample.errors, BTreeMap::from([("unserved".to_owned(), 1)]));
         assert_eq!(sample.failures.len(), 1);
     }
@@ -188,14 +191,14 @@ mod tests {
         ];
         for (served, unserved) in cases {
             let [open, closed] = [true, false].map(|is_open| {
-                let mut log = Log::new(WINDOW, 100);
+                let mut log = SpanLog::new(WINDOW, 100);
                 served
                     .iter()
                     .for_each(|&(requested, acquired)| log.push(span(requested, acquired)));
                 unserved
                     .iter()
                     .for_each(|&requested| log.push_unserved(0, requested));
-                sample(Recorded::of(0, log), 1, WINDOW, is_open)
+                sample(RecordedSpans::of(0, log), 1, WINDOW, is_open)
             });
             assert_eq!((open.acquisitions, open.unserved), (1, 2), "{served:?}");
             let counts = (open.acquire.len(), closed.acquire.len());
@@ -214,15 +217,15 @@ mod tests {
             from: 0,
             end: 64 * slice,
         };
-        let mut log = Log::new(window, 16);
+        let mut log = SpanLog::new(window, 16);
         for acquired in (0..64).map(|number| number * slice) {
-            log.push(Span {
+            log.push(HoldSpan {
                 token: Some(acquired),
                 ..span(acquired, acquired)
             });
             log.push_unserved(0, acquired);
         }
-        let recorded = Recorded::of(0, log);
+        let recorded = RecordedSpans::of(0, log);
         let stride = recorded.stride;
         assert!(stride > 1);
         let sample = sample(recorded, 1, window, true);

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use humantime::format_duration;
 use serde::Serialize;
 
-use super::figures::Column;
+use super::figures::FigureColumn;
 use super::units::change;
 use super::{Parameters, Report, Row, Series, Spread, Table};
 use crate::plan::{Workload, name_of};
@@ -49,7 +49,7 @@ pub struct Change {
     /// The figure.
     pub metric: &'static str,
     #[serde(skip)]
-    column: &'static Column,
+    column: &'static FigureColumn,
     /// What it was.
     pub old: Spread,
     /// What it is; none where nothing could be measured, such as when all acquisitions failed.
@@ -165,7 +165,7 @@ fn compare(
     let after = new.map_or(before, |(_, after)| after);
     let before = old.figures(before);
     let figures = new.map(|(new, after)| new.figures(after));
-    let changes = Column::metrics().filter_map(|column| {
+    let changes = FigureColumn::metrics().filter_map(|column| {
         let old = (column.of)(&before)?;
         let new = figures.as_ref().and_then(column.of);
         let ratio = new.map(|new| match old.median == new.median {
@@ -256,7 +256,7 @@ impl FromStr for Limit {
         let form = "write METRIC=CHANGE, such as throughput=-10% or p99=+15%";
         let parts = text.strip_suffix('%').and_then(|text| text.split_once('='));
         let (name, change) = parts.ok_or(form)?;
-        let known = || Column::metrics().map(|column| column.metric);
+        let known = || FigureColumn::metrics().map(|column| column.metric);
         let metric = known().find(|metric| *metric == name).ok_or_else(|| {
             let known: Vec<_> = known().collect();
             format!("{name:?} is none of {}", known.join(", "))

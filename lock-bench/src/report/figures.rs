@@ -100,7 +100,7 @@ pub struct Quantiles {
 
 /// A figure for people: a column of tables, and a metric of comparisons if it has a name there.
 #[derive(Debug)]
-pub(super) struct Column {
+pub(super) struct FigureColumn {
     pub(super) head: &'static str,
     pub(super) metric: &'static str,
     unit: Unit,
@@ -117,11 +117,11 @@ enum Unit {
 }
 
 /// What answers the question of a workload comes first.
-pub(super) static COLUMNS: [Column; 22] = {
+pub(super) static COLUMNS: [FigureColumn; 22] = {
     use Unit::{Nanoseconds as Ns, Number, Percent, Permille, Share};
     type Of = fn(&Figures) -> Option<Spread>;
-    const fn column(head: &'static str, metric: &'static str, unit: Unit, of: Of) -> Column {
-        Column {
+    const fn column(head: &'static str, metric: &'static str, unit: Unit, of: Of) -> FigureColumn {
+        FigureColumn {
             head,
             metric,
             unit,
@@ -160,7 +160,7 @@ pub(super) static COLUMNS: [Column; 22] = {
     ]
 };
 
-impl Column {
+impl FigureColumn {
     /// The columns that are metrics.
     pub(super) fn metrics() -> impl Iterator<Item = &'static Self> {
         COLUMNS.iter().filter(|column| !column.metric.is_empty())

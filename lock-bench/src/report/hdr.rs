@@ -42,9 +42,9 @@ impl Report {
     }
 }
 
-type Kind = (&'static str, fn(&Sample) -> &Latencies);
+type LatencyKind = (&'static str, fn(&Sample) -> &Latencies);
 
-const KINDS: [Kind; 3] = [
+const KINDS: [LatencyKind; 3] = [
     ("acquire", |sample| &sample.acquire),
     ("hand-off", |sample| &sample.hand_off),
     ("release", |sample| &sample.release),

@@ -1,15 +1,15 @@
 use std::time::Duration;
 
-use super::prepared::Prepared;
+use super::prepared::PreparedTarget;
 use crate::clock;
 use crate::report::{Parameters, Sample};
 use crate::subject::{Failure, INVALID, UNSUPPORTED};
 use crate::target::Opened;
-use crate::worker::{PROCESSES, Process, Work};
+use crate::worker::{PROCESSES, WorkerProcess, WorkerTask};
 
 /// Kills holders, one after the other, each while a task waits.
 pub(super) async fn measure(
-    target: &Prepared,
+    target: &PreparedTarget,
     parameters: &mut Parameters,
     prefix: &str,
 ) -> Result<Sample, Failure> {
@@ -37,16 +37,16 @@ pub(super) async fn measure(
 
 /// One round: the holder is a process, and the waiter a task of this one.
 async fn kill_one(
-    target: &Prepared,
+    target: &PreparedTarget,
     name: String,
     ttl: Duration,
     sample: &mut Sample,
 ) -> Result<(), Failure> {
-    let work = Work::Hold {
+    let work = WorkerTask::Hold {
         name: name.clone(),
         ttl,
     };
-    let mut holder = Process::start(&target.target, target.bare_run(), work).await?;
+    let mut holder = WorkerProcess::start(&target.target, target.bare_run(), work).await?;
     let held: Option<u64> = holder.started().await?;
     let kill = async {
         // Until the waiter is in the queue of the server.

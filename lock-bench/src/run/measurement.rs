@@ -3,27 +3,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::crash;
-use super::prepared::Prepared;
+use super::prepared::PreparedTarget;
 use crate::clock::{self, nanos};
-use crate::measure::{Recorded, Window, sample};
+use crate::measure::{RecordedSpans, Window, sample};
 use crate::plan::{ContendersAs, Plan, Workload};
 use crate::report::{Sample, Series};
 use crate::subject::Failure;
 use crate::target::Probe;
-use crate::worker::{Process, Work};
-use crate::workloads::{Job, Transport, serve_requests};
+use crate::worker::{WorkerProcess, WorkerTask};
+use crate::workloads::{ContenderJob, Transport, serve_requests};
 
 /// One measurement, of one target under one workload.
-pub(super) struct Measurement<'a> {
+pub(super) struct TargetMeasurement<'a> {
     pub(super) plan: &'a Plan,
-    pub(super) target: &'a Prepared,
+    pub(super) target: &'a PreparedTarget,
     pub(super) series: &'a mut Series,
     /// What the names of all its keys begin with.
     pub(super) prefix: String,
     pub(super) seed: u64,
 }
 
-impl Measurement<'_> {
+impl TargetMeasurement<'_> {
     /// Adds a sample to the series.
     pub(super) async fn make(self) -> Result<(), Failure> {
         let sample = match self.series.workload {
@@ -59,7 +59,7 @@ impl Measurement<'_> {
         Ok(Sample { commands, ..sample })
     }
 
-    async fn by_tasks(&self) -> Result<(Recorded, Option<u64>, Window), Failure> {
+    async fn by_tasks(&self) -> Result<(RecordedSpans, Option<u64>, Window), Failure> {
         let window = self.window(LEAD);
         let job = self.job(0..self.series.parameters.contenders);
         let opened = &self.target.opened;
@@ -80,23 +80,23 @@ impl Measurement<'_> {
         Ok((recorded?, commands, window))
     }
 
-    async fn by_processes(&self) -> Result<(Recorded, Option<u64>, Window), Failure> {
+    async fn by_processes(&self) -> Result<(RecordedSpans, Option<u64>, Window), Failure> {
         let all = 0..self.series.parameters.contenders;
         let (works, after) = match self.series.workload {
             // By one that has done nothing before, whose memory is that of the locks.
             Workload::Footprint => {
                 let after = SERVE_TIMEOUT + self.plan.duration;
-                (vec![Work::Footprint(self.job(all))], after)
+                (vec![WorkerTask::Footprint(self.job(all))], after)
             }
             _ => {
-                let works = all.map(|number| Work::Contend(self.job(number..number + 1)));
+                let works = all.map(|number| WorkerTask::Contend(self.job(number..number + 1)));
                 (works.collect(), Duration::ZERO)
             }
         };
         let mut processes = Vec::new();
         for work in works {
             let bare = self.target.bare_run();
-            processes.push(Process::start(&self.target.target, bare, work).await?);
+            processes.push(WorkerProcess::start(&self.target.target, bare, work).await?);
         }
         for process in &mut processes {
             process.started::<()>().await?;
@@ -106,7 +106,7 @@ impl Measurement<'_> {
             process.say(&window).await?;
         }
         let recorded = async {
-            let mut all = Recorded::default();
+            let mut all = RecordedSpans::default();
             for process in processes {
                 all.add(process.recorded(window, after).await?);
             }
@@ -116,10 +116,10 @@ impl Measurement<'_> {
         Ok((recorded?, commands, window))
     }
 
-    fn job(&self, contenders: Range<u32>) -> Job {
+    fn job(&self, contenders: Range<u32>) -> ContenderJob {
         let parameters = &self.series.parameters;
         let rate = parameters.rate;
-        Job {
+        ContenderJob {
             contenders,
             keys: parameters.keys,
             rate: rate.map(|rate| rate / f64::from(parameters.contenders)),

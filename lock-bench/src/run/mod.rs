@@ -7,8 +7,8 @@ mod schedule;
 
 use fastrand::Rng;
 
-use self::measurement::Measurement;
-use self::prepared::Prepared;
+use self::measurement::TargetMeasurement;
+use self::prepared::PreparedTarget;
 use self::schedule::{check, schedule};
 use crate::environment;
 use crate::plan::{Plan, name_of};
@@ -74,12 +74,12 @@ async fn open(
     plan: &Plan,
     targets: Vec<Target>,
     id: u64,
-    prepared: &mut Vec<Prepared>,
+    prepared: &mut Vec<PreparedTarget>,
     warnings: &mut Vec<String>,
 ) -> Result<(), Failure> {
     for target in targets {
         let name = target.name.clone();
-        let opened = Prepared::open(target, id).await;
+        let opened = PreparedTarget::open(target, id).await;
         let opened = opened.map_err(|failure| failure.at(&name))?;
         let bare = opened.bare(plan, warnings).await;
         prepared.push(opened);
@@ -92,7 +92,7 @@ async fn open(
 
 async fn measure(
     plan: &Plan,
-    prepared: &mut [Prepared],
+    prepared: &mut [PreparedTarget],
     id: u64,
     progress: &Progress<'_>,
     warnings: &mut Vec<String>,
@@ -121,7 +121,7 @@ async fn measure(
                 let (workload, parameters) = (name_of(series.workload), &series.parameters);
                 let what = format!("{}: {workload}, {parameters}", series.target);
                 progress(done, of, &what);
-                let measurement = Measurement {
+                let measurement = TargetMeasurement {
                     plan,
                     target: &prepared[target],
                     series,

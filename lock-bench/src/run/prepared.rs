@@ -12,7 +12,7 @@ use crate::subject::{Failure, REFUSED};
 use crate::target::{Opened, Probe, Target};
 
 /// A target that is open, or the bare commands beside one.
-pub(super) struct Prepared {
+pub(super) struct PreparedTarget {
     pub(super) info: TargetInfo,
     pub(super) target: Target,
     pub(super) opened: Opened,
@@ -21,7 +21,7 @@ pub(super) struct Prepared {
     run: u64,
 }
 
-impl Prepared {
+impl PreparedTarget {
     pub(super) async fn open(target: Target, run: u64) -> Result<Self, Failure> {
         let opened = target.open().await?;
         let probe = target.probe().await?;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::prepared::Prepared;
+use super::prepared::PreparedTarget;
 use crate::clock::nanos;
 use crate::plan::{ContendersAs, Plan, Workload, name_of};
 use crate::report::{Parameters, Series, TargetKind};
@@ -9,15 +9,15 @@ use crate::target::{Opened, Target};
 
 /// A workload with its parameters, and the numbers of the targets that are measured for it.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct ScheduleEntry {
     pub(super) workload: Workload,
     pub(super) parameters: Parameters,
     pub(super) targets: Vec<usize>,
 }
 
-impl Entry {
+impl ScheduleEntry {
     /// The series without samples, in the order of the targets.
-    pub(super) fn series(&self, targets: &[Prepared]) -> Vec<Series> {
+    pub(super) fn series(&self, targets: &[PreparedTarget]) -> Vec<Series> {
         let series = self.targets.iter().map(|&target| Series {
             target: targets[target].info.name.clone(),
             workload: self.workload,
@@ -29,7 +29,10 @@ impl Entry {
 }
 
 /// What is measured in each repeat, and why something is not, one sentence each.
-pub(super) fn schedule(plan: &Plan, targets: &[(&str, &Opened)]) -> (Vec<Entry>, Vec<String>) {
+pub(super) fn schedule(
+    plan: &Plan,
+    targets: &[(&str, &Opened)],
+) -> (Vec<ScheduleEntry>, Vec<String>) {
     let (mut entries, mut left_out) = (Vec::new(), Vec::new());
     for &workload in &plan.workloads {
         let mut measured = Vec::new();
@@ -44,15 +47,13 @@ pub(super) fn schedule(plan: &Plan, targets: &[(&str, &Opened)]) -> (Vec<Entry>,
             }
         }
         if !measured.is_empty() {
-            entries.extend(
-                parameters(plan, workload)
-                    .into_iter()
-                    .map(|parameters| Entry {
-                        workload,
-                        parameters,
-                        targets: measured.clone(),
-                    }),
-            );
+            entries.extend(parameters(plan, workload).into_iter().map(|parameters| {
+                ScheduleEntry {
+                    workload,
+                    parameters,
+                    targets: measured.clone(),
+                }
+            }));
         }
     }
     (entries, left_out)
@@ -207,15 +208,15 @@ mod tests {
     use polylock::memory::Memory;
 
     use super::*;
-    use crate::subject::Locks;
+    use crate::subject::SubjectLocks;
 
     /// Memory and another backend with their bare commands, and another library: their numbers for
     /// each entry.
-    fn scheduled(plan: &Plan) -> (Vec<Entry>, Vec<String>) {
+    fn scheduled(plan: &Plan) -> (Vec<ScheduleEntry>, Vec<String>) {
         let locks = || Arc::new(Memory::new()) as Arc<dyn DistributedLock>;
-        let mut of_memory = Opened::bare("mine", "", Locks(locks()));
+        let mut of_memory = Opened::bare("mine", "", SubjectLocks(locks()));
         of_memory.is_of_one_process = true;
-        let mut polls = Opened::bare("redis", "", Locks(locks()));
+        let mut polls = Opened::bare("redis", "", SubjectLocks(locks()));
         polls.has_queue = false;
         schedule(
             plan,
@@ -224,7 +225,7 @@ mod tests {
                 ("mine (bare)", &of_memory),
                 ("redis", &Opened::locks("redis", locks())),
                 ("redis (bare)", &polls),
-                ("other", &Opened::peer("other", Locks(locks()))),
+                ("other", &Opened::peer("other", SubjectLocks(locks()))),
             ],
         )
     }

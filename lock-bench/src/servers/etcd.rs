@@ -13,11 +13,11 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{addresses, segment, unique};
 use crate::subject::{Failure, Subject};
-use crate::target::{Facts, Opened, Probe};
+use crate::target::{Opened, Probe, TargetFacts};
 
 pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
     let client = connect(url).await?;
-    Ok(Arc::new(ServerProbe { client }))
+    Ok(Arc::new(EtcdProbe { client }))
 }
 
 pub(super) async fn bare(url: &LockUrl, of: &str) -> Result<Opened, Failure> {
@@ -26,7 +26,7 @@ pub(super) async fn bare(url: &LockUrl, of: &str) -> Result<Opened, Failure> {
     let granted = client.lease_grant(LEASE, None).await.map_err(failure)?;
     let path = url.path().trim_matches('/');
     let root = if path.is_empty() { "locks" } else { path };
-    let lock = BareLock {
+    let lock = BareEtcdLock {
         client,
         root: format!("{root}-bare").into(),
         lease: granted.id(),
@@ -54,18 +54,18 @@ fn failure(error: Error) -> Failure {
 /// What a lock in etcd takes at least: a key behind those of others, and a watch of the one before it. A
 /// future that is dropped leaves its key until the lease ends.
 #[derive(Clone)]
-struct BareLock {
+struct BareEtcdLock {
     client: Client,
     root: Arc<str>,
     lease: i64,
 }
 
-struct Held {
+struct HeldEtcdLock {
     path: String,
     token: u64,
 }
 
-impl BareLock {
+impl BareEtcdLock {
     /// The key before one in the order of creation, and the revision of the list that shows it.
     async fn before(&self, directory: &str, own: i64) -> Result<Option<(Vec<u8>, i64)>, Error> {
         let options = last().with_max_create_revision(own - 1);
@@ -99,15 +99,19 @@ fn last() -> GetOptions {
         .with_limit(1)
 }
 
-impl Subject for BareLock {
+impl Subject for BareEtcdLock {
     type Key = Arc<str>;
-    type Held = Held;
+    type Held = HeldEtcdLock;
 
     fn key(&self, name: &str, _: Duration) -> Result<Arc<str>, Failure> {
         Ok(format!("{}/{}/", self.root, segment(name)).into())
     }
 
-    async fn acquire(&self, directory: &Arc<str>, wait: Duration) -> Result<Option<Held>, Failure> {
+    async fn acquire(
+        &self,
+        directory: &Arc<str>,
+        wait: Duration,
+    ) -> Result<Option<HeldEtcdLock>, Failure> {
         let deadline = Instant::now() + wait;
         let path = format!("{directory}{}", unique());
         let put = PutOptions::new().with_lease(self.lease);
@@ -133,7 +137,7 @@ impl Subject for BareLock {
                 _ => false,
             });
         let token = u64::try_from(own).unwrap_or_default();
-        let held = Held { path, token };
+        let held = HeldEtcdLock { path, token };
         if !is_first {
             let Ok(waited) = timeout_at(deadline, self.wait(directory, own)).await else {
                 self.release(held).await?;
@@ -144,22 +148,22 @@ impl Subject for BareLock {
         Ok(Some(held))
     }
 
-    fn token(held: &Held) -> Option<u64> {
+    fn token(held: &HeldEtcdLock) -> Option<u64> {
         Some(held.token)
     }
 
-    async fn release(&self, held: Held) -> Result<(), Failure> {
+    async fn release(&self, held: HeldEtcdLock) -> Result<(), Failure> {
         let deleted = self.client.clone().delete(held.path, None).await;
         deleted.map(drop).map_err(failure)
     }
 }
 
-struct ServerProbe {
+struct EtcdProbe {
     client: Client,
 }
 
 #[async_trait]
-impl Probe for ServerProbe {
+impl Probe for EtcdProbe {
     async fn ping(&self) -> Result<(), Failure> {
         let answer = self.client.clone().get("/", None).await;
         answer.map(drop).map_err(failure)
@@ -170,7 +174,7 @@ impl Probe for ServerProbe {
         Ok(None)
     }
 
-    async fn facts(&self) -> Result<Facts, Failure> {
+    async fn facts(&self) -> Result<TargetFacts, Failure> {
         let status = self.client.clone().status().await.map_err(failure)?;
         let mut facts = vec![
             ("version", format!("etcd {}", status.version())),

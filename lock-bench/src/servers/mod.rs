@@ -37,7 +37,7 @@ use polylock::LockUrl;
 use tokio::time::{Instant, sleep};
 
 use crate::subject::{Failure, UNSUPPORTED};
-use crate::target::{Facts, Opened, Probe};
+use crate::target::{Opened, Probe, TargetFacts};
 
 /// Connects to what asks the server behind the URL of a backend, which has no parameters of layers;
 /// none for a backend without a server. Several servers at a time and TLS are not spoken: then its
@@ -122,12 +122,12 @@ impl Probe for Unsupported {
         Ok(None)
     }
 
-    async fn facts(&self) -> Result<Facts, Failure> {
+    async fn facts(&self) -> Result<TargetFacts, Failure> {
         Ok(facts([("server", self.0.to_owned())]))
     }
 }
 
-fn facts(facts: impl IntoIterator<Item = (&'static str, String)>) -> Facts {
+fn facts(facts: impl IntoIterator<Item = (&'static str, String)>) -> TargetFacts {
     let facts = facts.into_iter();
     facts.map(|(name, fact)| (name.to_owned(), fact)).collect()
 }

@@ -15,14 +15,14 @@ use redis::{
 
 use super::{poll, unique};
 use crate::subject::{Failure, INVALID, LOST, REFUSED, Subject};
-use crate::target::{Facts, Opened, Probe};
+use crate::target::{Opened, Probe, TargetFacts};
 
 pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
-    Ok(Arc::new(ServerProbe(connect(url).await?)))
+    Ok(Arc::new(RedisProbe(connect(url).await?)))
 }
 
 pub(super) async fn bare(url: &LockUrl, of: &str) -> Result<Opened, Failure> {
-    let lock = BareLock::new(connect(url).await?, url.namespace()).await?;
+    let lock = BareRedisLock::new(connect(url).await?, url.namespace()).await?;
     let commands = "SET NX PX, and a script that compares and deletes";
     let mut opened = Opened::bare(of, commands, lock);
     opened.has_queue = false;
@@ -85,7 +85,7 @@ fn failure(error: RedisError) -> Failure {
 /// What a lock in Redis takes at least. It polls while another holder has it, and a future that is
 /// dropped may leave the key for a ttl.
 #[derive(Clone)]
-struct BareLock {
+struct BareRedisLock {
     connection: MultiplexedConnection,
     /// What stands before the names.
     prefix: Arc<str>,
@@ -94,17 +94,17 @@ struct BareLock {
 }
 
 #[derive(Clone)]
-struct Key {
+struct BareRedisKey {
     name: Arc<str>,
     millis: u64,
 }
 
-struct Held {
+struct HeldRedisLock {
     key: Arc<str>,
     value: String,
 }
 
-impl BareLock {
+impl BareRedisLock {
     /// Acquires and releases one, so that a user who may not do that is told here. The server has
     /// the script then: a user who may run scripts need not be one who may load them.
     async fn new(connection: MultiplexedConnection, namespace: &str) -> Result<Self, Failure> {
@@ -128,38 +128,42 @@ impl BareLock {
     }
 
     /// How many keys it deleted.
-    async fn delete(&self, how: &str, script: &str, held: &Held) -> RedisResult<u32> {
+    async fn delete(&self, how: &str, script: &str, held: &HeldRedisLock) -> RedisResult<u32> {
         let mut delete = cmd(how);
         delete.arg(script).arg(1).arg(&*held.key).arg(&held.value);
         delete.query_async(&mut self.connection.clone()).await
     }
 
-    async fn set(&self, key: &Key) -> Result<Option<Held>, Failure> {
+    async fn set(&self, key: &BareRedisKey) -> Result<Option<HeldRedisLock>, Failure> {
         let (millis, key, value) = (key.millis, Arc::clone(&key.name), unique());
         let mut set = cmd("SET");
         set.arg(&*key).arg(&value).arg("NX").arg("PX").arg(millis);
         let answer = set.query_async(&mut self.connection.clone()).await;
         let taken: Option<String> = answer.map_err(failure)?;
-        Ok(taken.map(|_| Held { key, value }))
+        Ok(taken.map(|_| HeldRedisLock { key, value }))
     }
 }
 
-impl Subject for BareLock {
-    type Key = Key;
-    type Held = Held;
+impl Subject for BareRedisLock {
+    type Key = BareRedisKey;
+    type Held = HeldRedisLock;
 
-    fn key(&self, name: &str, ttl: Duration) -> Result<Key, Failure> {
-        Ok(Key {
+    fn key(&self, name: &str, ttl: Duration) -> Result<BareRedisKey, Failure> {
+        Ok(BareRedisKey {
             name: format!("{}{name}", self.prefix).into(),
             millis: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1),
         })
     }
 
-    async fn acquire(&self, key: &Key, wait: Duration) -> Result<Option<Held>, Failure> {
+    async fn acquire(
+        &self,
+        key: &BareRedisKey,
+        wait: Duration,
+    ) -> Result<Option<HeldRedisLock>, Failure> {
         poll(wait, || self.set(key)).await
     }
 
-    async fn release(&self, held: Held) -> Result<(), Failure> {
+    async fn release(&self, held: HeldRedisLock) -> Result<(), Failure> {
         let deleted = match self.delete("EVALSHA", &self.hash, &held).await {
             // The server was restarted, or its scripts were flushed.
             Err(error) if error.code() == Some("NOSCRIPT") => {
@@ -177,9 +181,9 @@ impl Subject for BareLock {
 const COMPARE_AND_DELETE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
-struct ServerProbe(MultiplexedConnection);
+struct RedisProbe(MultiplexedConnection);
 
-impl ServerProbe {
+impl RedisProbe {
     async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Failure> {
         let answer = command.query_async(&mut self.0.clone()).await;
         answer.map_err(failure)
@@ -195,7 +199,7 @@ impl ServerProbe {
 }
 
 #[async_trait]
-impl Probe for ServerProbe {
+impl Probe for RedisProbe {
     async fn ping(&self) -> Result<(), Failure> {
         self.ask::<String>(&cmd("PING")).await.map(drop)
     }
@@ -207,7 +211,7 @@ impl Probe for ServerProbe {
         Ok(executed.and_then(|count| count.parse().ok()))
     }
 
-    async fn facts(&self) -> Result<Facts, Failure> {
+    async fn facts(&self) -> Result<TargetFacts, Failure> {
         let server = self.info("server").await?;
         // Valkey says what release of Redis it stands for as well.
         let version = match (server.get("valkey_version"), server.get("redis_version")) {

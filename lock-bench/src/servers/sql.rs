@@ -1,5 +1,5 @@
 //! PostgreSQL, MySQL and MariaDB: the minimal statements that exclude, and what the servers say of
-//! themselves. What differs between them is a [`Dialect`].
+//! themselves. What differs between them is a [`BenchDialect`].
 
 use std::future::ready;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,11 +19,11 @@ use tokio::time::timeout;
 
 use super::{poll, unique};
 use crate::subject::{Failure, INVALID, LOST, REFUSED, Subject};
-use crate::target::{Facts, Opened, Probe};
+use crate::target::{Opened, Probe, TargetFacts};
 
 pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
-    let place = Place::of(url)?;
-    Ok(Arc::new(ServerProbe {
+    let place = BareDatabase::of(url)?;
+    Ok(Arc::new(SqlProbe {
         dialect: place.dialect,
         connection: tokio::sync::Mutex::new(place.connect().await?),
     }))
@@ -31,9 +31,9 @@ pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
 
 /// Makes the table of the run, if there is none; no bare commands without the leave to make it.
 pub(super) async fn bare(url: &LockUrl, run: u64, of: &str) -> Result<Option<Opened>, Failure> {
-    let (place, mode) = (Place::of(url)?, mode(url)?);
+    let (place, mode) = (BareDatabase::of(url)?, mode(url)?);
     let table = place.table(run);
-    if mode != Mode::Advisory {
+    if mode != BareSqlMode::Advisory {
         if url.params().bool("create-table")? == Some(false) {
             return Ok(None);
         }
@@ -42,12 +42,12 @@ pub(super) async fn bare(url: &LockUrl, run: u64, of: &str) -> Result<Option<Ope
         connection.run(create).await.map_err(failure)?;
     }
     let statements = match mode {
-        Mode::Advisory => &place.dialect.advisory,
-        Mode::Lease => &place.dialect.lease,
-        Mode::Row => &place.dialect.row,
+        BareSqlMode::Advisory => &place.dialect.advisory,
+        BareSqlMode::Lease => &place.dialect.lease,
+        BareSqlMode::Row => &place.dialect.row,
     };
     let max_connections = url.params().integer("connections", 1..=1_000)?;
-    let lock = BareLock {
+    let lock = BareSqlLock {
         mode,
         statements,
         table: table.into(),
@@ -56,15 +56,15 @@ pub(super) async fn bare(url: &LockUrl, run: u64, of: &str) -> Result<Option<Ope
         place: Arc::new(place),
     };
     let mut opened = Opened::bare(of, statements.said, lock);
-    opened.has_queue = mode != Mode::Lease;
+    opened.has_queue = mode != BareSqlMode::Lease;
     Ok(Some(opened))
 }
 
 pub(super) async fn clear(url: &LockUrl, run: u64) -> Result<(), Failure> {
-    if mode(url)? == Mode::Advisory {
+    if mode(url)? == BareSqlMode::Advisory {
         return Ok(());
     }
-    let place = Place::of(url)?;
+    let place = BareDatabase::of(url)?;
     let table = place.table(run);
     let drop = place.dialect.drop.replace("{table}", &table);
     let dropped = place.connect().await?.run(drop).await;
@@ -74,13 +74,13 @@ pub(super) async fn clear(url: &LockUrl, run: u64) -> Result<(), Failure> {
 
 /// What differs between databases. In statements, `{table}` is that of the run.
 #[derive(Debug)]
-struct Dialect {
+struct BenchDialect {
     create: &'static str,
     drop: &'static str,
     seed: &'static str,
-    advisory: Statements,
-    lease: Statements,
-    row: Statements,
+    advisory: BareStatements,
+    lease: BareStatements,
+    row: BareStatements,
     /// Gives the number of statements in its second column.
     count: &'static str,
     commands: &'static str,
@@ -90,7 +90,7 @@ struct Dialect {
 /// The statements of a mode, with `{name}` of a lock, `{owner}` and `{ttl}` in microseconds. What is
 /// acquired and released shows as a row that is returned or changed.
 #[derive(Debug)]
-struct Statements {
+struct BareStatements {
     /// What they are, for the report.
     said: &'static str,
     /// Prepares a session.
@@ -100,7 +100,7 @@ struct Statements {
 }
 
 #[cfg(feature = "postgres")]
-static POSTGRES: Dialect = Dialect {
+static POSTGRES: BenchDialect = BenchDialect {
     // Processes that create it at the same time would hinder each other.
     create:
         "BEGIN; SELECT pg_advisory_xact_lock(8027139612042); CREATE TABLE IF NOT EXISTS {table} (
@@ -109,14 +109,14 @@ static POSTGRES: Dialect = Dialect {
     // A transaction whose client is gone may still have a row.
     drop: "SET lock_timeout = '5s'; DROP TABLE IF EXISTS {table}",
     seed: "INSERT INTO {table} (name) VALUES ('{name}') ON CONFLICT DO NOTHING",
-    advisory: Statements {
+    advisory: BareStatements {
         said: "pg_advisory_lock and pg_advisory_unlock",
         session: "PREPARE acquire (text) AS SELECT pg_advisory_lock(hashtextextended($1, 0));
             PREPARE release (text) AS SELECT 1 WHERE pg_advisory_unlock(hashtextextended($1, 0))",
         acquire: "EXECUTE acquire('{name}')",
         release: "EXECUTE release('{name}')",
     },
-    lease: Statements {
+    lease: BareStatements {
         said: LEASE,
         session: "PREPARE acquire (text, text, bigint) AS UPDATE {table} SET owner = $2,
                 expires_at = now() + $3 * interval '1 microsecond'
@@ -126,7 +126,7 @@ static POSTGRES: Dialect = Dialect {
         acquire: "EXECUTE acquire('{name}', '{owner}', {ttl})",
         release: "EXECUTE release('{name}', '{owner}')",
     },
-    row: Statements {
+    row: BareStatements {
         said: ROW,
         session: "PREPARE acquire (text) AS SELECT name FROM {table} WHERE name = $1 FOR UPDATE",
         acquire: "BEGIN; EXECUTE acquire('{name}')",
@@ -141,21 +141,21 @@ static POSTGRES: Dialect = Dialect {
 };
 
 #[cfg(feature = "mysql")]
-static MYSQL: Dialect = Dialect {
+static MYSQL: BenchDialect = BenchDialect {
     create: "CREATE TABLE IF NOT EXISTS {table} (
             name VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY,
             owner VARCHAR(32) CHARACTER SET ascii COLLATE ascii_bin,
             expires_at DATETIME(6) NOT NULL DEFAULT '1970-01-01') ENGINE = InnoDB",
     drop: "SET SESSION lock_wait_timeout = 5; DROP TABLE IF EXISTS {table}",
     seed: "INSERT IGNORE INTO {table} (name) VALUES ('{name}')",
-    advisory: Statements {
+    advisory: BareStatements {
         said: "GET_LOCK and RELEASE_LOCK",
         session: "",
         // A waiter whose connection is closed is in the queue until then. A name has 64 characters.
         acquire: "SELECT 1 FROM DUAL WHERE GET_LOCK(SHA1('{name}'), 10) = 1",
         release: "SELECT 1 FROM DUAL WHERE RELEASE_LOCK(SHA1('{name}')) = 1",
     },
-    lease: Statements {
+    lease: BareStatements {
         said: LEASE,
         session: "",
         acquire: "UPDATE {table} SET owner = '{owner}',
@@ -163,7 +163,7 @@ static MYSQL: Dialect = Dialect {
             WHERE name = '{name}' AND (owner IS NULL OR expires_at <= NOW(6))",
         release: "UPDATE {table} SET owner = NULL WHERE name = '{name}' AND owner = '{owner}'",
     },
-    row: Statements {
+    row: BareStatements {
         said: ROW,
         session: "SET SESSION innodb_lock_wait_timeout = 1073741824",
         acquire: "BEGIN; SELECT name FROM {table} WHERE name = '{name}' FOR UPDATE",
@@ -180,30 +180,30 @@ const ROW: &str = "BEGIN and SELECT .. FOR UPDATE in one message, and COMMIT";
 
 /// How a lock is kept, as `lock_sql::SqlMode`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Mode {
+enum BareSqlMode {
     Advisory,
     Lease,
     Row,
 }
 
-fn mode(url: &LockUrl) -> Result<Mode, Failure> {
+fn mode(url: &LockUrl) -> Result<BareSqlMode, Failure> {
     let mode = url.params().one_of("mode", &["row", "lease", "advisory"])?;
     Ok(match mode {
-        Some("advisory") => Mode::Advisory,
-        Some("lease") => Mode::Lease,
-        _ => Mode::Row,
+        Some("advisory") => BareSqlMode::Advisory,
+        Some("lease") => BareSqlMode::Lease,
+        _ => BareSqlMode::Row,
     })
 }
 
 /// A database, and where a table of the run belongs.
-struct Place {
-    dialect: &'static Dialect,
-    options: Options,
+struct BareDatabase {
+    dialect: &'static BenchDialect,
+    options: BareSqlOptions,
     /// With a point behind it; empty where there are none.
     schema: String,
 }
 
-enum Options {
+enum BareSqlOptions {
     #[cfg(feature = "mysql")]
     MySql(MySqlConnectOptions),
     #[cfg(feature = "postgres")]
@@ -212,7 +212,7 @@ enum Options {
 
 /// As the locks have them: nothing is taken from files or, where that can be helped, from the
 /// environment.
-impl Place {
+impl BareDatabase {
     fn of(url: &LockUrl) -> Result<Self, Failure> {
         let (host, database) = (url.expect_host()?, url.path().trim_start_matches('/'));
         let username = url.username().unwrap_or_default();
@@ -238,7 +238,7 @@ impl Place {
                     .disable_statement_logging();
                 Ok(Self {
                     dialect: &POSTGRES,
-                    options: Options::Postgres(options),
+                    options: BareSqlOptions::Postgres(options),
                     schema: format!("{schema}."),
                 })
             }
@@ -262,7 +262,7 @@ impl Place {
                 }
                 Ok(Self {
                     dialect: &MYSQL,
-                    options: Options::MySql(options),
+                    options: BareSqlOptions::MySql(options),
                     schema: String::new(),
                 })
             }
@@ -274,19 +274,21 @@ impl Place {
         format!("{}polylock_bench_{run:x}", self.schema)
     }
 
-    async fn connect(&self) -> Result<Connection, Failure> {
+    async fn connect(&self) -> Result<BareConnection, Failure> {
         let connected = match &self.options {
             #[cfg(feature = "mysql")]
-            Options::MySql(options) => options.connect().await.map(Connection::MySql),
+            BareSqlOptions::MySql(options) => options.connect().await.map(BareConnection::MySql),
             #[cfg(feature = "postgres")]
-            Options::Postgres(options) => options.connect().await.map(Connection::Postgres),
+            BareSqlOptions::Postgres(options) => {
+                options.connect().await.map(BareConnection::Postgres)
+            }
         };
         connected.map_err(failure)
     }
 }
 
 #[derive(Debug)]
-enum Connection {
+enum BareConnection {
     #[cfg(feature = "mysql")]
     MySql(MySqlConnection),
     #[cfg(feature = "postgres")]
@@ -298,14 +300,14 @@ macro_rules! with {
     ($connection:expr, $it:ident => $body:expr) => {
         match $connection {
             #[cfg(feature = "mysql")]
-            Connection::MySql($it) => $body,
+            BareConnection::MySql($it) => $body,
             #[cfg(feature = "postgres")]
-            Connection::Postgres($it) => $body,
+            BareConnection::Postgres($it) => $body,
         }
     };
 }
 
-impl Connection {
+impl BareConnection {
     async fn ping(&mut self) -> Result<(), sqlx::Error> {
         with!(self, it => it.ping().await)
     }
@@ -336,38 +338,38 @@ impl Connection {
 /// Unlike the pool of the client, it does not ask a connection that comes back whether it is alive:
 /// that would be a command more than the least.
 #[derive(Clone)]
-struct BareLock {
-    place: Arc<Place>,
-    mode: Mode,
-    statements: &'static Statements,
+struct BareSqlLock {
+    place: Arc<BareDatabase>,
+    mode: BareSqlMode,
+    statements: &'static BareStatements,
     table: Arc<str>,
-    idle: Arc<Mutex<Vec<Connection>>>,
+    idle: Arc<Mutex<Vec<BareConnection>>>,
     permits: Arc<Semaphore>,
 }
 
 /// A connection in use. It is closed unless it is put back, and with it ends what the server does
 /// for it.
 struct Lent {
-    connection: Connection,
+    connection: BareConnection,
     _permit: OwnedSemaphorePermit,
 }
 
 #[derive(Clone)]
-struct Key {
+struct BareSqlKey {
     seed: Arc<str>,
     acquire: Arc<str>,
     release: Arc<str>,
     has_row: Arc<AtomicBool>,
 }
 
-struct Held {
-    key: Key,
+struct HeldSqlLock {
+    key: BareSqlKey,
     owner: String,
     /// That of the transaction or of the advisory lock.
     session: Option<Lent>,
 }
 
-impl BareLock {
+impl BareSqlLock {
     /// Waits for a connection, or makes one.
     async fn session(&self) -> Result<Lent, Failure> {
         let permit = Arc::clone(&self.permits).acquire_owned().await;
@@ -394,13 +396,13 @@ impl BareLock {
         self.idle().push(session.connection);
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<BareConnection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives a lock its row, at the first time that a contender wants it.
-    async fn seed(&self, key: &Key) -> Result<(), Failure> {
-        if self.mode == Mode::Advisory || key.has_row.load(Ordering::Relaxed) {
+    async fn seed(&self, key: &BareSqlKey) -> Result<(), Failure> {
+        if self.mode == BareSqlMode::Advisory || key.has_row.load(Ordering::Relaxed) {
             return Ok(());
         }
         let mut session = self.session().await?;
@@ -411,18 +413,18 @@ impl BareLock {
     }
 
     /// Acquires a lease if it is free, or has the server wait, in its order.
-    async fn acquire_now(&self, key: &Key) -> Result<Option<Held>, Failure> {
+    async fn acquire_now(&self, key: &BareSqlKey) -> Result<Option<HeldSqlLock>, Failure> {
         self.seed(key).await?;
         let (key, owner) = (key.clone(), unique());
         let text = key.acquire.replace("{owner}", &owner);
         let mut session = self.session().await?;
         let mut is_acquired = session.connection.run(&*text).await.map_err(failure)?;
         let session = match self.mode {
-            Mode::Lease => {
+            BareSqlMode::Lease => {
                 self.put_back(session);
                 None
             }
-            Mode::Advisory | Mode::Row => {
+            BareSqlMode::Advisory | BareSqlMode::Row => {
                 // The server gives up after its own limit.
                 while !is_acquired {
                     is_acquired = session.connection.run(&*text).await.map_err(failure)?;
@@ -430,7 +432,7 @@ impl BareLock {
                 Some(session)
             }
         };
-        Ok(is_acquired.then_some(Held {
+        Ok(is_acquired.then_some(HeldSqlLock {
             key,
             owner,
             session,
@@ -438,11 +440,11 @@ impl BareLock {
     }
 }
 
-impl Subject for BareLock {
-    type Key = Key;
-    type Held = Held;
+impl Subject for BareSqlLock {
+    type Key = BareSqlKey;
+    type Held = HeldSqlLock;
 
-    fn key(&self, name: &str, ttl: Duration) -> Result<Key, Failure> {
+    fn key(&self, name: &str, ttl: Duration) -> Result<BareSqlKey, Failure> {
         if name.contains(['\\', '\0', '\'']) {
             let text = "the name of a lock has no backslash, no quote and no NUL";
             return Err(Failure::new(INVALID, text));
@@ -455,7 +457,7 @@ impl Subject for BareLock {
                 .replace("{name}", name)
                 .into()
         };
-        Ok(Key {
+        Ok(BareSqlKey {
             seed: text(self.place.dialect.seed),
             acquire: text(self.statements.acquire),
             release: text(self.statements.release),
@@ -463,8 +465,12 @@ impl Subject for BareLock {
         })
     }
 
-    async fn acquire(&self, key: &Key, wait: Duration) -> Result<Option<Held>, Failure> {
-        if self.mode == Mode::Lease {
+    async fn acquire(
+        &self,
+        key: &BareSqlKey,
+        wait: Duration,
+    ) -> Result<Option<HeldSqlLock>, Failure> {
+        if self.mode == BareSqlMode::Lease {
             return poll(wait, || self.acquire_now(key)).await;
         }
         // At the end the connection is closed, and with it ends its place in the queue.
@@ -472,14 +478,14 @@ impl Subject for BareLock {
         acquired.unwrap_or(Ok(None))
     }
 
-    async fn release(&self, held: Held) -> Result<(), Failure> {
+    async fn release(&self, held: HeldSqlLock) -> Result<(), Failure> {
         let mut session = match held.session {
             Some(session) => session,
             None => self.session().await?,
         };
         let release = held.key.release.replace("{owner}", &held.owner);
         let released = session.connection.run(release).await;
-        let is_released = released.map_err(failure)? || self.mode == Mode::Row;
+        let is_released = released.map_err(failure)? || self.mode == BareSqlMode::Row;
         self.put_back(session);
         match is_released {
             true => Ok(()),
@@ -491,13 +497,13 @@ impl Subject for BareLock {
     }
 }
 
-struct ServerProbe {
-    dialect: &'static Dialect,
-    connection: tokio::sync::Mutex<Connection>,
+struct SqlProbe {
+    dialect: &'static BenchDialect,
+    connection: tokio::sync::Mutex<BareConnection>,
 }
 
 #[async_trait]
-impl Probe for ServerProbe {
+impl Probe for SqlProbe {
     async fn ping(&self) -> Result<(), Failure> {
         // A command of the protocol or an empty query, which is no statement.
         let mut connection = self.connection.lock().await;
@@ -513,12 +519,12 @@ impl Probe for ServerProbe {
         }
     }
 
-    async fn facts(&self) -> Result<Facts, Failure> {
+    async fn facts(&self) -> Result<TargetFacts, Failure> {
         let mut connection = self.connection.lock().await;
         let rows = connection.rows(self.dialect.settings).await;
         drop(connection);
         let rows = rows.map_err(failure)?;
-        let mut facts: Facts = rows.into_iter().collect();
+        let mut facts: TargetFacts = rows.into_iter().collect();
         facts
             .values_mut()
             .filter(|value| value.is_empty())

@@ -11,7 +11,7 @@ use super::*;
 use crate::clock;
 use crate::measure::{Window, sample};
 use crate::subject::LOST;
-use crate::workloads::Job;
+use crate::workloads::ContenderJob;
 
 const RUN: u64 = 0xb;
 const TTL: Duration = Duration::from_secs(30);
@@ -38,7 +38,7 @@ async fn contend(limit: &Opened, url: &str) {
         from: start,
         end: start + 1_000_000_000,
     };
-    let job = Job {
+    let job = ContenderJob {
         contenders: 0..2,
         keys: 1,
         rate: None,

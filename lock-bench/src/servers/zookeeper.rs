@@ -13,10 +13,10 @@ use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 use super::{addresses, segment, unique};
 use crate::subject::{Failure, Subject};
-use crate::target::{Facts, Opened, Probe};
+use crate::target::{Opened, Probe, TargetFacts};
 
 pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
-    Ok(Arc::new(ServerProbe {
+    Ok(Arc::new(ZkProbe {
         client: connect(url).await?,
         addresses: addresses(url, 2181)?,
     }))
@@ -25,7 +25,7 @@ pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
 pub(super) async fn bare(url: &LockUrl, of: &str) -> Result<Opened, Failure> {
     let commands =
         "create and getChildren in one round trip, getData with a watch of the predecessor, delete";
-    let lock = BareLock::new(connect(url).await?, url);
+    let lock = BareZkLock::new(connect(url).await?, url);
     Ok(Opened::bare(of, commands, lock))
 }
 
@@ -59,21 +59,21 @@ fn failure(error: Error) -> Failure {
 /// What a lock in ZooKeeper takes at least: a node behind those of others, and a watch of the one
 /// before it. A future that is dropped leaves its node until the session ends.
 #[derive(Clone)]
-struct BareLock {
+struct BareZkLock {
     client: Client,
     /// What stands before the directories.
     root: Arc<str>,
     acls: Acls<'static>,
 }
 
-struct Node {
+struct BareZkNode {
     path: String,
     /// Digits, as the server wrote them.
     number: String,
     token: u64,
 }
 
-impl BareLock {
+impl BareZkLock {
     fn new(client: Client, url: &LockUrl) -> Self {
         let root = match url.path().trim_end_matches('/') {
             "" => "/locks",
@@ -90,7 +90,7 @@ impl BareLock {
     }
 
     /// Makes a node and lists all of them, in one round trip where there is a directory.
-    async fn join(&self, directory: &str) -> Result<(Node, Vec<String>), Error> {
+    async fn join(&self, directory: &str) -> Result<(BareZkNode, Vec<String>), Error> {
         let options = CreateMode::EphemeralSequential.with_acls(self.acls);
         let stem = format!("{directory}/{}-", unique());
         // Requests leave when they are made, and are answered in their order.
@@ -102,7 +102,7 @@ impl BareLock {
         let path = format!("{stem}{number}");
         let token = u64::try_from(stat.czxid).unwrap_or_default();
         Ok((
-            Node {
+            BareZkNode {
                 path,
                 number,
                 token,
@@ -124,15 +124,19 @@ impl BareLock {
     }
 }
 
-impl Subject for BareLock {
+impl Subject for BareZkLock {
     type Key = Arc<str>;
-    type Held = Node;
+    type Held = BareZkNode;
 
     fn key(&self, name: &str, _: Duration) -> Result<Arc<str>, Failure> {
         Ok(format!("{}/{}", self.root, segment(name)).into())
     }
 
-    async fn acquire(&self, directory: &Arc<str>, wait: Duration) -> Result<Option<Node>, Failure> {
+    async fn acquire(
+        &self,
+        directory: &Arc<str>,
+        wait: Duration,
+    ) -> Result<Option<BareZkNode>, Failure> {
         let deadline = Instant::now() + wait;
         let joined = match self.join(directory).await {
             Err(Error::NoNode) => {
@@ -158,11 +162,11 @@ impl Subject for BareLock {
         Ok(Some(node))
     }
 
-    fn token(held: &Node) -> Option<u64> {
+    fn token(held: &BareZkNode) -> Option<u64> {
         Some(held.token)
     }
 
-    async fn release(&self, held: Node) -> Result<(), Failure> {
+    async fn release(&self, held: BareZkNode) -> Result<(), Failure> {
         self.client.delete(&held.path, None).await.map_err(failure)
     }
 }
@@ -177,12 +181,12 @@ pub(super) fn before<'a>(sequence: &str, all: &'a [String]) -> Option<&'a str> {
     earlier.max_by_key(|node| number(node))
 }
 
-struct ServerProbe {
+struct ZkProbe {
     client: Client,
     addresses: Vec<String>,
 }
 
-impl ServerProbe {
+impl ZkProbe {
     /// What a server answers to the four-letter word `srvr`; none if it does not know it.
     async fn srvr(&self, address: &str) -> Option<HashMap<String, String>> {
         let answer = async {
@@ -201,7 +205,7 @@ impl ServerProbe {
 }
 
 #[async_trait]
-impl Probe for ServerProbe {
+impl Probe for ZkProbe {
     async fn ping(&self) -> Result<(), Failure> {
         self.client.check_stat("/").await.map(drop).map_err(failure)
     }
@@ -221,7 +225,7 @@ impl Probe for ServerProbe {
         Ok(Some(received))
     }
 
-    async fn facts(&self) -> Result<Facts, Failure> {
+    async fn facts(&self) -> Result<TargetFacts, Failure> {
         let values = match self.addresses.first() {
             Some(address) => self.srvr(address).await,
             None => None,

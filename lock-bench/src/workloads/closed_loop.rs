@@ -2,19 +2,19 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use super::Job;
+use super::ContenderJob;
 use crate::clock::{self, nanos};
-use crate::measure::{Log, Span, Window};
+use crate::measure::{HoldSpan, SpanLog, Window};
 use crate::subject::{Failure, LOST, LOST_BEFORE, Subject};
 
 /// Requests again after each release, until the end of the window.
 pub(super) async fn closed<S: Subject>(
     subject: &S,
     key: &S::Key,
-    job: &Job,
-    mut request: Span,
+    job: &ContenderJob,
+    mut request: HoldSpan,
     window: Window,
-    log: &mut Log,
+    log: &mut SpanLog,
 ) {
     request.requested = clock::now();
     // When others could last run here.
@@ -59,8 +59,8 @@ const YIELDS_AFTER: u64 = 1_000_000;
 ///
 /// Neither if its time was over: a wait that the end of the window cuts short may end in silence,
 /// which is no fault of the server.
-pub(super) struct Turn {
-    pub(super) span: Option<Span>,
+pub(super) struct RequestResult {
+    pub(super) span: Option<HoldSpan>,
     pub(super) failure: Option<Failure>,
 }
 
@@ -71,14 +71,14 @@ pub(super) struct Turn {
 pub(super) async fn turn<S: Subject>(
     subject: &S,
     key: &S::Key,
-    job: &Job,
-    request: Span,
+    job: &ContenderJob,
+    request: HoldSpan,
     window: Window,
-) -> Turn {
+) -> RequestResult {
     let wait = Duration::from_nanos(window.end.saturating_sub(request.requested)).max(MIN_WAIT);
     let held = match subject.acquire(key, wait).await {
         Ok(Some(held)) => held,
-        refused => return Turn::without_lock(refused.err(), window),
+        refused => return RequestResult::without_lock(refused.err(), window),
     };
     let acquired = clock::now();
     let token = S::token(&held);
@@ -97,20 +97,20 @@ pub(super) async fn turn<S: Subject>(
         Some(LOST) => releasing = releasing.min(acquired.saturating_add(nanos(job.ttl))),
         _ => {}
     }
-    let span = Span {
+    let span = HoldSpan {
         token,
         acquired,
         releasing,
         released: clock::now(),
         ..request
     };
-    Turn {
+    RequestResult {
         span: Some(span),
         failure,
     }
 }
 
-impl Turn {
+impl RequestResult {
     fn without_lock(failure: Option<Failure>, window: Window) -> Self {
         let too_early = || Failure::new("contended", "a wait ended before its time");
         Self {
@@ -120,7 +120,7 @@ impl Turn {
     }
 
     /// Writes down what became of the request.
-    pub(super) fn write(&self, request: Span, log: &mut Log) {
+    pub(super) fn write(&self, request: HoldSpan, log: &mut SpanLog) {
         match (self.span, &self.failure) {
             (Some(span), _) => log.push(span),
             (None, None) => log.push_unserved(request.key, request.requested),
@@ -144,7 +144,7 @@ const MIN_WAIT: Duration = Duration::from_millis(20);
 const EARLY: Duration = Duration::from_millis(5);
 
 /// A lock that is held, of whatever subject.
-pub(crate) struct Acquired {
+pub(crate) struct SubjectGuard {
     pub(crate) since: u64,
     pub(crate) token: Option<u64>,
     pub(crate) release: Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>,
@@ -156,11 +156,11 @@ pub(crate) async fn acquire<S: Subject>(
     name: String,
     ttl: Duration,
     wait: Duration,
-) -> Result<Option<Acquired>, Failure> {
+) -> Result<Option<SubjectGuard>, Failure> {
     let key = subject.key(&name, ttl)?;
     let held = subject.acquire(&key, wait).await?;
     let since = clock::now();
-    Ok(held.map(|held| Acquired {
+    Ok(held.map(|held| SubjectGuard {
         since,
         token: S::token(&held),
         release: Box::pin(async move { subject.release(held).await }),

@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use polylock::{AcquireRequest, DistributedLock, ErrorKind, LockGuard, LockKey, Wait};
 use tokio::task::JoinSet;
 
-use super::{Job, meter};
+use super::{ContenderJob, meter};
 use crate::clock;
-use crate::measure::{Log, Recorded, Window};
+use crate::measure::{RecordedSpans, SpanLog, Window};
 use crate::report::Footprint;
 use crate::subject::Failure;
 
 /// Locks that this process holds, which does nothing else: its growth is theirs.
 pub(crate) struct HeldLocks {
     locks: Arc<dyn DistributedLock>,
-    job: Job,
+    job: ContenderJob,
     guards: Vec<LockGuard>,
     failures: Vec<Failure>,
     footprint: Footprint,
@@ -26,7 +26,7 @@ impl HeldLocks {
     /// Acquires as many as the job has contenders, or as many as the target has at a time.
     pub(crate) async fn acquire(
         locks: Arc<dyn DistributedLock>,
-        job: Job,
+        job: ContenderJob,
     ) -> Result<Self, Failure> {
         let mut held = Self {
             locks,
@@ -60,7 +60,7 @@ impl HeldLocks {
     }
 
     /// Lets them be renewed in the window, then has a task wait for each, and frees them.
-    pub(crate) async fn measure(mut self, window: Window) -> Result<Recorded, Failure> {
+    pub(crate) async fn measure(mut self, window: Window) -> Result<RecordedSpans, Failure> {
         let processor_ns = meter(window).await;
         let lost = self.guards.iter().filter(|guard| !guard.is_held()).count();
         if lost > 0 {
@@ -69,15 +69,15 @@ impl HeldLocks {
         }
         self.serve_waiters().await?;
         self.use_others_once(window.length()).await?;
-        let mut log = Log::new(window, 0);
+        let mut log = SpanLog::new(window, 0);
         self.failures
             .iter()
             .for_each(|failure| log.push_failure(failure));
-        Ok(Recorded {
+        Ok(RecordedSpans {
             per_contender: BTreeMap::from([(0, self.footprint.locks)]),
             processor_ns,
             footprint: Some(self.footprint),
-            ..Recorded::of(0, log)
+            ..RecordedSpans::of(0, log)
         })
     }
 

@@ -21,8 +21,8 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tower::{Layer as _, Service, service_fn};
 
-use super::layer::{Call, LayerResponse, client, serve};
-use crate::measure::{Log, Recorded, Window};
+use super::layer::{LayerCall, LayerResponse, client, serve};
+use crate::measure::{RecordedSpans, SpanLog, Window};
 use crate::subject::Failure;
 
 /// Two servers, one of which has the layer. They end when they are dropped.
@@ -50,9 +50,9 @@ impl HttpServers {
     pub(super) fn client(
         &self,
         number: u32,
-        log: Log,
+        log: SpanLog,
         window: Window,
-    ) -> impl Future<Output = Result<Recorded, Failure>> + Send + use<> {
+    ) -> impl Future<Output = Result<RecordedSpans, Failure>> + Send + use<> {
         let (plain, locked) = (self.plain, self.locked);
         async move {
             let (plain, locked) = (connect(plain).await?, connect(locked).await?);
@@ -91,7 +91,7 @@ async fn handle(
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let held = request.extensions_mut().remove::<HeldLock>();
     let name = Arc::default();
-    let Ok(seen) = serve(Call { name, held }, hold).await;
+    let Ok(seen) = serve(LayerCall { name, held }, hold).await;
     let token = seen.token.unwrap_or_default();
     let text = format!("{token} {} {}", seen.began, seen.ended);
     Ok(Response::new(text.into()))
@@ -101,7 +101,10 @@ async fn handle(
 async fn connect(
     address: SocketAddr,
 ) -> Result<
-    impl Service<Call, Response = LayerResponse, Error = Failure, Future: Send> + Clone + Send + Sync,
+    impl Service<LayerCall, Response = LayerResponse, Error = Failure, Future: Send>
+    + Clone
+    + Send
+    + Sync,
     Failure,
 > {
     let stream = TcpStream::connect(address).await.map_err(failed)?;
@@ -109,7 +112,7 @@ async fn connect(
     let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(failed)?;
     tokio::spawn(connection);
     let sender = Arc::new(Mutex::new(sender));
-    Ok(service_fn(move |call: Call| {
+    Ok(service_fn(move |call: LayerCall| {
         let sender = Arc::clone(&sender);
         async move { send(&mut *sender.lock().await, &call.name).await }
     }))

@@ -8,12 +8,12 @@ use polylock::tower::plain::CallLockLayer;
 use polylock::tower::{HeldLock, Keys, Locker};
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 
-use super::Job;
+use super::ContenderJob;
 use super::closed_loop::{PAUSE, is_over};
 use super::http::HttpServers;
 use super::{before_last_call, stuck, together};
 use crate::clock;
-use crate::measure::{Log, Recorded, Span, Window};
+use crate::measure::{HoldSpan, RecordedSpans, SpanLog, Window};
 use crate::report::Requests;
 use crate::subject::Failure;
 
@@ -30,17 +30,17 @@ pub(crate) enum Transport {
 /// own: through the layer and without it, in turn.
 pub(crate) async fn serve_requests(
     locks: Arc<dyn DistributedLock>,
-    job: Job,
+    job: ContenderJob,
     transport: Transport,
     window: Window,
-) -> Result<Recorded, Failure> {
+) -> Result<RecordedSpans, Failure> {
     let ttl = job.ttl;
     let locker = Locker::builder(locks, &job.prefix)
         .wait(clock::until(window.end).max(Duration::from_millis(1)))
         .request(|request| request.with_ttl(ttl).with_max_hold(None))
         .build()?;
     let (hold, max_spans) = (job.hold, job.max_spans);
-    let log = || Log::new(window, max_spans);
+    let log = || SpanLog::new(window, max_spans);
     if transport == Transport::Http {
         let servers = HttpServers::start(locker, hold).await?;
         let clients = job
@@ -51,8 +51,8 @@ pub(crate) async fn serve_requests(
     let plain = service_fn(move |call| serve(call, hold));
     let layer = CallLockLayer::new(
         locker,
-        |call: &Call| Ok(Keys::one(&*call.name)),
-        |call: &mut Call, held| call.held = Some(held),
+        |call: &LayerCall| Ok(Keys::one(&*call.name)),
+        |call: &mut LayerCall, held| call.held = Some(held),
     );
     let locked = layer.layer(plain);
     let clients = job
@@ -62,7 +62,7 @@ pub(crate) async fn serve_requests(
 }
 
 /// A request, with what the layer puts into it.
-pub(super) struct Call {
+pub(super) struct LayerCall {
     pub(super) name: Arc<str>,
     pub(super) held: Option<HeldLock>,
 }
@@ -74,7 +74,7 @@ pub(super) struct LayerResponse {
     pub(super) ended: u64,
 }
 
-pub(super) async fn serve(call: Call, hold: Duration) -> Result<LayerResponse, Infallible> {
+pub(super) async fn serve(call: LayerCall, hold: Duration) -> Result<LayerResponse, Infallible> {
     let began = clock::now();
     if !hold.is_zero() {
         tokio::time::sleep(hold).await;
@@ -89,23 +89,23 @@ pub(super) async fn serve(call: Call, hold: Duration) -> Result<LayerResponse, I
 
 pub(super) async fn client<P, L>(
     number: u32,
-    mut log: Log,
+    mut log: SpanLog,
     plain: P,
     locked: L,
     window: Window,
-) -> Result<Recorded, Failure>
+) -> Result<RecordedSpans, Failure>
 where
-    P: Service<Call, Response = LayerResponse, Error: Error + 'static, Future: Send>
+    P: Service<LayerCall, Response = LayerResponse, Error: Error + 'static, Future: Send>
         + Clone
         + Send
         + Sync,
-    L: Service<Call, Response = LayerResponse, Error: Error + 'static, Future: Send>
+    L: Service<LayerCall, Response = LayerResponse, Error: Error + 'static, Future: Send>
         + Clone
         + Send
         + Sync,
 {
     let (name, mut requests) = (Arc::<str>::from(number.to_string()), Requests::default());
-    let call = || Call {
+    let call = || LayerCall {
         name: Arc::clone(&name),
         held: None,
     };
@@ -120,7 +120,7 @@ where
             let answered = clock::now();
             match answer {
                 Ok(answer) => {
-                    log.push(Span {
+                    log.push(HoldSpan {
                         key: number,
                         contender: number,
                         token: answer.token,
@@ -154,8 +154,8 @@ where
     if before_last_call(window, until_end).await.is_none() {
         log.push_failure(&stuck());
     }
-    Ok(Recorded {
+    Ok(RecordedSpans {
         layer: Some(requests),
-        ..Recorded::of(number, log)
+        ..RecordedSpans::of(number, log)
     })
 }

@@ -15,19 +15,19 @@ use serde::{Deserialize, Serialize};
 use tokio::task::{JoinError, JoinSet};
 
 use crate::clock;
-use crate::measure::{Log, Recorded, Span, Window};
+use crate::measure::{HoldSpan, RecordedSpans, SpanLog, Window};
 use crate::subject::{Failure, Subject};
 
 use self::closed_loop::closed;
 use self::open_loop::open;
 
-pub(crate) use self::closed_loop::{Acquired, acquire};
+pub(crate) use self::closed_loop::{SubjectGuard, acquire};
 pub(crate) use self::footprint::HeldLocks;
 pub(crate) use self::layer::{Transport, serve_requests};
 
 /// What the contenders of one process do.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct Job {
+pub(crate) struct ContenderJob {
     /// The numbers of those that this process has.
     pub(crate) contenders: Range<u32>,
     /// Number of keys. Closed loop: 1 is shared by all contenders, more give each its own. Open loop: each
@@ -45,7 +45,7 @@ pub(crate) struct Job {
     pub(crate) seed: u64,
 }
 
-impl Job {
+impl ContenderJob {
     pub(crate) fn key(&self, number: u32) -> String {
         format!("{}/{number}", self.prefix)
     }
@@ -55,9 +55,9 @@ impl Job {
 /// whatever the subject does.
 pub(crate) async fn contend<S: Subject>(
     subject: S,
-    job: Job,
+    job: ContenderJob,
     window: Window,
-) -> Result<Recorded, Failure> {
+) -> Result<RecordedSpans, Failure> {
     let job = Arc::new(job);
     let numbers = job.contenders.clone();
     let contenders = numbers.map(|number| one(subject.clone(), Arc::clone(&job), number, window));
@@ -68,13 +68,13 @@ pub(crate) async fn contend<S: Subject>(
 async fn together<F>(
     contenders: impl Iterator<Item = F>,
     window: Window,
-) -> Result<Recorded, Failure>
+) -> Result<RecordedSpans, Failure>
 where
-    F: Future<Output = Result<Recorded, Failure>> + Send + 'static,
+    F: Future<Output = Result<RecordedSpans, Failure>> + Send + 'static,
 {
     let meter = tokio::spawn(meter(window));
     let mut contenders: JoinSet<_> = contenders.collect();
-    let mut all = Recorded::default();
+    let mut all = RecordedSpans::default();
     while let Some(ended) = contenders.join_next().await {
         all.add(joined(ended)??);
     }
@@ -84,27 +84,27 @@ where
 
 async fn one<S: Subject>(
     subject: S,
-    job: Arc<Job>,
+    job: Arc<ContenderJob>,
     contender: u32,
     window: Window,
-) -> Result<Recorded, Failure> {
+) -> Result<RecordedSpans, Failure> {
     if let Some(rate) = job.rate {
         return open(subject, job, contender, rate, window).await;
     }
     let number = if job.keys > 1 { contender } else { 0 };
     let key = subject.key(&job.key(number), job.ttl)?;
-    let request = Span {
+    let request = HoldSpan {
         key: number,
         contender,
-        ..Span::default()
+        ..HoldSpan::default()
     };
-    let mut log = Log::new(window, job.max_spans);
+    let mut log = SpanLog::new(window, job.max_spans);
     clock::sleep_until(window.start).await;
     let until_end = closed(&subject, &key, &job, request, window, &mut log);
     if before_last_call(window, until_end).await.is_none() {
         log.push_failure(&stuck());
     }
-    Ok(Recorded::of(contender, log))
+    Ok(RecordedSpans::of(contender, log))
 }
 
 /// Processor time that this process uses in the window.

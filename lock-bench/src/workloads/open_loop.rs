@@ -5,23 +5,23 @@ use fastrand::Rng;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::closed_loop::{Turn, turn};
-use super::{Job, before_last_call, joined, stuck};
+use super::closed_loop::{RequestResult, turn};
+use super::{ContenderJob, before_last_call, joined, stuck};
 use crate::clock;
-use crate::measure::{Log, Recorded, Span, Window};
+use crate::measure::{HoldSpan, RecordedSpans, SpanLog, Window};
 use crate::subject::{Failure, Subject};
 
 /// Requests a lock whenever one is due, whatever becomes of those before.
 pub(super) async fn open<S: Subject>(
     subject: S,
-    job: Arc<Job>,
+    job: Arc<ContenderJob>,
     contender: u32,
     rate: f64,
     window: Window,
-) -> Result<Recorded, Failure> {
+) -> Result<RecordedSpans, Failure> {
     let prepared = (0..job.keys).map(|number| subject.key(&job.key(number), job.ttl));
     let prepared: Arc<[S::Key]> = prepared.collect::<Result<Vec<_>, _>>()?.into();
-    let mut log = Log::new(window, job.max_spans);
+    let mut log = SpanLog::new(window, job.max_spans);
     let mut random = Rng::with_seed(job.seed ^ (u64::from(contender) << 32));
     let popularity = popularity(job.keys);
     let mut arrivals = arrivals(rate, random.fork(), window);
@@ -38,11 +38,11 @@ pub(super) async fn open<S: Subject>(
         let Some(requested) = requested else { break };
         let share = random.f64();
         let key = popularity.partition_point(|up_to| *up_to <= share);
-        let request = Span {
+        let request = HoldSpan {
             key: u32::try_from(key).unwrap_or(u32::MAX),
             contender,
             requested,
-            ..Span::default()
+            ..HoldSpan::default()
         };
         if running.len() >= MAX_RUNNING {
             is_overrun = true;
@@ -61,14 +61,14 @@ pub(super) async fn open<S: Subject>(
     if is_stuck {
         log.push_failure(&stuck());
     }
-    Ok(Recorded {
+    Ok(RecordedSpans {
         is_overrun,
-        ..Recorded::of(contender, log)
+        ..RecordedSpans::of(contender, log)
     })
 }
 
 /// Writes down what became of a request, and returns whether it was given up.
-fn write((request, turn): (Span, Option<Turn>), log: &mut Log) -> bool {
+fn write((request, turn): (HoldSpan, Option<RequestResult>), log: &mut SpanLog) -> bool {
     match &turn {
         Some(turn) => turn.write(request, log),
         None => log.push_unserved(request.key, request.requested),
