@@ -5,7 +5,7 @@ use clap::ValueEnum;
 
 /// What is tested, with the settings that make leases end often in a short run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(crate) enum Backend {
+pub(crate) enum BackendKind {
     Sqlite,
     Redis,
     Sentinel,
@@ -25,7 +25,7 @@ pub(crate) enum Backend {
     MariaDbAdvisory,
 }
 
-impl Backend {
+impl BackendKind {
     /// Whether locks live with sessions of a database.
     pub(crate) fn has_sessions(self) -> bool {
         matches!(
@@ -80,7 +80,7 @@ impl Backend {
     }
 }
 
-impl fmt::Display for Backend {
+impl fmt::Display for BackendKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = self.to_possible_value();
         f.pad(value.as_ref().map_or("", |value| value.get_name()))

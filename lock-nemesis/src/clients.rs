@@ -20,13 +20,13 @@ pub(crate) struct Clients {
     mutant: Option<String>,
     seed: u64,
     started: u64,
-    running: Vec<Client>,
+    running: Vec<ClientProcess>,
     past: Vec<HistoryEvent>,
 }
 
 /// One client process and the clock that it stamps its events with.
 #[derive(Debug)]
-struct Client {
+struct ClientProcess {
     process: TakerProcess,
     /// How far its boot clock is ahead of that of the nemesis.
     boot_offset: Duration,
@@ -69,7 +69,7 @@ impl Clients {
     pub(crate) fn add(&mut self, url: String, host: NetworkHost) -> io::Result<()> {
         let clock = ShiftedClock::new();
         let process = self.spawn(&url, &host, &clock, &Surroundings::default())?;
-        self.running.push(Client {
+        self.running.push(ClientProcess {
             process,
             boot_offset: Duration::ZERO,
             url,
@@ -134,7 +134,7 @@ impl Clients {
 
     /// The events of all clients so far.
     pub(crate) fn events(&self) -> Vec<HistoryEvent> {
-        let running = self.running.iter().flat_map(Client::events);
+        let running = self.running.iter().flat_map(ClientProcess::events);
         self.past.iter().cloned().chain(running).collect()
     }
 
@@ -163,7 +163,7 @@ impl Clients {
     }
 }
 
-impl Client {
+impl ClientProcess {
     /// By the clock of the nemesis.
     fn events(&self) -> Vec<HistoryEvent> {
         let offset = u64::try_from(self.boot_offset.as_nanos()).unwrap_or(u64::MAX);

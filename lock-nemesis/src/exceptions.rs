@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::backend::{Backend, LONG_TTL, SESSION};
+use crate::backend::{BackendKind, LONG_TTL, SESSION};
 use crate::judge::Struck;
 
 /// A verdict *can break* or *holds with fencing* of docs/guarantees.md.
@@ -12,7 +12,7 @@ pub(crate) struct Exception {
     /// The faults of the nemesis that make it happen.
     pub(crate) faults: &'static [&'static str],
     /// Without any, all.
-    pub(crate) backends: &'static [Backend],
+    pub(crate) backends: &'static [BackendKind],
     /// The row of the table.
     pub(crate) row: &'static str,
     /// How long the lock may have two holders, and how long after the fault that may begin: the first
@@ -29,7 +29,7 @@ impl Exception {
     const fn new(
         row: &'static str,
         faults: &'static [&'static str],
-        backends: &'static [Backend],
+        backends: &'static [BackendKind],
     ) -> Self {
         Self {
             faults,
@@ -51,7 +51,7 @@ pub(crate) static EXCEPTIONS: &[Exception] = &[
     Exception::new(
         "the clock of the server jumps",
         &["server-clock"],
-        &[Backend::PostgresLease, Backend::MariaDbLease],
+        &[BackendKind::PostgresLease, BackendKind::MariaDbLease],
     ),
     Exception {
         // A minority may jump; with a node that missed the grant it is none.
@@ -59,7 +59,7 @@ pub(crate) static EXCEPTIONS: &[Exception] = &[
         ..Exception::new(
             "the clock of the wall jumps",
             &["server-clock"],
-            &[Backend::Quorum],
+            &[BackendKind::Quorum],
         )
     },
     Exception::new(
@@ -72,24 +72,24 @@ pub(crate) static EXCEPTIONS: &[Exception] = &[
         ..Exception::new(
             "a fail-over loses what was not replicated",
             &LEADERS,
-            &[Backend::Sentinel],
+            &[BackendKind::Sentinel],
         )
     },
     // `cluster-node-timeout`, which is a second, and a third of the longest lease, rounded up.
     Exception::new(
         "a fail-over loses what was not replicated",
         &LEADERS,
-        &[Backend::Cluster],
+        &[BackendKind::Cluster],
     )
     .lasting(Duration::from_millis(4_500)),
     Exception::new(
         "the session is ended by an administrator (`pg_terminate_backend`, `KILL`)",
         &["replies-lost", "reset", "session-end"],
         &[
-            Backend::MariaDbAdvisory,
-            Backend::MariaDbRow,
-            Backend::PostgresAdvisory,
-            Backend::PostgresRow,
+            BackendKind::MariaDbAdvisory,
+            BackendKind::MariaDbRow,
+            BackendKind::PostgresAdvisory,
+            BackendKind::PostgresRow,
         ],
     )
     .lasting(SESSION),
@@ -97,13 +97,17 @@ pub(crate) static EXCEPTIONS: &[Exception] = &[
     Exception::new(
         "the clock of the server jumps",
         &["server-clock"],
-        &[Backend::PostgresAdvisory, Backend::PostgresRow],
+        &[BackendKind::PostgresAdvisory, BackendKind::PostgresRow],
     )
     .lasting(SESSION),
     Exception::new("an operator breaks the lock", &["admin-break"], &[]),
 ];
 
-const ONE_MASTER: &[Backend] = &[Backend::Redis, Backend::Sentinel, Backend::Cluster];
+const ONE_MASTER: &[BackendKind] = &[
+    BackendKind::Redis,
+    BackendKind::Sentinel,
+    BackendKind::Cluster,
+];
 
 /// How long a replica that was away takes to have the data of its master.
 const RESYNC: Duration = Duration::from_secs(4);
@@ -120,7 +124,7 @@ const LEADERS: [&str; 5] = [
 /// The row that allows two holders from this moment on, for so long, of whom the first was granted
 /// the lock at `first`. None allows them for longer than the longest `lease` of the key.
 pub(crate) fn find(
-    backend: Backend,
+    backend: BackendKind,
     faults: &[Struck],
     first: u64,
     begins: u64,

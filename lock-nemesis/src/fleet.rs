@@ -17,18 +17,18 @@ use lock_testkit::servers::{
 };
 use tempfile::TempDir;
 
-use crate::backend::Backend;
+use crate::backend::BackendKind;
 use crate::faults::replies;
 
 /// The servers of one backend, each on a host of its own.
 #[derive(Debug)]
 pub(crate) struct Fleet {
-    pub(crate) servers: Servers,
+    pub(crate) servers: FleetServers,
     hosts: Vec<NetworkHost>,
 }
 
 #[derive(Debug)]
-pub(crate) enum Servers {
+pub(crate) enum FleetServers {
     Cluster(RedisCluster),
     Etcd(Vec<EtcdServer>),
     MariaDb(MariaDbServer),
@@ -41,15 +41,18 @@ pub(crate) enum Servers {
 }
 
 impl Fleet {
-    pub(crate) fn start(backend: Backend, network: &Network) -> io::Result<Self> {
+    pub(crate) fn start(backend: BackendKind, network: &Network) -> io::Result<Self> {
         let hosts = |count: usize| -> Vec<NetworkHost> {
             let name = |n: usize| format!("server-{n}");
             (0..count).map(|n| network.host(&name(n))).collect()
         };
         let hosts = hosts(match backend {
-            Backend::Cluster => 6,
-            Backend::Etcd | Backend::Quorum | Backend::Sentinel | Backend::ZooKeeper => 3,
-            Backend::Sqlite => 0,
+            BackendKind::Cluster => 6,
+            BackendKind::Etcd
+            | BackendKind::Quorum
+            | BackendKind::Sentinel
+            | BackendKind::ZooKeeper => 3,
+            BackendKind::Sqlite => 0,
             _ => 1,
         });
         let each: Vec<_> = hosts.iter().collect();
@@ -57,40 +60,44 @@ impl Fleet {
             .with_aof(Fsync::EverySecond)
             .with_clock();
         let servers = match backend {
-            Backend::Cluster => {
-                Servers::Cluster(RedisCluster::start_on(&each[..3], &each[3..], &persistent))
+            BackendKind::Cluster => {
+                FleetServers::Cluster(RedisCluster::start_on(&each[..3], &each[3..], &persistent))
             }
-            Backend::Etcd => {
+            BackendKind::Etcd => {
                 let hosts = [0, 1, 2].map(|at| Some(hosts[at].clone()));
                 let options = EtcdOptions::new().on_disk();
-                Servers::Etcd(EtcdServer::cluster_on(&hosts, &options))
+                FleetServers::Etcd(EtcdServer::cluster_on(&hosts, &options))
             }
-            Backend::MariaDbAdvisory | Backend::MariaDbLease | Backend::MariaDbRow => {
+            BackendKind::MariaDbAdvisory | BackendKind::MariaDbLease | BackendKind::MariaDbRow => {
                 let options = MariaDbOptions::new().with_clock().with_host(each[0]);
-                Servers::MariaDb(MariaDbServer::start(options))
+                FleetServers::MariaDb(MariaDbServer::start(options))
             }
-            Backend::PostgresAdvisory | Backend::PostgresLease | Backend::PostgresRow => {
+            BackendKind::PostgresAdvisory
+            | BackendKind::PostgresLease
+            | BackendKind::PostgresRow => {
                 let options = PostgresOptions::new().with_clock().with_host(each[0]);
-                Servers::Postgres(PostgresServer::start(options))
+                FleetServers::Postgres(PostgresServer::start(options))
             }
-            Backend::Quorum => {
+            BackendKind::Quorum => {
                 let start =
                     |host: &&NetworkHost| RedisServer::start(persistent.clone().with_host(host));
-                Servers::Quorum(each.iter().map(start).collect())
+                FleetServers::Quorum(each.iter().map(start).collect())
             }
-            Backend::Redis => Servers::Redis(RedisServer::start(persistent.with_host(each[0]))),
-            Backend::Sentinel => {
+            BackendKind::Redis => {
+                FleetServers::Redis(RedisServer::start(persistent.with_host(each[0])))
+            }
+            BackendKind::Sentinel => {
                 let (servers, sentinels) = ([each[0], each[1]], [each[0], each[1], each[2]]);
                 let started = RedisSentinels::start_on(servers, sentinels, &persistent);
-                Servers::Sentinel(started)
+                FleetServers::Sentinel(started)
             }
-            Backend::Sqlite => Servers::Sqlite(tempfile::tempdir()?),
-            Backend::ZooKeeper => {
+            BackendKind::Sqlite => FleetServers::Sqlite(tempfile::tempdir()?),
+            BackendKind::ZooKeeper => {
                 // A leader without its followers leads on for 10 s, as with the limits of the package.
                 let options = ZooKeeperOptions::new()
                     .with_config("syncLimit", "20")
                     .with_clock();
-                Servers::ZooKeeper(ZooKeeperEnsemble::start_on(&each, &options))
+                FleetServers::ZooKeeper(ZooKeeperEnsemble::start_on(&each, &options))
             }
         };
         Ok(Self { servers, hosts })
@@ -98,15 +105,15 @@ impl Fleet {
 
     pub(crate) fn url(&self) -> String {
         match &self.servers {
-            Servers::Cluster(cluster) => cluster.url(),
-            Servers::MariaDb(server) => server.url(),
-            Servers::Postgres(server) => server.url(),
-            Servers::Etcd(_) => format!("etcd://{}", self.addresses()),
-            Servers::Quorum(_) => format!("redlock://{}", self.addresses()),
-            Servers::Redis(server) => server.url(),
-            Servers::Sentinel(sentinels) => sentinels.url(),
-            Servers::Sqlite(dir) => format!("sqlite:{}", dir.path().join("locks").display()),
-            Servers::ZooKeeper(ensemble) => ensemble.url(),
+            FleetServers::Cluster(cluster) => cluster.url(),
+            FleetServers::MariaDb(server) => server.url(),
+            FleetServers::Postgres(server) => server.url(),
+            FleetServers::Etcd(_) => format!("etcd://{}", self.addresses()),
+            FleetServers::Quorum(_) => format!("redlock://{}", self.addresses()),
+            FleetServers::Redis(server) => server.url(),
+            FleetServers::Sentinel(sentinels) => sentinels.url(),
+            FleetServers::Sqlite(dir) => format!("sqlite:{}", dir.path().join("locks").display()),
+            FleetServers::ZooKeeper(ensemble) => ensemble.url(),
         }
     }
 
@@ -127,27 +134,27 @@ impl Fleet {
             servers.iter().map(Deref::deref).collect()
         }
         match &self.servers {
-            Servers::Cluster(cluster) => all(cluster),
-            Servers::Etcd(servers) => all(servers),
-            Servers::MariaDb(server) => vec![server],
-            Servers::Postgres(server) => vec![server],
-            Servers::Quorum(nodes) => all(nodes),
-            Servers::Redis(server) => vec![server],
-            Servers::Sentinel(sentinels) => all(sentinels.servers()),
-            Servers::Sqlite(_) => Vec::new(),
-            Servers::ZooKeeper(ensemble) => all(ensemble.servers()),
+            FleetServers::Cluster(cluster) => all(cluster),
+            FleetServers::Etcd(servers) => all(servers),
+            FleetServers::MariaDb(server) => vec![server],
+            FleetServers::Postgres(server) => vec![server],
+            FleetServers::Quorum(nodes) => all(nodes),
+            FleetServers::Redis(server) => vec![server],
+            FleetServers::Sentinel(sentinels) => all(sentinels.servers()),
+            FleetServers::Sqlite(_) => Vec::new(),
+            FleetServers::ZooKeeper(ensemble) => all(ensemble.servers()),
         }
     }
 
     /// Starts a proxy on this host in front of each server, and returns the URL that leads through
     /// them.
-    pub(crate) fn proxies(&self, backend: Backend, host: &NetworkHost) -> (Vec<Proxy>, String) {
+    pub(crate) fn proxies(&self, backend: BackendKind, host: &NetworkHost) -> (Vec<Proxy>, String) {
         let mut url = self.url();
         if !replies::has_proxies(backend) {
             return (Vec::new(), url);
         }
         let wire = match backend {
-            Backend::Quorum | Backend::Redis => Wire::Resp,
+            BackendKind::Quorum | BackendKind::Redis => Wire::Resp,
             _ => Wire::Bytes,
         };
         let proxies = self.servers().into_iter().map(|server| {
@@ -176,7 +183,7 @@ impl Fleet {
 
     /// Waits until a server of ZooKeeper leads or follows, unless a fault keeps it from that.
     pub(crate) fn wait_until_serves(&self, place: usize) {
-        let Servers::ZooKeeper(ensemble) = &self.servers else {
+        let FleetServers::ZooKeeper(ensemble) = &self.servers else {
             return;
         };
         let deadline = Instant::now() + Duration::from_secs(10);
@@ -208,7 +215,7 @@ impl Fleet {
         if place < self.servers().len() {
             self.restart(place);
         }
-        if let Servers::Sentinel(sentinels) = &self.servers {
+        if let FleetServers::Sentinel(sentinels) = &self.servers {
             sentinels.sentinels()[place].restart();
         }
     }
@@ -226,11 +233,11 @@ impl Fleet {
     /// The place of the server that grants locks, if one alone does.
     pub(crate) fn leader(&self) -> Option<usize> {
         match &self.servers {
-            Servers::ZooKeeper(ensemble) => {
+            FleetServers::ZooKeeper(ensemble) => {
                 let leads = |server: &ZooKeeperServer| server.mode().as_deref() == Some("leader");
                 ensemble.servers().iter().position(leads)
             }
-            Servers::Sentinel(sentinels) => {
+            FleetServers::Sentinel(sentinels) => {
                 let leads = |server: &RedisServer| {
                     let role = server.try_command(&["ROLE"]).ok()?;
                     role.items().first()?.text()

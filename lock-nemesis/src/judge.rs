@@ -7,7 +7,7 @@ use std::time::Duration;
 use lock_testkit::history::{Checker, HistoryEvent, Summary, Violation, What};
 use polylock_core::LockKey;
 
-use crate::backend::{Backend, LONG_TTL};
+use crate::backend::{BackendKind, LONG_TTL};
 use crate::candidate::ELECTION;
 use crate::exceptions::{self, Exception};
 
@@ -51,7 +51,7 @@ pub(crate) struct Judgment {
     /// How often a lock had two holders after a fault that allows it, by the row of the table.
     pub(crate) explained: BTreeMap<&'static str, usize>,
     /// Violations with what happened, the shortest first.
-    pub(crate) violations: Vec<Found>,
+    pub(crate) violations: Vec<FoundViolation>,
     /// The longest time from the end of a fault to the next sign of a holder.
     pub(crate) recovery: Duration,
     /// Terms of leaders.
@@ -62,7 +62,7 @@ pub(crate) struct Judgment {
 
 /// A violation and the events that show it.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct FoundViolation {
     pub(crate) key: String,
     pub(crate) what: Violation,
     /// How long the lock had two holders.
@@ -72,7 +72,7 @@ pub(crate) struct Found {
     pub(crate) parties: Vec<u64>,
 }
 
-impl Found {
+impl FoundViolation {
     fn starved(key: &str, waiter: u64) -> Self {
         Self {
             key: key.to_owned(),
@@ -94,7 +94,7 @@ impl Found {
 
 /// `keys` have to have holders, and the election leaders; none in the run of a mutant, which ends early.
 pub(crate) fn judge(
-    backend: Backend,
+    backend: BackendKind,
     keys: &[LockKey],
     events: &[HistoryEvent],
     faults: &[Struck],
@@ -114,7 +114,7 @@ pub(crate) fn judge(
     };
     let is_led = judgment.leaderless <= backend.max_leaderless() && terms.len() > 1;
     if !is_led && keys.iter().any(|key| key.as_str() == ELECTION) {
-        let found = gap.as_ref().map(Found::leaderless);
+        let found = gap.as_ref().map(FoundViolation::leaderless);
         judgment.violations.extend(found);
     }
     for (key, what) in verdict.violations {
@@ -129,7 +129,7 @@ pub(crate) fn judge(
         match excuse(backend, &faults, &attempts, &what, overlap, lease) {
             Excuse::Row(exception) => *judgment.explained.entry(exception.row).or_default() += 1,
             Excuse::Fault => {}
-            Excuse::None => judgment.violations.push(Found {
+            Excuse::None => judgment.violations.push(FoundViolation {
                 key,
                 what,
                 overlap,
@@ -142,7 +142,7 @@ pub(crate) fn judge(
         .iter()
         .filter_map(|key| unrecovered(key, events, &attempts, faults));
     judgment.violations.extend(unrecovered);
-    let length = |found: &Found| {
+    let length = |found: &FoundViolation| {
         let window = found.gap.or_else(|| attempts.window(&found.parties));
         window.map_or(u64::MAX, |(from, until)| until - from)
     };
@@ -158,7 +158,7 @@ enum Excuse {
 }
 
 fn excuse(
-    backend: Backend,
+    backend: BackendKind,
     faults: &[Struck],
     attempts: &Attempts<'_>,
     what: &Violation,
@@ -267,13 +267,13 @@ fn unrecovered(
     events: &[HistoryEvent],
     attempts: &Attempts<'_>,
     faults: &[Struck],
-) -> Option<Found> {
+) -> Option<FoundViolation> {
     let healed = faults.iter().filter_map(|fault| fault.healed).max();
     let mut since = events
         .iter()
         .filter(|event| event.key == key.as_str() && Some(event.at) > healed);
     let waiter = || attempts.last_waiter(key.as_str()).unwrap_or_default();
-    (!since.any(is_sign)).then(|| Found::starved(key.as_str(), waiter()))
+    (!since.any(is_sign)).then(|| FoundViolation::starved(key.as_str(), waiter()))
 }
 
 /// Whether it shows that the lock has a holder.
@@ -460,7 +460,7 @@ mod tests {
         }
     }
 
-    fn judged(backend: Backend, second: u64, faults: &[Struck]) -> Judgment {
+    fn judged(backend: BackendKind, second: u64, faults: &[Struck]) -> Judgment {
         let events = [acquired(1, 10, 1), acquired(2, second, 2)].concat();
         judge(backend, &[], &events, faults)
     }
@@ -471,23 +471,23 @@ mod tests {
             let judgment = judged(backend, 11, faults);
             (judgment.violations.len(), judgment.explained.len())
         };
-        assert_eq!(violations(Backend::Redis, &[]), (1, 0));
+        assert_eq!(violations(BackendKind::Redis, &[]), (1, 0));
         let jump = [struck("server-clock", 10, 12)];
-        assert_eq!(violations(Backend::Redis, &jump), (0, 1));
-        assert_eq!(violations(Backend::Sqlite, &jump), (1, 0));
+        assert_eq!(violations(BackendKind::Redis, &jump), (0, 1));
+        assert_eq!(violations(BackendKind::Sqlite, &jump), (1, 0));
         assert_eq!(
-            violations(Backend::Redis, &[struck("server-clock", 0, 2)]),
+            violations(BackendKind::Redis, &[struck("server-clock", 0, 2)]),
             (1, 0)
         );
         // It takes a node that missed the grant as well.
-        assert_eq!(violations(Backend::Quorum, &jump), (1, 0));
+        assert_eq!(violations(BackendKind::Quorum, &jump), (1, 0));
         let both = [struck("partition", 8, 10), jump[0].clone()];
-        assert_eq!(violations(Backend::Quorum, &both), (0, 1));
+        assert_eq!(violations(BackendKind::Quorum, &both), (0, 1));
     }
 
     #[test]
     fn one_holder_after_the_other_is_no_violation() {
-        let judgment = judged(Backend::Redis, 12, &[]);
+        let judgment = judged(BackendKind::Redis, 12, &[]);
         assert!(judgment.violations.is_empty());
         assert_eq!(judgment.summary.grants, 2);
     }
@@ -505,7 +505,7 @@ mod tests {
         let [waits, _] = term(3, 42);
         let judged = |events: &[HistoryEvent], faults: &[Struck]| {
             let keys = [LockKey::new(ELECTION).unwrap()];
-            let judgment = judge(Backend::Redis, &keys, events, faults);
+            let judgment = judge(BackendKind::Redis, &keys, events, faults);
             let found = judgment.violations.into_iter().find_map(|found| {
                 let (from, until) = found.gap?;
                 Some((from / SECOND, until / SECOND, found.parties))
@@ -533,7 +533,9 @@ mod tests {
         let explained = |met: &str| {
             let mut fault = struck("admin-break", 10, 11);
             fault.met = met.to_owned();
-            judged(Backend::Redis, 11, &[fault]).violations.is_empty()
+            judged(BackendKind::Redis, 11, &[fault])
+                .violations
+                .is_empty()
         };
         assert!(explained("key broken") && explained("key perhaps broken"));
         assert!(!explained("key not broken") && !explained("key-1 broken"));
@@ -547,7 +549,7 @@ mod tests {
                 .iter_mut()
                 .for_each(|event| event.key = key.to_owned());
             let faults = [struck("server-clock", 10, 12)];
-            judge(Backend::Redis, &[], &events, &faults)
+            judge(BackendKind::Redis, &[], &events, &faults)
                 .violations
                 .len()
         };
@@ -561,7 +563,7 @@ mod tests {
             struck("server-clock", 10, 12),
             struck("server-forget", 10, 12),
         ];
-        let judgment = judge(Backend::Redis, &[], &events, &faults);
+        let judgment = judge(BackendKind::Redis, &[], &events, &faults);
         assert_eq!(judgment.violations.len(), 1);
         assert_eq!(judgment.violations[0].parties, [1, 2]);
     }
@@ -572,7 +574,7 @@ mod tests {
         let events = acquired(1, 10, 1);
         let recovers = |healed| {
             let judgment = judge(
-                Backend::Redis,
+                BackendKind::Redis,
                 &keys,
                 &events,
                 &[struck("split", 1, healed)],

@@ -23,9 +23,9 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use polylock_core::engine::{Entropy, OsEntropy};
 
-use self::backend::Backend;
+use self::backend::BackendKind;
 use self::client::ClientOptions;
-use self::run::Run;
+use self::run::NemesisRun;
 
 /// Injects faults into real servers while six client processes compete for three locks and one lead, and judges
 /// what happened. Ends with 1 if two clients held a lock at once where docs/guarantees.md says that
@@ -33,12 +33,12 @@ use self::run::Run;
 /// too long.
 #[derive(Debug, Parser)]
 #[command(name = "nemesis", args_conflicts_with_subcommands = true)]
-struct Options {
+struct NemesisOptions {
     #[command(subcommand)]
     command: Option<Internal>,
 
     /// The backends, one after the other; all without any.
-    backends: Vec<Backend>,
+    backends: Vec<BackendKind>,
 
     /// How long each run takes.
     #[arg(long, default_value_t = 1.0)]
@@ -69,7 +69,7 @@ enum Internal {
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = NemesisOptions::parse();
     let outcome = match &options.command {
         Some(Internal::Client(client)) => client::run(client).map(|()| 0),
         None if options.list || env::var_os(ON_OWN_DISK).is_some() => run_all(&options),
@@ -119,12 +119,12 @@ exec "$@"
 const ON_OWN_DISK: &str = "NEMESIS_DISK";
 
 /// Returns the number of violations.
-fn run_all(options: &Options) -> io::Result<usize> {
+fn run_all(options: &NemesisOptions) -> io::Result<usize> {
     if options.mutant.is_some() && !cfg!(feature = "mutants") {
         return Err(io::Error::other("--mutant needs the feature `mutants`"));
     }
     let backends = match &*options.backends {
-        [] => Backend::value_variants(),
+        [] => BackendKind::value_variants(),
         some => some,
     };
     let mut violations = 0;
@@ -135,7 +135,7 @@ fn run_all(options: &Options) -> io::Result<usize> {
             writeln!(io::stdout(), "{backend}: {names}")?;
             continue;
         }
-        let run = Run {
+        let run = NemesisRun {
             backend: *backend,
             length: Duration::from_secs_f64(options.minutes * 60.0),
             seed: options.seed.unwrap_or_else(random_seed),

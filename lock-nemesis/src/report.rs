@@ -5,12 +5,12 @@ use std::fmt::Display;
 
 use lock_testkit::history::{HistoryEvent, What};
 
-use crate::backend::Backend;
-use crate::judge::{Attempts, Found, Judgment, Struck};
+use crate::backend::BackendKind;
+use crate::judge::{Attempts, FoundViolation, Judgment, Struck};
 
 /// A table of what happened, and the shortest violating history if there is any.
 pub(crate) fn render(
-    backend: Backend,
+    backend: BackendKind,
     seed: u64,
     began: u64,
     events: &[HistoryEvent],
@@ -62,7 +62,12 @@ pub(crate) fn render(
 }
 
 /// The events of the acquisitions that a violation is about, and the faults in between.
-fn history(found: &Found, began: u64, events: &[HistoryEvent], faults: &[Struck]) -> String {
+fn history(
+    found: &FoundViolation,
+    began: u64,
+    events: &[HistoryEvent],
+    faults: &[Struck],
+) -> String {
     let attempts = Attempts::of(events);
     let mut lines = Vec::new();
     let (mut from, mut until) = found.gap.unwrap_or((u64::MAX, 0));

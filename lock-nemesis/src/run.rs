@@ -11,19 +11,19 @@ use lock_testkit::proxy::Proxy;
 use lock_testkit::sim::Rng;
 use polylock_core::LockKey;
 
-use crate::backend::Backend;
+use crate::backend::BackendKind;
 use crate::candidate::ELECTION;
 use crate::clients::{Clients, now};
 use crate::faults::{Heal, Injected};
 use crate::fleet::Fleet;
 use crate::judge::{self, Struck};
-use crate::schedule::{self, Planned};
+use crate::schedule::{self, PlannedFault};
 use crate::{register, report};
 
 /// How to run the nemesis against one backend.
 #[derive(Clone, Debug)]
-pub(crate) struct Run {
-    pub(crate) backend: Backend,
+pub(crate) struct NemesisRun {
+    pub(crate) backend: BackendKind,
     pub(crate) length: Duration,
     pub(crate) seed: u64,
     pub(crate) mutant: Option<String>,
@@ -32,7 +32,7 @@ pub(crate) struct Run {
     pub(crate) program: PathBuf,
 }
 
-impl Run {
+impl NemesisRun {
     /// Runs, and returns the report and the number of violations.
     pub(crate) fn run(self) -> io::Result<(String, usize)> {
         let dir = tempfile::Builder::new().prefix("polylock-").tempdir()?;
@@ -84,7 +84,7 @@ impl Run {
         // A slow fault, such as a start of servers, delays the next one.
         let mut late = Duration::ZERO;
         let mut struck: Vec<Struck> = Vec::new();
-        let mut active: Vec<(Planned, usize, Heal)> = Vec::new();
+        let mut active: Vec<(PlannedFault, usize, Heal)> = Vec::new();
         let mut coming = plan.into_iter().peekable();
         loop {
             active.sort_by_key(|(planned, ..)| planned.heal_at);
@@ -136,7 +136,7 @@ impl Run {
 /// network between their hosts.
 #[derive(Debug)]
 pub(crate) struct World {
-    pub(crate) backend: Backend,
+    pub(crate) backend: BackendKind,
     pub(crate) clients: Clients,
     /// How far the wall clocks of the servers have been put forward, in seconds.
     pub(crate) clock_offset: i64,

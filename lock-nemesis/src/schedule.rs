@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use lock_testkit::sim::Rng;
 
-use crate::backend::Backend;
-use crate::faults::{self, Kind};
+use crate::backend::BackendKind;
+use crate::faults::{self, FaultKind};
 
 /// A fault that is planned.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Planned {
-    pub(crate) kind: &'static Kind,
+pub(crate) struct PlannedFault {
+    pub(crate) kind: &'static FaultKind,
     /// Since the start of the run.
     pub(crate) inject_at: Duration,
     pub(crate) heal_at: Duration,
@@ -23,9 +23,14 @@ pub(crate) struct Planned {
 ///
 /// Faults of the backend are drawn by weight, in rounds. `only` names the faults to draw from; all if it
 /// is empty.
-pub(crate) fn plan(backend: Backend, seed: u64, length: Duration, only: &[String]) -> Vec<Planned> {
+pub(crate) fn plan(
+    backend: BackendKind,
+    seed: u64,
+    length: Duration,
+    only: &[String],
+) -> Vec<PlannedFault> {
     let wanted =
-        |kind: &&'static Kind| only.is_empty() || only.iter().any(|name| name == kind.name);
+        |kind: &&'static FaultKind| only.is_empty() || only.iter().any(|name| name == kind.name);
     let kinds: Vec<_> = faults::fitting(backend).filter(wanted).collect();
     let mut rng = Rng::stream(seed, "schedule", 0);
     let mut plan = Vec::new();
@@ -61,17 +66,21 @@ pub(crate) fn plan(backend: Backend, seed: u64, length: Duration, only: &[String
     }
 }
 
-fn draw(rng: &mut Rng, bag: &mut Vec<&'static Kind>, kinds: &[&'static Kind]) -> &'static Kind {
+fn draw(
+    rng: &mut Rng,
+    bag: &mut Vec<&'static FaultKind>,
+    kinds: &[&'static FaultKind],
+) -> &'static FaultKind {
     if bag.is_empty() {
-        let copies = |kind: &&'static Kind| std::iter::repeat_n(*kind, kind.weight);
+        let copies = |kind: &&'static FaultKind| std::iter::repeat_n(*kind, kind.weight);
         bag.extend(kinds.iter().flat_map(copies));
     }
     bag.swap_remove(rng.index(bag.len()))
 }
 
-fn strike(rng: &mut Rng, kind: &'static Kind, at: Duration) -> Planned {
+fn strike(rng: &mut Rng, kind: &'static FaultKind, at: Duration) -> PlannedFault {
     let (shortest, longest) = kind.millis;
-    Planned {
+    PlannedFault {
         kind,
         inject_at: at,
         heal_at: at + rng.millis(shortest, longest),
@@ -90,14 +99,14 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    fn names(backend: Backend, seed: u64, length: Duration) -> Vec<&'static str> {
+    fn names(backend: BackendKind, seed: u64, length: Duration) -> Vec<&'static str> {
         let plan = plan(backend, seed, length, &[]);
         plan.iter().map(|planned| planned.kind.name).collect()
     }
 
     #[test]
     fn a_seed_makes_the_same_schedule_again_and_another_seed_another() {
-        for backend in Backend::value_variants() {
+        for backend in BackendKind::value_variants() {
             assert_eq!(names(*backend, 1, MINUTE), names(*backend, 1, MINUTE));
             assert_ne!(names(*backend, 1, MINUTE), names(*backend, 2, MINUTE));
         }
@@ -105,7 +114,7 @@ mod tests {
 
     #[test]
     fn ten_minutes_have_every_fault_that_fits() {
-        for backend in Backend::value_variants() {
+        for backend in BackendKind::value_variants() {
             let names = names(*backend, 7, 10 * MINUTE);
             for kind in faults::fitting(*backend) {
                 assert!(names.contains(&kind.name), "{backend}: no {}", kind.name);

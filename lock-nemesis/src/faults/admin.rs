@@ -5,7 +5,7 @@ use std::io;
 use lock_testkit::sim::Rng;
 
 use super::{Injected, passing};
-use crate::fleet::Servers;
+use crate::fleet::FleetServers;
 use crate::run::World;
 
 /// An operator breaks a lock.
@@ -37,10 +37,10 @@ pub(super) fn break_lock(world: &mut World, rng: &mut Rng) -> io::Result<Injecte
 /// The server ends all sessions of clients.
 pub(super) fn end_sessions(world: &mut World, _: &mut Rng) -> io::Result<Injected> {
     let outcome = match &world.fleet.servers {
-        Servers::Postgres(server) => server.try_sql(
+        FleetServers::Postgres(server) => server.try_sql(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'test'",
         ),
-        Servers::MariaDb(server) => server.try_sql("KILL USER test"),
+        FleetServers::MariaDb(server) => server.try_sql("KILL USER test"),
         _ => return Err(io::ErrorKind::Unsupported.into()),
     };
     passing(if outcome.is_ok() { "all" } else { "none" })

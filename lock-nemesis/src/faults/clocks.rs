@@ -5,7 +5,7 @@ use std::io;
 use lock_testkit::sim::Rng;
 
 use super::{Injected, lasting, passing};
-use crate::backend::Backend;
+use crate::backend::BackendKind;
 use crate::run::World;
 
 /// The wall clocks of clients jump by up to an hour, to and fro.
@@ -35,7 +35,7 @@ pub(super) fn servers(world: &mut World, rng: &mut Rng) -> io::Result<Injected> 
     // Backwards, or behind the clock of another, tokens would depend on what a server has kept.
     world.clock_offset += seconds;
     let place = rng.index(servers.len());
-    let all = !matches!(world.backend, Backend::Quorum | Backend::ZooKeeper);
+    let all = !matches!(world.backend, BackendKind::Quorum | BackendKind::ZooKeeper);
     let (jumping, which) = if all {
         (&servers[..], "all servers".to_owned())
     } else {

@@ -13,7 +13,7 @@ use std::io;
 use lock_testkit::sim::Rng;
 
 use self::replies::has_proxies;
-use crate::backend::Backend;
+use crate::backend::BackendKind;
 use crate::run::World;
 
 /// A fault that has struck.
@@ -41,9 +41,9 @@ fn passing(met: impl Into<String>) -> io::Result<Injected> {
 }
 
 /// One line of the list of faults.
-pub(crate) struct Kind {
+pub(crate) struct FaultKind {
     pub(crate) name: &'static str,
-    pub(crate) fits: fn(Backend) -> bool,
+    pub(crate) fits: fn(BackendKind) -> bool,
     /// For how long at least and at most it lasts.
     pub(crate) millis: (u64, u64),
     pub(crate) inject: fn(&mut World, &mut Rng) -> io::Result<Injected>,
@@ -53,14 +53,14 @@ pub(crate) struct Kind {
     pub(crate) together_with: &'static [&'static str],
 }
 
-impl fmt::Debug for Kind {
+impl fmt::Debug for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
 }
 
 /// Every fault of docs/guarantees.md that can be injected into running servers and clients.
-pub(crate) static ALL: &[Kind] = &[
+pub(crate) static ALL: &[FaultKind] = &[
     kind("admin-break", admin::break_lock, all, (200, 1_000)),
     kind("client-clock", clocks::clients, all, (2_000, 6_000)),
     kind("client-container", clients::container, all, (4_000, 9_000)),
@@ -78,13 +78,13 @@ pub(crate) static ALL: &[Kind] = &[
     kind(
         "server-clock",
         clocks::servers,
-        Backend::has_clocks,
+        BackendKind::has_clocks,
         (500, 3_000),
     ),
     kind(
         "server-drift",
         clocks::drift,
-        Backend::has_clocks,
+        BackendKind::has_clocks,
         (3_000, 8_000),
     ),
     kind("server-forget", servers::forget, redis, (500, 2_000)),
@@ -97,7 +97,7 @@ pub(crate) static ALL: &[Kind] = &[
         |backend| redis(backend) || quorum(backend),
         (1_000, 5_000),
     ),
-    Kind {
+    FaultKind {
         // What the clients still believe shows when they are stopped.
         together_with: &["client-freeze"],
         ..kind(
@@ -111,13 +111,13 @@ pub(crate) static ALL: &[Kind] = &[
     kind(
         "session-end",
         admin::end_sessions,
-        Backend::has_sessions,
+        BackendKind::has_sessions,
         (200, 1_000),
     ),
     kind("split", network::split, has_peers, (3_000, 9_000)).often(3),
 ];
 
-impl Kind {
+impl FaultKind {
     const fn often(mut self, weight: usize) -> Self {
         self.weight = weight;
         self
@@ -125,17 +125,17 @@ impl Kind {
 }
 
 /// Those that a backend can meet.
-pub(crate) fn fitting(backend: Backend) -> impl Iterator<Item = &'static Kind> {
+pub(crate) fn fitting(backend: BackendKind) -> impl Iterator<Item = &'static FaultKind> {
     ALL.iter().filter(move |kind| (kind.fits)(backend))
 }
 
 const fn kind(
     name: &'static str,
     inject: fn(&mut World, &mut Rng) -> io::Result<Injected>,
-    fits: fn(Backend) -> bool,
+    fits: fn(BackendKind) -> bool,
     millis: (u64, u64),
-) -> Kind {
-    Kind {
+) -> FaultKind {
+    FaultKind {
         name,
         fits,
         millis,
@@ -145,44 +145,48 @@ const fn kind(
     }
 }
 
-fn all(_: Backend) -> bool {
+fn all(_: BackendKind) -> bool {
     true
 }
 
-fn redis(backend: Backend) -> bool {
-    backend == Backend::Redis
+fn redis(backend: BackendKind) -> bool {
+    backend == BackendKind::Redis
 }
 
-fn quorum(backend: Backend) -> bool {
-    backend == Backend::Quorum
+fn quorum(backend: BackendKind) -> bool {
+    backend == BackendKind::Quorum
 }
 
-fn zookeeper(backend: Backend) -> bool {
-    backend == Backend::ZooKeeper
+fn zookeeper(backend: BackendKind) -> bool {
+    backend == BackendKind::ZooKeeper
 }
 
 /// Whether its servers elect a leader among them.
-fn elects(backend: Backend) -> bool {
-    matches!(backend, Backend::Etcd | Backend::ZooKeeper)
+fn elects(backend: BackendKind) -> bool {
+    matches!(backend, BackendKind::Etcd | BackendKind::ZooKeeper)
 }
 
-fn has_replicas(backend: Backend) -> bool {
-    matches!(backend, Backend::Cluster | Backend::Sentinel)
+fn has_replicas(backend: BackendKind) -> bool {
+    matches!(backend, BackendKind::Cluster | BackendKind::Sentinel)
 }
 
-fn has_servers(backend: Backend) -> bool {
-    backend != Backend::Sqlite
+fn has_servers(backend: BackendKind) -> bool {
+    backend != BackendKind::Sqlite
 }
 
 /// In etcd before 3.4.31, as in Debian 12, a replaced leader that goes on revokes leases that the new one
 /// has renewed. See docs/backends/etcd.md.
-fn may_freeze(backend: Backend) -> bool {
-    has_servers(backend) && backend != Backend::Etcd
+fn may_freeze(backend: BackendKind) -> bool {
+    has_servers(backend) && backend != BackendKind::Etcd
 }
 
-fn has_peers(backend: Backend) -> bool {
+fn has_peers(backend: BackendKind) -> bool {
     matches!(
         backend,
-        Backend::Cluster | Backend::Etcd | Backend::Quorum | Backend::Sentinel | Backend::ZooKeeper
+        BackendKind::Cluster
+            | BackendKind::Etcd
+            | BackendKind::Quorum
+            | BackendKind::Sentinel
+            | BackendKind::ZooKeeper
     )
 }

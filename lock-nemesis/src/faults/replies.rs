@@ -6,7 +6,7 @@ use lock_testkit::proxy::{Direction, Fate, ReplyOrder};
 use lock_testkit::sim::Rng;
 
 use super::{Injected, lasting};
-use crate::backend::Backend;
+use crate::backend::BackendKind;
 use crate::run::World;
 
 /// Everything of one direction is late, up to longer than a short lease.
@@ -50,10 +50,10 @@ fn clear(world: &mut World) -> io::Result<()> {
 
 /// Whether some clients connect through proxies. Where servers refer clients to each other, clients
 /// would bypass them.
-pub(crate) fn has_proxies(backend: Backend) -> bool {
+pub(crate) fn has_proxies(backend: BackendKind) -> bool {
     !matches!(
         backend,
-        Backend::Cluster | Backend::Sentinel | Backend::Sqlite
+        BackendKind::Cluster | BackendKind::Sentinel | BackendKind::Sqlite
     )
 }
 

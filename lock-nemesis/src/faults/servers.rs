@@ -8,8 +8,8 @@ use lock_testkit::servers::RedisSentinels;
 use lock_testkit::sim::Rng;
 
 use super::{Injected, lasting, passing};
-use crate::backend::Backend;
-use crate::fleet::Servers;
+use crate::backend::BackendKind;
+use crate::fleet::FleetServers;
 use crate::run::World;
 
 /// A server is killed, and started again with what it has on its disk.
@@ -84,7 +84,7 @@ pub(super) fn full_disk(_: &mut World, _: &mut Rng) -> io::Result<Injected> {
         fs::remove_file(path).ok();
         if !matches!(
             world.backend,
-            Backend::Redis | Backend::Sentinel | Backend::Cluster
+            BackendKind::Redis | BackendKind::Sentinel | BackendKind::Cluster
         ) {
             world.fleet.restart_all();
         }
@@ -95,11 +95,11 @@ pub(super) fn full_disk(_: &mut World, _: &mut Rng) -> io::Result<Injected> {
 /// An operator orders another server to lead.
 pub(super) fn fail_over(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
     let (server, order): (_, &[&str]) = match &world.fleet.servers {
-        Servers::Cluster(cluster) => {
+        FleetServers::Cluster(cluster) => {
             let replica = cluster.len() / 2 + rng.index(cluster.len() / 2);
             (&cluster[replica], &["CLUSTER", "FAILOVER"])
         }
-        Servers::Sentinel(sentinels) => {
+        FleetServers::Sentinel(sentinels) => {
             let order = &["SENTINEL", "FAILOVER", RedisSentinels::MASTER];
             (rng.pick(sentinels.sentinels()), order)
         }
