@@ -142,22 +142,22 @@ impl From<ConfigErrors> for Error {
 }
 
 /// Where a value is: bytes of the file or, from [`ELSEWHERE`] on, a place outside of it.
-pub(super) type Span = Range<usize>;
+pub(super) type ByteSpan = Range<usize>;
 
 /// No file has so many bytes.
 const ELSEWHERE: usize = usize::MAX / 2;
 
 /// Collects errors and warnings, so that all of them are reported at once.
-pub(super) struct Report<'t> {
+pub(super) struct ConfigReport<'t> {
     file: &'t str,
     text: &'t str,
     /// The places outside of the file, in the order of their spans.
     elsewhere: RefCell<Vec<Origin>>,
-    errors: RefCell<Vec<(Span, String)>>,
-    warnings: RefCell<Vec<(Span, String)>>,
+    errors: RefCell<Vec<(ByteSpan, String)>>,
+    warnings: RefCell<Vec<(ByteSpan, String)>>,
 }
 
-impl<'t> Report<'t> {
+impl<'t> ConfigReport<'t> {
     pub(super) fn new(file: &'t str, text: &'t str) -> Self {
         Self {
             file,
@@ -168,16 +168,16 @@ impl<'t> Report<'t> {
         }
     }
 
-    pub(super) fn error(&self, span: Span, message: impl Into<String>) {
+    pub(super) fn error(&self, span: ByteSpan, message: impl Into<String>) {
         note(&self.errors, span, message.into());
     }
 
-    pub(super) fn warning(&self, span: Span, message: impl Into<String>) {
+    pub(super) fn warning(&self, span: ByteSpan, message: impl Into<String>) {
         note(&self.warnings, span, message.into());
     }
 
     /// A place outside of the file; [`Origin::Default`] stands for the configuration as a whole.
-    pub(super) fn span(&self, origin: Origin) -> Span {
+    pub(super) fn span(&self, origin: Origin) -> ByteSpan {
         let mut elsewhere = self.elsewhere.borrow_mut();
         let known = elsewhere.iter().position(|known| *known == origin);
         let at = known.unwrap_or_else(|| {
@@ -187,7 +187,7 @@ impl<'t> Report<'t> {
         ELSEWHERE + at..ELSEWHERE + at
     }
 
-    pub(super) fn origin(&self, span: &Span) -> Origin {
+    pub(super) fn origin(&self, span: &ByteSpan) -> Origin {
         match span.start.checked_sub(ELSEWHERE) {
             Some(at) => self.elsewhere.borrow()[at].clone(),
             None => Origin::File {
@@ -205,7 +205,7 @@ impl<'t> Report<'t> {
 
     /// Ends with the errors, if there are any, else with the warnings.
     pub(super) fn finish(&self) -> Result<Vec<ConfigError>, ConfigErrors> {
-        let placed = |notes: &RefCell<Vec<(Span, String)>>| {
+        let placed = |notes: &RefCell<Vec<(ByteSpan, String)>>| {
             let mut notes = notes.take();
             notes.sort_by_key(|(span, _)| span.start);
             let notes = notes.into_iter().map(|(span, message)| ConfigError {
@@ -225,7 +225,7 @@ impl<'t> Report<'t> {
 }
 
 /// A value that is used in several places is wrong once.
-fn note(notes: &RefCell<Vec<(Span, String)>>, span: Span, message: String) {
+fn note(notes: &RefCell<Vec<(ByteSpan, String)>>, span: ByteSpan, message: String) {
     let (mut notes, note) = (notes.borrow_mut(), (span, message));
     if !notes.contains(&note) {
         notes.push(note);

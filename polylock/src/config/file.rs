@@ -80,13 +80,13 @@ pub(super) struct ClassTable {
 
 /// What a table is.
 #[derive(Clone, Copy, Eq, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum TableKind {
     Backend,
     Class,
     File,
 }
 
-impl Kind {
+impl TableKind {
     /// The key of its tables, as in `[KEY.NAME]`.
     pub(super) fn key(self) -> &'static str {
         match self {
@@ -125,13 +125,13 @@ pub(super) fn check<'t, T: Deserialize<'t>>(values: DeTable<'t>) -> Result<(), E
 pub(super) fn keys_of<T: DeserializeOwned>() -> &'static [&'static str] {
     let mut fields: &'static [&'static str] = &[];
     // There is nothing to read: it ends as soon as the fields are known.
-    let _ended = T::deserialize(Fields(&mut fields)).is_err();
+    let _ended = T::deserialize(FieldNames(&mut fields)).is_err();
     fields
 }
 
-struct Fields<'f>(&'f mut &'static [&'static str]);
+struct FieldNames<'f>(&'f mut &'static [&'static str]);
 
-impl<'de> Deserializer<'de> for Fields<'_> {
+impl<'de> Deserializer<'de> for FieldNames<'_> {
     type Error = NoValue;
 
     fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, NoValue> {

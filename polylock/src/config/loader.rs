@@ -10,7 +10,7 @@ use polylock_core::layers::Observer;
 use polylock_core::{Registry, Result};
 use secrecy::SecretString;
 
-use super::error::{ConfigError, ConfigErrors, Origin, Report};
+use super::error::{ConfigError, ConfigErrors, ConfigReport, Origin};
 use super::locks::{Locks, connect};
 use super::resolve::{Context, Resolved, resolve};
 use super::settings::{BackendSettings, ClassSettings, Setting};
@@ -160,7 +160,7 @@ impl Loader {
         let text = fs::read(path).map_err(|error| error.to_string());
         let text = text
             .and_then(|text| String::from_utf8(text).map_err(|_| "this is not UTF-8".to_owned()));
-        let report = Report::new(&file, text.as_deref().unwrap_or_default());
+        let report = ConfigReport::new(&file, text.as_deref().unwrap_or_default());
         if let Err(message) = &text {
             report.error(report.span(Origin::Default), message);
         }
@@ -173,7 +173,7 @@ impl Loader {
     ///
     /// All errors at once. A text that is not TOML is reported alone.
     pub fn parse(&self, text: &str) -> Result<Config, ConfigErrors> {
-        self.make(&Report::new("configuration", text), None, Some(text))
+        self.make(&ConfigReport::new("configuration", text), None, Some(text))
     }
 
     /// Takes the environment and the flags alone.
@@ -187,7 +187,7 @@ impl Loader {
 
     fn make<'t>(
         &self,
-        report: &'t Report<'t>,
+        report: &'t ConfigReport<'t>,
         path: Option<&Path>,
         text: Option<&'t str>,
     ) -> Result<Config, ConfigErrors> {

@@ -8,13 +8,13 @@ use secrecy::ExposeSecret;
 use toml::Spanned;
 use toml::de::DeTable;
 
-use super::error::{Origin, Report};
-use super::file::{BackendTable, ClassTable, Kind, keys_of};
+use super::error::{ConfigReport, Origin};
+use super::file::{BackendTable, ClassTable, TableKind, keys_of};
 use super::loader::{Loader, Scope};
 use super::requirement::Requirement;
 use super::settings::{BackendSettings, ClassSettings, LockSettings, Setting, any_key};
-use super::table::{Document, Table};
-use super::urls::{Need, UrlOption, Urls, check_sources};
+use super::table::{ConfigTable, Document};
+use super::urls::{BackendUse, UrlOption, Urls, check_sources};
 use super::value::{instead_of, quoted};
 
 /// A configuration; valid if nothing was reported.
@@ -31,7 +31,7 @@ pub(super) struct Context<'t, 'l> {
     pub(super) loader: &'l Loader,
     /// The configuration file, if there is one.
     pub(super) path: Option<&'l Path>,
-    pub(super) report: &'t Report<'t>,
+    pub(super) report: &'t ConfigReport<'t>,
 }
 
 /// The variable that names the default backend.
@@ -68,7 +68,7 @@ impl Context<'_, '_> {
     }
 
     /// Sets the keys of a table for which there is a variable.
-    fn set_from_variables(&self, table: &mut Table<'_>, prefix: &str, keys: &[&'static str]) {
+    fn set_from_variables(&self, table: &mut ConfigTable<'_>, prefix: &str, keys: &[&'static str]) {
         for key in keys {
             if let Some(value) = self.variable(&format!("{prefix}{}", spelt(key))) {
                 table.set(key, value);
@@ -87,13 +87,13 @@ impl Context<'_, '_> {
     /// Finds the table with this name, or reports that there is none.
     fn find<'a, 'v>(
         &self,
-        kind: Kind,
-        tables: &'a [Table<'v>],
+        kind: TableKind,
+        tables: &'a [ConfigTable<'v>],
         name: &Spanned<String>,
-    ) -> Option<&'a Table<'v>> {
+    ) -> Option<&'a ConfigTable<'v>> {
         let found = tables.iter().find(|table| table.name() == name.get_ref());
         if found.is_none() {
-            let hint = instead_of(name.get_ref(), tables.iter().map(Table::name));
+            let hint = instead_of(name.get_ref(), tables.iter().map(ConfigTable::name));
             let (kind, quoted) = (kind.key(), quoted(name.get_ref()));
             let message = format!("there is no {kind} {quoted}{hint}");
             self.report.error(name.span(), message);
@@ -114,7 +114,7 @@ pub(super) fn resolve(cx: &Context<'_, '_>, mut document: Document<'_>) -> Resol
     } = with_default(cx, document);
     let scope = &cx.loader.scope;
     if let Scope::Class(name) = scope {
-        cx.find(Kind::Class, &classes, &cx.flag(name));
+        cx.find(TableKind::Class, &classes, &cx.flag(name));
     }
     check_migrations(cx, &backends);
     for backend in &mut backends {
@@ -132,12 +132,12 @@ pub(super) fn resolve(cx: &Context<'_, '_>, mut document: Document<'_>) -> Resol
     let namespace = top.text("namespace");
     let urls = Urls { cx, namespace };
     let settings = backends.iter().map(|table| {
-        let is_opened = |table: &Table<'_>| opened.contains(table.name());
-        let migrates = |other: &&Table<'_>| other.says("migrate-from", table.name());
+        let is_opened = |table: &ConfigTable<'_>| opened.contains(table.name());
+        let migrates = |other: &&ConfigTable<'_>| other.says("migrate-from", table.name());
         let need = match is_opened(table) {
-            true => Need::Opened,
-            false if backends.iter().filter(migrates).any(is_opened) => Need::MigratedFrom,
-            false => Need::Unused,
+            true => BackendUse::Opened,
+            false if backends.iter().filter(migrates).any(is_opened) => BackendUse::MigratedFrom,
+            false => BackendUse::Unused,
         };
         backend(table, need, &urls, &mut listing)
     });
@@ -153,9 +153,9 @@ pub(super) fn resolve(cx: &Context<'_, '_>, mut document: Document<'_>) -> Resol
 }
 
 /// Names that differ as variables of the environment do not.
-fn check_names(cx: &Context<'_, '_>, tables: &[Table<'_>]) {
+fn check_names(cx: &Context<'_, '_>, tables: &[ConfigTable<'_>]) {
     for (at, table) in tables.iter().enumerate() {
-        let is_same = |other: &&Table<'_>| spelt(other.name()) == spelt(table.name());
+        let is_same = |other: &&ConfigTable<'_>| spelt(other.name()) == spelt(table.name());
         if let Some(other) = tables[..at].iter().find(is_same) {
             let message = format!(
                 "{} and {} have the same variables: names must differ in more than case, - and _",
@@ -169,7 +169,7 @@ fn check_names(cx: &Context<'_, '_>, tables: &[Table<'_>]) {
 
 /// Sets what flags and environment say of the keys at the top, and says whether they name the
 /// default backend.
-fn set_top(cx: &Context<'_, '_>, top: &mut Table<'_>) -> bool {
+fn set_top(cx: &Context<'_, '_>, top: &mut ConfigTable<'_>) -> bool {
     let above = |flag: &Option<String>, variable| match flag {
         Some(flag) => Some(cx.flag(flag)),
         None => cx.variable(variable),
@@ -196,7 +196,7 @@ fn set_top(cx: &Context<'_, '_>, top: &mut Table<'_>) -> bool {
 fn with_default<'t>(cx: &Context<'t, '_>, mut document: Document<'t>) -> Document<'t> {
     let Document { top, backends, .. } = &mut document;
     if let Some(named) = top.text("default") {
-        if cx.find(Kind::Backend, backends, &named).is_none() {
+        if cx.find(TableKind::Backend, backends, &named).is_none() {
             top.reject("default");
         }
         return document;
@@ -204,7 +204,7 @@ fn with_default<'t>(cx: &Context<'t, '_>, mut document: Document<'t>) -> Documen
     if top.is_wrong("default") {
         return document;
     }
-    let is_left = |table: &&Table<'_>| {
+    let is_left = |table: &&ConfigTable<'_>| {
         let mut others = backends.iter();
         others.any(|other| other.says("migrate-from", table.name()))
     };
@@ -220,7 +220,7 @@ fn with_default<'t>(cx: &Context<'t, '_>, mut document: Document<'t>) -> Documen
     } else if has_url || fallback.is_some() {
         top.set("default", cx.unset(DEFAULT));
         let name = cx.unset(DEFAULT);
-        let mut table = Table::new(Kind::Backend, name, DeTable::new(), cx.report);
+        let mut table = ConfigTable::new(TableKind::Backend, name, DeTable::new(), cx.report);
         if let Some(url) = fallback {
             table.set("url", cx.unset(url.expose_secret()));
         }
@@ -238,12 +238,12 @@ fn with_default<'t>(cx: &Context<'t, '_>, mut document: Document<'t>) -> Documen
 const DEFAULT: &str = "default";
 
 /// A lock is acquired on two backends, and those are no migrations themselves.
-fn check_migrations(cx: &Context<'_, '_>, backends: &[Table<'_>]) {
+fn check_migrations(cx: &Context<'_, '_>, backends: &[ConfigTable<'_>]) {
     for table in backends {
         let Some(from) = table.text("migrate-from") else {
             continue;
         };
-        let Some(old) = cx.find(Kind::Backend, backends, &from) else {
+        let Some(old) = cx.find(TableKind::Backend, backends, &from) else {
             continue;
         };
         if old.name() == table.name() {
@@ -258,7 +258,12 @@ fn check_migrations(cx: &Context<'_, '_>, backends: &[Table<'_>]) {
 }
 
 /// Sets what environment and flags say of a backend.
-fn set_backend(cx: &Context<'_, '_>, backend: &mut Table<'_>, is_default: bool, is_named: bool) {
+fn set_backend(
+    cx: &Context<'_, '_>,
+    backend: &mut ConfigTable<'_>,
+    is_default: bool,
+    is_named: bool,
+) {
     check_sources(cx, backend);
     let own = format!("LOCK_BACKEND_{}_", spelt(backend.name()));
     let keys = keys_of::<LockSettings>();
@@ -279,9 +284,9 @@ fn set_backend(cx: &Context<'_, '_>, backend: &mut Table<'_>, is_default: bool, 
 /// Sets what the environment and the backend say of a class, and finds its backend.
 fn set_class<'t>(
     cx: &Context<'_, '_>,
-    class: &mut Table<'t>,
-    top: &Table<'_>,
-    backends: &[Table<'t>],
+    class: &mut ConfigTable<'t>,
+    top: &ConfigTable<'_>,
+    backends: &[ConfigTable<'t>],
 ) {
     let own = format!("LOCK_CLASS_{}_", spelt(class.name()));
     let keys = keys_of::<LockSettings>();
@@ -300,7 +305,7 @@ fn set_class<'t>(
         }
     }
     if let Some(named) = class.text("backend") {
-        match cx.find(Kind::Backend, backends, &named) {
+        match cx.find(TableKind::Backend, backends, &named) {
             Some(backend) => class.inherit(keys, backend),
             None => class.reject("backend"),
         }
@@ -309,9 +314,9 @@ fn set_class<'t>(
 
 /// The names of the backends that are opened.
 fn opened(
-    backends: &[Table<'_>],
-    classes: &[Table<'_>],
-    top: &Table<'_>,
+    backends: &[ConfigTable<'_>],
+    classes: &[ConfigTable<'_>],
+    top: &ConfigTable<'_>,
     scope: &Scope,
 ) -> BTreeSet<String> {
     let classes = classes.iter().filter(|class| is_class_opened(class, scope));
@@ -327,7 +332,7 @@ fn opened(
     opened
 }
 
-fn is_class_opened(class: &Table<'_>, scope: &Scope) -> bool {
+fn is_class_opened(class: &ConfigTable<'_>, scope: &Scope) -> bool {
     match scope {
         Scope::All | Scope::Program => true,
         Scope::Class(only) => only == class.name(),
@@ -336,8 +341,8 @@ fn is_class_opened(class: &Table<'_>, scope: &Scope) -> bool {
 }
 
 fn backend(
-    table: &Table<'_>,
-    need: Need,
+    table: &ConfigTable<'_>,
+    need: BackendUse,
     urls: &Urls<'_, '_, '_>,
     listing: &mut Listing<'_>,
 ) -> BackendSettings {
@@ -361,14 +366,14 @@ fn backend(
         url: url.map(Spanned::into_inner),
         migrate_from: table.text("migrate-from").map(Spanned::into_inner),
         lock_settings: lock_settings(urls.cx, table),
-        is_opened: need == Need::Opened,
+        is_opened: need == BackendUse::Opened,
     }
 }
 
 /// A class, unless its backend is unknown.
 fn class(
     cx: &Context<'_, '_>,
-    table: &Table<'_>,
+    table: &ConfigTable<'_>,
     listing: &mut Listing<'_>,
 ) -> Option<ClassSettings> {
     let lock_settings = lock_settings(cx, table);
@@ -397,14 +402,14 @@ fn class(
     })
 }
 
-fn lock_settings(cx: &Context<'_, '_>, table: &Table<'_>) -> LockSettings {
+fn lock_settings(cx: &Context<'_, '_>, table: &ConfigTable<'_>) -> LockSettings {
     let settings: LockSettings = table.read();
     settings.check(|key| table.span(key), cx.report);
     settings
 }
 
 /// All values in the order of the file, defaults included.
-struct Listing<'r>(&'r Report<'r>, Vec<Setting>);
+struct Listing<'r>(&'r ConfigReport<'r>, Vec<Setting>);
 
 impl Listing<'_> {
     fn add(&mut self, key: String, value: impl Into<String>, origin: Origin) {
@@ -413,7 +418,7 @@ impl Listing<'_> {
     }
 
     /// The value of a key that is a string, if it is there.
-    fn add_text(&mut self, table: &Table<'_>, key: &str) {
+    fn add_text(&mut self, table: &ConfigTable<'_>, key: &str) {
         if let Some(value) = table.text(key) {
             let origin = self.0.origin(&value.span());
             self.add(table.path(key), value.into_inner(), origin);
@@ -421,7 +426,7 @@ impl Listing<'_> {
     }
 
     /// How locks are requested, defaults included.
-    fn add_lock_settings(&mut self, table: &Table<'_>) {
+    fn add_lock_settings(&mut self, table: &ConfigTable<'_>) {
         for (key, default) in LockSettings::defaults() {
             match table.span(key) {
                 Some(_) => self.add_text(table, key),

@@ -8,7 +8,7 @@ use polylock_core::{AcquireRequest, LockKey, Wait};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::error::{Origin, Report, Span};
+use super::error::{ByteSpan, ConfigReport, Origin};
 #[cfg(feature = "config-schema")]
 use super::file::schemas;
 use super::requirement::Requirement;
@@ -183,7 +183,11 @@ impl LockSettings {
     }
 
     /// Reports values that no request accepts, by the places of their keys.
-    pub(super) fn check(&self, span_of: impl Fn(&str) -> Option<Span>, report: &Report<'_>) {
+    pub(super) fn check(
+        &self,
+        span_of: impl Fn(&str) -> Option<ByteSpan>,
+        report: &ConfigReport<'_>,
+    ) {
         let mut is_right = true;
         let any = || any_request().with_max_hold(None);
         // Each alone, so that each error has its own place.

@@ -6,20 +6,20 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Error};
 
-use super::error::{Origin, Report, Span};
-use super::file::{Kind, advice, check};
+use super::error::{ByteSpan, ConfigReport, Origin};
+use super::file::{TableKind, advice, check};
 use super::value::{self, Parameter, instead_of, quoted, shown};
 
 /// The tables of a file.
 pub(super) struct Document<'t> {
-    pub(super) top: Table<'t>,
+    pub(super) top: ConfigTable<'t>,
     /// In the order of the file.
-    pub(super) backends: Vec<Table<'t>>,
-    pub(super) classes: Vec<Table<'t>>,
+    pub(super) backends: Vec<ConfigTable<'t>>,
+    pub(super) classes: Vec<ConfigTable<'t>>,
 }
 
 /// Reads the text, and reports its errors; `None` if it is not TOML.
-pub(super) fn read<'t>(text: &'t str, report: &'t Report<'t>) -> Option<Document<'t>> {
+pub(super) fn read<'t>(text: &'t str, report: &'t ConfigReport<'t>) -> Option<Document<'t>> {
     let (top, errors) = DeTable::parse_recoverable(text);
     for error in &errors {
         let end = text.len()..text.len();
@@ -29,10 +29,10 @@ pub(super) fn read<'t>(text: &'t str, report: &'t Report<'t>) -> Option<Document
         return None;
     }
     let mut top = top.into_inner();
-    let (backends, is_incomplete) = tables(Kind::Backend, &mut top, report);
-    let (classes, _) = tables(Kind::Class, &mut top, report);
+    let (backends, is_incomplete) = tables(TableKind::Backend, &mut top, report);
+    let (classes, _) = tables(TableKind::Class, &mut top, report);
     let name = Spanned::new(report.span(Origin::Default), String::new());
-    let mut top = Table::new(Kind::File, name, top, report);
+    let mut top = ConfigTable::new(TableKind::File, name, top, report);
     if is_incomplete && top.text("default").is_none() {
         // The backend that is missing may be the default one.
         top.reject("default");
@@ -45,7 +45,11 @@ pub(super) fn read<'t>(text: &'t str, report: &'t Report<'t>) -> Option<Document
 }
 
 /// Takes the tables `[KIND.NAME]` out of the file, and says whether some are missing.
-fn tables<'t>(kind: Kind, top: &mut DeTable<'t>, report: &'t Report<'t>) -> (Vec<Table<'t>>, bool) {
+fn tables<'t>(
+    kind: TableKind,
+    top: &mut DeTable<'t>,
+    report: &'t ConfigReport<'t>,
+) -> (Vec<ConfigTable<'t>>, bool) {
     let Some(value) = top.remove(kind.key()) else {
         return (Vec::new(), false);
     };
@@ -61,7 +65,7 @@ fn tables<'t>(kind: Kind, top: &mut DeTable<'t>, report: &'t Report<'t>) -> (Vec
             report.error(name.span(), wrong);
         }
         if let DeValue::Table(values) = value.into_inner() {
-            tables.push(Table::new(kind, name, values, report));
+            tables.push(ConfigTable::new(kind, name, values, report));
         } else {
             let message = format!("each {kind_name} has a table of its own, [{kind_name}.NAME]");
             report.error(name.span(), message);
@@ -74,24 +78,24 @@ fn tables<'t>(kind: Kind, top: &mut DeTable<'t>, report: &'t Report<'t>) -> (Vec
 
 /// A table whose keys are known and whose values have the right types: those of the file, and what
 /// overrides them.
-pub(super) struct Table<'t> {
+pub(super) struct ConfigTable<'t> {
     pub(super) name: Spanned<String>,
-    kind: Kind,
+    kind: TableKind,
     values: DeTable<'t>,
     /// The keys whose values are wrong, which is reported.
     wrong: Vec<String>,
-    report: &'t Report<'t>,
+    report: &'t ConfigReport<'t>,
 }
 
-impl<'t> Table<'t> {
+impl<'t> ConfigTable<'t> {
     pub(super) fn new(
-        kind: Kind,
+        kind: TableKind,
         name: Spanned<String>,
         mut values: DeTable<'t>,
-        report: &'t Report<'t>,
+        report: &'t ConfigReport<'t>,
     ) -> Self {
         let place = match kind {
-            Kind::File => String::new(),
+            TableKind::File => String::new(),
             _ => format!(" of [{}.{}]", kind.key(), shown(name.get_ref())),
         };
         let known = kind.keys();
@@ -128,7 +132,7 @@ impl<'t> Table<'t> {
     /// The place of a key, as in `backend.main.ttl`.
     pub(super) fn path(&self, key: &str) -> String {
         match self.kind {
-            Kind::File => key.to_owned(),
+            TableKind::File => key.to_owned(),
             kind => format!("{}.{}.{key}", kind.key(), self.name()),
         }
     }
@@ -178,7 +182,7 @@ impl<'t> Table<'t> {
         self.text(key).is_some_and(|found| found.get_ref() == text)
     }
 
-    pub(super) fn span(&self, key: &str) -> Option<Span> {
+    pub(super) fn span(&self, key: &str) -> Option<ByteSpan> {
         self.values.get(key).map(Spanned::span)
     }
 
@@ -192,7 +196,7 @@ impl<'t> Table<'t> {
 fn retain_right<'t>(
     values: &mut DeTable<'t>,
     check: impl Fn(DeTable<'t>) -> Result<(), Error>,
-    report: &Report<'_>,
+    report: &ConfigReport<'_>,
 ) -> Vec<String> {
     let mut wrong = Vec::new();
     let all = std::mem::take(values).into_iter();

@@ -10,9 +10,9 @@ use polylock_core::{LockUrl, Result};
 use secrecy::{ExposeSecret, SecretString};
 use toml::Spanned;
 
-use super::error::{Origin, Span};
+use super::error::{ByteSpan, Origin};
 use super::resolve::Context;
-use super::table::Table;
+use super::table::ConfigTable;
 use super::value::{Parameter, quoted};
 
 /// The URL of a backend, with its secrets: `Debug` and `Display` show `***` in their place.
@@ -161,7 +161,7 @@ pub(super) struct Urls<'c, 't, 'l> {
 
 /// What a backend is needed for. One that is unused may miss its URL.
 #[derive(Clone, Copy, Eq, PartialEq)]
-pub(super) enum Need {
+pub(super) enum BackendUse {
     MigratedFrom,
     Opened,
     Unused,
@@ -171,7 +171,7 @@ pub(super) enum Need {
 const SOURCES: [&str; 3] = ["url", "url-env", "url-file"];
 
 /// Reports each source of a URL where a backend of the file has several.
-pub(super) fn check_sources(cx: &Context<'_, '_>, backend: &Table<'_>) {
+pub(super) fn check_sources(cx: &Context<'_, '_>, backend: &ConfigTable<'_>) {
     let spans: Vec<_> = SOURCES.iter().filter_map(|key| backend.span(key)).collect();
     let wrong = SOURCES.iter().filter(|key| backend.is_wrong(key)).count();
     if spans.len() + wrong > 1 {
@@ -186,9 +186,9 @@ impl Urls<'_, '_, '_> {
     /// The URL of a backend, if there is one and it is right.
     pub(super) fn of(
         &self,
-        backend: &Table<'_>,
+        backend: &ConfigTable<'_>,
         options: &[UrlOption],
-        need: Need,
+        need: BackendUse,
     ) -> Option<Spanned<SecretUrl>> {
         let report = self.cx.report;
         let (text, source) = self.choose(backend, options, need)?;
@@ -204,7 +204,7 @@ impl Urls<'_, '_, '_> {
             let message = error.message();
             // A program may lack a backend that only others use, but a misspelt one exists nowhere.
             let is_foreign = !self.has_scheme(&url) && !message.contains("did you mean");
-            if is_foreign && need == Need::Unused {
+            if is_foreign && need == BackendUse::Unused {
                 report.warning(text.span(), message);
                 return None;
             }
@@ -230,9 +230,9 @@ impl Urls<'_, '_, '_> {
     /// The text of a URL, and the words for its source if that is named in the file.
     fn choose(
         &self,
-        backend: &Table<'_>,
+        backend: &ConfigTable<'_>,
         options: &[UrlOption],
-        need: Need,
+        need: BackendUse,
     ) -> Option<(Spanned<String>, Option<String>)> {
         if let Some(url) = backend.text("url") {
             self.warn_of_password(&url, options);
@@ -265,7 +265,7 @@ impl Urls<'_, '_, '_> {
         }
     }
 
-    fn in_variable(&self, variable: &Spanned<String>, need: Need) -> Option<Spanned<String>> {
+    fn in_variable(&self, variable: &Spanned<String>, need: BackendUse) -> Option<Spanned<String>> {
         let url = self.cx.variable(variable.get_ref());
         if url.is_none() {
             let name = quoted(variable.get_ref());
@@ -275,7 +275,7 @@ impl Urls<'_, '_, '_> {
         Some(Spanned::new(variable.span(), url?.into_inner()))
     }
 
-    fn in_file(&self, path: &Spanned<String>, need: Need) -> Option<Spanned<String>> {
+    fn in_file(&self, path: &Spanned<String>, need: BackendUse) -> Option<Spanned<String>> {
         let directory = self.cx.path.and_then(Path::parent);
         let place = directory.unwrap_or_else(|| Path::new(""));
         let place = place.join(path.get_ref());
@@ -302,10 +302,10 @@ impl Urls<'_, '_, '_> {
     }
 
     /// A backend that is not opened may miss its URL.
-    fn missing(&self, span: Span, message: String, need: Need) {
+    fn missing(&self, span: ByteSpan, message: String, need: BackendUse) {
         match need {
-            Need::MigratedFrom | Need::Opened => self.cx.report.error(span, message),
-            Need::Unused => self.cx.report.warning(span, message),
+            BackendUse::MigratedFrom | BackendUse::Opened => self.cx.report.error(span, message),
+            BackendUse::Unused => self.cx.report.warning(span, message),
         }
     }
 

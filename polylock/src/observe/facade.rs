@@ -7,7 +7,7 @@ use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, R
 
 use super::measure::{Measurement, Value};
 use super::metric::{Metric, MetricKind};
-use super::series::{Series, Sink, observer};
+use super::series::{MetricSeries, Sink, observer};
 
 /// Records lock events with the [`metrics`] facade, for Prometheus and others.
 ///
@@ -46,8 +46,8 @@ use super::series::{Series, Sink, observer};
 /// ```
 #[derive(Debug)]
 pub struct MetricsObserver {
-    target: Target,
-    series: Series<Handle>,
+    target: FacadeTarget,
+    series: MetricSeries<MetricHandle>,
 }
 
 impl MetricsObserver {
@@ -55,11 +55,11 @@ impl MetricsObserver {
     #[must_use]
     pub fn new() -> Self {
         Self {
-            target: Target {
+            target: FacadeTarget {
                 prefix: Metric::DEFAULT_PREFIX.to_owned(),
                 recorder: None,
             },
-            series: Series::new(),
+            series: MetricSeries::new(),
         }
     }
 
@@ -80,21 +80,21 @@ impl Default for MetricsObserver {
 observer!(MetricsObserver);
 
 /// Where handles come from.
-struct Target {
+struct FacadeTarget {
     prefix: String,
     recorder: Option<Arc<dyn Recorder + Send + Sync>>,
 }
 
-enum Handle {
+enum MetricHandle {
     Counter(Counter),
     Gauge(Gauge),
     Histogram(Histogram),
 }
 
-impl Sink for Target {
-    type Handle = Handle;
+impl Sink for FacadeTarget {
+    type Handle = MetricHandle;
 
-    fn open(&self, measurement: &Measurement<'_>) -> Handle {
+    fn open(&self, measurement: &Measurement<'_>) -> MetricHandle {
         let open = |recorder: &dyn Recorder| register(recorder, &self.prefix, measurement);
         match &self.recorder {
             Some(recorder) => open(recorder),
@@ -102,20 +102,22 @@ impl Sink for Target {
         }
     }
 
-    fn record(&self, _: Metric, handle: &Handle, value: Value) {
+    fn record(&self, _: Metric, handle: &MetricHandle, value: Value) {
         match (handle, value) {
-            (Handle::Counter(counter), Value::Count(count)) => counter.increment(count),
+            (MetricHandle::Counter(counter), Value::Count(count)) => counter.increment(count),
             // A gauge counts locks, of which there are fewer than a float counts exactly.
-            (Handle::Gauge(gauge), Value::Change(change)) => gauge.increment(change as f64),
-            (Handle::Histogram(histogram), Value::Seconds(seconds)) => histogram.record(seconds),
-            (Handle::Counter(_) | Handle::Gauge(_) | Handle::Histogram(_), _) => {
+            (MetricHandle::Gauge(gauge), Value::Change(change)) => gauge.increment(change as f64),
+            (MetricHandle::Histogram(histogram), Value::Seconds(seconds)) => {
+                histogram.record(seconds);
+            }
+            (MetricHandle::Counter(_) | MetricHandle::Gauge(_) | MetricHandle::Histogram(_), _) => {
                 debug_assert!(false, "BUG: {value:?} is no value of this metric");
             }
         }
     }
 }
 
-fn register(recorder: &dyn Recorder, prefix: &str, measurement: &Measurement<'_>) -> Handle {
+fn register(recorder: &dyn Recorder, prefix: &str, measurement: &Measurement<'_>) -> MetricHandle {
     let metric = measurement.metric;
     let name = KeyName::from(metric.prometheus_name(prefix));
     let labels: Vec<_> = measurement
@@ -126,24 +128,24 @@ fn register(recorder: &dyn Recorder, prefix: &str, measurement: &Measurement<'_>
     match metric.kind() {
         MetricKind::Counter => {
             recorder.describe_counter(name, Some(Unit::Count), about.into());
-            Handle::Counter(recorder.register_counter(&key, &METADATA))
+            MetricHandle::Counter(recorder.register_counter(&key, &METADATA))
         }
         MetricKind::Gauge => {
             recorder.describe_gauge(name, Some(Unit::Count), about.into());
-            Handle::Gauge(recorder.register_gauge(&key, &METADATA))
+            MetricHandle::Gauge(recorder.register_gauge(&key, &METADATA))
         }
         MetricKind::Histogram => {
             recorder.describe_histogram(name, Some(Unit::Seconds), about.into());
-            Handle::Histogram(recorder.register_histogram(&key, &METADATA))
+            MetricHandle::Histogram(recorder.register_histogram(&key, &METADATA))
         }
     }
 }
 
 static METADATA: Metadata<'static> = Metadata::new("polylock", Level::INFO, Some(module_path!()));
 
-impl fmt::Debug for Target {
+impl fmt::Debug for FacadeTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Target")
+        f.debug_struct("FacadeTarget")
             .field("prefix", &self.prefix)
             .field("is_global", &self.recorder.is_none())
             .finish()

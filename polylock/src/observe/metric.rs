@@ -27,9 +27,9 @@ macro_rules! define_metrics {
             /// All of them, sorted by name.
             pub const ALL: [Self; 14] = [$(Self::$metric),*];
 
-            fn facts(self) -> Facts {
+            fn facts(self) -> MetricInfo {
                 match self {
-                    $(Self::$metric => Facts {
+                    $(Self::$metric => MetricInfo {
                         name: $name,
                         kind: MetricKind::$kind,
                         unit: $unit,
@@ -86,7 +86,7 @@ pub enum MetricKind {
 }
 
 /// All that is said about a metric.
-struct Facts {
+struct MetricInfo {
     /// The name without its prefix.
     name: &'static str,
     kind: MetricKind,

@@ -8,7 +8,7 @@ use opentelemetry::metrics::{Counter, Histogram, Meter, UpDownCounter};
 use super::BUCKETS;
 use super::measure::{Measurement, Value};
 use super::metric::{Metric, MetricKind};
-use super::series::{Series, Sink, observer};
+use super::series::{MetricSeries, Sink, observer};
 
 /// Records lock events with a meter of OpenTelemetry.
 ///
@@ -37,8 +37,8 @@ use super::series::{Series, Sink, observer};
 /// ```
 #[derive(Debug)]
 pub struct OtelObserver {
-    target: Target,
-    series: Series<Vec<KeyValue>>,
+    target: OtelTarget,
+    series: MetricSeries<Vec<KeyValue>>,
 }
 
 impl OtelObserver {
@@ -46,12 +46,12 @@ impl OtelObserver {
     #[must_use]
     pub fn new(meter: Meter) -> Self {
         Self {
-            target: Target {
+            target: OtelTarget {
                 prefix: Metric::DEFAULT_PREFIX.to_owned(),
                 meter,
                 instruments: OnceLock::new(),
             },
-            series: Series::new(),
+            series: MetricSeries::new(),
         }
     }
 }
@@ -59,7 +59,7 @@ impl OtelObserver {
 observer!(OtelObserver);
 
 #[derive(Debug)]
-struct Target {
+struct OtelTarget {
     prefix: String,
     meter: Meter,
     /// In the order of [`Metric::ALL`]; made when the prefix is certain.
@@ -73,7 +73,7 @@ enum Instrument {
     Seconds(Histogram<f64>),
 }
 
-impl Target {
+impl OtelTarget {
     fn instrument(&self, metric: Metric) -> &Instrument {
         let all = self
             .instruments
@@ -102,7 +102,7 @@ impl Target {
     }
 }
 
-impl Sink for Target {
+impl Sink for OtelTarget {
     type Handle = Vec<KeyValue>;
 
     fn open(&self, measurement: &Measurement<'_>) -> Vec<KeyValue> {

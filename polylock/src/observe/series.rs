@@ -89,8 +89,8 @@ pub(super) trait Sink {
 }
 
 /// The time series of an observer.
-pub(super) struct Series<H> {
-    classes: RwLock<HashMap<Arc<str>, Arc<Class<H>>>>,
+pub(super) struct MetricSeries<H> {
+    classes: RwLock<HashMap<Arc<str>, Arc<ClassSeries<H>>>>,
     /// The classes to show before anything happens to them.
     declared: Vec<Arc<str>>,
     /// Where they are shown.
@@ -98,12 +98,12 @@ pub(super) struct Series<H> {
 }
 
 /// The time series of a class.
-struct Class<H> {
+struct ClassSeries<H> {
     name: Arc<str>,
     handles: RwLock<HashMap<(Metric, Words), Arc<H>>>,
 }
 
-impl<H> Series<H> {
+impl<H> MetricSeries<H> {
     pub(super) fn new() -> Self {
         Self {
             classes: RwLock::default(),
@@ -162,7 +162,7 @@ impl<H> Series<H> {
     /// The class of this name, or the one for all others if there are too many: a name that holds
     /// an id would make series without end. No class is forgotten, so that whatever was added to a
     /// gauge is taken from the same one.
-    fn class(&self, name: &str) -> Arc<Class<H>> {
+    fn class(&self, name: &str) -> Arc<ClassSeries<H>> {
         if let Some(class) = read(&self.classes, |all| all.get(name).cloned()) {
             return class;
         }
@@ -175,7 +175,7 @@ impl<H> Series<H> {
             let name: Arc<str> = if full { OTHERS.into() } else { name.into() };
             let class = all.entry(Arc::clone(&name)).or_insert_with(|| {
                 let handles = RwLock::default();
-                Arc::new(Class { name, handles })
+                Arc::new(ClassSeries { name, handles })
             });
             Arc::clone(class)
         })
@@ -190,9 +190,9 @@ fn write<T, R>(lock: &RwLock<T>, change: impl FnOnce(&mut T) -> R) -> R {
     change(&mut lock.write().unwrap_or_else(PoisonError::into_inner))
 }
 
-impl<H> fmt::Debug for Series<H> {
+impl<H> fmt::Debug for MetricSeries<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Series")
+        f.debug_struct("MetricSeries")
             .field("classes", &read(&self.classes, HashMap::len))
             .field("declared", &self.declared)
             .finish_non_exhaustive()
