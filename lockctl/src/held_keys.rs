@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::backend::BackendUrl;
 use crate::exit::Exit;
-use crate::output::{Escaped, Failure};
+use crate::output::{CommandFailure, Escaped};
 
 /// Name of the variable with the locks that outer commands hold.
 pub(crate) const VARIABLE: &str = "LOCK_HELD_KEYS";
@@ -57,7 +57,7 @@ impl HeldKeys {
         &self,
         backend: &BackendUrl,
         keys: impl IntoIterator<Item = &'k str>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CommandFailure> {
         if self.0.is_empty() {
             return Ok(());
         }
@@ -74,7 +74,7 @@ impl HeldKeys {
                     Escaped(key),
                     held.pid
                 );
-                return Err(Failure::new(Exit::Usage, message)
+                return Err(CommandFailure::new(Exit::Usage, message)
                     .with_hint("run the command without lockctl here, or use another key"));
             }
         }

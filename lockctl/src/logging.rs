@@ -35,7 +35,7 @@ pub(crate) fn start(args: &GlobalArgs) {
     // A second call would fail, and there is none.
     let lines = tracing_subscriber::fmt::layer()
         .with_ansi(colored)
-        .with_writer(|| Log(Arc::clone(writer)));
+        .with_writer(|| LogWriter(Arc::clone(writer)));
     drop(
         tracing_subscriber::registry()
             .with(filter)
@@ -67,9 +67,9 @@ const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Hands lines to a thread of their own: the scheduler logs as well, and a pipe without a reader
 /// must not delay its renewals.
-struct Log(Arc<Writer>);
+struct LogWriter(Arc<Writer>);
 
-impl io::Write for Log {
+impl io::Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         self.0.line(String::from_utf8_lossy(line).into_owned());
         Ok(line.len())

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use crate::args::Cli;
 use crate::child::{Exec, Linger};
 use crate::exit::Exit;
-use crate::output::{Console, Failure};
+use crate::output::{CommandFailure, Console};
 
 fn main() -> ExitCode {
     // Before any thread is started: the process is about to become another program.
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
 }
 
 /// Says why it ends, if that is to be said.
-fn report(ended: Result<Exit, Failure>, console: &Console) -> Exit {
+fn report(ended: Result<Exit, CommandFailure>, console: &Console) -> Exit {
     ended.unwrap_or_else(|failure| {
         console.fail(&failure);
         failure.exit()

@@ -16,13 +16,13 @@ use tokio::sync::watch;
 
 use crate::child::{Signals, name};
 use crate::output::{
-    Console, Escaped, Events, Failure, holder_refusing, holder_waited_for, holders_json, human,
-    names, quoted,
+    CommandFailure, Console, Escaped, Events, holder_refusing, holder_waited_for, holders_json,
+    human, names, quoted,
 };
 
 /// The lock that is waited for, and the receiver of reports.
 #[derive(Debug)]
-pub(crate) struct Waiting<'a> {
+pub(crate) struct LockWait<'a> {
     pub(crate) locks: &'a dyn DistributedLock,
     pub(crate) keys: &'a [LockKey],
     /// The options for all of the keys; its key stands for them.
@@ -32,15 +32,15 @@ pub(crate) struct Waiting<'a> {
     /// How hints call `lockctl`, so that they ask the same backend.
     pub(crate) program: &'a str,
     /// Those of the keys that are not waited for any more.
-    pub(crate) acquired: &'a Acquired,
+    pub(crate) acquired: &'a AcquiredKeys,
 }
 
 /// The keys that this process has acquired so far: several keys are acquired one after the other,
 /// and the holder of those that come first is this process.
 #[derive(Clone, Debug)]
-pub(crate) struct Acquired(watch::Sender<BTreeSet<LockKey>>);
+pub(crate) struct AcquiredKeys(watch::Sender<BTreeSet<LockKey>>);
 
-impl Acquired {
+impl AcquiredKeys {
     pub(crate) fn new() -> Self {
         Self(watch::Sender::default())
     }
@@ -65,10 +65,10 @@ impl Acquired {
 
 /// How the waiting ended.
 #[derive(Debug)]
-pub(crate) enum Outcome<G> {
+pub(crate) enum WaitOutcome<G> {
     Acquired(G),
     /// Another client holds the lock, and the wait has timed out; ready to print.
-    Held(Failure),
+    Held(CommandFailure),
     /// A signal came first.
     Interrupted(Signal),
 }
@@ -79,7 +79,7 @@ const QUIET_WAIT: Duration = Duration::from_millis(250);
 /// Longest time to look for the holder; the lock itself is not held up by that.
 const LOOK: Duration = Duration::from_secs(1);
 
-impl Waiting<'_> {
+impl LockWait<'_> {
     /// Waits for `acquiring` to give a guard, and leaves the queue when a signal comes.
     ///
     /// # Cancel safety
@@ -89,14 +89,14 @@ impl Waiting<'_> {
         &self,
         acquiring: impl Future<Output = polylock::Result<G>>,
         signals: &mut Signals,
-    ) -> Result<Outcome<G>, Failure> {
+    ) -> Result<WaitOutcome<G>, CommandFailure> {
         let began = Instant::now();
         match self.until_signal(acquiring, signals).await {
-            Err(signal) => Ok(Outcome::Interrupted(signal)),
-            Ok(Ok(guard)) => Ok(Outcome::Acquired(guard)),
+            Err(signal) => Ok(WaitOutcome::Interrupted(signal)),
+            Ok(Ok(guard)) => Ok(WaitOutcome::Acquired(guard)),
             Ok(Err(error)) if error.kind() == ErrorKind::Contended => {
                 let key = error.key().unwrap_or_else(|| self.next()).clone();
-                Ok(Outcome::Held(self.held(&key, began.elapsed()).await))
+                Ok(WaitOutcome::Held(self.held(&key, began.elapsed()).await))
             }
             Ok(Err(error)) => Err(error.into()),
         }
@@ -201,14 +201,14 @@ impl Waiting<'_> {
     }
 
     /// The failure to report when the wait is over.
-    async fn held(&self, key: &LockKey, waited: Duration) -> Failure {
+    async fn held(&self, key: &LockKey, waited: Duration) -> CommandFailure {
         let name = Escaped(key.as_str());
         let waited = match self.request.wait() {
             Wait::Never => String::new(),
             _ => format!(" (waited {})", human(waited)),
         };
         let message = format!("{name} is held{waited}");
-        let failure = Failure::new(crate::exit::Exit::NotAcquired, message);
+        let failure = CommandFailure::new(crate::exit::Exit::NotAcquired, message);
         let info = look(self.locks, key).await;
         let holders = info.map(|info| info.holders).unwrap_or_default();
         let failure = holders.iter().fold(failure, |failure, holder| {

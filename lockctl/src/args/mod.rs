@@ -29,7 +29,7 @@ pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: GlobalArgs,
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: CliCommand,
 }
 
 impl Cli {
@@ -112,7 +112,7 @@ pub(crate) struct GlobalArgs {
     pub(crate) quiet: u8,
     /// Form of the answers on standard output
     #[arg(long, value_enum, default_value_t, global = true)]
-    pub(crate) format: Format,
+    pub(crate) format: OutputFormat,
     /// When to color messages
     #[arg(long, value_enum, value_name = "WHEN", default_value_t, global = true)]
     pub(crate) color: Color,
@@ -120,7 +120,7 @@ pub(crate) struct GlobalArgs {
 
 /// How answers look.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum OutputFormat {
     /// Documented JSON, one value or one line for each event
     Json,
     /// For people
@@ -141,7 +141,7 @@ pub(crate) enum Color {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     Run(RunArgs),
     Lead(LeadArgs),
     Leader(LeaderArgs),
@@ -233,7 +233,7 @@ mod tests {
         let line = [
             "lockctl", "run", "a", "b", "-n", "--", "ls", "-l", "--", "x",
         ];
-        let Command::Run(run) = Cli::parse_from(line).command else {
+        let CliCommand::Run(run) = Cli::parse_from(line).command else {
             panic!("not run")
         };
         assert_eq!(run.keys, ["a", "b"]);

@@ -10,7 +10,7 @@ use polylock::layers::Observer;
 
 use crate::args::GlobalArgs;
 use crate::exit::Exit;
-use crate::output::{Failure, escaped, quoted};
+use crate::output::{CommandFailure, escaped, quoted};
 
 /// Looks up variables of the environment.
 pub(crate) trait Env: Fn(&str) -> Option<OsString> + Clone + Send + Sync + 'static {}
@@ -32,7 +32,7 @@ impl FromFile {
         args: &GlobalArgs,
         path: &Path,
         env: impl Env,
-    ) -> Result<(String, LockSettings, Self), Failure> {
+    ) -> Result<(String, LockSettings, Self), CommandFailure> {
         let is_ambient = env("LOCK_CONFIG").as_deref() == Some(path.as_os_str());
         let class = args.class.clone();
         let scope = class.clone().map_or(Scope::Default, Scope::Class);
@@ -51,7 +51,7 @@ impl FromFile {
             let names: Vec<_> = names.collect();
             let message = format!("{} names no default backend", escaped_path(path));
             let hint = format!("give --default-backend NAME, one of {}", names.join(", "));
-            return Err(Failure::new(Exit::Config, message).with_hint(hint));
+            return Err(CommandFailure::new(Exit::Config, message).with_hint(hint));
         };
         let lock_settings = of_class.map_or(backend.lock_settings, |class| class.lock_settings);
         let url = url.expose().to_owned();
@@ -68,7 +68,7 @@ impl FromFile {
     pub(super) async fn connect(
         &self,
         observer: Option<Arc<dyn Observer>>,
-    ) -> Result<Arc<dyn DistributedLock>, Failure> {
+    ) -> Result<Arc<dyn DistributedLock>, CommandFailure> {
         let mut config = self.config.clone();
         if let Some(observer) = observer {
             config = config.with_observer(observer);
@@ -103,13 +103,13 @@ pub(crate) fn loader(args: &GlobalArgs, env: impl Env) -> Loader {
 }
 
 /// The errors as the end of a command.
-pub(crate) fn failure(errors: &ConfigErrors) -> Failure {
+pub(crate) fn failure(errors: &ConfigErrors) -> CommandFailure {
     let mut message = escaped(&errors.summary());
     for line in errors.to_string().lines() {
         message += "\n  ";
         message += &escaped(line);
     }
-    Failure::new(Exit::Config, message)
+    CommandFailure::new(Exit::Config, message)
 }
 
 /// The file that is asked for.
@@ -119,7 +119,7 @@ pub(super) fn path(args: &GlobalArgs) -> Option<&Path> {
 }
 
 /// Refuses options that say something of a file that is not read.
-pub(super) fn check(args: &GlobalArgs, reads_file: bool) -> Result<(), Failure> {
+pub(super) fn check(args: &GlobalArgs, reads_file: bool) -> Result<(), CommandFailure> {
     let option = match (&args.default_backend, &args.class) {
         // A URL wins over the name of a backend, and says nothing of a class.
         (Some(_), None) if reads_file => "--default-backend",
@@ -130,14 +130,14 @@ pub(super) fn check(args: &GlobalArgs, reads_file: bool) -> Result<(), Failure> 
         return Ok(());
     }
     let message = format!("{option} names a part of a configuration file, and none is read");
-    Err(Failure::new(Exit::Usage, message).with_hint("give --config FILE, and no --backend"))
+    Err(CommandFailure::new(Exit::Usage, message).with_hint("give --config FILE, and no --backend"))
 }
 
 /// What the environment says of ttl, wait and holds, and its namespace, where there is no file.
 pub(super) fn ambient(
     args: &GlobalArgs,
     env: impl Env,
-) -> Result<(LockSettings, Option<String>), Failure> {
+) -> Result<(LockSettings, Option<String>), CommandFailure> {
     let reads_namespace = args.namespace.is_none();
     let without_url = move |name: &str| match name {
         "LOCK_DEFAULT_BACKEND" | "LOCK_URL" => None,

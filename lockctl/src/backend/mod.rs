@@ -16,7 +16,7 @@ use polylock::{AcquireRequest, DistributedLock, LockUrl};
 
 use crate::args::GlobalArgs;
 use crate::exit::Exit;
-use crate::output::{Failure, quoted};
+use crate::output::{CommandFailure, quoted};
 
 use self::file::FromFile;
 
@@ -40,7 +40,7 @@ pub(crate) struct BackendUrl {
 impl BackendUrl {
     /// Takes `--backend`, else what the configuration file says, else `LOCK_URL`, else a file of
     /// this user; `env` looks up variables.
-    pub(crate) fn choose(args: &GlobalArgs, env: impl Env) -> Result<Self, Failure> {
+    pub(crate) fn choose(args: &GlobalArgs, env: impl Env) -> Result<Self, CommandFailure> {
         let is_ambient = args.backend.as_deref().map(OsStr::new) == env("LOCK_URL").as_deref();
         let is_option = args.backend.is_some() && (args.is_backend_option || !is_ambient);
         check_options(args, is_option)?;
@@ -84,7 +84,7 @@ impl BackendUrl {
     pub(crate) async fn connect(
         &self,
         observer: Option<Arc<dyn Observer>>,
-    ) -> Result<Arc<dyn DistributedLock>, Failure> {
+    ) -> Result<Arc<dyn DistributedLock>, CommandFailure> {
         check_scheme(self.url.scheme(), self.is_option)?;
         let connected = match &self.file {
             Some(file) => file.connect(observer).await,
@@ -94,7 +94,10 @@ impl BackendUrl {
                     Some(observer) => registry.with_observer(observer),
                     None => registry,
                 };
-                registry.connect(&self.text).await.map_err(Failure::from)
+                registry
+                    .connect(&self.text)
+                    .await
+                    .map_err(CommandFailure::from)
             }
         };
         connected.map_err(|failure| match failure.exit() {
@@ -105,7 +108,7 @@ impl BackendUrl {
 
     /// The table that has the locks.
     #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-    pub(crate) fn schema(&self) -> Result<polylock::sql::Schema, Failure> {
+    pub(crate) fn schema(&self) -> Result<polylock::sql::Schema, CommandFailure> {
         let url = polylock::compiled_in().backend_url(&self.text)?;
         Ok(polylock::sql::Schema::of(&url)?)
     }
@@ -169,7 +172,7 @@ impl fmt::Debug for BackendUrl {
 
 /// Refuses an option that is empty, as an unset variable of a shell leaves it: the next backend in
 /// line is not the one that was meant.
-fn check_options(args: &GlobalArgs, is_backend_option: bool) -> Result<(), Failure> {
+fn check_options(args: &GlobalArgs, is_backend_option: bool) -> Result<(), CommandFailure> {
     let is_backend_empty = args.backend.as_deref().is_some_and(str::is_empty);
     let is_config_empty = args.config.as_deref() == Some("".as_ref());
     let empty = match () {
@@ -178,7 +181,7 @@ fn check_options(args: &GlobalArgs, is_backend_option: bool) -> Result<(), Failu
         () => return Ok(()),
     };
     let message = format!("{empty} is empty, so there is no telling which backend is meant");
-    Err(Failure::new(Exit::Usage, message).with_hint(format!(
+    Err(CommandFailure::new(Exit::Usage, message).with_hint(format!(
         "check the variable that {empty} is given; without the option a default is used"
     )))
 }
@@ -187,20 +190,22 @@ fn check_options(args: &GlobalArgs, is_backend_option: bool) -> Result<(), Failu
 ///
 /// To other programs an empty variable is as good as none. Here it would turn a lock of many hosts
 /// into one of this user on this host, without a word.
-fn check_default(env: impl Fn(&str) -> Option<OsString>) -> Result<(), Failure> {
+fn check_default(env: impl Fn(&str) -> Option<OsString>) -> Result<(), CommandFailure> {
     let is_empty = |name: &&str| env(name).is_some_and(|value| value.is_empty());
     let Some(empty) = ["LOCK_URL", "LOCK_CONFIG"].into_iter().find(is_empty) else {
         return Ok(());
     };
     let message =
         format!("{empty} is set and empty, so there is no telling which backend is meant");
-    Err(Failure::new(Exit::Config, message).with_hint(format!(
-        "give {empty} a value; unset it to lock in a SQLite file of this user on this host"
-    )))
+    Err(
+        CommandFailure::new(Exit::Config, message).with_hint(format!(
+            "give {empty} a value; unset it to lock in a SQLite file of this user on this host"
+        )),
+    )
 }
 
 /// Refuses a store that ends with this process.
-fn check_scheme(scheme: &str, is_option: bool) -> Result<(), Failure> {
+fn check_scheme(scheme: &str, is_option: bool) -> Result<(), CommandFailure> {
     if scheme != "memory" {
         return Ok(());
     }
@@ -209,14 +214,14 @@ fn check_scheme(scheme: &str, is_option: bool) -> Result<(), Failure> {
         false => Exit::Config,
     };
     let message = "memory: is a store of one process, and a lock in it excludes no other process";
-    Err(Failure::new(exit, message).with_hint(
+    Err(CommandFailure::new(exit, message).with_hint(
         "name a server, or a file as in sqlite:PATH: by --backend, by LOCK_URL, or by --default-backend \
          of a configuration file",
     ))
 }
 
 /// `$XDG_STATE_HOME/polylock`, else `$HOME/.local/state/polylock`.
-fn state_dir(env: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Failure> {
+fn state_dir(env: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, CommandFailure> {
     // A relative path in these variables is to be ignored, says the XDG specification.
     let absolute = |name| {
         env(name)
@@ -226,7 +231,7 @@ fn state_dir(env: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Failure>
     let base = absolute("XDG_STATE_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".local").join("state")));
     base.map(|base| base.join("polylock")).ok_or_else(|| {
-        Failure::new(
+        CommandFailure::new(
             Exit::Config,
             "there is no backend, and no home for the default one",
         )
@@ -235,11 +240,11 @@ fn state_dir(env: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Failure>
 }
 
 /// The file of this user, whose directory is made.
-fn default_url(dir: &Path) -> Result<String, Failure> {
+fn default_url(dir: &Path) -> Result<String, CommandFailure> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.map_err(|e| {
         let message = format!("cannot make the directory {}", dir.display());
-        Failure::new(Exit::Unavailable, message)
+        CommandFailure::new(Exit::Unavailable, message)
             .with_cause(&e)
             .with_hint("give --backend URL, or set LOCK_URL")
     })?;
@@ -249,15 +254,15 @@ fn default_url(dir: &Path) -> Result<String, Failure> {
             "the path of the default backend is not UTF-8: {}",
             file.display()
         );
-        Failure::new(Exit::Config, message).with_hint("give --backend URL, or set LOCK_URL")
+        CommandFailure::new(Exit::Config, message).with_hint("give --backend URL, or set LOCK_URL")
     })
 }
 
 /// The URL of a SQLite file, whose path must be UTF-8.
 pub(crate) fn sqlite_url(
     file: &Path,
-    not_utf8: impl FnOnce() -> Failure,
-) -> Result<String, Failure> {
+    not_utf8: impl FnOnce() -> CommandFailure,
+) -> Result<String, CommandFailure> {
     const ENCODED: &AsciiSet = &CONTROLS.add(b'#').add(b'%').add(b'?').add(b'@');
     let path = utf8_percent_encode(file.to_str().ok_or_else(not_utf8)?, ENCODED);
     Ok(format!("sqlite:{path}"))
@@ -269,7 +274,7 @@ pub(crate) fn in_namespace(
     args: &GlobalArgs,
     env: impl Env,
     url: String,
-) -> Result<String, Failure> {
+) -> Result<String, CommandFailure> {
     let (_, ambient) = file::ambient(args, env)?;
     let option = args.namespace.as_deref();
     Ok(placed(url, option, ambient.as_deref(), true))
@@ -315,7 +320,7 @@ mod tests {
     use super::*;
     use crate::args::Cli;
 
-    fn choose(args: &[&str], vars: &[(&str, &str)]) -> Result<BackendUrl, Failure> {
+    fn choose(args: &[&str], vars: &[(&str, &str)]) -> Result<BackendUrl, CommandFailure> {
         let line = ["lockctl"].iter().chain(args).chain(&["list"]);
         let vars: Vec<_> = vars
             .iter()

@@ -13,7 +13,7 @@ pub(crate) type Variable = (&'static str, Option<String>);
 
 /// The environment variables about the locks.
 #[derive(Debug)]
-pub(crate) struct Facts<'a> {
+pub(crate) struct LockVariables<'a> {
     /// The locks with their tokens, in the order of their keys.
     pub(crate) locks: Vec<(&'a str, Option<FencingToken>)>,
     /// Time until the first of the leases ends; `None` without limit.
@@ -25,7 +25,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) label: &'a Label,
 }
 
-impl Facts<'_> {
+impl LockVariables<'_> {
     /// All of the variables; `env` looks up those of this process.
     pub(crate) fn variables(
         &self,
@@ -81,7 +81,7 @@ mod tests {
     fn what_is_unknown_is_not_inherited_from_outside() {
         let line = ["lockctl", "--backend", "memory:", "list"];
         let backend = BackendUrl::choose(&Cli::parse_from(line).global, |_| None).unwrap();
-        let facts = Facts {
+        let facts = LockVariables {
             locks: vec![("a", None)],
             valid_for: None,
             ttl: Duration::from_secs(30),

@@ -58,7 +58,7 @@ impl Linger {
         input.read_line(&mut line)?;
         let command = line.trim().parse().ok().and_then(Pid::from_raw);
         // Opened while the parent lives, since another process may have the number later.
-        let command = command.map(sys::Process::open).transpose()?;
+        let command = command.map(sys::ProcessHandle::open).transpose()?;
         input.read_to_end(&mut Vec::new())?;
         command.map_or(Ok(()), |command| command.wait())
     }
@@ -126,9 +126,9 @@ mod sys {
         Ok(sockets)
     }
 
-    pub(super) struct Process(OwnedFd);
+    pub(super) struct ProcessHandle(OwnedFd);
 
-    impl Process {
+    impl ProcessHandle {
         pub(super) fn open(pid: Pid) -> io::Result<Self> {
             Ok(Self(pidfd_open(pid, PidfdFlags::empty())?))
         }
@@ -156,9 +156,9 @@ mod sys {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    pub(super) struct Process;
+    pub(super) struct ProcessHandle;
 
-    impl Process {
+    impl ProcessHandle {
         pub(super) fn open(_: Pid) -> io::Result<Self> {
             Err(io::ErrorKind::Unsupported.into())
         }

@@ -10,9 +10,9 @@ use crate::output::names;
 
 /// The locks that a command runs under, whatever owns the guards; it ends with the first that is lost.
 #[derive(Debug)]
-pub(crate) struct Locks<'a>(Vec<&'a LockGuard>);
+pub(crate) struct CommandLocks<'a>(Vec<&'a LockGuard>);
 
-impl<'a> Locks<'a> {
+impl<'a> CommandLocks<'a> {
     pub(crate) fn new(guards: impl IntoIterator<Item = &'a LockGuard>) -> Self {
         Self(guards.into_iter().collect())
     }

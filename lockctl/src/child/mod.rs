@@ -9,14 +9,14 @@ mod signals;
 mod spawn;
 mod supervise;
 
-use self::environment::Facts;
+use self::environment::LockVariables;
 use self::processes::reap_orphans;
 use self::spawn::spawn;
-use self::supervise::Watch;
+use self::supervise::CommandWatch;
 
 pub(crate) use self::linger::Linger;
-pub(crate) use self::locks::Locks;
+pub(crate) use self::locks::CommandLocks;
 pub(crate) use self::runner::Runner;
 pub(crate) use self::signals::{NAMES, Signals, name};
 pub(crate) use self::spawn::{Exec, wants_own_group};
-pub(crate) use self::supervise::{Ending, Rules, Stop};
+pub(crate) use self::supervise::{CommandRules, Ending, Stop};

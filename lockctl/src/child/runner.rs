@@ -8,16 +8,19 @@ use std::time::{Duration, SystemTime};
 use polylock::{Capabilities, DistributedLock, Label, LockGuard, LockLifetime, Released};
 use serde_json::json;
 
-use super::{Ending, Facts, Linger, Locks, Rules, Signals, Watch, reap_orphans, spawn};
+use super::{
+    CommandLocks, CommandRules, CommandWatch, Ending, Linger, LockVariables, Signals, reap_orphans,
+    spawn,
+};
 use crate::backend::BackendUrl;
-use crate::output::{Console, Events, Failure, Renewals, escaped, millis, unix_ms};
-use crate::waiting::Acquired;
+use crate::output::{CommandFailure, Console, Events, RenewalEvents, escaped, millis, unix_ms};
+use crate::waiting::AcquiredKeys;
 
 /// What runs under the locks, and where it is reported.
 #[derive(Debug)]
 pub(crate) struct Runner {
     pub(crate) command: Vec<OsString>,
-    pub(crate) rules: Rules,
+    pub(crate) rules: CommandRules,
     pub(crate) ttl: Duration,
     pub(crate) label: Label,
     pub(crate) backend: BackendUrl,
@@ -33,9 +36,9 @@ impl Runner {
     /// No lock is held yet.
     pub(crate) async fn connect(
         &self,
-        acquired: &Acquired,
-    ) -> Result<Arc<dyn DistributedLock>, Failure> {
-        let renewals = Renewals {
+        acquired: &AcquiredKeys,
+    ) -> Result<Arc<dyn DistributedLock>, CommandFailure> {
+        let renewals = RenewalEvents {
             acquired: acquired.clone(),
             events: self.events.clone(),
             console: self.console.clone(),
@@ -50,13 +53,13 @@ impl Runner {
     /// A dropped future kills the command, and not what that has started.
     pub(crate) async fn run_under(
         &self,
-        locks: &Locks<'_>,
+        locks: &CommandLocks<'_>,
         capabilities: Capabilities,
         signals: &mut Signals,
-    ) -> Result<Ending, Failure> {
+    ) -> Result<Ending, CommandFailure> {
         locks.guards().try_for_each(LockGuard::ensure_held)?;
         let held = locks.guards();
-        let facts = Facts {
+        let facts = LockVariables {
             locks: held
                 .map(|guard| (guard.key().as_str(), guard.fencing_token()))
                 .collect(),
@@ -70,7 +73,7 @@ impl Runner {
         if self.rules.own_group {
             // Before the command begins, so that it is never the only one to go on.
             let caught = signals.catch_suspensions();
-            caught.map_err(Failure::internal("cannot catch signals"))?;
+            caught.map_err(CommandFailure::internal("cannot catch signals"))?;
         }
         // A lease and a session of ZooKeeper outlive lockctl by themselves. The lock is held without this
         // too, so a failure here is not fatal.
@@ -82,7 +85,7 @@ impl Runner {
         if let Some(linger) = &mut linger {
             linger.outlive(running.pid).ok();
         }
-        let watch = Watch {
+        let watch = CommandWatch {
             running,
             locks,
             rules: self.rules,
@@ -92,10 +95,10 @@ impl Runner {
         let ended = watch.until_the_end(signals).await;
         drop(linger);
         reap_orphans();
-        ended.map_err(Failure::internal("cannot wait for the command"))
+        ended.map_err(CommandFailure::internal("cannot wait for the command"))
     }
 
-    pub(crate) fn tell_acquired(&self, locks: &Locks<'_>, waited: Duration) {
+    pub(crate) fn tell_acquired(&self, locks: &CommandLocks<'_>, waited: Duration) {
         let held = locks.guards().map(|guard| {
             let token = guard.fencing_token().map(|token| token.value());
             json!({ "key": guard.key().as_str(), "token": token })

@@ -14,17 +14,17 @@ use super::processes::CommandProcesses;
 use super::supervise::POLL_INTERVAL;
 use crate::commands::Pgid;
 use crate::exit::Exit;
-use crate::output::Failure;
+use crate::output::CommandFailure;
 
 /// The command while it runs.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningCommand {
     pub(crate) child: Child,
     pub(crate) pid: Pid,
     pub(super) processes: CommandProcesses,
 }
 
-impl Running {
+impl RunningCommand {
     /// Waits for the end of the command, or of all that it is made of.
     ///
     /// # Cancel safety
@@ -46,7 +46,7 @@ pub(crate) fn spawn(
     command: &[OsString],
     variables: Vec<Variable>,
     own_group: bool,
-) -> Result<Running, Failure> {
+) -> Result<RunningCommand, CommandFailure> {
     let mut starter = starter(command);
     for (name, value) in variables {
         match value {
@@ -64,7 +64,7 @@ pub(crate) fn spawn(
         .id()
         .and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
     let pid = pid.expect("BUG: a child that nobody waited for has an id");
-    Ok(Running {
+    Ok(RunningCommand {
         child,
         pid,
         processes: processes(pid),
@@ -126,7 +126,7 @@ impl Exec {
 
     /// Becomes the command, which is killed when the thread ends that started it. Returns only
     /// why that is impossible.
-    pub(crate) fn become_it(self) -> Failure {
+    pub(crate) fn become_it(self) -> CommandFailure {
         if let Err(failure) = die_with(self.parent) {
             return failure;
         }
@@ -141,16 +141,16 @@ impl Exec {
 const EXEC: &str = "__exec";
 
 #[cfg(target_os = "linux")]
-fn die_with(parent: i32) -> Result<(), Failure> {
+fn die_with(parent: i32) -> Result<(), CommandFailure> {
     use rustix::process::{getppid, set_parent_process_death_signal};
 
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| {
-        Failure::new(Exit::Internal, "cannot tie the command to lockctl").with_cause(&e)
+        CommandFailure::new(Exit::Internal, "cannot tie the command to lockctl").with_cause(&e)
     })?;
     // The parent may have died before the kernel knew that this matters.
     match getppid().map(|pid| pid.as_raw_nonzero().get()) {
         Some(pid) if pid == parent => Ok(()),
-        _ => Err(Failure::new(
+        _ => Err(CommandFailure::new(
             Exit::Internal,
             "lockctl ended before the command began",
         )),
@@ -158,17 +158,17 @@ fn die_with(parent: i32) -> Result<(), Failure> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn die_with(_: i32) -> Result<(), Failure> {
+fn die_with(_: i32) -> Result<(), CommandFailure> {
     Ok(())
 }
 
-fn cannot_execute(command: &OsStr, error: &io::Error) -> Failure {
+fn cannot_execute(command: &OsStr, error: &io::Error) -> CommandFailure {
     let name = crate::output::escaped(&command.to_string_lossy());
     match error.kind() {
         io::ErrorKind::NotFound => {
-            Failure::new(Exit::NotFound, format!("{name}: command not found"))
+            CommandFailure::new(Exit::NotFound, format!("{name}: command not found"))
         }
-        _ => Failure::new(Exit::NotExecutable, format!("{name} cannot be executed")),
+        _ => CommandFailure::new(Exit::NotExecutable, format!("{name} cannot be executed")),
     }
     .with_cause(error)
 }

@@ -13,19 +13,19 @@ use rustix::process::{Signal, getpid, kill_process};
 use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::Locks;
+use super::CommandLocks;
 use super::signals::{Signals, name};
-use super::spawn::Running;
-use crate::commands::OnLost;
+use super::spawn::RunningCommand;
+use crate::commands::LostAction;
 use crate::exit::Exit;
 use crate::output::{Console, Escaped, Events, human};
 
 /// What the command may do, and for how long.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
+pub(crate) struct CommandRules {
     pub(crate) kill_after: Duration,
     pub(crate) max_run: Option<Duration>,
-    pub(crate) on_lost: OnLost,
+    pub(crate) on_lost: LostAction,
     pub(crate) signal_on_lost: Signal,
     /// Whether the command is a service: what is left of it when it ends is killed, and a signal that ends
     /// `lockctl` stops it by force. Else both are left to the command.
@@ -38,10 +38,10 @@ pub(crate) struct Rules {
 
 /// Everything that is looked at while the command runs.
 #[derive(Debug)]
-pub(crate) struct Watch<'a> {
-    pub(crate) running: Running,
-    pub(crate) locks: &'a Locks<'a>,
-    pub(crate) rules: Rules,
+pub(crate) struct CommandWatch<'a> {
+    pub(crate) running: RunningCommand,
+    pub(crate) locks: &'a CommandLocks<'a>,
+    pub(crate) rules: CommandRules,
     pub(crate) console: &'a Console,
     pub(crate) events: &'a Events,
 }
@@ -84,14 +84,14 @@ impl Ending {
     }
 }
 
-impl Watch<'_> {
+impl CommandWatch<'_> {
     /// Waits for the command to end, passes signals on, and stops it when a lock is lost.
     pub(crate) async fn until_the_end(mut self, signals: &mut Signals) -> io::Result<Ending> {
         let mut lost = pin!(self.locks.lost());
         let mut expiring = pin!(self.locks.expiring(self.time_to_stop()));
         let max_run = self.rules.max_run;
         let max_run = max_run.and_then(|time| Instant::now().checked_add(time));
-        let stops = self.rules.on_lost == OnLost::Term;
+        let stops = self.rules.on_lost == LostAction::Term;
         let (mut stopping, mut is_lost, mut interrupts) = (None::<Stopping>, false, 0);
         let mut is_asked = false;
         let status = loop {
@@ -169,7 +169,7 @@ impl Watch<'_> {
         if let Some(reason) = reason.filter(|_| !is_lost) {
             self.tell_loss(reason);
         }
-        if let (OnLost::Term, Some(reason)) = (self.rules.on_lost, reason) {
+        if let (LostAction::Term, Some(reason)) = (self.rules.on_lost, reason) {
             stop = Some(Stop::Lost(reason));
         }
         if stop.is_some() || self.rules.is_service || status.is_err() {
@@ -278,7 +278,7 @@ impl Watch<'_> {
         kill_process(getpid(), Signal::STOP).ok();
         // Without the lock the command is not continued, unless a loss is only a warning. The loss is about
         // to be noticed.
-        if self.locks.is_held() || self.rules.on_lost == OnLost::Warn {
+        if self.locks.is_held() || self.rules.on_lost == LostAction::Warn {
             self.send(Signal::CONT);
         }
     }

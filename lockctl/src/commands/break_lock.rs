@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{App, admin, key};
 use crate::exit::Exit;
-use crate::output::{Escaped, Failure, holder_refusing, lock_json, print, print_json};
+use crate::output::{CommandFailure, Escaped, holder_refusing, lock_json, print, print_json};
 
 /// Take a lock from its holders by force; the next holder gets a larger fencing token
 #[derive(Args, Debug)]
@@ -24,13 +24,14 @@ pub(crate) struct BreakArgs {
 }
 
 /// Breaks a lock, after a question on a terminal.
-pub(super) async fn break_lock(app: &App, args: &BreakArgs) -> Result<Exit, Failure> {
+pub(super) async fn break_lock(app: &App, args: &BreakArgs) -> Result<Exit, CommandFailure> {
     let key = key(&args.key)?;
     if !args.yes && !stdin().is_terminal() {
-        return Err(
-            Failure::new(Exit::Usage, "nobody can be asked whether to break the lock")
-                .with_hint("give --yes"),
-        );
+        return Err(CommandFailure::new(
+            Exit::Usage,
+            "nobody can be asked whether to break the lock",
+        )
+        .with_hint("give --yes"));
     }
     let locks = app.connect().await?;
     let admin = admin(&*locks)?;
@@ -47,7 +48,7 @@ pub(super) async fn break_lock(app: &App, args: &BreakArgs) -> Result<Exit, Fail
     report(app, args, broken.as_ref())
 }
 
-fn report(app: &App, args: &BreakArgs, broken: Option<&LockInfo>) -> Result<Exit, Failure> {
+fn report(app: &App, args: &BreakArgs, broken: Option<&LockInfo>) -> Result<Exit, CommandFailure> {
     if app.wants_json() {
         print_json(&json!({ "key": args.key, "broken": broken.map(lock_json) }))?;
         return Ok(Exit::Success);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::App;
 use crate::backend::{failure, loader};
 use crate::exit::Exit;
-use crate::output::{Failure, escaped, plain_table, print, print_json};
+use crate::output::{CommandFailure, escaped, plain_table, print, print_json};
 
 /// Check or show a configuration file, or print its schema
 #[derive(Args, Debug)]
@@ -38,7 +38,7 @@ pub(crate) enum ConfigCommand {
     },
 }
 
-pub(super) fn config(app: &App, args: &ConfigArgs) -> Result<Exit, Failure> {
+pub(super) fn config(app: &App, args: &ConfigArgs) -> Result<Exit, CommandFailure> {
     match &args.command {
         ConfigCommand::Check { file, all } => {
             let scope = match all {
@@ -56,7 +56,7 @@ pub(super) fn config(app: &App, args: &ConfigArgs) -> Result<Exit, Failure> {
 }
 
 /// Prints all errors on standard output: they are the answer.
-fn check(app: &App, path: &Path, scope: Scope) -> Result<Exit, Failure> {
+fn check(app: &App, path: &Path, scope: Scope) -> Result<Exit, CommandFailure> {
     let loaded = load(app, path, scope);
     if app.wants_json() {
         print_json(&checked_json(path, &loaded))?;
@@ -101,7 +101,7 @@ fn lines(text: &impl ToString) -> String {
 }
 
 /// Prints every value with its origin.
-fn show(app: &App, file: Option<&PathBuf>) -> Result<Exit, Failure> {
+fn show(app: &App, file: Option<&PathBuf>) -> Result<Exit, CommandFailure> {
     let path = path(app, file)?;
     let config = load(app, &path, Scope::Program).map_err(|errors| failure(&errors))?;
     if app.wants_json() {
@@ -125,12 +125,12 @@ fn show(app: &App, file: Option<&PathBuf>) -> Result<Exit, Failure> {
     Ok(Exit::Success)
 }
 
-fn path(app: &App, file: Option<&PathBuf>) -> Result<PathBuf, Failure> {
+fn path(app: &App, file: Option<&PathBuf>) -> Result<PathBuf, CommandFailure> {
     let path = file.or(app.global.config.as_ref());
     path.filter(|path| !path.as_os_str().is_empty())
         .cloned()
         .ok_or_else(|| {
-            Failure::new(Exit::Usage, "there is no configuration file")
+            CommandFailure::new(Exit::Usage, "there is no configuration file")
                 .with_hint("name it, give --config FILE, or set LOCK_CONFIG")
         })
 }

@@ -14,11 +14,11 @@ use tokio::time::{Instant, sleep};
 use super::run::CommandArgs;
 use super::{App, SHUTDOWN, key};
 use crate::args::address;
-use crate::child::{Ending, Locks, Rules, Runner, Signals, Stop};
+use crate::child::{CommandLocks, CommandRules, Ending, Runner, Signals, Stop};
 use crate::exit::Exit;
 use crate::held_keys::{self, HeldKeys};
-use crate::output::{Escaped, Failure, escaped, human};
-use crate::waiting::{Acquired, Waiting};
+use crate::output::{CommandFailure, Escaped, escaped, human};
+use crate::waiting::{AcquiredKeys, LockWait};
 
 /// Keep a command running on one of several hosts
 ///
@@ -42,7 +42,7 @@ pub(crate) struct LeadArgs {
 }
 
 /// Runs a command whenever this host leads, until a signal ends it.
-pub(super) async fn lead(app: &App, args: LeadArgs) -> Result<Exit, Failure> {
+pub(super) async fn lead(app: &App, args: LeadArgs) -> Result<Exit, CommandFailure> {
     let (name, backend) = (key(&args.name)?, app.backend()?);
     let mut request = AcquireRequest::new(name.clone())
         .with_wait(Wait::Forever)
@@ -52,11 +52,11 @@ pub(super) async fn lead(app: &App, args: LeadArgs) -> Result<Exit, Failure> {
         request = request.with_ttl(ttl);
     }
     request.validate()?;
-    let rules = Rules {
+    let rules = CommandRules {
         is_service: true,
         ..args.command.rules(request.ttl())?
     };
-    let mut signals = Signals::catch().map_err(Failure::internal("cannot catch signals"))?;
+    let mut signals = Signals::catch().map_err(CommandFailure::internal("cannot catch signals"))?;
     if !stdin().is_terminal() {
         signals = signals.without_hangup();
     }
@@ -75,19 +75,19 @@ async fn stand(
     request: &AcquireRequest,
     address: Option<String>,
     signals: &mut Signals,
-) -> Result<Exit, Failure> {
-    let acquired = Acquired::new();
+) -> Result<Exit, CommandFailure> {
+    let acquired = AcquiredKeys::new();
     let Some(locks) = connect(runner, &acquired, signals).await? else {
         return Ok(Exit::Success);
     };
     let election = Election::new(Arc::clone(&locks), request.key().clone())?;
-    let candidate = Candidate {
+    let candidate = LeadCandidate {
         runner,
         election: election.ttl(request.ttl()).label(request.label().clone()),
         capabilities: locks.capabilities(),
         address,
     };
-    let waiting = Waiting {
+    let waiting = LockWait {
         locks: &*locks,
         keys: std::slice::from_ref(request.key()),
         request,
@@ -104,9 +104,9 @@ async fn stand(
 /// Connects, again and again while the backend is away; `None` if a signal comes first.
 async fn connect(
     runner: &Runner,
-    acquired: &Acquired,
+    acquired: &AcquiredKeys,
     signals: &mut Signals,
-) -> Result<Option<Arc<dyn DistributedLock>>, Failure> {
+) -> Result<Option<Arc<dyn DistributedLock>>, CommandFailure> {
     let (mut backoff, mut pause) = (Backoff::new(), Duration::ZERO);
     loop {
         let connecting = async {
@@ -132,16 +132,20 @@ async fn connect(
 
 /// This host in the election.
 #[derive(Debug)]
-struct Candidate<'a> {
+struct LeadCandidate<'a> {
     runner: &'a Runner,
     election: Election,
     capabilities: Capabilities,
     address: Option<String>,
 }
 
-impl Candidate<'_> {
+impl LeadCandidate<'_> {
     /// Campaigns and runs the command again and again, until a signal ends it.
-    async fn stand(&self, waiting: &Waiting<'_>, signals: &mut Signals) -> Result<(), Failure> {
+    async fn stand(
+        &self,
+        waiting: &LockWait<'_>,
+        signals: &mut Signals,
+    ) -> Result<(), CommandFailure> {
         let mut backoff = Backoff::new();
         loop {
             let began = Instant::now();
@@ -174,7 +178,7 @@ impl Candidate<'_> {
 
     /// One term; true if a signal ended it.
     async fn serve(&self, leadership: Leadership, waited: Duration, signals: &mut Signals) -> bool {
-        let held = Locks::new([leadership.guard()]);
+        let held = CommandLocks::new([leadership.guard()]);
         self.runner.tell_acquired(&held, waited);
         let token = leadership.fencing_token();
         self.note(format_args!("leads with token {token}"));
@@ -192,7 +196,7 @@ impl Candidate<'_> {
     }
 
     /// Says how a term ended; true if a signal ended it.
-    fn report(&self, ended: &Result<Ending, Failure>) -> bool {
+    fn report(&self, ended: &Result<Ending, CommandFailure>) -> bool {
         match ended {
             Ok(Ending {
                 status,

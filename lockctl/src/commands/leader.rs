@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::{App, key};
 use crate::exit::Exit;
 use crate::output::{
-    Escaped, Failure, address_text, clock, deliver, leader_json, leader_rows, print, print_json,
-    rows_page, timestamp, unix_ms, who,
+    CommandFailure, Escaped, address_text, clock, deliver, leader_json, leader_rows, print,
+    print_json, rows_page, timestamp, unix_ms, who,
 };
 
 /// Show who leads an election, and its address; exit 0 also if there is no leader
@@ -27,7 +27,7 @@ pub(crate) struct LeaderArgs {
 }
 
 /// Prints who leads.
-pub(super) async fn leader(app: &App, args: &LeaderArgs) -> Result<Exit, Failure> {
+pub(super) async fn leader(app: &App, args: &LeaderArgs) -> Result<Exit, CommandFailure> {
     let election = Election::new(app.connect().await?, key(&args.name)?)?;
     // Also before a watch, which reports no error: a permanent error ends the command.
     let leader = election.leader().await?;
@@ -46,7 +46,7 @@ pub(super) async fn leader(app: &App, args: &LeaderArgs) -> Result<Exit, Failure
 }
 
 /// Prints changes until the process is interrupted. That the backend cannot be asked is none.
-async fn watch(app: &App, election: &Election) -> Result<Exit, Failure> {
+async fn watch(app: &App, election: &Election) -> Result<Exit, CommandFailure> {
     let mut leaders = election.observe();
     while let Some(leader) = poll_fn(|cx| Pin::new(&mut leaders).poll_next(cx)).await {
         let now = SystemTime::now();

@@ -16,8 +16,8 @@ use crate::backend::BackendUrl;
 use crate::child::Signals;
 use crate::exit::Exit;
 use crate::held_keys::{self, HeldKeys};
-use crate::output::{Escaped, Events, Failure, deliver, print, print_json, unix_ms};
-use crate::waiting::{Acquired, Outcome, Waiting};
+use crate::output::{CommandFailure, Escaped, Events, deliver, print, print_json, unix_ms};
+use crate::waiting::{AcquiredKeys, LockWait, WaitOutcome};
 
 /// Take a lease that outlives this process, and print its id and fencing token
 ///
@@ -63,33 +63,33 @@ pub(crate) struct ReleaseArgs {
 }
 
 /// Takes a lease and leaves it to its time.
-pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Failure> {
+pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, CommandFailure> {
     let key = key(&args.key)?;
     let backend = app.backend()?;
     let request = request(&key, &args, &backend)?;
-    let mut signals = Signals::catch().map_err(Failure::internal("cannot catch signals"))?;
+    let mut signals = Signals::catch().map_err(CommandFailure::internal("cannot catch signals"))?;
     let outer = HeldKeys::read(env::var_os(held_keys::VARIABLE).as_deref());
     outer.refuse(&backend, [key.as_str()])?;
     let locks = tokio::select! {
         signal = signals.next_that_ends() => return Ok(Exit::Signaled(signal.as_raw())),
         locks = backend.connect(None) => locks?,
     };
-    let waiting = Waiting {
+    let waiting = LockWait {
         locks: &*locks,
         keys: std::slice::from_ref(&key),
         request: &request,
         console: &app.console,
         events: &Events::open(None)?,
         program: &backend.program(),
-        acquired: &Acquired::new(),
+        acquired: &AcquiredKeys::new(),
     };
     let exit = match waiting
         .wait_for(locks.acquire(&request), &mut signals)
         .await
     {
-        Ok(Outcome::Acquired(guard)) => hand_out(app, &*locks, guard).await,
-        Ok(Outcome::Held(failure)) => Err(failure),
-        Ok(Outcome::Interrupted(signal)) => Ok(Exit::Signaled(signal.as_raw())),
+        Ok(WaitOutcome::Acquired(guard)) => hand_out(app, &*locks, guard).await,
+        Ok(WaitOutcome::Held(failure)) => Err(failure),
+        Ok(WaitOutcome::Interrupted(signal)) => Ok(Exit::Signaled(signal.as_raw())),
         Err(failure) => Err(failure),
     };
     locks.shutdown(SHUTDOWN).await;
@@ -100,7 +100,7 @@ fn request(
     key: &LockKey,
     args: &AcquireArgs,
     backend: &BackendUrl,
-) -> Result<AcquireRequest, Failure> {
+) -> Result<AcquireRequest, CommandFailure> {
     let label = Label::of_this_process().with_note(args.note.as_deref().unwrap_or_default());
     let wait = args.wait.wanted().or_else(|| backend.lock_settings().wait);
     let request = AcquireRequest::new(key.clone())
@@ -126,12 +126,12 @@ async fn hand_out(
     app: &App,
     locks: &dyn DistributedLock,
     guard: LockGuard,
-) -> Result<Exit, Failure> {
+) -> Result<Exit, CommandFailure> {
     let (Some(lease), Some(valid_until)) = (guard.lease_id(), guard.valid_until()) else {
         guard.release().await?;
         let backend = locks.capabilities().backend;
         let message = format!("a lock of {backend} ends with the process that took it");
-        return Err(Failure::new(Exit::Config, message)
+        return Err(CommandFailure::new(Exit::Config, message)
             .with_hint("use `lockctl run`, which keeps the process"));
     };
     let (key, token) = (
@@ -161,14 +161,17 @@ async fn hand_out(
     if !matches!(delivered, Ok(true)) {
         guard.release().await?;
         delivered?;
-        return Err(Failure::new(Exit::Internal, "nobody reads standard output"));
+        return Err(CommandFailure::new(
+            Exit::Internal,
+            "nobody reads standard output",
+        ));
     }
     guard.abandon();
     Ok(Exit::Success)
 }
 
 /// Extends a lease by its id.
-pub(super) async fn renew(app: &App, args: &RenewArgs) -> Result<Exit, Failure> {
+pub(super) async fn renew(app: &App, args: &RenewArgs) -> Result<Exit, CommandFailure> {
     let key = key(&args.key)?;
     let backend = app.backend()?;
     let ttl = ttl(args.ttl, &backend);
@@ -194,7 +197,7 @@ pub(super) async fn renew(app: &App, args: &RenewArgs) -> Result<Exit, Failure> 
 }
 
 /// Gives back a lease by its id.
-pub(super) async fn release(app: &App, args: &ReleaseArgs) -> Result<Exit, Failure> {
+pub(super) async fn release(app: &App, args: &ReleaseArgs) -> Result<Exit, CommandFailure> {
     let key = key(&args.key)?;
     let locks = app.connect().await?;
     let released = admin(&*locks)?.release_lease(&key, args.lease.0).await?;
@@ -209,9 +212,9 @@ pub(super) async fn release(app: &App, args: &ReleaseArgs) -> Result<Exit, Failu
     }
 }
 
-fn lost(key: &LockKey, reason: &str) -> Failure {
+fn lost(key: &LockKey, reason: &str) -> CommandFailure {
     let message = format!("lost the lock on {}: {reason}", Escaped(key.as_str()));
-    Failure::new(Exit::Lost, message)
+    CommandFailure::new(Exit::Lost, message)
 }
 
 /// The part of a lease that is relied on; the clock of the server may run faster than ours.

@@ -6,7 +6,7 @@ use clap::{Args, CommandFactory};
 
 use crate::args::Cli;
 use crate::exit::Exit;
-use crate::output::{Failure, print};
+use crate::output::{CommandFailure, print};
 
 /// Print a completion script for a shell
 #[derive(Args, Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct CompletionsArgs {
 }
 
 /// Prints the completion script of a shell.
-pub(super) fn completions(args: &CompletionsArgs) -> Result<Exit, Failure> {
+pub(super) fn completions(args: &CompletionsArgs) -> Result<Exit, CommandFailure> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "lockctl", &mut script);
     print(&String::from_utf8_lossy(&script))?;
@@ -25,7 +25,7 @@ pub(super) fn completions(args: &CompletionsArgs) -> Result<Exit, Failure> {
 }
 
 /// Prints the manual page of `lockctl`, followed by those of its commands.
-pub(super) fn man() -> Result<Exit, Failure> {
+pub(super) fn man() -> Result<Exit, CommandFailure> {
     let mut command = Cli::command();
     command.build();
     let main = command.clone().after_help("");
@@ -36,7 +36,7 @@ pub(super) fn man() -> Result<Exit, Failure> {
     for (at, command) in iter::once(&main).chain(commands).enumerate() {
         clap_mangen::Man::new(command.clone())
             .render(&mut page)
-            .map_err(Failure::internal("cannot make the manual page"))?;
+            .map_err(CommandFailure::internal("cannot make the manual page"))?;
         if at == 0 {
             page.extend(sections().into_bytes());
         }

@@ -30,51 +30,53 @@ pub(crate) use self::lead::LeadArgs;
 pub(crate) use self::leader::LeaderArgs;
 pub(crate) use self::lease::{AcquireArgs, ReleaseArgs, RenewArgs};
 pub(crate) use self::manual::CompletionsArgs;
-pub(crate) use self::run::{OnLost, Pgid, RunArgs};
+pub(crate) use self::run::{LostAction, Pgid, RunArgs};
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub(crate) use self::schema::SchemaArgs;
 pub(crate) use self::top::TopArgs;
-use crate::args::{Command, Format, GlobalArgs};
+use crate::args::{CliCommand, GlobalArgs, OutputFormat};
 use crate::backend::BackendUrl;
 use crate::exit::Exit;
-use crate::output::{Console, Failure};
+use crate::output::{CommandFailure, Console};
 
 /// Does what the command line asks for.
-pub(crate) fn execute(command: Command, global: GlobalArgs) -> Result<Exit, Failure> {
+pub(crate) fn execute(command: CliCommand, global: GlobalArgs) -> Result<Exit, CommandFailure> {
     let app = App {
         console: Console::new(global.quiet),
         global,
     };
     match command {
-        Command::Run(args) => block_on(run::run(&app, args)),
-        Command::Lead(args) => block_on(lead::lead(&app, args)),
-        Command::Leader(args) => block_on(leader::leader(&app, &args)),
-        Command::Try(args) => block_on(queries::try_lock(&app, &args)),
-        Command::List(args) => block_on(queries::list(&app, &args)),
-        Command::Inspect(args) => block_on(queries::inspect(&app, &args)),
-        Command::Top(args) => block_on(top::top(&app, &args)),
-        Command::Watch(args) => block_on(queries::watch(&app, &args)),
-        Command::Break(args) => block_on(break_lock::break_lock(&app, &args)),
-        Command::Acquire(args) => block_on(lease::acquire(&app, args)),
-        Command::Renew(args) => block_on(lease::renew(&app, &args)),
-        Command::Release(args) => block_on(lease::release(&app, &args)),
+        CliCommand::Run(args) => block_on(run::run(&app, args)),
+        CliCommand::Lead(args) => block_on(lead::lead(&app, args)),
+        CliCommand::Leader(args) => block_on(leader::leader(&app, &args)),
+        CliCommand::Try(args) => block_on(queries::try_lock(&app, &args)),
+        CliCommand::List(args) => block_on(queries::list(&app, &args)),
+        CliCommand::Inspect(args) => block_on(queries::inspect(&app, &args)),
+        CliCommand::Top(args) => block_on(top::top(&app, &args)),
+        CliCommand::Watch(args) => block_on(queries::watch(&app, &args)),
+        CliCommand::Break(args) => block_on(break_lock::break_lock(&app, &args)),
+        CliCommand::Acquire(args) => block_on(lease::acquire(&app, args)),
+        CliCommand::Renew(args) => block_on(lease::renew(&app, &args)),
+        CliCommand::Release(args) => block_on(lease::release(&app, &args)),
         #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
-        Command::Schema(args) => block_on(schema::schema(&app, &args)),
-        Command::Doctor(args) => block_on(doctor::doctor(&app, &args)),
-        Command::Config(args) => config::config(&app, &args),
+        CliCommand::Schema(args) => block_on(schema::schema(&app, &args)),
+        CliCommand::Doctor(args) => block_on(doctor::doctor(&app, &args)),
+        CliCommand::Config(args) => config::config(&app, &args),
         #[cfg(feature = "bench")]
-        Command::Bench(args) => bench::bench(&app, &args),
-        Command::Completions(args) => manual::completions(&args),
-        Command::Man => manual::man(),
+        CliCommand::Bench(args) => bench::bench(&app, &args),
+        CliCommand::Completions(args) => manual::completions(&args),
+        CliCommand::Man => manual::man(),
     }
 }
 
 /// Everything runs on the main thread, since a command dies with the thread that started it.
-fn block_on(work: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+fn block_on(
+    work: impl Future<Output = Result<Exit, CommandFailure>>,
+) -> Result<Exit, CommandFailure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(Failure::internal("cannot start the runtime"))?;
+        .map_err(CommandFailure::internal("cannot start the runtime"))?;
     runtime.block_on(work)
 }
 
@@ -86,24 +88,24 @@ struct App {
 }
 
 impl App {
-    fn backend(&self) -> Result<BackendUrl, Failure> {
+    fn backend(&self) -> Result<BackendUrl, CommandFailure> {
         BackendUrl::choose(&self.global, |name: &str| std::env::var_os(name))
     }
 
-    async fn connect(&self) -> Result<Arc<dyn DistributedLock>, Failure> {
+    async fn connect(&self) -> Result<Arc<dyn DistributedLock>, CommandFailure> {
         self.backend()?.connect(None).await
     }
 
     fn wants_json(&self) -> bool {
-        self.global.format == Format::Json
+        self.global.format == OutputFormat::Json
     }
 }
 
 /// The administration of the backend, which not every backend has.
-fn admin(locks: &dyn DistributedLock) -> Result<&dyn LockAdmin, Failure> {
+fn admin(locks: &dyn DistributedLock) -> Result<&dyn LockAdmin, CommandFailure> {
     locks.admin().ok_or_else(|| {
         let backend = locks.capabilities().backend;
-        Failure::new(
+        CommandFailure::new(
             Exit::Config,
             format!("{backend} does not tell about locks of others"),
         )
@@ -111,7 +113,7 @@ fn admin(locks: &dyn DistributedLock) -> Result<&dyn LockAdmin, Failure> {
 }
 
 /// Checks a key before anything is connected to.
-fn key(name: &str) -> Result<LockKey, Failure> {
+fn key(name: &str) -> Result<LockKey, CommandFailure> {
     Ok(LockKey::new(name)?)
 }
 

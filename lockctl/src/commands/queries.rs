@@ -11,14 +11,14 @@ use super::{App, admin, key};
 use crate::args::{KeyArgs, PatternArgs};
 use crate::exit::Exit;
 use crate::output::{
-    Escaped, Failure, Rows, address_text, clock, deliver, escaped, holder_refusing, holders_json,
-    last_run_json, last_run_text, lock_json, lock_rows, locks_table, print, print_json, rows_page,
-    timestamp, unix_ms, who,
+    CommandFailure, Escaped, Rows, address_text, clock, deliver, escaped, holder_refusing,
+    holders_json, last_run_json, last_run_text, lock_json, lock_rows, locks_table, print,
+    print_json, rows_page, timestamp, unix_ms, who,
 };
 use crate::pattern::Pattern;
 
 /// Succeeds if the lock is free, and does not take it.
-pub(super) async fn try_lock(app: &App, args: &KeyArgs) -> Result<Exit, Failure> {
+pub(super) async fn try_lock(app: &App, args: &KeyArgs) -> Result<Exit, CommandFailure> {
     let key = key(&args.key)?;
     let locks = app.connect().await?;
     let info = admin(&*locks)?.inspect(&key).await?;
@@ -41,14 +41,14 @@ pub(super) async fn try_lock(app: &App, args: &KeyArgs) -> Result<Exit, Failure>
 }
 
 /// Prints what the backend knows of a lock, and what its holders have recorded beside it.
-pub(super) async fn inspect(app: &App, args: &KeyArgs) -> Result<Exit, Failure> {
+pub(super) async fn inspect(app: &App, args: &KeyArgs) -> Result<Exit, CommandFailure> {
     let key = key(&args.key)?;
     let locks = app.connect().await?;
     let admin = admin(&*locks)?;
     let info = admin.inspect(&key).await?;
     let recorded = record(app, admin, &key).await;
-    let recorded = recorded.map_or_else(Recorded::default, |record| {
-        Recorded::new(info.as_ref(), &record)
+    let recorded = recorded.map_or_else(RecordInfo::default, |record| {
+        RecordInfo::new(info.as_ref(), &record)
     });
     if app.wants_json() {
         let lock = info.as_ref().map(lock_json);
@@ -88,12 +88,12 @@ async fn record(app: &App, admin: &dyn LockAdmin, key: &LockKey) -> Option<Recor
 
 /// What a record says of a job or a leader.
 #[derive(Debug, Default)]
-struct Recorded {
+struct RecordInfo {
     address: Option<String>,
     last_run: Option<LastRun>,
 }
 
-impl Recorded {
+impl RecordInfo {
     fn new(info: Option<&LockInfo>, record: &Record) -> Self {
         let holder = info.and_then(|info| info.holders.first()).cloned();
         let leader = holder.map(|holder| Leader::of(holder, Some(record)));
@@ -114,7 +114,7 @@ impl Recorded {
 }
 
 /// Prints the locks whose keys match.
-pub(super) async fn list(app: &App, args: &PatternArgs) -> Result<Exit, Failure> {
+pub(super) async fn list(app: &App, args: &PatternArgs) -> Result<Exit, CommandFailure> {
     let pattern = Pattern::new(&args.pattern);
     let locks = app.connect().await?;
     let mut held = admin(&*locks)?.list(pattern.prefix()).await?;
@@ -131,7 +131,7 @@ pub(super) async fn list(app: &App, args: &PatternArgs) -> Result<Exit, Failure>
 }
 
 /// Prints changes until the process is interrupted or the backend ends the watch.
-pub(super) async fn watch(app: &App, args: &PatternArgs) -> Result<Exit, Failure> {
+pub(super) async fn watch(app: &App, args: &PatternArgs) -> Result<Exit, CommandFailure> {
     let pattern = Pattern::new(&args.pattern);
     let locks = app.connect().await?;
     let mut events = admin(&*locks)?.watch(pattern.prefix()).await?;
@@ -149,7 +149,7 @@ pub(super) async fn watch(app: &App, args: &PatternArgs) -> Result<Exit, Failure
             return Ok(Exit::Success);
         }
     }
-    Err(Failure::new(
+    Err(CommandFailure::new(
         Exit::Unavailable,
         "the backend ended the watch",
     ))

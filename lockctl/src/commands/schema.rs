@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::App;
 use crate::exit::Exit;
-use crate::output::{Failure, print, print_json};
+use crate::output::{CommandFailure, print, print_json};
 
 /// Show or make the table that a database keeps its locks in
 ///
@@ -28,7 +28,7 @@ pub(crate) enum SchemaCommand {
 }
 
 /// Prints the statements that make the table, or makes it and says what was done.
-pub(super) async fn schema(app: &App, args: &SchemaArgs) -> Result<Exit, Failure> {
+pub(super) async fn schema(app: &App, args: &SchemaArgs) -> Result<Exit, CommandFailure> {
     let schema = app.backend()?.schema()?;
     let table = schema.table();
     match args.command {

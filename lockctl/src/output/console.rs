@@ -82,7 +82,7 @@ impl Console {
     }
 
     /// Says why the work ends.
-    pub(crate) fn fail(&self, failure: &Failure) {
+    pub(crate) fn fail(&self, failure: &CommandFailure) {
         if self.level < Level::Errors {
             return;
         }
@@ -109,13 +109,13 @@ impl Console {
 
 /// Why a command of `lockctl` could not do its work.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct CommandFailure {
     exit: Exit,
     message: String,
     details: Vec<(&'static str, String)>,
 }
 
-impl Failure {
+impl CommandFailure {
     /// A failure that ends in the given way.
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self {
@@ -172,7 +172,7 @@ impl Failure {
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for CommandFailure {
     fn from(error: Error) -> Self {
         let failure = Self::new(Exit::of_error(error.kind()), escaped(&error.to_string()));
         match error.source() {
@@ -193,7 +193,7 @@ mod tests {
         let error = Error::new(ErrorKind::Unavailable, "cannot open the database")
             .with_backend("sqlite")
             .with_source(io::Error::other("disk\u{1b} gone"));
-        let failure = Failure::from(error);
+        let failure = CommandFailure::from(error);
         assert_eq!(failure.exit().code(), 69);
         assert_eq!(failure.message, "sqlite: cannot open the database");
         assert_eq!(failure.details, [("cause", "disk\\u{1b} gone".to_owned())]);
@@ -205,7 +205,7 @@ mod tests {
             .with_source(io::Error::other("refused"));
         let error =
             Error::new(ErrorKind::Unavailable, "the backend cannot be opened").with_source(inner);
-        let details = Failure::from(error).details;
+        let details = CommandFailure::from(error).details;
         assert_eq!(details, [("cause", "cannot connect: refused".to_owned())]);
     }
 }

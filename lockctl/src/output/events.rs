@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use crate::args::EventsTarget;
 use crate::exit::Exit;
-use crate::output::{Console, Escaped, Failure, Writer, millis, timestamp, unix_ms};
-use crate::waiting::Acquired;
+use crate::output::{CommandFailure, Console, Escaped, Writer, millis, timestamp, unix_ms};
+use crate::waiting::AcquiredKeys;
 
 /// Writes what happens, one JSON object for each line.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct Events {
 
 impl Events {
     /// Opens the target, if there is one.
-    pub(crate) fn open(target: Option<&EventsTarget>) -> Result<Self, Failure> {
+    pub(crate) fn open(target: Option<&EventsTarget>) -> Result<Self, CommandFailure> {
         let Some(target) = target else {
             return Ok(Self { out: None });
         };
@@ -40,7 +40,7 @@ impl Events {
                     "cannot write events to {}",
                     Escaped(&path.to_string_lossy())
                 );
-                Failure::new(Exit::Config, message).with_cause(&e)
+                CommandFailure::new(Exit::Config, message).with_cause(&e)
             })?;
         Ok(Self { out: Some(writer) })
     }
@@ -69,13 +69,13 @@ impl Events {
 
 /// Forwards the library's events of held locks.
 #[derive(Debug)]
-pub(crate) struct Renewals {
-    pub(crate) acquired: Acquired,
+pub(crate) struct RenewalEvents {
+    pub(crate) acquired: AcquiredKeys,
     pub(crate) events: Events,
     pub(crate) console: Console,
 }
 
-impl Observer for Renewals {
+impl Observer for RenewalEvents {
     fn event(&self, event: &Event<'_>) {
         self.acquired.note(event);
         let key = event.key.as_str();

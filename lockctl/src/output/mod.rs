@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 
 use crate::exit::Exit;
 
-pub(crate) use self::console::{BOLD_RED, BOLD_YELLOW, Console, DIM, Failure};
-pub(crate) use self::events::{Events, Renewals};
+pub(crate) use self::console::{BOLD_RED, BOLD_YELLOW, CommandFailure, Console, DIM};
+pub(crate) use self::events::{Events, RenewalEvents};
 pub(crate) use self::text::{
     Escaped, address_text, age, clock, escaped, holder_refusing, holder_waited_for, human,
     last_run_text, millis, names, quoted, timestamp, unix_ms, who,
@@ -31,7 +31,7 @@ pub(crate) use self::writer::Writer;
 /// # Errors
 ///
 /// If standard output cannot be written to, other than because its reader has seen enough.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: &str) -> Result<(), CommandFailure> {
     deliver(text).map(drop)
 }
 
@@ -40,19 +40,19 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// # Errors
 ///
 /// If standard output cannot be written to, other than because its reader is gone.
-pub(crate) fn deliver(text: &str) -> Result<bool, Failure> {
+pub(crate) fn deliver(text: &str) -> Result<bool, CommandFailure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        Err(e) => {
-            Err(Failure::new(Exit::Internal, "cannot write to standard output").with_cause(&e))
-        }
+        Err(e) => Err(
+            CommandFailure::new(Exit::Internal, "cannot write to standard output").with_cause(&e),
+        ),
     }
 }
 
 /// Prints one JSON value on a line.
-pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
+pub(crate) fn print_json(value: &Value) -> Result<(), CommandFailure> {
     print(&format!("{value}\n"))
 }
 

@@ -10,11 +10,11 @@ use std::time::Duration;
 /// supervision of the command.
 #[derive(Clone, Debug)]
 pub(crate) struct Writer {
-    jobs: Sender<Job>,
+    jobs: Sender<WriterJob>,
 }
 
 #[derive(Debug)]
-enum Job {
+enum WriterJob {
     Flush(Sender<()>),
     Line(String),
 }
@@ -32,23 +32,23 @@ impl Writer {
     /// Queues a line, which brings its own line break.
     pub(crate) fn line(&self, line: String) {
         // The thread is gone if the other end is.
-        drop(self.jobs.send(Job::Line(line)));
+        drop(self.jobs.send(WriterJob::Line(line)));
     }
 
     /// Waits until everything is written, or nothing can be, or the time is over.
     pub(crate) fn flush(&self, within: Duration) {
         let (done, written) = channel();
-        if self.jobs.send(Job::Flush(done)).is_ok() {
+        if self.jobs.send(WriterJob::Flush(done)).is_ok() {
             written.recv_timeout(within).ok();
         }
     }
 }
 
-fn work(mut out: impl Write, to_do: &Receiver<Job>) {
+fn work(mut out: impl Write, to_do: &Receiver<WriterJob>) {
     for job in to_do {
         let written = match job {
-            Job::Flush(done) => out.flush().map(|()| done.send(()).unwrap_or_default()),
-            Job::Line(line) => out.write_all(line.as_bytes()),
+            WriterJob::Flush(done) => out.flush().map(|()| done.send(()).unwrap_or_default()),
+            WriterJob::Line(line) => out.write_all(line.as_bytes()),
         };
         if written.is_err() {
             return;

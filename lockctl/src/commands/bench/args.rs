@@ -57,7 +57,7 @@ pub(crate) struct MeasureArgs {
     pub(crate) contenders: Vec<u32>,
     /// What a contender is
     #[arg(long, value_enum, value_name = "KIND", default_value_t)]
-    pub(crate) contenders_as: Contender,
+    pub(crate) contenders_as: ContenderKind,
     /// How long each holds the lock; the hold sweep has its own times
     #[arg(long, value_name = "DURATION", default_value = "0", value_parser = duration)]
     pub(crate) hold: Duration,
@@ -131,7 +131,7 @@ pub(crate) struct ShowArgs {
 
 /// What contends.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-pub(crate) enum Contender {
+pub(crate) enum ContenderKind {
     /// A process with connections of its own, as the instances of a service
     Processes,
     /// A task of this process and its connection, as the requests of a service
@@ -151,8 +151,8 @@ impl MeasureArgs {
         plan.contenders.sort_unstable();
         plan.contenders.dedup();
         plan.contenders_as = match self.contenders_as {
-            Contender::Processes => ContendersAs::Processes,
-            Contender::Tasks => ContendersAs::Tasks,
+            ContenderKind::Processes => ContendersAs::Processes,
+            ContenderKind::Tasks => ContendersAs::Tasks,
         };
         plan.hold = self.hold;
         plan.ttl = self.ttl;

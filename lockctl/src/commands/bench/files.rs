@@ -7,16 +7,16 @@ use polylock_bench::report::Report;
 
 use super::args::{FormArgs, MeasureArgs};
 use crate::exit::Exit;
-use crate::output::{Failure, escaped};
+use crate::output::{CommandFailure, escaped};
 
 /// Sees before the measurement that there is a place for what comes out of it.
-pub(super) fn check(args: &MeasureArgs) -> Result<(), Failure> {
+pub(super) fn check(args: &MeasureArgs) -> Result<(), CommandFailure> {
     for file in args.json.iter().chain(&args.forms.html) {
         // A file without a directory is in the current directory.
         let is_missing = |place: &Path| !place.as_os_str().is_empty() && !place.is_dir();
         if file.parent().is_some_and(is_missing) || file.is_dir() {
             let message = format!("cannot write {}", shown(file));
-            return Err(Failure::new(Exit::Usage, message)
+            return Err(CommandFailure::new(Exit::Usage, message)
                 .with_hint("name a file in a directory that exists"));
         }
     }
@@ -26,22 +26,22 @@ pub(super) fn check(args: &MeasureArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn read(file: &Path) -> Result<Report, Failure> {
+pub(super) fn read(file: &Path) -> Result<Report, CommandFailure> {
     let text = fs::read_to_string(file).map_err(|e| {
         let message = format!("cannot read {}", shown(file));
-        Failure::new(Exit::Usage, message).with_cause(&e)
+        CommandFailure::new(Exit::Usage, message).with_cause(&e)
     })?;
     Report::from_json(&text).map_err(|e| {
         let message = format!("{} is no report that can be read", shown(file));
-        Failure::new(Exit::Usage, message).with_cause(&e)
+        CommandFailure::new(Exit::Usage, message).with_cause(&e)
     })
 }
 
-pub(super) fn write_json(report: &Report, file: &Path) -> Result<(), Failure> {
+pub(super) fn write_json(report: &Report, file: &Path) -> Result<(), CommandFailure> {
     write(file, &format!("{}\n", report.to_json()))
 }
 
-pub(super) fn write_forms(report: &Report, forms: &FormArgs) -> Result<(), Failure> {
+pub(super) fn write_forms(report: &Report, forms: &FormArgs) -> Result<(), CommandFailure> {
     if let Some(file) = &forms.html {
         write(file, &report.to_html())?;
     }
@@ -63,17 +63,17 @@ pub(super) fn write_forms(report: &Report, forms: &FormArgs) -> Result<(), Failu
     Ok(())
 }
 
-fn make(directory: &Path) -> Result<(), Failure> {
+fn make(directory: &Path) -> Result<(), CommandFailure> {
     fs::create_dir_all(directory).map_err(|e| {
         let message = format!("cannot make the directory {}", shown(directory));
-        Failure::new(Exit::Usage, message).with_cause(&e)
+        CommandFailure::new(Exit::Usage, message).with_cause(&e)
     })
 }
 
-fn write(file: &Path, text: &str) -> Result<(), Failure> {
+fn write(file: &Path, text: &str) -> Result<(), CommandFailure> {
     fs::write(file, text).map_err(|e| {
         let message = format!("cannot write {}", shown(file));
-        Failure::new(Exit::Internal, message).with_cause(&e)
+        CommandFailure::new(Exit::Internal, message).with_cause(&e)
     })
 }
 

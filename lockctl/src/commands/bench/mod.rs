@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::App;
 use crate::exit::Exit;
-use crate::output::{Escaped, Failure, escaped, print, print_json};
+use crate::output::{CommandFailure, Escaped, escaped, print, print_json};
 
 use self::args::{BenchCommand, CompareArgs, FormArgs, MeasureArgs, ShowArgs};
 use self::files::{read, write_forms, write_json};
@@ -21,7 +21,7 @@ use self::files::{read, write_forms, write_json};
 pub(crate) use self::args::BenchArgs;
 
 /// Does what the command line asks for, on a runtime of its own: contenders want several threads.
-pub(super) fn bench(app: &App, args: &BenchArgs) -> Result<Exit, Failure> {
+pub(super) fn bench(app: &App, args: &BenchArgs) -> Result<Exit, CommandFailure> {
     match &args.command {
         Some(BenchCommand::Compare(args)) => compare(app, args),
         Some(BenchCommand::Show(args)) => show(app, args),
@@ -30,13 +30,13 @@ pub(super) fn bench(app: &App, args: &BenchArgs) -> Result<Exit, Failure> {
 }
 
 /// What a process does that [`polylock_bench::run`] starts as a contender.
-pub(crate) fn worker() -> Result<Exit, Failure> {
+pub(crate) fn worker() -> Result<Exit, CommandFailure> {
     let served = runtime()?.block_on(polylock_bench::worker::serve(&Openers::compiled_in()));
     served.map_err(|e| failure(&e))?;
     Ok(Exit::Success)
 }
 
-fn measure(app: &App, args: &MeasureArgs) -> Result<Exit, Failure> {
+fn measure(app: &App, args: &MeasureArgs) -> Result<Exit, CommandFailure> {
     files::check(args)?;
     let (targets, _directory) = targets::choose(app, args)?;
     let plan = args.plan();
@@ -54,7 +54,7 @@ fn measure(app: &App, args: &MeasureArgs) -> Result<Exit, Failure> {
             signal = interrupted() => Err(signal?),
         };
         bar.finish_and_clear();
-        Ok::<_, Failure>(ended)
+        Ok::<_, CommandFailure>(ended)
     })?;
     let report = match report {
         Ok(report) => report.map_err(|e| failure(&e))?,
@@ -71,14 +71,14 @@ fn measure(app: &App, args: &MeasureArgs) -> Result<Exit, Failure> {
     verdict(&report)
 }
 
-fn show(app: &App, args: &ShowArgs) -> Result<Exit, Failure> {
+fn show(app: &App, args: &ShowArgs) -> Result<Exit, CommandFailure> {
     let report = read(&args.report)?;
     answer(app, &report)?;
     write(app, &report, &args.forms)?;
     verdict(&report)
 }
 
-fn answer(app: &App, report: &Report) -> Result<(), Failure> {
+fn answer(app: &App, report: &Report) -> Result<(), CommandFailure> {
     match app.wants_json() {
         true => print_json(&report.to_json()),
         false => print(&text(&report.tables())),
@@ -90,7 +90,7 @@ fn text(tables: &[Table]) -> String {
     texts.join("\n")
 }
 
-fn write(app: &App, report: &Report, forms: &FormArgs) -> Result<(), Failure> {
+fn write(app: &App, report: &Report, forms: &FormArgs) -> Result<(), CommandFailure> {
     write_forms(report, forms)?;
     if let Some(file) = &forms.html {
         let file = file.display().to_string();
@@ -99,12 +99,12 @@ fn write(app: &App, report: &Report, forms: &FormArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn compare(app: &App, args: &CompareArgs) -> Result<Exit, Failure> {
+fn compare(app: &App, args: &CompareArgs) -> Result<Exit, CommandFailure> {
     let (old, new) = (read(&args.old)?, read(&args.new)?);
     let comparison = Comparison::new(&old, &new, &args.fail_on);
     if !comparison.has_common {
         let message = "the reports have nothing in common that could be compared";
-        return Err(Failure::new(Exit::Usage, message).with_hint(
+        return Err(CommandFailure::new(Exit::Usage, message).with_hint(
             "compare runs with the same names of targets, workloads, contenders and times",
         ));
     }
@@ -112,7 +112,7 @@ fn compare(app: &App, args: &CompareArgs) -> Result<Exit, Failure> {
     if !comparison.idle_limits.is_empty() {
         let limits = comparison.idle_limits.join(", ");
         let message = format!("the older report has no figure for --fail-on {limits}");
-        return Err(Failure::new(Exit::Usage, message)
+        return Err(CommandFailure::new(Exit::Usage, message)
             .with_hint("limit what its workloads measure, or measure it again"));
     }
     for warning in &comparison.warnings {
@@ -152,7 +152,7 @@ fn sentence(change: &Change) -> String {
 }
 
 /// A run fails if the locks did not exclude, and if nothing was acquired where something should be.
-fn verdict(report: &Report) -> Result<Exit, Failure> {
+fn verdict(report: &Report) -> Result<Exit, CommandFailure> {
     fails("the locks do not hold", "found", &report.violations())?;
     let message = "no lock was ever acquired in a part of the measurements";
     fails(message, "nothing in", &report.without_acquisitions()).map_err(|failure| {
@@ -162,16 +162,16 @@ fn verdict(report: &Report) -> Result<Exit, Failure> {
 }
 
 /// Fails with some of what was found, if there is anything.
-fn fails(message: &str, what: &'static str, found: &[String]) -> Result<(), Failure> {
+fn fails(message: &str, what: &'static str, found: &[String]) -> Result<(), CommandFailure> {
     if found.is_empty() {
         return Ok(());
     }
-    let failure = Failure::new(FAILED, format!("{message} ({} found)", found.len()));
+    let failure = CommandFailure::new(FAILED, format!("{message} ({} found)", found.len()));
     let shown = found.iter().take(SHOWN);
     Err(shown.fold(failure, |f, text| f.with_detail(what, escaped(text))))
 }
 
-fn failure(failure: &subject::Failure) -> Failure {
+fn failure(failure: &subject::Failure) -> CommandFailure {
     let exit = match failure.kind() {
         "denied" => Exit::Denied,
         "invalid" => Exit::Usage,
@@ -179,14 +179,14 @@ fn failure(failure: &subject::Failure) -> Failure {
         "unsupported" => Exit::Config,
         _ => Exit::Internal,
     };
-    Failure::new(exit, escaped(failure.message()))
+    CommandFailure::new(exit, escaped(failure.message()))
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+fn runtime() -> Result<tokio::runtime::Runtime, CommandFailure> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(Failure::internal("cannot start the runtime"))
+        .map_err(CommandFailure::internal("cannot start the runtime"))
 }
 
 /// A bar on standard error, hidden without a terminal or if it is not wanted.
@@ -201,8 +201,8 @@ fn progress_bar(is_wanted: bool) -> ProgressBar {
 
 /// Waits for an interrupt. The run then ends in order: contender processes and temporary files go
 /// with it.
-async fn interrupted() -> Result<i32, Failure> {
-    let listen = |kind| signal(kind).map_err(Failure::internal("cannot listen for signals"));
+async fn interrupted() -> Result<i32, CommandFailure> {
+    let listen = |kind| signal(kind).map_err(CommandFailure::internal("cannot listen for signals"));
     let (interrupt, terminate) = (SignalKind::interrupt(), SignalKind::terminate());
     let (mut interrupts, mut terminations) = (listen(interrupt)?, listen(terminate)?);
     tokio::select! {

@@ -9,7 +9,7 @@ use super::args::MeasureArgs;
 use super::{App, failure};
 use crate::backend::{BackendUrl, in_namespace, sqlite_url};
 use crate::exit::Exit;
-use crate::output::{Failure, escaped};
+use crate::output::{CommandFailure, escaped};
 
 /// Takes the targets that are named; else the one of `--backend` or `--default-backend`, though not of
 /// variables, which are set for other commands; else memory and a SQLite file. Returns the directory of
@@ -17,7 +17,7 @@ use crate::output::{Failure, escaped};
 pub(super) fn choose(
     app: &App,
     args: &MeasureArgs,
-) -> Result<(Vec<Target>, Option<TempDir>), Failure> {
+) -> Result<(Vec<Target>, Option<TempDir>), CommandFailure> {
     let mut named = Vec::new();
     for text in &args.targets {
         let (name, place) = name_and_place(text)?;
@@ -35,12 +35,12 @@ pub(super) fn choose(
     if named.is_empty() {
         named.push(("memory".to_owned(), "memory:".to_owned()));
         if cfg!(feature = "sqlite") {
-            let place = tempfile::tempdir().map_err(Failure::internal(
+            let place = tempfile::tempdir().map_err(CommandFailure::internal(
                 "cannot make a directory for the SQLite file",
             ))?;
             let file = place.path().join("bench.db");
             let url = sqlite_url(&file, || {
-                Failure::new(
+                CommandFailure::new(
                     Exit::Config,
                     "the path of the directory for temporary files is not UTF-8",
                 )
@@ -58,7 +58,7 @@ pub(super) fn choose(
 }
 
 /// The service that options of every command name.
-fn chosen(app: &App) -> Result<Option<(String, String)>, Failure> {
+fn chosen(app: &App) -> Result<Option<(String, String)>, CommandFailure> {
     let global = &app.global;
     let ambient = env::var("LOCK_URL").ok();
     let is_ambient = global.backend == ambient && !global.is_backend_option;
@@ -77,11 +77,11 @@ fn chosen(app: &App) -> Result<Option<(String, String)>, Failure> {
 
 /// Splits `NAME=URL`. What has a colon before its first equals sign is a URL, of which no message
 /// says anything: it may have a password.
-fn name_and_place(text: &str) -> Result<(&str, &str), Failure> {
+fn name_and_place(text: &str) -> Result<(&str, &str), CommandFailure> {
     match text.split_once('=') {
         Some((name, place)) if !name.trim().is_empty() && !name.contains(':') => Ok((name, place)),
         _ => Err(
-            Failure::new(Exit::Usage, "a target of --target has no name")
+            CommandFailure::new(Exit::Usage, "a target of --target has no name")
                 .with_hint("write --target NAME=URL, such as --target cache=redis://cache"),
         ),
     }
@@ -89,7 +89,7 @@ fn name_and_place(text: &str) -> Result<(&str, &str), Failure> {
 
 /// The URL itself, that in the variable of `env:VARIABLE`, or that of `backend:NAME` in the
 /// configuration file.
-fn url_at(app: &App, place: &str) -> Result<String, Failure> {
+fn url_at(app: &App, place: &str) -> Result<String, CommandFailure> {
     if let Some(name) = place.strip_prefix(BACKEND) {
         let mut global = app.global.clone();
         global.backend = None;
@@ -102,7 +102,7 @@ fn url_at(app: &App, place: &str) -> Result<String, Failure> {
     match place.strip_prefix("env:") {
         Some(variable) => env::var(variable).map_err(|_| {
             let message = format!("there is no URL in the variable {}", escaped(variable));
-            Failure::new(Exit::Config, message)
+            CommandFailure::new(Exit::Config, message)
         }),
         None => Ok(place.to_owned()),
     }

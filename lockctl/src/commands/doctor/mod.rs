@@ -15,9 +15,9 @@ use super::App;
 use crate::args::duration;
 use crate::backend::in_namespace;
 use crate::exit::Exit;
-use crate::output::{Failure, escaped, human, print, print_json};
+use crate::output::{CommandFailure, escaped, human, print, print_json};
 
-use self::report::{Report, json};
+use self::report::{DoctorReport, json};
 
 /// Check a server for what silently loses locks: exit 0 if nothing is wrong, else 1
 ///
@@ -41,11 +41,11 @@ pub(crate) struct DoctorArgs {
     pub(crate) ttl: Duration,
 }
 
-pub(super) async fn doctor(app: &App, args: &DoctorArgs) -> Result<Exit, Failure> {
+pub(super) async fn doctor(app: &App, args: &DoctorArgs) -> Result<Exit, CommandFailure> {
     let ttl = args.ttl;
     if !(AcquireRequest::MIN_TTL..=AcquireRequest::MAX_TTL).contains(&ttl) {
         let message = format!("--ttl {} is not between 500ms and 24h", human(ttl));
-        return Err(Failure::new(Exit::Usage, message));
+        return Err(CommandFailure::new(Exit::Usage, message));
     }
     let urls = urls(app, args)?;
     let mut reports = Vec::new();
@@ -71,17 +71,17 @@ pub(super) async fn doctor(app: &App, args: &DoctorArgs) -> Result<Exit, Failure
                 .note(format!("--accept {name}: there is no such warning"));
         }
     }
-    Ok(match reports.iter().any(Report::has_fault) {
+    Ok(match reports.iter().any(DoctorReport::has_fault) {
         true => FAULTY,
         false => Exit::Success,
     })
 }
 
 /// The URLs to check, with their passwords.
-fn urls(app: &App, args: &DoctorArgs) -> Result<Vec<String>, Failure> {
+fn urls(app: &App, args: &DoctorArgs) -> Result<Vec<String>, CommandFailure> {
     if args.urls.is_empty() && args.same_locks {
         let message = "--same-locks needs a URL to compare that of --backend with, or several";
-        return Err(Failure::new(Exit::Usage, message));
+        return Err(CommandFailure::new(Exit::Usage, message));
     }
     if args.urls.is_empty() {
         return Ok(vec![app.backend()?.text().to_owned()]);

@@ -9,28 +9,28 @@ use anstyle::{AnsiColor, Style};
 use polylock::{HealthCheck, LockLifetime, Status};
 use serde_json::{Value, json};
 
-use super::round_trip::{Advice, Quantiles};
+use super::round_trip::{Advice, RoundTripQuantiles};
 use crate::output::{BOLD_RED, BOLD_YELLOW, DIM, Escaped, escaped, millis};
 
 /// All results of one lock service.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct DoctorReport {
     /// The URL without secrets.
     url: String,
     /// Its scheme; none if the URL cannot be read.
     backend: Option<String>,
-    entries: Vec<Entry>,
+    entries: Vec<CheckEntry>,
     pub(super) advice: Option<Advice>,
 }
 
 /// A result, and whether the user accepts it.
 #[derive(Debug)]
-struct Entry {
+struct CheckEntry {
     check: HealthCheck,
     is_accepted: bool,
 }
 
-impl Report {
+impl DoctorReport {
     pub(super) fn new(url: String, backend: Option<String>) -> Self {
         Self {
             url,
@@ -41,7 +41,7 @@ impl Report {
     }
 
     pub(super) fn add(&mut self, check: HealthCheck) {
-        self.entries.push(Entry {
+        self.entries.push(CheckEntry {
             check,
             is_accepted: false,
         });
@@ -53,13 +53,13 @@ impl Report {
 
     /// Accepts warnings of these checks. Not errors: an accepted risk is not a lock that fails.
     pub(super) fn accept(&mut self, ids: &[String]) {
-        for Entry { check, is_accepted } in &mut self.entries {
+        for CheckEntry { check, is_accepted } in &mut self.entries {
             *is_accepted = ids.iter().any(|id| id == check.id) && check.status == Status::Warning;
         }
     }
 
     pub(super) fn has_accepted(&self, id: &str) -> bool {
-        let accepted = |entry: &Entry| entry.is_accepted && entry.check.id == id;
+        let accepted = |entry: &CheckEntry| entry.is_accepted && entry.check.id == id;
         self.entries.iter().any(accepted)
     }
 
@@ -69,7 +69,7 @@ impl Report {
 
     /// How many results of this status are not accepted.
     fn count(&self, status: Status) -> usize {
-        let counts = |entry: &&Entry| entry.check.status == status && !entry.is_accepted;
+        let counts = |entry: &&CheckEntry| entry.check.status == status && !entry.is_accepted;
         self.entries.iter().filter(counts).count()
     }
 
@@ -101,7 +101,7 @@ impl Report {
         let mut line = |text: Arguments<'_>| {
             writeln!(out, "{text}").expect("BUG: a string takes all text");
         };
-        for Entry { check, is_accepted } in &self.entries {
+        for CheckEntry { check, is_accepted } in &self.entries {
             let (mark, style) = match check.status {
                 // Those are listed at the end.
                 Status::NotChecked => continue,
@@ -188,16 +188,16 @@ fn link(id: &str) -> String {
 }
 
 /// All reports as one value, whose form `docs/doctor.md` describes.
-pub(super) fn json(reports: &[Report]) -> Value {
-    let worst = reports.iter().map(Report::status).max();
+pub(super) fn json(reports: &[DoctorReport]) -> Value {
+    let worst = reports.iter().map(DoctorReport::status).max();
     json!({
         "schema": "lockctl-doctor/2",
         "status": worst.map(Status::as_str),
-        "targets": reports.iter().map(Report::json).collect::<Vec<_>>(),
+        "targets": reports.iter().map(DoctorReport::json).collect::<Vec<_>>(),
     })
 }
 
-fn entry(Entry { check, is_accepted }: &Entry) -> Value {
+fn entry(CheckEntry { check, is_accepted }: &CheckEntry) -> Value {
     let known = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     json!({
         "id": check.id,
@@ -210,7 +210,7 @@ fn entry(Entry { check, is_accepted }: &Entry) -> Value {
     })
 }
 
-fn quantiles(quantiles: &Quantiles) -> Value {
+fn quantiles(quantiles: &RoundTripQuantiles) -> Value {
     // Milliseconds with microseconds behind the point.
     let fraction = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
     json!({
@@ -239,8 +239,9 @@ fn recommended(advice: &Advice) -> Value {
 mod tests {
     use super::*;
 
-    fn report(checks: impl IntoIterator<Item = HealthCheck>) -> Report {
-        let mut report = Report::new("redis://app:***@cache".to_owned(), Some("redis".to_owned()));
+    fn report(checks: impl IntoIterator<Item = HealthCheck>) -> DoctorReport {
+        let mut report =
+            DoctorReport::new("redis://app:***@cache".to_owned(), Some("redis".to_owned()));
         checks.into_iter().for_each(|check| report.add(check));
         report
     }
@@ -268,7 +269,8 @@ mod tests {
 
     #[test]
     fn people_get_impact_and_fix_and_what_was_not_checked() {
-        let plain = |report: &Report| anstream::adapter::strip_str(&report.text()).to_string();
+        let plain =
+            |report: &DoctorReport| anstream::adapter::strip_str(&report.text()).to_string();
         let mut report = report([
             HealthCheck::ok("replica", "the server is a master"),
             HealthCheck::not_checked("clock", "not told\u{1b}"),

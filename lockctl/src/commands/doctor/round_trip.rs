@@ -12,13 +12,13 @@ use crate::output::human;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct RoundTrips {
     /// An acquisition and its release.
-    pub(super) cycle: Quantiles,
+    pub(super) cycle: RoundTripQuantiles,
     /// An attempt to acquire what another connection holds: the cheapest answer there is.
-    pub(super) refused: Quantiles,
+    pub(super) refused: RoundTripQuantiles,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Quantiles {
+pub(super) struct RoundTripQuantiles {
     pub(super) count: usize,
     pub(super) p50: Duration,
     /// Never the slowest of several: one hiccup of a machine decides nothing.
@@ -36,11 +36,11 @@ pub(super) async fn measure(
         let guard = first.try_lock(key).await?.ok_or_else(taken)?;
         guard.release().await.map(drop)
     });
-    let cycle = Quantiles::of(cycles.await?);
+    let cycle = RoundTripQuantiles::of(cycles.await?);
     let guard = first.try_lock(key).await?.ok_or_else(taken)?;
     // Whether it is refused is judged elsewhere.
     let refusals = sample(|| async { second.try_lock(key).await.map(drop) });
-    let refused = Quantiles::of(refusals.await?);
+    let refused = RoundTripQuantiles::of(refusals.await?);
     guard.release().await?;
     Ok(RoundTrips { cycle, refused })
 }
@@ -75,7 +75,7 @@ where
     Ok(times)
 }
 
-impl Quantiles {
+impl RoundTripQuantiles {
     /// By the nearest rank; of at least one time.
     fn of(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
@@ -247,16 +247,16 @@ mod tests {
     #[test]
     fn quantiles_are_of_the_nearest_rank() {
         let times = (1..=200).rev().map(millis).collect();
-        let quantiles = Quantiles::of(times);
-        let Quantiles { p50, p90, p99, .. } = quantiles;
+        let quantiles = RoundTripQuantiles::of(times);
+        let RoundTripQuantiles { p50, p90, p99, .. } = quantiles;
         assert_eq!([p50, p90, p99], [100, 180, 198].map(millis));
-        let one = Quantiles::of(vec![millis(7)]);
+        let one = RoundTripQuantiles::of(vec![millis(7)]);
         assert_eq!((one.count, one.p50, one.p99), (1, millis(7), millis(7)));
         // One that is slow does not decide.
         for count in [2, 5, 9, 10, 11, 200] {
             let mut times = vec![millis(1); count - 1];
             times.push(Duration::from_secs(9));
-            assert_eq!(Quantiles::of(times).p90, millis(1), "{count}");
+            assert_eq!(RoundTripQuantiles::of(times).p90, millis(1), "{count}");
         }
     }
 
@@ -289,7 +289,7 @@ mod tests {
             (Session, 2_501, 20, false, Some(21), Some(21)),
             (Connection, 4_000, 1, true, None, None),
         ] {
-            let quantiles = Quantiles {
+            let quantiles = RoundTripQuantiles {
                 count: 100,
                 p50: millis(p90 / 2),
                 p90: millis(p90),

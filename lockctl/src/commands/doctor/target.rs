@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use polylock::{DistributedLock, Error, ErrorKind, HealthCheck, LockUrl, Registry};
 
-use super::report::Report;
+use super::report::DoctorReport;
 use super::round_trip::{self, Advice, DEFAULT_SESSION_TIMEOUT};
 use super::trial::{self, Pair, Scratch};
 use crate::commands::SHUTDOWN;
 use crate::output::human;
 
 /// Checks the service of a URL; `ttl` is the length of lease that its round trips are judged for.
-pub(super) async fn check(text: &str, ttl: Duration) -> Report {
+pub(super) async fn check(text: &str, ttl: Duration) -> DoctorReport {
     let registry = polylock::compiled_in();
     // The position of the secrets in an invalid URL is unknown.
     let shown = LockUrl::parse(text).map_or_else(
@@ -23,12 +23,12 @@ pub(super) async fn check(text: &str, ttl: Duration) -> Report {
     let url = match registry.backend_url(text) {
         Ok(url) => url,
         Err(error) => {
-            let mut report = Report::new(shown, None);
+            let mut report = DoctorReport::new(shown, None);
             report.add(fault(&error, "url"));
             return report;
         }
     };
-    let mut report = Report::new(shown, Some(url.scheme().to_owned()));
+    let mut report = DoctorReport::new(shown, Some(url.scheme().to_owned()));
     match bounded(registry.check_health(text)).await {
         Ok(checks) => checks.into_iter().for_each(|check| report.add(check)),
         Err(error) => {
@@ -70,7 +70,12 @@ async fn connect(
     Ok([first, second])
 }
 
-async fn try_locks(report: &mut Report, pair: Pair<'_>, ttl: Duration, session_timeout: Duration) {
+async fn try_locks(
+    report: &mut DoctorReport,
+    pair: Pair<'_>,
+    ttl: Duration,
+    session_timeout: Duration,
+) {
     let scratch = Scratch::new();
     let key = scratch.key("round-trip");
     let measured = round_trip::measure(pair.first, pair.second, &key);

@@ -51,7 +51,7 @@ pub(super) async fn try_all(pair: Pair<'_>, scratch: &Scratch) -> Vec<HealthChec
     found
 }
 
-type Outcome<T> = Result<T, Error>;
+type TrialResult<T> = Result<T, Error>;
 
 /// How long two connections contend for a lock.
 const CONTEST_TIME: Duration = Duration::from_secs(1);
@@ -60,8 +60,12 @@ const CONTEST_TIME: Duration = Duration::from_secs(1);
 const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Lets them contend for this long, and judges what they saw.
-async fn try_exclusion(pair: Pair<'_>, key: String, time: Duration) -> Outcome<Vec<HealthCheck>> {
-    let record = Record::default();
+async fn try_exclusion(
+    pair: Pair<'_>,
+    key: String,
+    time: Duration,
+) -> TrialResult<Vec<HealthCheck>> {
+    let record = TrialRecord::default();
     let guard = take(pair.first, &key).await?;
     let first = record.enter(&guard);
     let meanwhile = pair.second.try_lock(&*key).await?;
@@ -87,7 +91,7 @@ async fn try_exclusion(pair: Pair<'_>, key: String, time: Duration) -> Outcome<V
     Ok(vec![seen.exclusion(time), seen.token_order(fencing)])
 }
 
-async fn take(locks: &dyn DistributedLock, key: &str) -> Outcome<LockGuard> {
+async fn take(locks: &dyn DistributedLock, key: &str) -> TrialResult<LockGuard> {
     locks
         .request(key)
         .wait(Wait::AtMost(WAIT_TIMEOUT))
@@ -100,8 +104,8 @@ async fn contend(
     locks: &dyn DistributedLock,
     key: &str,
     until: Instant,
-    record: &Record,
-) -> Outcome<()> {
+    record: &TrialRecord,
+) -> TrialResult<()> {
     loop {
         let guard = take(locks, key).await?;
         let number = record.enter(&guard);
@@ -119,10 +123,10 @@ const HOLD: Duration = Duration::from_millis(1);
 
 /// What both of them note.
 #[derive(Debug, Default)]
-struct Record(Mutex<Seen>);
+struct TrialRecord(Mutex<TrialState>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct TrialState {
     exclusion: Exclusion,
     order: TokenOrder,
     holders: u64,
@@ -134,7 +138,7 @@ struct Seen {
     backward: u64,
 }
 
-impl Record {
+impl TrialRecord {
     /// Returns the number of the holder.
     fn enter(&self, guard: &LockGuard) -> u64 {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -148,7 +152,7 @@ impl Record {
     }
 }
 
-impl Seen {
+impl TrialState {
     fn enter(&mut self, token: Option<u64>) -> u64 {
         self.holders += 1;
         let hold = Hold::open(self.holders, self.holders).with_token(token);
@@ -227,7 +231,7 @@ impl Seen {
 }
 
 /// Leaves a lease without renewal: it is free after its time, and not before.
-async fn try_expiry(pair: Pair<'_>, key: String) -> Outcome<HealthCheck> {
+async fn try_expiry(pair: Pair<'_>, key: String) -> TrialResult<HealthCheck> {
     let ttl = Duration::from_secs(1).max(pair.first.capabilities().min_ttl);
     match leave(pair, &key, ttl).await {
         // The reply to the first request, on a new connection, may take longer than such a lease.
@@ -236,7 +240,7 @@ async fn try_expiry(pair: Pair<'_>, key: String) -> Outcome<HealthCheck> {
     }
 }
 
-async fn leave(pair: Pair<'_>, key: &str, ttl: Duration) -> Outcome<HealthCheck> {
+async fn leave(pair: Pair<'_>, key: &str, ttl: Duration) -> TrialResult<HealthCheck> {
     let lease = pair.first.request(key).ttl(ttl);
     let lease = lease.wait(Wait::AtMost(WAIT_TIMEOUT)).manual_renewal();
     let guard = lease.acquire().await?;
@@ -288,8 +292,8 @@ mod tests {
 
     use super::*;
 
-    fn tokens(tokens: &[u64]) -> Seen {
-        let mut seen = Seen::default();
+    fn tokens(tokens: &[u64]) -> TrialState {
+        let mut seen = TrialState::default();
         for token in tokens {
             seen.enter(Some(*token));
         }

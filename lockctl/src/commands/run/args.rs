@@ -38,7 +38,7 @@ pub(crate) struct RunArgs {
     pub(crate) skip_if_held: bool,
     /// What a lost lock means for the command
     #[arg(long, value_enum, value_name = "ACTION", default_value_t)]
-    pub(crate) on_lost: OnLost,
+    pub(crate) on_lost: LostAction,
     /// Exit code when the lock was lost
     #[arg(long, value_name = "N", default_value_t = 79)]
     pub(crate) lost_exit_code: u8,
@@ -100,7 +100,7 @@ impl ModeArgs {
 
 /// What happens to the command when the lock is lost.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
-pub(crate) enum OnLost {
+pub(crate) enum LostAction {
     /// Stop it before the lease ends, and exit with the lost exit code
     #[default]
     Term,

@@ -10,12 +10,12 @@ use polylock::engine::renewal_interval;
 use polylock::{AcquireRequest, Label};
 use rustix::process::Signal;
 
-use super::OnLost;
+use super::LostAction;
 use crate::args::{EventsTarget, duration, note, signal};
 use crate::backend::BackendUrl;
-use crate::child::{Rules, Runner, wants_own_group};
+use crate::child::{CommandRules, Runner, wants_own_group};
 use crate::exit::Exit;
-use crate::output::{Console, Events, Failure, human};
+use crate::output::{CommandFailure, Console, Events, human};
 
 /// What `run` and `lead` know of their command.
 #[derive(Args, Debug)]
@@ -78,13 +78,13 @@ impl CommandArgs {
     }
 
     /// What the command may do under a lease of that length.
-    pub(crate) fn rules(&self, ttl: Duration) -> Result<Rules, Failure> {
+    pub(crate) fn rules(&self, ttl: Duration) -> Result<CommandRules, CommandFailure> {
         let is_terminal = stdin().is_terminal();
         let own_group = wants_own_group(self.pgid, is_terminal);
-        Ok(Rules {
+        Ok(CommandRules {
             kill_after: kill_after(ttl, self.kill_after)?,
             max_run: None,
-            on_lost: OnLost::Term,
+            on_lost: LostAction::Term,
             signal_on_lost: self.signal_on_lost,
             is_service: false,
             own_group,
@@ -95,11 +95,11 @@ impl CommandArgs {
     /// What runs the command under locks of that request.
     pub(crate) fn runner(
         &self,
-        rules: Rules,
+        rules: CommandRules,
         request: &AcquireRequest,
         backend: BackendUrl,
         console: &Console,
-    ) -> Result<Runner, Failure> {
+    ) -> Result<Runner, CommandFailure> {
         Ok(Runner {
             command: self.words(),
             rules,
@@ -113,7 +113,7 @@ impl CommandArgs {
 }
 
 /// Time that the command gets to stop, which the lease has to have room for.
-fn kill_after(ttl: Duration, wanted: Option<Duration>) -> Result<Duration, Failure> {
+fn kill_after(ttl: Duration, wanted: Option<Duration>) -> Result<Duration, CommandFailure> {
     let period = renewal_interval(ttl);
     let Some(wanted) = wanted else {
         return Ok((ttl / 6).min(Duration::from_secs(5)));
@@ -130,7 +130,7 @@ fn kill_after(ttl: Duration, wanted: Option<Duration>) -> Result<Duration, Failu
         human(wanted),
         human(ttl)
     );
-    Err(Failure::new(Exit::Usage, message).with_hint(format!(
+    Err(CommandFailure::new(Exit::Usage, message).with_hint(format!(
         "use --kill-after {} or less, or --ttl {} or more",
         human(period),
         human(wanted.saturating_mul(3))

@@ -14,30 +14,30 @@ use tokio::time::Instant;
 
 use super::{App, SHUTDOWN};
 use crate::backend::BackendUrl;
-use crate::child::{Ending, Locks, Rules, Runner, Signals, Stop};
+use crate::child::{CommandLocks, CommandRules, Ending, Runner, Signals, Stop};
 use crate::exit::Exit;
 use crate::held_keys::{self, HeldKeys};
-use crate::output::{Failure, human, names};
-use crate::waiting::{Acquired, Outcome, Waiting};
+use crate::output::{CommandFailure, human, names};
+use crate::waiting::{AcquiredKeys, LockWait, WaitOutcome};
 
-pub(crate) use self::args::{ModeArgs, OnLost, RunArgs, WaitArgs};
+pub(crate) use self::args::{LostAction, ModeArgs, RunArgs, WaitArgs};
 pub(crate) use self::command::{CommandArgs, Pgid};
 pub(crate) use self::once::OnceArgs;
 
 /// Runs a command while holding locks.
-pub(super) async fn run(app: &App, args: RunArgs) -> Result<Exit, Failure> {
+pub(super) async fn run(app: &App, args: RunArgs) -> Result<Exit, CommandFailure> {
     let backend = app.backend()?;
     args.once.check(&args)?;
     let keys = args.keys.iter().map(|key| args.once.lock_key(key));
     let keys = keys.collect::<Result<Vec<_>, _>>()?;
     let request = request(&args, &keys[0], &backend)?;
-    let rules = Rules {
+    let rules = CommandRules {
         max_run: args.max_run,
         on_lost: args.on_lost,
         ..args.command.rules(request.ttl())?
     };
     // Before anything can be held: a signal from here on leaves nothing behind.
-    let mut signals = Signals::catch().map_err(Failure::internal("cannot catch signals"))?;
+    let mut signals = Signals::catch().map_err(CommandFailure::internal("cannot catch signals"))?;
     let outer = HeldKeys::read(env::var_os(held_keys::VARIABLE).as_deref());
     outer.refuse(&backend, keys.iter().map(LockKey::as_str))?;
     let command = &args.command;
@@ -53,7 +53,11 @@ pub(super) async fn run(app: &App, args: RunArgs) -> Result<Exit, Failure> {
     exit
 }
 
-fn request(args: &RunArgs, key: &LockKey, backend: &BackendUrl) -> Result<AcquireRequest, Failure> {
+fn request(
+    args: &RunArgs,
+    key: &LockKey,
+    backend: &BackendUrl,
+) -> Result<AcquireRequest, CommandFailure> {
     // Without a configuration it waits for ever, and the life of the command is the limit.
     let request = AcquireRequest::new(key.clone())
         .with_wait(Wait::Forever)
@@ -87,8 +91,8 @@ struct Run {
 }
 
 impl Run {
-    async fn under_locks(&self, signals: &mut Signals) -> Result<Exit, Failure> {
-        let acquired = Acquired::new();
+    async fn under_locks(&self, signals: &mut Signals) -> Result<Exit, CommandFailure> {
+        let acquired = AcquiredKeys::new();
         let runner = &self.runner;
         let locks = tokio::select! {
             signal = signals.next_that_ends() => return Ok(Exit::Signaled(signal.as_raw())),
@@ -105,11 +109,11 @@ impl Run {
     async fn waiting_for(
         &self,
         locks: &dyn DistributedLock,
-        acquired: &Acquired,
+        acquired: &AcquiredKeys,
         signals: &mut Signals,
-    ) -> Result<Exit, Failure> {
+    ) -> Result<Exit, CommandFailure> {
         let runner = &self.runner;
-        let waiting = Waiting {
+        let waiting = LockWait {
             locks,
             keys: &self.keys,
             request: &self.request,
@@ -128,8 +132,8 @@ impl Run {
             .collect();
         let acquiring = async { acquire_all(locks, &requests).await.map(MultiGuard::new) };
         match waiting.wait_for(acquiring, signals).await? {
-            Outcome::Acquired(guard) => {
-                let held = Locks::new(guard.guards());
+            WaitOutcome::Acquired(guard) => {
+                let held = CommandLocks::new(guard.guards());
                 runner.tell_acquired(&held, began.elapsed());
                 let ended = runner.run_under(&held, locks.capabilities(), signals).await;
                 let keys: Vec<_> = held.keys().into_iter().map(str::to_owned).collect();
@@ -138,12 +142,12 @@ impl Run {
                 let was_lost = is_lost && is_ahead(deadline);
                 self.verdict(ended, was_lost)
             }
-            Outcome::Held(failure) => self.not_acquired(failure),
-            Outcome::Interrupted(signal) => Ok(Exit::Signaled(signal.as_raw())),
+            WaitOutcome::Held(failure) => self.not_acquired(failure),
+            WaitOutcome::Interrupted(signal) => Ok(Exit::Signaled(signal.as_raw())),
         }
     }
 
-    fn not_acquired(&self, failure: Failure) -> Result<Exit, Failure> {
+    fn not_acquired(&self, failure: CommandFailure) -> Result<Exit, CommandFailure> {
         if self.args.skip_if_held {
             self.runner
                 .console
@@ -154,7 +158,11 @@ impl Run {
     }
 
     /// `was_lost`: the server said so at the release, before the lease could have ended by itself.
-    fn verdict(&self, ended: Result<Ending, Failure>, was_lost: bool) -> Result<Exit, Failure> {
+    fn verdict(
+        &self,
+        ended: Result<Ending, CommandFailure>,
+        was_lost: bool,
+    ) -> Result<Exit, CommandFailure> {
         let ending = ended.map_err(|failure| match failure.exit() {
             Exit::Lost => failure.with_exit(self.lost()),
             _ => failure,
@@ -169,14 +177,14 @@ impl Run {
                     .warn(format_args!("stopped after --max-run {}", human(limit)));
                 return Ok(ending.exit());
             }
-            None if was_lost && self.runner.rules.on_lost == OnLost::Term => {
+            None if was_lost && self.runner.rules.on_lost == LostAction::Term => {
                 "it had ended before the command did".to_owned()
             }
             Some(Stop::Asked) | None => return Ok(ending.exit()),
         };
         let keys = names(self.keys.iter().map(LockKey::as_str));
         let message = format!("lost the lock on {keys}: {reason}");
-        Err(Failure::new(self.lost(), message)
+        Err(CommandFailure::new(self.lost(), message)
             .with_detail("command", format!("ended with {}", ending.status))
             .with_hint("what the command did last may have met the work of the next holder"))
     }
@@ -197,7 +205,7 @@ impl Run {
 
 /// Until when the locks are held unless they are renewed. A session may end while its lock is being released,
 /// and so may a lease at its deadline: what a release finds then says nothing of the command.
-fn lease_end(locks: &dyn DistributedLock, held: &Locks<'_>) -> Option<Instant> {
+fn lease_end(locks: &dyn DistributedLock, held: &CommandLocks<'_>) -> Option<Instant> {
     match locks.capabilities().bound {
         LockLifetime::Lease => held.valid_for().map(|left| Instant::now() + left),
         _ => None,

@@ -9,12 +9,12 @@ use polylock::{DistributedLock, LockKey};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{OnLost, Run, RunArgs, is_ahead, lease_end};
+use super::{LostAction, Run, RunArgs, is_ahead, lease_end};
 use crate::args::{once_key, period};
-use crate::child::{Ending, Locks, Signals, name};
+use crate::child::{CommandLocks, Ending, Signals, name};
 use crate::exit::Exit;
 use crate::output::{
-    Escaped, Failure, escaped, holder_refusing, holders_json, last_run_json, last_run_text,
+    CommandFailure, Escaped, escaped, holder_refusing, holders_json, last_run_json, last_run_text,
 };
 use crate::waiting::look;
 
@@ -53,7 +53,7 @@ const SENSELESS: [&str; 6] = [
 
 impl OnceArgs {
     /// Refuses what cannot be one job.
-    pub(super) fn check(&self, args: &RunArgs) -> Result<(), Failure> {
+    pub(super) fn check(&self, args: &RunArgs) -> Result<(), CommandFailure> {
         let option = match self {
             Self {
                 once_per: Some(_), ..
@@ -65,16 +65,19 @@ impl OnceArgs {
         };
         let problem = if args.keys.len() > 1 {
             "is for one key, whose last run it looks up"
-        } else if args.on_lost == OnLost::Warn {
+        } else if args.on_lost == LostAction::Warn {
             "does not go with --on-lost warn: a run without its lock is not recorded"
         } else {
             return Ok(());
         };
-        Err(Failure::new(Exit::Usage, format!("{option} {problem}")))
+        Err(CommandFailure::new(
+            Exit::Usage,
+            format!("{option} {problem}"),
+        ))
     }
 
     /// The key of the lock of the job.
-    pub(super) fn lock_key(&self, name: &str) -> Result<LockKey, Failure> {
+    pub(super) fn lock_key(&self, name: &str) -> Result<LockKey, CommandFailure> {
         match &self.once_key {
             Some(key) => super::super::key(&format!("{name}/{key}")),
             None => super::super::key(name),
@@ -86,7 +89,7 @@ impl OnceArgs {
         &self,
         locks: &Arc<dyn DistributedLock>,
         name: &str,
-    ) -> Result<Option<Once>, Failure> {
+    ) -> Result<Option<Once>, CommandFailure> {
         let locks = Arc::clone(locks);
         Ok(match (self.once_per, &self.once_key) {
             (Some(period), _) => Some(Once::every(locks, name, period)?),
@@ -103,7 +106,7 @@ impl Run {
         locks: &dyn DistributedLock,
         job: Once,
         signals: &mut Signals,
-    ) -> Result<Exit, Failure> {
+    ) -> Result<Exit, CommandFailure> {
         let request = &self.request;
         let job = job
             .ttl(request.ttl())
@@ -127,7 +130,7 @@ impl Run {
                 return Ok(Exit::Success);
             }
         };
-        let held = Locks::new([run.guard()]);
+        let held = CommandLocks::new([run.guard()]);
         self.runner.tell_acquired(&held, began.elapsed());
         let capabilities = locks.capabilities();
         let ended = self.runner.run_under(&held, capabilities, signals).await;
@@ -192,7 +195,7 @@ impl Run {
 }
 
 /// A command that was stopped or asked to end, or ended without its lock, has not succeeded, whatever it says.
-fn outcome(ended: &Result<Ending, Failure>) -> RunOutcome {
+fn outcome(ended: &Result<Ending, CommandFailure>) -> RunOutcome {
     match ended {
         Ok(ending) if ending.stop.is_none() && !ending.is_asked && ending.status.success() => {
             RunOutcome::Ran

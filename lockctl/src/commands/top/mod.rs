@@ -20,7 +20,7 @@ use super::{App, SHUTDOWN, admin};
 use crate::args::{PatternArgs, duration};
 use crate::child::Signals;
 use crate::exit::Exit;
-use crate::output::{Failure, escaped};
+use crate::output::{CommandFailure, escaped};
 use crate::pattern::Pattern;
 
 /// Show the held locks in a table that refreshes, on a terminal
@@ -52,9 +52,9 @@ pub(crate) enum SortBy {
 }
 
 /// Shows the locks until the user quits.
-pub(super) async fn top(app: &App, args: &TopArgs) -> Result<Exit, Failure> {
+pub(super) async fn top(app: &App, args: &TopArgs) -> Result<Exit, CommandFailure> {
     if app.wants_json() || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        let failure = Failure::new(Exit::Usage, "top fills a terminal, and there is none");
+        let failure = CommandFailure::new(Exit::Usage, "top fills a terminal, and there is none");
         return Err(failure.with_hint("use list or watch"));
     }
     let locks = app.connect().await?;
@@ -71,10 +71,10 @@ pub(super) async fn top(app: &App, args: &TopArgs) -> Result<Exit, Failure> {
         sender.clone(),
     );
     drop(tokio::spawn(looks));
-    let mut signals = Signals::catch().map_err(Failure::internal("cannot catch signals"))?;
+    let mut signals = Signals::catch().map_err(CommandFailure::internal("cannot catch signals"))?;
     // The locks that are being broken.
     let mut under_way = Vec::new();
-    let cannot = || Failure::internal("cannot use the terminal");
+    let cannot = || CommandFailure::internal("cannot use the terminal");
     {
         let screen = Screen::take().map_err(cannot())?;
         let mut events = events().map_err(cannot())?;
@@ -93,7 +93,7 @@ pub(super) async fn top(app: &App, args: &TopArgs) -> Result<Exit, Failure> {
                     _ => Action::Quit,
                 },
                 Some(answer) = answers.recv() => {
-                    if let Answer::Broken(key, _) = &answer {
+                    if let BackendReply::Broken(key, _) = &answer {
                         answered(&mut under_way, key);
                         filter.send_modify(|_| {});
                     }
@@ -118,7 +118,7 @@ pub(super) async fn top(app: &App, args: &TopArgs) -> Result<Exit, Failure> {
         while !under_way.is_empty()
             && let Some(answer) = answers.recv().await
         {
-            if let Answer::Broken(key, broken) = answer {
+            if let BackendReply::Broken(key, broken) = answer {
                 answered(&mut under_way, &key);
                 if let Err(error) = broken {
                     app.console.warn(told(&error));
@@ -143,12 +143,12 @@ fn answered(under_way: &mut Vec<LockKey>, key: &LockKey) {
 }
 
 /// What the backend has answered.
-enum Answer {
+enum BackendReply {
     Listed(LockResult<Vec<LockInfo>>),
     Broken(LockKey, LockResult<Option<LockInfo>>),
 }
 
-impl Answer {
+impl BackendReply {
     fn show(self, view: &mut View) {
         match self {
             Self::Listed(Ok(locks)) => view.show(locks),
@@ -171,7 +171,7 @@ fn told(error: &Error) -> String {
     escaped(&error.to_string())
 }
 
-async fn list(locks: &dyn DistributedLock, filter: &str) -> Result<Vec<LockInfo>, Failure> {
+async fn list(locks: &dyn DistributedLock, filter: &str) -> Result<Vec<LockInfo>, CommandFailure> {
     let pattern = Pattern::new(filter);
     Ok(admin(locks)?.list(pattern.prefix()).await?)
 }
@@ -181,7 +181,7 @@ async fn look(
     locks: Arc<dyn DistributedLock>,
     mut filter: watch::Receiver<String>,
     interval: Duration,
-    answers: mpsc::Sender<Answer>,
+    answers: mpsc::Sender<BackendReply>,
 ) {
     let Some(admin) = locks.admin() else { return };
     loop {
@@ -191,7 +191,7 @@ async fn look(
         }
         let text = filter.borrow_and_update().clone();
         let listed = admin.list(Pattern::new(&text).prefix()).await;
-        if answers.send(Answer::Listed(listed)).await.is_err() {
+        if answers.send(BackendReply::Listed(listed)).await.is_err() {
             return;
         }
     }
@@ -200,9 +200,13 @@ async fn look(
 /// A shorter interval would keep the backend busy, and nobody reads as fast.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-async fn break_lock(locks: Arc<dyn DistributedLock>, key: LockKey, answers: mpsc::Sender<Answer>) {
+async fn break_lock(
+    locks: Arc<dyn DistributedLock>,
+    key: LockKey,
+    answers: mpsc::Sender<BackendReply>,
+) {
     let Some(admin) = locks.admin() else { return };
     let broken = admin.break_lock(&key, "broken by lockctl top").await;
     // The program may have ended.
-    drop(answers.send(Answer::Broken(key, broken)).await);
+    drop(answers.send(BackendReply::Broken(key, broken)).await);
 }
