@@ -1,15 +1,15 @@
 //! The command line.
 
+mod global;
 mod value;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
-use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
-use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+pub(crate) use self::global::{Color, GlobalArgs, OutputFormat};
 pub(crate) use self::value::{
     EventsTarget, LeaseText, address, duration, note, once_key, period, permits, signal,
 };
@@ -18,8 +18,8 @@ use crate::commands::BenchArgs;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 use crate::commands::SchemaArgs;
 use crate::commands::{
-    AcquireArgs, BreakArgs, CompletionsArgs, ConfigArgs, DoctorArgs, LeadArgs, LeaderArgs,
-    ReleaseArgs, RenewArgs, RunArgs, TopArgs,
+    AcquireArgs, BreakArgs, CompletionsArgs, ConfigArgs, DoctorArgs, KeyArgs, LeadArgs, LeaderArgs,
+    PatternArgs, ReleaseArgs, RenewArgs, RunArgs, TopArgs,
 };
 
 /// Runs commands under a lock that others respect, and shows and breaks locks.
@@ -66,80 +66,6 @@ Exit codes: that of the command; 128+n if signal n killed it; 75 not acquired; 7
 69 backend unavailable; 64 usage; 65 something else than a lock is stored there;
 78 configuration; 77 denied; 70 internal error; 126 command not executable; 127 command not found.";
 
-/// Options that every command takes.
-#[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Options of every command")]
-pub(crate) struct GlobalArgs {
-    /// Lock service, for example sqlite:/var/lib/locks.db [default: a SQLite file of this user]
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "LOCK_URL",
-        hide_env_values = true,
-        global = true
-    )]
-    pub(crate) backend: Option<String>,
-    // The option wins over a file and the variable does not, even if both say the same.
-    #[arg(skip)]
-    pub(crate) is_backend_option: bool,
-    /// File that says which backends and classes of locks there are; not read with --backend
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "LOCK_CONFIG",
-        hide_env_values = true,
-        global = true,
-        value_parser = OsStringValueParser::new().map(PathBuf::from)
-    )]
-    pub(crate) config: Option<PathBuf>,
-    // An empty option is an error; an empty variable may not be.
-    #[arg(skip)]
-    pub(crate) is_config_option: bool,
-    /// Backend of the file, in place of LOCK_DEFAULT_BACKEND and of its default
-    #[arg(long, value_name = "NAME", global = true)]
-    pub(crate) default_backend: Option<String>,
-    /// Class of locks of the file: its backend, ttl and wait, and what it requires
-    #[arg(long, value_name = "NAME", global = true)]
-    pub(crate) class: Option<String>,
-    /// Put NS in front of every key, so that services on one backend do not meet
-    #[arg(long, value_name = "NS", global = true)]
-    pub(crate) namespace: Option<String>,
-    /// Say more: -v shows what the library does, -vv every step
-    #[arg(short, long, action = ArgAction::Count, global = true)]
-    pub(crate) verbose: u8,
-    /// Say less: -q leaves errors alone, -qq says nothing
-    #[arg(short, long, action = ArgAction::Count, global = true, conflicts_with = "verbose")]
-    pub(crate) quiet: u8,
-    /// Form of the answers on standard output
-    #[arg(long, value_enum, default_value_t, global = true)]
-    pub(crate) format: OutputFormat,
-    /// When to color messages
-    #[arg(long, value_enum, value_name = "WHEN", default_value_t, global = true)]
-    pub(crate) color: Color,
-}
-
-/// How answers look.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
-pub(crate) enum OutputFormat {
-    /// Documented JSON, one value or one line for each event
-    Json,
-    /// For people
-    #[default]
-    Text,
-}
-
-/// When messages are colored.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
-pub(crate) enum Color {
-    /// Always
-    Always,
-    /// On a terminal, unless NO_COLOR is set
-    #[default]
-    Auto,
-    /// Never
-    Never,
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum CliCommand {
     Run(RunArgs),
@@ -167,21 +93,6 @@ pub(crate) enum CliCommand {
     Completions(CompletionsArgs),
     /// Print the manual page
     Man,
-}
-
-/// Argument of `try` and `inspect`.
-#[derive(Args, Debug)]
-pub(crate) struct KeyArgs {
-    /// Name of the lock
-    pub(crate) key: String,
-}
-
-/// Options of `list` and `watch`.
-#[derive(Args, Debug)]
-pub(crate) struct PatternArgs {
-    /// Beginning of the keys, or a pattern in which * stands for any text
-    #[arg(default_value = "")]
-    pub(crate) pattern: String,
 }
 
 /// Says how a command is told from keys to those who are used to flock(1).

@@ -4,6 +4,7 @@ mod environment;
 mod linger;
 mod locks;
 mod processes;
+mod rules;
 mod runner;
 mod signals;
 mod spawn;
@@ -16,7 +17,8 @@ use self::supervise::CommandWatch;
 
 pub(crate) use self::linger::Linger;
 pub(crate) use self::locks::CommandLocks;
+pub(crate) use self::rules::{CommandRules, LostAction, Pgid, wants_own_group};
 pub(crate) use self::runner::Runner;
 pub(crate) use self::signals::{NAMES, Signals, name};
-pub(crate) use self::spawn::{Exec, wants_own_group};
-pub(crate) use self::supervise::{CommandRules, Ending, Stop};
+pub(crate) use self::spawn::Exec;
+pub(crate) use self::supervise::{Ending, Stop};

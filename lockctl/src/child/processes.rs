@@ -4,12 +4,16 @@
 //! and its neighbors in a pipeline as well, so the descendants are found one by one.
 
 use std::fs;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, test_kill_process_group,
     wait,
 };
+
+/// Time between two looks at the processes of a command.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Makes orphans of the command children of this process, so that they can be found.
 #[cfg(target_os = "linux")]
@@ -187,7 +191,7 @@ mod tests {
             .spawn()
             .unwrap();
         let pid = Pid::from_raw(i32::try_from(shell.id()).unwrap()).unwrap();
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
         while descendants(pid, &[]).is_empty() && std::time::Instant::now() < deadline {
             std::thread::yield_now();
         }
@@ -211,7 +215,7 @@ mod tests {
         let processes = CommandProcesses::Group(pid);
         assert!(processes.is_alive());
         processes.kill_the_rest();
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
         while processes.is_alive() && std::time::Instant::now() < deadline {
             std::thread::yield_now();
         }

@@ -10,9 +10,7 @@ use tokio::process::{Child, Command};
 use tokio::time::sleep;
 
 use super::environment::Variable;
-use super::processes::CommandProcesses;
-use super::supervise::POLL_INTERVAL;
-use crate::commands::Pgid;
+use super::processes::{CommandProcesses, POLL_INTERVAL};
 use crate::exit::Exit;
 use crate::output::CommandFailure;
 
@@ -69,16 +67,6 @@ pub(crate) fn spawn(
         pid,
         processes: processes(pid),
     })
-}
-
-/// Whether the command gets a process group of its own: a group in the background could not read
-/// from the terminal.
-pub(crate) fn wants_own_group(pgid: Pgid, stdin_is_terminal: bool) -> bool {
-    match pgid {
-        Pgid::Auto => !stdin_is_terminal,
-        Pgid::Inherit => false,
-        Pgid::Own => true,
-    }
 }
 
 /// This program again, which asks to be killed with its parent and then becomes the command.

@@ -14,27 +14,12 @@ use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::CommandLocks;
+use super::processes::POLL_INTERVAL;
+use super::rules::{CommandRules, LostAction};
 use super::signals::{Signals, name};
 use super::spawn::RunningCommand;
-use crate::commands::LostAction;
 use crate::exit::Exit;
 use crate::output::{Console, Escaped, Events, human};
-
-/// What the command may do, and for how long.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CommandRules {
-    pub(crate) kill_after: Duration,
-    pub(crate) max_run: Option<Duration>,
-    pub(crate) on_lost: LostAction,
-    pub(crate) signal_on_lost: Signal,
-    /// Whether the command is a service: what is left of it when it ends is killed, and a signal that ends
-    /// `lockctl` stops it by force. Else both are left to the command.
-    pub(crate) is_service: bool,
-    /// Whether the command leads a process group of its own.
-    pub(crate) own_group: bool,
-    /// Whether the terminal sends INT and QUIT to the command itself.
-    pub(crate) terminal_signals: bool,
-}
 
 /// Everything that is looked at while the command runs.
 #[derive(Debug)]
@@ -313,6 +298,3 @@ async fn at(time: Option<Instant>) {
 
 /// A process that waits for a disk or a network file system outlasts KILL.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Time between two looks at the processes of a command.
-pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(10);

@@ -6,7 +6,7 @@ use clap::Args;
 use polylock::admin::LockInfo;
 use serde_json::json;
 
-use super::{App, admin, key};
+use super::app::{App, admin, key};
 use crate::exit::Exit;
 use crate::output::{CommandFailure, Escaped, holder_refusing, lock_json, print, print_json};
 

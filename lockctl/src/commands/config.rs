@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use polylock::config::{Config, ConfigError, ConfigErrors, Origin, Scope, Setting, schema};
 use serde_json::{Value, json};
 
-use super::App;
+use super::app::App;
 use crate::backend::{failure, loader};
 use crate::exit::Exit;
 use crate::output::{CommandFailure, escaped, plain_table, print, print_json};

@@ -11,8 +11,8 @@ use polylock::coordination::{Backoff, Election, Leadership};
 use polylock::{AcquireRequest, Capabilities, DistributedLock, Wait};
 use tokio::time::{Instant, sleep};
 
+use super::app::{App, SHUTDOWN, key};
 use super::run::CommandArgs;
-use super::{App, SHUTDOWN, key};
 use crate::args::address;
 use crate::child::{CommandLocks, CommandRules, Ending, Runner, Signals, Stop};
 use crate::exit::Exit;

@@ -9,7 +9,7 @@ use futures_core::Stream;
 use polylock::coordination::{Election, Leader};
 use serde_json::{Value, json};
 
-use super::{App, key};
+use super::app::{App, key};
 use crate::exit::Exit;
 use crate::output::{
     CommandFailure, Escaped, address_text, clock, deliver, leader_json, leader_rows, print,

@@ -9,8 +9,8 @@ use polylock::{
 };
 use serde_json::json;
 
+use super::app::{App, SHUTDOWN, admin, key};
 use super::run::{ModeArgs, WaitArgs};
-use super::{App, SHUTDOWN, admin, key};
 use crate::args::{LeaseText, duration, note};
 use crate::backend::BackendUrl;
 use crate::child::Signals;

@@ -1,5 +1,6 @@
 //! The commands, each with its options.
 
+mod app;
 #[cfg(feature = "bench")]
 mod bench;
 mod break_lock;
@@ -15,12 +16,7 @@ mod run;
 mod schema;
 mod top;
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use polylock::admin::LockAdmin;
-use polylock::{DistributedLock, LockKey};
-
+use self::app::App;
 #[cfg(feature = "bench")]
 pub(crate) use self::bench::{BenchArgs, worker};
 pub(crate) use self::break_lock::BreakArgs;
@@ -30,12 +26,12 @@ pub(crate) use self::lead::LeadArgs;
 pub(crate) use self::leader::LeaderArgs;
 pub(crate) use self::lease::{AcquireArgs, ReleaseArgs, RenewArgs};
 pub(crate) use self::manual::CompletionsArgs;
-pub(crate) use self::run::{LostAction, Pgid, RunArgs};
+pub(crate) use self::queries::{KeyArgs, PatternArgs};
+pub(crate) use self::run::RunArgs;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub(crate) use self::schema::SchemaArgs;
 pub(crate) use self::top::TopArgs;
-use crate::args::{CliCommand, GlobalArgs, OutputFormat};
-use crate::backend::BackendUrl;
+use crate::args::{CliCommand, GlobalArgs};
 use crate::exit::Exit;
 use crate::output::{CommandFailure, Console};
 
@@ -79,43 +75,3 @@ fn block_on(
         .map_err(CommandFailure::internal("cannot start the runtime"))?;
     runtime.block_on(work)
 }
-
-/// What all commands share.
-#[derive(Debug)]
-struct App {
-    global: GlobalArgs,
-    console: Console,
-}
-
-impl App {
-    fn backend(&self) -> Result<BackendUrl, CommandFailure> {
-        BackendUrl::choose(&self.global, |name: &str| std::env::var_os(name))
-    }
-
-    async fn connect(&self) -> Result<Arc<dyn DistributedLock>, CommandFailure> {
-        self.backend()?.connect(None).await
-    }
-
-    fn wants_json(&self) -> bool {
-        self.global.format == OutputFormat::Json
-    }
-}
-
-/// The administration of the backend, which not every backend has.
-fn admin(locks: &dyn DistributedLock) -> Result<&dyn LockAdmin, CommandFailure> {
-    locks.admin().ok_or_else(|| {
-        let backend = locks.capabilities().backend;
-        CommandFailure::new(
-            Exit::Config,
-            format!("{backend} does not tell about locks of others"),
-        )
-    })
-}
-
-/// Checks a key before anything is connected to.
-fn key(name: &str) -> Result<LockKey, CommandFailure> {
-    Ok(LockKey::new(name)?)
-}
-
-/// Time for background releases before the process ends.
-const SHUTDOWN: Duration = Duration::from_secs(2);

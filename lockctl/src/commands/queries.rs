@@ -2,13 +2,13 @@
 
 use std::time::SystemTime;
 
+use clap::Args;
 use polylock::admin::{LockAdmin, LockEvent, LockInfo, Record};
 use polylock::coordination::{LastRun, Leader};
 use polylock::{ErrorKind, LockKey};
 use serde_json::{Value, json};
 
-use super::{App, admin, key};
-use crate::args::{KeyArgs, PatternArgs};
+use super::app::{App, admin, key};
 use crate::exit::Exit;
 use crate::output::{
     CommandFailure, Escaped, Rows, address_text, clock, deliver, escaped, holder_refusing,
@@ -16,6 +16,21 @@ use crate::output::{
     print_json, rows_page, timestamp, unix_ms, who,
 };
 use crate::pattern::Pattern;
+
+/// Argument of `try` and `inspect`.
+#[derive(Args, Debug)]
+pub(crate) struct KeyArgs {
+    /// Name of the lock
+    pub(crate) key: String,
+}
+
+/// Options of `list` and `watch`.
+#[derive(Args, Debug)]
+pub(crate) struct PatternArgs {
+    /// Beginning of the keys, or a pattern in which * stands for any text
+    #[arg(default_value = "")]
+    pub(crate) pattern: String,
+}
 
 /// Succeeds if the lock is free, and does not take it.
 pub(super) async fn try_lock(app: &App, args: &KeyArgs) -> Result<Exit, CommandFailure> {

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use polylock::sql::Applied;
 use serde_json::json;
 
-use super::App;
+use super::app::App;
 use crate::exit::Exit;
 use crate::output::{CommandFailure, print, print_json};
 

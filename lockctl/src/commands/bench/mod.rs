@@ -11,7 +11,7 @@ use polylock_bench::subject;
 use polylock_bench::target::Openers;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::App;
+use super::app::App;
 use crate::exit::Exit;
 use crate::output::{CommandFailure, Escaped, escaped, print, print_json};
 

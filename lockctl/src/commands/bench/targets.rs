@@ -6,8 +6,9 @@ use polylock_bench::target::{Openers, Target};
 use tempfile::TempDir;
 
 use super::args::MeasureArgs;
-use super::{App, failure};
+use super::failure;
 use crate::backend::{BackendUrl, in_namespace, sqlite_url};
+use crate::commands::app::App;
 use crate::exit::Exit;
 use crate::output::{CommandFailure, escaped};
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::Args;
 use polylock::AcquireRequest;
 
-use super::App;
+use super::app::App;
 use crate::args::duration;
 use crate::backend::in_namespace;
 use crate::exit::Exit;

@@ -5,7 +5,7 @@ use polylock::{Error, HealthCheck};
 
 use super::target::{bounded, fault};
 use super::trial::Scratch;
-use crate::commands::SHUTDOWN;
+use crate::commands::app::SHUTDOWN;
 
 /// Takes a lock by way of the first URL, and tries to take it by way of the second.
 pub(super) async fn check(first: &str, second: &str) -> HealthCheck {

@@ -9,7 +9,7 @@ use polylock::{DistributedLock, Error, ErrorKind, HealthCheck, LockUrl, Registry
 use super::report::DoctorReport;
 use super::round_trip::{self, Advice, DEFAULT_SESSION_TIMEOUT};
 use super::trial::{self, Pair, Scratch};
-use crate::commands::SHUTDOWN;
+use crate::commands::app::SHUTDOWN;
 use crate::output::human;
 
 /// Checks the service of a URL; `ttl` is the length of lease that its round trips are judged for.

@@ -3,11 +3,12 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use polylock::{Mode, Wait};
 
 use super::{CommandArgs, OnceArgs};
 use crate::args::{duration, permits};
+use crate::child::LostAction;
 
 /// Run a command while holding one or several locks
 ///
@@ -96,14 +97,4 @@ impl ModeArgs {
             (false, None) => Mode::Exclusive,
         }
     }
-}
-
-/// What happens to the command when the lock is lost.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
-pub(crate) enum LostAction {
-    /// Stop it before the lease ends, and exit with the lost exit code
-    #[default]
-    Term,
-    /// Say so and let it go on
-    Warn,
 }

@@ -5,15 +5,14 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, stdin};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use polylock::engine::renewal_interval;
 use polylock::{AcquireRequest, Label};
 use rustix::process::Signal;
 
-use super::LostAction;
 use crate::args::{EventsTarget, duration, note, signal};
 use crate::backend::BackendUrl;
-use crate::child::{CommandRules, Runner, wants_own_group};
+use crate::child::{CommandRules, LostAction, Pgid, Runner, wants_own_group};
 use crate::exit::Exit;
 use crate::output::{CommandFailure, Console, Events, human};
 
@@ -49,18 +48,6 @@ pub(crate) struct CommandArgs {
     /// Write what happens as JSON lines to a file or an open descriptor
     #[arg(long, value_name = "FILE|fd:N")]
     events: Option<EventsTarget>,
-}
-
-/// The process group that the command runs in.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, ValueEnum)]
-pub(crate) enum Pgid {
-    /// Its own, unless standard input is a terminal
-    #[default]
-    Auto,
-    /// That of lockctl
-    Inherit,
-    /// Its own
-    Own,
 }
 
 impl CommandArgs {

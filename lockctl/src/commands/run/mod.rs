@@ -12,16 +12,16 @@ use polylock::layers::acquire_all;
 use polylock::{AcquireRequest, DistributedLock, LockKey, LockLifetime, MultiGuard, Wait};
 use tokio::time::Instant;
 
-use super::{App, SHUTDOWN};
+use super::app::{App, SHUTDOWN};
 use crate::backend::BackendUrl;
-use crate::child::{CommandLocks, CommandRules, Ending, Runner, Signals, Stop};
+use crate::child::{CommandLocks, CommandRules, Ending, LostAction, Runner, Signals, Stop};
 use crate::exit::Exit;
 use crate::held_keys::{self, HeldKeys};
 use crate::output::{CommandFailure, human, names};
 use crate::waiting::{AcquiredKeys, LockWait, WaitOutcome};
 
-pub(crate) use self::args::{LostAction, ModeArgs, RunArgs, WaitArgs};
-pub(crate) use self::command::{CommandArgs, Pgid};
+pub(crate) use self::args::{ModeArgs, RunArgs, WaitArgs};
+pub(crate) use self::command::CommandArgs;
 pub(crate) use self::once::OnceArgs;
 
 /// Runs a command while holding locks.

@@ -9,9 +9,10 @@ use polylock::{DistributedLock, LockKey};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{LostAction, Run, RunArgs, is_ahead, lease_end};
+use super::{Run, RunArgs, is_ahead, lease_end};
 use crate::args::{once_key, period};
-use crate::child::{CommandLocks, Ending, Signals, name};
+use crate::child::{CommandLocks, Ending, LostAction, Signals, name};
+use crate::commands::app;
 use crate::exit::Exit;
 use crate::output::{
     CommandFailure, Escaped, escaped, holder_refusing, holders_json, last_run_json, last_run_text,
@@ -79,8 +80,8 @@ impl OnceArgs {
     /// The key of the lock of the job.
     pub(super) fn lock_key(&self, name: &str) -> Result<LockKey, CommandFailure> {
         match &self.once_key {
-            Some(key) => super::super::key(&format!("{name}/{key}")),
-            None => super::super::key(name),
+            Some(key) => app::key(&format!("{name}/{key}")),
+            None => app::key(name),
         }
     }
 

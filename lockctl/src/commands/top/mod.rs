@@ -16,8 +16,9 @@ use tokio::time::timeout;
 
 use self::screen::{Screen, events};
 use self::view::{Action, View};
-use super::{App, SHUTDOWN, admin};
-use crate::args::{PatternArgs, duration};
+use super::app::{App, SHUTDOWN, admin};
+use super::queries::PatternArgs;
+use crate::args::duration;
 use crate::child::Signals;
 use crate::exit::Exit;
 use crate::output::{CommandFailure, escaped};

@@ -1,0 +1,52 @@
+//! What all commands share: the options of every command, the console, and how to reach the backend.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use polylock::admin::LockAdmin;
+use polylock::{DistributedLock, LockKey};
+
+use crate::args::{GlobalArgs, OutputFormat};
+use crate::backend::BackendUrl;
+use crate::exit::Exit;
+use crate::output::{CommandFailure, Console};
+
+/// What all commands share.
+#[derive(Debug)]
+pub(super) struct App {
+    pub(super) global: GlobalArgs,
+    pub(super) console: Console,
+}
+
+impl App {
+    pub(super) fn backend(&self) -> Result<BackendUrl, CommandFailure> {
+        BackendUrl::choose(&self.global, |name: &str| std::env::var_os(name))
+    }
+
+    pub(super) async fn connect(&self) -> Result<Arc<dyn DistributedLock>, CommandFailure> {
+        self.backend()?.connect(None).await
+    }
+
+    pub(super) fn wants_json(&self) -> bool {
+        self.global.format == OutputFormat::Json
+    }
+}
+
+/// The administration of the backend, which not every backend has.
+pub(super) fn admin(locks: &dyn DistributedLock) -> Result<&dyn LockAdmin, CommandFailure> {
+    locks.admin().ok_or_else(|| {
+        let backend = locks.capabilities().backend;
+        CommandFailure::new(
+            Exit::Config,
+            format!("{backend} does not tell about locks of others"),
+        )
+    })
+}
+
+/// Checks a key before anything is connected to.
+pub(super) fn key(name: &str) -> Result<LockKey, CommandFailure> {
+    Ok(LockKey::new(name)?)
+}
+
+/// Time for background releases before the process ends.
+pub(super) const SHUTDOWN: Duration = Duration::from_secs(2);
