@@ -18,7 +18,6 @@ use lock_testkit::servers::{
 use tempfile::TempDir;
 
 use crate::backend::BackendKind;
-use crate::faults::replies;
 
 /// The servers of one backend, each on a host of its own.
 #[derive(Debug)]
@@ -150,7 +149,7 @@ impl Fleet {
     /// them.
     pub(crate) fn proxies(&self, backend: BackendKind, host: &NetworkHost) -> (Vec<Proxy>, String) {
         let mut url = self.url();
-        if !replies::has_proxies(backend) {
+        if !has_proxies(backend) {
             return (Vec::new(), url);
         }
         let wire = match backend {
@@ -250,6 +249,15 @@ impl Fleet {
             _ => None,
         }
     }
+}
+
+/// Whether some clients connect through proxies. Where servers refer clients to each other, clients
+/// would bypass them.
+pub(crate) fn has_proxies(backend: BackendKind) -> bool {
+    !matches!(
+        backend,
+        BackendKind::Cluster | BackendKind::Sentinel | BackendKind::Sqlite
+    )
 }
 
 /// Truncates a command of Redis that a full disk left incomplete, as an operator does: the server

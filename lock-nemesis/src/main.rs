@@ -13,6 +13,7 @@ mod register;
 mod report;
 mod run;
 mod schedule;
+mod world;
 
 use std::env;
 use std::io::{self, Write};

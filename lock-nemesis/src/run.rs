@@ -6,8 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lock_testkit::history::{HistoryEvent, Recorder};
-use lock_testkit::network::{Network, NetworkHost};
-use lock_testkit::proxy::Proxy;
+use lock_testkit::network::Network;
 use lock_testkit::sim::Rng;
 use polylock_core::LockKey;
 
@@ -18,6 +17,7 @@ use crate::faults::{Heal, Injected};
 use crate::fleet::Fleet;
 use crate::judge::{self, Struck};
 use crate::schedule::{self, PlannedFault};
+use crate::world::World;
 use crate::{register, report};
 
 /// How to run the nemesis against one backend.
@@ -129,40 +129,6 @@ impl NemesisRun {
         events.extend(world.recorder.events());
         let judgment = judge::judge(self.backend, &[], &events, struck);
         !judgment.violations.is_empty()
-    }
-}
-
-/// What faults strike: the servers of a backend, the clients that compete for its locks, and the
-/// network between their hosts.
-#[derive(Debug)]
-pub(crate) struct World {
-    pub(crate) backend: BackendKind,
-    pub(crate) clients: Clients,
-    /// How far the wall clocks of the servers have been put forward, in seconds.
-    pub(crate) clock_offset: i64,
-    pub(crate) fleet: Fleet,
-    pub(crate) keys: Vec<LockKey>,
-    pub(crate) network: Network,
-    /// Between some of the clients and the servers.
-    pub(crate) proxies: Vec<Proxy>,
-    /// Notes what the registers take and refuse.
-    pub(crate) recorder: Recorder,
-}
-
-impl World {
-    pub(crate) fn client_hosts(&self) -> Vec<NetworkHost> {
-        self.clients.hosts()
-    }
-
-    /// Ends all processes, and returns what happened.
-    pub(crate) fn finish(self) -> Vec<HistoryEvent> {
-        let mut events = self.clients.finish();
-        events.extend(self.recorder.events());
-        events
-    }
-
-    pub(crate) fn server_hosts(&self) -> Vec<NetworkHost> {
-        self.fleet.hosts().to_vec()
     }
 }
 

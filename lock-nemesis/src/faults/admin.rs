@@ -4,9 +4,9 @@ use std::io;
 
 use lock_testkit::sim::Rng;
 
-use super::{Injected, passing};
+use super::injected::{Injected, passing};
 use crate::fleet::FleetServers;
-use crate::run::World;
+use crate::world::World;
 
 /// An operator breaks a lock.
 pub(super) fn break_lock(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {

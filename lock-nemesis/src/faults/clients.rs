@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use lock_testkit::sim::Rng;
 
-use super::{Injected, lasting, passing};
+use super::injected::{Injected, lasting, passing};
 use crate::clients::Surroundings;
-use crate::run::World;
+use crate::world::World;
 
 /// A client is killed, and another takes its place.
 pub(super) fn kill(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {

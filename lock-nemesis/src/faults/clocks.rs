@@ -4,9 +4,9 @@ use std::io;
 
 use lock_testkit::sim::Rng;
 
-use super::{Injected, lasting, passing};
+use super::injected::{Injected, lasting, passing};
 use crate::backend::BackendKind;
-use crate::run::World;
+use crate::world::World;
 
 /// The wall clocks of clients jump by up to an hour, to and fro.
 pub(super) fn clients(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {

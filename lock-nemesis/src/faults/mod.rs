@@ -3,8 +3,9 @@
 mod admin;
 mod clients;
 mod clocks;
+mod injected;
 mod network;
-pub(crate) mod replies;
+mod replies;
 mod servers;
 
 use std::fmt;
@@ -12,33 +13,10 @@ use std::io;
 
 use lock_testkit::sim::Rng;
 
-use self::replies::has_proxies;
+pub(crate) use self::injected::{Heal, Injected};
 use crate::backend::BackendKind;
-use crate::run::World;
-
-/// A fault that has struck.
-pub(crate) struct Injected {
-    /// What it met.
-    pub(crate) met: String,
-    /// Undoes what lasts.
-    pub(crate) heal: Heal,
-}
-
-pub(crate) type Heal = Box<dyn FnOnce(&mut World) -> io::Result<()>>;
-
-/// One that lasts until it is healed.
-fn lasting(
-    met: impl Into<String>,
-    heal: impl FnOnce(&mut World) -> io::Result<()> + 'static,
-) -> io::Result<Injected> {
-    let (met, heal) = (met.into(), Box::new(heal));
-    Ok(Injected { met, heal })
-}
-
-/// One that leaves nothing to heal.
-fn passing(met: impl Into<String>) -> io::Result<Injected> {
-    lasting(met, |_| Ok(()))
-}
+use crate::fleet::has_proxies;
+use crate::world::World;
 
 /// One line of the list of faults.
 pub(crate) struct FaultKind {

@@ -5,8 +5,8 @@ use std::io;
 use lock_testkit::network::NetworkHost;
 use lock_testkit::sim::Rng;
 
-use super::{Injected, lasting};
-use crate::run::World;
+use super::injected::{Injected, lasting};
+use crate::world::World;
 
 /// All packets between some clients and some servers are dropped silently.
 pub(super) fn partition(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {

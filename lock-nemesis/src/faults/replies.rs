@@ -5,9 +5,8 @@ use std::io;
 use lock_testkit::proxy::{Direction, Fate, ReplyOrder};
 use lock_testkit::sim::Rng;
 
-use super::{Injected, lasting};
-use crate::backend::BackendKind;
-use crate::run::World;
+use super::injected::{Injected, lasting};
+use crate::world::World;
 
 /// Everything of one direction is late, up to longer than a short lease.
 pub(super) fn late(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
@@ -46,15 +45,6 @@ pub(super) fn lost(world: &mut World, _: &mut Rng) -> io::Result<Injected> {
 fn clear(world: &mut World) -> io::Result<()> {
     world.proxies.iter().for_each(|proxy| proxy.clear());
     Ok(())
-}
-
-/// Whether some clients connect through proxies. Where servers refer clients to each other, clients
-/// would bypass them.
-pub(crate) fn has_proxies(backend: BackendKind) -> bool {
-    !matches!(
-        backend,
-        BackendKind::Cluster | BackendKind::Sentinel | BackendKind::Sqlite
-    )
 }
 
 /// The commands of Redis that change locks.

@@ -7,10 +7,10 @@ use std::io::{self, Write};
 use lock_testkit::servers::RedisSentinels;
 use lock_testkit::sim::Rng;
 
-use super::{Injected, lasting, passing};
+use super::injected::{Injected, lasting, passing};
 use crate::backend::BackendKind;
 use crate::fleet::FleetServers;
-use crate::run::World;
+use crate::world::World;
 
 /// A server is killed, and started again with what it has on its disk.
 pub(super) fn kill(world: &mut World, rng: &mut Rng) -> io::Result<Injected> {
