@@ -8,7 +8,9 @@
 mod clock;
 mod environment;
 mod measure;
+mod opened;
 pub mod plan;
+mod probe;
 pub mod report;
 mod run;
 mod servers;

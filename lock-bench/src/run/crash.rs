@@ -2,9 +2,9 @@ use std::time::Duration;
 
 use super::prepared::PreparedTarget;
 use crate::clock;
+use crate::opened::Opened;
 use crate::report::{Parameters, Sample};
 use crate::subject::{Failure, INVALID, UNSUPPORTED};
-use crate::target::Opened;
 use crate::worker::{PROCESSES, WorkerProcess, WorkerTask};
 
 /// Kills holders, one after the other, each while a task waits.

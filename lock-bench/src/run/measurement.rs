@@ -7,9 +7,9 @@ use super::prepared::PreparedTarget;
 use crate::clock::{self, nanos};
 use crate::measure::{RecordedSpans, Window, sample};
 use crate::plan::{ContendersAs, Plan, Workload};
+use crate::probe::Probe;
 use crate::report::{Sample, Series};
 use crate::subject::Failure;
-use crate::target::Probe;
 use crate::worker::{WorkerProcess, WorkerTask};
 use crate::workloads::{ContenderJob, Transport, serve_requests};
 

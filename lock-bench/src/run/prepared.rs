@@ -6,10 +6,12 @@ use tokio::time::{Instant, timeout};
 
 use super::schedule::wants_bare;
 use crate::clock;
+use crate::opened::Opened;
 use crate::plan::Plan;
+use crate::probe::Probe;
 use crate::report::{Latencies, TargetInfo, TargetKind};
 use crate::subject::{Failure, REFUSED};
-use crate::target::{Opened, Probe, Target};
+use crate::target::Target;
 
 /// A target that is open, or the bare commands beside one.
 pub(super) struct PreparedTarget {

@@ -2,10 +2,11 @@ use std::time::Duration;
 
 use super::prepared::PreparedTarget;
 use crate::clock::nanos;
+use crate::opened::Opened;
 use crate::plan::{ContendersAs, Plan, Workload, name_of};
 use crate::report::{Parameters, Series, TargetKind};
 use crate::subject::{Failure, INVALID};
-use crate::target::{Opened, Target};
+use crate::target::Target;
 
 /// A workload with its parameters, and the numbers of the targets that are measured for it.
 #[derive(Debug)]

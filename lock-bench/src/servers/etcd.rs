@@ -11,9 +11,10 @@ use etcd_client::{
 use polylock::LockUrl;
 use tokio::time::{Instant, timeout_at};
 
-use super::{addresses, segment, unique};
+use super::names::{addresses, segment, unique};
+use crate::opened::Opened;
+use crate::probe::{self, Probe, TargetFacts};
 use crate::subject::{Failure, Subject};
-use crate::target::{Opened, Probe, TargetFacts};
 
 pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
     let client = connect(url).await?;
@@ -188,6 +189,6 @@ impl Probe for EtcdProbe {
         if let Ok(members) = self.client.clone().member_list().await {
             facts.push(("servers", members.members().len().to_string()));
         }
-        Ok(super::facts(facts))
+        Ok(probe::facts(facts))
     }
 }

@@ -12,6 +12,8 @@
 #[cfg(feature = "etcd")]
 mod etcd;
 mod mutex;
+mod names;
+mod poll;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
@@ -28,16 +30,13 @@ mod tests;
 mod zookeeper;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
-#[cfg(any(feature = "etcd", feature = "zk"))]
-use polylock::Host;
 use polylock::LockUrl;
-use tokio::time::{Instant, sleep};
 
+use crate::opened::Opened;
+use crate::probe::{Probe, TargetFacts, facts};
 use crate::subject::{Failure, UNSUPPORTED};
-use crate::target::{Opened, Probe, TargetFacts};
 
 /// Connects to what asks the server behind the URL of a backend, which has no parameters of layers;
 /// none for a backend without a server. Several servers at a time and TLS are not spoken: then its
@@ -124,65 +123,5 @@ impl Probe for Unsupported {
 
     async fn facts(&self) -> Result<TargetFacts, Failure> {
         Ok(facts([("server", self.0.to_owned())]))
-    }
-}
-
-fn facts(facts: impl IntoIterator<Item = (&'static str, String)>) -> TargetFacts {
-    let facts = facts.into_iter();
-    facts.map(|(name, fact)| (name.to_owned(), fact)).collect()
-}
-
-/// The hosts of a URL as `host:port`.
-#[cfg(any(feature = "etcd", feature = "zk"))]
-fn addresses(url: &LockUrl, default_port: u16) -> Result<Vec<String>, Failure> {
-    let address = |host: &Host| match (host.name.contains(':'), host.port_or(default_port)) {
-        (true, port) => format!("[{}]:{port}", host.name),
-        (false, port) => format!("{}:{port}", host.name),
-    };
-    Ok(url.expect_hosts()?.iter().map(address).collect())
-}
-
-/// The name of a lock as one level of a path.
-#[cfg(any(feature = "etcd", feature = "zk"))]
-fn segment(name: &str) -> String {
-    name.replace('%', "%25").replace('/', "%2F")
-}
-
-/// What no other acquisition of any process has: 32 hex digits.
-#[cfg_attr(
-    not(any(
-        feature = "etcd",
-        feature = "mysql",
-        feature = "postgres",
-        feature = "redis",
-        feature = "zk"
-    )),
-    expect(dead_code, reason = "the bare commands of servers need it")
-)]
-fn unique() -> String {
-    format!("{:032x}", fastrand::u128(..))
-}
-
-/// Polls until an attempt succeeds or the time to wait is over.
-#[cfg_attr(
-    not(any(feature = "mysql", feature = "postgres", feature = "redis")),
-    expect(dead_code, reason = "bare commands that poll need it")
-)]
-async fn poll<T, F>(wait: Duration, attempt: impl Fn() -> F + Send) -> Result<Option<T>, Failure>
-where
-    T: Send,
-    F: Future<Output = Result<Option<T>, Failure>> + Send,
-{
-    const PAUSE: Duration = Duration::from_millis(2);
-    let deadline = Instant::now() + wait;
-    loop {
-        if let Some(taken) = attempt().await? {
-            return Ok(Some(taken));
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(None);
-        }
-        sleep(left.min(PAUSE)).await;
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::timeout;
 
+use crate::opened::Opened;
 use crate::subject::{Failure, Subject};
-use crate::target::Opened;
 
 pub(super) fn bare(of: &str) -> Opened {
     let commands = "a map of tokio mutexes in the process";

@@ -13,9 +13,11 @@ use redis::{
     RedisConnectionInfo, RedisError, RedisResult, Script, cmd,
 };
 
-use super::{poll, unique};
+use super::names::unique;
+use super::poll::poll;
+use crate::opened::Opened;
+use crate::probe::{self, Probe, TargetFacts};
 use crate::subject::{Failure, INVALID, LOST, REFUSED, Subject};
-use crate::target::{Opened, Probe, TargetFacts};
 
 pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
     Ok(Arc::new(RedisProbe(connect(url).await?)))
@@ -238,6 +240,6 @@ impl Probe for RedisProbe {
             };
             facts.push((name, value));
         }
-        Ok(super::facts(facts))
+        Ok(probe::facts(facts))
     }
 }

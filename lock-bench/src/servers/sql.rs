@@ -17,9 +17,11 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Either, query_as
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::{poll, unique};
+use super::names::unique;
+use super::poll::poll;
+use crate::opened::Opened;
+use crate::probe::{Probe, TargetFacts};
 use crate::subject::{Failure, INVALID, LOST, REFUSED, Subject};
-use crate::target::{Opened, Probe, TargetFacts};
 
 pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
     let place = BareDatabase::of(url)?;

@@ -7,6 +7,7 @@ use lock_testkit::servers::{
     ZooKeeperServer,
 };
 
+use super::names::unique;
 use super::*;
 use crate::clock;
 use crate::measure::{Window, sample};

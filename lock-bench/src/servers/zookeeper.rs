@@ -11,9 +11,10 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
-use super::{addresses, segment, unique};
+use super::names::{addresses, segment, unique};
+use crate::opened::Opened;
+use crate::probe::{self, Probe, TargetFacts};
 use crate::subject::{Failure, Subject};
-use crate::target::{Opened, Probe, TargetFacts};
 
 pub(super) async fn probe(url: &LockUrl) -> Result<Arc<dyn Probe>, Failure> {
     Ok(Arc::new(ZkProbe {
@@ -254,6 +255,6 @@ impl Probe for ZkProbe {
             let members = config.lines().filter(|line| line.starts_with("server."));
             facts.push(("servers", members.count().max(1).to_string()));
         }
-        Ok(super::facts(facts))
+        Ok(probe::facts(facts))
     }
 }
