@@ -14,8 +14,8 @@ use polylock_core::{
 
 use super::requirement::Requirement;
 use super::resolve::Resolved;
+use super::secret_url::SecretUrl;
 use super::settings::{BackendSettings, ClassSettings, LockSettings};
-use super::urls::SecretUrl;
 use super::value::{instead_of, quoted};
 
 /// The locks of a configuration: which backend has them, by class.

@@ -54,22 +54,29 @@
 //! All of them are reported at once, with file, line and column. A misspelt key is an error. No
 //! message has a password in it.
 
+mod configuration;
+mod context;
 mod error;
 mod file;
 mod loader;
 mod locks;
 mod requirement;
 mod resolve;
+#[cfg(feature = "config-schema")]
+mod schemas;
+mod secret_url;
 mod settings;
 mod table;
 mod urls;
 mod value;
 
+pub use self::configuration::Config;
 pub use self::error::{ConfigError, ConfigErrors, Origin};
 #[cfg(feature = "config-schema")]
 pub use self::file::schema;
-pub use self::loader::{Config, Loader, Scope};
+pub use self::loader::{Loader, Scope};
 pub use self::locks::{ConfiguredLocks, Locks};
 pub use self::requirement::Requirement;
+pub use self::secret_url::SecretUrl;
 pub use self::settings::{BackendSettings, ClassSettings, LockSettings, Setting};
-pub use self::urls::{SecretUrl, has_namespace, with_namespace};
+pub use self::urls::{has_namespace, with_namespace};

@@ -1,21 +1,21 @@
 //! Combines file, environment and flags.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use polylock_core::layers::Prefix;
 use secrecy::ExposeSecret;
 use toml::Spanned;
 use toml::de::DeTable;
 
+use super::context::{Context, spelt};
 use super::error::{ConfigReport, Origin};
 use super::file::{BackendTable, ClassTable, TableKind, keys_of};
-use super::loader::{Loader, Scope};
+use super::loader::Scope;
 use super::requirement::Requirement;
 use super::settings::{BackendSettings, ClassSettings, LockSettings, Setting, any_key};
 use super::table::{ConfigTable, Document};
 use super::urls::{BackendUse, UrlOption, Urls, check_sources};
-use super::value::{instead_of, quoted};
+use super::value::quoted;
 
 /// A configuration; valid if nothing was reported.
 #[derive(Clone, Debug)]
@@ -24,14 +24,6 @@ pub(super) struct Resolved {
     pub(super) backends: Vec<BackendSettings>,
     pub(super) classes: Vec<ClassSettings>,
     pub(super) settings: Vec<Setting>,
-}
-
-/// What overrides a file, its place, and where its errors go.
-pub(super) struct Context<'t, 'l> {
-    pub(super) loader: &'l Loader,
-    /// The configuration file, if there is one.
-    pub(super) path: Option<&'l Path>,
-    pub(super) report: &'t ConfigReport<'t>,
 }
 
 /// The variable that names the default backend.
@@ -46,61 +38,6 @@ const OF_DEFAULT: &str = "LOCK_";
 /// Goes before every key. It is not `LOCK_NAMESPACE`, in which `lockctl run` passes the namespace
 /// of its own lock to its command: a service under `lockctl` would lock other keys than its peers.
 const NAMESPACE: &str = "LOCK_KEY_NAMESPACE";
-
-/// A name or a key as a part of the name of a variable.
-fn spelt(name: &str) -> String {
-    name.to_ascii_uppercase().replace('-', "_")
-}
-
-impl Context<'_, '_> {
-    /// A variable that is set and not empty.
-    pub(super) fn variable(&self, variable: &str) -> Option<Spanned<String>> {
-        let value = (self.loader.env)(variable).filter(|value| !value.is_empty())?;
-        let variable = variable.to_owned();
-        let span = self.report.span(Origin::Environment { variable });
-        match value.into_string() {
-            Ok(text) => Some(Spanned::new(span, text)),
-            Err(_) => {
-                self.report.error(span, "the value is not UTF-8");
-                None
-            }
-        }
-    }
-
-    /// Sets the keys of a table for which there is a variable.
-    fn set_from_variables(&self, table: &mut ConfigTable<'_>, prefix: &str, keys: &[&'static str]) {
-        for key in keys {
-            if let Some(value) = self.variable(&format!("{prefix}{}", spelt(key))) {
-                table.set(key, value);
-            }
-        }
-    }
-
-    fn flag(&self, value: &str) -> Spanned<String> {
-        Spanned::new(self.report.span(Origin::Flag), value.to_owned())
-    }
-
-    fn unset(&self, value: &str) -> Spanned<String> {
-        Spanned::new(self.report.span(Origin::Default), value.to_owned())
-    }
-
-    /// Finds the table with this name, or reports that there is none.
-    fn find<'a, 'v>(
-        &self,
-        kind: TableKind,
-        tables: &'a [ConfigTable<'v>],
-        name: &Spanned<String>,
-    ) -> Option<&'a ConfigTable<'v>> {
-        let found = tables.iter().find(|table| table.name() == name.get_ref());
-        if found.is_none() {
-            let hint = instead_of(name.get_ref(), tables.iter().map(ConfigTable::name));
-            let (kind, quoted) = (kind.key(), quoted(name.get_ref()));
-            let message = format!("there is no {kind} {quoted}{hint}");
-            self.report.error(name.span(), message);
-        }
-        found
-    }
-}
 
 /// Combines the sources, and reports what does not fit together.
 pub(super) fn resolve(cx: &Context<'_, '_>, mut document: Document<'_>) -> Resolved {

@@ -9,10 +9,10 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::error::{ByteSpan, ConfigReport, Origin};
-#[cfg(feature = "config-schema")]
-use super::file::schemas;
 use super::requirement::Requirement;
-use super::urls::SecretUrl;
+#[cfg(feature = "config-schema")]
+use super::schemas;
+use super::secret_url::SecretUrl;
 use super::value::time;
 
 /// A backend of a configuration.

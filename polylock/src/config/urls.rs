@@ -1,77 +1,19 @@
 //! The URL of each backend: its source, its parameters, its secrets, and whether its backend accepts it.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs;
 use std::path::Path;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use polylock_core::{LockUrl, Result};
+use polylock_core::LockUrl;
 use secrecy::{ExposeSecret, SecretString};
 use toml::Spanned;
 
+use super::context::Context;
 use super::error::{ByteSpan, Origin};
-use super::resolve::Context;
+use super::secret_url::SecretUrl;
 use super::table::ConfigTable;
 use super::value::{Parameter, quoted};
-
-/// The URL of a backend, with its secrets: `Debug` and `Display` show `***` in their place.
-///
-/// # Examples
-///
-/// ```
-/// use polylock::config::Config;
-///
-/// # #[cfg(not(feature = "redis"))] fn main() {}
-/// # #[cfg(feature = "redis")]
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let config = Config::parse(r#"
-///     [backend.main]
-///     url = "redis://app:s3cret@cache"
-/// "#)?;
-/// let url = config.backends()[0].url.as_ref().ok_or("the URL is not available here")?;
-/// assert_eq!(url.to_string(), "redis://app:***@cache");
-/// assert_eq!(url.expose(), "redis://app:s3cret@cache");
-/// # Ok(()) }
-/// ```
-#[derive(Clone)]
-pub struct SecretUrl {
-    text: SecretString,
-    url: LockUrl,
-}
-
-impl SecretUrl {
-    fn parse(text: String) -> Result<Self> {
-        let url = LockUrl::parse(&text)?;
-        let text = text.into();
-        Ok(Self { text, url })
-    }
-
-    /// The URL in clear text: for [`Registry::connect`](polylock_core::Registry::connect), and for
-    /// nothing that prints.
-    #[must_use]
-    pub fn expose(&self) -> &str {
-        self.text.expose_secret()
-    }
-
-    /// The URL taken apart.
-    #[must_use]
-    pub fn url(&self) -> &LockUrl {
-        &self.url
-    }
-}
-
-impl fmt::Display for SecretUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.url, f)
-    }
-}
-
-impl fmt::Debug for SecretUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SecretUrl({})", self.url)
-    }
-}
 
 /// A key of `[backend.NAME.options]`, whose value may be a password.
 pub(super) struct UrlOption {
@@ -385,16 +327,6 @@ mod tests {
             with_params("memory:", [("mode", "x y")]),
             "memory:?mode=x%20y"
         );
-    }
-
-    #[test]
-    fn a_secret_is_shown_only_on_request() {
-        let url = SecretUrl::parse("redis://app:s3ntinel@cache".to_owned()).unwrap();
-        assert_eq!(
-            format!("{url} {url:?}"),
-            "redis://app:***@cache SecretUrl(redis://app:***@cache)"
-        );
-        assert_eq!(url.expose(), "redis://app:s3ntinel@cache");
     }
 
     #[test]
