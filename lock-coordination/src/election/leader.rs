@@ -1,19 +1,20 @@
 //! The leader, as followers see it.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 
 use futures_core::Stream;
-use polylock_core::admin::{HolderInfo, LockAdmin, Record};
-use polylock_core::{ErrorKind, FencingToken, Label, LockKey, Result};
+use polylock_core::admin::{HolderInfo, Record};
+use polylock_core::{DistributedLock, ErrorKind, FencingToken, Label, LockKey, Result};
 use tokio::time::sleep;
 
-use super::Election;
+use crate::requirements::admin;
 
 /// The leader of an election, as the server knows it.
 ///
-/// The example of [`Election`] asks for it.
+/// The example of [`Election`](crate::Election) asks for it.
 #[non_exhaustive]
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Leader {
@@ -54,7 +55,8 @@ impl Leader {
 }
 
 /// Asks the server.
-pub(super) async fn look(admin: &dyn LockAdmin, key: &LockKey) -> Result<Option<Leader>> {
+pub(super) async fn look(locks: &dyn DistributedLock, key: &LockKey) -> Result<Option<Leader>> {
+    let admin = admin(locks)?;
     let held = admin.inspect(key).await?;
     let Some(holder) = held.and_then(|info| info.holders.into_iter().next()) else {
         return Ok(None);
@@ -116,14 +118,15 @@ const ADDRESS: &[u8] = b"&address=";
 
 /// Polls the leader, and yields changes.
 pub(super) struct Observation {
-    election: Election,
+    locks: Arc<dyn DistributedLock>,
+    key: LockKey,
     next: Pin<Box<dyn Future<Output = Option<Leader>> + Send>>,
 }
 
 impl Observation {
-    pub(super) fn new(election: Election) -> Self {
-        let next = Box::pin(change(election.clone(), None));
-        Self { election, next }
+    pub(super) fn new(locks: Arc<dyn DistributedLock>, key: LockKey) -> Self {
+        let next = Box::pin(change(Arc::clone(&locks), key.clone(), None));
+        Self { locks, key, next }
     }
 }
 
@@ -132,19 +135,24 @@ impl Stream for Observation {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let leader = ready!(self.next.as_mut().poll(cx));
-        self.next = Box::pin(change(self.election.clone(), Some(leader.clone())));
+        let (locks, key) = (Arc::clone(&self.locks), self.key.clone());
+        self.next = Box::pin(change(locks, key, Some(leader.clone())));
         Poll::Ready(Some(leader))
     }
 }
 
 /// Waits until the leader differs from `seen`. Returns the first reply if `seen` is `None`.
-async fn change(election: Election, mut seen: Option<Option<Leader>>) -> Option<Leader> {
+async fn change(
+    locks: Arc<dyn DistributedLock>,
+    key: LockKey,
+    mut seen: Option<Option<Leader>>,
+) -> Option<Leader> {
     let mut fails = false;
     if seen.is_some() {
         sleep(INTERVAL).await;
     }
     loop {
-        match election.leader().await {
+        match look(&*locks, &key).await {
             Ok(leader) if !seen.as_ref().is_some_and(|seen| is_same(seen, &leader)) => {
                 return leader;
             }
@@ -157,7 +165,7 @@ async fn change(election: Election, mut seen: Option<Option<Leader>>) -> Option<
             }
             Err(error) => {
                 if !fails {
-                    tracing::warn!(election = election.name(), %error, "cannot see who leads");
+                    tracing::warn!(election = key.as_str(), %error, "cannot see who leads");
                 }
                 fails = true;
             }
@@ -180,6 +188,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Election;
 
     fn holder(note: &str, token: Option<u64>) -> HolderInfo {
         let mut holder = HolderInfo::new(Label::of_this_process().with_note(note));

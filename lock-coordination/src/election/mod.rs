@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::observer::{CoordinationEvent, CoordinationObserver, emit};
-use crate::requirements::{admin, check};
+use crate::requirements::check;
 
 use self::leader::Observation;
 use self::role::Role;
@@ -296,7 +296,7 @@ impl Election {
     ///
     /// Nothing is changed.
     pub async fn leader(&self) -> Result<Option<Leader>> {
-        leader::look(admin(&*self.locks)?, self.request.key()).await
+        leader::look(&*self.locks, self.request.key()).await
     }
 
     /// Follows the leader: the first item is the current leader, and each later one is a change of the
@@ -331,7 +331,7 @@ impl Election {
     /// # Ok(()) }
     /// ```
     pub fn observe(&self) -> impl Stream<Item = Option<Leader>> + Send + Unpin + use<> {
-        Observation::new(self.clone())
+        Observation::new(Arc::clone(&self.locks), self.request.key().clone())
     }
 
     fn emit(&self, event: &CoordinationEvent<'_>) {
