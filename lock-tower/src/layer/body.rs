@@ -10,8 +10,8 @@ use polylock_core::LostReason;
 
 use crate::held_lock::LockerGuard;
 
-use super::OnLost;
 use super::body_lock::BodyLock;
+use super::options::OnLost;
 
 pin_project! {
     /// The response body behind the layers of this crate: the body of the inner service, which may hold a

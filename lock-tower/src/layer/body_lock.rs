@@ -8,8 +8,8 @@ use tokio::time::sleep;
 
 use crate::held_lock::{HeldLock, LockerGuard};
 
-use super::OnLost;
 use super::body::BodyError;
+use super::options::OnLost;
 
 /// The lock of a body that is being sent. Dropped, it releases the lock.
 #[derive(Debug)]

@@ -16,7 +16,8 @@ use crate::rejection::{Rejection, RequestInfo, grpc_timeout};
 use crate::service::{ResponseFuture, call};
 
 use super::body::LockBody;
-use super::{HoldUntil, KeyLockLayer, KeySource, LayerOptions, OnLost, SafeMethods};
+use super::options::{HoldUntil, OnLost, SafeMethods};
+use super::{KeyLockLayer, KeySource, LayerOptions};
 
 /// The service that [`KeyLockLayer`] makes.
 ///
