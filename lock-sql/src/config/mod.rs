@@ -1,6 +1,8 @@
 //! Which database has the locks, and how it is used.
 
 #[cfg(feature = "_server")]
+mod app_pool;
+#[cfg(feature = "_server")]
 mod options;
 #[cfg(feature = "_server")]
 mod pool;

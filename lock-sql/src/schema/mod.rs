@@ -1,5 +1,6 @@
 //! The table of the locks: how to create it, and whether it exists.
 
+mod applied;
 #[cfg(feature = "_server")]
 mod server;
 
@@ -17,8 +18,9 @@ use crate::error::SqlFailure;
 #[cfg(feature = "sqlite")]
 use crate::sqlite::SqliteStore;
 
+pub use self::applied::Applied;
 #[cfg(feature = "_server")]
-pub(crate) use self::server::{LAYOUT, ensure};
+pub(crate) use self::server::ensure;
 
 /// The table of a configuration, to be created before the first lock is acquired.
 ///
@@ -49,33 +51,6 @@ enum SchemaTarget {
     Server(Box<SqlConfig>),
     #[cfg(feature = "sqlite")]
     Sqlite(SqliteConfig),
-}
-
-/// The result of [`Schema::apply`].
-///
-/// # Examples
-///
-/// ```
-/// # #[cfg(feature = "sqlite")]
-/// use polylock_sql::{Applied, Schema, SqliteConfig};
-///
-/// # #[cfg(not(feature = "sqlite"))] fn main() {}
-/// # #[cfg(feature = "sqlite")]
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let directory = tempfile::tempdir()?;
-/// # let path = directory.path().join("locks.db");
-/// let schema = Schema::from(SqliteConfig::new(path));
-/// assert_eq!(schema.apply().await?, Applied::Created);
-/// assert_eq!(schema.apply().await?, Applied::Found);
-/// # Ok(()) }
-/// ```
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub enum Applied {
-    /// The table was created.
-    Created,
-    /// The table existed with the layout of this version.
-    Found,
 }
 
 impl Schema {

@@ -4,15 +4,12 @@ use std::time::Duration;
 use polylock_core::ErrorKind;
 use polylock_core::engine::Engine;
 
-use super::Applied;
+use super::applied::Applied;
 use crate::config::{ServerKind, SqlConfig};
-use crate::dialect::table::{self, COLUMNS, TableTexts};
+use crate::dialect::table::{self, COLUMNS, LAYOUT, TableTexts};
 use crate::error::{SqlCause, SqlFailure, foreign, lacks};
 use crate::lock::{open, within};
 use crate::wire::{ConnectTarget, DbError, ErrorClass, ServerConnection, Sql};
-
-/// What the row of kind 0 says about the meaning of the other ones.
-pub(crate) const LAYOUT: i64 = 2;
 
 pub(super) fn texts(config: &SqlConfig) -> TableTexts {
     let table = config.table_sql();

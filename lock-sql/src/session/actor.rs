@@ -11,8 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::args::{Args, millis};
 use super::context::{SessionContext, SessionMode, tokens};
-use super::handle::{SessionCommand, SessionHandle, SessionReleaseReply};
-use super::lease::ended;
+use super::handle::{SessionCommand, SessionHandle, SessionReleaseReply, ended};
 use super::loss_report;
 use super::pool::SessionPool;
 use super::server_age;
@@ -236,6 +235,18 @@ impl Actor {
             self.record_holders(Some(Instant::now()));
         }
         true
+    }
+
+    /// Deletes the record of the session, which holds no lock and acquires no more.
+    async fn forget(&mut self) {
+        self.is_over = true;
+        let args = Args::new().with(Args::SESSION_ID, &self.handle.id.as_bytes()[..]);
+        match self.ask(|it| &it.start.forget, &args).await {
+            Ok(_) => self.is_recorded = false,
+            Err(failure) => {
+                tracing::debug!(cause = %failure.cause, "the record of a session that ends was not deleted");
+            }
+        }
     }
 
     /// Sends a heartbeat, which also shows that the server is alive.

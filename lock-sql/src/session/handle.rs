@@ -260,6 +260,11 @@ impl Drop for SessionHold {
     }
 }
 
+/// The failure of a command whose session ended before it.
+pub(super) fn ended() -> SqlFailure {
+    SqlCause::SessionOver.into()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

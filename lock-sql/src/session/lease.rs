@@ -9,7 +9,7 @@ use polylock_core::{
 use tokio::sync::oneshot;
 
 use super::handle::{SessionCommand, SessionGrant, SessionHold};
-use crate::error::{SqlCause, SqlFailure};
+use crate::error::SqlFailure;
 use crate::mutex::Mutex;
 use crate::table::TokenRange;
 
@@ -133,9 +133,4 @@ impl fmt::Debug for SessionLease {
             .field("id", &self.id)
             .finish_non_exhaustive()
     }
-}
-
-/// The failure of a command whose session ended before it.
-pub(super) fn ended() -> SqlFailure {
-    SqlCause::SessionOver.into()
 }

@@ -32,11 +32,13 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use self::context::{SessionContext, SessionMode};
-use self::handle::{SessionCommand, SessionGrant, SessionReply, SessionRequest, UndoOnDrop};
-use self::lease::{SessionLease, ended};
+use self::handle::{SessionCommand, SessionGrant, SessionReply, SessionRequest, UndoOnDrop, ended};
+use self::lease::SessionLease;
 use self::pool::{Reservation, SessionPool};
+use self::statements::SessionStatements;
 use crate::budget::{RETRY_INTERVAL, SqlBudget, silent};
-use crate::config::{SqlConfig, SqlMode};
+use crate::config::{ServerKind, SqlConfig, SqlMode};
+use crate::dialect;
 use crate::error::SqlFailure;
 use crate::pool::Pool;
 use crate::purge::Purge;
@@ -58,7 +60,7 @@ impl SqlSessions {
             SqlMode::Advisory => SessionMode::Advisory,
             _ => SessionMode::Row,
         };
-        let statements = statements::of(target, mode);
+        let statements = statements(target, mode);
         let control_pool = Pool::new(engine, target, CONTROL_CONNECTIONS, config.timeout);
         let purge = Purge::new(engine, &control_pool, config);
         let records = Records::new(&purge, &control_pool, config);
@@ -248,6 +250,28 @@ impl SqlSessions {
 
     fn named(&self, error: Error) -> Error {
         error.with_backend(self.capabilities.backend)
+    }
+}
+
+/// The statements of a mode on a server.
+fn statements(target: &ConnectTarget, mode: SessionMode) -> SessionStatements {
+    let table = target.config.table_sql();
+    match target.config.server {
+        ServerKind::Postgres => {
+            let is_pooled = target.is_pooled();
+            let mut statements = match mode {
+                SessionMode::Row => dialect::postgres::session::row(&table, is_pooled),
+                SessionMode::Advisory => dialect::postgres::session::advisory(&table),
+            };
+            if !is_pooled {
+                statements.setup_more = Some(dialect::postgres::session::settings());
+            }
+            statements
+        }
+        ServerKind::MySql => match mode {
+            SessionMode::Row => dialect::mysql::session::row(&table, target.flavor()),
+            SessionMode::Advisory => dialect::mysql::session::advisory(&table, target.flavor()),
+        },
     }
 }
 

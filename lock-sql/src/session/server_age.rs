@@ -14,37 +14,18 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use polylock_core::engine::{BootClock, Clock as _, LeaseId, Moment, is_mutant};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::actor::Actor;
 use super::args::Args;
 use super::context::SessionContext;
 use crate::boot_id;
 use crate::error::{SqlCause, SqlFailure};
 use crate::mutex::Mutex;
 use crate::wire::{DbError, QueryResult, ServerConnection, Sql, SqlValue};
-
-/// The statements for the starts of a server.
-#[derive(Debug, Default)]
-pub(crate) struct StartTexts {
-    /// Reads what the table knows of the start of the server; the last row is a [`Start`].
-    pub(crate) read: Arc<Sql>,
-    /// Names the data of the server, and its position among copies of that data. The server may refuse
-    /// it.
-    pub(crate) lineage: Arc<Sql>,
-    /// Admits the start of the server in place of the one that was read, and records the session.
-    pub(crate) admit: Arc<Sql>,
-    /// Notes when a client on this machine found the server restarted.
-    pub(crate) witness: Arc<Sql>,
-    /// Deletes the record of a session.
-    pub(crate) forget: Arc<Sql>,
-    /// Deletes the records of sessions that have ended, once the start of the server is admitted.
-    pub(crate) sweep: Arc<Sql>,
-}
 
 /// What the table knows of the start of a server.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -209,20 +190,6 @@ pub(super) async fn admit(
     }
     let message = "the server starts anew again and again, or the table forgets its sessions";
     Err(SqlCause::Unfit(message.to_owned()).into())
-}
-
-impl Actor {
-    /// Deletes the record of the session, which holds no lock and acquires no more.
-    pub(super) async fn forget(&mut self) {
-        self.is_over = true;
-        let args = Args::new().with(Args::SESSION_ID, &self.handle.id.as_bytes()[..]);
-        match self.ask(|it| &it.start.forget, &args).await {
-            Ok(_) => self.is_recorded = false,
-            Err(failure) => {
-                tracing::debug!(cause = %failure.cause, "the record of a session that ends was not deleted");
-            }
-        }
-    }
 }
 
 /// Deletes the record of an ended session whose holders have been notified, so that other clients need

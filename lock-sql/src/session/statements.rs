@@ -1,10 +1,8 @@
+//! The statements of a session and the codes in their replies; [`dialect`](crate::dialect) has the text.
+
 use std::sync::Arc;
 
-use super::context::SessionMode;
-use super::server_age::StartTexts;
-use crate::config::ServerKind;
-use crate::dialect;
-use crate::wire::{ConnectTarget, Sql};
+use crate::wire::Sql;
 
 /// The statements of one mode on one database.
 ///
@@ -51,6 +49,25 @@ pub(crate) struct SessionStatements {
     pub(crate) alive: Arc<Sql>,
     pub(crate) mark_broken: Arc<Sql>,
     pub(crate) terminate: Arc<Sql>,
+}
+
+/// The statements for the starts of a server.
+#[derive(Debug, Default)]
+pub(crate) struct StartTexts {
+    /// Reads what the table knows of the start of the server; the last row is a
+    /// [`Start`](super::server_age::Start).
+    pub(crate) read: Arc<Sql>,
+    /// Names the data of the server, and its position among copies of that data. The server may refuse
+    /// it.
+    pub(crate) lineage: Arc<Sql>,
+    /// Admits the start of the server in place of the one that was read, and records the session.
+    pub(crate) admit: Arc<Sql>,
+    /// Notes when a client on this machine found the server restarted.
+    pub(crate) witness: Arc<Sql>,
+    /// Deletes the record of a session.
+    pub(crate) forget: Arc<Sql>,
+    /// Deletes the records of sessions that have ended, once the start of the server is admitted.
+    pub(crate) sweep: Arc<Sql>,
 }
 
 /// The statements about the records of holders that are the same on both databases. `name` is the
@@ -115,26 +132,4 @@ pub(crate) mod column {
     /// Whether the session is recorded on the start of the server, where each transaction may meet another
     /// server.
     pub(crate) const ADMITTED: usize = 5;
-}
-
-/// The statements of a mode on a server.
-pub(super) fn of(target: &ConnectTarget, mode: SessionMode) -> SessionStatements {
-    let table = target.config.table_sql();
-    match target.config.server {
-        ServerKind::Postgres => {
-            let is_pooled = target.is_pooled();
-            let mut statements = match mode {
-                SessionMode::Row => dialect::postgres::session::row(&table, is_pooled),
-                SessionMode::Advisory => dialect::postgres::session::advisory(&table),
-            };
-            if !is_pooled {
-                statements.setup_more = Some(dialect::postgres::session::settings());
-            }
-            statements
-        }
-        ServerKind::MySql => match mode {
-            SessionMode::Row => dialect::mysql::session::row(&table, target.flavor()),
-            SessionMode::Advisory => dialect::mysql::session::advisory(&table, target.flavor()),
-        },
-    }
 }

@@ -3,8 +3,8 @@
 use polylock_core::{Error, ErrorKind};
 
 use super::place::QualifiedTable;
+use crate::dialect::table::LAYOUT;
 use crate::error::{SqlCause, SqlFailure};
-use crate::schema::LAYOUT;
 use crate::session::server_age::Start;
 use crate::wire::{DbError, ErrorClass, QueryResult};
 

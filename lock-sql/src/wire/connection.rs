@@ -3,12 +3,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use sqlx::Database;
-
+use super::driver::{ConnectionSlot, DriverOptions};
 use super::socket::{Duplicate, SocketWatch};
 use super::sql::Sql;
-use super::target::{ConnectTarget, DriverOptions};
+use super::target::ConnectTarget;
 use super::value::{QueryResult, SqlValue};
 use super::{DbError, ErrorClass};
 
@@ -21,38 +19,6 @@ pub(crate) struct ServerConnection {
     watch: Option<SocketWatch>,
     place: Box<dyn ConnectionSlot>,
     pub(crate) target: Arc<ConnectTarget>,
-}
-
-/// What one of the clients of sqlx does for a [`ServerConnection`].
-#[async_trait]
-pub(crate) trait RawConnection: Send + Sync {
-    /// Limits single statements on the server to the timeout of the caller.
-    async fn settle(&mut self, timeout: Duration) -> Result<(), DbError>;
-
-    /// One statement, prepared when it is first used.
-    async fn statement(&mut self, sql: &Sql, values: &[SqlValue]) -> Result<QueryResult, DbError>;
-
-    /// Several statements at once, as text.
-    async fn message(&mut self, sql: &Sql, values: &[SqlValue]) -> Result<QueryResult, DbError>;
-}
-
-/// A raw connection that counts in no pool, or in a place of a pool of the application.
-pub(crate) trait ConnectionSlot: Send + Sync {
-    fn raw(&mut self) -> &mut dyn RawConnection;
-}
-
-impl<C: RawConnection> ConnectionSlot for C {
-    fn raw(&mut self) -> &mut dyn RawConnection {
-        self
-    }
-}
-
-/// One of the clients of sqlx.
-pub(crate) trait Driver: Database<Connection: RawConnection> {
-    /// Opens a connection.
-    fn dial(
-        options: DriverOptions,
-    ) -> impl Future<Output = Result<Self::Connection, DbError>> + Send;
 }
 
 impl ServerConnection {

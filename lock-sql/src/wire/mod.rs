@@ -1,6 +1,7 @@
 //! One way to talk to PostgreSQL and to MySQL: statements, values and what went wrong.
 
 mod connection;
+mod driver;
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
 #[cfg(feature = "postgres")]
@@ -11,10 +12,11 @@ mod sql;
 mod target;
 mod value;
 
-pub(crate) use self::connection::{Driver, ServerConnection};
-pub(crate) use self::reserved_connections::{ReservedConnections, ReservedPool};
+pub(crate) use self::connection::ServerConnection;
+pub(crate) use self::driver::{Driver, DriverOptions, ReservedPool};
+pub(crate) use self::reserved_connections::ReservedConnections;
 pub(crate) use self::socket::{Duplicate, Ends, find};
 pub(crate) use self::sql::{Sql, hex};
-pub(crate) use self::target::{ConnectTarget, DriverOptions, Flavor};
+pub(crate) use self::target::{ConnectTarget, Flavor};
 pub(crate) use self::value::{QueryResult, SqlValue};
 pub(crate) use crate::db_error::{DbError, ErrorClass};

@@ -11,9 +11,8 @@ use sqlx::mysql::{
 };
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Row as _, TypeInfo as _, ValueRef as _};
 
-use super::connection::{Driver, RawConnection};
+use super::driver::{Driver, DriverOptions, RawConnection};
 use super::sql::{Literals, Sql};
-use super::target::DriverOptions;
 use super::value::{QueryResult, SqlValue};
 use super::{DbError, ErrorClass};
 

@@ -9,9 +9,9 @@ use futures_util::stream::BoxStream;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgDatabaseError, PgQueryResult, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Either, Row as _, TypeInfo as _, ValueRef as _};
 
-use super::connection::{Driver, RawConnection};
+use super::driver::{Driver, DriverOptions, RawConnection};
 use super::sql::{Literals, Sql};
-use super::target::{ConnectTarget, DriverOptions};
+use super::target::ConnectTarget;
 use super::value::{QueryResult, SqlValue};
 use super::{DbError, ErrorClass};
 

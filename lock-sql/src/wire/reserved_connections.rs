@@ -18,22 +18,11 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use super::connection::{ConnectionSlot, Driver, RawConnection};
-use super::{ConnectTarget, DbError, DriverOptions};
+use super::DbError;
+use super::driver::{ConnectionSlot, Driver, DriverOptions, RawConnection, ReservedPool};
+use super::target::ConnectTarget;
 use crate::error::{SqlCause, SqlFailure};
 use crate::mutex::Mutex;
-
-/// The reserved connections of one lock service, whichever server they lead to.
-#[async_trait]
-pub(crate) trait ReservedPool: Send + Sync {
-    /// A free place with a connection in it: the recently reserved one, or a new one.
-    ///
-    /// If dropped, it leaves the place free.
-    async fn open(
-        self: Arc<Self>,
-        options: DriverOptions,
-    ) -> Result<Box<dyn ConnectionSlot>, DbError>;
-}
 
 pub(crate) struct ReservedConnections<DB: Database> {
     engine: Engine,

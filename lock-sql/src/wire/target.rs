@@ -1,10 +1,9 @@
-use std::fmt;
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use polylock_core::engine::Engine;
-use polylock_core::{Fencing, Login, TlsFiles};
+use polylock_core::{Fencing, TlsFiles};
 use sqlx::ConnectOptions as _;
 #[cfg(feature = "mysql")]
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
@@ -12,7 +11,7 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use super::DbError;
-use super::reserved_connections::ReservedPool;
+use super::driver::{DriverOptions, ReservedPool};
 use crate::config::{ServerKind, SqlConfig};
 use crate::error::{SqlCause, SqlFailure};
 
@@ -27,67 +26,6 @@ pub(crate) struct ConnectTarget {
     pub(crate) is_pooled: AtomicBool,
     flavor: OnceLock<Flavor>,
     fencing: OnceLock<Fencing>,
-}
-
-/// Options of the client, whose `Debug` output shows the password.
-#[derive(Clone)]
-pub(crate) enum DriverOptions {
-    #[cfg(feature = "mysql")]
-    MySql(MySqlConnectOptions),
-    #[cfg(feature = "postgres")]
-    Postgres(PgConnectOptions),
-}
-
-impl DriverOptions {
-    /// Without a password PostgreSQL gets an empty one, so that `PGPASSWORD` is not used.
-    fn with_login(self, login: &Login) -> Self {
-        let username = login.username().unwrap_or_default();
-        match self {
-            #[cfg(feature = "mysql")]
-            Self::MySql(options) => {
-                let options = options.username(username);
-                match login.password() {
-                    Some(password) => options.password(password).into(),
-                    None => options.into(),
-                }
-            }
-            #[cfg(feature = "postgres")]
-            Self::Postgres(options) => {
-                let password = login.password().unwrap_or_default();
-                options.username(username).password(password).into()
-            }
-        }
-    }
-
-    /// The user of the application's options, for a login that has only a password.
-    fn username(&self) -> &str {
-        match self {
-            #[cfg(feature = "mysql")]
-            Self::MySql(options) => options.get_username(),
-            #[cfg(feature = "postgres")]
-            Self::Postgres(options) => options.get_username(),
-        }
-    }
-}
-
-impl fmt::Debug for DriverOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("DriverOptions")
-    }
-}
-
-#[cfg(feature = "mysql")]
-impl From<MySqlConnectOptions> for DriverOptions {
-    fn from(options: MySqlConnectOptions) -> Self {
-        Self::MySql(options)
-    }
-}
-
-#[cfg(feature = "postgres")]
-impl From<PgConnectOptions> for DriverOptions {
-    fn from(options: PgConnectOptions) -> Self {
-        Self::Postgres(options)
-    }
 }
 
 /// Which of those that speak the protocol of MySQL a server is.

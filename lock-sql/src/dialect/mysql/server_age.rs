@@ -6,7 +6,7 @@
 
 use super::NOW;
 use super::session::session_name;
-use crate::session::server_age::StartTexts;
+use crate::session::statements::StartTexts;
 use crate::wire::Sql;
 
 /// The start of the server, by a name that no other start has: the second when it began, by a

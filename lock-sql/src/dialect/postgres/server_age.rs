@@ -5,7 +5,7 @@
 //! row of kind 8 has the version that it found.
 
 use super::NOW;
-use crate::session::server_age::StartTexts;
+use crate::session::statements::StartTexts;
 use crate::wire::Sql;
 
 /// The start of the server. Its clock makes it a name that no other start has, and nothing more.
