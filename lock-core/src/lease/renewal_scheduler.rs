@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::{LeaseState, LeaseTiming, RenewalRequest, Renewer};
+use super::renewer::{LeaseState, RenewalRequest, Renewer};
+use super::timing::LeaseTiming;
 use crate::engine::{Clock, Entropy, Moment, Spawn, catch_panic, catch_panic_async};
 use crate::error::{Error, ErrorKind, Result};
 

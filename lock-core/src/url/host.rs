@@ -3,7 +3,7 @@ use std::net::Ipv6Addr;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::split::decode;
+use super::percent::decode;
 use crate::error::{Error, Result};
 
 /// One of the hosts of a [`LockUrl`](crate::LockUrl).

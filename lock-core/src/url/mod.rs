@@ -2,6 +2,7 @@
 
 mod host;
 mod params;
+mod percent;
 mod split;
 
 use std::fmt;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use super::split::decode;
+use super::percent::decode;
 use crate::credentials::{Login, LoginSource, PasswordFile};
 use crate::error::{Error, Result};
 use crate::secret::Secret;
