@@ -15,7 +15,7 @@ use crate::lease::RedisLease;
 use crate::lock::RedisClient;
 use crate::notifications::{GrantReceiver, Notification};
 use crate::reply::{AcquireReply, PlainReply};
-use crate::server::{MAX_AGE, Position, QueueEntry};
+use crate::server::{HEARTBEAT_TIMEOUT, MAX_AGE, Position, QueueEntry};
 
 /// An acquisition that was not granted at once.
 ///
@@ -415,9 +415,6 @@ const MAX_HEARTBEATS: usize = 16;
 /// Max time until the first heartbeat of a waiter that joined by a plain command. The server counts no
 /// heartbeat within 100 ms of an arrival; the first one keeps the queue from expiring.
 const FIRST_HEARTBEAT: Duration = Duration::from_millis(150);
-
-/// How long the server considers a waiter alive after a heartbeat.
-pub(crate) const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long a waiter keeps retrying an unresponsive server; longer than a typical failover.
 const UNRESPONSIVE_LIMIT: Duration = Duration::from_secs(10);

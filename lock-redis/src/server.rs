@@ -13,7 +13,6 @@ use redis::Value;
 use crate::config::RedisConfig;
 use crate::error::{RedisCause, RedisFailure};
 use crate::keys::{RedisKeys, TokenCounter};
-use crate::queue::HEARTBEAT_TIMEOUT;
 use crate::reply::{self, AcquireReply, PlainReply, QueueTicket};
 use crate::script::{ACQUIRE, ADOPT, BREAK, DOWNGRADE, INSPECT, RESERVE, Script};
 use crate::topology::{Call, CallKind, Done, ReplicaWait, Topology, Unanswered, whole_millis};
@@ -95,6 +94,9 @@ pub(crate) struct QueueEntry {
     /// The channel of the grant; empty for no notification.
     pub(crate) channel: Arc<str>,
 }
+
+/// How long the server considers a waiter alive after a heartbeat.
+pub(crate) const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What a waiter knows about its place in the queue.
 #[derive(Clone, Debug, Eq, PartialEq)]

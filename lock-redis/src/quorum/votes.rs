@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::lease::QuorumAcquisition;
+use super::majority::majority;
 use super::node::QuorumNode;
 use crate::error::{RedisCause, RedisFailure};
 use crate::keys::RedisKeys;
@@ -13,16 +14,6 @@ use crate::reply;
 use crate::script::VOTE;
 use crate::server::{millis, mode_text};
 use crate::topology::Call;
-
-/// The number of nodes that decide: any two majorities have a node in common.
-pub(super) const fn majority(nodes: usize) -> usize {
-    nodes / 2 + 1
-}
-
-/// Whether the remaining nodes are fewer than a majority.
-pub(crate) const fn is_too_few(nodes: usize, without: usize) -> bool {
-    nodes - without < majority(nodes)
-}
 
 /// The answers of nodes to one question so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -238,14 +229,6 @@ mod tests {
             let votes = votes(nodes, answers);
             let decided = (votes.election(), votes.verdict());
             assert_eq!(decided, (election, verdict), "{votes:?}");
-        }
-    }
-
-    #[test]
-    fn a_majority_ends_with_its_last_node() {
-        for (nodes, least) in [(1, 1), (3, 2), (4, 2), (5, 3), (6, 3)] {
-            let without = (0..=nodes).find(|without| is_too_few(nodes, *without));
-            assert_eq!(without, Some(least), "of {nodes}");
         }
     }
 

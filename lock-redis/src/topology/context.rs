@@ -9,7 +9,7 @@ use tokio::runtime::Id;
 use tokio::time::Instant;
 
 use super::connector::Connector;
-use super::contract::ConnectionEvents;
+use super::events::ConnectionEvents;
 use crate::config::RedisConfig;
 use crate::error::{RedisFailure, Refusal};
 

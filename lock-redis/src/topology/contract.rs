@@ -167,23 +167,3 @@ impl dyn Topology {
         Ok(keys.into_iter().collect())
     }
 }
-
-/// Connection events. Called on the thread of a connection: never blocks.
-pub(crate) trait ConnectionEvents: fmt::Debug + Send + Sync + 'static {
-    /// A message came on one of our channels.
-    fn on_message(&self, payload: &[u8]);
-
-    /// A subscription was interrupted: messages may be lost.
-    fn on_disconnect(&self) {}
-
-    /// The master changed: writes that it did not replicate are lost.
-    fn on_failover(&self) {}
-}
-
-/// Ignores all events.
-#[derive(Debug)]
-pub(crate) struct NoEvents;
-
-impl ConnectionEvents for NoEvents {
-    fn on_message(&self, _payload: &[u8]) {}
-}

@@ -6,6 +6,7 @@ mod connector;
 mod context;
 mod contract;
 mod driver;
+mod events;
 mod known_sentinels;
 mod map;
 mod node;
@@ -36,9 +37,8 @@ use self::context::ConnectionContext;
 use self::sentinel::Sentinel;
 use self::standalone::Standalone;
 
-pub(crate) use self::contract::{
-    Call, CallKind, ConnectionEvents, Done, NoEvents, NodeReply, ReplicaWait, Topology,
-};
+pub(crate) use self::contract::{Call, CallKind, Done, NodeReply, ReplicaWait, Topology};
+pub(crate) use self::events::{ConnectionEvents, NoEvents};
 #[cfg(test)]
 pub(crate) use self::node::RedisNode;
 pub(crate) use self::request::whole_millis;
