@@ -8,7 +8,6 @@ use zookeeper_client::{
 };
 
 use super::negotiation::{Negotiated, listen};
-use super::write;
 use crate::config::{Auth, Compat, NodeAccess, OwnConnector, ZooKeeperConfig};
 use crate::diagnose_connect::{ConnectAnswers, address, diagnose_connect};
 use crate::error::ZkFailure;
@@ -164,6 +163,17 @@ async fn rooted(client: Client, config: &ZooKeeperConfig) -> Result<Client, ZkFa
     write(&client).await?;
     Ok(client)
 }
+
+/// A transaction that a majority of the servers stores, and that changes nothing: it checks that
+/// the root exists. It needs no node and only the right to read the root, and wakes no watch.
+pub(super) async fn write(client: &Client) -> Result<(), ClientError> {
+    let mut transaction = client.new_multi_writer();
+    transaction.add_check_version("/", ANY_VERSION)?;
+    transaction.commit().await?;
+    Ok(())
+}
+
+const ANY_VERSION: i32 = -1;
 
 /// Has the session log in, each time that it connects.
 fn log_in(

@@ -9,7 +9,8 @@ use tokio::time::{Instant, sleep_until};
 use zookeeper_client::{Error, SessionState, Stat, StateWatcher};
 
 use super::node_watch::watch_nodes;
-use super::{SessionPhase, ZkSession, lock};
+use super::state::SessionPhase;
+use super::{ZkSession, lock};
 
 /// Follows the state of the session, sends heartbeats and watches nodes, until the session ends or is
 /// dropped.

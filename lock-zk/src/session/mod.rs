@@ -5,10 +5,13 @@ mod heartbeat;
 mod locks;
 pub(crate) mod negotiation;
 mod node_watch;
+mod open;
 mod reconnect;
+mod state;
 #[cfg(test)]
 mod tests;
 mod timing;
+mod watch_budget;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,19 +20,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use futures_util::future::join_all;
 use polylock_core::engine::{Engine, LeaseId, Moment, is_mutant};
 use polylock_core::{LeaseControl, LostReason};
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use zookeeper_client::{Client, Error, Stat};
 
-use crate::config::ZooKeeperConfig;
 use crate::error::{RETRY_BACKOFF, ZkFailure};
 
-use self::connect::open_session;
-use self::heartbeat::send_heartbeats;
+use self::connect::write;
 use self::locks::{NodeWatch, SessionLocks};
 use self::negotiation::Negotiated;
-use self::node_watch::WatchBudget;
-use self::timing::LivenessEvidence;
+use self::state::{SessionPhase, ZkSessionState};
+use self::watch_budget::WatchBudget;
 
 pub(crate) use self::reconnect::ZkSessions;
 
@@ -53,70 +54,7 @@ pub(crate) struct ZkSession {
     sessions: Weak<ZkSessions>,
 }
 
-#[derive(Debug)]
-struct ZkSessionState {
-    phase: SessionPhase,
-    evidence: LivenessEvidence,
-    /// When the connection broke last.
-    broke: Option<Moment>,
-}
-
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum SessionPhase {
-    Connected,
-    /// The connection broke, and the nodes must be checked before locks are beyond doubt again.
-    Doubted {
-        /// The deadline of the locks that were held then.
-        until: Moment,
-        /// When it broke.
-        since: Moment,
-        /// Whether there is a new connection.
-        is_resumed: bool,
-    },
-    Over,
-}
-
 impl ZkSession {
-    /// Opens a session, which lasts as long as the value.
-    ///
-    /// It is a task of the engine, which callers poll when they send requests: neither the end of a caller's
-    /// runtime nor code that blocks it ends the session.
-    async fn open(
-        config: &Arc<ZooKeeperConfig>,
-        engine: &Engine,
-        sessions: Weak<ZkSessions>,
-    ) -> Result<Arc<Self>, ZkFailure> {
-        let (sender, receiver) = oneshot::channel();
-        let (connect_config, clock) = (Arc::clone(config), engine.clone());
-        engine.spawn_service(async move {
-            let opened = open_session(&connect_config, &clock).await;
-            // If the caller is gone, the client is dropped and closes the session.
-            drop(sender.send(opened));
-        });
-        let opened = receiver.await;
-        let (client, asked, negotiated) =
-            opened.unwrap_or_else(|_| Err(ZkFailure::Malformed("no session".to_owned())))?;
-        let evidence = LivenessEvidence::opened(client.session_timeout(), asked);
-        let (states, unwatched) = (client.state_watcher(), Arc::<Notify>::default());
-        let session = Arc::new(Self {
-            client,
-            engine: engine.clone(),
-            negotiated,
-            state: Mutex::new(ZkSessionState {
-                phase: SessionPhase::Connected,
-                evidence,
-                broke: None,
-            }),
-            locks: Mutex::default(),
-            unwatched: Arc::clone(&unwatched),
-            watch_budget: WatchBudget::of(&config.root),
-            over: watch::Sender::new(false),
-            sessions,
-        });
-        engine.spawn_service(send_heartbeats(Arc::downgrade(&session), states, unwatched));
-        Ok(session)
-    }
-
     /// The state, by the smallest timeout that a server has granted so far.
     fn state(&self) -> MutexGuard<'_, ZkSessionState> {
         let mut state = lock(&self.state);
@@ -316,17 +254,6 @@ impl ZkSession {
         matches!(self.state().phase, SessionPhase::Doubted { .. })
     }
 }
-
-/// A transaction that a majority of the servers stores, and that changes nothing: it checks that
-/// the root exists. It needs no node and only the right to read the root, and wakes no watch.
-pub(crate) async fn write(client: &Client) -> Result<(), Error> {
-    let mut transaction = client.new_multi_writer();
-    transaction.add_check_version("/", ANY_VERSION)?;
-    transaction.commit().await?;
-    Ok(())
-}
-
-const ANY_VERSION: i32 = -1;
 
 /// Whether the timeout of the first connection counts for all.
 fn keeps_first_timeout() -> bool {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use polylock_core::engine::LeaseId;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::sleep;
 use zookeeper_client::{Error, EventType};
 
@@ -104,69 +104,5 @@ impl ZkSession {
     fn watch_ended(&self, node: &WatchedNode, watch: NodeWatch) {
         lock(&self.locks).watch_ended(node.id, &node.path, watch);
         self.unwatched.notify_one();
-    }
-}
-
-/// How many bytes of paths a session may watch.
-///
-/// A client that reconnects sends its watches in packets of 128 KiB of paths, all with one id.
-/// zookeeper-client 0.11.2 takes the reply to the second packet for a protocol error, on every
-/// connection, until the session ends. It sends them before it takes new requests, so that dropping
-/// some does not help.
-/// Locks without a watch are looked at with heartbeats, and waiters without one poll.
-#[derive(Debug)]
-pub(crate) struct WatchBudget {
-    /// The length of the root, the prefix of every path.
-    root: usize,
-    bytes: Arc<Semaphore>,
-}
-
-/// All paths may take that much, with room for what the client has not given up yet.
-const MAX_BYTES: usize = 96 * 1024;
-
-impl WatchBudget {
-    pub(super) fn of(root: &str) -> Self {
-        Self {
-            root: root.len(),
-            bytes: Arc::new(Semaphore::new(MAX_BYTES)),
-        }
-    }
-
-    /// Room for the watch of a waiter; `None` if there is none left.
-    pub(crate) fn for_waiter(&self, path: &str) -> Option<OwnedSemaphorePermit> {
-        self.reserve(path, 0)
-    }
-
-    /// Room for the watch on the node of a held lock: one half is left to waiters.
-    pub(super) fn for_holder(&self, path: &str) -> Option<OwnedSemaphorePermit> {
-        self.reserve(path, MAX_BYTES / 2)
-    }
-
-    fn reserve(&self, path: &str, rest: usize) -> Option<OwnedSemaphorePermit> {
-        let bytes = self.root + path.len();
-        if self.bytes.available_permits() < bytes + rest {
-            return None;
-        }
-        let bytes = u32::try_from(bytes).ok()?;
-        Arc::clone(&self.bytes).try_acquire_many_owned(bytes).ok()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn holders_leave_room_for_waiters_and_what_ends_makes_room() {
-        let budget = WatchBudget::of("/locks");
-        let path = "x".repeat(1018);
-        let holders: Vec<_> = std::iter::from_fn(|| budget.for_holder(&path)).collect();
-        assert_eq!(holders.len(), 48);
-        let waiters: Vec<_> = std::iter::from_fn(|| budget.for_waiter(&path)).collect();
-        assert_eq!(waiters.len(), 48);
-        drop(waiters);
-        assert!(budget.for_holder(&path).is_none());
-        drop(holders);
-        assert!(budget.for_holder(&path).is_some());
     }
 }

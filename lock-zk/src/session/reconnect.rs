@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::join;
-use polylock_core::engine::{Engine, LeaseId, Moment, before};
+use polylock_core::engine::{Engine, LeaseId, before};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use zookeeper_client::{Error, SessionState, Stat};
 
-use super::{SessionPhase, ZkSession, ZkSessionState, keeps_first_timeout, lock};
+use super::state::{SessionPhase, ZkSessionState};
+use super::{ZkSession, keeps_first_timeout, lock};
 use crate::config::ZooKeeperConfig;
 use crate::error::ZkFailure;
 use crate::health::check;
@@ -113,22 +114,6 @@ impl ZkSession {
             }
         }
         is_answered
-    }
-}
-
-impl ZkSessionState {
-    /// There is another connection, for which the request left at `asked`. A process that was stopped
-    /// since then knows by that how old the answer is.
-    pub(super) fn resume(&mut self, asked: Moment) {
-        if let SessionPhase::Doubted { is_resumed, .. } = &mut self.phase
-            && !std::mem::replace(is_resumed, true)
-        {
-            self.evidence.resumed(asked);
-        }
-    }
-
-    pub(super) fn broke_since(&self, moment: Moment) -> bool {
-        self.broke.is_some_and(|broke| moment <= broke)
     }
 }
 
