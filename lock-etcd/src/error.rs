@@ -5,8 +5,6 @@ use etcd_client::Error as ClientError;
 use polylock_core::{Error, ErrorKind};
 use tonic::{Code, Status};
 
-use crate::server_lease::NOT_FOUND;
-
 /// Why a request has no result.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EtcdFailure {
@@ -193,6 +191,9 @@ impl EtcdFailure {
         }
     }
 }
+
+/// The client's message at the first keep-alive of a stream.
+pub(crate) const NOT_FOUND: &str = "lease not found";
 
 impl From<ClientError> for EtcdFailure {
     fn from(error: ClientError) -> Self {

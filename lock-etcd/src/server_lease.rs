@@ -10,7 +10,7 @@ use polylock_core::engine::{Engine, Moment};
 use tokio::sync::Mutex;
 
 use crate::connection::EtcdConnection;
-use crate::error::EtcdFailure;
+use crate::error::{EtcdFailure, NOT_FOUND};
 
 /// A lease of etcd, with the keys of any number of contenders of this client.
 pub(crate) struct ServerLease {
@@ -151,9 +151,6 @@ impl ServerLease {
 fn broken(what: &str) -> ClientError {
     ClientError::LeaseKeepAliveError(what.to_owned())
 }
-
-/// The client's message at the first keep-alive of a stream.
-pub(crate) const NOT_FOUND: &str = "lease not found";
 
 /// The ttl of a lease for a ttl of ours: etcd counts whole seconds, up to a max.
 pub(crate) fn whole_seconds(ttl: Duration) -> u64 {
