@@ -5,9 +5,7 @@
 //! violation that it stands for, or the conformance suite on [`SimBackend`](crate::sim::SimBackend) a
 //! case that fails.
 
-use std::ops::Range;
-
-use crate::sim::{SimViolation, Simulation, ViolationKind};
+use crate::sim::ViolationKind;
 use crate::variants;
 
 variants! {
@@ -64,19 +62,5 @@ variants! {
         TriesWait => None,
         /// A lock that was lost is held again.
         UnLose => Some(ViolationKind::Unlost),
-    }
-}
-
-impl Mutation {
-    /// Runs histories until one shows the violation: its seed and what was seen.
-    #[must_use]
-    pub fn hunt(self, seeds: Range<u64>) -> Option<(u64, SimViolation)> {
-        seeds.into_iter().find_map(|seed| {
-            let outcome = Simulation::new(seed).with_mutation(self).run();
-            let mut violations = outcome.violations.into_iter();
-            let violation =
-                violations.find(|violation| Some(violation.kind()) == self.violates())?;
-            Some((seed, violation))
-        })
     }
 }

@@ -7,6 +7,7 @@
 mod host;
 mod namespace;
 mod subnet;
+mod wait;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -15,7 +16,6 @@ use std::net::Ipv4Addr;
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 pub use self::host::NetworkHost;
 use self::host::Parts;
@@ -246,21 +246,7 @@ fn pairs<'a>(
         .flat_map(move |a| other.iter().map(move |b| (*a, *b)))
 }
 
-/// Waits for what comes soon.
-fn wait(what: &str, mut met: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
-    let deadline = Instant::now() + TIMEOUT;
-    while !met()? {
-        if Instant::now() > deadline {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, what.to_owned()));
-        }
-        std::thread::sleep(PAUSE);
-    }
-    Ok(())
-}
-
 const BRIDGE: &str = "bridge0";
-const PAUSE: Duration = Duration::from_millis(2);
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 const NFT: [&str; 3] = ["nft", "-f", "-"];
 

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::wait;
+use super::wait::wait;
 
 /// A network namespace without a name, which ends with this value or with this process, together
 /// with all processes in it.

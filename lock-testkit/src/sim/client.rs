@@ -14,7 +14,7 @@ use polylock_core::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::net::{NoAnswer, SimClaim, SimGrant, SimReply, SimRequest};
+use super::message::{NoAnswer, SimClaim, SimGrant, SimReply, SimRequest};
 use super::process::{Listening, SimProcess};
 use super::world::SimWorld;
 use crate::lock;

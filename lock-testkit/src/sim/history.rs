@@ -1,15 +1,17 @@
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use polylock_core::{AcquireRequest, DistributedLock, Wait};
 use tokio::time::sleep;
 
-use super::judge::{SimViolation, Tally, ViolationKind, judge};
+use super::judge::{Tally, judge};
 use super::log::Operation;
 use super::nemesis;
 use super::net::Net;
 use super::plan::{SimPlan, TTLS, WAITER_LIFE};
 use super::store::Left;
+use super::violation::{SimViolation, ViolationKind};
 use super::world::SimWorld;
 use crate::mutants::Mutation;
 
@@ -99,6 +101,20 @@ impl Simulation {
             digest,
             lines: book.lines,
         }
+    }
+}
+
+impl Mutation {
+    /// Runs histories until one shows the violation: its seed and what was seen.
+    #[must_use]
+    pub fn hunt(self, seeds: Range<u64>) -> Option<(u64, SimViolation)> {
+        seeds.into_iter().find_map(|seed| {
+            let outcome = Simulation::new(seed).with_mutation(self).run();
+            let mut violations = outcome.violations.into_iter();
+            let violation =
+                violations.find(|violation| Some(violation.kind()) == self.violates())?;
+            Some((seed, violation))
+        })
     }
 }
 

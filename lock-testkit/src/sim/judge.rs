@@ -1,82 +1,17 @@
 //! Judges a history by what the holders saw and by what was true on the store.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use polylock_core::{ErrorKind, LockKey, LostReason, Mode, Released, Renewal, Wait};
 
+use super::fault::SimFault;
 use super::log::{AcquireOutcome, Book, GuardEnding, Operation};
-use super::nemesis::SimFault;
 use super::plan::{MAX_DRIFT, SETTLING};
 use super::store::LeaseTenure;
+use super::violation::{SimViolation, ViolationKind};
 use super::world::SimWorld;
 use crate::history::{Checker, Summary, Violation};
-
-/// Something that must not happen.
-#[derive(Clone, Debug)]
-pub struct SimViolation {
-    kind: ViolationKind,
-    at: Duration,
-    what: String,
-}
-
-/// What is wrong.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum ViolationKind {
-    /// A guard was valid although the store had granted the lock to another client, or could have.
-    BeyondExpiry,
-    /// Contention was reported although the lock had no other holder.
-    FalseContention,
-    /// An error was reported although nothing was wrong.
-    FalseError,
-    /// A release took the lock of another holder.
-    ForeignRelease,
-    /// The store had a lock after its release was confirmed.
-    HeldAfterRelease,
-    /// A loss was signaled after the lease had expired, or not at all.
-    LateSignal,
-    /// Something was on the store or in a process long after all work was done.
-    LeftBehind,
-    /// A lock was gone before its time.
-    LostWithoutCause,
-    /// A lease expired although there was time to renew it.
-    NotRenewed,
-    /// A lease or a place in the queue was not released when all work was done.
-    Orphan,
-    /// Two guards that exclude each other were valid at once.
-    Overlap,
-    /// A waiter waited although the lock was free.
-    PassedOver,
-    /// The fenced register took a smaller token after a larger one.
-    RegisterWentBack,
-    /// An operation did not end.
-    Stuck,
-    /// A later holder had no larger token.
-    TokenOrder,
-    /// A lock was held again after it was lost.
-    Unlost,
-    /// The fenced register refused the holder of the lock.
-    WriterRefused,
-}
-
-impl SimViolation {
-    pub(crate) fn new(kind: ViolationKind, at: Duration, what: String) -> Self {
-        Self { kind, at, what }
-    }
-
-    /// What is wrong.
-    pub fn kind(&self) -> ViolationKind {
-        self.kind
-    }
-}
-
-impl fmt::Display for SimViolation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} at {:?}: {}", self.kind, self.at, self.what)
-    }
-}
 
 /// What happened in one history or in many, in numbers.
 #[non_exhaustive]

@@ -11,21 +11,27 @@
 //! largest it has seen.
 
 mod backend;
+mod boot;
 mod client;
+mod fault;
 mod history;
 mod judge;
 mod log;
+mod message;
 mod nemesis;
 mod net;
 mod plan;
 mod process;
+mod recorder;
 mod rng;
 mod store;
+mod violation;
 mod workload;
 mod world;
 
 pub use self::backend::SimBackend;
+pub use self::fault::SimFault;
 pub use self::history::{Outcome, Simulation};
-pub use self::judge::{SimViolation, Tally, ViolationKind};
-pub use self::nemesis::SimFault;
+pub use self::judge::Tally;
 pub use self::rng::Rng;
+pub use self::violation::{SimViolation, ViolationKind};

@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::AbortHandle;
 
-use super::net::SimGrant;
+use super::message::SimGrant;
 use crate::lock;
 
 /// One process. Everything that it does runs in tasks that it spawned, the scheduler included.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use polylock_core::engine::{Clock, LeaseId, Moment, VirtualClock};
 use polylock_core::{LockKey, Mode, RenewalRequest};
 
-use super::net::{SimClaim, SimGrant, SimPush, SimReply, SimRequest};
+use super::message::{SimClaim, SimGrant, SimPush, SimReply, SimRequest};
 use super::plan::SimPlan;
 use super::process::undrift;
 use crate::lock;
