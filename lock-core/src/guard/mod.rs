@@ -336,8 +336,7 @@ impl LockGuard {
     /// connection ends.
     pub fn abandon(mut self) {
         if let Some(hold) = self.hold.take().filter(|hold| hold.leave()) {
-            let old = hold.take_old().into_iter().map(Self::new);
-            old.for_each(Self::abandon);
+            hold.take_old().into_iter().for_each(Self::abandon);
             let given_up = hold.give_up();
             if let (Ok(_), Some(hook)) = (&given_up, hold.hook()) {
                 hook.on_ended(&hold);
@@ -369,8 +368,8 @@ impl LockGuard {
 
     /// Combines two held locks, of which `old` was acquired first. Each returns to the local queue of its
     /// own backend, since one queue above both would hand over only one of them.
-    pub(crate) fn with_old(self, mut old: Self, has_token: bool) -> Result<Self> {
-        self.hold().tie(old.take(), has_token);
+    pub(crate) fn with_old(self, old: Self, has_token: bool) -> Result<Self> {
+        self.hold().tie(old, has_token);
         self.ensure_held()?;
         Ok(self)
     }
@@ -464,18 +463,18 @@ async fn downgrade(hold: Arc<HeldLease>) -> Result<()> {
 fn end_old(hold: &HeldLease) -> Option<Detachable> {
     let left = hold.min_hold_left();
     let mut released = None;
-    for old in hold.take_old() {
-        let engine = old.engine().clone();
+    for mut old in hold.take_old() {
+        let engine = old.hold().engine().clone();
         if !left.is_zero() {
-            let old = LockGuard::new(old);
             engine.spawn(async move {
                 tokio::time::sleep(left).await;
                 drop(old);
             });
             continue;
         }
-        if old.leave() {
-            released = Some(Detachable::new(engine, release_lease(old)));
+        let hold = old.take();
+        if hold.leave() {
+            released = Some(Detachable::new(engine, release_lease(hold)));
         }
     }
     released

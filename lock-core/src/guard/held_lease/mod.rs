@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::LockGuard;
 use super::entries::Entries;
 use super::release::ReleaseHook;
 use super::release::release_once_dropped;
@@ -77,7 +78,7 @@ struct Migration {
     counterpart: Weak<HeldLease>,
     /// On the old backend, one for each guard that was acquired here. They end with the last one: a
     /// guard of the same owner may be on its way to a caller that is gone, and end nothing.
-    old: Vec<Arc<HeldLease>>,
+    old: Vec<LockGuard>,
     /// Whether the tokens of both backends compare.
     has_token: bool,
 }
@@ -426,15 +427,15 @@ impl HeldLease {
         self.migration.get().is_some()
     }
 
-    /// The locks on the old backend, when the last guard of this one has ended; the caller ends them.
-    pub(super) fn take_old(&self) -> Vec<Arc<Self>> {
+    /// The locks on the old backend, when the last guard of this one has ended.
+    pub(super) fn take_old(&self) -> Vec<LockGuard> {
         let migration = self.migration();
         migration.map_or_else(Vec::new, |mut migration| std::mem::take(&mut migration.old))
     }
 
     /// Ties two leases of one lock, so that neither outlives the loss of the other.
-    pub(super) fn tie(self: &Arc<Self>, old: Arc<Self>, has_token: bool) {
-        let other = Arc::clone(&old);
+    pub(super) fn tie(self: &Arc<Self>, old: LockGuard, has_token: bool) {
+        let other = Arc::clone(old.shared_hold());
         for (one, other) in [(self, &other), (&other, self)] {
             drop(one.migration.set(Box::default()));
             let mut migration = one.migration().expect("BUG: set above");
