@@ -114,7 +114,7 @@ impl Moving<'_> {
         self.is_over = true;
         let lease = self.lease;
         let session = &lease.session;
-        session.end_move(lease.id, path, &lease.is_deleted_perhaps);
+        session.end_move(lease.id, path, &lease.is_deleted_in_background);
     }
 }
 
@@ -128,14 +128,14 @@ impl Drop for Moving<'_> {
         let (session, directory) = (Arc::downgrade(&lease.session), lease.directory.clone());
         let (stems, id) = (lease.stems(), lease.id);
         // For a release that comes later than the node is deleted here.
-        let is_deleted_perhaps = Arc::clone(&lease.is_deleted_perhaps);
+        let is_deleted_in_background = Arc::clone(&lease.is_deleted_in_background);
         lease.session.in_background(async move {
             // Continues after the end of the session here, because the server may keep it.
             while let Some(session) = session.upgrade() {
                 match find(&session, &directory, &stems).await {
                     Ok(Some(node)) => {
                         let path = directory.child(&node.contender.name);
-                        return session.end_move(id, path, &is_deleted_perhaps);
+                        return session.end_move(id, path, &is_deleted_in_background);
                     }
                     Ok(None) => return session.node_gone(id, &path),
                     Err(failure) if failure.is_ambiguous() => {}

@@ -39,8 +39,8 @@ pub(crate) enum ZkFailure {
     #[error("ZooKeeper did not answer within {0:?}")]
     Silent(Duration),
 
-    /// The deletion of the node may have been executed, or the node ended with the session before that.
-    #[error("the session ended, and ZooKeeper had not answered the release")]
+    /// A deletion without a reply may have deleted the node, or something else ended it before that.
+    #[error("the node of the lock is gone, and ZooKeeper had not answered the release")]
     Unconfirmed,
 
     /// The same for each server: one side does not trust the other.

@@ -33,8 +33,10 @@ pub(crate) struct ZooKeeperLease {
     pub(crate) tokens: ZkTokens,
     /// When the request was sent that showed the node first, in nanoseconds.
     seen: AtomicU64,
-    /// A request to delete the node had no answer, or was sent for the release in the background.
-    pub(crate) is_deleted_perhaps: Arc<AtomicBool>,
+    /// A release has sent a request to delete the node, which had no reply.
+    is_deleted_perhaps: AtomicBool,
+    /// A request to delete the node was sent for the release, in the background.
+    pub(crate) is_deleted_in_background: Arc<AtomicBool>,
 }
 
 impl ZooKeeperLease {
@@ -54,7 +56,8 @@ impl ZooKeeperLease {
             config: Arc::clone(config),
             tokens: ZkTokens::default(),
             seen: AtomicU64::new(0),
-            is_deleted_perhaps: Arc::default(),
+            is_deleted_perhaps: AtomicBool::new(false),
+            is_deleted_in_background: Arc::default(),
         }
     }
 
@@ -113,22 +116,33 @@ impl ZooKeeperLease {
         }
     }
 
-    /// The outcome of a release that finds no node.
-    fn found_gone(&self) -> Released {
-        match self.is_deleted_perhaps.load(Ordering::Relaxed) {
-            true => Released::Clean,
-            false => Released::AlreadyLost,
+    /// The outcome of a release that finds no node. After a deletion without a reply, it is unknown whether
+    /// that deletion or something else ended the node.
+    fn found_gone(&self) -> Result<Released, ZkFailure> {
+        if self.is_deleted_perhaps.load(Ordering::Relaxed) {
+            return Err(self.unconfirmed());
+        }
+        Ok(
+            match self.is_deleted_in_background.load(Ordering::Relaxed) {
+                true => Released::Clean,
+                false => Released::AlreadyLost,
+            },
+        )
+    }
+
+    /// The outcome of a release that finds the session over, and the node with it.
+    fn found_over(&self) -> Result<Released, ZkFailure> {
+        let is_sent = self.is_deleted_perhaps.load(Ordering::Relaxed)
+            || self.is_deleted_in_background.load(Ordering::Relaxed);
+        match is_sent {
+            true => Err(self.unconfirmed()),
+            false => Ok(Released::AlreadyLost),
         }
     }
 
-    /// The outcome of a release that finds the session over, and the node with it. After a deletion without a
-    /// reply, it is unknown which of the two came first.
-    fn found_over(&self) -> Result<Released, ZkFailure> {
-        if !self.is_deleted_perhaps.load(Ordering::Relaxed) {
-            return Ok(Released::AlreadyLost);
-        }
+    fn unconfirmed(&self) -> ZkFailure {
         self.set_node(KnownNode::Gone);
-        Err(ZkFailure::Unconfirmed)
+        ZkFailure::Unconfirmed
     }
 
     /// Deletes the node, with retries until it is certainly gone.
@@ -139,7 +153,7 @@ impl ZooKeeperLease {
                 KnownNode::At(node) => node,
                 KnownNode::Unknown => match self.find().await {
                     Ok(Some(node)) => node,
-                    Ok(None) => return Ok(self.found_gone()),
+                    Ok(None) => return self.found_gone(),
                     Err(failure) if failure.is_over() => return self.found_over(),
                     Err(failure) if failure.is_ambiguous() => {
                         sleep(RETRY_BACKOFF).await;
@@ -152,7 +166,7 @@ impl ZooKeeperLease {
             match deleted.map_err(ZkFailure::from) {
                 Ok(()) => return Ok(Released::Clean),
                 Err(failure) if failure.is_over() => return self.found_over(),
-                Err(failure) if failure.is_no_node() => return Ok(self.found_gone()),
+                Err(failure) if failure.is_no_node() => return self.found_gone(),
                 // The next one waits until the client is connected again.
                 Err(failure) if failure.is_ambiguous() => {
                     self.is_deleted_perhaps.store(true, Ordering::Relaxed);
@@ -205,7 +219,14 @@ impl Lease for ZooKeeperLease {
 
     async fn release(&self) -> Result<Released> {
         self.session.detach(self.id);
-        let released = self.delete().await?;
+        let released = self.delete().await.map_err(|failure| {
+            let error = Error::from(failure);
+            // A refusal of a later deletion does not say what became of one without a reply.
+            match self.is_deleted_perhaps.load(Ordering::Relaxed) {
+                true => error.with_unknown_outcome(),
+                false => error,
+            }
+        })?;
         let node = self.node();
         if let Some(node) = node.filter(|node| node.contender.sequence.is_used_up()) {
             self.begin_anew(&node).await;
@@ -257,8 +278,7 @@ pub(crate) enum KnownNode {
     Unknown,
     /// It was there under this name.
     At(ZkNode),
-    /// It ended by a deletion or with its session. A release has reported that this is unknown, and another
-    /// release has nothing to delete.
+    /// It has ended, and a release has reported an unknown outcome. Another release has nothing to delete.
     Gone,
 }
 

@@ -353,7 +353,7 @@ impl EtcdLease {
                 KnownKey::Creating => continue,
             };
             match self.store.delete(&path, self.id).await {
-                Ok(is_deleted) => return Ok(self.deleted(is_deleted)),
+                Ok(is_deleted) => return self.deleted(is_deleted),
                 Err(failure) if failure.is_retryable() || failure.is_of_connection() => {
                     if failure.is_ambiguous() {
                         self.state().is_deleted_perhaps = true;
@@ -365,8 +365,8 @@ impl EtcdLease {
         }
     }
 
-    /// The outcome of a release that has nothing to delete. After a deletion without an answer, it is unknown
-    /// whether the key was gone before that: a renewal may have found that it is gone.
+    /// The outcome of a release that has nothing to delete. After a deletion without a reply, it is unknown
+    /// whether that deletion or something else ended the key.
     fn found_gone(&self) -> Result<Released, EtcdFailure> {
         match std::mem::take(&mut self.state().is_deleted_perhaps) {
             true => Err(EtcdFailure::Unconfirmed),
@@ -374,14 +374,14 @@ impl EtcdLease {
         }
     }
 
-    fn deleted(&self, is_deleted: bool) -> Released {
+    fn deleted(&self, is_deleted: bool) -> Result<Released, EtcdFailure> {
         // A key that was never seen may not be gone: a create request may still arrive.
         if is_deleted || matches!(self.key(), KnownKey::At(_)) {
             self.set_gone();
         }
-        match is_deleted || self.state().is_deleted_perhaps {
-            true => Released::Clean,
-            false => Released::AlreadyLost,
+        match is_deleted {
+            true => Ok(Released::Clean),
+            false => self.found_gone(),
         }
     }
 
@@ -485,7 +485,14 @@ impl Lease for EtcdLease {
 
     async fn release(&self) -> Result<Released> {
         self.state().is_released = true;
-        Ok(self.delete().await?)
+        self.delete().await.map_err(|failure| {
+            let error = Error::from(failure);
+            // A refusal of a later deletion does not say what became of one without a reply.
+            match self.state().is_deleted_perhaps {
+                true => error.with_unknown_outcome(),
+                false => error,
+            }
+        })
     }
 }
 
