@@ -259,13 +259,10 @@ impl RedisCause {
             Self::Stranger { kind, .. } => *kind,
             Self::Untrusted { .. } => ErrorKind::Denied,
             Self::Refused { refusal, .. } => refusal.kind(),
-            // With the right there would be a majority.
+            // The others are no majority, whatever they reply.
             Self::Unconfirmed {
-                named,
-                denied: denied @ 1..,
-                sentinels,
-                ..
-            } if 2 * (named + denied) > *sentinels => ErrorKind::Denied,
+                denied, sentinels, ..
+            } if 2 * (sentinels - denied) <= *sentinels => ErrorKind::Denied,
             Self::Connect { .. }
             | Self::Disconnected { .. }
             | Self::Late

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_the_master_for_dead_or_does_not_say_does_not_vouch_for_it() {
+    fn a_sentinel_that_doubts_or_hides_the_master_does_not_confirm_it() {
         for state in [MasterState::Doubted, MasterState::Hidden] {
             let mut other = report(9, 1);
             other.state = state;
