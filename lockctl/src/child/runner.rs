@@ -157,7 +157,7 @@ impl Runner {
             }
             Err(_) => {
                 self.console
-                    .warn("the release is not confirmed, the lease may have to run out");
+                    .warn("the release is not confirmed, the lease may have to expire");
                 "unknown"
             }
         }

@@ -135,14 +135,17 @@ impl Run {
         self.runner.tell_acquired(&held, began.elapsed());
         let capabilities = locks.capabilities();
         let ended = self.runner.run_under(&held, capabilities, signals).await;
-        let deadline = lease_end(locks, &held);
         let outcome = outcome(&ended);
         let was_lost = tokio::select! {
             biased;
             (guard, recorded) = run.record(outcome) => {
-                let recorded = recorded.map_err(|error| escaped(&error.to_string()));
-                self.tell_recorded(outcome, recorded);
-                self.runner.release_job(guard.release()).await && is_ahead(deadline)
+                let is_recorded = recorded.is_ok();
+                let deadline = lease_end(locks, &CommandLocks::new([&guard]));
+                let is_lost = self.runner.release_job(guard.release()).await;
+                // A loss that the record has found is the reason of its warning.
+                let was_lost = is_lost && is_recorded && is_ahead(deadline);
+                self.tell_recorded(outcome, recorded.map_err(|error| escaped(&error.to_string())));
+                was_lost
             }
             signal = signals.next_that_ends() => {
                 self.tell_recorded(outcome, Err(format!("ended by {}", name(signal))));
