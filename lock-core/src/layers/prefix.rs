@@ -103,7 +103,7 @@ pub(crate) fn check_namespace(namespace: &str) -> Result<()> {
 /// The user's key in a stored one; `None` if that is not of this namespace.
 fn strip(namespace: &str, stored: &LockKey) -> Option<LockKey> {
     let key = stored.as_str().strip_prefix(namespace)?.strip_prefix(':')?;
-    LockKey::new(key).ok()
+    LockKey::from_stored(key.as_bytes()).ok()
 }
 
 #[deny(clippy::missing_trait_methods)]
