@@ -3,7 +3,7 @@
 //! The recipe is that of ZooKeeper's documentation ("Recipes and Solutions", locks and shared locks),
 //! except that readers wait for the nearest writer, as in Madelson's `DistributedLock`, and that permit
 //! waiters queue. Only the first permit waiter watches the directory. Each other one waits until its
-//! predecessor goes, or writes because it has got a permit.
+//! predecessor ends, or writes because it has got a permit.
 
 use crate::mode::Mode;
 

@@ -126,16 +126,16 @@ proptest::proptest! {
     /// For any change: a contender that it does not wake still waits rightly.
     #[test]
     fn no_wake_up_is_lost(steps in steps()) {
-        let mut crowd = Crowd::default();
+        let mut contenders = Contenders::default();
         for (step, number) in steps.into_iter().zip(0..) {
             match step {
-                Step::Comes(kind) => crowd.comes(contender(kind, number)),
-                Step::Goes(at) if !crowd.queue.is_empty() => crowd.goes(at % crowd.queue.len()),
+                Step::Comes(kind) => contenders.comes(contender(kind, number)),
+                Step::Goes(at) if !contenders.queue.is_empty() => contenders.goes(at % contenders.queue.len()),
                 Step::Goes(_) => {}
             }
-            for own in &crowd.queue {
-                let expected = queue_position(&crowd.queue, &own.name);
-                let holds = crowd.known[&own.name] == QueuePosition::Holds;
+            for own in &contenders.queue {
+                let expected = queue_position(&contenders.queue, &own.name);
+                let holds = contenders.known[&own.name] == QueuePosition::Holds;
                 proptest::prop_assert_eq!(expected == QueuePosition::Holds, holds, "{:?}", own);
             }
         }
@@ -160,13 +160,13 @@ fn steps() -> impl proptest::strategy::Strategy<Value = Vec<Step>> {
 
 /// Contenders that check again when their blocker changes, and at no other time.
 #[derive(Default)]
-struct Crowd {
+struct Contenders {
     queue: Vec<Contender>,
     /// What each saw when it looked last.
     known: HashMap<String, QueuePosition>,
 }
 
-impl Crowd {
+impl Contenders {
     fn comes(&mut self, own: Contender) {
         let name = own.name.clone();
         self.queue.push(own);

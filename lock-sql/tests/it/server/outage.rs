@@ -193,7 +193,7 @@ fn is_release(command: &Command) -> bool {
 
 /// The task of a session is gone with its runtime, after it has sent the release.
 async fn a_release_whose_task_ends_has_an_unknown_outcome(site: Site) {
-    // A release has a third of it.
+    // The timeout of a release is a third of it: 5 s.
     let site = site.with_session_timeout(Duration::from_secs(15));
     let proxy = site.proxy();
     let runtime = OwnRuntime::start();
