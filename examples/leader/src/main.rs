@@ -99,9 +99,16 @@ async fn kill_the_leader(url: &str, record: &Path) -> Result<()> {
     let (killed, before) = (Instant::now(), ticks(record)?.len());
     let after = wait_for_ticks(record, before + 1).await?;
     let takeover = killed.elapsed();
-    ensure!(after[before].1 > after[before - 1].1, "it did not lead");
+    ensure!(
+        after[before].1 > after[before - 1].1,
+        "the token did not grow: the killed process did not lead"
+    );
     let next = addresses.next().await.context("nobody leads")?;
     let next = String::from_utf8(next)?;
+    // The process that was killed has no id.
+    let is_next = |pid: u32| pid.to_string() == next;
+    let is_another = machines.iter().any(|it| it.id().is_some_and(is_next));
+    ensure!(is_another, "a stranger leads");
     println!("it was killed, process {next} leads after {takeover:.1?} (ttl {TTL:?})");
     ensure!(takeover < TTL + SLACK, "the next leader took too long");
 
