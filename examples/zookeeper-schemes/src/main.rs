@@ -26,7 +26,7 @@ use lock_testkit::servers::{ZooKeeperOptions, ZooKeeperServer};
 use polylock::prelude::*;
 use tokio::sync::Mutex;
 use tokio::task::block_in_place;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error as ZkError};
 
 const PERSISTENT: CreateOptions<'_> = CreateMode::Persistent.with_acls(Acls::anyone_all());
@@ -38,9 +38,13 @@ const SESSION: Duration = Duration::from_secs(10);
 
 #[tokio::main]
 async fn main() -> Result<()> {
+    timeout(Duration::from_secs(60), compare()).await?
+}
+
+async fn compare() -> Result<()> {
     let server = block_in_place(|| ZooKeeperServer::start(ZooKeeperOptions::new()));
-    let parent = connect(&server).await?;
-    parent.create("/queue", b"", &PERSISTENT).await?;
+    let zk = connect(&server).await?;
+    zk.create("/queue", b"", &PERSISTENT).await?;
     let herd = queue(&server, Scheme::OneEphemeral).await?;
     ensure!(herd > 3 * WAITERS, "no herd: {herd} watches");
     let line = queue(&server, Scheme::Sequential).await?;
@@ -80,26 +84,27 @@ fn metric(server: &ZooKeeperServer, name: &str) -> Result<i64> {
 
 /// Acquires the lock in a session of its own, works, and releases it.
 async fn hold(server: &ZooKeeperServer, scheme: Scheme, is_first: &Mutex<bool>) -> Result<()> {
-    let zk = connect(server).await?;
-    let node = match scheme {
-        Scheme::OneEphemeral => create_or_watch(&zk).await?,
-        Scheme::Sequential => stand_in_line(&zk).await?,
+    let (zk, node) = match scheme {
+        Scheme::OneEphemeral => create_or_watch(connect(server).await?).await?,
+        Scheme::Sequential => stand_in_line(connect(server).await?).await?,
         Scheme::Polylock => {
             let locks = polylock::connect(&server.url()).await?;
             let guard = locks.lock("orders").await?;
-            work(server, is_first).await?;
+            // The first holder watches its own node, too.
+            work(server, is_first, WAITERS + 1).await?;
             guard.release().await?;
             return Ok(());
         }
     };
-    work(server, is_first).await?;
+    work(server, is_first, WAITERS).await?;
     Ok(zk.delete(&node, None).await?)
 }
 
-/// Checks that nobody else holds the lock. The first holder works until all others wait.
-async fn work(server: &ZooKeeperServer, is_first: &Mutex<bool>) -> Result<()> {
+/// Checks that nobody else holds the lock. The first holder works until the server has so
+/// many watches, because all others wait by then.
+async fn work(server: &ZooKeeperServer, is_first: &Mutex<bool>, watches: i64) -> Result<()> {
     let mut is_first = is_first.try_lock().context("two hold the lock at once")?;
-    while *is_first && metric(server, "zk_watch_count")? < WAITERS {
+    while *is_first && metric(server, "zk_watch_count")? < watches {
         sleep(Duration::from_millis(20)).await;
     }
     *is_first = false;
@@ -108,27 +113,24 @@ async fn work(server: &ZooKeeperServer, is_first: &Mutex<bool>) -> Result<()> {
 }
 
 /// The client that creates the node holds the lock; all others watch it, and wake up together.
-async fn create_or_watch(zk: &Client) -> Result<String> {
-    loop {
-        match zk.create("/lock", b"", &EPHEMERAL).await {
-            Err(ZkError::NodeExists) => {}
-            created => return Ok(created.map(|_| "/lock".to_owned())?),
-        }
+async fn create_or_watch(zk: Client) -> Result<(Client, String)> {
+    while let Err(error) = zk.create("/lock", b"", &EPHEMERAL).await {
+        ensure!(error == ZkError::NodeExists, error);
         if let (Some(_), watcher) = zk.check_and_watch_stat("/lock").await? {
             watcher.changed().await;
         }
     }
+    Ok((zk, "/lock".to_owned()))
 }
 
 /// The smallest number holds the lock; each of the others watches the one before it.
-async fn stand_in_line(zk: &Client) -> Result<String> {
+async fn stand_in_line(zk: Client) -> Result<(Client, String)> {
     let (_, number) = zk.create("/queue/lock-", b"", &SEQUENTIAL).await?;
     let own = format!("lock-{number}");
     loop {
-        let mut nodes = zk.list_children("/queue").await?;
-        nodes.sort();
-        let Some(predecessor) = nodes.iter().rfind(|node| **node < own) else {
-            return Ok(format!("/queue/{own}"));
+        let nodes = zk.list_children("/queue").await?;
+        let Some(predecessor) = nodes.iter().filter(|node| **node < own).max() else {
+            return Ok((zk, format!("/queue/{own}")));
         };
         let predecessor = format!("/queue/{predecessor}");
         if let (Some(_), watcher) = zk.check_and_watch_stat(&predecessor).await? {
