@@ -24,6 +24,7 @@ use anyhow::{Result, ensure};
 use futures_util::future::try_join_all;
 use polylock::prelude::*;
 use tokio::sync::Barrier;
+use tokio::time::timeout;
 
 const ACCOUNTS: usize = 8;
 const BALANCE: i64 = 1000;
@@ -31,6 +32,7 @@ const TOTAL: i64 = BALANCE * ACCOUNTS as i64;
 const TRANSFERS: usize = 400;
 /// A transfer takes milliseconds unless it waits for one that waits for it.
 const SHORT_WAIT: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(40);
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -83,16 +85,20 @@ async fn locked_transfer(
     Ok(())
 }
 
-/// The same pair of crossing transfers with the locks in the order of the money, and sorted.
+/// The same pair of crossing transfers twice: first locking `from` first, then sorted by `lock_all`.
 async fn crossing([here, there]: &[Arc<dyn DistributedLock>; 2]) -> Result<()> {
     let both_hold_one = Barrier::new(2);
     let from_first = async |locks: &Arc<dyn DistributedLock>, from, to| {
         let _from = locks.lock(key(from)).await?;
         both_hold_one.wait().await;
-        locks.lock_within(key(to), SHORT_WAIT).await.map(drop)
+        match locks.lock_within(key(to), SHORT_WAIT).await {
+            Err(error) if error.kind() == ErrorKind::Contended => Ok(true),
+            locked => locked.map(|_| false),
+        }
     };
-    let (one, other) = tokio::join!(from_first(here, 0, 1), from_first(there, 1, 0));
-    let timed_out = [one, other].into_iter().filter(is_contended).count();
+    let both = async { tokio::try_join!(from_first(here, 0, 1), from_first(there, 1, 0)) };
+    let (one, other) = timeout(TIMEOUT, both).await??;
+    let timed_out = usize::from(one) + usize::from(other);
     println!("crossing: locked from first, {timed_out} of 2 timed out after {SHORT_WAIT:?}");
     ensure!(timed_out > 0, "crossing transfers did not block each other");
 
@@ -102,11 +108,6 @@ async fn crossing([here, there]: &[Arc<dyn DistributedLock>; 2]) -> Result<()> {
     tokio::try_join!(one, other)?;
     println!("crossing: locked with lock_all, 0 of 2 timed out");
     Ok(())
-}
-
-fn is_contended(done: &polylock::Result<()>) -> bool {
-    let error = done.as_ref().err();
-    error.is_some_and(|error| error.kind() == ErrorKind::Contended)
 }
 
 fn key(account: usize) -> String {
