@@ -10,8 +10,9 @@
 //! and cannot be undone. Each of 20 customers clicks twice, hangs up after 20 ms, and sends the
 //! payment again until there is a receipt, always with one `Idempotency-Key`.
 //!
-//! A service that only stores which card has paid charges it for each request until then. With
-//! `IdempotencyLayer`, a lock for each key and stored responses, it charges each card once.
+//! A service that only stores which card has paid charges a card for every request that comes before
+//! the first one has ended. With `IdempotencyLayer`, a lock for each key and stored responses, it
+//! charges each card once, and answers later requests with the stored response.
 //!
 //! Responses are in memory here; `SqlResponses` keeps them in a database. If the effect is in that
 //! database too, `SqlResponses::put_in` makes effect and response one transaction: without that, an
@@ -49,7 +50,7 @@ async fn main() -> Result<()> {
 async fn run(url: &str) -> Result<()> {
     let bank = Arc::default();
     let store = instance(post(charge_unless_stored), &bank);
-    let sum = pay_all("store", &bank, &[store.clone(), store.clone(), store]).await?;
+    let (sum, _) = pay_all("store", &bank, &[store.clone(), store.clone(), store]).await?;
     ensure!(sum > CUSTOMERS, "no card was charged twice");
 
     let (bank, responses) = (Arc::default(), Arc::<MemoryResponses>::default());
@@ -63,8 +64,9 @@ async fn run(url: &str) -> Result<()> {
         let layer = IdempotencyLayer::new(locker, responses, scope)?;
         layered.push(instance(post(charge).layer(layer), &bank));
     }
-    let sum = pay_all("layer", &bank, &layered).await?;
+    let (sum, replayed) = pay_all("layer", &bank, &layered).await?;
     ensure!(sum == CUSTOMERS, "a card was charged twice");
+    ensure!(replayed > 0, "no stored response was replayed");
     Ok(())
 }
 
@@ -73,13 +75,13 @@ fn instance(payments: MethodRouter<Arc<Bank>>, bank: &Arc<Bank>) -> Router {
     service.with_state(Arc::clone(bank))
 }
 
-/// Lets all customers pay at the same time. Returns how often cards were charged.
-async fn pay_all(name: &str, bank: &Bank, instances: &[Router]) -> Result<usize> {
+/// Lets all customers pay at the same time. Returns the numbers of charges and of replayed receipts.
+async fn pay_all(name: &str, bank: &Bank, instances: &[Router]) -> Result<(usize, usize)> {
     let receipts = try_join_all((0..CUSTOMERS).map(|card| pay(card, instances))).await?;
     let replayed = receipts.iter().filter(|is_replayed| **is_replayed).count();
     let sum: usize = bank.charges.iter().map(|it| it.load(Relaxed)).sum();
     println!("{name}: {sum} charges for {CUSTOMERS} payments, {replayed} replayed");
-    Ok(sum)
+    Ok((sum, replayed))
 }
 
 /// One payment. Returns whether the receipt is the stored response to a request before.
