@@ -3,11 +3,12 @@
 //!
 //! ```console
 //! $ cargo run -p service
-//! $ cargo run -p service --features polylock/redis -- lock.toml 127.0.0.1:8080
+//! $ cargo run -p service --features polylock/redis -- examples/service/lock.toml 127.0.0.1:8080
 //! ```
 //!
 //! Without arguments the program starts two instances, sends them withdrawals and checks what the
-//! database has in the end. With a configuration and an address it serves until Ctrl-C.
+//! database has in the end. With a configuration and an address it serves until Ctrl-C:
+//! `curl -X POST 127.0.0.1:8080/accounts/0/withdraw`.
 #![expect(clippy::print_stdout, reason = "the output is the proof")]
 
 mod app;
@@ -27,6 +28,7 @@ use tower::ServiceExt as _;
 use self::app::{App, Database};
 
 const ACCOUNTS: u64 = 4;
+const BALANCE: i64 = 1000;
 const WITHDRAWALS: u64 = 200;
 const PERIOD: Duration = Duration::from_millis(200);
 const PERIODS: usize = 5;
@@ -41,7 +43,7 @@ async fn main() -> Result<()> {
 }
 
 async fn serve(config: Config, address: &str) -> Result<()> {
-    let app = App::start(config, Arc::default()).await?;
+    let app = App::start(config, open_accounts()).await?;
     let listener = TcpListener::bind(address).await?;
     println!("serving on {}", listener.local_addr()?);
     let stop = async { drop(tokio::signal::ctrl_c().await) };
@@ -54,10 +56,16 @@ async fn serve(config: Config, address: &str) -> Result<()> {
     Ok(())
 }
 
-async fn prove() -> Result<()> {
-    let database = Arc::new(Database::default());
-    let opened = (0..ACCOUNTS).map(|id| (id, (1000, 0)));
+/// The database that both modes start with.
+fn open_accounts() -> Arc<Database> {
+    let database = Database::default();
+    let opened = (0..ACCOUNTS).map(|id| (id, (BALANCE, 0)));
     database.tables().accounts.extend(opened);
+    Arc::new(database)
+}
+
+async fn prove() -> Result<()> {
+    let database = open_accounts();
     let (mut apps, mut routers) = (Vec::new(), Vec::new());
     for _ in 0..2 {
         let config = Config::parse(include_str!("../lock.toml"))?;
@@ -81,7 +89,7 @@ async fn withdrawals(routers: &[Router], database: &Database) -> Result<()> {
     let accounts = &database.tables().accounts;
     let balances: Vec<_> = accounts.values().map(|(balance, _)| *balance).collect();
     println!("{WITHDRAWALS} withdrawals on 2 instances: balances {balances:?}");
-    let right = 1000 - i64::try_from(WITHDRAWALS / ACCOUNTS)?;
+    let right = BALANCE - i64::try_from(WITHDRAWALS / ACCOUNTS)?;
     let is_right = balances.iter().all(|left| *left == right);
     ensure!(is_right, "a withdrawal was lost");
     Ok(())
