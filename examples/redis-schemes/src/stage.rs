@@ -233,9 +233,9 @@ impl Scene {
             && verdict.summary.stale_writes > 0
             && !self.broken.contains(&Fault::Fencing);
         self.fenced = harmless && self.broken.remove(&Fault::Exclusion);
-        let is_known = self.broken.iter().eq(expected);
-        let story = self.story();
-        ensure!(is_known, "not as it is known to break: {story}");
+        let (broken, story) = (&self.broken, self.story());
+        let is_known = broken.iter().eq(expected);
+        ensure!(is_known, "broke {broken:?}, expected {expected:?}: {story}");
         Ok(self)
     }
 }
