@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stops_waiting_takes_no_memory() {
+    fn a_waiter_that_stops_takes_no_memory() {
         let notifications = Arc::new(GrantNotifications::default());
         drop(notifications.listen(id()));
         assert_eq!(notifications.lock().len(), 0);

@@ -249,7 +249,7 @@ async fn one_wait_is_for_both() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_the_new_one_and_loses_the_old_one_is_told() {
+async fn a_waiter_for_the_new_lock_that_loses_the_old_one_is_notified() {
     let stores = Move::new();
     let both = stores.both();
     let blocker = stores.new.client().lock("k").await.unwrap();

@@ -265,7 +265,7 @@ fn a_lock_that_is_held_after_its_end_is_found() {
 }
 
 #[test]
-fn who_waits_for_a_free_lock_too_long_is_found() {
+fn a_wait_for_a_free_lock_that_is_too_long_is_found() {
     let free = Story::default()
         .takes(10, 1, 1, 50)
         .asks(15, 2, Access::Exclusive)

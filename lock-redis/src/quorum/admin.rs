@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_may_be_the_majority() {
+    fn nodes_without_a_reply_may_be_the_majority() {
         let seen = [held(A, 900, 5), None, held(A, 900, 5)];
         assert!(merged(&key(), 5, &seen).is_some());
         let seen = [held(A, 900, 5), None, None, None];

@@ -45,7 +45,7 @@ fn request(name: &str, wait: Wait) -> AcquireRequest {
 /// A holder that has lost its session, and does not know it yet, draws no tokens to hand the lock
 /// over: they would be larger than the token of the new holder.
 #[tokio::test]
-async fn who_lost_the_lock_draws_nothing() {
+async fn a_holder_that_lost_the_lock_draws_no_token() {
     for url in urls(&["mode=row", "mode=advisory"]) {
         let (here, there) = (open(&url).await, open(&url).await);
         let key = LockKey::new("k").unwrap();
@@ -168,7 +168,7 @@ async fn no_record_outlives_its_holder() {
 /// Two tasks use the only connections and ask again right after each release; a third task asks for
 /// another key.
 #[tokio::test]
-async fn who_waits_for_a_connection_gets_one() {
+async fn a_request_that_waits_for_a_connection_gets_one() {
     let server = PostgresServer::shared();
     let url = format!("{}?mode=row&connections=2", server.database());
     let here = Arc::new(open(&url).await);

@@ -55,7 +55,7 @@ async fn a_pooler_before_mariadb_can_be_named() {
 }
 
 #[tokio::test]
-async fn who_and_where_have_to_be_right() {
+async fn user_and_address_have_to_be_right() {
     let postgres = PostgresServer::shared().database();
     let mariadb = MariaDbServer::shared().database();
     for url in [&postgres, &mariadb] {

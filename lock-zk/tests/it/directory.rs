@@ -311,7 +311,7 @@ async fn a_request_that_has_seen_no_holder_does_not_say_that_the_lock_is_held() 
 }
 
 #[tokio::test]
-async fn who_has_seen_a_holder_says_that_the_lock_is_held() {
+async fn a_waiter_that_has_seen_a_holder_reports_contention() {
     let place = Place::new().await;
     let (locks, other) = (slow(&place).await, place.client().await);
     let holder = take(&other, "a").await;

@@ -58,7 +58,7 @@ async fn messages_are_heard_through_any_node_and_after_its_end() {
 }
 
 #[tokio::test]
-async fn who_may_not_publish_has_no_channel_and_hears_of_broken_locks() {
+async fn a_user_who_may_not_publish_has_no_channel_and_is_notified_of_broken_locks() {
     let cluster = RedisCluster::start(3, 0);
     let user = "ACL SETUSER locks on >secret ~* &* +@all -publish";
     for node in cluster.iter() {

@@ -69,7 +69,7 @@ async fn requests_beyond_the_queue_do_not_read_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_failure_is_handled_next() {
+async fn a_request_that_waits_for_a_failed_one_is_handled_next() {
     let (scene, payments) = (Scene::new(), Payments::failing(502));
     let wait = |locker: LockerBuilder| locker.wait(Duration::from_secs(5));
     let service = payments.slow(&scene.layer_with(wait), TIME);
@@ -80,7 +80,7 @@ async fn who_waits_for_a_failure_is_handled_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_went_away_while_it_was_handled_finds_its_response_unless_that_was_cancelled() {
+async fn a_client_that_disconnects_finds_its_response_later_unless_the_handler_was_cancelled() {
     for then in [OnDisconnect::RunToCompletion, OnDisconnect::Cancel] {
         let (scene, payments) = (Scene::new(), Payments::default());
         let wait = |locker: LockerBuilder| locker.wait(Duration::from_secs(5));

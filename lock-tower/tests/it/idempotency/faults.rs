@@ -58,7 +58,7 @@ async fn a_store_that_is_away_for_a_moment_is_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_finds_another_response_was_not_alone() {
+async fn a_handler_that_finds_another_response_was_not_alone() {
     let (scene, payments) = (Scene::new(), Payments::default());
     let service = payments.behind(&scene.layer());
     scene.store.set(StoreFault::RefusesPuts);
@@ -67,7 +67,7 @@ async fn who_finds_another_response_was_not_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_was_not_alone_gets_what_is_stored_though_the_tokens_are_equal() {
+async fn a_handler_that_was_not_alone_returns_the_stored_response_despite_equal_tokens() {
     let (scene, payments) = (Scene::new(), Payments::default());
     let apart = Scene {
         store: Arc::clone(&scene.store),

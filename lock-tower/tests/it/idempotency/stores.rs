@@ -235,7 +235,7 @@ mod sql {
 
     #[cfg(feature = "postgres")]
     #[tokio::test]
-    async fn who_may_not_create_uses_what_is_there() {
+    async fn a_user_without_the_right_to_create_uses_the_existing_table() {
         let server = lock_testkit::servers::PostgresServer::shared();
         let url = server.database();
         let mut admin = <sqlx::PgConnection as sqlx::Connection>::connect(&url)

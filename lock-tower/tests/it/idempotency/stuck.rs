@@ -28,7 +28,7 @@ async fn a_response_is_stored_while_all_lookups_are_stuck() {
 }
 
 #[tokio::test]
-async fn who_gives_up_leaves_no_connection_behind_that_waits() {
+async fn a_request_that_gives_up_leaves_no_waiting_connection() {
     let (store, _stuck) = stuck().await;
     let stuck = key("stuck");
     for _ in 0..6 {

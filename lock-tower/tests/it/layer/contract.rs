@@ -89,7 +89,7 @@ async fn the_error_of_the_inner_service_is_passed_on_after_the_release() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_lock_occupies_nothing_in_the_inner_service() {
+async fn a_request_that_waits_for_a_lock_occupies_nothing_in_the_inner_service() {
     const WORK: Duration = Duration::from_millis(100);
     let limit = ServiceBuilder::new().layer(ConcurrencyLimitLayer::new(2));
     let inner = limit.service(handler(async |_| {

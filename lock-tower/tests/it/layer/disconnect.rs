@@ -27,7 +27,7 @@ async fn leave(client: &Sent) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_goes_away_while_it_waits_leaves_the_queue_at_once() {
+async fn a_client_that_disconnects_while_it_waits_leaves_the_queue_at_once() {
     let (layer, stage) = (Scene::new().layer(), Stage::new());
     let service = layer.layer(stage.handler());
     let first = start(&service).await;
@@ -96,7 +96,7 @@ async fn a_shutdown_waits_for_handlers_that_have_outlived_their_clients() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_to_run_to_completion_still_leaves_the_queue() {
+async fn a_waiting_request_that_would_run_to_completion_leaves_the_queue_as_well() {
     let scene = Scene::new();
     let other = scene.try_elsewhere("/a").await.unwrap();
     let layer = scene.layer().with_on_disconnect(RunToCompletion);
