@@ -209,9 +209,13 @@ impl Server {
         claim: &Acquisition,
         unanswered: &Unanswered,
     ) -> Result<PlainReply, RedisFailure> {
+        // A draw is quicker if it does not free what it adds. One of 16 clears the counter, by its random id.
+        // In a cluster, with a counter for each slot, all draws do: an empty one is smaller.
+        let clears = self.counter != TokenCounter::Namespace || claim.holder.id().ends_with(b"0");
         let kind = CallKind::Take {
             lock: keys.lock(),
             tokens: keys.tokens(),
+            clears,
             holder: claim.holder.0.as_bytes(),
             ttl: claim.ttl,
         };

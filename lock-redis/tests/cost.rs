@@ -79,15 +79,15 @@ async fn a_run_of_a_job_costs_one_lock_two_reads_and_one_write_and_a_skipped_one
             rounds.push(commands);
         }
     }
-    // One EVALSHA writes the record by GET and SET; one releases the lock by GET, XRANGE and DEL.
+    // One EVALSHA writes the record by GET and SET; one releases the lock by GET, PTTL and DEL.
     let expected = counts([
         ("del", 1),
         ("evalsha", 2),
         ("get", 4),
         ("getrange", 1),
+        ("pttl", 1),
         ("set", 2),
         ("xadd", 1),
-        ("xrange", 1),
     ]);
     assert_eq!(cheapest(ran), expected);
     assert_eq!(cheapest(skipped), counts([("get", 1)]));

@@ -5,9 +5,10 @@
 -- A release reads QUEUE, so a waiter may join one that exists by XADD alone. An empty QUEUE is kept for
 -- that, until the next release or its expiry.
 
--- TOKENS is an empty stream, whose last id "<ms>-<number>" is the last token, ms * 1000 + number. XADD
--- draws one that is above it and not behind the clock, also where the stream was lost. A number of
--- 1000 or more would be a token of the next millisecond, and is given to nobody.
+-- TOKENS is a stream, whose last id "<ms>-<number>" is the last token, ms * 1000 + number. It is empty
+-- but for the last few entries, which mean nothing. XADD draws one that is above it and not behind the
+-- clock, also where the stream was lost. A number of 1000 or more would be a token of the next
+-- millisecond, and is given to nobody.
 
 -- Gives the first of so many tokens, at most 256.
 local function draw(count)

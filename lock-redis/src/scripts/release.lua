@@ -6,7 +6,12 @@ local value = redis.pcall('GET', KEYS[1])
 local is_alone = type(value) == 'string' and string.sub(value, 1, 33) == ARGV[1] .. '|'
 local first
 if is_alone then
-  local found = redis.pcall('XRANGE', KEYS[3], '-', '+', 'COUNT', 1)
+  -- A holder that came from the queue probably has successors. For any other, PTTL is cheaper: it gives -2 if
+  -- there is no queue.
+  local found = {}
+  if ARGV[2] ~= '' or redis.call('PTTL', KEYS[3]) ~= -2 then
+    found = redis.pcall('XRANGE', KEYS[3], '-', '+', 'COUNT', 1)
+  end
   first = found[1]
   if not first then
     -- A queue of the wrong type is none.

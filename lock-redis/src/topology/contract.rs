@@ -42,6 +42,8 @@ pub(crate) enum CallKind<'a> {
     Take {
         lock: &'a [u8],
         tokens: &'a [u8],
+        /// Whether the draw deletes what earlier ones have left in the counter.
+        clears: bool,
         /// `<id>|<label>`.
         holder: &'a [u8],
         ttl: Duration,

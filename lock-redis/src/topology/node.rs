@@ -90,10 +90,11 @@ impl RedisNode {
             CallKind::Take {
                 lock,
                 tokens,
+                clears,
                 holder,
                 ttl,
             } => {
-                let take = request::taking(lock, tokens, holder, ttl);
+                let take = request::taking(lock, tokens, clears, holder, ttl);
                 self.send(call, take, asking, deadline).await
             }
         }

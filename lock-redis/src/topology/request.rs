@@ -44,12 +44,23 @@ pub(super) fn joining(queue: &[u8], entry: &[u8]) -> Cmd {
 ///
 /// The token counts only if the lock is still held under the same id after the draw. Otherwise an
 /// administrator could break the lock before the draw, and the next holder could get a smaller token.
-pub(super) fn taking(lock: &[u8], tokens: &[u8], holder: &[u8], ttl: Duration) -> [Cmd; 3] {
+///
+/// `clears` also deletes what earlier draws have left in the counter.
+pub(super) fn taking(
+    lock: &[u8],
+    tokens: &[u8],
+    clears: bool,
+    holder: &[u8],
+    ttl: Duration,
+) -> [Cmd; 3] {
     let mut set = Cmd::with_capacity(6, lock.len() + holder.len() + 27);
     set.arg("SET").arg(lock).arg(holder);
     set.arg("NX").arg("PX").arg(whole_millis(ttl));
     let mut draw = Cmd::with_capacity(7, 16 + tokens.len());
-    draw.arg("XADD").arg(tokens).arg("MAXLEN").arg("0");
+    draw.arg("XADD").arg(tokens);
+    if clears {
+        draw.arg("MAXLEN").arg("0");
+    }
     draw.arg("*").arg("t").arg("");
     let mut shown = Cmd::with_capacity(4, 11 + lock.len());
     shown.arg("GETRANGE").arg(lock).arg("0").arg("31");
