@@ -45,7 +45,7 @@ pub(crate) enum EtcdFailure {
     Silent(Duration),
 
     /// A deletion without a reply may have deleted the key, or the key was gone before that.
-    #[error("the key of the lock is gone, and etcd had not answered the release")]
+    #[error("etcd did not reply to the release, and the key of the lock is gone")]
     Unconfirmed,
 }
 

@@ -259,7 +259,7 @@ impl RedisCause {
             Self::Stranger { kind, .. } => *kind,
             Self::Untrusted { .. } => ErrorKind::Denied,
             Self::Refused { refusal, .. } => refusal.kind(),
-            // The others are no majority, whatever they reply.
+            // The other Sentinels cannot form a majority.
             Self::Unconfirmed {
                 denied, sentinels, ..
             } if 2 * (sentinels - denied) <= *sentinels => ErrorKind::Denied,
@@ -314,6 +314,30 @@ impl From<RedisFailure> for Error {
         match failure.cause.into_source() {
             Some(source) => error.with_source(source),
             None => error,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_rights_are_named_only_if_no_majority_is_possible_without_them() {
+        for (denied, sentinels, kind) in [
+            (0, 3, ErrorKind::Unavailable),
+            (1, 3, ErrorKind::Unavailable),
+            (2, 3, ErrorKind::Denied),
+            (1, 4, ErrorKind::Unavailable),
+            (2, 4, ErrorKind::Denied),
+        ] {
+            let cause = RedisCause::Unconfirmed {
+                server: "a:1".into(),
+                named: 1,
+                denied,
+                sentinels,
+            };
+            assert_eq!(cause.kind(), kind, "{denied} of {sentinels}");
         }
     }
 }

@@ -127,7 +127,7 @@ impl Drop for Moving<'_> {
         let (lease, path) = (self.lease, self.path.to_owned());
         let (session, directory) = (Arc::downgrade(&lease.session), lease.directory.clone());
         let (stems, id) = (lease.stems(), lease.id);
-        // For a release that comes later than the node is deleted here.
+        // For a release that comes after this deletion.
         let is_deleted_in_background = Arc::clone(&lease.is_deleted_in_background);
         lease.session.in_background(async move {
             // Continues after the end of the session here, because the server may keep it.

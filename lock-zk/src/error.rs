@@ -40,7 +40,9 @@ pub(crate) enum ZkFailure {
     Silent(Duration),
 
     /// A deletion without a reply may have deleted the node, or something else ended it before that.
-    #[error("the node of the lock is gone, and ZooKeeper had not answered the release")]
+    #[error(
+        "ZooKeeper did not reply to the release, and the node or the session of the lock is gone"
+    )]
     Unconfirmed,
 
     /// The same for each server: one side does not trust the other.

@@ -33,9 +33,10 @@ pub(crate) struct ZooKeeperLease {
     pub(crate) tokens: ZkTokens,
     /// When the request was sent that showed the node first, in nanoseconds.
     seen: AtomicU64,
-    /// A release has sent a request to delete the node, which had no reply.
+    /// A release has sent a request to delete the node, which had no reply, and has not reported yet that its
+    /// outcome is unknown.
     is_deleted_perhaps: AtomicBool,
-    /// A request to delete the node was sent for the release, in the background.
+    /// A background task has sent a request to delete the node.
     pub(crate) is_deleted_in_background: Arc<AtomicBool>,
 }
 
@@ -221,8 +222,8 @@ impl Lease for ZooKeeperLease {
         self.session.detach(self.id);
         let released = self.delete().await.map_err(|failure| {
             let error = Error::from(failure);
-            // A refusal of a later deletion does not say what became of one without a reply.
-            match self.is_deleted_perhaps.load(Ordering::Relaxed) {
+            // A refused retry does not show whether the first deletion was executed.
+            match self.is_deleted_perhaps.swap(false, Ordering::Relaxed) {
                 true => error.with_unknown_outcome(),
                 false => error,
             }

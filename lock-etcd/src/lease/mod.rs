@@ -487,8 +487,8 @@ impl Lease for EtcdLease {
         self.state().is_released = true;
         self.delete().await.map_err(|failure| {
             let error = Error::from(failure);
-            // A refusal of a later deletion does not say what became of one without a reply.
-            match self.state().is_deleted_perhaps {
+            // A refused retry does not show whether the first deletion was executed.
+            match std::mem::take(&mut self.state().is_deleted_perhaps) {
                 true => error.with_unknown_outcome(),
                 false => error,
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_testkit::network::Network;
 use lock_testkit::proxy::Direction;
 use polylock_core::memory::{Fault, Request};
-use polylock_core::{DistributedLock, ErrorKind, LostReason, Mode, Wait};
+use polylock_core::{DistributedLock, ErrorKind, LostReason, Mode, Released, Wait};
 use polylock_etcd::EtcdConfig;
 
 use crate::support::{
@@ -123,6 +123,29 @@ async fn a_downgrade_that_is_lost_happens_once() {
     let reader = place.client().await.acquire(&reader).await;
     release(reader.expect("it is shared")).await;
     release(guard).await;
+}
+
+/// The deletion or a `break` before it may have removed the key. A request that was lost is repeated.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_without_an_answer_that_finds_nothing_has_an_unknown_outcome() {
+    let place = Place::new().await;
+    let locks = place.counted().await;
+    // A release has a third of it, and waits 2 s for the reply of a server.
+    let long = request("a").with_ttl(Duration::from_secs(12));
+    for fault in [Fault::LostReply, Fault::LostRequest] {
+        let guard = locks.acquire(&long).await.expect("it is free");
+        place.counter().plan(Request::Release, fault);
+        let released = guard.release().await;
+        if fault == Fault::LostReply {
+            let error = released.expect_err("nothing was answered");
+            assert!(error.message().contains("did not reply"), "{error}");
+            assert!(error.is_outcome_unknown(), "{error}");
+        } else {
+            assert_eq!(released.expect("it is repeated"), Released::Clean);
+        }
+        // The release in the background ends as well.
+        place.assert_nothing_left(&[&locks], "a").await;
+    }
 }
 
 /// A renewal that is under way finds that the key is gone, before the reply to its deletion.

@@ -1,4 +1,4 @@
-//! How many nodes decide. Pure.
+//! The size of a majority; pure functions.
 
 /// The number of nodes that decide: any two majorities have a node in common.
 pub(super) const fn majority(nodes: usize) -> usize {

@@ -199,7 +199,7 @@ async fn ask(
         .send_packed_command(&command("MASTER", name))
         .await?
     {
-        // This user may query only the address of the master; a failover changes that.
+        // This user may query only the address of the master, which a failover changes.
         Value::ServerError(error) if Refusal::of(&error) == Refusal::NoPerm => {}
         Value::ServerError(_) => return Ok(None),
         fields => return Ok(read(&from_redis_value(fields)?, asked)),

@@ -1,4 +1,4 @@
-//! How many nodes a session may watch.
+//! Limits the bytes of paths that a session may watch.
 
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_testkit::proxy::{Command, Direction, Fate, Then};
-use polylock_core::{DistributedLock, ErrorKind, LostReason};
+use polylock_core::{DistributedLock, ErrorKind, LostReason, Released};
 use tokio::time::{Instant, sleep};
 
 use crate::support::{
@@ -97,6 +97,30 @@ async fn a_waiter_is_never_granted_the_lock_in_a_session_that_has_ended() {
     }
 }
 
+/// The deletion or a `break` before it may have removed the node. A request that was lost is repeated.
+#[tokio::test]
+async fn a_release_without_an_answer_that_finds_nothing_has_an_unknown_outcome() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    for fate in [Fate::LostReply(Then::Cut), Fate::LostRequest(Then::Cut)] {
+        let guard = take(&locks, "a").await;
+        let planned = place
+            .proxy()
+            .plan(|command: &Command| command.is("DELETE"), fate);
+        let released = guard.release().await;
+        assert_eq!(planned.struck(), 1, "{fate:?}");
+        if fate == Fate::LostReply(Then::Cut) {
+            let error = released.expect_err("nothing was answered");
+            assert!(error.message().contains("did not reply"), "{error}");
+            assert!(error.is_outcome_unknown(), "{error}");
+        } else {
+            assert_eq!(released.expect("it is repeated"), Released::Clean);
+        }
+        // The release in the background ends as well.
+        place.assert_nothing_left(&[&locks], "a").await;
+    }
+}
+
 /// The server may have deleted the node before the session ended, or not.
 #[tokio::test]
 async fn a_release_without_an_answer_whose_session_ends_has_an_unknown_outcome() {
@@ -122,7 +146,9 @@ async fn a_release_without_an_answer_whose_session_ends_has_an_unknown_outcome()
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{fate:?}: {error}");
         assert!(error.is_outcome_unknown(), "{fate:?}: {error}");
         assert!(
-            error.message().contains("the node of the lock is gone"),
+            error
+                .message()
+                .contains("the node or the session of the lock is gone"),
             "{error}"
         );
         // The release in the background ends as well.
