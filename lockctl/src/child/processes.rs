@@ -12,7 +12,7 @@ use rustix::process::{
     wait,
 };
 
-/// Time between two looks at the processes of a command.
+/// Time between two polls of the processes of a command.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Makes orphans of the command children of this process, so that they can be found.

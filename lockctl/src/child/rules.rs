@@ -1,4 +1,4 @@
-//! What a command may do, and for how long.
+//! Rules for a command: its time, its process group, and what a lost lock does.
 
 use std::time::Duration;
 

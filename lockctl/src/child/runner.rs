@@ -149,10 +149,14 @@ impl Runner {
             Ok(Ok(Released::Clean)) => "clean",
             Ok(Ok(_)) => ALREADY_LOST,
             Ok(Err(error)) => {
-                let error = escaped(&error.to_string());
-                self.console.warn(format_args!(
-                    "not released, the lease will run out: {error}"
-                ));
+                let text = escaped(&error.to_string());
+                if error.is_outcome_unknown() {
+                    self.console
+                        .warn(format_args!("the release is not confirmed: {text}"));
+                    return "unknown";
+                }
+                self.console
+                    .warn(format_args!("not released, the lease will expire: {text}"));
                 "failed"
             }
             Err(_) => {

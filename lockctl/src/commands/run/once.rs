@@ -139,11 +139,9 @@ impl Run {
         let was_lost = tokio::select! {
             biased;
             (guard, recorded) = run.record(outcome) => {
-                let is_recorded = recorded.is_ok();
                 let deadline = lease_end(locks, &CommandLocks::new([&guard]));
                 let is_lost = self.runner.release_job(guard.release()).await;
-                // A loss that the record has found is the reason of its warning.
-                let was_lost = is_lost && is_recorded && is_ahead(deadline);
+                let was_lost = is_lost && is_ahead(deadline);
                 self.tell_recorded(outcome, recorded.map_err(|error| escaped(&error.to_string())));
                 was_lost
             }
