@@ -6,9 +6,9 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod clock;
+mod connection;
 mod environment;
 mod measure;
-mod opened;
 pub mod plan;
 mod probe;
 pub mod report;

@@ -1,4 +1,4 @@
-//! Servers as the benchmark asks them.
+//! Requests of the benchmark to servers.
 
 use std::collections::BTreeMap;
 

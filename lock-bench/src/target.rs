@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use polylock::LockUrl;
 
-use crate::opened::Boxed;
-pub use crate::opened::Opened;
+use crate::connection::Boxed;
+pub use crate::connection::Opened;
 use crate::probe::Probe;
 use crate::servers;
 use crate::subject::{Failure, INVALID};

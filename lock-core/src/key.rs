@@ -86,7 +86,7 @@ impl LockKey {
     /// Escapes a key, or the beginning of one, as one name of a path: everything but ASCII letters, digits
     /// and `-.:_~`. For implementors.
     ///
-    /// Each key has one spelling. The spelling of a prefix is a prefix of the spelling.
+    /// Each key has one spelling. The escaped prefix of a key is a prefix of the escaped key.
     #[must_use]
     pub fn escape(key: &str) -> String {
         utf8_percent_encode(key, ESCAPED).to_string()

@@ -85,7 +85,7 @@ async fn locked_transfer(
     Ok(())
 }
 
-/// The same pair of crossing transfers twice: first locking `from` first, then sorted by `lock_all`.
+/// The same pair of crossing transfers twice: once locking `from` first, once in the order of `lock_all`.
 async fn crossing([here, there]: &[Arc<dyn DistributedLock>; 2]) -> Result<()> {
     let both_hold_one = Barrier::new(2);
     let from_first = async |locks: &Arc<dyn DistributedLock>, from, to| {

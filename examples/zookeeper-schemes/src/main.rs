@@ -100,8 +100,8 @@ async fn hold(server: &ZooKeeperServer, scheme: Scheme, is_first: &Mutex<bool>) 
     Ok(zk.delete(&node, None).await?)
 }
 
-/// Checks that nobody else holds the lock. The first holder works until the server has so
-/// many watches, because all others wait by then.
+/// Checks that nobody else holds the lock. The first holder works until the server
+/// counts so many watches: then all others wait.
 async fn work(server: &ZooKeeperServer, is_first: &Mutex<bool>, watches: i64) -> Result<()> {
     let mut is_first = is_first.try_lock().context("two hold the lock at once")?;
     while *is_first && metric(server, "zk_watch_count")? < watches {

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::prepared::PreparedTarget;
 use crate::clock;
-use crate::opened::Opened;
+use crate::connection::Opened;
 use crate::report::{Parameters, Sample};
 use crate::subject::{Failure, INVALID, UNSUPPORTED};
 use crate::worker::{PROCESSES, WorkerProcess, WorkerTask};

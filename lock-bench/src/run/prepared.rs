@@ -6,7 +6,7 @@ use tokio::time::{Instant, timeout};
 
 use super::schedule::wants_bare;
 use crate::clock;
-use crate::opened::Opened;
+use crate::connection::Opened;
 use crate::plan::Plan;
 use crate::probe::Probe;
 use crate::report::{Latencies, TargetInfo, TargetKind};

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::prepared::PreparedTarget;
 use crate::clock::nanos;
-use crate::opened::Opened;
+use crate::connection::Opened;
 use crate::plan::{ContendersAs, Plan, Workload, name_of};
 use crate::report::{Parameters, Series, TargetKind};
 use crate::subject::{Failure, INVALID};

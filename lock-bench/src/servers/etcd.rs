@@ -12,7 +12,7 @@ use polylock::LockUrl;
 use tokio::time::{Instant, timeout_at};
 
 use super::names::{addresses, segment, unique};
-use crate::opened::Opened;
+use crate::connection::Opened;
 use crate::probe::{self, Probe, TargetFacts};
 use crate::subject::{Failure, Subject};
 

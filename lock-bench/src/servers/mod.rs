@@ -34,7 +34,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use polylock::LockUrl;
 
-use crate::opened::Opened;
+use crate::connection::Opened;
 use crate::probe::{Probe, TargetFacts, facts};
 use crate::subject::{Failure, UNSUPPORTED};
 

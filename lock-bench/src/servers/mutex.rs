@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::timeout;
 
-use crate::opened::Opened;
+use crate::connection::Opened;
 use crate::subject::{Failure, Subject};
 
 pub(super) fn bare(of: &str) -> Opened {

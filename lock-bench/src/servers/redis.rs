@@ -15,7 +15,7 @@ use redis::{
 
 use super::names::unique;
 use super::poll::poll;
-use crate::opened::Opened;
+use crate::connection::Opened;
 use crate::probe::{self, Probe, TargetFacts};
 use crate::subject::{Failure, INVALID, LOST, REFUSED, Subject};
 

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use super::names::unique;
 use super::poll::poll;
-use crate::opened::Opened;
+use crate::connection::Opened;
 use crate::probe::{Probe, TargetFacts};
 use crate::subject::{Failure, INVALID, LOST, REFUSED, Subject};
 

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 use super::names::{addresses, segment, unique};
-use crate::opened::Opened;
+use crate::connection::Opened;
 use crate::probe::{self, Probe, TargetFacts};
 use crate::subject::{Failure, Subject};
 

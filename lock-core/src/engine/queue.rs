@@ -2,8 +2,8 @@
 //!
 //! The recipe is that of ZooKeeper's documentation ("Recipes and Solutions", locks and shared locks),
 //! except that readers wait for the nearest writer, as in Madelson's `DistributedLock`, and that permit
-//! waiters queue. Only the first permit waiter watches the directory. Each other one waits until its
-//! predecessor ends, or writes because it has got a permit.
+//! waiters queue. Only the first permit waiter watches the directory. Every other one waits until its
+//! predecessor leaves the queue or writes that it has a permit.
 
 use crate::mode::Mode;
 

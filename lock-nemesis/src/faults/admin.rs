@@ -4,7 +4,7 @@ use std::io;
 
 use lock_testkit::sim::Rng;
 
-use super::injected::{Injected, passing};
+use super::injection::{Injected, passing};
 use crate::fleet::FleetServers;
 use crate::world::World;
 

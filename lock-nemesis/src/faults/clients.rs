@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_testkit::sim::Rng;
 
-use super::injected::{Injected, lasting, passing};
+use super::injection::{Injected, lasting, passing};
 use crate::clients::Surroundings;
 use crate::world::World;
 

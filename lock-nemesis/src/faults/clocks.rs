@@ -4,7 +4,7 @@ use std::io;
 
 use lock_testkit::sim::Rng;
 
-use super::injected::{Injected, lasting, passing};
+use super::injection::{Injected, lasting, passing};
 use crate::backend::BackendKind;
 use crate::world::World;
 

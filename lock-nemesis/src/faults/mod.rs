@@ -3,7 +3,7 @@
 mod admin;
 mod clients;
 mod clocks;
-mod injected;
+mod injection;
 mod network;
 mod replies;
 mod servers;
@@ -13,7 +13,7 @@ use std::io;
 
 use lock_testkit::sim::Rng;
 
-pub(crate) use self::injected::{Heal, Injected};
+pub(crate) use self::injection::{Heal, Injected};
 use crate::backend::BackendKind;
 use crate::fleet::has_proxies;
 use crate::world::World;

@@ -5,7 +5,7 @@ use std::io;
 use lock_testkit::network::NetworkHost;
 use lock_testkit::sim::Rng;
 
-use super::injected::{Injected, lasting};
+use super::injection::{Injected, lasting};
 use crate::world::World;
 
 /// All packets between some clients and some servers are dropped silently.

@@ -5,7 +5,7 @@ use std::io;
 use lock_testkit::proxy::{Direction, Fate, ReplyOrder};
 use lock_testkit::sim::Rng;
 
-use super::injected::{Injected, lasting};
+use super::injection::{Injected, lasting};
 use crate::world::World;
 
 /// Everything of one direction is late, up to longer than a short lease.

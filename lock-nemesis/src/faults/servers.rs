@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use lock_testkit::servers::RedisSentinels;
 use lock_testkit::sim::Rng;
 
-use super::injected::{Injected, lasting, passing};
+use super::injection::{Injected, lasting, passing};
 use crate::backend::BackendKind;
 use crate::fleet::FleetServers;
 use crate::world::World;

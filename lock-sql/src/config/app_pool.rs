@@ -1,4 +1,4 @@
-//! What locks need of a pool of the application.
+//! The interface to a pool of the application.
 
 use std::fmt;
 use std::sync::Arc;

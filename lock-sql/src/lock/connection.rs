@@ -1,4 +1,4 @@
-//! The connection of the start, of checks and of changes to the table.
+//! The connection for the start, for checks and for changes of the table.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! The table of the locks: how to create it, and whether it exists.
 
-mod applied;
+mod outcome;
 #[cfg(feature = "_server")]
 mod server;
 
@@ -18,7 +18,7 @@ use crate::error::SqlFailure;
 #[cfg(feature = "sqlite")]
 use crate::sqlite::SqliteStore;
 
-pub use self::applied::Applied;
+pub use self::outcome::Applied;
 #[cfg(feature = "_server")]
 pub(crate) use self::server::ensure;
 

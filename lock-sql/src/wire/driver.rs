@@ -1,4 +1,4 @@
-//! What connections need of the clients of sqlx, whichever database they are for.
+//! The interface to the sqlx client of each database.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Waits for what the kernel does soon.
+//! Polls until a condition holds.
 
 use std::io;
 use std::time::{Duration, Instant};

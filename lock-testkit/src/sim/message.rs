@@ -1,4 +1,4 @@
-//! What clients and store say to each other.
+//! Messages between clients and the store.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How the workload, the clients and the scheduler write down what they see.
+//! Records the operations of the workload, the clients and the scheduler.
 
 use std::fmt;
 use std::sync::Weak;

@@ -1,4 +1,4 @@
-//! What a history must not show.
+//! Violations in a history.
 
 use std::fmt;
 use std::time::Duration;

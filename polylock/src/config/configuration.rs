@@ -1,4 +1,4 @@
-//! From file, environment and flags to a [`Config`].
+//! Builds a [`Config`] from file, environment and flags.
 
 use std::fs;
 use std::path::{Path, PathBuf};

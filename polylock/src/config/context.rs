@@ -1,4 +1,4 @@
-//! What a configuration is resolved with: variables, flags, and the report of errors.
+//! The sources of a configuration: variables and flags; and the report of errors.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What overrides a file: environment and flags.
+//! Overrides of a file: environment and flags.
 
 use std::ffi::OsString;
 use std::fmt;

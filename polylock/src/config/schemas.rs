@@ -1,4 +1,4 @@
-//! The schemas of values that serde reads by functions of ours.
+//! The schemas of values with custom serde functions.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::Value;

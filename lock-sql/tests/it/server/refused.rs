@@ -117,7 +117,7 @@ async fn attempt(locks: &SqlLock, name: &str) -> Result<(), Error> {
 /// A server without free connections is unavailable, reported in time; with free ones it grants locks.
 async fn a_full_server_is_unavailable<C: Connection>(site: Site) {
     let (mut others, mut refusals) = (Vec::new(), 0);
-    // A connection of the mode before may still be ending, and leave room for one more.
+    // A connection of the previous mode may still be closing, which frees a place.
     while refusals < 10 {
         match C::connect(&site.plain_url()).await {
             Ok(other) => {

@@ -1,4 +1,4 @@
-//! A connection to what is measured, of any type.
+//! A connection to the measured locks.
 
 use std::fmt;
 use std::pin::Pin;

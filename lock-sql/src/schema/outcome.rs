@@ -1,3 +1,5 @@
+//! The result of a change to the schema.
+
 /// The result of [`Schema::apply`](crate::Schema::apply).
 ///
 /// # Examples

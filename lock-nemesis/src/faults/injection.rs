@@ -1,4 +1,4 @@
-//! A fault that has struck, and what ends it.
+//! An injected fault and its end.
 
 use std::io;
 
