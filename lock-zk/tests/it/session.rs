@@ -33,10 +33,7 @@ async fn a_holder_whose_session_is_ended_loses_its_lock_at_once() {
     let next = granted(waiter).await;
     assert!(token(&next) > token(&guard));
     let error = guard.release().await;
-    assert_eq!(
-        error.expect("it is known"),
-        polylock_core::Released::AlreadyLost
-    );
+    assert_eq!(error.expect("it is known"), Released::AlreadyLost);
     assert!(next.is_held());
     release(next).await;
     // The client has a session again.
