@@ -44,7 +44,8 @@ fn a_lease_outlives_its_process_and_is_released_by_its_id() {
 fn the_answer_can_be_evaluated_by_a_shell() {
     let place = Place::new();
     let script = format!(
-        "eval \"$({LOCKCTL} acquire \"it's; a key\" --ttl 30s)\" &&
+        "lease=$({LOCKCTL} acquire \"it's; a key\" --ttl 30s) || exit
+         eval \"$lease\"
          test -n \"$LOCK_FENCING_TOKEN\" && test -n \"$LOCK_DEADLINE_UNIX_MS\" &&
          {LOCKCTL} renew \"$LOCK_KEY\" --lease $LOCK_LEASE --ttl 40s &&
          {LOCKCTL} release \"$LOCK_KEY\" --lease $LOCK_LEASE && echo \"$LOCK_KEY\""
@@ -54,6 +55,26 @@ fn the_answer_can_be_evaluated_by_a_shell() {
     assert!(stdout.starts_with("LOCK_DEADLINE_UNIX_MS="), "{ended}");
     assert!(stdout.ends_with("it's; a key\n"), "{ended}");
     assert!(!place.is_held("it's; a key"), "the shell has released it");
+}
+
+/// The recipe of the manual goes no further without the lock, and ends with the code of `acquire`.
+#[test]
+fn a_script_does_not_go_on_without_its_lease() {
+    let place = Place::new();
+    let _holder = place.holder("deploy");
+    let manual = include_str!("../../../docs/lockctl.md");
+    let (_, recipe) = manual
+        .split_once("## Leases without a process\n\n```sh\n")
+        .expect("it is there");
+    let (acquire, _) = recipe
+        .split_once("\ntrap ")
+        .expect("it releases the lease at its end");
+    let acquire = acquire.replace("lockctl acquire", &format!("{LOCKCTL} acquire -n"));
+    for shell in ["sh", "bash"] {
+        let script = format!("{acquire}\ntouch ran");
+        place.program(shell, &["-c", &script]).expect(75);
+        place.assert_not_run();
+    }
 }
 
 #[test]
