@@ -54,6 +54,7 @@ impl Expiring {
 
 async fn wait(hold: Arc<HeldLease>, ahead: Duration) {
     while let Some(until) = hold.deadline() {
+        let until = until.min(hold.max_until());
         let now = hold.engine().now();
         let left = until.since(now);
         if left <= ahead {

@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::engine::LeaseId;
+use crate::engine::{LeaseId, Moment};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 use crate::lease::{Liveness, Released, Scheduled as _, renew};
@@ -124,9 +124,18 @@ impl LockGuard {
         LostSignal::new(Arc::clone(self.hold()))
     }
 
-    /// A future that is ready when the lock expires in `ahead` or less, or is no longer held.
+    /// Time until [`max_hold`](AcquireRequest::with_max_hold) ends the lock, renewed or not; `None` without
+    /// that limit.
+    #[must_use]
+    pub fn max_hold_left(&self) -> Option<Duration> {
+        let (until, now) = (self.hold().max_until(), self.hold().engine().now());
+        (until != Moment::NEVER).then(|| until.since(now))
+    }
+
+    /// A future that is ready when the lock expires, or its max hold ends, in `ahead` or less, or when it is
+    /// no longer held.
     ///
-    /// A renewal postpones it. For work that must stop before the lock is lost.
+    /// A renewal postpones the end of the lease. For work that must stop before the lock is lost.
     pub fn expiring(&self, ahead: Duration) -> Expiring {
         Expiring::new(Arc::clone(self.hold()), ahead)
     }

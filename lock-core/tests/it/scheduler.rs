@@ -216,6 +216,18 @@ async fn expiring_warns_ahead_and_follows_renewals() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn expiring_warns_before_max_hold_ends_the_lock() {
+    let (locks, began) = (memory(), Instant::now());
+    let request = locks.request("k").max_hold(secs(60));
+    let guard = request.acquire().await.unwrap();
+    guard.expiring(secs(2)).await;
+    assert_eq!(began.elapsed().as_secs(), 58);
+    let left = guard.max_hold_left().unwrap();
+    assert!(left > millis(1_900) && left <= secs(2), "{left:?}");
+    assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
 async fn renewals_due_together_travel_together() {
     let log = Log::default();
     let locks = log.of(Arc::new(memory()));

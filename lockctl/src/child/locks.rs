@@ -51,13 +51,18 @@ impl<'a> CommandLocks<'a> {
             .0
     }
 
-    /// Ready once one of them is held for at most `ahead` more, or not at all.
+    /// Ready once one of them is held for at most `ahead` more, or not at all; the max hold counts.
     ///
     /// # Cancel safety
     ///
     /// Nothing is lost.
     pub(super) async fn expiring(&self, ahead: Duration) {
         select_all(self.guards().map(|guard| guard.expiring(ahead))).await;
+    }
+
+    /// Time until the max hold of one of them ends; `None` without limit.
+    pub(super) fn max_hold_left(&self) -> Option<Duration> {
+        self.guards().filter_map(LockGuard::max_hold_left).min()
     }
 
     /// Time until the first of them ends unless it is renewed; `None` without limit.

@@ -48,7 +48,7 @@ pub(crate) enum Stop {
     Asked,
     /// The lease was not renewed and is about to end.
     Expiring,
-    /// The lock is lost.
+    /// The lock is lost, or about to reach its max hold.
     Lost(LostReason),
     /// `--max-run` is over.
     MaxRun,
@@ -132,7 +132,9 @@ impl CommandWatch<'_> {
     /// How long before the end of the lock the command gets its signal. A lock that lives with a
     /// session may never be valid for as long as its ttl.
     fn time_to_stop(&self) -> Duration {
-        let most = self.locks.valid_for().map(|left| left * 2 / 5);
+        let ends = [self.locks.valid_for(), self.locks.max_hold_left()];
+        let most = ends.into_iter().flatten().min();
+        let most = most.map(|left| left * 2 / 5);
         most.map_or(self.rules.kill_after, |most| {
             self.rules.kill_after.min(most)
         })
@@ -165,7 +167,12 @@ impl CommandWatch<'_> {
     }
 
     fn stop_expiring(&self) -> Stopping {
-        let left = self.locks.valid_for().unwrap_or(self.rules.kill_after);
+        let (valid_for, max_hold) = (self.locks.valid_for(), self.locks.max_hold_left());
+        let ends_first = |left: &Duration| valid_for.is_none_or(|valid_for| *left < valid_for);
+        if let Some(left) = max_hold.filter(ends_first) {
+            return self.stop_at_max_hold(left);
+        }
+        let left = valid_for.unwrap_or(self.rules.kill_after);
         self.console.warn(format_args!(
             "the lease of {} was not renewed and ends in {}",
             self.locks.names(),
@@ -178,10 +185,26 @@ impl CommandWatch<'_> {
         self.stop(Stop::Expiring, self.rules.signal_on_lost, left)
     }
 
+    /// At the end of its max hold a lock may be released at once, unlike a lease, which lasts a little
+    /// longer at the server. So the command is dead before.
+    fn stop_at_max_hold(&self, left: Duration) -> Stopping {
+        self.console.warn(format_args!(
+            "max-hold ends the lock on {} in {}",
+            self.locks.names(),
+            human(left)
+        ));
+        let reason = LostReason::MaxHold;
+        self.events.tell(
+            "lost",
+            json!({ "keys": self.locks.keys(), "reason": reason.as_str() }),
+        );
+        self.stop(Stop::Lost(reason), self.rules.signal_on_lost, left * 9 / 10)
+    }
+
     fn stop_lost(&self, reason: LostReason, before: Option<Stopping>) -> Stopping {
         let patience = match reason {
             // The time is over by our own clock: there is none left for the command.
-            LostReason::Expired | LostReason::Unreachable => Duration::ZERO,
+            LostReason::Expired | LostReason::MaxHold | LostReason::Unreachable => Duration::ZERO,
             _ => self.rules.kill_after,
         };
         match before {

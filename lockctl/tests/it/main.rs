@@ -29,6 +29,7 @@ mod waiting;
     feature = "zk"
 ))]
 mod servers {
+    mod connection;
     mod coordination;
     mod foreign;
     mod keys;

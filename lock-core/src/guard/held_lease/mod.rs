@@ -278,6 +278,11 @@ impl HeldLease {
         self.min_until.since(self.engine.now())
     }
 
+    /// When the lock ends although it is renewed.
+    pub(crate) fn max_until(&self) -> Moment {
+        self.max_until
+    }
+
     pub(crate) fn is_exclusive(&self) -> bool {
         self.entries.is_exclusive()
     }
