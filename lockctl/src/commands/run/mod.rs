@@ -102,7 +102,13 @@ impl Run {
             Some(job) => Box::pin(self.once(&*locks, job, signals)).await,
             None => self.waiting_for(&*locks, &acquired, signals).await,
         };
-        locks.shutdown(self.time_to_shut_down(&*locks)).await;
+        tokio::select! {
+            _ = locks.shutdown(self.time_to_shut_down(&*locks)) => {}
+            // Nothing is left to do but to keep the lock for its min hold.
+            _ = signals.next_that_ends() => {
+                locks.shutdown(SHUTDOWN).await;
+            }
+        }
         exit
     }
 

@@ -1,5 +1,7 @@
 //! Locks that live with a connection, from the command line.
 
+use std::time::{Duration, Instant};
+
 use lock_testkit::servers::PostgresServer;
 
 use crate::fixture::{Place, Process};
@@ -25,4 +27,23 @@ fn the_command_is_dead_before_the_end_of_max_hold_frees_its_lock() {
         .says(&["lost the lock on k: it was held for longer than max_hold"]);
     let lines = place.read("lines");
     assert!(lines.ends_with("first\nsecond\n"), "{lines}");
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_min_hold() {
+    let (place, backend) = (Place::new(), backend());
+    let script = "sh -c 'exit 3'";
+    let options = "--min-hold 30s --events events k";
+    let mut run = place.start(&format!("{backend} run {options} -- {script}"));
+    place.event("released");
+    place.expect(75, &format!("{backend} try k"));
+    assert!(run.is_running(), "its end would end the lock");
+    let asked = Instant::now();
+    run.terminate(3);
+    let took = asked.elapsed();
+    assert!(
+        took < Duration::from_secs(5),
+        "it ended {took:?} after TERM"
+    );
+    place.expect(0, &format!("{backend} run -w 20s k -- true"));
 }
