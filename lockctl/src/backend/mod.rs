@@ -192,17 +192,32 @@ fn check_options(args: &GlobalArgs, is_backend_option: bool) -> Result<(), Comma
 /// into one of this user on this host, without a word.
 fn check_default(env: impl Fn(&str) -> Option<OsString>) -> Result<(), CommandFailure> {
     let is_empty = |name: &&str| env(name).is_some_and(|value| value.is_empty());
-    let Some(empty) = ["LOCK_URL", "LOCK_CONFIG"].into_iter().find(is_empty) else {
-        return Ok(());
+    if let Some(empty) = ["LOCK_URL", "LOCK_CONFIG"].into_iter().find(is_empty) {
+        let message =
+            format!("{empty} is set and empty, so there is no telling which backend is meant");
+        let hint = format!("give {empty} a value; {UNSET}");
+        return Err(CommandFailure::new(Exit::Config, message).with_hint(hint));
+    }
+    let is_url = |name: &String| {
+        let backend = name.strip_prefix("LOCK_BACKEND_");
+        backend.is_some_and(|backend| backend.ends_with("_URL"))
     };
-    let message =
-        format!("{empty} is set and empty, so there is no telling which backend is meant");
-    Err(
-        CommandFailure::new(Exit::Config, message).with_hint(format!(
-            "give {empty} a value; unset it to lock in a SQLite file of this user on this host"
-        )),
-    )
+    let all = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let mut names = all
+        .filter(is_url)
+        .chain(["LOCK_DEFAULT_BACKEND".to_owned()]);
+    match names.find(|name| env(name).is_some_and(|value| !value.is_empty())) {
+        Some(name) => {
+            let message = format!("{name} is for a configuration file, and none is read");
+            let hint = format!("give --config FILE, or set LOCK_CONFIG or LOCK_URL; {UNSET}");
+            Err(CommandFailure::new(Exit::Config, message).with_hint(hint))
+        }
+        None => Ok(()),
+    }
 }
+
+/// How the default file is chosen.
+const UNSET: &str = "unset it to lock in a SQLite file of this user on this host";
 
 /// Refuses a store that ends with this process.
 fn check_scheme(scheme: &str, is_option: bool) -> Result<(), CommandFailure> {

@@ -43,6 +43,31 @@ fn an_empty_variable_does_not_lead_to_the_file_of_this_user() {
 }
 
 #[test]
+fn a_variable_of_a_file_does_not_lead_to_the_file_of_this_user() {
+    let place = Place::new();
+    for (name, value) in [
+        ("LOCK_DEFAULT_BACKEND", "main"),
+        ("LOCK_BACKEND_MAIN_URL", "sqlite:main.db"),
+    ] {
+        let ended = place.expect_with(78, RUN, &[(name, value)]);
+        ended.says(&[&format!(
+            "{name} is for a configuration file, and none is read"
+        )]);
+    }
+    assert_nothing_is_locked(&place);
+    let url = ("LOCK_URL", "sqlite:url.db");
+    place.expect_with(0, RUN, &[("LOCK_DEFAULT_BACKEND", "main"), url]);
+    place.remove_only("url.db");
+    place.remove(&["ran"]);
+    // Empty variables count as unset.
+    place.expect_with(
+        0,
+        RUN,
+        &[("LOCK_DEFAULT_BACKEND", ""), ("LOCK_BACKEND_A_URL", "")],
+    );
+}
+
+#[test]
 fn an_option_goes_before_a_variable_and_both_before_an_empty_one() {
     let place = Place::new();
     place.write("lock.toml", "[backend.main]\nurl = 'sqlite:file.db'");
