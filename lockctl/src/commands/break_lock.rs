@@ -1,8 +1,10 @@
 //! `break`: takes a lock from its holders.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 
 use clap::Args;
+use polylock::FencingToken;
 use polylock::admin::LockInfo;
 use serde_json::json;
 
@@ -36,16 +38,38 @@ pub(super) async fn break_lock(app: &App, args: &BreakArgs) -> Result<Exit, Comm
     let locks = app.connect().await?;
     let admin = admin(&*locks)?;
     if !args.yes {
-        let Some(info) = admin.inspect(&key).await? else {
-            return report(app, args, None);
-        };
-        if !agrees(&info) {
-            app.console.note("declined, nothing is broken");
-            return Ok(DECLINED);
+        let mut info = admin.inspect(&key).await?;
+        loop {
+            let Some(asked) = info else {
+                return report(app, args, None);
+            };
+            if !agrees(&asked) {
+                app.console.note("declined, nothing is broken");
+                return Ok(DECLINED);
+            }
+            // The answer is about these holders, and may have taken a while.
+            info = admin.inspect(&key).await?;
+            if info.as_ref().map(holder_ids) == Some(holder_ids(&asked)) {
+                break;
+            }
         }
     }
     let broken = admin.break_lock(&key, &args.reason).await?;
     report(app, args, broken.as_ref())
+}
+
+/// The holders of a lock, to be compared.
+pub(super) type HolderIds = BTreeSet<(Option<FencingToken>, String, u32)>;
+
+/// Which holders a lock has, by their tokens, hosts and processes.
+pub(super) fn holder_ids(info: &LockInfo) -> HolderIds {
+    let holders = info.holders.iter();
+    holders
+        .map(|holder| {
+            let label = &holder.label;
+            (holder.token, label.host().to_owned(), label.pid())
+        })
+        .collect()
 }
 
 fn report(app: &App, args: &BreakArgs, broken: Option<&LockInfo>) -> Result<Exit, CommandFailure> {

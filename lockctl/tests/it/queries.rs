@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::fixture::{LOCKCTL, Place};
+use crate::fixture::{LOCKCTL, Place, Process};
 
 #[track_caller]
 fn assert_fields(value: &Value, expected: &[&str]) {
@@ -172,6 +172,29 @@ fn break_asks_on_a_terminal() {
         process.expect(code).prints(shown);
         assert_eq!(place.is_held("k"), is_held, "after the answer {answer:?}");
     }
+}
+
+#[test]
+fn break_asks_again_about_another_holder() {
+    let place = Place::new();
+    let until_asked = |asked: &mut Process, times: usize| {
+        asked.until("it asks", |asked| {
+            asked.stdout.text().matches("break it? [y/N]").count() == times
+        });
+    };
+    let first = place.holder("k");
+    let mut asked = place.terminal(&format!("{LOCKCTL} break k"));
+    until_asked(&mut asked, 1);
+    first.terminate(143);
+    let mut second = place.holder("k");
+    asked.enter("y\n");
+    until_asked(&mut asked, 2);
+    let pid = format!(" pid {} since", second.pid().as_raw_nonzero());
+    assert!(asked.stdout.text().contains(&pid), "no new holder is named");
+    assert!(place.is_held("k"), "the new holder has lost the lock");
+    second.terminate(143);
+    asked.enter("y\n");
+    asked.expect(0).prints(&["k is free, nothing is broken"]);
 }
 
 #[test]

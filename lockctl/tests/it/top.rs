@@ -35,6 +35,28 @@ fn a_lock_is_shown_and_broken_on_a_terminal_that_is_given_back() {
 }
 
 #[test]
+fn a_holder_that_nobody_was_asked_about_keeps_the_lock() {
+    let place = Place::new();
+    let first = place.holder("k");
+    let mut top = place.terminal(&format!("stty cols 120 rows 30; {LOCKCTL} top"));
+    top.until("the lock is shown", |top| {
+        top.stdout.text().contains("1 held")
+    });
+    top.enter("b");
+    top.until("it asks", |top| top.stdout.text().contains("take k from"));
+    first.terminate(143);
+    let _second = place.holder("k");
+    top.enter("y");
+    top.until("it declines", |top| {
+        let shown = top.stdout.text();
+        shown.contains("k has another holder now, nothing is broken")
+    });
+    top.enter("q");
+    top.expect(0);
+    assert!(place.is_held("k"), "the next holder has lost the lock");
+}
+
+#[test]
 fn without_a_terminal_it_names_what_to_use() {
     let place = Place::new();
     for line in ["top", "--format json top"] {

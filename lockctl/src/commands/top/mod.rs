@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use self::screen::{Screen, events};
 use self::view::{Action, View};
 use super::app::{App, SHUTDOWN, admin};
+use super::break_lock::{HolderIds, holder_ids};
 use super::queries::PatternArgs;
 use crate::args::duration;
 use crate::child::Signals;
@@ -94,7 +95,7 @@ pub(super) async fn top(app: &App, args: &TopArgs) -> Result<Exit, CommandFailur
                     _ => Action::Quit,
                 },
                 Some(answer) = answers.recv() => {
-                    if let BackendReply::Broken(key, _) = &answer {
+                    if let BackendReply::Broken(key, _) | BackendReply::Changed(key) = &answer {
                         answered(&mut under_way, key);
                         filter.send_modify(|_| {});
                     }
@@ -105,10 +106,10 @@ pub(super) async fn top(app: &App, args: &TopArgs) -> Result<Exit, CommandFailur
             match action {
                 Action::None => {}
                 Action::Filter => drop(filter.send(view.filter().to_owned())),
-                Action::Break(key) => {
+                Action::Break(key, asked) => {
                     view.notice(format!("{} is being broken", escaped(key.as_str())));
-                    let breaking = break_lock(Arc::clone(&locks), key.clone(), sender.clone());
-                    drop(tokio::spawn(breaking));
+                    let (locks, answers) = (Arc::clone(&locks), sender.clone());
+                    drop(tokio::spawn(break_lock(locks, key.clone(), asked, answers)));
                     under_way.push(key);
                 }
                 Action::Quit => break,
@@ -119,11 +120,18 @@ pub(super) async fn top(app: &App, args: &TopArgs) -> Result<Exit, CommandFailur
         while !under_way.is_empty()
             && let Some(answer) = answers.recv().await
         {
-            if let BackendReply::Broken(key, broken) = answer {
-                answered(&mut under_way, &key);
-                if let Err(error) = broken {
-                    app.console.warn(told(&error));
+            match answer {
+                BackendReply::Broken(key, broken) => {
+                    answered(&mut under_way, &key);
+                    if let Err(error) = broken {
+                        app.console.warn(told(&error));
+                    }
                 }
+                BackendReply::Changed(key) => {
+                    answered(&mut under_way, &key);
+                    app.console.warn(changed(&key));
+                }
+                BackendReply::Listed(_) => {}
             }
         }
     });
@@ -147,6 +155,8 @@ fn answered(under_way: &mut Vec<LockKey>, key: &LockKey) {
 enum BackendReply {
     Listed(LockResult<Vec<LockInfo>>),
     Broken(LockKey, LockResult<Option<LockInfo>>),
+    /// Its holders are not those that were to lose the lock.
+    Changed(LockKey),
 }
 
 impl BackendReply {
@@ -164,8 +174,14 @@ impl BackendReply {
                 ));
             }
             Self::Broken(_, Err(error)) => view.notice(told(&error)),
+            Self::Changed(key) => view.notice(changed(&key)),
         }
     }
+}
+
+fn changed(key: &LockKey) -> String {
+    let key = escaped(key.as_str());
+    format!("{key} has another holder now, nothing is broken")
 }
 
 fn told(error: &Error) -> String {
@@ -204,10 +220,18 @@ const SHORTEST: Duration = Duration::from_millis(100);
 async fn break_lock(
     locks: Arc<dyn DistributedLock>,
     key: LockKey,
+    asked: HolderIds,
     answers: mpsc::Sender<BackendReply>,
 ) {
     let Some(admin) = locks.admin() else { return };
-    let broken = admin.break_lock(&key, "broken by lockctl top").await;
+    let reply = match admin.inspect(&key).await {
+        Ok(Some(info)) if holder_ids(&info) == asked => {
+            let broken = admin.break_lock(&key, "broken by lockctl top").await;
+            BackendReply::Broken(key, broken)
+        }
+        Ok(Some(_)) => BackendReply::Changed(key),
+        free => BackendReply::Broken(key, free),
+    };
     // The program may have ended.
-    drop(answers.send(BackendReply::Broken(key, broken)).await);
+    drop(answers.send(reply).await);
 }

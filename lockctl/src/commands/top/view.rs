@@ -9,6 +9,7 @@ use polylock::LockKey;
 use polylock::admin::LockInfo;
 
 use super::SortBy;
+use crate::commands::break_lock::{HolderIds, holder_ids};
 use crate::output::{age, escaped, locks_screen, who};
 use crate::pattern::Pattern;
 
@@ -33,15 +34,16 @@ enum Prompt {
     None,
     /// The filter as it is typed.
     Filter(String),
-    /// Whether this lock is to be broken.
-    Break(LockKey),
+    /// Whether this lock is to be broken, with the holders of that time.
+    Break(LockInfo),
 }
 
 /// What a key asks of the backend, or of the program.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum Action {
     None,
-    Break(LockKey),
+    /// Breaks the lock if these are its holders.
+    Break(LockKey, HolderIds),
     Filter,
     Quit,
 }
@@ -96,7 +98,10 @@ impl View {
             Prompt::None => self.press_in_table(key.code),
             Prompt::Filter(text) => self.press_in_filter(text, key.code),
             Prompt::Break(lock) => match key.code {
-                KeyCode::Char('y' | 'Y') => Action::Break(lock),
+                KeyCode::Char('y' | 'Y') => {
+                    let holders = holder_ids(&lock);
+                    Action::Break(lock.key, holders)
+                }
                 _ => {
                     self.notice("declined, nothing is broken");
                     Action::None
@@ -123,7 +128,7 @@ impl View {
             KeyCode::Char('/') => self.prompt = Prompt::Filter(self.filter.clone()),
             KeyCode::Char('b') => {
                 if let Some(lock) = self.selected() {
-                    self.prompt = Prompt::Break(lock.key.clone());
+                    self.prompt = Prompt::Break(lock.clone());
                 }
             }
             KeyCode::Down | KeyCode::Char('j') => self.select(|at| at + 1),
@@ -230,11 +235,10 @@ impl View {
         match (&self.prompt, self.failure.as_ref().or(self.notice.as_ref())) {
             (Prompt::Filter(text), _) => format!("filter: {}_", escaped(text)),
             (Prompt::Break(lock), _) => {
-                let held = self.locks.iter().find(|info| info.key == *lock);
-                let holders = held.into_iter().flat_map(|info| &info.holders);
+                let holders = lock.holders.iter();
                 let holders: Vec<_> = holders.map(|holder| who(&holder.label)).collect();
-                let holders = holders.join(", ");
-                format!("take {} from {holders}? [y/N]", escaped(lock.as_str()))
+                let (key, holders) = (escaped(lock.key.as_str()), holders.join(", "));
+                format!("take {key} from {holders}? [y/N]")
             }
             (Prompt::None, Some(notice)) => notice.clone(),
             (Prompt::None, None) => {
@@ -319,7 +323,10 @@ mod tests {
     #[test]
     fn a_lock_is_broken_after_a_yes_alone() {
         let mut view = view();
-        let of = |name: &str| Action::Break(LockKey::new(name).unwrap());
+        let of = |name: &str| {
+            let holders = holder_ids(&lock(name, 0, 0));
+            Action::Break(LockKey::new(name).unwrap(), holders)
+        };
         assert_eq!(press(&mut view, "b"), Action::None);
         assert!(view.status().starts_with("take a from etl pid 7?"));
         assert_eq!(press(&mut view, "n"), Action::None);
@@ -329,7 +336,12 @@ mod tests {
         view.show(vec![lock("d", 500, 0), lock("c", 60, 3)]);
         assert_eq!(press(&mut view, "by"), of("c"));
         view.show(vec![lock("d", 500, 0)]);
-        assert_eq!(press(&mut view, "by"), of("d"));
+        assert_eq!(press(&mut view, "b"), Action::None);
+        // The answer is about the holder that was shown.
+        let mut next = lock("d", 0, 0);
+        next.holders[0].token = None;
+        view.show(vec![next]);
+        assert_eq!(press(&mut view, "y"), of("d"));
         view.show(Vec::new());
         assert_eq!(press(&mut view, "by"), Action::None);
     }
