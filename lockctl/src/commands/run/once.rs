@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use polylock::coordination::{Once, OnceStart, RunOutcome};
-use polylock::{DistributedLock, LockKey};
+use polylock::{DistributedLock, LockKey, LostReason};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -139,9 +139,12 @@ impl Run {
         let was_lost = tokio::select! {
             biased;
             (guard, recorded) = run.record(outcome) => {
+                // A loss that was noticed while the run was recorded; the release does not ask again.
+                let reason = guard.lost().reason();
+                let is_taken = matches!(reason, Some(LostReason::Broken | LostReason::Stolen));
                 let deadline = lease_end(locks, &CommandLocks::new([&guard]));
                 let is_lost = self.runner.release_job(guard.release()).await;
-                let was_lost = is_lost && is_ahead(deadline);
+                let was_lost = is_taken || (is_lost && is_ahead(deadline));
                 self.tell_recorded(outcome, recorded.map_err(|error| escaped(&error.to_string())));
                 was_lost
             }

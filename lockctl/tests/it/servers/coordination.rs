@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lock_testkit::proxy::{Command, Fate, Proxy};
 use lock_testkit::servers::{
     EtcdServer, PostgresServer, RedisOptions, RedisServer, ZooKeeperServer,
 };
@@ -88,6 +89,23 @@ fn a_signal_ends_the_recording_of_a_run() {
     place.event("child_exit");
     let ended = process.terminate(0);
     ended.says(&["k: the run may not be recorded, and others may repeat it: ended by TERM\n"]);
+    assert_eq!(place.event("recorded")["outcome"], "unrecorded");
+}
+
+#[test]
+fn a_loss_that_is_noticed_while_a_run_is_recorded_counts() {
+    let (server, place) = (RedisServer::start(RedisOptions::new()), Place::new());
+    let proxy = Proxy::start(server.port());
+    let url = format!("{}?timeout=10s", proxy.url());
+    let options = format!("--backend {url} --once-per 1h --ttl 1m --events events k");
+    let process = place.hold(&options, UNTIL_GO);
+    let is_record = |command: &Command| command.has("{lock:k}:record");
+    let record = proxy.plan(is_record, Fate::LateReply(Duration::from_secs(30)));
+    place.go();
+    until("the run is being recorded", || record.struck() > 0);
+    place.expect(0, &format!("--backend {} break --yes k", server.url()));
+    let ended = process.expect(79);
+    ended.says(&["error: lost the lock on k: it had ended before the command did"]);
     assert_eq!(place.event("recorded")["outcome"], "unrecorded");
 }
 
