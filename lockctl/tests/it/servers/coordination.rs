@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_testkit::proxy::{Command, Fate, Proxy};
+use lock_testkit::proxy::{Command, Fate, Proxy, Then};
 use lock_testkit::servers::{
     EtcdServer, PostgresServer, RedisOptions, RedisServer, ZooKeeperServer,
 };
@@ -107,6 +107,22 @@ fn a_loss_that_is_noticed_while_a_run_is_recorded_counts() {
     let ended = process.expect(79);
     ended.says(&["error: lost the lock on k: it had ended before the command did"]);
     assert_eq!(place.event("recorded")["outcome"], "unrecorded");
+}
+
+#[test]
+fn a_release_of_a_job_that_is_not_confirmed_is_a_warning() {
+    let (server, place) = (RedisServer::start(RedisOptions::new()), Place::new());
+    let (proxy, url) = (Proxy::start(server.port()), server.url());
+    let options = "--once-per 1h --ttl 1m --events events k";
+    let process = place.hold(&format!("--backend {} {options}", proxy.url()), UNTIL_GO);
+    let is_release = |command: &Command| command.is("EVALSHA") && command.has("lock:k");
+    let release = proxy.plan(is_release, Fate::LostReply(Then::Cut));
+    place.go();
+    let ended = process.expect(0);
+    assert_eq!(release.struck(), 1, "{ended}");
+    ended.says(&["warning: the release is not confirmed: "]);
+    assert_eq!(place.event("recorded")["outcome"], "ran");
+    place.expect(0, &format!("--backend {url} try k"));
 }
 
 #[test]
