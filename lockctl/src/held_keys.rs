@@ -22,7 +22,7 @@ pub(crate) struct HeldKeys(Vec<HeldKey>);
 struct HeldKey {
     key: String,
     namespace: String,
-    /// Which service it is, as a hash.
+    /// Which locks of which service they are, as a hash.
     backend: String,
     /// The `lockctl` that holds it.
     pid: i32,
@@ -43,10 +43,11 @@ impl HeldKeys {
         keys: impl IntoIterator<Item = &'k str>,
     ) -> Self {
         let pid = getpid().as_raw_nonzero().get();
+        let (namespace, backend) = (backend.stored_namespace(), id_of(backend));
         self.0.extend(keys.into_iter().map(|key| HeldKey {
             key: key.to_owned(),
-            namespace: backend.namespace().to_owned(),
-            backend: id_of(backend),
+            namespace: namespace.clone(),
+            backend: backend.clone(),
             pid,
         }));
         self
@@ -61,10 +62,10 @@ impl HeldKeys {
         if self.0.is_empty() {
             return Ok(());
         }
-        let id = id_of(backend);
+        let (namespace, id) = (backend.stored_namespace(), id_of(backend));
         for key in keys {
             // What the service sees: a key with a colon may look like one in a namespace.
-            let stored = stored(backend.namespace(), key);
+            let stored = stored(&namespace, key);
             let held = self.0.iter().find(|held| {
                 self::stored(&held.namespace, &held.key) == stored && held.backend == id
             });

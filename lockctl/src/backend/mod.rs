@@ -148,19 +148,42 @@ impl BackendUrl {
         &self.namespace
     }
 
-    /// A number that is the same for the same service, without anything secret in it.
+    /// What goes before the keys on the server: the namespace that was asked for, or that of the backend.
+    pub(crate) fn stored_namespace(&self) -> String {
+        let url = polylock::compiled_in().backend_url(&self.text);
+        url.map_or_else(|_| self.namespace.clone(), |url| url.namespace().to_owned())
+    }
+
+    /// A number that is the same for the same locks, without anything secret in it.
     pub(crate) fn id(&self) -> u64 {
+        let (kind, port) = kind_and_port(self.url.scheme());
         let place = match self.url.expect_file() {
             Ok(file) => canonical(file).display().to_string(),
             Err(_) => {
-                let hosts: Vec<_> = self.url.hosts().iter().map(ToString::to_string).collect();
-                format!("{}{}", hosts.join(","), self.url.path())
+                let hosts = self.url.hosts().iter();
+                let mut hosts: Vec<_> = hosts
+                    .map(|host| format!("{}:{}", host.name, host.port_or(port)))
+                    .collect();
+                hosts.sort();
+                let path = match (kind, self.url.path().trim_matches('/')) {
+                    ("redis" | "redis-cluster" | "redlock", "") => "0",
+                    ("etcd" | "zk", "") => "locks",
+                    (_, path) => path,
+                };
+                format!("{}/{path}", hosts.join(","))
             }
         };
-        // Locks in another table are other locks.
+        // Locks in another table or mode are other locks.
         let mut params = self.url.params();
-        let table = params.string("table").unwrap_or_default();
-        fnv1a(format!("{}:{place}?{table}", self.url.scheme()).as_bytes())
+        let mode = if kind == "sqlite" { "lease" } else { "row" };
+        let names = [
+            ("database", "0"),
+            ("mode", mode),
+            ("schema", "public"),
+            ("table", "polylock_locks"),
+        ];
+        let values = names.map(|(name, default)| params.string(name).unwrap_or(default));
+        fnv1a(format!("{kind}:{place}?{}", values.join("&")).as_bytes())
     }
 }
 
@@ -306,6 +329,20 @@ fn placed(url: String, option: Option<&str>, ambient: Option<&str>, is_option: b
     }
 }
 
+/// What schemes of one kind of server have in common, and its default port: aliases, and with or without TLS.
+fn kind_and_port(scheme: &str) -> (&str, u16) {
+    match scheme {
+        "etcd" | "etcds" => ("etcd", 2379),
+        "mariadb" | "mysql" => ("mysql", 3306),
+        "postgres" | "postgresql" => ("postgres", 5432),
+        "redis" | "rediss" => ("redis", 6379),
+        "redis-cluster" | "redlock" => (scheme, 6379),
+        "redis-sentinel" => (scheme, 26379),
+        "zk" | "zookeeper" => ("zk", 2181),
+        _ => (scheme, 0),
+    }
+}
+
 /// The path without links and dots; the file itself need not exist.
 fn canonical(file: &Path) -> PathBuf {
     let resolved = || {
@@ -411,6 +448,43 @@ mod tests {
         assert_eq!(id("x.db"), id("./x.db"));
         assert_eq!(id("x.db"), id("x.db?mode=lease"));
         assert_ne!(id("x.db"), id("y.db"));
+    }
+
+    #[test]
+    fn the_same_locks_have_one_id_and_others_another() {
+        let id = |url: &str| choose(&["--backend", url], &[]).unwrap().id();
+        for (one, other) in [
+            ("postgres://u@h/d", "postgresql://v@h:5432/d?schema=public"),
+            (
+                "postgres://u@h/d?mode=row",
+                "postgres://u@h/d?table=polylock_locks",
+            ),
+            ("mysql://u@h/d", "mariadb://u@h:3306/d"),
+            ("zk://a,b", "zookeeper://b:2181,a:2181/locks"),
+            ("redis://c", "redis://c:6379/0"),
+        ] {
+            assert_eq!(id(one), id(other), "{one} {other}");
+        }
+        for (one, other) in [
+            ("postgres://u@h/d?schema=a", "postgres://u@h/d?schema=b"),
+            (
+                "postgres://u@h/d?mode=lease",
+                "postgres://u@h/d?mode=advisory",
+            ),
+            ("postgres://u@h/d", "postgres://u@h/d?mode=lease"),
+            ("redis://c/0", "redis://c/1"),
+            ("redis://c", "redis-sentinel://c:6379/0"),
+        ] {
+            assert_ne!(id(one), id(other), "{one} {other}");
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn the_namespace_of_the_backend_is_the_one_without_another() {
+        let stored = |url: &str| choose(&["--backend", url], &[]).unwrap().stored_namespace();
+        assert_eq!(stored("redis://c"), stored("redis://c?namespace=lock"));
+        assert_eq!(stored("redis://c?namespace="), "");
     }
 
     #[test]
