@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::fixture::{LOCKCTL, Place, UNTIL_GO, assert_dead, is_alive, pid_of, until};
+use crate::fixture::{LOCKCTL, Place, UNTIL_GO, assert_dead, is_alive, pid_of, state, until};
 
 /// Breaks the lock; its holder learns it within a third of its ttl.
 #[track_caller]
@@ -226,6 +226,18 @@ fn events_go_to_a_descriptor() {
     place.program("sh", &["-c", &script]).expect(0);
     let events = place.events();
     assert_eq!(events.len(), 3, "{events:?}");
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_a_reader_of_events() {
+    let place = Place::new();
+    place.program("mkfifo", &["fifo"]).expect(0);
+    for command in ["run", "lead"] {
+        let mut process = place.start(&format!("{command} --events fifo k -- touch ran"));
+        process.until("it sleeps", |process| state(process.pid()) == Some('S'));
+        process.terminate(143);
+    }
+    place.assert_not_run();
 }
 
 #[test]

@@ -36,12 +36,13 @@ pub(super) async fn run(app: &App, args: RunArgs) -> Result<Exit, CommandFailure
         on_lost: args.on_lost,
         ..args.command.rules(request.ttl())?
     };
-    // Before anything can be held: a signal from here on leaves nothing behind.
-    let mut signals = Signals::catch().map_err(CommandFailure::internal("cannot catch signals"))?;
     let outer = HeldKeys::read(env::var_os(held_keys::VARIABLE).as_deref());
     outer.refuse(&backend, keys.iter().map(LockKey::as_str))?;
     let command = &args.command;
     let runner = command.runner(rules, &request, backend, &app.console)?;
+    // Before anything can be held: a signal from here on leaves nothing behind. Not earlier, since the
+    // events may wait for a reader.
+    let mut signals = Signals::catch().map_err(CommandFailure::internal("cannot catch signals"))?;
     let run = Run {
         args,
         keys,
