@@ -10,6 +10,7 @@ use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub(crate) use self::global::{Color, GlobalArgs, OutputFormat};
+use self::value::is_lease;
 pub(crate) use self::value::{
     EventsTarget, LeaseText, address, duration, note, once_key, period, permits, signal,
 };
@@ -93,6 +94,34 @@ pub(crate) enum CliCommand {
     Completions(CompletionsArgs),
     /// Print the manual page
     Man,
+}
+
+/// Hides URLs, which may have a password, and ids of leases in what an error repeats of the command line.
+pub(crate) fn without_secrets(mut error: clap::Error) -> clap::Error {
+    let kinds = [
+        ContextKind::InvalidArg,
+        ContextKind::InvalidSubcommand,
+        ContextKind::InvalidValue,
+    ];
+    let of_lease = text_of(&error, ContextKind::InvalidArg).starts_with("--lease");
+    let secret = kinds.map(|kind| {
+        let text = text_of(&error, kind);
+        let is_url = text.contains('@') || text.contains("://");
+        is_url || is_lease(text) || of_lease && kind == ContextKind::InvalidValue
+    });
+    for (kind, _) in kinds.into_iter().zip(secret).filter(|(_, secret)| *secret) {
+        error.insert(kind, ContextValue::String("***".to_owned()));
+        // It repeats the text.
+        error.remove(ContextKind::Suggested);
+    }
+    error
+}
+
+fn text_of(error: &clap::Error, kind: ContextKind) -> &str {
+    match error.get(kind) {
+        Some(ContextValue::String(text)) => text,
+        _ => "",
+    }
 }
 
 /// Says how a command is told from keys to those who are used to flock(1).

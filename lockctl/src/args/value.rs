@@ -103,6 +103,11 @@ impl FromStr for EventsTarget {
 #[derive(Clone, Copy)]
 pub(crate) struct LeaseText(pub(crate) polylock::engine::LeaseId);
 
+/// Whether a text is the id of a lease, wherever it stands.
+pub(super) fn is_lease(text: &str) -> bool {
+    text.trim().parse::<LeaseText>().is_ok()
+}
+
 impl FromStr for LeaseText {
     type Err = &'static str;
 

@@ -86,7 +86,7 @@ fn checked(path: &Path, loaded: &Result<Config, ConfigErrors>) -> String {
         let (backends, classes) = (config.backends().len(), config.classes().len());
         out += &format!(
             "{}: no errors; backends: {backends}, classes: {classes}\n",
-            escaped(&path.display().to_string())
+            escaped(&shown(path))
         );
     }
     out
@@ -110,7 +110,7 @@ fn show(app: &App, file: Option<&PathBuf>) -> Result<Exit, CommandFailure> {
     }
     let mut table = plain_table();
     table.set_header(["KEY", "VALUE", "FROM"]);
-    let name = path.display().to_string();
+    let name = shown(&path);
     for setting in config.effective() {
         let from = match &setting.origin {
             Origin::File { line } => format!("{name}:{line}"),
@@ -135,6 +135,15 @@ fn path(app: &App, file: Option<&PathBuf>) -> Result<PathBuf, CommandFailure> {
         })
 }
 
+/// The name of the file, unless it may be a URL with a password.
+fn shown(path: &Path) -> String {
+    let name = path.display().to_string();
+    match name.contains("://") {
+        true => "***".to_owned(),
+        false => name,
+    }
+}
+
 /// The answer of `config check`.
 fn checked_json(path: &Path, loaded: &Result<Config, ConfigErrors>) -> Value {
     let (errors, warnings) = match loaded {
@@ -145,7 +154,7 @@ fn checked_json(path: &Path, loaded: &Result<Config, ConfigErrors>) -> Value {
         Err(errors) => (errors.all().iter().map(error_json).collect(), Vec::new()),
     };
     json!({
-        "file": path.display().to_string(),
+        "file": shown(path),
         "ok": loaded.is_ok(),
         "errors": errors,
         "warnings": warnings,
@@ -157,7 +166,7 @@ fn shown_json(path: &Path, config: &Config) -> Value {
     let settings: Vec<_> = config.effective().iter().map(setting_json).collect();
     let warnings: Vec<_> = config.warnings().iter().map(error_json).collect();
     json!({
-        "file": path.display().to_string(),
+        "file": shown(path),
         "settings": settings,
         "warnings": warnings,
     })

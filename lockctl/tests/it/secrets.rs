@@ -122,3 +122,31 @@ fn the_doctor_names_the_parameter_and_hides_its_value() {
         "{ended}"
     );
 }
+
+#[test]
+fn a_wrong_command_line_is_not_repeated_with_its_secrets() {
+    let place = Place::new();
+    let url = "redis://app:s3ntinel@cache";
+    for (code, line, says) in [
+        (64, format!("{url} list"), "unrecognized subcommand '***'"),
+        (
+            64,
+            format!("list x {url}"),
+            "unexpected argument '***' found",
+        ),
+        (78, format!("--config {url} list"), "***: No such file"),
+    ] {
+        let ended = place.expect(code, &line).says(&[says]);
+        ended.says_nothing_of(&[SECRET, "ntinel@"]);
+    }
+    let check = place.expect(78, &format!("--format json config check {url}"));
+    check.says_nothing_of(&[SECRET, "ntinel@"]);
+
+    let id = "0123456789abcdef".repeat(2);
+    let ended = place.expect_with(64, "release k", &[("LOCK_LEASE", &format!("{id} "))]);
+    let ended = ended.says(&["invalid value '***' for '--lease <ID>'"]);
+    ended.says_nothing_of(&[&id]);
+    place
+        .expect(64, &["renew", "k", &id])
+        .says_nothing_of(&[&id]);
+}

@@ -14,6 +14,7 @@ use super::locks::{Locks, connect};
 use super::resolve::{Resolved, resolve};
 use super::settings::{BackendSettings, ClassSettings, Setting};
 use super::table::read;
+use super::value::shown;
 
 /// A valid configuration.
 ///
@@ -134,10 +135,15 @@ impl Loader {
     pub fn load(&self, path: impl AsRef<Path>) -> Result<Config, ConfigErrors> {
         let path = path.as_ref();
         let file = path.display().to_string();
+        // A URL in the place of a file may have a password.
+        let file = match file.contains("://") {
+            true => shown(&file),
+            false => &file,
+        };
         let text = fs::read(path).map_err(|error| error.to_string());
         let text = text
             .and_then(|text| String::from_utf8(text).map_err(|_| "this is not UTF-8".to_owned()));
-        let report = ConfigReport::new(&file, text.as_deref().unwrap_or_default());
+        let report = ConfigReport::new(file, text.as_deref().unwrap_or_default());
         if let Err(message) = &text {
             report.error(report.span(Origin::Default), message);
         }
