@@ -22,6 +22,8 @@ impl<F: Fn(&str) -> Option<OsString> + Clone + Send + Sync + 'static> Env for F 
 pub(super) struct FromFile {
     config: Config,
     class: Option<String>,
+    /// Whether each lock is acquired on another backend as well.
+    migrates: bool,
     /// The options that lead here, as they are written in a shell.
     options: String,
 }
@@ -57,6 +59,7 @@ impl FromFile {
         let url = url.expose().to_owned();
         let options = options(args, Some(path).filter(|_| !is_ambient));
         let file = Self {
+            migrates: backend.migrate_from.is_some(),
             config,
             class,
             options,
@@ -83,6 +86,10 @@ impl FromFile {
 
     pub(super) fn class(&self) -> Option<&str> {
         self.class.as_deref()
+    }
+
+    pub(super) fn migrates(&self) -> bool {
+        self.migrates
     }
 
     pub(super) fn program(&self) -> String {

@@ -131,6 +131,11 @@ impl BackendUrl {
         }
     }
 
+    /// Whether each lock is acquired on two backends.
+    pub(crate) fn migrates(&self) -> bool {
+        self.file.as_ref().is_some_and(FromFile::migrates)
+    }
+
     /// How to call `lockctl` for the same service, without secrets.
     pub(crate) fn program(&self) -> String {
         if let Some(file) = &self.file {

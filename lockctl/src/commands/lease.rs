@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use polylock::{
-    AcquireRequest, DistributedLock, Label, LeaseState, LockGuard, LockKey, Released, Renewal, Wait,
+    AcquireRequest, DistributedLock, Label, LeaseState, LockGuard, LockKey, LockLifetime, Released,
+    Renewal, Wait,
 };
 use serde_json::json;
 
@@ -74,6 +75,9 @@ pub(super) async fn acquire(app: &App, args: AcquireArgs) -> Result<Exit, Comman
         signal = signals.next_that_ends() => return Ok(Exit::Signaled(signal.as_raw())),
         locks = backend.connect(None) => locks?,
     };
+    if locks.capabilities().bound != LockLifetime::Lease || backend.migrates() {
+        return Err(without_lease(&*locks));
+    }
     let waiting = LockWait {
         locks: &*locks,
         keys: std::slice::from_ref(&key),
@@ -121,6 +125,14 @@ fn ttl(wanted: Option<Duration>, backend: &BackendUrl) -> Duration {
         .unwrap_or(Duration::from_secs(60))
 }
 
+/// The refusal of a backend whose locks outlive no process.
+fn without_lease(locks: &dyn DistributedLock) -> CommandFailure {
+    let backend = locks.capabilities().backend;
+    let message = format!("a lock of this backend ({backend}) ends with the process that took it");
+    CommandFailure::new(Exit::Config, message)
+        .with_hint("use `lockctl run`, which keeps the process")
+}
+
 /// Prints what a later `renew` or `release` needs, and lets go without giving back.
 async fn hand_out(
     app: &App,
@@ -129,10 +141,7 @@ async fn hand_out(
 ) -> Result<Exit, CommandFailure> {
     let (Some(lease), Some(valid_until)) = (guard.lease_id(), guard.valid_until()) else {
         guard.release().await?;
-        let backend = locks.capabilities().backend;
-        let message = format!("a lock of {backend} ends with the process that took it");
-        return Err(CommandFailure::new(Exit::Config, message)
-            .with_hint("use `lockctl run`, which keeps the process"));
+        return Err(without_lease(locks));
     };
     let (key, token) = (
         guard.key().as_str(),

@@ -110,6 +110,17 @@ fn a_renewed_lease_lasts_longer() {
 }
 
 #[test]
+fn a_lock_on_two_backends_is_refused_before_it_is_waited_for() {
+    let place = Place::new();
+    let file = "default = 'new'\n[backend.old]\nurl = 'sqlite:old.db'\n\
+                [backend.new]\nurl = 'sqlite:new.db'\nmigrate-from = 'old'";
+    place.write("lock.toml", file);
+    let _holder = place.holder("--config lock.toml k");
+    let ended = place.expect(78, "--config lock.toml acquire -n k");
+    ended.says(&["use `lockctl run`, which keeps the process"]);
+}
+
+#[test]
 fn an_id_that_cannot_be_printed_leaves_no_lease() {
     let place = Place::new();
     let mut command = place.lockctl("acquire k");

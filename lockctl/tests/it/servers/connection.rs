@@ -47,3 +47,11 @@ fn a_signal_ends_the_wait_for_min_hold() {
     );
     place.expect(0, &format!("{backend} run -w 20s k -- true"));
 }
+
+#[test]
+fn acquire_refuses_a_lock_without_a_lease_before_it_waits() {
+    let (place, backend) = (Place::new(), backend());
+    let _holder = place.holder(&format!("{backend} k"));
+    let ended = place.expect(78, &format!("{backend} acquire -n k"));
+    ended.says(&["use `lockctl run`, which keeps the process"]);
+}
