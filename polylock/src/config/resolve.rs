@@ -341,7 +341,7 @@ fn class(
 
 fn lock_settings(cx: &Context<'_, '_>, table: &ConfigTable<'_>) -> LockSettings {
     let settings: LockSettings = table.read();
-    settings.check(|key| table.span(key), cx.report);
+    settings.check(|key| table.span(key), |key| table.own_span(key), cx.report);
     settings
 }
 

@@ -182,10 +182,12 @@ impl LockSettings {
         ]
     }
 
-    /// Reports values that no request accepts, by the places of their keys.
+    /// Reports values that no request accepts, by the places of their keys. `own_span_of` leaves out those
+    /// that are inherited.
     pub(super) fn check(
         &self,
         span_of: impl Fn(&str) -> Option<ByteSpan>,
+        own_span_of: impl Fn(&str) -> Option<ByteSpan>,
         report: &ConfigReport<'_>,
     ) {
         let mut is_right = true;
@@ -208,10 +210,18 @@ impl LockSettings {
                 is_right = false;
             }
         }
-        // The two depend on each other; the default of max-hold is an hour.
-        let holds = span_of("max-hold").or_else(|| span_of("min-hold"));
+        // The two depend on each other; the default of max-hold is an hour. What a class inherits is checked
+        // where it stands.
+        let holds = own_span_of("max-hold").or_else(|| own_span_of("min-hold"));
         let all = self.apply(any_request());
-        if let (true, Some(span), Some(message)) = (is_right, holds, wrong(&all)) {
+        let (max_hold, min_hold) = (all.max_hold(), all.min_hold());
+        if let (true, Some(span), Some(max_hold)) = (is_right, holds, max_hold)
+            && max_hold < min_hold
+        {
+            let [max_hold, min_hold] = [max_hold, min_hold].map(humantime::format_duration);
+            let message = format!(
+                "max-hold must be at least min-hold, and {max_hold} is less than {min_hold}"
+            );
             report.error(span, message);
         }
         if let (Some(ttl), Some(span)) = (self.ttl, span_of("ttl"))

@@ -84,6 +84,8 @@ pub(super) struct ConfigTable<'t> {
     values: DeTable<'t>,
     /// The keys whose values are wrong, which is reported.
     wrong: Vec<String>,
+    /// The keys whose values come from another table.
+    inherited: Vec<&'static str>,
     report: &'t ConfigReport<'t>,
 }
 
@@ -121,6 +123,7 @@ impl<'t> ConfigTable<'t> {
             kind,
             values,
             wrong,
+            inherited: Vec::new(),
             report,
         }
     }
@@ -150,10 +153,11 @@ impl<'t> ConfigTable<'t> {
     /// Takes the values that are missing here from another table.
     pub(super) fn inherit(&mut self, keys: &[&'static str], from: &Self) {
         for key in keys {
-            if let Some((key, value)) = from.values.get_key_value(*key)
-                && !self.values.contains_key(key)
+            if let Some((name, value)) = from.values.get_key_value(*key)
+                && !self.values.contains_key(name)
             {
-                self.values.insert(key.clone(), value.clone());
+                self.values.insert(name.clone(), value.clone());
+                self.inherited.push(*key);
             }
         }
     }
@@ -184,6 +188,12 @@ impl<'t> ConfigTable<'t> {
 
     pub(super) fn span(&self, key: &str) -> Option<ByteSpan> {
         self.values.get(key).map(Spanned::span)
+    }
+
+    /// The same without the values of another table.
+    pub(super) fn own_span(&self, key: &str) -> Option<ByteSpan> {
+        let is_inherited = self.inherited.iter().any(|inherited| *inherited == key);
+        self.span(key).filter(|_| !is_inherited)
     }
 
     /// Whether the value is wrong, which is reported.

@@ -38,9 +38,13 @@ backend.a.url = 'memory:'\nbackend.b.url = 'memory:'\n[class.pay]\nttl = '5s'
 [backend.main]\nurl = 'memory:'\nmax-hold = '0s'
     3:12: max-hold must be more than zero, not 0s
 [backend.main]\nurl = 'memory:'\nmax-hold = '1m'\nmin-hold = '2m'
-    3:12: max-hold must be at least min-hold, not 60s
+    3:12: max-hold must be at least min-hold, and 1m is less than 2m
 backend.main.url = 'memory:'\n[class.a]\nmin-hold = '2h'
-    3:12: max-hold must be at least min-hold, not 3600s
+    3:12: max-hold must be at least min-hold, and 1h is less than 2h
+[backend.main]\nurl = 'memory:'\nmin-hold = '2h'\n[class.a]\nwait = 'never'
+    3:12: max-hold must be at least min-hold, and 1h is less than 2h
+[backend.main]\nurl = 'memory:'\nmax-hold = '1m'\n[class.a]\nmin-hold = '2m'
+    5:12: max-hold must be at least min-hold, and 1m is less than 2m
 backend.main.url = 'memory:'\n[class.a]\nrequire = ['fencing', 'fare']
     3:23: unknown requirement "fare", did you mean "fair"?
 backend.main.url = 'memory:'\n[class.a]\nrequire = 'fencing'
@@ -163,6 +167,15 @@ fn an_error_in_the_environment_is_told_by_its_variable() {
         );
         assert_eq!(errors.to_string(), found[0]);
     }
+}
+
+#[test]
+fn a_variable_of_a_class_goes_before_what_the_class_inherits() {
+    let file = "[backend.main]\nurl = 'memory:'\nmax-hold = '1m'\n[class.pay]\n";
+    let variable = "LOCK_CLASS_PAY_MIN_HOLD";
+    let errors = loader(&[(variable, "2m")]).parse(file).unwrap_err();
+    let expected = "max-hold must be at least min-hold, and 1m is less than 2m";
+    assert_eq!(messages(&errors), [format!("env {variable}: {expected}")]);
 }
 
 #[test]
