@@ -192,7 +192,7 @@ impl<'t> ConfigTable<'t> {
 
     /// The same without the values of another table.
     pub(super) fn own_span(&self, key: &str) -> Option<ByteSpan> {
-        let is_inherited = self.inherited.iter().any(|inherited| *inherited == key);
+        let is_inherited = self.inherited.contains(&key);
         self.span(key).filter(|_| !is_inherited)
     }
 
