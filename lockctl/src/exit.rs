@@ -70,7 +70,7 @@ impl Exit {
     /// What an error of the given kind means.
     pub(crate) fn of_error(kind: ErrorKind) -> Self {
         match kind {
-            ErrorKind::Contended | ErrorKind::QueueFull => Self::NotAcquired,
+            ErrorKind::Contended => Self::NotAcquired,
             ErrorKind::Denied => Self::Denied,
             ErrorKind::Foreign => Self::Data,
             ErrorKind::InvalidConfig | ErrorKind::Unsupported => Self::Config,

@@ -6,6 +6,7 @@ use rustix::process::{Pid, getpid, test_kill_process};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::BackendUrl;
+use crate::child::parent_of;
 use crate::exit::Exit;
 use crate::output::{CommandFailure, Escaped};
 
@@ -112,13 +113,6 @@ fn waits_for_this_process(pid: i32) -> bool {
         }
     }
     false
-}
-
-fn parent_of(pid: i32) -> Option<i32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may contain anything, also parentheses.
-    let after_name = stat.rsplit_once(") ")?.1;
-    after_name.split(' ').nth(1)?.parse().ok()
 }
 
 fn exists(pid: i32) -> bool {

@@ -14,11 +14,7 @@ use crate::output::Writer;
 
 /// Sets up what the options ask for.
 pub(crate) fn start(args: &GlobalArgs) {
-    match args.color {
-        Color::Always => ColorChoice::Always.write_global(),
-        Color::Auto => {}
-        Color::Never => ColorChoice::Never.write_global(),
-    }
+    set_color(args.color);
     let level = match args.verbose {
         0 => return,
         1 => LevelFilter::DEBUG,
@@ -42,6 +38,15 @@ pub(crate) fn start(args: &GlobalArgs) {
             .with(lines)
             .try_init(),
     );
+}
+
+/// Sets when messages of this process are colored.
+pub(crate) fn set_color(color: Color) {
+    match color {
+        Color::Always => ColorChoice::Always.write_global(),
+        Color::Auto => {}
+        Color::Never => ColorChoice::Never.write_global(),
+    }
 }
 
 /// Waits a moment for what was logged to be read.

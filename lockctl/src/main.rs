@@ -23,8 +23,9 @@ use crate::output::{CommandFailure, Console};
 fn main() -> ExitCode {
     // Before any thread is started: the process is about to become another program.
     if let Some(successor) = Exec::of_arguments(std::env::args_os().skip(1)) {
+        let console = successor.console();
         let failure = successor.become_it();
-        Console::new(0).fail(&failure);
+        console.fail(&failure);
         return failure.exit().into();
     }
     if Linger::is_asked_for(std::env::args_os().skip(1)) {

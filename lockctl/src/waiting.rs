@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, pending};
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
 
@@ -140,12 +140,19 @@ impl LockWait<'_> {
             }
             let holder = self.blocker().await;
             self.tell_events(holder.as_ref());
-            if self.console.is_chatty() && stderr().is_terminal() {
-                return self.spin(began, holder).await;
+            let telling = async {
+                if self.console.is_chatty() && stderr().is_terminal() {
+                    return self.spin(began, holder).await;
+                }
+                self.console.note(self.sentence(holder.as_ref(), None));
+                pending().await
+            };
+            tokio::select! {
+                never = telling => match never {},
+                changed = acquired.changed() => {
+                    changed.expect("BUG: the keys that are acquired outlive the waiting");
+                }
             }
-            self.console.note(self.sentence(holder.as_ref(), None));
-            let changed = acquired.changed().await;
-            changed.expect("BUG: the keys that are acquired outlive the waiting");
         }
     }
 

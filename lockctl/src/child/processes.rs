@@ -109,9 +109,17 @@ fn is_group_alive(group: Pid) -> bool {
 }
 
 fn group_of(pid: Pid) -> Option<Pid> {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    let group = after_name(&stat)?.split(' ').nth(2)?;
-    Pid::from_raw(group.parse().ok()?)
+    Pid::from_raw(number_after_name(pid.as_raw_nonzero().get(), 2)?)
+}
+
+/// The parent of a process, 0 for none that is seen here; `None` where the system does not tell.
+pub(crate) fn parent_of(pid: i32) -> Option<i32> {
+    number_after_name(pid, 1)
+}
+
+fn number_after_name(pid: i32, at: usize) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    after_name(&stat)?.split(' ').nth(at)?.parse().ok()
 }
 
 /// Kills all descendants of this process but `others`, also those that are born meanwhile.

@@ -81,7 +81,8 @@ impl Runner {
             LockLifetime::Connection => Linger::start().ok(),
             _ => None,
         };
-        let running = spawn(&self.command, variables, self.rules.own_group)?;
+        let own_group = self.rules.own_group;
+        let running = spawn(&self.command, variables, own_group, &self.console)?;
         if let Some(linger) = &mut linger {
             linger.outlive(running.pid).ok();
         }

@@ -5,14 +5,18 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{ExitStatus, Stdio};
 
+use anstream::ColorChoice;
+use clap::ValueEnum;
 use rustix::process::{Pid, Signal};
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
 
 use super::environment::Variable;
 use super::processes::{CommandProcesses, POLL_INTERVAL};
+use crate::args::Color;
 use crate::exit::Exit;
-use crate::output::CommandFailure;
+use crate::logging::set_color;
+use crate::output::{CommandFailure, Console};
 
 /// The command while it runs.
 #[derive(Debug)]
@@ -37,15 +41,22 @@ impl RunningCommand {
     }
 }
 
-/// Starts the command; standard streams and directory are inherited.
+/// Starts the command; standard streams and directory are inherited. That it cannot be executed is said as
+/// `console` would.
 ///
 /// Call it on the main thread: the command dies with the thread that started it.
 pub(crate) fn spawn(
     command: &[OsString],
     variables: Vec<Variable>,
     own_group: bool,
+    console: &Console,
 ) -> Result<RunningCommand, CommandFailure> {
-    let mut starter = starter(command);
+    let color = match ColorChoice::global() {
+        ColorChoice::Always => "always",
+        ColorChoice::Never => "never",
+        _ => "auto",
+    };
+    let mut starter = starter(command, &[&console.quiet().to_string(), color]);
     for (name, value) in variables {
         match value {
             Some(value) => starter.env(name, value),
@@ -71,13 +82,13 @@ pub(crate) fn spawn(
 
 /// This program again, which asks to be killed with its parent and then becomes the command.
 #[cfg(target_os = "linux")]
-fn starter(command: &[OsString]) -> Command {
+fn starter(command: &[OsString], options: &[&str; 2]) -> Command {
     if !std::path::Path::new(THIS_PROGRAM).exists() {
         return direct(command);
     }
     let mut starter = Command::new(THIS_PROGRAM);
     let parent = rustix::process::getpid().as_raw_nonzero().to_string();
-    starter.args([EXEC, &parent]).args(command);
+    starter.args([EXEC, &parent]).args(options).args(command);
     starter
 }
 
@@ -86,7 +97,7 @@ fn starter(command: &[OsString]) -> Command {
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
 #[cfg(not(target_os = "linux"))]
-fn starter(command: &[OsString]) -> Command {
+fn starter(command: &[OsString], _: &[&str; 2]) -> Command {
     direct(command)
 }
 
@@ -96,10 +107,12 @@ fn direct(command: &[OsString]) -> Command {
     starter
 }
 
-/// What the process becomes that was started as `lockctl __exec PARENT COMMAND...`.
+/// What the process becomes that was started as `lockctl __exec PARENT QUIET COLOR COMMAND...`.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) struct Exec {
     parent: i32,
+    quiet: u8,
+    color: Color,
     command: Vec<OsString>,
 }
 
@@ -107,9 +120,22 @@ impl Exec {
     /// Reads the arguments without the program's name; `None` if they are those of a user.
     pub(crate) fn of_arguments(mut args: impl Iterator<Item = OsString>) -> Option<Self> {
         args.next().filter(|first| first == EXEC)?;
-        let parent = args.next()?.to_str()?.parse().ok()?;
+        let mut word = || args.next()?.into_string().ok();
+        let (parent, quiet) = (word()?.parse().ok()?, word()?.parse().ok()?);
+        let color = Color::from_str(&word()?, false).ok()?;
         let command: Vec<_> = args.collect();
-        (!command.is_empty()).then_some(Self { parent, command })
+        (!command.is_empty()).then_some(Self {
+            parent,
+            quiet,
+            color,
+            command,
+        })
+    }
+
+    /// The console of the `lockctl` that started the process.
+    pub(crate) fn console(&self) -> Console {
+        set_color(self.color);
+        Console::new(self.quiet)
     }
 
     /// Becomes the command, which is killed when the thread ends that started it. Returns only
@@ -169,10 +195,16 @@ mod tests {
     fn only_lockctl_itself_asks_for_a_successor() {
         let read = |args: &[&str]| Exec::of_arguments(args.iter().map(OsString::from));
         let command = vec!["ls".into(), "--".into()];
-        let successor = Exec { parent: 7, command };
-        assert_eq!(read(&["__exec", "7", "ls", "--"]), Some(successor));
-        assert_eq!(read(&["run", "7", "ls"]), None);
-        assert_eq!(read(&["__exec", "7"]), None);
+        let successor = Exec {
+            parent: 7,
+            quiet: 2,
+            color: Color::Never,
+            command,
+        };
+        let line = ["__exec", "7", "2", "never", "ls", "--"];
+        assert_eq!(read(&line), Some(successor));
+        assert_eq!(read(&["run", "7", "2", "never", "ls"]), None);
+        assert_eq!(read(&line[..4]), None);
         assert_eq!(read(&[]), None);
     }
 }

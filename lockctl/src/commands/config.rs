@@ -77,7 +77,7 @@ fn load(app: &App, path: &Path, scope: Scope) -> Result<Config, ConfigErrors> {
 fn checked(path: &Path, loaded: &Result<Config, ConfigErrors>) -> String {
     let (mut out, warnings) = match loaded {
         Ok(config) => (String::new(), config.warnings()),
-        Err(errors) => (lines(errors), &[][..]),
+        Err(errors) => (lines(errors), errors.warnings()),
     };
     for warning in warnings {
         out += &format!("warning: {}", lines(warning));
@@ -147,12 +147,13 @@ fn shown(path: &Path) -> String {
 /// The answer of `config check`.
 fn checked_json(path: &Path, loaded: &Result<Config, ConfigErrors>) -> Value {
     let (errors, warnings) = match loaded {
-        Ok(config) => (
-            Vec::new(),
-            config.warnings().iter().map(error_json).collect(),
-        ),
-        Err(errors) => (errors.all().iter().map(error_json).collect(), Vec::new()),
+        Ok(config) => (&[][..], config.warnings()),
+        Err(errors) => (errors.all(), errors.warnings()),
     };
+    let [errors, warnings] = [errors, warnings].map(|all| -> Vec<_> {
+        let all = all.iter();
+        all.map(error_json).collect()
+    });
     json!({
         "file": shown(path),
         "ok": loaded.is_ok(),

@@ -13,7 +13,7 @@ use super::app::{App, key};
 use crate::exit::Exit;
 use crate::output::{
     CommandFailure, Escaped, address_text, clock, deliver, leader_json, leader_rows, print,
-    print_json, rows_page, timestamp, unix_ms, who,
+    print_json, reader_gone, rows_page, timestamp, unix_ms, who,
 };
 
 /// Show who leads an election, and its address; exit 0 also if there is no leader
@@ -48,7 +48,12 @@ pub(super) async fn leader(app: &App, args: &LeaderArgs) -> Result<Exit, Command
 /// Prints changes until the process is interrupted. That the backend cannot be asked is none.
 async fn watch(app: &App, election: &Election) -> Result<Exit, CommandFailure> {
     let mut leaders = election.observe();
-    while let Some(leader) = poll_fn(|cx| Pin::new(&mut leaders).poll_next(cx)).await {
+    loop {
+        let leader = tokio::select! {
+            leader = poll_fn(|cx| Pin::new(&mut leaders).poll_next(cx)) => leader,
+            () = reader_gone() => break,
+        };
+        let Some(leader) = leader else { break };
         let now = SystemTime::now();
         let line = if app.wants_json() {
             let mut event = answer(election, leader.as_ref());

@@ -13,7 +13,7 @@ use crate::exit::Exit;
 use crate::output::{
     CommandFailure, Escaped, Rows, address_text, clock, deliver, escaped, holder_refusing,
     holders_json, last_run_json, last_run_text, lock_json, lock_rows, locks_table, print,
-    print_json, rows_page, timestamp, unix_ms, who,
+    print_json, reader_gone, rows_page, timestamp, unix_ms, who,
 };
 use crate::pattern::Pattern;
 
@@ -150,7 +150,13 @@ pub(super) async fn watch(app: &App, args: &PatternArgs) -> Result<Exit, Command
     let pattern = Pattern::new(&args.pattern);
     let locks = app.connect().await?;
     let mut events = admin(&*locks)?.watch(pattern.prefix()).await?;
-    while let Some(event) = events.recv().await {
+    loop {
+        let event = tokio::select! {
+            event = events.recv() => event,
+            // `lockctl watch | head -1` has seen enough.
+            () = reader_gone() => return Ok(Exit::Success),
+        };
+        let Some(event) = event else { break };
         if !pattern.matches(event.key().as_str()) {
             continue;
         }
@@ -160,7 +166,6 @@ pub(super) async fn watch(app: &App, args: &PatternArgs) -> Result<Exit, Command
             event_line(&event)
         };
         if !deliver(&line)? {
-            // `lockctl watch | head -1` has seen enough.
             return Ok(Exit::Success);
         }
     }

@@ -44,6 +44,15 @@ impl Console {
         }
     }
 
+    /// The number of `-q` for a console that says as much.
+    pub(crate) fn quiet(&self) -> u8 {
+        match self.level {
+            Level::Notes => 0,
+            Level::Errors => 1,
+            Level::Nothing => 2,
+        }
+    }
+
     /// The same, written by a thread: for callers that a pipe without a reader must not block.
     pub(crate) fn in_background(&self) -> Self {
         let writer = Writer::start("lockctl-stderr", anstream::stderr());

@@ -7,13 +7,15 @@ mod text;
 mod writer;
 
 use std::io::{self, IsTerminal, Write};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use comfy_table::{CellAlignment, ContentArrangement, Row, Table, presets};
 use polylock::admin::{HolderInfo, LockInfo};
 use polylock::coordination::{LastRun, Leader};
 use polylock::{Label, Mode};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use crate::exit::Exit;
 
@@ -50,6 +52,27 @@ pub(crate) fn deliver(text: &str) -> Result<bool, CommandFailure> {
         ),
     }
 }
+
+/// Resolves when the reader of standard output is gone, also while nothing is printed.
+///
+/// # Cancel safety
+///
+/// Nothing is lost.
+pub(crate) async fn reader_gone() {
+    while has_reader() {
+        sleep(READER_CHECK_INTERVAL).await;
+    }
+}
+
+fn has_reader() -> bool {
+    let out = io::stdout();
+    let mut polled = [PollFd::new(&out, PollFlags::empty())];
+    // An error and a hang-up are reported always.
+    poll(&mut polled, Some(&Timespec::default())).is_err() || polled[0].revents().is_empty()
+}
+
+/// Time between two checks whether there is still a reader.
+const READER_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Prints one JSON value on a line.
 pub(crate) fn print_json(value: &Value) -> Result<(), CommandFailure> {

@@ -1,5 +1,8 @@
 //! Configuration files: which backend a command uses by them, and what `config` says of them.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::{Value, json};
 
 use crate::fixture::Place;
@@ -162,6 +165,9 @@ ttl = '5 parsecs'
 #[test]
 fn check_tells_all_errors_at_once() {
     let place = place(WRONG);
+    // Everyone can read the file, whatever the umask is.
+    let mode = fs::Permissions::from_mode(0o644);
+    fs::set_permissions(place.file("lock.toml"), mode).expect("a file of the test");
     place
         .expect(78, "config check lock.toml")
         .says_only("")
@@ -169,7 +175,9 @@ fn check_tells_all_errors_at_once() {
             "lock.toml:2:11: there is no backend \"mian\", did you mean \"main\"?\n\
          lock.toml:5:1: unknown key \"tll\" of [backend.main], did you mean \"ttl\"?\n\
          lock.toml:7:7: \"5 parsecs\" is not a duration, write for example \"500ms\", \"30s\" or \
-         \"5m\"\n",
+         \"5m\"\n\
+         warning: lock.toml:4:7: everyone can read this file, which may have a password in it: remove \
+         the permission of others, or use url-env or url-file\n",
         );
     // Another command tells the same on standard error.
     let ended = place.expect(78, &format!("{CONFIG} run k -- true"));
@@ -185,6 +193,7 @@ fn check_tells_all_errors_at_once() {
     assert_eq!(value["ok"], false, "{value}");
     assert_eq!(value["file"], "lock.toml", "{value}");
     assert_eq!(value["errors"].as_array().map(Vec::len), Some(3), "{value}");
+    assert_eq!(value["warnings"][0]["line"], 4, "{value}");
     let first = json!({
         "from": "file",
         "line": 2,

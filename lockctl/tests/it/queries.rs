@@ -235,6 +235,19 @@ fn watch_prints_what_happens() {
 }
 
 #[test]
+fn a_watch_ends_when_its_reader_is_gone() {
+    let place = Place::new();
+    for line in ["watch", "leader --watch k"] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let mut command = place.lockctl(line);
+        command.stdout(writer);
+        let process = Process::start(command);
+        drop(reader);
+        process.expect(0);
+    }
+}
+
+#[test]
 fn completions_and_man_know_every_command() {
     let place = Place::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {

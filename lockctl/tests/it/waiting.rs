@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::fixture::{LOCKCTL, Place, UNTIL_GO, assert_dead};
+use crate::fixture::{LOCKCTL, Place, UNTIL_GO, assert_dead, until};
 
 #[test]
 fn a_lock_is_held_by_one_command_at_a_time() {
@@ -88,6 +88,12 @@ fn options_say_how_much_is_said_and_in_which_colors() {
     place
         .expect(75, "--color always run -n k -- true")
         .says(&["\u{1b}["]);
+    // Another process says that a command cannot be executed.
+    place
+        .expect(127, "-qq run free -- no-such-command")
+        .says_only("");
+    let colored = place.expect(127, "--color always run free -- no-such-command");
+    colored.says(&["\u{1b}[", "no-such-command: command not found"]);
 }
 
 #[test]
@@ -169,4 +175,21 @@ fn a_terminal_shows_a_spinner_with_the_holder() {
     let ended = ended.prints(&["lockctl: waiting for k", &pid, "k is held (waited 1s)"]);
     let turns = ended.stdout.matches("waiting for k").count();
     assert!(turns > 1, "the spinner does not turn: {ended}");
+}
+
+#[test]
+fn the_next_key_is_told_on_a_terminal_as_well() {
+    let place = Place::new();
+    let holders = ["a", "b"].map(|key| (key, place.holder(key)));
+    let line = format!("{LOCKCTL} run --events events a b -- true");
+    let waiter = place.terminal(&line);
+    for (key, holder) in holders {
+        until(&format!("{key} is waited for"), || {
+            let events = place.events();
+            let mut events = events.iter();
+            events.any(|event| event["event"] == "waiting" && event["key"] == key)
+        });
+        holder.terminate(143);
+    }
+    waiter.expect(0);
 }

@@ -98,6 +98,7 @@ impl fmt::Debug for ConfigError {
 pub struct ConfigErrors {
     file: String,
     all: Vec<ConfigError>,
+    warnings: Vec<ConfigError>,
 }
 
 impl ConfigErrors {
@@ -105,6 +106,12 @@ impl ConfigErrors {
     #[must_use]
     pub fn all(&self) -> &[ConfigError] {
         &self.all
+    }
+
+    /// What is valid but risky, as [`Config::warnings`](super::Config::warnings) says of a valid configuration.
+    #[must_use]
+    pub fn warnings(&self) -> &[ConfigError] {
+        &self.warnings
     }
 
     /// One line with the number of errors.
@@ -216,10 +223,14 @@ impl<'t> ConfigReport<'t> {
             });
             notes.collect::<Vec<_>>()
         };
-        let (file, all) = (self.file.to_owned(), placed(&self.errors));
+        let (all, warnings) = (placed(&self.errors), placed(&self.warnings));
         match all.is_empty() {
-            true => Ok(placed(&self.warnings)),
-            false => Err(ConfigErrors { file, all }),
+            true => Ok(warnings),
+            false => Err(ConfigErrors {
+                file: self.file.to_owned(),
+                all,
+                warnings,
+            }),
         }
     }
 }

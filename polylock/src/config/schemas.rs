@@ -34,15 +34,16 @@ fn text(pattern: &str, examples: &[&str]) -> Schema {
 }
 
 pub(super) fn time(_: &mut SchemaGenerator) -> Schema {
-    text("^[0-9]+ *[a-z]", &["30s", "1m 30s"])
+    text(r"^[0-9]+(\.[0-9]+)? *[a-z]", &["30s", "1m 30s"])
 }
 
 pub(super) fn time_or_forever(_: &mut SchemaGenerator) -> Schema {
-    text("^(forever|[0-9]+ *[a-z].*)$", &["1h", "forever"])
+    let pattern = r"^(forever|[0-9]+(\.[0-9]+)? *[a-z].*)$";
+    text(pattern, &["1h", "forever"])
 }
 
 pub(super) fn wait(_: &mut SchemaGenerator) -> Schema {
-    let pattern = "^(never|forever|[0-9]+ *[a-z].*)$";
+    let pattern = r"^(never|forever|[0-9]+(\.[0-9]+)? *[a-z].*)$";
     text(pattern, &["5s", "never", "forever"])
 }
 

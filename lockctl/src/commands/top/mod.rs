@@ -33,7 +33,7 @@ use crate::pattern::Pattern;
 pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) pattern: PatternArgs,
-    /// Time between two looks at the backend
+    /// Time between two polls of the backend, min 100ms
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
     pub(crate) interval: Duration,
     /// What the locks are sorted by first

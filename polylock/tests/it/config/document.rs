@@ -71,7 +71,10 @@ fn the_document_has_every_key() {
 fn the_schema_accepts_the_files_of_the_document_and_no_others() {
     let schema = polylock::config::schema();
     assert!(!schema.to_string().contains("null"), "{schema:#}");
-    for file in blocks(DOCUMENT, "toml") {
+    let fractions =
+        "[backend.main]\nurl = 'memory:'\nttl = '1.5m'\nwait = '0.5s'\nmax-hold = '1.5h'";
+    assert!(parse(fractions).is_ok(), "{:?}", parse(fractions));
+    for file in blocks(DOCUMENT, "toml").into_iter().chain([fractions]) {
         let value: toml::Value = toml::from_str(file).unwrap();
         let value = serde_json::to_value(value).unwrap();
         assert!(is_valid(&schema, &schema, &value), "{file}");
@@ -133,9 +136,14 @@ fn is_valid(root: &Value, schema: &Value, value: &Value) -> bool {
         })
 }
 
-/// The patterns of the schema: words, or a number and a unit.
+/// The patterns of the schema: words, or a number, with a fraction if the pattern has one, and a unit.
 fn matches(pattern: &str, text: &str) -> bool {
-    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let digits = |c: char| c.is_ascii_digit();
+    let unit = text.trim_start_matches(digits);
+    let unit = match unit.strip_prefix('.') {
+        Some(fraction) if pattern.contains(r"\.") => fraction.trim_start_matches(digits),
+        _ => unit,
+    };
     let has_unit = unit
         .trim_start()
         .starts_with(|c: char| c.is_ascii_lowercase());
