@@ -1,7 +1,6 @@
 //! `leader`: who leads an election.
 
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::time::SystemTime;
 
 use clap::Args;
