@@ -128,7 +128,8 @@ impl RenewalScheduler {
         if wake {
             self.wake.notify_one();
         }
-        if !self.started.swap(true, Ordering::Relaxed) {
+        // A load first: a swap takes the cache line from the other threads.
+        if !self.started.load(Ordering::Relaxed) && !self.started.swap(true, Ordering::Relaxed) {
             self.spawn.spawn(Box::pin(Arc::clone(self).run()));
         }
     }
@@ -139,11 +140,6 @@ impl RenewalScheduler {
         // Dropping the last reference may close a connection, which must not happen under the
         // mutex.
         drop(removed);
-    }
-
-    /// How many locks are looked after.
-    pub(crate) fn len(&self) -> usize {
-        self.lock().by_due.len()
     }
 
     async fn run(self: Arc<Self>) {
@@ -165,9 +161,10 @@ impl RenewalScheduler {
         for hold in due {
             if let Some((request, renewer)) = guarded(&hold, now, |hold| hold.process_due(now, now))
             {
-                match batches.iter_mut().find(|batch| {
+                let joined = batches.iter_mut().find(|batch| {
                     Arc::ptr_eq(&batch.renewer, &renewer) && batch.has_timeout_like(&*hold)
-                }) {
+                });
+                match joined {
                     Some(batch) => batch.push(hold, request),
                     None => batches.push(RenewalBatch::new(renewer, hold, request)),
                 }
@@ -195,7 +192,7 @@ impl RenewalScheduler {
 impl fmt::Debug for RenewalScheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RenewalScheduler")
-            .field("locks", &self.len())
+            .field("locks", &self.lock().by_due.len())
             .finish_non_exhaustive()
     }
 }
