@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::engine::LeaseId;
+use crate::engine::{LeaseId, catch_panic};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 use crate::lease::{Liveness, Released, Scheduled as _, renew};
@@ -301,8 +301,9 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`Unavailable`](ErrorKind::Unavailable) if the server did not confirm the release. It is then
-    /// retried in the background for at most one ttl, when the lease expires anyway. For a lock that
-    /// lives with a session or a connection, it is retried until it is confirmed.
+    /// retried in the background until the lease has expired: after one ttl, or at the end of a longer
+    /// extension or ticket. For a lock that lives with a session or a connection, it is retried until it is
+    /// confirmed.
     ///
     /// # Cancel safety
     ///
@@ -388,13 +389,17 @@ impl LockGuard {
         self.hold()
     }
 
-    /// Assigns the lock, which is not used yet, to `request`; `None` if it is already lost.
+    /// Assigns the lock, which is not used yet, to `request`; `None` if it is already lost, or the backend
+    /// panics.
     pub(crate) fn reassigned(mut self, request: &AcquireRequest) -> Option<Self> {
         let hold = self.take();
         match hold.give_up() {
             Ok(given_up) => {
-                let hold = hold.succeed(request, hold.token(), given_up.until);
-                Some(Self::new(hold))
+                let next = catch_panic(|| hold.succeed(request, hold.token(), given_up.until));
+                if next.is_none() {
+                    release_in_background(&hold);
+                }
+                next.map(Self::new)
             }
             Err(reason) => {
                 if reason.may_still_be_held() {

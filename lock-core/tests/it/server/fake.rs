@@ -31,6 +31,7 @@ struct Server {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Call {
     Acquire,
+    Attach,
     Downgrade,
     HandOver,
     Release,
@@ -49,6 +50,8 @@ pub(crate) struct State {
     pub(crate) first: Option<Duration>,
     /// The next call of this kind panics.
     pub(crate) panics_in: Option<Call>,
+    /// How many calls of that kind do not panic before.
+    pub(crate) panics_after: usize,
     /// Whether renewals are done without an answer for each.
     pub(crate) laconic: bool,
     /// Renewals that are still on their way, if the network holds them back.
@@ -176,8 +179,21 @@ impl Server {
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        let panics = self.state().panics_in.take_if(|planned| *planned == call);
-        assert!(panics.is_none(), "a fault of the backend");
+        self.panics_if_planned(call);
+    }
+
+    fn panics_if_planned(&self, call: Call) {
+        let mut state = self.state();
+        if state.panics_in != Some(call) {
+            return;
+        }
+        if let Some(left) = state.panics_after.checked_sub(1) {
+            state.panics_after = left;
+            return;
+        }
+        state.panics_in = None;
+        drop(state);
+        panic!("a fault of the backend");
     }
 }
 
@@ -243,6 +259,7 @@ impl Lease for FakeLease {
     }
 
     fn attach(&self, control: LeaseControl) {
+        self.server.panics_if_planned(Call::Attach);
         self.server.state().control = Some(control);
     }
 
