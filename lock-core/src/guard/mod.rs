@@ -339,8 +339,8 @@ impl LockGuard {
         if let Some(hold) = self.hold.take().filter(|hold| hold.leave()) {
             hold.take_old().into_iter().for_each(Self::abandon);
             let given_up = hold.give_up();
-            if let (Ok(_), Some(hook)) = (&given_up, hold.hook()) {
-                hook.on_ended(&hold);
+            if given_up.is_ok() {
+                hold.notify_queue();
             }
             hold.emit_released(given_up.ok().map(|given_up| given_up.at), "abandoned");
         }

@@ -336,6 +336,14 @@ impl HeldLease {
         self.hook.get()
     }
 
+    /// Tells the local queue that this holder is gone. A task whose waker panics must not cost the release
+    /// that follows, nor the waiters behind it.
+    pub(super) fn notify_queue(&self) {
+        if let Some(hook) = self.hook() {
+            let _told = catch_panic(|| hook.on_ended(self));
+        }
+    }
+
     /// The holder gives the lock up: renewal stops here, before anything is sent.
     pub(crate) fn give_up(&self) -> Result<GivenUp, LostReason> {
         let at = self.engine.now();
@@ -379,10 +387,8 @@ impl HeldLease {
         }
         let held = self.engine.now().since(self.since);
         self.events.emit(EventKind::Lost { reason, held });
-        if let Some(hook) = self.hook() {
-            // Local waiters must not wait for a holder that has lost the lock.
-            let _told = catch_panic(|| hook.on_ended(self));
-        }
+        // Local waiters must not wait for a holder that has lost the lock.
+        self.notify_queue();
         // The next holder comes after the signal.
         drop(release);
     }

@@ -52,6 +52,8 @@ pub(crate) struct State {
     pub(crate) panics_in: Option<Call>,
     /// How many calls of that kind do not panic before.
     pub(crate) panics_after: usize,
+    /// Whether the server refuses to hand a lease over.
+    pub(crate) refuses_hand_overs: bool,
     /// Whether renewals are done without an answer for each.
     pub(crate) laconic: bool,
     /// Renewals that are still on their way, if the network holds them back.
@@ -265,7 +267,11 @@ impl Lease for FakeLease {
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
         self.server.arrive(Call::HandOver).await;
-        Ok(Some(self.server.state().next_token()))
+        let mut state = self.server.state();
+        if state.refuses_hand_overs {
+            return Err(Error::new(ErrorKind::Unavailable, "no token"));
+        }
+        Ok(Some(state.next_token()))
     }
 
     async fn downgrade(&self) -> Result<()> {

@@ -114,14 +114,37 @@ async fn a_renewal_that_panics_is_tried_again() {
     assert!(guard.is_held());
 }
 
+/// A task that cannot be woken.
+struct Broken;
+
+impl Wake for Broken {
+    fn wake(self: Arc<Self>) {
+        panic!("the runtime of the task is gone");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_cannot_be_woken_costs_no_release() {
+    for refuses_hand_overs in [true, false] {
+        let server = Fake::new();
+        server.state().refuses_hand_overs = refuses_hand_overs;
+        let locks = queue(&server);
+        let guard = locks.lock("k").await.unwrap();
+        let waker = Waker::from(Arc::new(Broken));
+        {
+            let mut next = pin!(locks.lock("k"));
+            let poll = next.as_mut().poll(&mut Context::from_waker(&waker));
+            assert!(poll.is_pending());
+            assert_eq!(guard.release().await.unwrap(), Released::Clean);
+        }
+        assert!(locks.shutdown(secs(2)).await);
+        assert!(!server.is_taken());
+        drop(locks.lock("k").await.unwrap());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_task_that_cannot_be_woken_ends_no_renewals() {
-    struct Broken;
-    impl Wake for Broken {
-        fn wake(self: Arc<Self>) {
-            panic!("the runtime of the task is gone");
-        }
-    }
     let locks = memory();
     let kept = locks.request("kept").ttl(secs(10)).acquire().await.unwrap();
     let request = locks.request("short").ttl(secs(5)).manual_renewal();
