@@ -268,11 +268,12 @@ impl LockGuard {
     ///   exclusive, and while another guard of the same owner holds it.
     /// - [`Lost`](ErrorKind::Lost) if the lock is lost.
     /// - [`Unavailable`](ErrorKind::Unavailable) if the server does not answer; the lock is held
-    ///   in one mode or the other.
+    ///   in one mode or the other, and the downgrade can be repeated.
     ///
     /// # Cancel safety
     ///
-    /// The downgrade goes on in the background; the lock is held in one mode or the other.
+    /// The downgrade goes on in the background; the lock is held in one mode or the other, and the downgrade
+    /// can be repeated.
     pub async fn downgrade(&mut self) -> Result<()> {
         self.ensure_held()?;
         let hold = self.hold();
@@ -280,16 +281,17 @@ impl LockGuard {
             let message = "a lock on two backends cannot be downgraded";
             return Err(Error::new(ErrorKind::Unsupported, message).with_key(self.key()));
         }
-        if !hold.is_exclusive() {
+        let is_repeated = hold.is_downgrade_unconfirmed();
+        if !hold.is_exclusive() && !is_repeated {
             let message = "only an exclusive lock can be downgraded";
             return Err(Error::new(ErrorKind::Unsupported, message).with_key(self.key()));
         }
         // From here on the lease must not be handed to an exclusive waiter of this process.
-        if !hold.make_shared() {
+        if !hold.begin_downgrade() {
             let message = "another guard of the owner counts on the lock being exclusive";
             return Err(Error::new(ErrorKind::Unsupported, message).with_key(self.key()));
         }
-        let downgraded = downgrade(Arc::clone(hold)).await;
+        let downgraded = downgrade(Arc::clone(hold), is_repeated).await;
         downgraded.map_err(|e| e.with_key(self.key()))?;
         self.ensure_held()
     }
@@ -450,12 +452,12 @@ async fn ask_to_renew(hold: Arc<HeldLease>, ttl: Duration) -> Result<()> {
 }
 
 /// Runs a downgrade on the engine, to its end: a caller that drops it must not leave it half done.
-async fn downgrade(hold: Arc<HeldLease>) -> Result<()> {
+async fn downgrade(hold: Arc<HeldLease>, is_repeated: bool) -> Result<()> {
     let engine = hold.engine().clone();
     let (done, answer) = oneshot::channel();
     engine.detach(Box::pin(async move {
         // A caller that is gone does not need the answer.
-        drop(done.send(hold.downgrade().await));
+        drop(done.send(hold.downgrade(is_repeated).await));
     }));
     answer.await.unwrap_or_else(|_| {
         let message = "the task of this downgrade has panicked";

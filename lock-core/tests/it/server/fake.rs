@@ -60,6 +60,8 @@ pub(crate) struct State {
     pub(crate) held_back: Option<Vec<RenewalRequest>>,
     /// How many releases get no answer.
     pub(crate) unanswered: usize,
+    /// How many downgrades get no answer.
+    pub(crate) unanswered_downgrades: usize,
     /// Downgrades that arrived.
     pub(crate) downgrades: usize,
     /// What was sent, in this order.
@@ -276,7 +278,12 @@ impl Lease for FakeLease {
 
     async fn downgrade(&self) -> Result<()> {
         self.server.arrive(Call::Downgrade).await;
-        self.server.state().downgrades += 1;
+        let mut state = self.server.state();
+        state.downgrades += 1;
+        if let Some(left) = state.unanswered_downgrades.checked_sub(1) {
+            state.unanswered_downgrades = left;
+            return Err(Error::new(ErrorKind::Unavailable, "no answer").with_unknown_outcome());
+        }
         Err(Error::new(ErrorKind::Unsupported, "no shared locks"))
     }
 

@@ -15,7 +15,9 @@ use polylock_core::{AcquireRequest, LostReason, LostSignal};
 use tokio::time::Instant;
 
 use self::fake::{Call, Fake};
-use super::support::{RealDeadline, drop_after_a_poll, in_time, key, millis, secs, settle, start};
+use super::support::{
+    RealDeadline, drop_after_a_poll, in_time, key, memory, millis, secs, settle, start,
+};
 
 /// A service whose locks live with a session.
 fn session() -> Fake {
@@ -168,6 +170,39 @@ async fn a_downgrade_ends_although_its_caller_has_dropped_it() {
     let downgrades = locks.state().downgrades;
     assert_eq!(downgrades, 1);
     assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_downgrade_without_an_answer_can_be_repeated() {
+    let locks = Fake::new();
+    let mut guard = locks.lock("k").await.unwrap();
+    locks.state().unanswered_downgrades = 2;
+    for sent in 1..=2 {
+        let error = guard.downgrade().await.unwrap_err();
+        assert!(error.is_outcome_unknown(), "{error:?}");
+        assert_eq!(locks.state().downgrades, sent);
+    }
+    let error = guard.downgrade().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert_eq!(locks.state().downgrades, 3, "the answer is the server's");
+    assert!(guard.is_held());
+
+    let locks = memory();
+    let mut guard = locks.lock("k").await.unwrap();
+    guard.downgrade().await.unwrap();
+    let error = guard.downgrade().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "it is confirmed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_downgrade_that_finds_another_holder_loses_the_lock() {
+    let store = memory();
+    let mut guard = store.lock("k").await.unwrap();
+    store.expire(&key());
+    let error = guard.downgrade().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    assert!(!guard.is_held());
+    assert_eq!(guard.lost().reason(), Some(LostReason::Stolen));
 }
 
 #[tokio::test(start_paused = true)]
