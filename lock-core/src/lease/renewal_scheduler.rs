@@ -70,7 +70,7 @@ pub(crate) struct Slot {
 
 /// Longest sleep while any lock is held. Timers stand still on a suspended machine while leases
 /// expire, so the loop reads the clock this often.
-const TICK: Duration = Duration::from_secs(1);
+pub(crate) const TICK: Duration = Duration::from_secs(1);
 
 impl Slot {
     /// A number in `0.0..1.0` that spreads the renewals of locks which were taken together: the

@@ -17,7 +17,7 @@ use crate::engine::{Engine, Moment, catch_panic};
 use crate::error::{ErrorKind, Result};
 use crate::event::{EventEmitter, EventKind};
 use crate::key::LockKey;
-use crate::lease::{Grant, Lease, LeaseControl, LeaseTiming, Liveness, Released, Slot};
+use crate::lease::{Grant, Lease, LeaseControl, LeaseTiming, Liveness, Released, Slot, TICK};
 use crate::lost_reason::LostReason;
 use crate::mode::{Mode, Renewal};
 use crate::request::AcquireRequest;
@@ -487,7 +487,13 @@ impl HeldLease {
     fn pass(&self, now: Moment) {
         // Most calls come in time, and take no mutex.
         if self.validity.is_overdue(now) {
-            let reason = match self.upkeep().failing {
+            let is_unreachable = match self.liveness {
+                Liveness::Renewed { .. } => self.upkeep().failing,
+                // A process that runs sees the deadline at once: the server did not answer until then. One
+                // that was paused sees it late, and cannot know.
+                Liveness::Reported => !self.validity.is_overdue(now - TICK),
+            };
+            let reason = match is_unreachable {
                 true => LostReason::Unreachable,
                 false => LostReason::Expired,
             };
