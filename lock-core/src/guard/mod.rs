@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::engine::{LeaseId, Moment};
+use crate::engine::{LeaseId, Moment, catch_panic};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 use crate::lease::{Liveness, Released, Scheduled as _, renew};
@@ -277,11 +277,12 @@ impl LockGuard {
     ///   exclusive, and while another guard of the same owner holds it.
     /// - [`Lost`](ErrorKind::Lost) if the lock is lost.
     /// - [`Unavailable`](ErrorKind::Unavailable) if the server does not answer; the lock is held
-    ///   in one mode or the other.
+    ///   in one mode or the other, and the downgrade can be repeated.
     ///
     /// # Cancel safety
     ///
-    /// The downgrade goes on in the background; the lock is held in one mode or the other.
+    /// The downgrade goes on in the background; the lock is held in one mode or the other, and the downgrade
+    /// can be repeated.
     pub async fn downgrade(&mut self) -> Result<()> {
         self.ensure_held()?;
         let hold = self.hold();
@@ -289,16 +290,17 @@ impl LockGuard {
             let message = "a lock on two backends cannot be downgraded";
             return Err(Error::new(ErrorKind::Unsupported, message).with_key(self.key()));
         }
-        if !hold.is_exclusive() {
+        let is_repeated = hold.is_downgrade_unconfirmed();
+        if !hold.is_exclusive() && !is_repeated {
             let message = "only an exclusive lock can be downgraded";
             return Err(Error::new(ErrorKind::Unsupported, message).with_key(self.key()));
         }
         // From here on the lease must not be handed to an exclusive waiter of this process.
-        if !hold.make_shared() {
+        if !hold.begin_downgrade() {
             let message = "another guard of the owner counts on the lock being exclusive";
             return Err(Error::new(ErrorKind::Unsupported, message).with_key(self.key()));
         }
-        let downgraded = downgrade(Arc::clone(hold)).await;
+        let downgraded = downgrade(Arc::clone(hold), is_repeated).await;
         downgraded.map_err(|e| e.with_key(self.key()))?;
         self.ensure_held()
     }
@@ -310,8 +312,9 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`Unavailable`](ErrorKind::Unavailable) if the server did not confirm the release. It is then
-    /// retried in the background for at most one ttl, when the lease expires anyway. For a lock that
-    /// lives with a session or a connection, it is retried until it is confirmed.
+    /// retried in the background until the lease has expired: after one ttl, or at the end of a longer
+    /// extension or ticket. For a lock that lives with a session or a connection, it is retried until it is
+    /// confirmed.
     ///
     /// # Cancel safety
     ///
@@ -347,8 +350,8 @@ impl LockGuard {
         if let Some(hold) = self.hold.take().filter(|hold| hold.leave()) {
             hold.take_old().into_iter().for_each(Self::abandon);
             let given_up = hold.give_up();
-            if let (Ok(_), Some(hook)) = (&given_up, hold.hook()) {
-                hook.on_ended(&hold);
+            if given_up.is_ok() {
+                hold.notify_queue();
             }
             hold.emit_released(given_up.ok().map(|given_up| given_up.at), "abandoned");
         }
@@ -397,13 +400,17 @@ impl LockGuard {
         self.hold()
     }
 
-    /// Assigns the lock, which is not used yet, to `request`; `None` if it is already lost.
+    /// Assigns the lock, which is not used yet, to `request`; `None` if it is already lost, or the backend
+    /// panics.
     pub(crate) fn reassigned(mut self, request: &AcquireRequest) -> Option<Self> {
         let hold = self.take();
         match hold.give_up() {
             Ok(given_up) => {
-                let hold = hold.succeed(request, hold.token(), given_up.until);
-                Some(Self::new(hold))
+                let next = catch_panic(|| hold.succeed(request, hold.token(), given_up.until));
+                if next.is_none() {
+                    release_in_background(&hold);
+                }
+                next.map(Self::new)
             }
             Err(reason) => {
                 if reason.may_still_be_held() {
@@ -454,12 +461,12 @@ async fn ask_to_renew(hold: Arc<HeldLease>, ttl: Duration) -> Result<()> {
 }
 
 /// Runs a downgrade on the engine, to its end: a caller that drops it must not leave it half done.
-async fn downgrade(hold: Arc<HeldLease>) -> Result<()> {
+async fn downgrade(hold: Arc<HeldLease>, is_repeated: bool) -> Result<()> {
     let engine = hold.engine().clone();
     let (done, answer) = oneshot::channel();
     engine.detach(Box::pin(async move {
         // A caller that is gone does not need the answer.
-        drop(done.send(hold.downgrade().await));
+        drop(done.send(hold.downgrade(is_repeated).await));
     }));
     answer.await.unwrap_or_else(|_| {
         let message = "the task of this downgrade has panicked";

@@ -15,8 +15,9 @@ use crate::request::AcquireRequest;
 ///
 /// Arm it before the acquire request is sent. It is dropped while armed if the future is dropped,
 /// the reply is lost or the request times out. It then releases the lease by its id in the
-/// background. The release is retried until the server gives a definite reply or one ttl has passed;
-/// for a lock that lives with a session or a connection, until there is a reply.
+/// background. The release is retried until the server gives a definite reply or the lease has expired:
+/// after one ttl, or at the end of an adopted lease that lasts longer. For a lock that lives with a session
+/// or a connection, it is retried until there is a reply.
 ///
 /// # Examples
 ///
@@ -69,8 +70,10 @@ impl PendingRelease {
     /// [`Unavailable`](ErrorKind::Unavailable) if the grant arrived after its lease had expired; it
     /// is then released in the background, and the request may be repeated.
     pub fn granted(mut self, request: &AcquireRequest, grant: Grant) -> Result<LockGuard> {
-        let lease = self.take();
+        let lease = self.armed();
         let hold = HeldLease::new(self.engine.clone(), request, lease, grant);
+        // Armed until here, for a backend that panics when it is attached.
+        self.lease = None;
         let guard = LockGuard::new(hold);
         if guard.is_held() {
             return Ok(guard);
@@ -100,9 +103,9 @@ impl PendingRelease {
         }
     }
 
-    fn take(&mut self) -> Arc<dyn Lease> {
+    fn armed(&self) -> Arc<dyn Lease> {
         self.lease
-            .take()
+            .clone()
             .expect("BUG: taken by the methods that consume self only")
     }
 

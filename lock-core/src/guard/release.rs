@@ -49,7 +49,10 @@ impl ReleasedLease {
             // Waiters of this process must not hang with a server that does not answer.
             Some(Ok(None)) | None => None,
             Some(Err(error)) => {
-                tracing::debug!(key = %self.hold.key(), %error, "hand-over refused");
+                // A subscriber that panics must not cost the release.
+                let _logged = catch_panic(|| {
+                    tracing::debug!(key = %self.hold.key(), %error, "hand-over refused");
+                });
                 None
             }
         }
@@ -81,9 +84,7 @@ pub(super) fn release_lease(hold: Arc<HeldLease>) -> ReleaseFuture {
                 hand_over_or_release(ReleasedLease { hold, deadline }).await
             }
             Err(reason) => {
-                if let Some(hook) = hold.hook() {
-                    hook.on_ended(&hold);
-                }
+                hold.notify_queue();
                 if reason.may_still_be_held() {
                     release_in_background(&hold);
                 }
@@ -109,13 +110,13 @@ async fn hand_over_or_release(mut lease: ReleasedLease) -> (Result<Released>, &'
                 Ok(mut hand_over) => match engine.poll_once(hand_over.as_mut()) {
                     Poll::Ready(None) => return (Ok(Released::Clean), "handed_over"),
                     Poll::Ready(Some(returned)) => lease = returned,
-                    Poll::Pending => return finish_hand_over(&engine, hook, hand_over).await,
+                    Poll::Pending => return finish_hand_over(&engine, hand_over).await,
                 },
                 Err(returned) => lease = returned,
             }
         }
         // Before the release is sent: it may grant the lock to a contender of this process.
-        hook.on_ended(&lease.hold);
+        lease.hold.notify_queue();
     }
     if min_hold_left.is_zero() {
         release_on_server(&lease.hold).await
@@ -128,14 +129,13 @@ async fn hand_over_or_release(mut lease: ReleasedLease) -> (Result<Released>, &'
 /// keep the future of its release without polling it.
 async fn finish_hand_over(
     engine: &Engine,
-    hook: Arc<dyn ReleaseHook>,
     hand_over: HandOver,
 ) -> (Result<Released>, &'static str) {
     let (done, answer) = oneshot::channel();
     engine.detach(Box::pin(async move {
         let answer = match hand_over.await {
             Some(returned) => {
-                hook.on_ended(&returned.hold);
+                returned.hold.notify_queue();
                 release_on_server(&returned.hold).await
             }
             None => (Ok(Released::Clean), "handed_over"),

@@ -101,9 +101,7 @@ impl LockGuard {
         let hold = self.take();
         hold.leave();
         // From here on another process has the lock, so local waiters must ask the server.
-        if let Some(hook) = hold.hook() {
-            hook.on_ended(&hold);
-        }
+        hold.notify_queue();
         hold.emit_released(Some(given_up.at), "ticket");
         Ok(ticket.rounded())
     }

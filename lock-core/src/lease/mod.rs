@@ -16,7 +16,7 @@ use crate::guard::HeldLease;
 use crate::lost_reason::LostReason;
 use crate::token::FencingToken;
 
-pub(crate) use self::renewal_scheduler::{RenewalScheduler, Scheduled, Slot, renew};
+pub(crate) use self::renewal_scheduler::{RenewalScheduler, Scheduled, Slot, TICK, renew};
 pub use self::renewer::{LeaseState, RenewalRequest, Renewer, TtlRule};
 pub(crate) use self::timing::LeaseTiming;
 pub use self::timing::{renewal_interval, renewal_timeout};
@@ -101,16 +101,13 @@ impl LeaseControl {
         self.report(|hold| hold.lose(reason));
     }
 
-    /// The lock is in doubt: it is lost as unreachable at `deadline` unless
-    /// [`confirm`](LeaseControl::confirm) comes first. For sessions that are disconnected.
+    /// The lock is held until `deadline`, earlier or later than before, unless another report comes first.
+    /// For sessions, which report how long the server keeps them.
+    ///
+    /// At the deadline it is lost as [`Unreachable`](LostReason::Unreachable), or as
+    /// [`Expired`](LostReason::Expired) if the process was paused and notices it late.
     pub fn limit(&self, deadline: Moment) {
         self.report(|hold| hold.limit(deadline));
-    }
-
-    /// The lock is held beyond doubt, and has no time limit. Ends a [`limit`](LeaseControl::limit);
-    /// a loss stays a loss.
-    pub fn confirm(&self) {
-        self.report(HeldLease::confirm);
     }
 
     /// Whether the lock has ended and needs no more reports. For a session that sweeps its leases.

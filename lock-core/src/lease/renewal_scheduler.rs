@@ -70,7 +70,7 @@ pub(crate) struct Slot {
 
 /// Longest sleep while any lock is held. Timers stand still on a suspended machine while leases
 /// expire, so the loop reads the clock this often.
-const TICK: Duration = Duration::from_secs(1);
+pub(crate) const TICK: Duration = Duration::from_secs(1);
 
 impl Slot {
     /// A number in `0.0..1.0` that spreads the renewals of locks which were taken together: the
@@ -128,7 +128,8 @@ impl RenewalScheduler {
         if wake {
             self.wake.notify_one();
         }
-        if !self.started.swap(true, Ordering::Relaxed) {
+        // A load first: a swap takes the cache line from the other threads.
+        if !self.started.load(Ordering::Relaxed) && !self.started.swap(true, Ordering::Relaxed) {
             self.spawn.spawn(Box::pin(Arc::clone(self).run()));
         }
     }
@@ -139,11 +140,6 @@ impl RenewalScheduler {
         // Dropping the last reference may close a connection, which must not happen under the
         // mutex.
         drop(removed);
-    }
-
-    /// How many locks are looked after.
-    pub(crate) fn len(&self) -> usize {
-        self.lock().by_due.len()
     }
 
     async fn run(self: Arc<Self>) {
@@ -165,10 +161,10 @@ impl RenewalScheduler {
         for hold in due {
             if let Some((request, renewer)) = guarded(&hold, now, |hold| hold.process_due(now, now))
             {
-                match batches
-                    .iter_mut()
-                    .find(|batch| Arc::ptr_eq(&batch.renewer, &renewer))
-                {
+                let joined = batches.iter_mut().find(|batch| {
+                    Arc::ptr_eq(&batch.renewer, &renewer) && batch.has_timeout_like(&*hold)
+                });
+                match joined {
                     Some(batch) => batch.push(hold, request),
                     None => batches.push(RenewalBatch::new(renewer, hold, request)),
                 }
@@ -176,8 +172,8 @@ impl RenewalScheduler {
         }
         for mut batch in batches {
             let horizon = now + batch.batch_window;
-            let batch_window = self.lock().take_batch(&batch.renewer, horizon);
-            for hold in batch_window {
+            let joining = self.lock().take_batch(&batch, horizon);
+            for hold in joining {
                 if let Some((request, _)) =
                     guarded(&hold, now, |hold| hold.process_due(now, horizon))
                 {
@@ -196,7 +192,7 @@ impl RenewalScheduler {
 impl fmt::Debug for RenewalScheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RenewalScheduler")
-            .field("locks", &self.len())
+            .field("locks", &self.lock().by_due.len())
             .finish_non_exhaustive()
     }
 }
@@ -215,15 +211,12 @@ impl Schedule {
             .collect()
     }
 
-    /// Takes the locks on the same server whose renewal is due by `horizon`.
-    fn take_batch(
-        &mut self,
-        renewer: &Arc<dyn Renewer>,
-        horizon: Moment,
-    ) -> Vec<Arc<dyn Scheduled>> {
+    /// Takes the locks that can join the batch and whose renewal is due by `horizon`.
+    fn take_batch(&mut self, batch: &RenewalBatch, horizon: Moment) -> Vec<Arc<dyn Scheduled>> {
         let near = self.by_due.range(..=(horizon, u64::MAX));
         let keys: Vec<_> = near
-            .filter(|(_, hold)| hold.is_renewed_by(renewer, horizon))
+            .filter(|(_, hold)| hold.is_renewed_by(&batch.renewer, horizon))
+            .filter(|(_, hold)| batch.has_timeout_like(&***hold))
             .map(|(key, _)| *key)
             .collect();
         keys.into_iter()
@@ -245,6 +238,9 @@ struct RenewalBatch {
     renewer: Arc<dyn Renewer>,
     holds: Vec<Arc<dyn Scheduled>>,
     requests: Vec<RenewalRequest>,
+    /// The timeout of the first renewal.
+    first_timeout: Duration,
+    /// The shortest timeout of all.
     timeout: Duration,
     batch_window: Duration,
 }
@@ -256,9 +252,17 @@ impl RenewalBatch {
             renewer,
             holds: vec![hold],
             requests: vec![request],
+            first_timeout: timeout,
             timeout,
             batch_window,
         }
+    }
+
+    /// Whether the renewal of a lock has about the timeout of the first one. The shortest timeout applies to
+    /// the whole batch: that of a far shorter lease may be too short for any reply of a slow server.
+    fn has_timeout_like(&self, hold: &dyn Scheduled) -> bool {
+        let (first, other) = (self.first_timeout, hold.attempt_timeout());
+        first <= other * 2 && other <= first * 2
     }
 
     fn push(&mut self, hold: Arc<dyn Scheduled>, request: RenewalRequest) {

@@ -1,6 +1,7 @@
 mod renewal;
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::engine::{Engine, Moment, catch_panic};
 use crate::error::{ErrorKind, Result};
 use crate::event::{EventEmitter, EventKind};
 use crate::key::LockKey;
-use crate::lease::{Grant, Lease, LeaseControl, LeaseTiming, Liveness, Released, Slot};
+use crate::lease::{Grant, Lease, LeaseControl, LeaseTiming, Liveness, Released, Slot, TICK};
 use crate::lost_reason::LostReason;
 use crate::mode::{Mode, Renewal};
 use crate::request::AcquireRequest;
@@ -39,6 +40,7 @@ pub(crate) struct HeldLease {
     max_until: Moment,
     entries: Entries,
     downgrade: tokio::sync::Mutex<()>,
+    downgrade_unconfirmed: AtomicBool,
     validity: Validity,
     ended: Notify,
     upkeep: Mutex<Upkeep>,
@@ -159,6 +161,7 @@ impl HeldLease {
             max_until: request.max_hold().map_or(Moment::NEVER, |max| now + max),
             entries: Entries::one(request.mode() == Mode::Exclusive),
             downgrade: tokio::sync::Mutex::default(),
+            downgrade_unconfirmed: AtomicBool::new(false),
             validity: Validity::until(deadline),
             ended: Notify::new(),
             upkeep: Mutex::new(Upkeep {
@@ -292,19 +295,41 @@ impl HeldLease {
         self.entries.make_shared()
     }
 
+    /// Whether a downgrade was sent and the server has not confirmed it. It can be repeated.
+    pub(super) fn is_downgrade_unconfirmed(&self) -> bool {
+        self.downgrade_unconfirmed.load(Ordering::Relaxed)
+    }
+
+    /// Begins a downgrade, or repeats one; false if another guard counts on the lock being exclusive.
+    pub(super) fn begin_downgrade(&self) -> bool {
+        let begins = self.is_downgrade_unconfirmed() || self.make_shared();
+        if begins {
+            self.downgrade_unconfirmed.store(true, Ordering::Relaxed);
+        }
+        begins
+    }
+
     /// Makes the lease a shared one on the server; where that is refused, the lock stays exclusive here too.
-    pub(super) async fn downgrade(&self) -> Result<()> {
+    /// A refused repetition says nothing of the first request, and the lock stays shared here.
+    pub(super) async fn downgrade(&self, is_repeated: bool) -> Result<()> {
         // As in `release`: `lock` may yield before it stands in line, and a release would overtake this.
         let _under_way = match self.downgrade.try_lock() {
             Ok(under_way) => under_way,
             Err(_) => self.downgrade.lock().await,
         };
         let answer = self.lease.downgrade().await;
-        if let Err(error) = &answer
-            && error.kind() == ErrorKind::Unsupported
-            && !error.is_outcome_unknown()
-        {
-            self.entries.make_exclusive();
+        match &answer {
+            Ok(()) => self.downgrade_unconfirmed.store(false, Ordering::Relaxed),
+            Err(error) => {
+                let is_refused =
+                    error.kind() == ErrorKind::Unsupported && !error.is_outcome_unknown();
+                if let Some(reason) = error.lost_reason() {
+                    self.lose(reason);
+                } else if is_refused && !is_repeated {
+                    self.entries.make_exclusive();
+                    self.downgrade_unconfirmed.store(false, Ordering::Relaxed);
+                }
+            }
         }
         answer
     }
@@ -339,6 +364,14 @@ impl HeldLease {
 
     pub(crate) fn hook(&self) -> Option<&Arc<dyn ReleaseHook>> {
         self.hook.get()
+    }
+
+    /// Tells the local queue that this holder is gone. A task whose waker panics must not cost the release
+    /// that follows, nor the waiters behind it.
+    pub(super) fn notify_queue(&self) {
+        if let Some(hook) = self.hook() {
+            let _told = catch_panic(|| hook.on_ended(self));
+        }
     }
 
     /// The holder gives the lock up: renewal stops here, before anything is sent.
@@ -384,10 +417,8 @@ impl HeldLease {
         }
         let held = self.engine.now().since(self.since);
         self.events.emit(EventKind::Lost { reason, held });
-        if let Some(hook) = self.hook() {
-            // Local waiters must not wait for a holder that has lost the lock.
-            let _told = catch_panic(|| hook.on_ended(self));
-        }
+        // Local waiters must not wait for a holder that has lost the lock.
+        self.notify_queue();
         // The next holder comes after the signal.
         drop(release);
     }
@@ -461,7 +492,13 @@ impl HeldLease {
     fn pass(&self, now: Moment) {
         // Most calls come in time, and take no mutex.
         if self.validity.is_overdue(now) {
-            let reason = match self.upkeep().failing {
+            let is_unreachable = match self.liveness {
+                Liveness::Renewed { .. } => self.upkeep().failing,
+                // A process that runs sees the deadline at once: the server did not answer until then. One
+                // that was paused sees it late, and cannot know.
+                Liveness::Reported => !self.validity.is_overdue(now - TICK),
+            };
+            let reason = match is_unreachable {
                 true => LostReason::Unreachable,
                 false => LostReason::Expired,
             };

@@ -14,15 +14,7 @@ use crate::mode::Renewal;
 /// The reports of a [`LeaseControl`](crate::LeaseControl).
 impl HeldLease {
     pub(crate) fn limit(self: &Arc<Self>, deadline: Moment) {
-        self.upkeep().failing = true;
         if self.validity.limit(self.engine.now(), deadline) {
-            self.reschedule();
-        }
-    }
-
-    pub(crate) fn confirm(self: &Arc<Self>) {
-        if self.validity.limit(self.engine.now(), Moment::NEVER) {
-            self.upkeep().failing = false;
             self.reschedule();
         }
     }

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use super::key_queue::{Arrival, KeyQueue, LocalHolder, NextContender, ReentrantWaiter, Vacancy};
 use super::{KeyQueues, unanswered};
 use crate::attempt_state::AttemptState;
+use crate::engine::catch_panic;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::{HandOver, HeldLease, LockGuard, ReleaseHook, ReleasedLease};
 use crate::key::LockKey;
@@ -147,11 +148,11 @@ impl ReleaseHook for KeyHandle {
                 return Some(lease);
             };
             let guard = LockGuard::new(hold);
-            handle
-                .set_holder(&guard, &next.request, handovers)
-                .notify(&handle);
+            let wakeups = handle.set_holder(&guard, &next.request, handovers);
+            // A task whose waker panics must not keep the next one from its lock.
+            let _woken = catch_panic(|| wakeups.notify(&handle));
             // A task that is gone by now drops the guard, which passes it on from there.
-            drop(next.wakeup.send(Wakeup::Lock(guard)));
+            let _woken = catch_panic(|| drop(next.wakeup.send(Wakeup::Lock(guard))));
             None
         }))
     }

@@ -37,7 +37,7 @@ use self::key_queue::{Arrival, KeyQueue};
 /// process or because the backend [says so](AcquireRequest::mark_contended). It is
 /// [`Unavailable`](ErrorKind::Unavailable) if the server has not answered the contending task, or
 /// [no longer answers](AcquireRequest::mark_unresponsive). A request without a wait gets `Unavailable`
-/// once the server has not answered for 500 ms.
+/// once the server has not answered for 2 s.
 ///
 /// This layer is also what makes [`Owner`](crate::Owner) re-entry work.
 ///

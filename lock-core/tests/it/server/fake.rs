@@ -31,6 +31,7 @@ struct Server {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Call {
     Acquire,
+    Attach,
     Downgrade,
     HandOver,
     Release,
@@ -49,12 +50,18 @@ pub(crate) struct State {
     pub(crate) first: Option<Duration>,
     /// The next call of this kind panics.
     pub(crate) panics_in: Option<Call>,
+    /// How many calls of that kind do not panic before.
+    pub(crate) panics_after: usize,
+    /// Whether the server refuses to hand a lease over.
+    pub(crate) refuses_hand_overs: bool,
     /// Whether renewals are done without an answer for each.
     pub(crate) laconic: bool,
     /// Renewals that are still on their way, if the network holds them back.
     pub(crate) held_back: Option<Vec<RenewalRequest>>,
     /// How many releases get no answer.
     pub(crate) unanswered: usize,
+    /// How many downgrades get no answer.
+    pub(crate) unanswered_downgrades: usize,
     /// Downgrades that arrived.
     pub(crate) downgrades: usize,
     /// What was sent, in this order.
@@ -176,8 +183,21 @@ impl Server {
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        let panics = self.state().panics_in.take_if(|planned| *planned == call);
-        assert!(panics.is_none(), "a fault of the backend");
+        self.panics_if_planned(call);
+    }
+
+    fn panics_if_planned(&self, call: Call) {
+        let mut state = self.state();
+        if state.panics_in != Some(call) {
+            return;
+        }
+        if let Some(left) = state.panics_after.checked_sub(1) {
+            state.panics_after = left;
+            return;
+        }
+        state.panics_in = None;
+        drop(state);
+        panic!("a fault of the backend");
     }
 }
 
@@ -243,17 +263,27 @@ impl Lease for FakeLease {
     }
 
     fn attach(&self, control: LeaseControl) {
+        self.server.panics_if_planned(Call::Attach);
         self.server.state().control = Some(control);
     }
 
     async fn hand_over(&self) -> Result<Option<FencingToken>> {
         self.server.arrive(Call::HandOver).await;
-        Ok(Some(self.server.state().next_token()))
+        let mut state = self.server.state();
+        if state.refuses_hand_overs {
+            return Err(Error::new(ErrorKind::Unavailable, "no token"));
+        }
+        Ok(Some(state.next_token()))
     }
 
     async fn downgrade(&self) -> Result<()> {
         self.server.arrive(Call::Downgrade).await;
-        self.server.state().downgrades += 1;
+        let mut state = self.server.state();
+        state.downgrades += 1;
+        if let Some(left) = state.unanswered_downgrades.checked_sub(1) {
+            state.unanswered_downgrades = left;
+            return Err(Error::new(ErrorKind::Unavailable, "no answer").with_unknown_outcome());
+        }
         Err(Error::new(ErrorKind::Unsupported, "no shared locks"))
     }
 

@@ -9,13 +9,16 @@ mod renew_for;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use polylock_core::engine::Moment;
 use polylock_core::layers::{Event, EventKind, LocalQueue, Observe, Observer};
 use polylock_core::prelude::*;
 use polylock_core::{AcquireRequest, LostReason, LostSignal};
 use tokio::time::Instant;
 
 use self::fake::{Call, Fake};
-use super::support::{RealDeadline, drop_after_a_poll, in_time, key, millis, secs, settle, start};
+use super::support::{
+    RealDeadline, drop_after_a_poll, in_time, key, memory, millis, secs, settle, start, suspendable,
+};
 
 /// A service whose locks live with a session.
 fn session() -> Fake {
@@ -58,19 +61,34 @@ async fn a_session_in_doubt_costs_its_locks_at_the_deadline() {
         (secs(5)..millis(5_010)).contains(&after),
         "the session was in doubt for 5 s, and the lock was lost after {after:?}"
     );
-    locks.control().confirm();
+    locks.control().limit(Moment::NEVER);
     assert!(!guard.is_held(), "a loss stays a loss");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_is_confirmed_in_time_keeps_its_locks() {
+async fn a_session_that_is_proven_in_time_keeps_its_locks() {
     let locks = session();
     let guard = locks.lock("k").await.unwrap();
-    locks.control().limit(locks.now() + secs(5));
-    tokio::time::sleep(secs(4)).await;
-    locks.control().confirm();
-    assert_eq!(lost(guard.lost(), secs(60)).await, None);
-    assert_eq!(guard.valid_until(), None);
+    for _ in 0..10 {
+        locks.control().limit(locks.now() + secs(5));
+        tokio::time::sleep(secs(4)).await;
+    }
+    assert!(guard.is_held());
+    assert_eq!(guard.valid_until(), Some(Instant::now() + secs(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_ends_while_the_machine_is_suspended_has_expired() {
+    let (engine, clock) = suspendable();
+    let locks = Fake::with_engine(engine);
+    locks.state().session = true;
+    let guard = locks.lock("k").await.unwrap();
+    for left in [5, 6] {
+        locks.control().limit(locks.now() + secs(left));
+    }
+    clock.suspend(secs(600));
+    assert!(!guard.is_held());
+    assert_eq!(guard.lost().reason(), Some(LostReason::Expired));
 }
 
 #[tokio::test(start_paused = true)]
@@ -168,6 +186,39 @@ async fn a_downgrade_ends_although_its_caller_has_dropped_it() {
     let downgrades = locks.state().downgrades;
     assert_eq!(downgrades, 1);
     assert!(guard.is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_downgrade_without_an_answer_can_be_repeated() {
+    let locks = Fake::new();
+    let mut guard = locks.lock("k").await.unwrap();
+    locks.state().unanswered_downgrades = 2;
+    for sent in 1..=2 {
+        let error = guard.downgrade().await.unwrap_err();
+        assert!(error.is_outcome_unknown(), "{error:?}");
+        assert_eq!(locks.state().downgrades, sent);
+    }
+    let error = guard.downgrade().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert_eq!(locks.state().downgrades, 3, "the answer is the server's");
+    assert!(guard.is_held());
+
+    let locks = memory();
+    let mut guard = locks.lock("k").await.unwrap();
+    guard.downgrade().await.unwrap();
+    let error = guard.downgrade().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "it is confirmed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_downgrade_that_finds_another_holder_loses_the_lock() {
+    let store = memory();
+    let mut guard = store.lock("k").await.unwrap();
+    store.expire(&key());
+    let error = guard.downgrade().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    assert!(!guard.is_held());
+    assert_eq!(guard.lost().reason(), Some(LostReason::Stolen));
 }
 
 #[tokio::test(start_paused = true)]

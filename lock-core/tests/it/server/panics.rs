@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::fake::{Call, Fake};
 use super::lost;
-use crate::support::{key, memory, secs};
+use crate::support::{key, memory, secs, try_start};
 
 fn queue(server: &Fake) -> Arc<LocalQueue> {
     Arc::new(LocalQueue::new(Arc::new(server.clone())))
@@ -63,6 +63,38 @@ async fn a_release_that_panics_is_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_that_panics_when_it_is_attached_is_released() {
+    for session in [true, false] {
+        let server = Fake::new();
+        server.state().session = session;
+        server.state().panics_in = Some(Call::Attach);
+        let client = server.clone();
+        let acquired = tokio::spawn(async move { client.lock("k").await.map(drop) });
+        assert!(acquired.await.unwrap_err().is_panic());
+        assert!(server.shutdown(secs(2)).await);
+        assert!(!server.is_taken());
+    }
+}
+
+/// As an attempt that its first caller has given up, and the next one inherits.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_panics_when_it_is_inherited_is_released() {
+    let server = Fake::new();
+    let locks = queue(&server);
+    let held = server.lock("k").await.unwrap();
+    let wait = Wait::AtMost(secs(1));
+    let brief = try_start(&locks, AcquireRequest::new(key()).with_wait(wait));
+    let next = start(&locks);
+    brief.await.unwrap().unwrap_err();
+    // The first call is for the grant, and the second one for the heir.
+    server.state().panics_in = Some(Call::Attach);
+    server.state().panics_after = 1;
+    held.release().await.unwrap();
+    assert!(next.await.unwrap().is_held());
+    assert_eq!(server.state().panics_in, None, "it has panicked");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_downgrade_that_panics_is_unknown() {
     let server = Fake::new();
     let mut guard = server.lock("k").await.unwrap();
@@ -82,14 +114,37 @@ async fn a_renewal_that_panics_is_tried_again() {
     assert!(guard.is_held());
 }
 
+/// A task that cannot be woken.
+struct Broken;
+
+impl Wake for Broken {
+    fn wake(self: Arc<Self>) {
+        panic!("the runtime of the task is gone");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_cannot_be_woken_costs_no_release() {
+    for refuses_hand_overs in [true, false] {
+        let server = Fake::new();
+        server.state().refuses_hand_overs = refuses_hand_overs;
+        let locks = queue(&server);
+        let guard = locks.lock("k").await.unwrap();
+        let waker = Waker::from(Arc::new(Broken));
+        {
+            let mut next = pin!(locks.lock("k"));
+            let poll = next.as_mut().poll(&mut Context::from_waker(&waker));
+            assert!(poll.is_pending());
+            assert_eq!(guard.release().await.unwrap(), Released::Clean);
+        }
+        assert!(locks.shutdown(secs(2)).await);
+        assert!(!server.is_taken());
+        drop(locks.lock("k").await.unwrap());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_task_that_cannot_be_woken_ends_no_renewals() {
-    struct Broken;
-    impl Wake for Broken {
-        fn wake(self: Arc<Self>) {
-            panic!("the runtime of the task is gone");
-        }
-    }
     let locks = memory();
     let kept = locks.request("kept").ttl(secs(10)).acquire().await.unwrap();
     let request = locks.request("short").ttl(secs(5)).manual_renewal();
