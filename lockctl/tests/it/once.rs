@@ -154,6 +154,21 @@ fn a_loss_that_the_release_of_a_job_finds_counts() {
 
 #[test]
 fn a_run_that_cannot_be_recorded_is_a_warning() {
+    // A new row is refused: the release, which changes one, finds the lock as it was.
+    const REFUSE_ROWS: &str = r#"
+import sqlite3
+refuse = "create trigger t before insert on polylock_locks begin select raise(abort, 'no room'); end"
+sqlite3.connect("polylock/locks.db", timeout=20).execute(refuse)
+"#;
+    let place = Place::new();
+    let job = ["run", "--once-per", "1h", "k", "--", "python3", "-c"];
+    let line: Vec<_> = job.into_iter().chain([REFUSE_ROWS]).collect();
+    let ended = place.expect(0, &line);
+    ended.says(&["k: the run may not be recorded, and others may repeat it: "]);
+}
+
+#[test]
+fn a_lock_whose_file_is_replaced_during_a_job_is_lost() {
     let place = Place::new();
     place.write("other", "no database");
     let script = "cd polylock; rm locks.db-wal locks.db-shm; mv locks.db old; mv ../other locks.db";
@@ -169,7 +184,7 @@ fn a_run_that_cannot_be_recorded_is_a_warning() {
         "-c",
         script,
     ];
-    let ended = place.expect(0, &line);
+    let ended = place.expect(79, &line);
     ended.says(&["k: the run may not be recorded, and others may repeat it: "]);
 }
 
