@@ -17,7 +17,7 @@ fn the_command_is_dead_before_the_end_of_max_hold_frees_its_lock() {
     let (place, backend) = (Place::new(), backend());
     let deaf = "trap '' TERM; while :; do echo first >> lines; sleep 0.01; done";
     let mut command = place.lockctl(&format!("{backend} run k -- sh -c"));
-    command.arg(deaf).env("LOCK_MAX_HOLD", "2s");
+    command.arg(deaf).env("LOCK_MAX_HOLD", "8s");
     let first = Process::start(command);
     place.until_there("lines");
     let second = "sh -c 'echo second >> lines'";
