@@ -80,8 +80,9 @@ impl ZkSession {
     /// exist.
     pub(super) async fn look_at_nodes(&self) -> bool {
         let mut nodes = lock(&self.locks).settled();
-        // The list leaves behind the heartbeat, and is as new as that.
-        let (is_beaten, listed) = join!(self.beat(), self.client.list_ephemerals("/"));
+        // A request leaves when it is made. The list leaves behind the heartbeat, and is as new as that.
+        let listed = async { self.client.list_ephemerals("/").await };
+        let (is_beaten, listed) = join!(self.beat(), listed);
         match listed {
             Ok(paths) if is_beaten => {
                 let there: HashSet<&str> = paths.iter().map(String::as_str).collect();

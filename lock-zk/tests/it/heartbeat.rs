@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
-use lock_testkit::proxy::{Direction, Proxy};
+use lock_testkit::proxy::{Command, Direction, Proxy};
 use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
 use polylock_core::{DistributedLock, LockGuard, LostReason, Result, Wait};
 use polylock_zk::ZooKeeper;
@@ -91,6 +91,28 @@ async fn a_client_with_many_locks_of_long_names_survives_a_broken_connection() {
         assert_eq!(loss(guard).await, LostReason::Broken);
     });
     join_all(ended).await;
+}
+
+/// A list that leaves before the heartbeat could be older than that.
+#[tokio::test]
+async fn the_nodes_are_listed_behind_the_heartbeat_after_a_reconnect() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    let guard = take(&locks, "a").await;
+    let requests = place.proxy().watch(|_| true);
+    place.proxy().cut();
+    // The operation lists the nodes of a session.
+    let is_list = |request: &Command| request.is("OP103");
+    let is_listed = async || requests.seen().iter().any(is_list);
+    until("the nodes are listed", is_listed).await;
+    let requests = requests.seen();
+    let list = requests.iter().position(is_list).expect("it is there");
+    let connection = requests[list].connection;
+    let is_beat = |request: &Command| {
+        request.connection == connection && (request.is("MULTI") || request.is("SYNC"))
+    };
+    assert!(requests[..list].iter().any(is_beat), "{requests:?}");
+    release_clean(guard).await;
 }
 
 /// A client with sessions of 4 s that are exchanged.
