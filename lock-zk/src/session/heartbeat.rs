@@ -11,6 +11,7 @@ use zookeeper_client::{Error, SessionState, Stat, StateWatcher};
 use super::node_watch::watch_nodes;
 use super::state::SessionPhase;
 use super::{ZkSession, lock};
+use crate::error::RETRY_BACKOFF;
 
 /// Follows the state of the session, sends heartbeats and watches nodes, until the session ends or is
 /// dropped.
@@ -62,6 +63,10 @@ async fn heartbeat(session: &Weak<ZkSession>, at: Instant) -> Option<Duration> {
     let session = session.upgrade().filter(|session| !session.is_over())?;
     let sent = session.engine.now();
     let is_answered = if session.is_doubted() {
+        if session.is_moving() {
+            // All nodes are looked for once each has a known name.
+            return Some(RETRY_BACKOFF);
+        }
         session.look_at_nodes().await
     } else {
         let polled = lock(&session.locks).polled();

@@ -73,6 +73,13 @@ impl ZkSession {
         }
     }
 
+    /// Whether a held lock has a node that cannot be looked for, because it is about to get another name.
+    pub(super) fn is_moving(&self) -> bool {
+        // A copy: the last reference to a lease may be dropped here.
+        let moving = lock(&self.locks).moving();
+        moving.iter().any(|control| !control.is_over())
+    }
+
     /// Looks for the nodes of all locks, as the leader has them; false if there is no answer.
     ///
     /// It asks for the nodes of the connection's session, and not for the owner of a node: the
