@@ -92,19 +92,11 @@ impl ZooKeeperLease {
         self.directory.child(&node.contender.name)
     }
 
-    /// Sends the deletion of the node without waiting for the reply, if its session may still exist.
-    pub(crate) fn delete_in_background(&self) {
-        if let Some(node) = self.node() {
-            // The request leaves at once.
-            drop(self.session.client.delete(&self.path(&node), None));
-        }
-    }
-
     pub(crate) fn set_node(&self, known: KnownNode) {
         *self.node.lock().unwrap_or_else(PoisonError::into_inner) = known;
     }
 
-    pub(crate) fn known_node(&self) -> KnownNode {
+    fn known_node(&self) -> KnownNode {
         let known = self.node.lock().unwrap_or_else(PoisonError::into_inner);
         known.clone()
     }
