@@ -233,7 +233,7 @@ impl LockView {
             Err(ClientError::NoNode) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let mut line = contenders_in_order(names.iter().map(String::as_str), None);
+        let mut line = contenders_in_order(names.iter().map(String::as_str));
         let created = created(&line, connection, directory).await?;
         order_by_creation(&mut line, &created);
         let mut nodes = HashMap::new();
