@@ -20,15 +20,35 @@ use crate::error::ZkFailure;
 use crate::health::check;
 
 impl ZkSession {
+    /// Follows the state of the client; returns the time until the next heartbeat, or `None` if the session
+    /// is over.
+    pub(super) fn follow(&self, state: SessionState, responses: &mut u64) -> Option<Duration> {
+        match state {
+            SessionState::Disconnected => {
+                self.disconnected();
+                return Some(self.state().evidence.beat());
+            }
+            SessionState::SyncConnected | SessionState::ConnectedReadOnly => {
+                if !self.is_timeout_unknown(responses) {
+                    self.resumed();
+                    return Some(Duration::ZERO);
+                }
+            }
+            _ => {}
+        }
+        self.end();
+        None
+    }
+
     /// Whether the present connection may have another, unreported timeout; `responses` is the number
     /// of earlier connections with a reported one.
-    pub(super) fn is_timeout_unknown(&self, responses: &mut u64) -> bool {
+    fn is_timeout_unknown(&self, responses: &mut u64) -> bool {
         let before = std::mem::replace(responses, self.negotiated.responses());
         *responses <= before && !keeps_first_timeout()
     }
 
     /// The connection is broken; the session may live on.
-    pub(super) fn disconnected(&self) {
+    fn disconnected(&self) {
         let mut state = self.state();
         let since = self.engine.now();
         let valid_until = match state.phase {
@@ -49,7 +69,7 @@ impl ZkSession {
     }
 
     /// There is another connection.
-    pub(super) fn resumed(&self) {
+    fn resumed(&self) {
         let is_missed = self.state().phase == SessionPhase::Connected;
         if is_missed {
             // The client reports its latest state only.
