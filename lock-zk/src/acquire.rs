@@ -226,7 +226,7 @@ impl ZkAttempt<'_> {
         let own = &node.contender.name;
         loop {
             let names = listing.names.iter().map(String::as_str);
-            let mut line = contenders_in_order(names, Some(own));
+            let mut line = contenders_in_order(names);
             let contenders = line.len();
             if line.iter().any(|own| own.sequence.is_used_up()) {
                 let created = || async {

@@ -181,8 +181,8 @@ impl ZkClient {
 /// How many locks are read at once.
 const AT_ONCE: usize = 64;
 
-/// Reads a lock from its directory, after a sync, so that all acknowledged writes are seen: the server of
-/// this client may lag.
+/// Reads a lock from its directory, after a `sync`: the server of this client may lag. A leader that was
+/// replaced answers both by itself, for up to `syncLimit` ticks.
 async fn view_now(
     session: &ZkSession,
     directory: &Directory,
@@ -233,7 +233,7 @@ impl LockView {
             Err(ClientError::NoNode) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let mut line = contenders_in_order(names.iter().map(String::as_str), None);
+        let mut line = contenders_in_order(names.iter().map(String::as_str));
         let created = created(&line, connection, directory).await?;
         order_by_creation(&mut line, &created);
         let mut nodes = HashMap::new();

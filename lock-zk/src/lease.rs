@@ -92,19 +92,11 @@ impl ZooKeeperLease {
         self.directory.child(&node.contender.name)
     }
 
-    /// Sends the deletion of the node without waiting for the reply, if its session may still exist.
-    pub(crate) fn delete_in_background(&self) {
-        if let Some(node) = self.node() {
-            // The request leaves at once.
-            drop(self.session.client.delete(&self.path(&node), None));
-        }
-    }
-
     pub(crate) fn set_node(&self, known: KnownNode) {
         *self.node.lock().unwrap_or_else(PoisonError::into_inner) = known;
     }
 
-    pub(crate) fn known_node(&self) -> KnownNode {
+    fn known_node(&self) -> KnownNode {
         let known = self.node.lock().unwrap_or_else(PoisonError::into_inner);
         known.clone()
     }
@@ -294,19 +286,23 @@ pub(crate) struct ZkNode {
 /// Looks for the node of a contender, whose name begins with one of the stems, as the ensemble has it
 /// now.
 ///
-/// The requests of a session are carried out in their order, so this comes after the request that
-/// may have created the node, and a server that is behind is brought up to date first.
+/// The requests of a session are carried out in their order, so this comes after the request that may
+/// have created the node. A committed write precedes the list: a leader that was replaced answers a
+/// `sync` without the others, and may not have the node, but it commits nothing.
 pub(crate) async fn find(
     session: &ZkSession,
     directory: &Directory,
     stems: &[String],
 ) -> Result<Option<ZkNode>, ZkFailure> {
     let client = &session.client;
-    let synced = client.sync(directory.path());
-    let listed = client.list_children(directory.path());
-    let (synced, listed) = join!(synced, listed);
-    // Without a sync before it, a list may be stale, even an empty one.
-    synced?;
+    // A request leaves when it is made: the list is made after the write.
+    let listed = async { client.list_children(directory.path()).await };
+    let (written, listed) = join!(session.prove(), listed);
+    match written {
+        // The root is gone with all nodes; a majority has agreed to that answer as well.
+        Ok(()) | Err(ClientError::NoNode) => {}
+        Err(error) => return Err(error.into()),
+    }
     let names = match listed {
         Err(ClientError::NoNode) => return Ok(None),
         listed => listed?,

@@ -15,7 +15,7 @@ use crate::acquire::{ZkAttempt, ZkAttemptError};
 use crate::config::ZooKeeperConfig;
 use crate::diagnose_connect::address;
 use crate::health;
-use crate::lease::{KnownNode, ZooKeeperLease};
+use crate::lease::ZooKeeperLease;
 use crate::recipe::directory::Directory;
 use crate::session::ZkSessions;
 use crate::session::connect::visit;
@@ -170,15 +170,9 @@ impl ZkClient {
         };
         match attempt.run().await {
             Ok(grant) => pending.granted(request, grant).map(Some),
-            Err(ZkAttemptError::Gone) => {
-                // The server may keep a session that has ended for this client.
-                lease.delete_in_background();
-                // A node that may have been created is looked for in the background.
-                if !matches!(lease.known_node(), KnownNode::Unknown) {
-                    pending.disarm();
-                }
-                Ok(None)
-            }
+            // The server may keep a session that has ended for this client, and the node with it. The node is
+            // deleted in the background, until it is certainly gone.
+            Err(ZkAttemptError::Gone) => Ok(None),
             Err(ZkAttemptError::Refused) => {
                 // A node that is left for the background cleanup blocks other contenders until then.
                 before(budget.undo(), pending.undo()).await;

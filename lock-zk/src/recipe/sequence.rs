@@ -27,14 +27,6 @@ impl Sequence {
         format!("{:010}", self.0)
     }
 
-    /// How far this is behind `pivot` in line, across the wrap of the counter.
-    pub(crate) fn after(self, pivot: Self) -> i64 {
-        match (i32::try_from(self.0), i32::try_from(pivot.0)) {
-            (Ok(own), Ok(pivot)) => own.wrapping_sub(pivot).into(),
-            _ => self.0.saturating_sub(pivot.0),
-        }
-    }
-
     /// Whether the counter is near its end or beyond it, so that numbers do not give the order: once
     /// the directory has stored the last number, the server gives it again and again.
     pub(crate) fn is_used_up(self) -> bool {
@@ -45,22 +37,13 @@ impl Sequence {
 /// More creations than that are not under way at once.
 const LAST: i32 = i32::MAX - (1 << 20);
 
-/// The contenders among the children of a directory, in order.
-///
-/// Numbers are compared with the one of `own`, if it is there, so that the order holds across the
-/// wrap of the counter.
+/// The contenders among the children of a directory, in the order of their numbers. Those whose numbers are
+/// used up are not in order before [`order_by_creation`].
 pub(crate) fn contenders_in_order<'a>(
     names: impl IntoIterator<Item = &'a str>,
-    own: Option<&str>,
 ) -> Vec<ZkContender> {
     let mut line: Vec<_> = names.into_iter().filter_map(ZkContender::parse).collect();
-    let pivot = line
-        .iter()
-        .find(|contender| Some(&*contender.name) == own)
-        .or_else(|| line.first());
-    if let Some(pivot) = pivot.map(|contender| contender.sequence) {
-        line.sort_by_key(|contender| contender.sequence.after(pivot));
-    }
+    line.sort_by_key(|contender| contender.sequence.0);
     line
 }
 
@@ -110,30 +93,16 @@ mod tests {
             "m__lock__0000000000",
             "junk",
         ];
-        assert_eq!(order(&contenders_in_order(names, None)), "mza");
+        assert_eq!(order(&contenders_in_order(names)), "mza");
     }
 
     #[test]
-    fn the_order_survives_the_wrap() {
-        let last = Sequence(i32::MAX.into());
-        let wrapped = Sequence(i32::MIN.into());
-        assert_eq!(wrapped.after(last), 1);
-        assert_eq!(last.after(wrapped), -1);
-        assert_eq!(Sequence(-1).after(Sequence(-3)), 2);
-        assert_eq!(Sequence(10).after(Sequence(3)), 7);
-        assert_eq!(Sequence(1 << 40).after(Sequence(1 << 39)), 1 << 39);
-        assert!(last.is_used_up() && wrapped.is_used_up() && Sequence(-1).is_used_up());
-        assert!(!Sequence(0).is_used_up() && !Sequence(1 << 30).is_used_up());
-        assert!(!Sequence(1 << 40).is_used_up());
-        let names = [
-            "a-lock--2147483648",
-            "b-lock-2147483646",
-            "c-lock-2147483647",
-        ];
-        for own in [None, Some(names[0]), Some(names[1]), Some(names[2])] {
-            let line = contenders_in_order(names, own);
-            assert!(line.iter().all(|own| own.sequence.is_used_up()));
-            assert_eq!(order(&line), "bca", "seen from {own:?}");
+    fn numbers_are_used_up_before_the_counter_wraps() {
+        for number in [i32::MAX, i32::MIN, -1] {
+            assert!(Sequence(number.into()).is_used_up(), "{number}");
+        }
+        for number in [0, 1 << 30, 1 << 40] {
+            assert!(!Sequence(number).is_used_up(), "{number}");
         }
     }
 
@@ -155,7 +124,7 @@ mod tests {
         ];
         for (numbers, nodes, expected) in cases {
             let names = names(numbers);
-            let mut line = contenders_in_order(names.iter().map(String::as_str), None);
+            let mut line = contenders_in_order(names.iter().map(String::as_str));
             let node = |own: char| names.iter().find(|name| name.starts_with(own)).cloned();
             let created = nodes.chars().zip(1..);
             let created = created.filter_map(|(own, at)| Some((node(own)?, at)));

@@ -6,11 +6,12 @@ use futures_util::join;
 use polylock_core::engine::Moment;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
-use zookeeper_client::{Error, SessionState, Stat, StateWatcher};
+use zookeeper_client::{Error, Stat, StateWatcher};
 
 use super::node_watch::watch_nodes;
 use super::state::SessionPhase;
 use super::{ZkSession, lock};
+use crate::error::RETRY_BACKOFF;
 
 /// Follows the state of the session, sends heartbeats and watches nodes, until the session ends or is
 /// dropped.
@@ -29,21 +30,8 @@ pub(super) async fn send_heartbeats(
             biased;
             state = states.changed() => {
                 let Some(current) = session.upgrade() else { return };
+                let Some(pause) = current.follow(state, &mut responses) else { return };
                 // What was asked on the other connection may hang; the next one looks at the nodes.
-                let pause = match state {
-                    SessionState::Disconnected => {
-                        current.disconnected();
-                        current.state().evidence.beat()
-                    }
-                    SessionState::SyncConnected | SessionState::ConnectedReadOnly => {
-                        if current.is_timeout_unknown(&mut responses) {
-                            return current.end();
-                        }
-                        current.resumed();
-                        Duration::ZERO
-                    }
-                    _ => return current.end(),
-                };
                 heart.set(heartbeat(&session, Instant::now() + pause));
             }
             goes_on = &mut heart => {
@@ -62,6 +50,10 @@ async fn heartbeat(session: &Weak<ZkSession>, at: Instant) -> Option<Duration> {
     let session = session.upgrade().filter(|session| !session.is_over())?;
     let sent = session.engine.now();
     let is_answered = if session.is_doubted() {
+        if session.is_moving() {
+            // All nodes are looked for once each has a known name.
+            return Some(RETRY_BACKOFF);
+        }
         session.look_at_nodes().await
     } else {
         let polled = lock(&session.locks).polled();

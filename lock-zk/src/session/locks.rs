@@ -116,6 +116,13 @@ impl SessionLocks {
         self.nodes(|watch| watch == NodeWatch::Polled)
     }
 
+    /// The handles of the holders whose node is about to get another name.
+    pub(super) fn moving(&self) -> Vec<LeaseControl> {
+        let locks = self.0.values();
+        let moving = locks.filter(|held| held.watch == NodeWatch::Moving);
+        moving.map(|held| held.control.clone()).collect()
+    }
+
     /// Ids and nodes of the locks with a known node, unless it was deleted.
     pub(super) fn settled(&self) -> Vec<(LeaseId, Arc<str>)> {
         self.nodes(|watch| !matches!(watch, NodeWatch::Moving | NodeWatch::Gone))

@@ -55,19 +55,6 @@ pub(crate) struct ZkSession {
 }
 
 impl ZkSession {
-    /// The state, by the smallest timeout that a server has granted so far.
-    fn state(&self) -> MutexGuard<'_, ZkSessionState> {
-        let mut state = lock(&self.state);
-        if let Some(timeout) = self
-            .negotiated
-            .smallest()
-            .filter(|_| !keeps_first_timeout())
-        {
-            state.evidence.shorten(timeout);
-        }
-        state
-    }
-
     pub(crate) fn is_over(&self) -> bool {
         *self.over.borrow()
     }
@@ -128,11 +115,6 @@ impl ZkSession {
         }
         self.resume_if_connected(&mut state);
         state.evidence.committed(sent);
-    }
-
-    /// Whether the connection has broken since.
-    pub(crate) fn broke_since(&self, moment: Moment) -> bool {
-        self.state().broke_since(moment)
     }
 
     /// Manages a lock, and reports at once what has happened to the session already. Its node was
@@ -203,27 +185,6 @@ impl ZkSession {
         }
     }
 
-    /// The session is gone with all its nodes, or its state is unknown for good.
-    pub(crate) fn end(&self) {
-        let was = std::mem::replace(&mut self.state().phase, SessionPhase::Over);
-        if was == SessionPhase::Over {
-            return;
-        }
-        // A caller that learns of a loss and acquires the lock again gets the next session.
-        ZkSessions::open_again(&self.sessions);
-        self.over.send_replace(true);
-        // Later callers of `attach` see that it is over.
-        let (controls, nodes) = {
-            let locks = lock(&self.locks);
-            (locks.controls(), locks.settled())
-        };
-        for control in controls {
-            control.lose(LostReason::SessionEnded);
-        }
-        // The next holder comes after the signals.
-        self.delete_nodes(nodes.into_iter().map(|(_, path)| path));
-    }
-
     /// Deletes the nodes of lost locks in the background: the server may keep the session for as long as
     /// any of their guards exists. Holders are notified before.
     fn delete_nodes(&self, paths: impl IntoIterator<Item = Arc<str>>) {
@@ -241,17 +202,6 @@ impl ZkSession {
         });
         let deletions = join_all(deletions);
         self.in_background(async move { drop(deletions.await) });
-    }
-
-    fn limit(&self, deadline: Moment) {
-        let controls = lock(&self.locks).controls();
-        for control in controls {
-            control.limit(deadline);
-        }
-    }
-
-    fn is_doubted(&self) -> bool {
-        matches!(self.state().phase, SessionPhase::Doubted { .. })
     }
 }
 

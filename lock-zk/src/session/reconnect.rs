@@ -20,15 +20,35 @@ use crate::error::ZkFailure;
 use crate::health::check;
 
 impl ZkSession {
+    /// Follows the state of the client; returns the time until the next heartbeat, or `None` if the session
+    /// is over.
+    pub(super) fn follow(&self, state: SessionState, responses: &mut u64) -> Option<Duration> {
+        match state {
+            SessionState::Disconnected => {
+                self.disconnected();
+                return Some(self.state().evidence.beat());
+            }
+            SessionState::SyncConnected | SessionState::ConnectedReadOnly => {
+                if !self.is_timeout_unknown(responses) {
+                    self.resumed();
+                    return Some(Duration::ZERO);
+                }
+            }
+            _ => {}
+        }
+        self.end();
+        None
+    }
+
     /// Whether the present connection may have another, unreported timeout; `responses` is the number
     /// of earlier connections with a reported one.
-    pub(super) fn is_timeout_unknown(&self, responses: &mut u64) -> bool {
+    fn is_timeout_unknown(&self, responses: &mut u64) -> bool {
         let before = std::mem::replace(responses, self.negotiated.responses());
         *responses <= before && !keeps_first_timeout()
     }
 
     /// The connection is broken; the session may live on.
-    pub(super) fn disconnected(&self) {
+    fn disconnected(&self) {
         let mut state = self.state();
         let since = self.engine.now();
         let valid_until = match state.phase {
@@ -49,7 +69,7 @@ impl ZkSession {
     }
 
     /// There is another connection.
-    pub(super) fn resumed(&self) {
+    fn resumed(&self) {
         let is_missed = self.state().phase == SessionPhase::Connected;
         if is_missed {
             // The client reports its latest state only.
@@ -73,6 +93,13 @@ impl ZkSession {
         }
     }
 
+    /// Whether a held lock has a node that cannot be looked for, because it is about to get another name.
+    pub(super) fn is_moving(&self) -> bool {
+        // A copy: the last reference to a lease may be dropped here.
+        let moving = lock(&self.locks).moving();
+        moving.iter().any(|control| !control.is_over())
+    }
+
     /// Looks for the nodes of all locks, as the leader has them; false if there is no answer.
     ///
     /// It asks for the nodes of the connection's session, and not for the owner of a node: the
@@ -80,8 +107,9 @@ impl ZkSession {
     /// exist.
     pub(super) async fn look_at_nodes(&self) -> bool {
         let mut nodes = lock(&self.locks).settled();
-        // The list leaves behind the heartbeat, and is as new as that.
-        let (is_beaten, listed) = join!(self.beat(), self.client.list_ephemerals("/"));
+        // A request leaves when it is made. The list leaves behind the heartbeat, and is as new as that.
+        let listed = async { self.client.list_ephemerals("/").await };
+        let (is_beaten, listed) = join!(self.beat(), listed);
         match listed {
             Ok(paths) if is_beaten => {
                 let there: HashSet<&str> = paths.iter().map(String::as_str).collect();

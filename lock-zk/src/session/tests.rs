@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_testkit::locks::{key, until};
-use lock_testkit::proxy::Proxy;
+use lock_testkit::proxy::{Command, Fate, Proxy, Then};
 use lock_testkit::servers::ZooKeeperServer;
 use polylock_core::{AcquireRequest, DistributedLock as _, LostReason, Wait};
 use tokio::time::{Instant, timeout};
@@ -112,4 +112,34 @@ async fn a_session_that_is_replaced_leaves_no_node_in_the_way() {
         let again = locks.acquire(&request(key)).await.unwrap();
         again.release().await.unwrap();
     }
+}
+
+/// The same for a waiter, whose next node is behind its former one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_whose_session_is_replaced_is_not_behind_its_former_node() {
+    let root = "/a_waiter_whose_session_is_replaced";
+    let (port, waited) = (port(), "waited");
+    let proxy = Proxy::zookeeper(port);
+    let locks = Arc::new(connect(proxy.port(), root).await);
+    let other = connect(port, root).await;
+    // It keeps the session at the server.
+    let _pinned = locks.acquire(&request("pinned")).await.unwrap();
+    let holder = other.acquire(&request(waited)).await.unwrap();
+    let waiting = Arc::clone(&locks);
+    let waiter = tokio::spawn(async move { waiting.acquire(&request(waited)).await });
+    let other = session(&other).await;
+    until("it waits", async || {
+        let nodes = other.client.list_children("/waited").await;
+        nodes.unwrap().len() == 2
+    })
+    .await;
+    let is_end = |command: &Command| command.is("DELETE") && command.arg(1).contains("/waited/");
+    let planned = proxy.plan(is_end, Fate::LostRequest(Then::Cut));
+    session(&locks).await.negotiated.ignore_log();
+    proxy.cut();
+    planned.met(SOON).await;
+    holder.release().await.unwrap();
+    let granted = timeout(SOON, waiter).await;
+    let granted = granted.expect("the node of the session that was ended is in the way");
+    granted.unwrap().unwrap().release().await.unwrap();
 }

@@ -9,7 +9,8 @@ use tokio::runtime::{Builder, Runtime};
 use zookeeper_client::{Acl, AuthId, Permission};
 
 use crate::support::{
-    Place, SESSION, SOON, is_entry, is_exchange, ms, release_clean, request, take, until,
+    Place, SESSION, SOON, is_check, is_entry, is_exchange, ms, release_clean, request, take, until,
+    waiting,
 };
 
 #[tokio::test]
@@ -50,6 +51,26 @@ async fn an_acquisition_dropped_in_an_outage_leaves_no_node() {
     place.assert_free("a").await;
 }
 
+/// A leader that was replaced answers reads and `sync` for a while, and may not have the node.
+#[tokio::test]
+async fn a_node_counts_as_missing_only_behind_a_committed_write() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    let lost = place.proxy().plan(is_entry, Fate::LostRequest(Then::Cut));
+    let uncommitted = Fate::LostRequest(Then::CutAfter(ms(300)));
+    let writes = place.proxy().plan_each(is_check, uncommitted);
+    let acquisition = waiting(&locks, request("a"));
+    lost.met(SOON).await;
+    acquisition.abort();
+    drop(acquisition.await);
+    let is_over = locks.shutdown(ms(500)).await;
+    assert!(!is_over, "a list is believed without a committed write");
+    assert!(writes.struck() > 0);
+    place.proxy().clear();
+    place.assert_nothing_left(&[&locks], "a").await;
+    place.assert_free("a").await;
+}
+
 /// Whether the downgrade was done or not, the guard has the lock in one mode, and releases it.
 #[tokio::test]
 async fn a_downgrade_dropped_wherever_its_request_is_leaves_no_node() {
@@ -85,8 +106,7 @@ async fn a_node_that_was_not_deleted_by_its_owner_was_lost() {
     assert!(polled(1, guard.downgrade()).await.is_none());
     tokio::time::sleep(ms(300)).await;
     // The release looks for the node, at first in vain, and an operator comes before its delete.
-    let is_sync = |command: &Command| command.is("SYNC");
-    let lost = place.proxy().plan(is_sync, Fate::LostReply(Then::Cut));
+    let lost = place.proxy().plan(is_check, Fate::LostReply(Then::Cut));
     let is_end = |command: &Command| command.is("DELETE");
     let late = place.proxy().plan(is_end, Fate::LateRequest(ms(300)));
     let released = tokio::spawn(guard.release());

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
-use lock_testkit::proxy::{Direction, Proxy};
+use lock_testkit::proxy::{Command, Direction, Fate, Proxy, Then};
 use lock_testkit::servers::{ZooKeeperEnsemble, ZooKeeperOptions, ZooKeeperServer};
 use polylock_core::{DistributedLock, LockGuard, LostReason, Result, Wait};
 use polylock_zk::ZooKeeper;
@@ -17,8 +17,8 @@ use zookeeper_client::{Client, Error};
 
 use crate::support::exchange::Exchange;
 use crate::support::{
-    Place, SOON, config, granted, key, loss, ms, open, release, release_clean, request, take,
-    until, waiting, within,
+    Place, SOON, config, granted, is_exchange, key, loss, ms, open, release, release_clean, request,
+    take, until, waiting, within,
 };
 
 /// A follower that has lost its leader answers reads for many ticks, long after the leader has granted
@@ -93,10 +93,32 @@ async fn a_client_with_many_locks_of_long_names_survives_a_broken_connection() {
     join_all(ended).await;
 }
 
-/// A client with sessions of 4 s that are exchanged.
+/// A list that leaves before the heartbeat could be older than that.
+#[tokio::test]
+async fn the_nodes_are_listed_behind_the_heartbeat_after_a_reconnect() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    let guard = take(&locks, "a").await;
+    let requests = place.proxy().watch(|_| true);
+    place.proxy().cut();
+    // The operation lists the nodes of a session.
+    let is_list = |request: &Command| request.is("OP103");
+    let is_listed = async || requests.seen().iter().any(is_list);
+    until("the nodes are listed", is_listed).await;
+    let requests = requests.seen();
+    let list = requests.iter().position(is_list).expect("it is there");
+    let connection = requests[list].connection;
+    let is_beat = |request: &Command| {
+        request.connection == connection && (request.is("MULTI") || request.is("SYNC"))
+    };
+    assert!(requests[..list].iter().any(is_beat), "{requests:?}");
+    release_clean(guard).await;
+}
+
+/// A client with sessions of 4 s that are exchanged, before the proxy of the place.
 async fn behind_exchange() -> (Place, Exchange, Arc<ZooKeeper>) {
     let place = Place::new().await;
-    let exchange = Exchange::before(place.port()).await;
+    let exchange = Exchange::before(place.proxy().port()).await;
     let config = config(&[exchange.port()], place.root()).with_session_timeout(ms(4_000));
     let locks = open(config.expect("it is in range")).await;
     (place, exchange, locks)
@@ -128,6 +150,24 @@ async fn a_node_in_an_exchanged_session_is_deleted() {
     sleep(ms(200)).await;
     place.assert_nothing_left(&[&locks], "a").await;
     drop(pinned);
+}
+
+/// The exchange of its node was made in the old session, and the node ends with that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_is_downgraded_while_its_session_is_exchanged_is_lost() {
+    let (place, _exchange, locks) = behind_exchange().await;
+    let other = place.client().await;
+    let mut guard = take(&locks, "a").await;
+    let writer = place.waiter(&other, within("a", SOON * 4)).await;
+    let lost = Fate::LostReply(Then::Cut);
+    place.proxy().plan(is_exchange, lost);
+    // The client is connected again before the second request has a reply.
+    let late = place.proxy().plan(is_exchange, Fate::LateRequest(ms(500)));
+    // The lock may be lost by then.
+    drop(guard.downgrade().await);
+    assert_eq!(late.struck(), 1);
+    let reason = reason_lost_before_granted(&guard, writer).await;
+    assert_ne!(reason, LostReason::Broken, "lost by the end of its node");
 }
 
 /// A leader that has lost its followers without noticing answers `sync` on its own for longer than
@@ -197,6 +237,15 @@ async fn assert_all_lost_before_granted(pairs: Vec<Pair>) {
 
 /// A holder that is cut off has lost its lock before the next one has it.
 async fn assert_lost_before_granted(guard: &LockGuard, next: JoinHandle<Result<LockGuard>>) {
+    let reason = reason_lost_before_granted(guard, next).await;
+    assert_eq!(reason, LostReason::Unreachable, "{}", guard.key());
+}
+
+/// How a holder loses its lock, which is before the next one has it.
+async fn reason_lost_before_granted(
+    guard: &LockGuard,
+    next: JoinHandle<Result<LockGuard>>,
+) -> LostReason {
     let began = Instant::now();
     let lost = async {
         let lost = timeout(SOON * 24, guard.lost().into_future()).await;
@@ -213,7 +262,7 @@ async fn assert_lost_before_granted(guard: &LockGuard, next: JoinHandle<Result<L
         "two held {}: granted after {granted:?}, lost after {lost:?} ({reason:?})",
         guard.key()
     );
-    assert_eq!(reason, LostReason::Unreachable, "{}", guard.key());
+    reason
 }
 
 /// Each connection has a session timeout of its own, and the smallest of them counts.

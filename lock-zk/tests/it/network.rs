@@ -11,8 +11,8 @@ use polylock_zk::ZooKeeper;
 use tokio::time::Instant;
 
 use crate::support::{
-    Place, SOON, admin, assert_error, attempt, granted, handed_over, is_entry, is_exchange, key,
-    ms, permits, release_clean, request, take, token, until, waiting, within,
+    Place, SOON, admin, assert_error, attempt, granted, handed_over, is_check, is_entry,
+    is_exchange, key, ms, permits, release_clean, request, take, token, until, waiting, within,
 };
 
 /// The network fails before the request arrives and after, with a closed connection or silently.
@@ -57,8 +57,8 @@ async fn a_creation_or_a_list_that_is_lost_makes_one_node() {
 }
 
 #[tokio::test]
-async fn a_sync_and_a_look_after_a_lost_creation_are_repeated() {
-    acquisition(|command| command.is("SYNC"), true).await;
+async fn a_write_and_a_look_after_a_lost_creation_are_repeated() {
+    acquisition(is_check, true).await;
     let is_look = |command: &Command| command.is("EXISTS") && command.arg(1).contains("-lock-");
     acquisition(is_look, true).await;
 }

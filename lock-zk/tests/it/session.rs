@@ -5,6 +5,7 @@ use std::time::Duration;
 use lock_testkit::proxy::{Command, Direction, Fate, Then};
 use polylock_core::{DistributedLock, ErrorKind, LostReason, Released};
 use tokio::time::{Instant, sleep};
+use zookeeper_client::{Acl, AuthId, Permission};
 
 use crate::support::{
     Place, SESSION, SOON, assert_error, end_session, granted, loss, ms, release, release_clean,
@@ -152,6 +153,31 @@ async fn a_release_without_an_answer_whose_session_ends_has_an_unknown_outcome()
         place.assert_nothing_left(&[&locks], "a").await;
     }
     place.assert_free("a").await;
+}
+
+/// The first deletion may have been executed. The release in the background is refused as well, and ends.
+#[tokio::test]
+async fn a_release_whose_retry_is_refused_has_an_unknown_outcome() {
+    let place = Place::new().await;
+    let locks = place.patient().await;
+    let guard = take(&locks, "a").await;
+    place.proxy().refuse();
+    let is_end = |command: &Command| command.is("DELETE");
+    let lost = Fate::LostRequest(Then::Cut);
+    let planned = place.proxy().plan(is_end, lost);
+    let released = tokio::spawn(guard.release());
+    planned.met(SOON).await;
+    let directory = place.tree().directory("a");
+    let no_deletion = Permission::READ | Permission::CREATE | Permission::ADMIN;
+    let acl = [Acl::new(no_deletion, AuthId::anyone())];
+    let set = place.tree().client().set_acl(&directory, &acl, None);
+    set.await.expect("it is set");
+    place.proxy().accept();
+    let released = released.await.expect("no panic");
+    let error = released.expect_err("the retry is refused");
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(error.is_outcome_unknown(), "{error}");
+    assert!(locks.shutdown(SOON).await, "the retries do not end");
 }
 
 #[tokio::test]

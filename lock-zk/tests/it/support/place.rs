@@ -175,6 +175,11 @@ pub(crate) fn is_entry(command: &Command) -> bool {
     command.is("CREATE") && command.arg(2) == "3"
 }
 
+/// A write that changes nothing.
+pub(crate) fn is_check(command: &Command) -> bool {
+    command.is("MULTI") && command.arg(2) == "CHECK"
+}
+
 /// The transaction of a downgrade.
 pub(crate) fn is_exchange(command: &Command) -> bool {
     command.is("MULTI") && command.arg(2) == "CREATE"

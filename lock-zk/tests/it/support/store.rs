@@ -11,7 +11,7 @@ use polylock_core::memory::{Fault, Reachable, Request};
 use polylock_core::{DistributedLock, LockKey};
 use polylock_zk::{ZooKeeper, ZooKeeperConfig};
 
-use super::{SESSION, Tree, config, ms};
+use super::{SESSION, Tree, config, is_check, ms};
 
 /// A directory of its own at servers that the whole test run shares, behind proxies.
 #[derive(Debug)]
@@ -82,8 +82,7 @@ pub(crate) fn of(command: &Command, root: &str) -> Option<Request> {
 
 /// A question for the leader, or a write that changes nothing.
 pub(crate) fn is_beat(command: &Command, root: &str) -> bool {
-    let is_write = command.is("MULTI") && command.arg(2) == "CHECK";
-    (command.is("SYNC") || is_write) && command.arg(1) == root
+    (command.is("SYNC") || is_check(command)) && command.arg(1) == root
 }
 
 #[async_trait]
