@@ -26,6 +26,10 @@ pub(crate) enum EtcdFailure {
     #[error("the key {0:?} was not written by polylock and is left as it is")]
     Foreign(String),
 
+    /// The database of etcd has reached its quota, and the request has had no effect.
+    #[error("{}", EtcdAdvice(.0))]
+    Full(ClientError),
+
     /// Leaders changed at each renewal of a lease.
     #[error("etcd elects a leader, and the lease could not be renewed by one that lasts")]
     LeaderChanged,
@@ -61,6 +65,7 @@ impl EtcdFailure {
             Self::AdoptedTooOften
             | Self::Config(_)
             | Self::Foreign(_)
+            | Self::Full(_)
             | Self::LeaseGone
             | Self::LoginEnded
             | Self::Core(_) => false,
@@ -86,7 +91,19 @@ impl EtcdFailure {
 
     /// Whether the database of etcd has reached its quota, so that it takes no writes.
     pub(crate) fn is_full(&self) -> bool {
-        matches!(self, Self::Client(ClientError::GRpcStatus(status)) if is_full(status))
+        match self {
+            Self::Client(ClientError::GRpcStatus(status)) => is_full(status),
+            Self::Full(_) => true,
+            _ => false,
+        }
+    }
+
+    /// The failure of a request to a full database that is known to have had no effect.
+    pub(crate) fn without_effect(self) -> Self {
+        match self {
+            Self::Client(error) => Self::Full(error),
+            other => other,
+        }
     }
 
     fn kind(&self) -> ErrorKind {
@@ -96,6 +113,7 @@ impl EtcdFailure {
                 ErrorKind::InvalidConfig
             }
             Self::Client(_)
+            | Self::Full(_)
             | Self::LeaderChanged
             | Self::LeaseGone
             | Self::Silent(_)
@@ -112,7 +130,7 @@ impl EtcdFailure {
 
 fn is_ambiguous(error: &ClientError) -> bool {
     match error {
-        ClientError::GRpcStatus(status) => !is_refusal(status),
+        ClientError::GRpcStatus(status) => !is_refusal(status) || is_full(status),
         ClientError::InvalidArgs(_) | ClientError::InvalidUri(_) => false,
         _ => true,
     }
@@ -135,7 +153,8 @@ fn is_refusal(status: &Status) -> bool {
     }
 }
 
-/// Whether the database has reached its quota. Too many requests at a time have the same code.
+/// Whether the database has reached its quota. Too many requests at a time have the same code. etcd executes
+/// the request that reaches the quota, and then answers this.
 fn is_full(status: &Status) -> bool {
     status.code() == Code::ResourceExhausted && status.message().contains("database space exceeded")
 }
@@ -223,7 +242,7 @@ impl From<EtcdFailure> for Error {
             false => error,
         };
         match failure {
-            EtcdFailure::Client(source) => error.with_source(source),
+            EtcdFailure::Client(source) | EtcdFailure::Full(source) => error.with_source(source),
             _ => error,
         }
     }
@@ -256,9 +275,11 @@ mod tests {
             EtcdFailure::from(status(Code::InvalidArgument, "authentication failed")),
         ];
         let unconfirmed = [EtcdFailure::Unconfirmed];
+        let full = || EtcdFailure::from(status(Code::ResourceExhausted, FULL));
+        let perhaps_executed = [full()];
         let refused = [
             EtcdFailure::from(status(Code::ResourceExhausted, busy)),
-            EtcdFailure::from(status(Code::ResourceExhausted, FULL)),
+            full().without_effect(),
             of_code(Code::NotFound),
         ];
         let (wrong, too_large) = (
@@ -271,6 +292,7 @@ mod tests {
             (&login_ended, ErrorKind::Denied, false, true),
             (&denied, ErrorKind::Denied, false, false),
             (&unconfirmed, ErrorKind::Unavailable, true, false),
+            (&perhaps_executed, ErrorKind::Unavailable, true, false),
             (&refused, ErrorKind::Unavailable, false, false),
             (&wrong, ErrorKind::Protocol, false, false),
             (&too_large, ErrorKind::Protocol, true, false),
