@@ -36,7 +36,9 @@ impl EtcdAttempt<'_> {
     pub(crate) async fn run(&self) -> Result<Grant, EtcdAttemptError> {
         let name = self.lease.name();
         let mut listing = self.enter().await?;
-        let (mut has_waited, mut is_fresh) = (false, true);
+        // If a retry has listed, another waiter may have seen this one wait.
+        let mut has_waited = !listing.is_creation_of(&name);
+        let mut is_fresh = true;
         loop {
             let blocker = match queue_position(&listing.contenders, &name) {
                 QueuePosition::Gone => return Err(EtcdAttemptError::Gone),

@@ -339,6 +339,12 @@ impl ContenderList {
             revision: revision(found.header()),
         }
     }
+
+    /// Whether nothing was written since the contender of this name was created.
+    pub(crate) fn is_creation_of(&self, name: &str) -> bool {
+        let own = self.contenders.iter().find(|own| own.name == name);
+        own.is_some_and(|own| own.create_revision == self.revision)
+    }
 }
 
 pub(crate) fn revision(header: Option<&ResponseHeader>) -> i64 {

@@ -101,8 +101,8 @@ impl GrpcProxy {
         plans.push_back((request, fault));
     }
 
-    /// Holds the next call that matches, until [`pass`](Self::pass): then it reaches the server, also if its
-    /// client has given up.
+    /// Holds the next call that matches and has no planned fault, until [`pass`](Self::pass): then it reaches
+    /// the server, also if its client has given up.
     pub(crate) fn hold(&self, matches: Matches) {
         *self.shared.next.lock().expect("no panic") = Some(matches);
     }
@@ -195,7 +195,10 @@ async fn pass(
     // Behind the flag and the length of a message.
     let kind = TxnRequest::decode(bytes.slice(5..))?.kind();
     shared.note(&path, kind);
-    if let Some(mut pass) = shared.held(&path, kind) {
+    let fault = shared.fault(kind);
+    if fault.is_none()
+        && let Some(mut pass) = shared.held(&path, kind)
+    {
         let late = again();
         return tokio::spawn(async move {
             drop(pass.changed().await);
@@ -212,7 +215,7 @@ async fn pass(
         }
         return no_space();
     }
-    match shared.fault(kind) {
+    match fault {
         None => send(&mut sender, again()).await,
         Some(Fault::Duplicated) => {
             let first = send(&mut sender, again()).await?;
