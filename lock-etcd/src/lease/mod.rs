@@ -15,9 +15,10 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep;
 
 use crate::error::{EtcdFailure, RETRY_BACKOFF};
-use crate::queue::{EtcdContender, EtcdEntry, token, values_of};
+use crate::queue::{EtcdContender, EtcdEntry, values_of};
 use crate::server_lease::ServerLease;
 use crate::store::{ContenderList, EtcdStore, by_creation, gets, list, revision};
+use crate::tokens::token;
 
 /// One contender: a key in the directory of its lock, attached to a lease of etcd.
 pub(crate) struct EtcdLease {
